@@ -38,19 +38,19 @@ takes ``k / (1 - r)^2``, the text's "inverse square" in the only reading with an
 does the transfer). Left out: decompression, and what a lossy gradient does to convergence.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, prod
+from math import ceil, inf, prod
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from planner.cluster import Cluster, Link, MachineGroup, Switch
+from planner.cluster import Cluster, Link
 from planner.cost import Affine, Floats, TransferCost
 from planner.errors import ModelError
 from planner.models.layouts import Bools, Ints, Layouts
+from planner.routes import Routes, routes_of
 
 # -- one all-reduce over equal links -----------------------------------------------------------------------------------
 
@@ -202,11 +202,15 @@ class Participants:
     devices_per_machine
         Of the machine that has most.
     network_bytes_per_s, network_latency_s
-        Between machines, one direction, a machine and a hop: ``inf`` and 0 where there is one machine.
+        Of a ring between machines, one direction, a machine and a hop: ``inf`` and 0 where there is one machine.
+    tree_bytes_per_s
+        The same of trees between machines, which share links otherwise; None: as a ring.
     inside_bytes_per_s, inside_latency_s
         Between the devices of a machine; not read where each has one.
     overhead_s, reduce_bytes_per_s
         As for :func:`ring_all_reduces`.
+    inside_reduces
+        Whether switches inside machines add up, too, where those of the network do; else rings inside.
     """
 
     num_devices: ArrayLike
@@ -214,15 +218,25 @@ class Participants:
     devices_per_machine: int
     network_bytes_per_s: ArrayLike
     network_latency_s: ArrayLike = 0.0
+    tree_bytes_per_s: ArrayLike | None = None
     inside_bytes_per_s: ArrayLike = inf
     inside_latency_s: ArrayLike = 0.0
     overhead_s: ArrayLike = 0.0
     reduce_bytes_per_s: ArrayLike = inf
+    inside_reduces: bool = True
 
     @property
     def flat(self) -> Mapping[str, ArrayLike]:
         """What algorithms that tell no levels apart know: the slowest link, the longest hop."""
-        rate, latency_s = self.network_bytes_per_s, self.network_latency_s
+        return self._flat(self.network_bytes_per_s)
+
+    @property
+    def flat_trees(self) -> Mapping[str, ArrayLike]:
+        """The same of trees."""
+        return self._flat(self.network_bytes_per_s if self.tree_bytes_per_s is None else self.tree_bytes_per_s)
+
+    def _flat(self, rate: ArrayLike) -> Mapping[str, ArrayLike]:
+        latency_s = self.network_latency_s
         if self.devices_per_machine > 1:
             rate = np.minimum(rate, self.inside_bytes_per_s)
             latency_s = np.maximum(latency_s, self.inside_latency_s)
@@ -238,7 +252,7 @@ def _trees_between_machines(places: Participants) -> Affines:
     """Trees between machines, fed by a chain inside each, as NCCL's are; in one machine, between its devices."""
     spans = np.asarray(places.num_machines) > 1
     trees = double_binary_tree_all_reduces(
-        num_devices=np.where(spans, places.num_machines, places.devices_per_machine), **places.flat
+        num_devices=np.where(spans, places.num_machines, places.devices_per_machine), **places.flat_trees
     )
     chain_s = np.where(spans, 2 * (places.devices_per_machine - 1) * np.asarray(places.inside_latency_s), 0.0)
     return Affines(startup_s=trees.startup_s + chain_s, per_byte_s=trees.per_byte_s)
@@ -268,9 +282,10 @@ def _in_network(places: Participants) -> Affines:
     number, spans = places.devices_per_machine, np.asarray(places.num_machines) > 1
     latency_s = np.where(spans, places.network_latency_s, 0.0)
     per_byte_s = np.where(spans, 1 / np.asarray(places.network_bytes_per_s), 0.0)
-    if number > 1:
-        latency_s = latency_s + np.asarray(places.inside_latency_s, dtype=float)
-        per_byte_s = per_byte_s + (1 + 1 / number) / np.asarray(places.inside_bytes_per_s)
+    if number > 1:  # a ring there and back, where no switch adds up: half of its hops each way
+        hops, part = (1, 1 + 1 / number) if places.inside_reduces else (number - 1, 2 - 2 / number)
+        latency_s = latency_s + hops * np.asarray(places.inside_latency_s, dtype=float)
+        per_byte_s = per_byte_s + part / np.asarray(places.inside_bytes_per_s)
     is_alone = np.asarray(places.num_devices) <= 1
     return Affines(
         startup_s=np.where(is_alone, 0.0, places.overhead_s + 2 * latency_s),
@@ -440,6 +455,11 @@ class Tier:
         Rails by which one unit of the tier below is joined: a machine's network cards, a leaf switch's uplinks.
     oversubscription
         How many times less all units get together than their rails add up to; 1 for a full fat tree.
+    by_stride
+        ``(stride, share)``: which part of that is left while every unit sends to the one so many further on, ascending;
+        all of it to the next one, and where nothing is said.
+    even_share
+        The same while every unit sends to all others; more than 1 where a ring leaves links idle.
 
     Raises
     ------
@@ -452,6 +472,8 @@ class Tier:
     latency_s: float = 0.0
     num_rails: int = 1
     oversubscription: float = 1.0
+    by_stride: tuple[tuple[int, float], ...] = ()
+    even_share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.num_rails < 1:
@@ -473,9 +495,10 @@ class Tier:
 def tiers_of(cluster: Cluster) -> tuple[Tier, ...]:
     """Return the tiers of a cluster of equal machines, from the inside outwards.
 
-    One machine is one tier. Machines on one switch are two. Machines on leaf switches, as many on each, that hang on
-    one switch more are three; the uplinks of a leaf are its rail. Any other network counts as one tier, as wide as the
-    narrowest place of a ring through all machines (:meth:`planner.cluster.Cluster.ring_link`).
+    One machine is one tier; a network has a tier for each of its levels (:attr:`planner.routes.Routes.units`):
+    one for machines on one switch, two for leaf switches below one or several spines, three for pods. A network of
+    another shape counts as one tier, as wide as the narrowest place of a ring through all machines; ``by_stride`` and
+    ``even_share`` say how much less there is for groups that are no neighbours, and for an all-to-all.
 
     Parameters
     ----------
@@ -500,17 +523,62 @@ def tiers_of(cluster: Cluster) -> tuple[Tier, ...]:
     )
     if cluster.num_machines == 1:
         return (inside,)
-    leaves = _leaves(cluster)
-    if leaves is not None:
-        return (inside, *leaves)
-    ring = cluster.ring_link(cluster.num_machines)
-    between = Tier(
-        size=cluster.num_machines,
-        bandwidth_bytes_per_s=ring.bandwidth_bytes_per_s / machine.num_nics,
-        latency_s=ring.latency_s,
-        num_rails=machine.num_nics,
+    routes = routes_of(cluster)
+    if routes.units is None:
+        return inside, _only_tier(routes, machine.num_nics)
+    first, *others = routes.units
+    tiers = [
+        inside,
+        Tier(
+            size=first.num_machines,
+            bandwidth_bytes_per_s=first.machine_bytes_per_s / machine.num_nics,
+            latency_s=first.latency_s,
+            num_rails=machine.num_nics,
+        ),
+    ]
+    for below, unit in zip(routes.units, others, strict=False):
+        together = below.num_machines * unit.machine_bytes_per_s
+        if unit.alone_bytes_per_s == inf:
+            num_rails = below.num_machines * machine.num_nics
+            tiers.append(
+                Tier(
+                    size=unit.num_machines // below.num_machines,
+                    bandwidth_bytes_per_s=together / num_rails,
+                    latency_s=unit.latency_s,
+                    num_rails=num_rails,
+                )
+            )
+            continue
+        num_rails = max(1, ceil(together / unit.alone_bytes_per_s * (1 - 1e-12)))
+        tiers.append(
+            Tier(
+                size=unit.num_machines // below.num_machines,
+                bandwidth_bytes_per_s=unit.alone_bytes_per_s,
+                latency_s=unit.latency_s,
+                num_rails=num_rails,
+                oversubscription=max(1.0, num_rails * unit.alone_bytes_per_s / together),
+            )
+        )
+    return tuple(tiers)
+
+
+def _only_tier(routes: Routes, num_nics: int) -> Tier:
+    """Return the one tier of a network that has no units."""
+    number = routes.cluster.num_machines
+    ring = routes.ring(number)
+    strides = sorted(
+        {*(2**power for power in range(1, number.bit_length())), *(d for d in range(2, number) if number % d == 0)}
     )
-    return (inside, between)
+    rate = ring.bandwidth_bytes_per_s
+    shares = [(stride, min(1.0, routes.shift_bytes_per_s(stride) / rate)) for stride in strides if stride < number]
+    return Tier(
+        size=number,
+        bandwidth_bytes_per_s=rate / num_nics,
+        latency_s=ring.latency_s,
+        num_rails=num_nics,
+        by_stride=tuple(shares),
+        even_share=routes.even_bytes_per_s / rate,
+    )
 
 
 def is_narrowed(cluster: Cluster) -> bool:
@@ -523,51 +591,10 @@ def is_narrowed(cluster: Cluster) -> bool:
     cluster
         Machines and their network; those of several kinds are no tiers, and never narrowed.
     """
-    if cluster.num_machines == 1 or not cluster.has_equal_machines or _leaves(cluster) is not None:
+    if cluster.num_machines == 1 or not cluster.has_equal_machines or routes_of(cluster).units is not None:
         return False
-    groups = {group.name: group.num_nics for group in cluster.machine_groups}
-    own = [
-        data["link"].bandwidth_bytes_per_s * max(groups.get(one, 1), groups.get(other, 1))
-        for one, other, data in cluster.graph.edges(data=True)
-        if one in groups or other in groups
-    ]
-    return cluster.ring_link(cluster.num_machines).bandwidth_bytes_per_s < max(own, default=0.0)
-
-
-def _leaves(cluster: Cluster) -> tuple[Tier, Tier] | None:
-    """Return the tiers of leaf switches under one spine, or None where the network is not of that shape."""
-    graph = cluster.graph
-    nodes = [graph.nodes[name]["node"] for name in graph]
-    if len(nodes) != graph.number_of_edges() + 1:
-        return None  # no tree
-    up: set[Link] = set()
-    down: set[Link] = set()
-    machines_of: Counter[str] = Counter()
-    for one, other, data in graph.edges(data=True):
-        machines = [node for end in (one, other) if isinstance(node := graph.nodes[end]["node"], MachineGroup)]
-        if len(machines) > 1:
-            return None
-        (down if machines else up).add(data["link"])
-        if machines:
-            machines_of[other if machines[0].name == one else one] += machines[0].count
-    spines = [node.name for node in nodes if isinstance(node, Switch) and node.name not in machines_of]
-    is_tree = len(spines) == 1 and set(graph[spines[0]]) == set(machines_of)
-    if not is_tree or (len(up), len(down), len(set(machines_of.values()))) != (1, 1, 1):
-        return None
-    leaf, spine = next(iter(down)), next(iter(up))
-    return (
-        Tier(
-            size=next(iter(machines_of.values())),
-            bandwidth_bytes_per_s=leaf.bandwidth_bytes_per_s,
-            latency_s=leaf.latency_s,
-            num_rails=cluster.machine_groups[0].num_nics,
-        ),
-        Tier(
-            size=len(machines_of),
-            bandwidth_bytes_per_s=spine.bandwidth_bytes_per_s,
-            latency_s=leaf.latency_s + 2 * spine.latency_s,
-        ),
-    )
+    own = max(cluster.own_link(group.name).bandwidth_bytes_per_s for group in cluster.machine_groups)
+    return routes_of(cluster).ring(cluster.num_machines).bandwidth_bytes_per_s < own
 
 
 # -- which ranks of a layout communicate, and how far apart they lie ---------------------------------------------------
@@ -634,6 +661,8 @@ class Group:
         ``M_j``: members in one unit of the tier below.
     share_bytes_per_s
         ``beta_j``: of one device, while all devices use the tier.
+    even_bytes_per_s
+        The same while all send to all members of their groups.
     alone_bytes_per_s
         Of one device, while one member of each unit of the tier below uses the tier: a pipeline's neighbours.
     latency_s
@@ -644,6 +673,7 @@ class Group:
     units: Floats
     members: Floats
     share_bytes_per_s: Floats
+    even_bytes_per_s: Floats
     alone_bytes_per_s: Floats
     latency_s: Floats
 
@@ -672,6 +702,7 @@ class Group:
             units=np.where(is_outermost, 2.0, 1.0),
             members=np.ones_like(self.members),
             share_bytes_per_s=self.alone_bytes_per_s,
+            even_bytes_per_s=self.alone_bytes_per_s,
             alone_bytes_per_s=self.alone_bytes_per_s,
             latency_s=self.latency_s,
         )
@@ -699,7 +730,7 @@ def group_of(tiers: Sequence[Tier], axes: Axes, num_devices: Ints) -> Group:
     degrees = prod((degree for degree, _ in axes), start=np.ones(1, dtype=np.int64))
     below = np.broadcast_arrays(degrees.astype(np.float64), np.asarray(num_devices, dtype=np.float64))[0]
     num_members, size = below, 1  # devices of a unit below the tier
-    rows: list[tuple[Floats, Floats, Floats, Floats]] = []
+    rows: list[tuple[Floats, Floats, Floats, Floats, Floats]] = []
     for index, tier in enumerate(tiers):
         joined = size * tier.size
         units = np.ones_like(below)
@@ -710,17 +741,36 @@ def group_of(tiers: Sequence[Tier], axes: Axes, num_devices: Ints) -> Group:
         most = min(tier.unit_bytes_per_s, tier.bandwidth_bytes_per_s * max(1.0, tier.num_rails / size))
         share = np.minimum(tier.unit_bytes_per_s / active, most)
         alone = np.minimum(tier.unit_bytes_per_s * members / active, most)
-        rows.append((below / units, members, np.broadcast_to(share, below.shape), alone))
+        share, even = np.broadcast_to(share, below.shape), np.broadcast_to(share * tier.even_share, below.shape)
+        rows.append((below / units, members, share * _strided(tier, axes, size), even, alone))
         below, size = units, joined
-    units_of, members_of, shares, alones = (np.array(column) for column in zip(*rows, strict=True))
+    units_of, members_of, shares, evens, alones = (np.array(column) for column in zip(*rows, strict=True))
     return Group(
         num_members=num_members,
         units=units_of,
         members=members_of,
         share_bytes_per_s=np.minimum.accumulate(shares, axis=0),
+        even_bytes_per_s=np.minimum.accumulate(evens, axis=0),
         alone_bytes_per_s=np.minimum.accumulate(alones, axis=0),
         latency_s=np.maximum.accumulate([[tier.latency_s] for tier in tiers]),
     )
+
+
+def _strided(tier: Tier, axes: Axes, size: int) -> Floats:
+    """Return which part of a tier's rate is left for groups whose neighbours lie several units of ``size`` apart.
+
+    Of a stride that the tier says nothing of, the lesser of those next to it.
+    """
+    share = np.ones(1)
+    if not tier.by_stride:
+        return share
+    strides, shares = (np.array(column, dtype=np.float64) for column in zip((1, 1.0), *tier.by_stride, strict=True))
+    for degree, stride in axes:
+        apart = np.maximum(stride // size, 1)
+        above = np.minimum(np.searchsorted(strides, apart), len(strides) - 1)
+        below = np.maximum(np.searchsorted(strides, apart, side="right") - 1, 0)
+        share = share * np.where(degree * stride > size, np.minimum(shares[above], shares[below]), 1.0)
+    return share
 
 
 def _units(axes: Axes, size: int, num_devices: Ints) -> Floats:
@@ -813,10 +863,10 @@ def all_to_alls(group: Group) -> tuple[Affines, Affines]:
     inside = np.where(np.arange(len(outside))[:, None] == 0, outside - inner, outside)
     depth = np.ceil(np.log2(group.units))
     return (
-        Affines(startup_s=group.path_s, per_byte_s=(inside / group.share_bytes_per_s).max(axis=0)),
+        Affines(startup_s=group.path_s, per_byte_s=(inside / group.even_bytes_per_s).max(axis=0)),
         Affines(
             startup_s=(depth * group.latency_s).sum(axis=0),
-            per_byte_s=(depth / 2 / group.share_bytes_per_s).sum(axis=0),
+            per_byte_s=(depth / 2 / group.even_bytes_per_s).sum(axis=0),
         ),
     )
 

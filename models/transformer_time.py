@@ -563,6 +563,7 @@ class GroupSeconds:
             units=np.full(rate.shape, 2.0),
             members=np.ones(rate.shape),
             share_bytes_per_s=rate,
+            even_bytes_per_s=rate,
             alone_bytes_per_s=rate,
             latency_s=np.array([[group.between_latency_s + constants.hop_s]]),
         )

@@ -1,13 +1,13 @@
-"""The machines: an undirected graph of machine groups, switches and storage, behind a thin typed wrapper.
+"""The machines: a graph of machine groups, switches and storage, behind a thin typed wrapper.
 
-A node is a *group* of equal machines, however many; its edge to a switch stands for one such link per machine. A link
-between two switches is one link. Mixed devices and mixed links are normal.
+A node is a *group* of equal machines, however many; its edge to a switch stands for such a link of each of them. Links
+are full-duplex, but for those that lead one way. Mixed devices and mixed links are normal. What ways machines have to
+each other, and how fast they are, is told by :mod:`planner.routes`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import networkx as nx
@@ -15,7 +15,7 @@ import networkx as nx
 from planner.shown import Shown
 from planner.words import joined, many
 
-__all__ = ["TRAINING_DTYPES", "Cluster", "Device", "Link", "MachineGroup", "Storage", "Switch"]
+__all__ = ["TRAINING_DTYPES", "Cable", "Cluster", "Device", "Link", "MachineGroup", "Storage", "Switch"]
 
 TRAINING_DTYPES = ("fp32", "tf32", "fp16", "bf16")  # what a network may be trained in; devices have peaks of others too
 
@@ -74,6 +74,23 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cable(Link):
+    """A link of the graph, or several equal ones side by side; see :class:`Link` for the figures of each.
+
+    Attributes
+    ----------
+    count
+        How many; at a machine group: network cards of each machine. None: one, or at a machine group as many as its
+        cards come to when they are dealt evenly over those of its links that do not say.
+    is_one_way
+        Whether it leads from the first end to the second only.
+    """
+
+    count: int | None = None
+    is_one_way: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
     """Where samples are read from: a disk in every machine, or one store shared by several machines.
 
@@ -118,9 +135,13 @@ class MachineGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """A node that only forwards."""
+    """A node that only forwards.
+
+    ``reduces``: it adds up what passes (SHARP), so that an all-reduce may be done ``in_network``.
+    """
 
     name: str
+    reduces: bool = False
 
 
 class Cluster(Shown):
@@ -157,26 +178,77 @@ class Cluster(Shown):
             if node.name in graph:
                 raise ValueError(f"node {node.name!r} stands twice; give every node its own name")
             graph.add_node(node.name, node=node)
+        cables: list[tuple[str, str, Cable]] = []
         for first, second, link in links:
+            cable = (
+                link
+                if isinstance(link, Cable)
+                else Cable(bandwidth_bytes_per_s=link.bandwidth_bytes_per_s, latency_s=link.latency_s)
+            )
             for end in (first, second):
                 if end not in graph:
                     raise ValueError(f"a link ends at {end!r}, which does not exist. Name one of the nodes, or add it.")
             if first == second:
                 raise ValueError(f"a link joins {first!r} to itself; join machines of a group by a switch")
-            if graph.has_edge(first, second):
-                raise ValueError(f"the link {first!r} - {second!r} stands twice; add the bandwidths into one link")
-            graph.add_edge(first, second, link=link)
+            cables.append((first, second, cable))
+            ways = [(first, second)] if cable.is_one_way else [(first, second), (second, first)]
+            known = graph.edges[first, second]["arcs"] if graph.has_edge(first, second) else {}
+            if any(way in known for way in ways):
+                raise ValueError(f"the link {first!r} - {second!r} stands twice; say how many there are by count")
+            arcs = {**known, **dict.fromkeys(ways, cable)}
+            graph.add_edge(first, second, arcs=arcs, link=min(arcs.values(), key=lambda one: one.bandwidth_bytes_per_s))
         self._graph = graph
+        self.links = tuple(cables)
         nx.freeze(graph)
         if not self.machine_groups:
             raise ValueError("there is no machine")
-        names = [group.name for group in self.machine_groups]
-        component = nx.node_connected_component(graph, names[0])
+        self._check_cards()
+        self._check_ways()
+
+    def _check_cards(self) -> None:
+        """Refuse links of a machine group that its cards cannot be dealt over evenly."""
         for group in self.machine_groups:
-            if group.name not in component:
-                raise ValueError(f"machines {group.name!r} are not connected to {names[0]!r}; add a link")
-            if group.count > 1 and not graph.degree(group.name):
-                raise ValueError(f"the {group.count} machines {group.name!r} have no network between them; add a link")
+            open_cards, num_open = self._open_cards(group)
+            if num_open and group.num_nics > 1 and (open_cards < num_open or open_cards % num_open):
+                raise ValueError(
+                    f"{group.num_nics} network cards of {group.name!r} cannot be dealt evenly over its "
+                    f"{many(num_open, 'link')} that say no count; write the cards of each link by count, or change nics"
+                )
+
+    def _check_ways(self) -> None:
+        """Refuse machines that cannot reach each other, there and back."""
+        first, *others = self.machine_groups
+        reached = [self._reached(first.name, is_back=is_back) for is_back in (False, True)]
+        for group in others:
+            if not any(group.name in found for found in reached):
+                raise ValueError(f"machines {group.name!r} are not connected to {first.name!r}; add a link")
+            for found, (start, end) in zip(reached, ((first, group), (group, first)), strict=True):
+                if group.name not in found:
+                    raise ValueError(
+                        f"no way leads from machines {start.name!r} to {end.name!r}: links are one-way, or end at a "
+                        f"group of several machines, which forwards nothing. Add a link, or a switch"
+                    )
+        for group in self.machine_groups:
+            if group.count > 1 and group.name not in self._reached(group.name, is_back=False):
+                raise ValueError(
+                    f"the {group.count} machines {group.name!r} have no network between them; add a link to a switch"
+                    if self._graph.degree(group.name)
+                    else f"the {group.count} machines {group.name!r} have no network between them; add a link"
+                )
+
+    def _reached(self, start: str, *, is_back: bool) -> set[str]:
+        """Return the nodes that a machine of a group reaches, or that reach it: its own group if another of it can."""
+        found: set[str] = set()
+        places = [start]
+        while places:
+            place = places.pop()
+            for near, data in self._graph[place].items():
+                way = (near, place) if is_back else (place, near)
+                if way in data["arcs"] and near not in found:
+                    found.add(near)
+                    if self.forwards(near):
+                        places.append(near)
+        return found
 
     @property
     def words(self) -> str:
@@ -202,16 +274,78 @@ class Cluster(Shown):
         """Return the same network with some of the machine groups only."""
         kept = [node for node in self._nodes() if isinstance(node, Switch) or node.name in groups]
         names = {node.name for node in kept}
-        links = [
-            (one, other, data["link"]) for one, other, data in self._graph.edges(data=True) if {one, other} <= names
-        ]
+        links = [(one, other, cable) for one, other, cable in self.links if {one, other} <= names]
         return Cluster(self.name, kept, links, source=self.source)
 
     def of_groups_is_connected(self, groups: Collection[str]) -> bool:
         """Whether some of the machine groups still reach each other."""
-        switches = {node.name for node in self._nodes() if isinstance(node, Switch)}
-        part = self._graph.subgraph(switches | set(groups))
-        return set(groups) <= nx.node_connected_component(part, next(iter(groups)))
+        try:
+            self.of_groups(groups)
+        except ValueError:
+            return False
+        return True
+
+    def forwards(self, name: str) -> bool:
+        """Whether a node hands on what is for others: a switch, or a single machine."""
+        node = self._graph.nodes[name]["node"]
+        return isinstance(node, Switch) or node.count == 1
+
+    @cached_property
+    def reduces(self) -> bool:
+        """Whether all switches add up what passes, so that an all-reduce may be done in the network."""
+        switches = [node for node in self._nodes() if isinstance(node, Switch)]
+        return bool(switches) and all(switch.reduces for switch in switches)
+
+    def arcs(self) -> Iterator[tuple[str, str, Cable]]:
+        """Yield every direction of every link."""
+        for first, second, cable in self.links:
+            yield first, second, cable
+            if not cable.is_one_way:
+                yield second, first, cable
+
+    def num_cables(self, first: str, second: str) -> int:
+        """Return how many equal cables lead from one node to the other; from or to a machine group: of each machine."""
+        cable: Cable = self._graph.edges[first, second]["arcs"][first, second]
+        if cable.count is not None:
+            return cable.count
+        found = [
+            self._cards_of_link[node.name]
+            for end in (first, second)
+            if isinstance(node := self._graph.nodes[end]["node"], MachineGroup)
+        ]
+        return min(found, default=1)
+
+    @cached_property
+    def _cards_of_link(self) -> dict[str, int]:
+        """Of each group: how many cards of a machine each link has that does not say."""
+        found = {}
+        for group in self.machine_groups:
+            open_cards, num_open = self._open_cards(group)
+            found[group.name] = max(1, open_cards // num_open) if num_open else 1
+        return found
+
+    def _open_cards(self, group: MachineGroup) -> tuple[int, int]:
+        """Return a machine's cards that no link claims by its count, and how many links say none."""
+        cables = [next(iter(data["arcs"].values())) for _, _, data in self._graph.edges(group.name, data=True)]
+        claimed = sum(cable.count for cable in cables if cable.count is not None)
+        return group.num_nics - claimed, sum(cable.count is None for cable in cables)
+
+    def own_link(self, name: str) -> Link:
+        """Return what a machine of a group sends by those of its equal cards that are fastest together, and their hop.
+
+        Infinite where the group has no link.
+        """
+        together: dict[float, float] = {}
+        latency_s: dict[float, float] = {}
+        for _, other, data in self._graph.edges(name, data=True):
+            link, way = data["link"], (name, other) if (name, other) in data["arcs"] else (other, name)
+            rate = link.bandwidth_bytes_per_s
+            together[rate] = together.get(rate, 0.0) + rate * self.num_cables(*way)
+            latency_s[rate] = max(latency_s.get(rate, 0.0), link.latency_s)
+        if not together:
+            return Link(bandwidth_bytes_per_s=float("inf"))
+        best = max(together, key=lambda rate: (together[rate], rate))
+        return Link(bandwidth_bytes_per_s=together[best], latency_s=latency_s[best])
 
     def idealised(self) -> "Cluster":
         """Return as many machines, each with the best of every figure that any of them has.
@@ -219,7 +353,7 @@ class Cluster(Shown):
         No set of machines does better.
         """
         groups = self.machine_groups
-        links = [data["link"] for _, _, data in self._graph.edges(data=True)]
+        links = [cable for _, _, cable in self.links]
         insides = [group.inside for group in groups if group.inside is not None]
         stores = [group.storage for group in groups]
         best = MachineGroup(
@@ -237,7 +371,11 @@ class Cluster(Shown):
         )
         if any(store is not None and not store.is_shared for store in stores) and best.storage is not None:
             best = replace(best, storage=replace(best.storage, is_shared=False))
-        ends = [("ideal", "switch", _best_link(links))] if links else []
+        ends = []
+        if links:
+            link, together = _best_link(links), max(self.own_link(group.name).bandwidth_bytes_per_s for group in groups)
+            rate = max(link.bandwidth_bytes_per_s, together / best.num_nics)
+            ends = [("ideal", "switch", replace(link, bandwidth_bytes_per_s=rate))]
         return Cluster(self.name, [best, Switch(name="switch")], ends, source=self.source)
 
     def _nodes(self) -> list["MachineGroup | Switch"]:
@@ -280,111 +418,6 @@ class Cluster(Shown):
     def num_devices(self) -> int:
         """Devices in all machines."""
         return sum(group.count * group.devices_per_machine for group in self.machine_groups)
-
-    @cached_property
-    def _links(self) -> "nx.Graph[Any]":
-        """The widest spanning tree: between any two machines it holds a path of the greatest possible bandwidth."""
-        weighted: nx.Graph[str] = nx.Graph()
-        weighted.add_nodes_from(self._graph)
-        for first, second, data in self._graph.edges(data=True):
-            weighted.add_edge(first, second, weight=data["link"].bandwidth_bytes_per_s, link=data["link"])
-        tree: nx.Graph[str] = nx.maximum_spanning_tree(weighted)
-        return tree
-
-    @cached_property
-    def idle_links(self) -> tuple[tuple[str, str, Link], ...]:
-        """Links that no ring over any machines crosses, and so carry nothing.
-
-        Beside the widest spanning tree, to switches that lead to no machine, or of a group to all but the widest switch
-        that its own machines share.
-        """
-        used = self._links.copy()
-        groups = {group.name: group for group in self.machine_groups}
-        leaves = [name for name in used if name not in groups and used.degree(name) <= 1]
-        while leaves:
-            name = leaves.pop()
-            near = list(used[name])
-            used.remove_node(name)
-            leaves += [other for other in near if other not in groups and used.degree(other) == 1]
-        own = {self._widest_edge(group) for group in groups.values() if group.count > 1}
-        return tuple(
-            (first, second, data["link"])
-            for first, second, data in self._graph.edges(data=True)
-            if not used.has_edge(first, second) and not {(first, second), (second, first)} & own
-        )
-
-    @property
-    def idle_share(self) -> float:
-        """The share of the bandwidth of all links that idles; a group's counts for all its machines and cards."""
-        idle = {frozenset(ends) for *ends, _ in self.idle_links}
-        groups = {group.name: group.count * group.num_nics for group in self.machine_groups}
-        rates = {
-            frozenset((first, second)): data["link"].bandwidth_bytes_per_s
-            * max(groups.get(first, 1), groups.get(second, 1))
-            for first, second, data in self._graph.edges(data=True)
-        }
-        return sum(rate for ends, rate in rates.items() if ends in idle) / sum(rates.values()) if rates else 0.0
-
-    def _widest_edge(self, group: MachineGroup) -> tuple[str, str]:
-        """Return the edge to the widest switch that the machines of a group share."""
-        near = self._links[group.name]
-        return group.name, max(near, key=lambda name: near[name]["weight"])
-
-    @cached_property
-    def ring_groups(self) -> tuple[MachineGroup, ...]:
-        """The groups in the order of a ring: depth-first order of the tree, from the first group on."""
-        position = {name: index for index, name in enumerate(self._graph)}
-        start = self.machine_groups[0].name
-        order = nx.dfs_preorder_nodes(
-            self._links, start, sort_neighbors=lambda names: sorted(names, key=position.__getitem__)
-        )
-        nodes = (self._graph.nodes[name]["node"] for name in order)
-        return tuple(node for node in nodes if isinstance(node, MachineGroup))
-
-    def ring_link(self, num_machines: int) -> Link:
-        """Return the narrowest bandwidth and the longest hop of a ring over the first ``num_machines`` machines.
-
-        A ring in depth-first order of a tree crosses every link once in each direction, which no order can
-        better on a tree; on a graph with cycles the ring is laid on the widest spanning tree. A group's own links count
-        once for each of
-        its network cards. The latency is the longest path between two neighbours on the ring.
-        """
-        members: list[MachineGroup] = []
-        needed = num_machines
-        for group in self.ring_groups:
-            if needed > 0:
-                members.append(group)
-                needed -= group.count
-        bandwidth, latency = float("inf"), 0.0
-        hops = list(zip(members, [*members[1:], members[0]], strict=True))
-        hops += [(group, group) for group in members if group.count > 1]
-        for one, other in hops:
-            if one is other and (one.count == 1 or num_machines == 1):
-                continue
-            path_bandwidth, path_latency = self._path(one, other)
-            bandwidth, latency = min(bandwidth, path_bandwidth), max(latency, path_latency)
-        return Link(bandwidth_bytes_per_s=bandwidth, latency_s=latency)
-
-    def _path(self, one: MachineGroup, other: MachineGroup) -> tuple[float, float]:
-        """Return bandwidth and latency from a machine of ``one`` to a machine of ``other``."""
-        tree = self._links
-        if one is other:  # by way of the widest switch they share; the latency of a hop is the link's
-            edges = [self._widest_edge(one)]
-        else:
-            path = nx.shortest_path(tree, one.name, other.name)
-            edges = list(pairwise(path))
-        cards = {group.name: group.num_nics for group in (one, other)}
-        bandwidth, hop_s, between_s = float("inf"), 0.0, 0.0
-        for first, second in edges:
-            link: Link = tree.edges[first, second]["link"]
-            ends = {first, second} & cards.keys()
-            parallel = min((cards[name] for name in ends), default=1)
-            bandwidth = min(bandwidth, link.bandwidth_bytes_per_s * parallel)
-            if ends:
-                hop_s = max(hop_s, link.latency_s)
-            else:
-                between_s += link.latency_s
-        return bandwidth, hop_s + between_s
 
 
 def _best_link(links: Sequence[Link]) -> Link:

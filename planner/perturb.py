@@ -239,7 +239,7 @@ def _rebuilt(
     return Cluster(
         cluster.name,
         [node if isinstance(node, Switch) else group(node) for node in nodes],
-        [(one, other, link(data["link"])) for one, other, data in graph.edges(data=True)],
+        [(one, other, link(cable)) for one, other, cable in cluster.links],
         source=cluster.source,
     )
 

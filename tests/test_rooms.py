@@ -36,6 +36,7 @@ WAIST = {
     "planner.sections",
     "planner.problem",
     "planner.relaxation",
+    "planner.routes",
     "planner.search",
     "planner.timeline",
     "planner.substitution",

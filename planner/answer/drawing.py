@@ -71,11 +71,13 @@ def _links(cluster: Cluster, group: MachineGroup) -> list[str]:
     words = [] if group.device.memory_bytes == float("inf") else [f"{size_words(group.device.memory_bytes)} a device"]
     if group.inside is not None:
         words.append(f"inside a machine {format_human(group.inside.bandwidth_bytes_per_s, Dimension.RATE)}")
-    cards = f"{group.num_nics} x " if group.num_nics > 1 else ""
-    for other, data in cluster.graph[group.name].items():
-        link = data["link"]
+    for one, other, link in cluster.links:
+        if group.name not in (one, other):
+            continue
+        number, end = cluster.num_cables(one, other), other if one == group.name else one
+        cards = f"{number} x " if number > 1 else ""
         rate = f"{link.bandwidth_bytes_per_s * 8 / 1e9:.4g} Gbit/s"
-        words.append(f"{cards}{rate} to {other}, {time_words(link.latency_s)} a hop")
+        words.append(f"{cards}{rate} to {end}, {time_words(link.latency_s)} a hop")
     return words
 
 

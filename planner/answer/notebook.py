@@ -70,8 +70,8 @@ def _cluster(cluster: Cluster) -> tuple[list[str], list[str]]:
     names = ("machines", "count", "devices of each", "device", "memory", "link inside", "network cards")
     tables = [_table(names, [_group(group) for group in cluster.machine_groups])]
     links = [
-        (f"{one} - {other}", *_link(data["link"].bandwidth_bytes_per_s, data["link"].latency_s))
-        for one, other, data in cluster.graph.edges(data=True)
+        (f"{one} - {other}", *_link(cable.bandwidth_bytes_per_s, cable.latency_s))
+        for one, other, cable in cluster.links
     ]
     tables += [_table(("link", "bandwidth", "latency a hop"), links)] if links else []
     return [f"{many(cluster.num_machines, 'machine')}, {many(cluster.num_devices, 'device')}"], tables

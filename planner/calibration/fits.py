@@ -47,6 +47,7 @@ from planner.models.communication import (
 from planner.models.memory import Precision
 from planner.problem import Problem
 from planner.question.dnn import read_profile
+from planner.routes import routes_of
 from planner.units import Dimension, format_human
 
 _LEAST_GROUPS = 2
@@ -231,7 +232,7 @@ class Links:
         The closed forms are put together as the family ``all_reduce`` does it; a test holds them together.
         """
         machines, devices = layout
-        link = self.cluster.ring_link(machines) if machines > 1 else None
+        link = routes_of(self.cluster).ring(machines) if machines > 1 else None
         insides = [group.inside for group in self.cluster.machine_groups if group.inside is not None and devices > 1]
         share, inside_share = (values.get(name, 1.0) for name in ("bandwidth_efficiency", "inside_efficiency"))
         net_rate, net_latency_s = (inf, 0.0) if link is None else (link.bandwidth_bytes_per_s * share, link.latency_s)

@@ -169,7 +169,31 @@ def _cluster(name: str | None) -> Shown:
     question = {"dnn": {"zoo": "alexnet"}, "cluster": {"preset": name}, "fix": {"num_devices": 1}}
     cluster = planner.load(Path(name) if Path(name).suffix in _SPECS else question).cluster
     rows = [_machine_row(group, cluster) for group in cluster.machine_groups]
-    return rows, {"machines": cluster.num_machines, "devices": cluster.num_devices, "source": cluster.source}
+    totals: dict[str, Any] = {"machines": cluster.num_machines, "devices": cluster.num_devices}
+    return rows, {**totals, **_network(cluster), "source": cluster.source}
+
+
+def _network(cluster: "Cluster") -> dict[str, str]:
+    """Return what the network gives a machine: in a ring and in trees over all, in an all-to-all, and by its levels."""
+    from planner.routes import routes_of
+    from planner.words import many
+
+    number, routes = cluster.num_machines, routes_of(cluster)
+    if number == 1:
+        return {}
+    rates = {
+        "ring": routes.ring(number).bandwidth_bytes_per_s,
+        "trees": routes.tree_bytes_per_s(number),
+        "all-to-all": routes.even_bytes_per_s,
+    }
+    found = {name: f"{rate / 1e9:.4g} GB/s of each machine" for name, rate in rates.items()}
+    if routes.units is None:
+        return {**found, "levels": "none: not all machines are equally far apart by levels"}
+    levels = [
+        f"{many(unit.num_machines, 'machine')} with {unit.machine_bytes_per_s / 1e9:.4g} GB/s each"
+        for unit in routes.units
+    ]
+    return {**found, "levels": ", ".join(levels)}
 
 
 def _machine_row(group: "MachineGroup", cluster: "Cluster") -> dict[str, Any]:

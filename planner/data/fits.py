@@ -17,6 +17,7 @@ from planner.cost import Band
 from planner.data.devices import device
 from planner.plan import Configuration, Prediction
 from planner.problem import Problem
+from planner.routes import routes_of
 from planner.yaml_text import plain_yaml
 
 Rows = Mapping[str, Mapping[str, Any]]
@@ -88,7 +89,7 @@ def with_known_error(problem: Problem, family: str, configuration: Configuration
         return prediction
     if "groups" in block or "compression" in block:  # neither unlike devices nor compressed gradients were measured
         return prediction
-    rate = problem.cluster.ring_link(block["num_machines"]).bandwidth_bytes_per_s
+    rate = routes_of(problem.cluster).ring(block["num_machines"]).bandwidth_bytes_per_s
     dtype = problem.training.dtype
     parameters = sum(number for _, number, _ in problem.dnn.trained_tensors)
     if not measured.covers(

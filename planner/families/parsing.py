@@ -6,6 +6,7 @@ from typing import Any
 from planner.errors import Fault, SpecError
 from planner.models.communication import Compression
 from planner.problem import Problem
+from planner.routes import routes_of
 
 
 def wrong(family: str, key: str, value: object, problem: str, mend: str = "Mend this value.") -> SpecError:
@@ -25,27 +26,24 @@ def compression_of(given: Mapping[str, Any] | None) -> Compression | None:
 
 
 def check_inner_links(problem: Problem, family: str) -> None:
-    """Refuse a network whose links between switches could be narrower than all machines together.
+    """Refuse a network whose links between switches could bind before the machines' own links do.
 
     Raises
     ------
     SpecError
-        With the link, its rate, and the rate that it would need.
+        With the narrowest of them, its rate, and what all machines together would need.
     """
-    graph = problem.cluster.graph
-    machines = {group.name: group for group in problem.cluster.machine_groups}
-    needed = 0.0
-    for first, second, data in graph.edges(data=True):
-        group = machines.get(first) or machines.get(second)
-        if group is not None:
-            needed += data["link"].bandwidth_bytes_per_s * group.num_nics * group.count
-    for first, second, data in graph.edges(data=True):
-        if first in machines or second in machines:
-            continue
-        rate = data["link"].bandwidth_bytes_per_s
-        if rate < needed:
-            text = (
-                f"{family} does not model the link {first} - {second} of {rate:.4g} B/s, which all machines may share."
-            )
-            mend = f"Give it {needed:.4g} B/s or more, put the machines on one switch, or ask all_reduce."
-            raise SpecError.of([Fault(field="cluster.links", value=f"{rate:.4g} B/s", problem=text, mend=mend)])
+    cluster = problem.cluster
+    machines = {group.name for group in cluster.machine_groups}
+    inner = [(one, other, cable) for one, other, cable in cluster.links if not {one, other} & machines]
+    needed = sum(cluster.own_link(group.name).bandwidth_bytes_per_s * group.count for group in cluster.machine_groups)
+    rates = [cable.bandwidth_bytes_per_s * (cable.count or 1) for *_, cable in inner]
+    if not inner or min(rates) >= needed or routes_of(cluster).is_non_blocking:
+        return
+    rate, (first, second, _) = min(zip(rates, inner, strict=True), key=lambda pair: pair[0])
+    text = f"{family} does not model the link {first} - {second} of {rate:.4g} B/s, which all machines may share."
+    mend = (
+        f"Give links between switches room for all machines ({needed:.4g} B/s on one, or spread over spines without "
+        f"oversubscription), put the machines on one switch, or ask all_reduce."
+    )
+    raise SpecError.of([Fault(field="cluster.links", value=f"{rate:.4g} B/s", problem=text, mend=mend)])

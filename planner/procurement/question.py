@@ -39,6 +39,7 @@ from planner.procurement.prices import (
 )
 from planner.question.blocks import CalibrationSpec as _CalibrationSpec
 from planner.question.blocks import DeviceSpec
+from planner.question.cluster import with_graph
 from planner.question.dnn import with_network_files, with_networks
 from planner.question.source import Notes, Source, faults_of, nearest, read_source
 from planner.question.spec import CalibrationOf, CompressionOptionSpec, ConstraintsSpec, DnnSpec, FixSpec, RangeOf
@@ -593,7 +594,7 @@ def load_procurement(question: str | Path | Mapping[str, Any], *, today: date) -
         If no offer of the price list may be had.
     """
     if isinstance(question, Mapping):
-        source = Source(data=copy.deepcopy(with_networks(question)), file="", folder=Path(), positions={})
+        source = Source(data=copy.deepcopy(with_networks(with_graph(question))), file="", folder=Path(), positions={})
     else:
         source = read_source(Path(question))
     if source.data.get("schema") == SCHEMA:

@@ -244,7 +244,7 @@ class SubstitutionSpec(Model):
 # --- What a spec may say about machines: devices, links, storage, and how a cluster is put together of them
 
 MOST_DEVICES = 2**20
-MOST_NODES = 10_000  # written one by one; equal machines are one group
+MOST_NODES = 20_000  # written one by one; equal machines are one group
 
 
 class DeviceSpec(Model):
@@ -381,30 +381,109 @@ class NodeSpec(MachineSpec):
 
     name: Name
     type: Literal["machine", "switch"] = "machine"
+    reduces: bool = False
 
     @model_validator(mode="after")
     def _check_node(self) -> Self:
         given = [key for key in sorted(self.model_fields_set) if getattr(self, key) is not None]
-        if self.type == "switch" and (beyond := [key for key in given if key not in {"name", "type", "source"}]):
+        if self.type == "switch" and (
+            beyond := [key for key in given if key not in {"name", "type", "source", "reduces"}]
+        ):
             raise ValueError(f"a switch has no {', '.join(beyond)}. Remove it, or write type: machine.")
+        if self.type == "machine" and self.reduces:
+            raise ValueError(
+                "reduces belongs to a switch, which adds up what passes. Remove it, or write type: switch."
+            )
         if beyond := [key for key in ("network", "latency") if key in given]:
             mend = "Write bandwidth and latency of its links under links."
             raise ValueError(f"a drawn machine has no {' and '.join(beyond)} of its own. {mend}")
         return self
 
 
+def _few(value: int) -> int:
+    """Return a number of cables, if it is one."""
+    if value > MOST_NODES:
+        raise ValueError(f"{value} cables are more than {MOST_NODES} side by side. Is the count right?")
+    return value
+
+
 class CableSpec(LinkSpec):
-    """A link between two nodes; at a machine group, one such link for every network card of every machine."""
+    """A link between two nodes, or ``count`` equal ones side by side.
+
+    At a machine group: of each machine, by so many of its network cards; where no link of the group says how many, the
+    cards are dealt over them evenly. ``directed``: from the first end to the second only.
+    """
 
     ends: Annotated[list[Name], Field(min_length=2, max_length=2)]
+    count: Annotated[Count, AfterValidator(_few)] | None = None
+    directed: bool = False
+
+
+_Kind = Literal["fat-tree", "rail-optimised", "torus", "dragonfly", "nvlink-domain"]
+# What may be said of each kind, beside kind, bandwidth and latency; what must be said comes first.
+_TOPOLOGY_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "fat-tree": ((), ("leaf", "spines", "oversubscription", "pod", "pod_oversubscription")),
+    "rail-optimised": ((), ("leaf", "spines", "oversubscription")),
+    "torus": (("dimensions",), ("leaf",)),
+    "dragonfly": (("leaf", "routers"), ("cables",)),
+    "nvlink-domain": (("size",), ()),
+}
+
+
+class TopologySpec(Model):
+    """A network by name round the machines that are listed; see :mod:`planner.question.topology`.
+
+    ``reduces``: its switches add up what passes. ``bandwidth`` and ``latency`` are those of a cable between switches,
+    by default as of a network card; of an NVLink domain of all links of a machine together.
+    """
+
+    kind: _Kind
+    leaf: Count | None = None
+    spines: Count | None = None
+    oversubscription: Annotated[Positive, Field(ge=1)] = 1.0
+    pod: Count | None = None
+    pod_oversubscription: Annotated[Positive, Field(ge=1)] = 1.0
+    dimensions: Annotated[list[Count], Field(min_length=1, max_length=6)] = [1]
+    routers: Count = 1
+    cables: Count = 1
+    size: Count = 1
+    reduces: bool = False
+    bandwidth: Rate | None = None
+    latency: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        needed, others = _TOPOLOGY_KEYS[self.kind]
+        known = {*needed, *others, "kind", "bandwidth", "latency", "reduces"}
+        given = {key for key in self.model_fields_set if getattr(self, key) is not None}
+        if missing := [key for key in needed if key not in given]:
+            raise ValueError(
+                f"kind {self.kind} needs {' and '.join(missing)}. Add e.g. {_TOPOLOGY_EXAMPLES[self.kind]}."
+            )
+        if beyond := sorted(given - known):
+            raise ValueError(f"kind {self.kind} has no {', '.join(beyond)}. Known: {', '.join(sorted(known))}.")
+        return self
+
+
+_TOPOLOGY_EXAMPLES = {
+    "torus": "dimensions: [4, 4, 4]",
+    "dragonfly": "leaf: 4, routers: 8",
+    "nvlink-domain": "size: 18",
+}
+
+
+def _topology(given: object) -> object:
+    """Read ``topology: fat-tree`` as ``topology: {kind: fat-tree}``."""
+    return {"kind": given} if isinstance(given, str) else given
 
 
 class ClusterSpec(Model):
-    """The machines: groups on one switch, or any graph of nodes and links, or a testbed by name."""
+    """The machines: groups on one switch or in a network by name, or any graph of nodes and links, or a testbed."""
 
     name: Name | None = None
     preset: Annotated[Name, known(data.preset)] | None = None
     machines: Annotated[list[MachineSpec], Field(min_length=1, max_length=MOST_NODES)] | None = None
+    topology: Annotated[TopologySpec, BeforeValidator(_topology)] | None = None
     nodes: Annotated[list[NodeSpec], Field(min_length=1, max_length=MOST_NODES)] | None = None
     links: Annotated[list[CableSpec], Field(max_length=10 * MOST_NODES)] | None = None
     source: Text = ""
@@ -414,6 +493,8 @@ class ClusterSpec(Model):
         exactly_one(self, ("preset", "machines", "nodes"))
         if self.links is not None and self.nodes is None:
             raise ValueError("links belong to nodes; a machine group has its own network.")
+        if self.topology is not None and self.machines is None:
+            raise ValueError("topology belongs to machines; draw nodes and links, or list the machines.")
         return self
 
 

@@ -29,7 +29,7 @@ from planner.question.calibration import (
     samples_per_device,
     with_fitted_links,
 )
-from planner.question.cluster import cluster_of, with_former_defaults
+from planner.question.cluster import cluster_of, with_former_defaults, with_graph
 from planner.question.dnn import (
     batch_of_profile,
     check_names,
@@ -58,7 +58,7 @@ def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None =
         With every fault of the text in one pass: file, line and column, field, value and mend.
     """
     if isinstance(question, Mapping):
-        source = Source(data=copy.deepcopy(with_networks(question)), file="", folder=Path(), positions={})
+        source = Source(data=copy.deepcopy(with_networks(with_graph(question))), file="", folder=Path(), positions={})
     else:
         source = read_source(Path(question))
     if "sweep" in source.data:

@@ -8,16 +8,19 @@ same whatever the tables say later.
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
+
+import networkx as nx
 
 from planner import data
-from planner.cluster import Cluster, Device, Link, MachineGroup, Switch
-from planner.errors import SpecError
+from planner.cluster import Cable, Cluster, Device, Link, MachineGroup, Switch
+from planner.errors import Fault, SpecError
 from planner.problem import Assumption
 from planner.question.blocks import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec, NodeSpec
 from planner.question.source import Notes
+from planner.question.topology import drawn
+from planner.routes import routes_of
 from planner.units import Dimension, format_exact, format_human
-from planner.words import percent_words
 
 _LATENCY_S, _OTHER_LATENCY = 20e-6, "5 us"
 _INSIDE = "pcie-3-x16"  # of a device whose own link is not known
@@ -100,7 +103,7 @@ def cluster_of(spec: ClusterSpec, notes: Notes, resolved: MutableMapping[str, An
     for index, machine in enumerate(given):
         own = machine.name or f"machines-{index}"
         if _is_switch(machine):
-            nodes.append(Switch(name=own))
+            nodes.append(Switch(name=own, reduces=machine.reduces))
             continue
         draft = _Draft(
             machine=machine,
@@ -115,11 +118,21 @@ def cluster_of(spec: ClusterSpec, notes: Notes, resolved: MutableMapping[str, An
         nodes.append(draft.group())
         if not is_drawn and not is_alone:
             links.append((own, "network", draft.link()))
-    if not is_drawn and not is_alone:
+    if spec.topology is not None and not notes.faults and not is_alone:
+        groups, topology = [node for node in nodes if isinstance(node, MachineGroup)], spec.topology
+        found = notes.attempt(("cluster", "topology"), lambda: drawn(topology, groups, [link for *_, link in links]))
+        nodes, links = found or ([], [])
+    elif not is_drawn and not is_alone:
         nodes.append(Switch(name="network"))
     for cable in spec.links or ():
         first, second = cable.ends
-        links.append((first, second, Link(bandwidth_bytes_per_s=cable.bandwidth, latency_s=cable.latency)))
+        link = Cable(
+            bandwidth_bytes_per_s=cable.bandwidth,
+            latency_s=cable.latency,
+            count=cable.count,
+            is_one_way=cable.directed,
+        )
+        links.append((first, second, link))
     if num_open := sum("latency" not in cable.model_fields_set for cable in spec.links or ()):
         text = f"latency of {num_open} of {len(links)} drawn links: 0, as none is given"
         taken.links.append(Assumption(text=text, field=("cluster", "links"), flag="latency under cluster.links"))
@@ -137,23 +150,57 @@ def cluster_of(spec: ClusterSpec, notes: Notes, resolved: MutableMapping[str, An
     return cluster
 
 
-def _is_switch(machine: MachineSpec) -> bool:
+def with_graph(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a question as plain data, a networkx graph in it as nodes and links.
+
+    Attributes of a node are the keys of a machine, or ``type: switch``; those of an edge bandwidth, latency and count.
+    Edges of a directed graph lead one way; parallel edges that are alike are cables side by side.
+
+    Raises
+    ------
+    SpecError
+        If parallel edges differ.
+    """
+    graph = question.get("cluster")
+    if not isinstance(graph, nx.Graph):
+        return dict(question)
+    nodes = [{**attributes, "name": str(node)} for node, attributes in graph.nodes(data=True)]
+    cables: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    for one, other, attributes in graph.edges(data=True):
+        cables.setdefault((one, other), []).append(dict(attributes))
+    links = []
+    for (one, other), parallel in cables.items():
+        first, *others = parallel
+        if any(cable != first for cable in others):
+            mend = "Give parallel edges the same attributes, or put a switch between."
+            raise SpecError.of([Fault(field="cluster", problem=f"edges {one} - {other} differ.", mend=mend)])
+        link = {**first, "ends": [str(one), str(other)]}
+        if others:
+            link["count"] = len(parallel) * first.get("count", 1)
+        if graph.is_directed() and cables.get((other, one)) != parallel:
+            link["directed"] = True
+        elif graph.is_directed() and list(cables).index((one, other)) > list(cables).index((other, one)):
+            continue  # both ways alike: one link
+        links.append(link)
+    return {**question, "cluster": {"nodes": nodes, "links": links, **({"name": graph.name} if graph.name else {})}}
+
+
+def _is_switch(machine: MachineSpec) -> TypeGuard[NodeSpec]:
     """Whether a node of a drawn cluster is no machine."""
     return isinstance(machine, NodeSpec) and machine.type == "switch"
 
 
 def _note_idle_links(cluster: Cluster, notes: Notes) -> None:
-    """Say first of all which links of a drawn cluster no ring crosses: they carry nothing in any plan."""
-    idle = cluster.idle_links
+    """Say first of all which links of a drawn cluster no path between machines takes: they carry nothing."""
+    idle = routes_of(cluster).idle_links
     if not idle or cluster.num_machines == 1:
         return
     names = ", ".join(f"{first} - {second} ({_bits(link)})" for first, second, link in idle[:3])
     more = f" and {len(idle) - 3} more" if len(idle) > 3 else ""
     all_links = cluster.graph.number_of_edges()
     text = (
-        f"{len(idle)} of the {all_links} links drawn {'carries' if len(idle) == 1 else 'carry'} nothing, "
-        f"{percent_words(cluster.idle_share)} of the bandwidth: {names}{more}. "
-        f"Two machines communicate on one path, in the widest spanning tree"
+        f"{len(idle)} of the {all_links} links drawn {'carries' if len(idle) == 1 else 'carry'} nothing: "
+        f"{names}{more}. Paths between machines have as few links as can be, and start at a machine's fastest cards"
     )
     notes.key_assumptions.insert(0, Assumption(text=text, field=("cluster", "links"), flag="cluster.links"))
     notes.assumptions.insert(0, text)

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from planner.errors import SpecError
 from planner.procurement.question import ProcurementSpec
+from planner.question.cluster import with_graph
 from planner.question.dnn import with_networks
 from planner.question.source import Notes, Source, faults_of, nearest, read_source
 from planner.question.spec import Spec
@@ -128,7 +129,7 @@ def load_sweep(
         :func:`planner.sweep.engine.refuse_hopeless`.
     """
     if isinstance(question, Mapping):
-        source = Source(data=with_networks(question), file="", folder=Path(), positions={})
+        source = Source(data=with_networks(with_graph(question)), file="", folder=Path(), positions={})
     else:
         source = read_source(Path(question))
     if odd := _odd_keys(source.data):

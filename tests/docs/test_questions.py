@@ -20,6 +20,7 @@ DOCS = ROOT / "docs"
 QUESTIONS = (
     "how_many_servers",
     "which_buckets",
+    "which_network",
     "which_layout",
     "buy_or_rent",
     "why_infeasible",

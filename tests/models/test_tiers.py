@@ -7,6 +7,7 @@ from planner.cluster import Cluster, Device, Link, MachineGroup, Switch
 from planner.errors import ModelError
 from planner.models.communication import DEGREES, ORDERS, Tier, axes_of, tiers_of
 from planner.models.layouts import Layouts
+from planner.routes import routes_of
 
 GPU = Device(name="gpu")
 INSIDE = Link(bandwidth_bytes_per_s=300e9, latency_s=3e-6)
@@ -53,7 +54,7 @@ def test_another_network_counts_as_the_narrowest_place_of_a_ring_through_it() ->
     tiers = tiers_of(uneven)
     assert len(tiers) == 2
     assert tiers[1].size == 7
-    assert tiers[1].unit_bytes_per_s == pytest.approx(uneven.ring_link(7).bandwidth_bytes_per_s)
+    assert tiers[1].unit_bytes_per_s == pytest.approx(routes_of(uneven).ring(7).bandwidth_bytes_per_s)
 
 
 def test_unlike_machines_are_refused_with_their_names() -> None:

@@ -9,6 +9,7 @@ from purchases import row
 import planner
 from planner.procurement.fleet import Fleet, question_of
 from planner.procurement.search import Fleets
+from planner.routes import routes_of
 
 
 @pytest.mark.parametrize(
@@ -26,5 +27,5 @@ def test_the_total_of_a_price_list_is_not_taken_for_each_card(
     )
     problem = planner.load(question)
     assert problem.cluster.machine_groups[0].num_nics == 1
-    assert problem.cluster.ring_link(4).bandwidth_bytes_per_s == gbit * 1e9 / 8
+    assert routes_of(problem.cluster).ring(4).bandwidth_bytes_per_s == gbit * 1e9 / 8
     assert not [one for one in problem.key_assumptions if one.field[0] == "cluster"]

@@ -11,6 +11,7 @@ from planner.answer.documents import dump, plan_document
 from planner.errors import Fault, SpecError
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.problem import Range
+from planner.routes import routes_of
 
 GOOD = """\
 dnn: {zoo: vgg16, batch_per_device: 64}
@@ -35,7 +36,7 @@ def test_a_spec_file_is_read_into_si_units(tmp_path: Path) -> None:
     problem = planner.load(tmp_path / "spec.yaml")
     group = problem.cluster.machine_groups[0]
     assert (group.count, group.devices_per_machine, group.device.name) == (4, 8, "rtx-2080-ti")
-    link = problem.cluster.ring_link(4)
+    link = routes_of(problem.cluster).ring(4)
     assert (link.bandwidth_bytes_per_s, link.latency_s) == (3.125e9, 20e-6)
     assert (problem.training.num_devices, problem.limits.devices) == (32, Range())
     assert problem.training.fixed_batch_size == 32 * (problem.training.batch_per_device or 0)

@@ -148,6 +148,7 @@ class Bounds(Space):
             inside_bytes_per_s=bandwidth,
             inside_latency_s=latency_s,
             is_even=team.is_level,
+            is_bound=True,
         )
         shape = rows.machines_low.shape
         startup_s = {name: np.broadcast_to(form.startup_s, shape) for name, form in forms.items()}

@@ -51,9 +51,12 @@ from planner.models.memory import MemoryUse, Precision
 from planner.models.ssgd import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
+from planner.routes import routes_of
 from planner.units import Dimension, format_human
 
 Ints = NDArray[np.int64]
+
+_IN_NETWORK = "in_network"  # allowed by a network whose switches all reduce; inside machines only where it is asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +160,7 @@ class AllReduceCost:
         self.is_homogeneous = self.names == ("",)
         self.precision = Precision.of(problem.training.dtype, problem.training.optimizer)
         self.strategy = Strategy(problem.calibration.strategy)
-        self._networks: dict[int, tuple[float, float]] = {}
+        self._networks: dict[tuple[int, bool], tuple[float, float, float]] = {}
         self._transfers: dict[tuple[int, ...], dict[str, TransferCost]] = {}
 
     @classmethod
@@ -172,7 +175,7 @@ class AllReduceCost:
         whole = one_type(problem, machines)
         cluster = whole.of_groups(machines) if machines else whole
         is_told = len(whole.machine_groups) > 1 or is_heterogeneous(problem)
-        groups = cluster.ring_groups
+        groups = routes_of(cluster).order
         kind = DeviceKind(name="", groups=groups, profile=problem.profiles[groups[0].device.name])
         return cls(problem, cluster, [kind], [devices_per_machine], tuple(machines) if is_told else ())
 
@@ -253,19 +256,22 @@ class AllReduceCost:
             num_microbatches=None if steps is None else np.full(len(profiles), steps, dtype=np.int64),
         )
 
-    def _network(self, num_machines: int) -> tuple[float, float]:
-        """Return bandwidth and latency of a ring over so many machines.
+    def _network(self, num_machines: int, *, is_bound: bool) -> tuple[float, float, float]:
+        """Return bandwidth and latency of a ring over so many machines, and the bandwidth of trees.
 
-        Homogeneous ones are taken in the order of the ring; of heterogeneous ones the ring is over all that there are.
+        Homogeneous ones are taken in the order of the ring; of heterogeneous ones all that there are.
+        ``is_bound``: what no ring and no trees over so many or more exceed.
         """
         if num_machines == 1 or self.cluster.num_machines == 1:
-            return float("inf"), 0.0
+            return float("inf"), 0.0, float("inf")
         number = num_machines if self.is_homogeneous else self.cluster.num_machines
-        if number not in self._networks:
-            link = self.cluster.ring_link(number)
-            efficiency = self.problem.calibration.bandwidth_efficiency
-            self._networks[number] = link.bandwidth_bytes_per_s * efficiency, link.latency_s
-        return self._networks[number]
+        if (number, is_bound) not in self._networks:
+            routes, efficiency = routes_of(self.cluster), self.problem.calibration.bandwidth_efficiency
+            ring = routes.widest_ring(number) if is_bound else routes.ring(number)
+            trees = routes.own_bytes_per_s(number) if is_bound else routes.tree_bytes_per_s(number)
+            found = ring.bandwidth_bytes_per_s * efficiency, ring.latency_s, trees * efficiency
+            self._networks[number, is_bound] = found
+        return self._networks[number, is_bound]
 
     def forms_of(
         self,
@@ -276,6 +282,7 @@ class AllReduceCost:
         inside_bytes_per_s: Floats,
         inside_latency_s: Floats,
         is_even: bool,
+        is_bound: bool = False,
     ) -> dict[str, Affines]:
         """Return the costs of the allowed algorithms, negotiation included; none where none suits the machines.
 
@@ -289,29 +296,35 @@ class AllReduceCost:
             Of the links inside machines, as numbers or for each setting.
         is_even
             Whether all machines have equally many devices, which two levels need.
+        is_bound
+            No setting of so many machines or more costs less.
         """
         fitted = self.problem.calibration
         distinct, places = np.unique(num_machines, return_inverse=True)
-        network_bytes_per_s, network_latency_s = np.array([self._network(one) for one in distinct.tolist()]).T[
-            :, places
-        ]
+        network_bytes_per_s, network_latency_s, tree_bytes_per_s = np.array(
+            [self._network(one, is_bound=is_bound) for one in distinct.tolist()]
+        ).T[:, places]
         participants = Participants(
             num_devices=num_devices,
             num_machines=num_machines,
             devices_per_machine=most_devices,
             network_bytes_per_s=network_bytes_per_s,
             network_latency_s=network_latency_s,
+            tree_bytes_per_s=tree_bytes_per_s,
             inside_bytes_per_s=inside_bytes_per_s * fitted.inside_efficiency,
             inside_latency_s=inside_latency_s,
             overhead_s=fitted.overhead_s + fitted.negotiate_s,
             reduce_bytes_per_s=self._reduce_bytes_per_s,
+            inside_reduces=_IN_NETWORK in fitted.algorithms or self.problem.fixed.get("algorithm") == _IN_NETWORK,
         )
         return {name: ALL_REDUCES[name](participants) for name in self.algorithms(is_even=is_even)}
 
     def algorithms(self, *, is_even: bool) -> list[str]:
         """Return the algorithms that are allowed; two levels need equally many devices in every machine."""
         pinned = self.problem.fixed.get("algorithm")
-        allowed = [pinned] if pinned else self.problem.calibration.algorithms
+        allowed = [pinned] if pinned else list(self.problem.calibration.algorithms)
+        if not pinned and self.cluster.reduces and _IN_NETWORK not in allowed:
+            allowed.append(_IN_NETWORK)
         return [name for name in allowed if name in ALL_REDUCES and (is_even or name not in EVEN_ALL_REDUCES)]
 
     @cached_property

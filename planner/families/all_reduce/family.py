@@ -28,6 +28,7 @@ from planner.families.parsing import compression_of, wrong
 from planner.families.timeline_drawing import Drawing, draw_input, draw_pass, layers_of_gradients, peak_memory
 from planner.plan import Prediction
 from planner.problem import Problem
+from planner.routes import routes_of
 from planner.sections import FamilyView, Gantt, Placement, Role, Table, replicas_on
 from planner.timeline import Timeline, repeated
 from planner.used_machines import UsedMachines
@@ -223,7 +224,7 @@ def machines(problem: Problem, configuration: AllReduceConfiguration) -> Iterato
     whole = one_type(problem, configuration.machines)
     cluster = whole.of_groups(configuration.machines) if configuration.machines else whole
     left = configuration.num_machines
-    for group in cluster.ring_groups:
+    for group in routes_of(cluster).order:
         if (number := min(left, group.count)) > 0:
             yield UsedMachines.training(group, number, configuration.devices_per_machine)
             left -= number
@@ -374,7 +375,7 @@ def _placement(cluster: Cluster, block: Mapping[str, Any], details: Mapping[str,
         return replicas_on(cluster, machines, role)
     named, left, each = block.get("machines"), block["num_machines"], block["devices_per_machine"]
     machines = {}
-    for group in cluster.ring_groups:
+    for group in routes_of(cluster).order:
         count = 0 if named and group.name not in named else min(left, group.count)
         left -= count
         if count:

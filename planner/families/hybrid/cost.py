@@ -59,6 +59,7 @@ from planner.models.transformer_time import (
     iteration_times,
 )
 from planner.problem import Problem
+from planner.routes import routes_of
 from planner.transformer import Transformer
 
 Columns = Mapping[str, Ints]
@@ -502,7 +503,7 @@ class HybridCost:
         if len(self.groups) == 1:
             return (DeviceGroup(tiers=self.first.tiers, rates=self.first.rates),)
         joint = self.problem.cluster.of_groups({name for name in self.names if name is not None})
-        link = joint.ring_link(joint.num_machines)
+        link = routes_of(joint).ring(joint.num_machines)
         return tuple(
             DeviceGroup(
                 tiers=one.tiers,

@@ -40,6 +40,7 @@ from planner.models.operators import flop_per_sample
 from planner.models.transformer_time import LAYER_PARTS, PARTS, Step, stage_times
 from planner.plan import Prediction
 from planner.problem import Problem
+from planner.routes import routes_of
 from planner.timeline import Timeline, repeated
 from planner.units import Dimension, format_human
 from planner.used_machines import UsedMachines, filled
@@ -121,7 +122,7 @@ def machines(problem: Problem, configuration: HybridConfiguration) -> Iterator[U
     """Yield the machines of a layout, filled one after the other."""
     groups = {group.name: group for group in problem.cluster.machine_groups}
     for name, number in configuration.devices_of.items():
-        yield from filled(problem.cluster.ring_groups if name is None else [groups[name]], number)
+        yield from filled(routes_of(problem.cluster).order if name is None else [groups[name]], number)
 
 
 def _fault(key: str, value: object, problem: str, mend: str) -> Fault:

@@ -52,13 +52,13 @@ from planner.units import Dimension, format_human
 
 def model_of(problem: Problem) -> ReplicaModel:
     """Return the costs on the machines of the question."""
-    fitted, group, link = problem.calibration, group_of(problem), _link_of(problem)
+    fitted, link = problem.calibration, _link_of(problem)
     stages = stages_of(problem)
     constants = Constants(
         multiply_add_s=ByWorkingSet(fitted.multiply_add_s) if fitted.multiply_add_s else lambda _size, _partitions: 0.0,
         activation_s=fitted.activation_s,
         error_s=fitted.error_s,
-        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * group.num_nics * fitted.bandwidth_efficiency,
+        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * fitted.bandwidth_efficiency,
         latency_s=lambda _threads: link.latency_s,
         number_bytes=Precision.of(problem.training.dtype, "sgd").gradient_bytes,
         interference=ByThreads(fitted.interference) if fitted.interference else lambda _threads: 1.0,
@@ -69,12 +69,10 @@ def model_of(problem: Problem) -> ReplicaModel:
 
 
 def _link_of(problem: Problem) -> Link:
-    """Return the link of every machine; raise SpecError if there is none."""
-    edges = problem.cluster.graph.edges(group_of(problem).name, data=True)
-    link: Link | None = next((data["link"] for _, _, data in edges), None)
-    if link is None:
+    """Return what a machine sends by its network cards; raise SpecError if there is none."""
+    if not problem.cluster.links:
         raise wrong(NAME, "num_workers_per_replica", "", "one machine has no network to replicate over.")
-    return link
+    return problem.cluster.own_link(group_of(problem).name)
 
 
 def _seconds(problem: Problem, stages: tuple[Stage, ...]) -> tuple[LayerSeconds, ...]:

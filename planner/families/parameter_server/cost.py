@@ -45,6 +45,7 @@ from planner.models.servers import (
 from planner.models.ssgd import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
+from planner.routes import routes_of
 from planner.units import Dimension, format_human
 
 _UNUSED_BYTES_PER_S = 1.0  # of a link that nothing goes over
@@ -96,20 +97,14 @@ def ready_times_s(
 
 def network_bytes_per_s(problem: Problem, group: MachineGroup) -> float:
     """Return the bandwidth of a machine's network cards together, at the rate that is reached."""
-    edges = list(problem.cluster.graph.edges(group.name, data=True))
-    if not edges:  # the only machine of its cluster: its server is at home, and nothing is sent
+    if not problem.cluster.links:  # the only machine of its cluster: its server is at home, and nothing is sent
         return _UNUSED_BYTES_PER_S
-    slowest = float(min(data["link"].bandwidth_bytes_per_s for _, _, data in edges))
-    return slowest * group.num_nics * problem.calibration.bandwidth_efficiency
+    return problem.cluster.own_link(group.name).bandwidth_bytes_per_s * problem.calibration.bandwidth_efficiency
 
 
 def network_latency_s(cluster: Cluster, one: str, other: str) -> float:
     """Return the latency of the way between machines of two groups, as all-reduce counts it from machine to machine."""
-    if cluster.num_machines == 1:
-        return 0.0
-    names = {one, other}
-    part = cluster.of_groups(names) if cluster.of_groups_is_connected(names) else cluster
-    return part.ring_link(part.num_machines).latency_s
+    return routes_of(cluster).latency_s({one, other})
 
 
 def packet_queueing_s(problem: Problem, server_bytes_per_s: float) -> float:

@@ -29,6 +29,7 @@ from planner.models.schedule import PipelineTimes, ScheduleRun, peak_weight, sim
 from planner.models.ssgd import Strategy
 from planner.models.stages import LayerBytes, Place, Stage, StageCosts, StageMachines, places_of
 from planner.problem import Problem
+from planner.routes import routes_of
 
 NAME = "pipeline"
 _MOST_LISTED = 8  # stages whose replicas stand one by one in a headline
@@ -173,16 +174,14 @@ class PipelineCost:
         precision = Precision.of(self.problem.training.dtype, self.problem.training.optimizer)
         peak = group.device.peak_flop_per_s.get("fp32") if fitted.aggregation else None
         inside = group.inside
-        # The network cards of a machine together; without a network nothing limits them.
-        edges = self.problem.cluster.graph.edges(group.name, data=True)
-        card_bytes_per_s = max((data["link"].bandwidth_bytes_per_s for *_, data in edges), default=float("inf"))
+        own = self.problem.cluster.own_link(group.name)  # without a network nothing limits them
         return StageMachines(
             name=group.name,
             num_machines=group.count,
             devices_per_machine=group.devices_per_machine,
             profile=self.problem.profiles[group.device.name],
             memory_limit_bytes=memory_limit_bytes(self.problem, group),
-            network_bytes_per_s=card_bytes_per_s * group.num_nics * fitted.bandwidth_efficiency,
+            network_bytes_per_s=own.bandwidth_bytes_per_s * fitted.bandwidth_efficiency,
             network_latency_s=_latency_s(self.problem.cluster, group, group),
             inside_bytes_per_s=float("inf")
             if inside is None
@@ -334,13 +333,8 @@ class PipelineCost:
 
 
 def _latency_s(cluster: Cluster, one: MachineGroup, other: MachineGroup) -> float:
-    """Return the latency between a machine of one group and a machine of the other, as a ring over both has it.
-
-    Groups that only reach each other by way of a third one have the longest latency of the whole ring.
-    """
-    names = {one.name, other.name}
-    part = cluster.of_groups(names) if cluster.of_groups_is_connected(names) else cluster
-    return part.ring_link(part.num_machines).latency_s if part.num_machines > 1 else 0.0
+    """Return the longest latency between machines of two groups."""
+    return routes_of(cluster).latency_s({one.name, other.name})
 
 
 def block_starts(dnn: Dnn) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import ceil, log2
 
 from planner.problem import Problem
+from planner.routes import routes_of
 from tests.referee.second_physics.facts import groups_of
 
 __all__ = ["all_reduce_s"]
@@ -29,8 +30,11 @@ def all_reduce_s(
     groups = [groups_of(problem)[name] for name in machines]
     network, network_latency_s = float("inf"), 0.0
     if n > 1:
-        link = problem.cluster.of_groups(set(machines)).ring_link(n)
+        routes = routes_of(problem.cluster.of_groups(set(machines)))
+        link = routes.ring(n)
         network = link.bandwidth_bytes_per_s * fitted.bandwidth_efficiency
+        if algorithm == "tree":
+            network = routes.tree_bytes_per_s(n) * fitted.bandwidth_efficiency
         network_latency_s = link.latency_s
     insides = [group.inside for group in groups if group.inside is not None]
     inside, inside_latency_s = float("inf"), 0.0
