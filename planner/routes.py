@@ -571,13 +571,14 @@ class Routes:
         }
         if not all(map(isfinite, rates.values())):
             return False
-        sent = {place: np.zeros(len(self._capacity)) for place in rates}
-        received = {place: np.zeros(len(self._capacity)) for place in rates}
+        row = {place: index for index, place in enumerate(rates)}
+        sent, received = np.zeros((2, len(rates), len(self._capacity)))
         for one, other in self._pairs():
             hop = self._hop(one, other)
-            for worst in (sent[one], received[other]):
+            for worst in (sent[row[one]], received[row[other]]):
                 worst[hop.arcs] = np.maximum(worst[hop.arcs], hop.shares)
-        load = np.minimum(*(sum(rate * by[place] for place, rate in rates.items()) for by in (sent, received)))
+        each = np.array(list(rates.values()))
+        load = np.minimum(each @ sent, each @ received)
         return bool((load <= self._shared * (1 + 1e-9)).all())
 
 

@@ -327,7 +327,7 @@ def test_switches_that_reduce_offer_it_and_others_do_not() -> None:
 
 def test_a_networkx_graph_is_a_cluster() -> None:
     spec = drawn_ring()
-    graph = nx.Graph()
+    graph: nx.Graph[str] = nx.Graph()
     for node in spec["nodes"]:  # type: ignore[attr-defined]
         graph.add_node(node["name"], **{key: value for key, value in node.items() if key != "name"})
     for cable in spec["links"]:  # type: ignore[attr-defined]
@@ -340,7 +340,7 @@ def test_a_networkx_graph_is_a_cluster() -> None:
     ways = planner.load(question(graph.to_directed())).cluster
     assert {frozenset(link[:2]) for link in ways.links} == {frozenset(link[:2]) for link in truth.links}
     assert not any(cable.is_one_way for *_, cable in ways.links)
-    parallel = nx.MultiGraph(graph)
+    parallel: nx.MultiGraph[str] = nx.MultiGraph(graph)
     parallel.add_edge("s0", "s1", **graph.edges["s0", "s1"])
     assert planner.load(question(parallel)).cluster.num_cables("s0", "s1") == 2
     parallel.add_edge("s0", "s1", bandwidth="1 Gbit/s")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -32,7 +33,7 @@ def best_rate(cluster: Cluster, transfers: Mapping[tuple[str, str], float]) -> f
     number, size, starts = len(arcs), len(places) + 1, list(dict.fromkeys(start for start, _ in transfers))
     kept = lil_array((len(starts) * size, len(starts) * number + 1))
     together = lil_array((number, kept.shape[1]))
-    bounds: list[tuple[float, float | None]] = []
+    bounds: list[Any] = []
     for kind, start in enumerate(starts):
         sink = size - 1  # where what comes back to a group, for another machine of it, is taken
         for arc, (one, other, _) in enumerate(arcs):
@@ -48,11 +49,11 @@ def best_rate(cluster: Cluster, transfers: Mapping[tuple[str, str], float]) -> f
     goal[-1] = -1.0
     found = linprog(
         goal,
-        A_ub=together.tocsr(),
+        A_ub=together.toarray(),
         b_ub=[rate / scale for rate in most],
-        A_eq=kept.tocsr(),
+        A_eq=kept.toarray(),
         b_eq=np.zeros(kept.shape[0]),
-        bounds=[*bounds, (0, None)],
+        bounds=[*bounds, (0.0, None)],
         method="highs",
     )
     assert found.status == 0, found.message
