@@ -56,7 +56,7 @@ def best_rate(cluster: Cluster, transfers: Mapping[tuple[str, str], float]) -> f
         bounds=[*bounds, (0.0, None)],
         method="highs",
     )
-    assert found.status == 0, found.message
+    assert found.status == 0 and found.x is not None, found.message
     return float(found.x[-1]) * scale
 
 
