@@ -192,48 +192,36 @@ class Routes:
 
         Searched from both ends: what lies behind them need not be looked at.
         """
-        ahead, behind, met = {one: 0}, {_SINK: 0}, list[int]()
-        front, back = [one], [_SINK]
+        depths: tuple[dict[int, int], dict[int, int]] = ({one: 0}, {_SINK: 0})
+        fronts, met = [[one], [_SINK]], list[int]()
+        came: tuple[dict[int, list[tuple[int, int]]], dict[int, list[tuple[int, int]]]] = ({}, {})
         while not met:
-            is_ahead = len(front) <= len(back)
-            depths, reached = (ahead, front) if is_ahead else (behind, back)
+            side = int(len(fronts[0]) > len(fronts[1]))  # 0: onwards from the start; 1: back from the end
             grown: list[int] = []
-            for place in reached:
-                for near, _ in self._neighbours(place, one, other, is_ahead=is_ahead):
-                    if near not in depths:
-                        depths[near] = depths[place] + 1
+            for place in fronts[side]:
+                depth = depths[side][place] + 1
+                for near, arc in self._neighbours(place, one, other, is_ahead=not side):
+                    if near not in depths[side]:
+                        depths[side][near] = depth
                         grown.append(near)
+                    if depths[side][near] == depth:
+                        came[side].setdefault(near, []).append((place, arc))
             if not grown:
                 raise ValueError("no path leads from one machine to another; a cluster refuses such a network")
-            front, back = (grown, back) if is_ahead else (front, grown)
-            met = [place for place in grown if place in (behind if is_ahead else ahead)]
+            fronts[side] = grown
+            met = [place for place in grown if place in depths[1 - side]]
         layers: list[dict[int, list[int]]] = []
         places = met
-        while any(ahead[place] for place in places):
+        while places != [one]:
             arcs_of: dict[int, list[int]] = {}
-            for place in places:
-                for near, arc in self._neighbours(place, one, other, is_ahead=False):
-                    if ahead.get(near) == ahead[place] - 1:
-                        arcs_of.setdefault(near, []).append(arc)
+            for before, arc in (way for place in places for way in came[0][place]):
+                arcs_of.setdefault(before, []).append(arc)
             layers.insert(0, arcs_of)
             places = list(arcs_of)
         places = met
-        while any(behind[place] for place in places):
-            arcs_of = {
-                place: [
-                    arc
-                    for near, arc in self._neighbours(place, one, other, is_ahead=True)
-                    if behind.get(near) == behind[place] - 1
-                ]
-                for place in places
-            }
-            layers.append(arcs_of)
-            nearer = dict.fromkeys(
-                _SINK if self._ends[arc][1] == other else self._ends[arc][1]
-                for arcs in arcs_of.values()
-                for arc in arcs
-            )
-            places = list(nearer)
+        while places != [_SINK]:
+            layers.append({place: [arc for _, arc in came[1][place]] for place in places})
+            places = list(dict.fromkeys(after for place in places for after, _ in came[1][place]))
         return layers
 
     def _neighbours(self, place: int, one: int, other: int, *, is_ahead: bool) -> Iterator[tuple[int, int]]:
@@ -462,7 +450,7 @@ class Routes:
         total = self.cluster.num_machines
         if total == 1:
             return inf
-        number = min(total - 1, _MOST_PAIRS)
+        number = min(total - 1, max(_MOST_PAIRS**2 * 2 // len(self.order), 4))
         strides = sorted({1 + round(step * (total - 2) / max(number - 1, 1)) for step in range(number)})
         counts: dict[tuple[int, int], float] = {}
         senders = np.arange(total)
