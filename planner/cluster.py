@@ -229,7 +229,10 @@ class Cluster(Shown):
                         f"group of several machines, which forwards nothing. Add a link, or a switch"
                     )
         for group in self.machine_groups:
-            if group.count > 1 and group.name not in self._reached(group.name, is_back=False):
+            near = self._graph[group.name].items()
+            if group.count == 1 or any(self.forwards(name) and len(data["arcs"]) > 1 for name, data in near):
+                continue
+            if group.name not in self._reached(group.name, is_back=False):
                 raise ValueError(
                     f"the {group.count} machines {group.name!r} have no network between them; add a link to a switch"
                     if self._graph.degree(group.name)
