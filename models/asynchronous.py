@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.errors import ModelError
-from planner.models.exchange import Discipline, Exchange, Overlap
+from planner.models.exchange import Exchange, Overlap
 from planner.models.exchange_run import Cycle, Run
 
 _MOST_EXCHANGES = 20_000
@@ -89,7 +89,7 @@ def pace(exchange: Exchange, *, num_iterations: int | None = None, seed: int = 0
     than the slowest gets ahead until s stops it; where the two differ little that takes longer than any simulation, so
     it starts there.
 
-    >>> from planner.models.exchange import Servers, Worker
+    >>> from planner.models.exchange import Discipline, Servers, Worker
     >>> workers = [Worker(forward_s=(one,), backward_s=0, ready_s=(0,), bytes_per_s=1e9, samples=8) for one in (1, 2)]
     >>> for slack in (0, 3, math.inf):
     ...     found = pace(Exchange(workers=tuple(workers), servers=(Servers(bytes_per_s=1e9),),
@@ -177,12 +177,7 @@ def _homes(exchange: Exchange) -> NDArray[np.intp]:
 
 def _link_s(exchange: Exchange, size_bytes: Floats) -> Floats:
     """Return the seconds of one transfer on each server's idle link."""
-    rates = np.array([server.bytes_per_s for server in exchange.servers])
-    if exchange.discipline is not Discipline.FIFO:  # a machine's one link, whoever sends
-        for worker in exchange.workers:
-            if worker.home is not None:
-                rates[worker.home] = worker.bytes_per_s
-    return np.asarray(size_bytes / rates)
+    return np.asarray(size_bytes / exchange.server_rates)
 
 
 def _alone_s(exchange: Exchange, size_bytes: Floats) -> Floats:

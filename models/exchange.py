@@ -24,6 +24,8 @@ and no time. Whom links serve first is the :class:`Discipline`:
   comes, byte by byte. Behind a barrier that is the model of :mod:`planner.models.servers`, and with unlimited workers'
   links its Algorithms 1 and 2.
 
+A machine that works and serves has one link for both.
+
 *Alike.* Workers of one kind do the same at the same time, and so do servers of one kind: one class of connections joins
 each kind of workers with each kind of servers, and a link is crossed by so many of each class. Kinds are exact where
 sums keep workers together, which is so behind a barrier and where sums are sent as soon as they are complete; where
@@ -200,8 +202,7 @@ class Worker:
 class Servers:
     """Servers that are alike: how many, and the bytes/s of each one's link per direction; > 0 and finite.
 
-    Fair links of a machine that works are the worker's, whoever sends. First come first served, a server there has a
-    link of its own.
+    Where workers host them, the worker's link carries it all.
     """
 
     count: int = 1
@@ -268,6 +269,9 @@ class Exchange:
         if not 0 <= self.latency_s < math.inf or self.num_steps < 1 or not (self.slack is None or self.slack >= 0):
             given = f"latency_s {self.latency_s}, num_steps {self.num_steps}, slack {self.slack}"
             raise ModelError(f"The latency is finite and >= 0, steps are 1 or more, the slack is >= 0, not {given}.")
+        is_fifo = self.discipline is Discipline.FIFO
+        if is_fifo and self.slack is None and any(server.count > 1 for server in self.servers):
+            raise ModelError("First come first served, sums on their own come from servers that are given one by one.")
         if self.slack is not None and self.overlap.pulls_early:
             raise ModelError("Behind a barrier no sum is sent early: have overlap none or push, or no barrier.")
         homes = [worker.home for worker in self.workers if worker.home is not None]
@@ -278,6 +282,15 @@ class Exchange:
                 raise ModelError("Workers with servers on their machines are as many as those.")
         if len(set(homes)) < len(homes):
             raise ModelError("A server stands on one machine.")
+
+    @property
+    def server_rates(self) -> Floats:
+        """Bytes/s of the link of each kind of servers, per direction: its machine's."""
+        rates = np.array([server.bytes_per_s for server in self.servers], dtype=np.float64)
+        for worker in self.workers:
+            if worker.home is not None:
+                rates[worker.home] = worker.bytes_per_s
+        return rates
 
     @property
     def fabric(self) -> Fabric:

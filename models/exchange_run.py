@@ -205,9 +205,10 @@ class _FairLinks:
 
 
 class _Message(NamedTuple):
-    """A message, or several workers' of a kind, on links: its seconds on a worker's own, and its work for servers'.
+    """A message, or several workers' of a kind, on links: its seconds on a worker's own, and its work for the others.
 
-    ``home``: the column of servers at home, for which there is only ``home_s`` of work. ``through``: runs of the
+    ``home``: the column of servers at home, for which there is only ``home_s`` of work. ``own``: the column of the
+    worker's machine, where a server sends (receives) beside what the worker sends (receives). ``through``: runs of the
     columns that it goes through. ``far``: the servers that it is for, without those to which nothing crosses a link
     (``near``).
     """
@@ -216,6 +217,7 @@ class _Message(NamedTuple):
     work_s: Floats
     home: int | None
     home_s: float
+    own: int | None
     through: tuple[slice, ...]
     far: tuple[int, ...]
     near: tuple[int, ...]
@@ -228,6 +230,8 @@ class _Message(NamedTuple):
             at_home = float(to[self.home]) + self.home_s * times
             to += self.work_s * times
             to[self.home] = at_home
+        if self.own is not None:
+            to[self.own] += self.own_s * times
 
 
 class _FifoLinks:
@@ -236,7 +240,8 @@ class _FifoLinks:
     A worker's link carries messages one after the other, each to all its servers at once. At that pace its bytes come
     to the servers' links, which work whenever something waits, in the order of arrival: what comes now has gone through
     after as many seconds as work waits. What comes at the same moment is served mixed, as are messages that overlap.
-    While a server's queue holds back what a worker pulls, the worker's link rests, and may then catch up.
+    While a server's queue holds back what a worker pulls, the worker's link rests, and may then catch up. What a worker
+    sends beside a server's answers on its own machine waits with them, for one link.
 
     Where nobody asks for single messages (``is_told``), links that another one bounds, always, are left out: one that
     all workers send to, and that has more work of every key.
@@ -245,24 +250,22 @@ class _FifoLinks:
     def __init__(self, run: "Run", *, is_told: bool) -> None:
         exchange = run.exchange
         self._run, self._exchange, self._is_told = run, exchange, is_told
-        self._rates = rates = np.array([server.bytes_per_s for server in exchange.servers])
-        self._numbers = np.array([server.count for server in exchange.servers])
+        self._rates, self._numbers = exchange.server_rates, np.array([server.count for server in exchange.servers])
         first: dict[Worker, int] = {}
         self._first = [first.setdefault(worker, index) for index, worker in enumerate(exchange.workers)]  # its equal
+        # Columns are links that are followed: to servers, then from servers.
+        self._is_column = np.ones((2, len(self._rates)), dtype=bool)
         homes = {worker.home for worker in exchange.workers}
-        self._columns = []  # of both directions: the servers whose links are followed
-        for sizes in (exchange.pushed_bytes, exchange.pulled_bytes):
-            seconds = sizes / rates
-            away = [server for server in range(len(rates)) if server not in homes]
-            busiest = max(away, key=lambda server: float(seconds[:, server].sum()), default=None)
-            columns = np.arange(len(rates))
-            if busiest is not None and exchange.slack is not None and not is_told and not exchange.message_bytes:
-                is_bounded = (seconds <= seconds[:, [busiest]]).all(axis=0) & (columns != busiest)
-                columns = columns[~is_bounded]
-            self._columns.append(columns)
-        self._work_s = [np.zeros(len(columns)) for columns in self._columns]
-        self._growth = [np.full(len(columns), -1.0) for columns in self._columns]  # of that work, a second
-        self._num_open, self._since_s = [0, 0], [0.0, 0.0]
+        away = np.array([server for server in range(len(self._rates)) if server not in homes], dtype=np.intp)
+        if len(away) and exchange.slack is not None and not is_told and not exchange.message_bytes:
+            for way, sizes in enumerate((exchange.pushed_bytes, exchange.pulled_bytes)):
+                seconds = (sizes / self._rates)[:, away]
+                busiest = int(np.argmax(seconds.sum(axis=0)))
+                self._is_column[way, away] = (seconds > seconds[:, [busiest]]).any(axis=0)
+                self._is_column[way, away[busiest]] = True
+        self._column = (np.cumsum(self._is_column) - 1).reshape(self._is_column.shape)  # of those that are
+        self._work_s, self._growth = np.zeros(self._is_column.sum()), np.full(self._is_column.sum(), -1.0)  # a second
+        self._num_open, self._since_s = 0, 0.0
         self._queues: list[list[deque[tuple[_Message, int | None, int]]]] = [
             [deque() for _ in exchange.workers] for _ in range(2)
         ]
@@ -289,88 +292,100 @@ class _FifoLinks:
         self, is_pull: bool, worker: int, servers: tuple[int, ...], key: int | None, sizes: list[float]
     ) -> _Message:
         """Return what a message is on the links."""
-        exchange, columns, own = self._exchange, self._columns[is_pull], self._exchange.workers[worker]
-        chosen, is_far = np.array(servers), np.zeros(len(exchange.servers), dtype=bool)
-        numbers, sizes_bytes = self._numbers[chosen], np.array(sizes)[chosen] + exchange.message_bytes
-        numbers = numbers - (chosen == own.home)
-        is_far[chosen] = (numbers > 0) & ((sizes_bytes > 0) | (key is None))
-        far, near = np.flatnonzero(is_far), tuple(chosen[~is_far[chosen]].tolist())
+        own, chosen = self._exchange.workers[worker], np.array(servers)
+        numbers = self._numbers[chosen] - (chosen == own.home)
+        size_bytes = np.array(sizes)[chosen] + self._exchange.message_bytes
+        is_far = np.zeros(self._is_column.shape, dtype=bool)
+        is_far[int(is_pull), chosen] = is_remote = (numbers > 0) & ((size_bytes > 0) | (key is None))
+        far, near = chosen[is_remote], chosen[~is_remote]
+        if len(far) and self._is_whole(is_pull) and not self._is_told:
+            far, near = chosen, chosen[:0]
         name = is_pull, own.count, servers, key
         if name not in self._work_of:
-            work_s = np.zeros(len(exchange.servers))
-            work_s[chosen] = sizes_bytes * own.count / self._rates[chosen]
-            self._work_of[name] = work_s[columns]
-        work_s = self._work_of[name]
-        home = next(iter(np.flatnonzero(columns == own.home).tolist()), None) if own.home in servers else None
-        edges = np.flatnonzero(np.diff(np.concatenate(([False], is_far[columns], [False])).astype(int))).tolist()
-        if len(far) and self._is_whole(is_pull) and not self._is_told:
-            far, near = np.sort(chosen), ()
+            work_s = np.zeros(self._is_column.shape)
+            work_s[int(is_pull), chosen] = size_bytes * own.count / self._rates[chosen]
+            self._work_of[name] = work_s[self._is_column]
+        work_s, home, home_s, beside = self._work_of[name], None, 0.0, None
+        if own.home is not None:
+            beside = int(self._column[int(not is_pull), own.home])
+            is_far[int(not is_pull), own.home] = True
+            if own.home in servers:
+                home = int(self._column[int(is_pull), own.home])
+                home_s = float(work_s[home]) * (own.count - 1) / own.count
+        edges = np.flatnonzero(
+            np.diff(np.concatenate(([False], is_far[self._is_column], [False])).astype(int))
+        ).tolist()
         return _Message(
-            own_s=float((sizes_bytes * numbers)[is_far[chosen]].sum()) / own.bytes_per_s,
+            own_s=float((size_bytes * numbers)[is_remote].sum()) / own.bytes_per_s,
             work_s=work_s,
             home=home,
-            home_s=0.0 if home is None else float(work_s[home]) * (own.count - 1) / own.count,
+            home_s=home_s,
+            own=beside,
             through=tuple(map(slice, edges[::2], edges[1::2])),
             far=tuple(far.tolist()),
-            near=near,
+            near=tuple(near.tolist()),
         )
 
     def _is_whole(self, is_pull: bool) -> bool:
         """Whether of a message for several servers only the last byte counts, and not each server's own."""
         return is_pull or self._exchange.slack is not None
 
-    def _pass(self, way: bool) -> Floats:
+    def _pass(self) -> Floats:
         """Return the work that waits now, in seconds; arrivals have had a constant pace since the last look."""
-        work_s, passed_s = self._work_s[way], self._run.now_s - self._since_s[way]
+        work_s, passed_s = self._work_s, self._run.now_s - self._since_s
         if passed_s > 0:
-            work_s += self._growth[way] * passed_s
+            work_s += self._growth * passed_s
             np.maximum(work_s, 0.0, out=work_s)
-            self._since_s[way] = self._run.now_s
+            self._since_s = self._run.now_s
         return work_s
 
-    def _enter(self, way: bool, worker: int, message: _Message, key: int | None, iteration: int) -> None:
+    def _enter(self, is_pull: bool, worker: int, message: _Message, key: int | None, iteration: int) -> None:
         """Have a message wait for its worker's link."""
-        if way:
+        if is_pull:
             self._run.read(worker)
-        queue = self._queues[way][worker]
+        queue = self._queues[is_pull][worker]
         queue.append((message, key, iteration))
         if len(queue) == 1:
-            self._open(way, worker)
+            self._open(is_pull, worker)
 
-    def _open(self, way: bool, worker: int) -> None:
+    def _open(self, is_pull: bool, worker: int) -> None:
         """Begin with what waits for a worker's link; all of it arrives at once if that is unlimited."""
-        message, work_s = self._queues[way][worker][0][0], self._pass(way)
+        message, work_s = self._queues[is_pull][worker][0][0], self._pass()
         if message.own_s:
-            message.add(self._growth[way], 1 / message.own_s)
-            self._num_open[way] += 1
+            message.add(self._growth, 1 / message.own_s)
+            self._num_open += 1
         else:
             message.add(work_s, 1.0)
-        self._begun_s[way][worker] = now_s = self._run.now_s
-        self._run.at(now_s + message.own_s, self._leave, way, worker)
+        self._begun_s[is_pull][worker] = now_s = self._run.now_s
+        self._run.at(now_s + message.own_s, self._leave, is_pull, worker)
 
-    def _leave(self, way: bool, worker: int) -> None:
+    def _leave(self, is_pull: bool, worker: int) -> None:
         """End with a message on its worker's link; its last byte is behind all that waits at the servers'."""
-        run, work_s, queue = self._run, self._pass(way), self._queues[way][worker]
+        run, work_s, queue = self._run, self._pass(), self._queues[is_pull][worker]
         message, key, iteration = queue.popleft()
         if message.own_s:
-            self._num_open[way] -= 1
-            if self._num_open[way]:
-                message.add(self._growth[way], -1 / message.own_s)
+            self._num_open -= 1
+            if self._num_open:
+                message.add(self._growth, -1 / message.own_s)
             else:
-                self._growth[way].fill(-1.0)  # whatever rounding says
-        begun_s, now_s = self._begun_s[way][worker], run.now_s
+                self._growth.fill(-1.0)  # whatever rounding says
+        begun_s, now_s = self._begun_s[is_pull][worker], run.now_s
+        least_s = 0.0 if message.own is None else float(work_s[message.own])
+        ends_s: dict[tuple[int, ...], float] = {}
+        if self._is_told or not self._is_whole(is_pull):
+            for server in message.far:
+                ends_s[(server,)] = now_s + max(float(work_s[self._column[int(is_pull), server]]), least_s)
         if self._is_told:
-            for server in message.far:
-                end_s = now_s + float(work_s[server])
-                run.transfers.append(Transfer(way, worker, server, key, iteration, begun_s, end_s))
-        if self._is_whole(way):
+            run.transfers += [
+                Transfer(is_pull, worker, server, key, iteration, begun_s, end_s) for (server,), end_s in ends_s.items()
+            ]
+        if self._is_whole(is_pull):
             waits_s = max([float(np.maximum.reduce(work_s[part])) for part in message.through])
-            run.at(now_s + waits_s, run.act, way, worker, message.far, key, iteration, 0.0)
-        else:
-            for server in message.far:
-                run.at(now_s + float(work_s[server]), run.act, way, worker, (server,), key, iteration, 0.0)
+            ends_s = {message.far: now_s + waits_s}
+        for servers, end_s in ends_s.items():
+            run.at(end_s, run.act, is_pull, worker, servers, key, iteration, 0.0)
         if queue:
-            self._open(way, worker)
+            self._open(is_pull, worker)
 
 
 # -- workers and servers, from event to event --------------------------------------------------------------------------

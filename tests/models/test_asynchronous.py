@@ -148,7 +148,7 @@ def test_a_home_on_a_server_that_holds_nothing_changes_nothing(drawn: Instance, 
 
 def test_of_two_machines_that_serve_each_other_half_the_bytes_cross_the_network() -> None:
     shared = Instance(
-        workers=(worker(5),) * 2, push_bytes=(3, 3), pull_bytes=(3, 3), server_bytes_per_s=(1, 1), home=(0, 1)
+        workers=(worker(5, link=1.0),) * 2, push_bytes=(3, 3), pull_bytes=(3, 3), server_bytes_per_s=(1, 1), home=(0, 1)
     )
     assert shared.run(BSP).samples_per_s == pytest.approx(2 / (5 + 3 + 3))
     apart = replace(shared, home=None)
@@ -183,13 +183,21 @@ def updates_by_pieces(
         delay_s = given_.latency_s if sum(sizes(direction, index)) else 0.0
         heapq.heappush(events, (now + delay_s, -1, direction, index))
 
+    def serve(now: float, direction: int, server: int, size: float) -> float:
+        host = home.index(server) if server in home else None
+        rate = given_.server_bytes_per_s[server] if host is None else workers[host].bytes_per_s
+        link = (direction, server)
+        free[link] = max(free[link], now) + size / num_pieces / rate
+        return free[link]
+
     def arrive(now: float, piece: int, direction: int, index: int) -> None:
         ends = [now]
         for server, size in enumerate(sizes(direction, index)):
             if size:
-                link = (direction, server)
-                free[link] = max(free[link], now) + size / num_pieces / given_.server_bytes_per_s[server]
-                ends.append(free[link])
+                ends.append(serve(now, direction, server, size))
+        own = home[index]
+        if own is not None:  # its machine's one link, which the server there uses the other way round
+            ends.append(serve(now, 1 - direction, own, sum(sizes(direction, index))))
         if piece == num_pieces - 1:
             heapq.heappush(events, (max(ends), num_pieces, direction, index))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import ModelError
@@ -131,11 +131,14 @@ def test_the_next_forward_pass_waits_for_the_layers_own_sums_where_it_may() -> N
     assert period_s(replace(ahead, **apart)) == pytest.approx(0.71 + 0.05)
 
 
-@given(st.sampled_from(EVERY), st.booleans(), st.integers(2, 4), st.integers(1, 3))
-def test_a_kind_of_workers_is_as_single_ones(overlap: Overlap, has_barrier: bool, workers: int, servers: int) -> None:
-    has_barrier &= not overlap.pulls_early
+@given(st.sampled_from(EVERY), st.booleans(), st.sampled_from(list(Discipline)), st.integers(2, 4), st.integers(1, 3))
+def test_a_kind_of_workers_is_as_single_ones(
+    overlap: Overlap, has_barrier: bool, discipline: Discipline, workers: int, servers: int
+) -> None:
+    slack = 0 if (has_barrier or discipline is Discipline.FIFO) and not overlap.pulls_early else None
+    assume(discipline is not Discipline.FIFO or slack is not None)
     sizes = np.outer([1e6, 2e6], np.ones(servers)) / servers
-    kinds = exchange(workers, overlap=overlap, slack=0 if has_barrier else None)
+    kinds = exchange(workers, overlap=overlap, slack=slack, discipline=discipline)
     kinds = replace(
         kinds,
         servers=(Servers(count=servers, bytes_per_s=1e7),),
@@ -152,12 +155,16 @@ def test_a_kind_of_workers_is_as_single_ones(overlap: Overlap, has_barrier: bool
     assert period_s(kinds) == pytest.approx(period_s(single), rel=1e-6)
 
 
-@given(st.sampled_from(EVERY), st.integers(2, 4), st.integers(0, 2))
-def test_servers_on_workers_machines_are_as_single_ones(overlap: Overlap, servers: int, others: int) -> None:
+@given(st.sampled_from(EVERY), st.sampled_from(list(Discipline)), st.integers(2, 4), st.integers(0, 2))
+def test_servers_on_workers_machines_are_as_single_ones(
+    overlap: Overlap, discipline: Discipline, servers: int, others: int
+) -> None:
+    is_fifo = discipline is Discipline.FIFO
+    assume(not is_fifo or not overlap.pulls_early)
     sizes = np.outer([1e6, 2e6], np.ones(servers)) / servers
     (one,) = exchange(1).workers
     kinds = replace(
-        exchange(overlap=overlap),
+        exchange(overlap=overlap, discipline=discipline, slack=0 if is_fifo else None),
         workers=(replace(one, count=servers, home=0), *([replace(one, count=others)] if others else [])),
         servers=(Servers(count=servers, bytes_per_s=1e7),),
         pushed_bytes=sizes[:, :1],
@@ -299,6 +306,8 @@ def test_what_does_not_fit_together_is_refused() -> None:
         exchange(key_layer=(0,))
     with pytest.raises(ModelError, match="layers that there are"):
         exchange(key_layer=(0, 2))
+    with pytest.raises(ModelError, match="given one by one"):
+        exchange(servers=(Servers(count=2, bytes_per_s=1.0),), discipline=Discipline.FIFO)
     with pytest.raises(ModelError, match="no sum is sent early"):
         exchange(overlap=Overlap.PUSH_PULL, slack=0)
     with pytest.raises(ModelError, match="as many as those"):
