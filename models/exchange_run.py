@@ -1,6 +1,6 @@
 """An exchange, run from event to event: fair links and queues, workers, servers that wait for sums or look at clocks.
 
-What is exchanged, and whom waits for whom: :mod:`planner.models.exchange`. Iterations that repeat: :func:`steady`; the
+What is exchanged, and who waits for whom: :mod:`planner.models.exchange`. Iterations that repeat: :func:`steady`; the
 pace of workers that keep no common one: :mod:`planner.models.asynchronous`.
 """
 
@@ -270,17 +270,18 @@ class _FifoLinks:
             [deque() for _ in exchange.workers] for _ in range(2)
         ]
         self._begun_s = [[0.0] * len(exchange.workers) for _ in range(2)]
-        self._messages: dict[tuple[bool, int, tuple[int, ...], int | None], _Message] = {}
+        self._messages: dict[tuple[bool, int, int | None, int | None], _Message] = {}
         self._work_of: dict[tuple[bool, int, tuple[int, ...], int | None], Floats] = {}
 
     def send(
         self, is_pull: bool, worker: int, servers: tuple[int, ...], sizes: list[float], key: int | None, iteration: int
     ) -> None:
         """Queue one message for all servers behind what the worker's link has; at once where it takes no link."""
-        run, name = self._run, (is_pull, self._first[worker], servers, key)
+        run, first = self._run, self._first[worker]
+        name = is_pull, first, key, servers[0] if len(servers) == 1 else None  # one of a key's servers, or all
         message = self._messages.get(name)
         if message is None:
-            message = self._messages[name] = self._message(*name, sizes)
+            message = self._messages[name] = self._message(is_pull, first, servers, key, sizes)
         if message.near:
             run.at(run.now_s, run.act, is_pull, worker, message.near, key, iteration, 0.0)
         if message.far and self._exchange.latency_s:
@@ -297,9 +298,9 @@ class _FifoLinks:
         size_bytes = np.array(sizes)[chosen] + self._exchange.message_bytes
         is_far = np.zeros(self._is_column.shape, dtype=bool)
         is_far[int(is_pull), chosen] = is_remote = (numbers > 0) & ((size_bytes > 0) | (key is None))
-        far, near = chosen[is_remote], chosen[~is_remote]
-        if len(far) and self._is_whole(is_pull) and not self._is_told:
-            far, near = chosen, chosen[:0]
+        far, near = tuple(chosen[is_remote].tolist()), tuple(chosen[~is_remote].tolist())
+        if far and self._is_whole(is_pull) and not self._is_told:
+            far, near = servers, ()
         name = is_pull, own.count, servers, key
         if name not in self._work_of:
             work_s = np.zeros(self._is_column.shape)
@@ -322,8 +323,8 @@ class _FifoLinks:
             home_s=home_s,
             own=beside,
             through=tuple(map(slice, edges[::2], edges[1::2])),
-            far=tuple(far.tolist()),
-            near=tuple(near.tolist()),
+            far=far,
+            near=near,
         )
 
     def _is_whole(self, is_pull: bool) -> bool:
@@ -369,21 +370,18 @@ class _FifoLinks:
                 message.add(self._growth, -1 / message.own_s)
             else:
                 self._growth.fill(-1.0)  # whatever rounding says
-        begun_s, now_s = self._begun_s[is_pull][worker], run.now_s
-        least_s = 0.0 if message.own is None else float(work_s[message.own])
-        ends_s: dict[tuple[int, ...], float] = {}
-        if self._is_told or not self._is_whole(is_pull):
+        now_s, is_whole = run.now_s, self._is_whole(is_pull)
+        if is_whole:
+            end_s = now_s + max([float(np.maximum.reduce(work_s[part])) for part in message.through])
+            run.at(end_s, run.act, is_pull, worker, message.far, key, iteration, 0.0)
+        if self._is_told or not is_whole:
+            least_s = 0.0 if message.own is None else float(work_s[message.own])
             for server in message.far:
-                ends_s[(server,)] = now_s + max(float(work_s[self._column[int(is_pull), server]]), least_s)
-        if self._is_told:
-            run.transfers += [
-                Transfer(is_pull, worker, server, key, iteration, begun_s, end_s) for (server,), end_s in ends_s.items()
-            ]
-        if self._is_whole(is_pull):
-            waits_s = max([float(np.maximum.reduce(work_s[part])) for part in message.through])
-            ends_s = {message.far: now_s + waits_s}
-        for servers, end_s in ends_s.items():
-            run.at(end_s, run.act, is_pull, worker, servers, key, iteration, 0.0)
+                end_s = now_s + max(float(work_s[self._column[int(is_pull), server]]), least_s)
+                begun_s = self._begun_s[is_pull][worker]
+                run.transfers.append(Transfer(is_pull, worker, server, key, iteration, begun_s, end_s))
+                if not is_whole:
+                    run.at(end_s, run.act, is_pull, worker, (server,), key, iteration, 0.0)
         if queue:
             self._open(is_pull, worker)
 
@@ -475,6 +473,10 @@ class Run:
                 batches.setdefault(worker.ready_s[key], []).append(key)
             self._batches.append(list(batches.items()))
         self._keys = [[key for _, keys in batches for key in keys] for batches in self._batches]
+        self._done_s = [
+            max(one.backward_s, batches[-1][0]) for one, batches in zip(exchange.workers, self._batches, strict=True)
+        ]
+        self._pushes_early, self._pulls_early = exchange.overlap.pushes_early, exchange.overlap.pulls_early
         self._seconds = [
             _drawn(worker, exchange.num_steps, (seed, index)) for index, worker in enumerate(exchange.workers)
         ]
@@ -587,16 +589,15 @@ class Run:
 
     def _backward(self, index: int) -> None:
         """Begin a backward pass, whose sums the next forward pass needs."""
-        exchange, progress, worker = self.exchange, self._progress[index], self.exchange.workers[index]
+        progress, worker = self._progress[index], self.exchange.workers[index]
         iteration, stretch = len(self.backward_s[index]), progress.stretch
         self.backward_s[index].append(self.now_s)
         self._is_new = True
         progress.missing = progress.unpushed = self._num_parts
         progress.arrived_s = [0.0] * len(worker.forward_s)
         progress.ended_s = self.now_s + worker.backward_s * stretch
-        done_s = self.now_s + max(worker.backward_s, self._batches[index][-1][0]) * stretch
-        progress.computed_s = done_s
-        if exchange.overlap.pushes_early:
+        progress.computed_s = done_s = self.now_s + self._done_s[index] * stretch
+        if self._pushes_early:
             for ready_s, keys in self._batches[index]:
                 self.at(self.now_s + ready_s * stretch, self._push, index, iteration, keys)
         else:
@@ -605,7 +606,7 @@ class Run:
                 self.at(done_s, self._push, index, iteration, keys)
             else:
                 self._push(index, iteration, keys)
-        if not exchange.overlap.pulls_early and exchange.slack is None:
+        if not self._pulls_early and self.exchange.slack is None:
             self.at(done_s, self._ask, index, iteration)
 
     def _push(self, index: int, iteration: int, keys: Sequence[int]) -> None:
@@ -622,7 +623,7 @@ class Run:
                 numbers[server] += 1
         sizes = [self.exchange.message_bytes * (number - 1) for number in numbers]
         for server, number in enumerate(numbers):
-            if number and self.exchange.overlap.pushes_early:
+            if number and self._pushes_early:
                 self._asked_for(index, server, iteration)
             elif number:
                 self._links.send(False, index, (server,), sizes, None, iteration)
@@ -639,12 +640,11 @@ class Run:
 
     def _add(self, key: int, server: int, iteration: int) -> None:
         """Add a gradient to its sum, and send what is waited for if it was the last."""
-        exchange, part = self.exchange, (iteration, key, server)
+        part, num_workers = (iteration, key, server), len(self.exchange.workers)
         self._arrived[part] = number = self._arrived.get(part, 0) + 1
-        if number < len(exchange.workers):
-            return
-        early = exchange.overlap.pulls_early
-        self._answer(iteration, key, server, range(len(exchange.workers)) if early else self._asked.pop(part, ()))
+        if number == num_workers:
+            waiting = range(num_workers) if self._pulls_early else self._asked.pop(part, ())
+            self._answer(iteration, key, server, waiting)
 
     def _asked_for(self, index: int, server: int, iteration: int) -> None:
         """Send the sums that are complete, in the order of gradients; the others later."""

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 
 from planner.models.asynchronous import cycles_s
 from planner.models.data_parallel import expected_maximum_s
+from planner.models.exchange import Discipline
 from planner.models.exchange_run import Run
 
 # -- closed forms ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("discipline", Discipline)
 @pytest.mark.parametrize(("synchronisation", "bound"), EVERY)
-def test_one_worker_does_one_thing_after_the_other(synchronisation: str, bound: int) -> None:
+def test_one_worker_does_one_thing_after_the_other(synchronisation: str, bound: int, discipline: Discipline) -> None:
     # Its link takes 12 s for 6 bytes, more than either server; the pull 4 s on the first server's link.
     alone = Instance(
         workers=(worker(5, samples=8, link=0.5),),
@@ -27,6 +29,7 @@ def test_one_worker_does_one_thing_after_the_other(synchronisation: str, bound: 
         pull_bytes=(2, 0),
         server_bytes_per_s=(0.5, 1),
         latency_s=0.25,
+        discipline=discipline,
     )
     run = alone.run(synchronisation, bound)
     steps = bound if synchronisation is LOCAL else 1
@@ -44,9 +47,11 @@ def test_equal_workers_on_an_idle_network_only_compute(synchronisation: str, bou
 
 
 @pytest.mark.parametrize("link", [1.0, math.inf])
+@pytest.mark.parametrize("discipline", Discipline)
 @pytest.mark.parametrize(("synchronisation", "bound"), [(ASP, 0), (SSP, 2)])
-def test_a_full_link_sets_the_rate(synchronisation: str, bound: int, link: float) -> None:
-    busy = Instance(workers=(worker(3, samples=2, link=link),) * 8, push_bytes=(2,), pull_bytes=(1,))
+def test_a_full_link_sets_the_rate(synchronisation: str, bound: int, discipline: Discipline, link: float) -> None:
+    workers = (worker(3, samples=2, link=link),) * 8
+    busy = Instance(workers=workers, push_bytes=(2,), pull_bytes=(1,), discipline=discipline)
     run = busy.run(synchronisation, bound)
     assert run.samples_per_s == pytest.approx(2 * 1 / 2)
 

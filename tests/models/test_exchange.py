@@ -20,6 +20,7 @@ from planner.models.servers import (
     algorithm_1_time_s,
     algorithm_2_time_s,
     iteration_time_s,
+    push_end_s,
     segments_time_s,
 )
 
@@ -413,6 +414,28 @@ def test_on_several_servers_it_is_that_of_the_model_of_links_which_pulls_all_at_
     expected_s = iteration_time_s(ready_s, placed, links)
     assert period_s(at_once) == pytest.approx(expected_s)
     assert period_s(whole) >= expected_s * (1 - 1e-9)  # key by key, a worker's link may wait for one server
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(seconds, seconds), min_size=2, max_size=4),
+    st.lists(st.lists(st.sampled_from([0.0, 0.5, 2.0]), min_size=2, max_size=2).filter(any), min_size=1, max_size=4),
+    st.sampled_from([0.5, 1.0, 3.0]),
+    st.data(),
+)
+def test_with_servers_on_workers_machines_pushes_end_as_in_that_model(
+    passes_s: list[tuple[float, float]], placed: list[list[float]], rate: float, data: st.DataObject
+) -> None:
+    shares = st.lists(st.sampled_from([0.1, 0.4, 0.7, 1.0]), min_size=len(placed) - 1, max_size=len(placed) - 1)
+    ready = [*sorted(data.draw(shares)), 1.0]
+    nothing = [[0.0, 0.0]] * len(placed)
+    apart = behind_a_barrier(passes_s, placed, nothing, ready, server_bytes_per_s=[rate] * 2, bytes_per_s=rate)
+    homes = [0, 1, *((None,) * (len(passes_s) - 2))]
+    workers = tuple(replace(one, home=home) for one, home in zip(apart.workers, homes, strict=True))
+    links = Links(server_bytes_per_s=(rate,) * 2, worker_bytes_per_s=(rate,) * len(homes), worker_homes=tuple(homes))
+    ready_s = [[forward_s + share * backward_s for share in ready] for forward_s, backward_s in passes_s]
+    ends_s = push_end_s(ready_s, placed, links)
+    assert period_s(replace(apart, workers=workers)) == pytest.approx(max(*ends_s, *map(sum, passes_s)))
 
 
 # -- a second physics: the same exchange in small steps of time ---------------------------------------------------------
