@@ -14,6 +14,7 @@ __all__ = [
     "data_parallel",
     "ddp",
     "exchange",
+    "exchange_run",
     "failures",
     "input",
     "layouts",

@@ -1,14 +1,30 @@
-"""Training with parameter servers, message by message: links shared fairly, sums, and the next pass behind them.
+"""Training with parameter servers, message by message: links, sums or clocks, and the next pass behind them.
 
 *Iterations.* Every worker runs forward through its layers and backward; the gradient of each key (a tensor, or what one
-server holds of it) goes to its server, which adds up those of all workers and sends the sum back. A sum is complete
-when the last gradient has arrived. What runs beside what is the :class:`Overlap`. Without a barrier a worker waits for
-nothing but its own sums, so that workers may fall apart: several iterations are run, until they repeat.
+server holds of it) goes to its server, and parameters come back. What runs beside what is the :class:`Overlap`. When
+parameters come back is the slack:
 
-*Links* are full duplex and shared max-min fairly by the connections that cross them: no connection could go faster
-without slowing down one that is no faster (D. Bertsekas and R. Gallager, *Data Networks*, 2nd edition, 1992, section
-6.5.2). A connection joins a worker and a server, in one direction, and carries its messages one after the other. What
-stays on a host takes no link and no time.
+============  =========================================================================================================
+None          each sum on its own: a server adds up the gradients of a key, and the sum is complete with the last one
+0             behind a barrier: all, when all gradients of all workers have arrived (BSP)
+s             to a worker at most s iterations ahead of the slowest one (SSP: Q. Ho et al., NIPS 2013, section 3)
+inf           at once (ASP)
+============  =========================================================================================================
+
+Local SGD exchanges once in so many iterations (S. U. Stich, ICLR 2019, arXiv:1805.09767). Without a barrier workers may
+fall apart: several iterations are run, until they repeat, or for a mean.
+
+*Links* are full duplex. A connection joins a worker and a server, in one direction. What stays on a host takes no link
+and no time. Whom links serve first is the :class:`Discipline`:
+
+- *Fair*: the connections that cross links share them max-min fairly: no connection could go faster without slowing down
+  one that is no faster (D. Bertsekas and R. Gallager, *Data Networks*, 2nd edition, 1992, section 6.5.2). A connection
+  carries its messages one after the other, in order or by priority.
+- *First come first served*: a worker's link carries its messages one after the other, a server's link serves what
+  comes, byte by byte. Behind a barrier that is the model of :mod:`planner.models.servers`, and with unlimited workers'
+  links its Algorithms 1 and 2.
+
+A machine that works and serves has one link for both.
 
 *Alike.* Workers of one kind do the same at the same time, and so do servers of one kind: one class of connections joins
 each kind of workers with each kind of servers, and a link is crossed by so many of each class. Kinds are exact where
@@ -19,26 +35,15 @@ Left out: windows, queues and everything else that makes connections unequal, th
 (thousandths of a second), losses.
 """
 
-import heapq
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
 import numpy as np
 
 from planner.cost import Floats
-from planner.errors import ModelError, NoAnswerError
-
-_ROUNDING = 1e-12  # of a moment, and of what a message has left
-_SAME = 1e-9  # of an iteration: periods that repeat
-_SETTLING = 3  # iterations before those that count, where they do not repeat
-_COUNTED = 4  # even: workers may take turns
-_COUNTED_UNSTEADY = 12  # where those differ: one of them says little
-_STEADY = 0.02  # of an iteration, by which those that count may differ
-_MOST_MESSAGES = 5_000_000
-_MOST_RATES = 1_000_000  # that are kept
+from planner.errors import ModelError
 
 
 class Overlap(StrEnum):
@@ -60,6 +65,14 @@ class Overlap(StrEnum):
         return self in (Overlap.PUSH_PULL, Overlap.PUSH_PULL_FORWARD)
 
 
+class Discipline(StrEnum):
+    """Whom links serve first."""
+
+    FAIR = "fair"  # all connections alike; the messages of each in the order in which they were sent
+    PRIORITY = "priority"  # as fair; of those that wait for a connection, the layer that is first in the forward pass
+    FIFO = "fifo"  # what came first
+
+
 # -- links, and the classes of connections that cross them ------------------------------------------------------------
 
 
@@ -70,7 +83,7 @@ class Fabric:
     Attributes
     ----------
     bytes_per_s
-        Of every link, in its one direction; finite and > 0.
+        Of every link, in its one direction; > 0, and finite for one on each way.
     crossing
         Of every class: the links on the way of its connections, each with how many of the class cross it. A class
         without any takes no time.
@@ -80,11 +93,12 @@ class Fabric:
     crossing: tuple[tuple[tuple[int, int], ...], ...]
 
     def __post_init__(self) -> None:
-        if not all(0 < rate < math.inf for rate in self.bytes_per_s):
-            raise ModelError("Every link has a finite positive rate.")
         ways = [one for way in self.crossing for one in way]
         if any(not 0 <= link < len(self.bytes_per_s) or count < 1 for link, count in ways):
             raise ModelError("Connections cross the links that there are, one or more of a class.")
+        least = [min(self.bytes_per_s[link] for link, _ in way) for way in self.crossing if way]
+        if not all(rate > 0 for rate in self.bytes_per_s) or not all(map(math.isfinite, least)):
+            raise ModelError("Every link has a positive rate, and one on each way a finite one.")
 
     def rates_bytes_per_s(self, busy: Sequence[int]) -> list[float]:
         """Return the max-min fair rate of one connection of each busy class.
@@ -150,9 +164,14 @@ class Worker:
     ready_s
         From its start until each key's gradient may be pushed; later than its end where it is added up on a machine.
     bytes_per_s
-        Of a worker's link, per direction; > 0 and finite.
+        Of a worker's link, per direction; > 0, ``inf`` where it is no bottleneck.
     home
         The kind of servers on their machines, one each, or None. Such a kind has as many workers as servers.
+    deviation_s
+        Standard deviation of the normal distribution that the seconds of an iteration are drawn from, anew and
+        independently each time; draws below 0 are drawn again. Passes and gradients stretch alike.
+    samples
+        In one worker's iteration; of account where workers keep a pace of their own.
     """
 
     count: int = 1
@@ -161,11 +180,30 @@ class Worker:
     ready_s: tuple[float, ...]
     bytes_per_s: float
     home: int | None = None
+    deviation_s: float = 0.0
+    samples: int = 1
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.samples < 1:
+            raise ModelError(f"Workers have count {self.count} and samples {self.samples}; both must be >= 1.")
+        if not 0 <= self.deviation_s < math.inf or not self.bytes_per_s > 0:
+            raise ModelError(
+                f"deviation_s is {self.deviation_s} and bytes_per_s {self.bytes_per_s}. Have one finite and >= 0, the "
+                f"other > 0."
+            )
+
+    @property
+    def compute_s(self) -> float:
+        """Seconds of both passes."""
+        return sum(self.forward_s) + self.backward_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers:
-    """Servers that are alike: how many, the bytes/s of each one's link per direction; unused where workers host it."""
+    """Servers that are alike: how many, and the bytes/s of each one's link per direction; > 0 and finite.
+
+    Where workers host them, the worker's link carries it all.
+    """
 
     count: int = 1
     bytes_per_s: float
@@ -183,13 +221,13 @@ class Exchange:
         Of each key (row) between one worker and one server of each kind (column); >= 0.
     key_layer
         The layer that waits for each key.
-    overlap, has_barrier
-        See the head of the module. Behind a barrier no sum is sent before all gradients have arrived.
-    has_priority
-        Of the messages that wait for a connection, the one whose layer is first in the forward pass goes next (P3,
-        ByteScheduler), instead of the one that has waited longest. A message on its way is not interrupted.
+    overlap, slack, discipline
+        See the head of the module. By priority (P3, ByteScheduler) a message on its way is not interrupted.
+    num_steps
+        Iterations of a worker between two exchanges, of which the last one's gradients are pushed; >= 1.
     latency_s
-        One way.
+        One way: a fair one of each sum, there and back; first come first served, of what is pushed and of what comes
+        back, each on its way.
     pause_s
         Before a forward pass, when the sums that it waits for are there: updates, start-up.
     message_bytes
@@ -204,8 +242,9 @@ class Exchange:
     pulled_bytes: Floats
     key_layer: tuple[int, ...]
     overlap: Overlap
-    has_barrier: bool = False
-    has_priority: bool = False
+    slack: float | None = None
+    discipline: Discipline = Discipline.FAIR
+    num_steps: int = 1
     latency_s: float = 0.0
     pause_s: float = 0.0
     message_bytes: float = 0.0
@@ -222,14 +261,36 @@ class Exchange:
             raise ModelError("All workers have the same layers and keys.")
         if any(not 0 <= layer < max(layers) for layer in self.key_layer):
             raise ModelError("Keys belong to the layers that there are.")
-        if self.has_barrier and self.overlap.pulls_early:
+        sizes = np.concatenate((self.pushed_bytes, self.pulled_bytes))
+        if not (np.isfinite(sizes).all() and (sizes >= 0).all()):
+            raise ModelError("Sizes of keys are finite and >= 0.")
+        if not all(0 < server.bytes_per_s < math.inf for server in self.servers):
+            raise ModelError("Every server's link has a finite positive rate.")
+        if not 0 <= self.latency_s < math.inf or self.num_steps < 1 or not (self.slack is None or self.slack >= 0):
+            given = f"latency_s {self.latency_s}, num_steps {self.num_steps}, slack {self.slack}"
+            raise ModelError(f"The latency is finite and >= 0, steps are 1 or more, the slack is >= 0, not {given}.")
+        is_fifo = self.discipline is Discipline.FIFO
+        if is_fifo and self.slack is None and any(server.count > 1 for server in self.servers):
+            raise ModelError("First come first served, sums on their own come from servers that are given one by one.")
+        if self.slack is not None and self.overlap.pulls_early:
             raise ModelError("Behind a barrier no sum is sent early: have overlap none or push, or no barrier.")
+        homes = [worker.home for worker in self.workers if worker.home is not None]
+        if any(not 0 <= home < len(self.servers) for home in homes):
+            raise ModelError("Workers have servers at home that there are.")
         for worker in self.workers:
             if worker.home is not None and worker.count != self.servers[worker.home].count:
                 raise ModelError("Workers with servers on their machines are as many as those.")
-        homes = [worker.home for worker in self.workers if worker.home is not None]
         if len(set(homes)) < len(homes):
             raise ModelError("A server stands on one machine.")
+
+    @property
+    def server_rates(self) -> Floats:
+        """Bytes/s of the link of each kind of servers, per direction: its machine's."""
+        rates = np.array([server.bytes_per_s for server in self.servers], dtype=np.float64)
+        for worker in self.workers:
+            if worker.home is not None:
+                rates[worker.home] = worker.bytes_per_s
+        return rates
 
     @property
     def fabric(self) -> Fabric:
@@ -257,347 +318,3 @@ class Exchange:
         """The seconds for which the busiest link carries what one iteration sends."""
         ways = (self.pushed_bytes.sum(axis=0).tolist(), self.pulled_bytes.sum(axis=0).tolist())
         return self.fabric.busiest_s([size for one in ways for _ in self.workers for size in one])
-
-
-class Transfer(NamedTuple):
-    """A message that went over a link: its kinds of workers and servers, and its iteration; a request has no key."""
-
-    is_pull: bool
-    worker: int
-    server: int
-    key: int | None
-    iteration: int
-    start_s: float
-    end_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steady:
-    """What iterations come to.
-
-    Attributes
-    ----------
-    iteration_s
-        The median of those that count.
-    pushed_s
-        From the first end of a backward pass of an iteration until its last gradient has arrived; 0 if before.
-    spread
-        Largest less smallest of those that count, as a share.
-    lag
-        Between the first and the last worker's beginning of the same iteration, as a share of one.
-    transfers
-        All messages, in the order of their arrival.
-    forward_begins_s, backward_begins_s
-        Of each kind of workers, by iteration.
-    """
-
-    iteration_s: float
-    pushed_s: float
-    spread: float
-    lag: float
-    transfers: tuple[Transfer, ...]
-    forward_begins_s: tuple[tuple[float, ...], ...]
-    backward_begins_s: tuple[tuple[float, ...], ...]
-
-
-def steady(exchange: Exchange, is_over: Callable[[], bool] = lambda: False) -> Steady:
-    """Return what iterations come to, run until they repeat, or until so many are enough for a median.
-
-    Parameters
-    ----------
-    exchange
-        What is exchanged, and when it may be.
-    is_over
-        Asked now and then.
-
-    Raises
-    ------
-    ModelError
-        If it takes more messages than can be followed.
-    NoAnswerError
-        If it was over before iterations repeated.
-    """
-    run = _Run(exchange, is_over)
-    for counted in (_COUNTED, _COUNTED_UNSTEADY):
-        run.go(_SETTLING + counted + 1)
-        begins_s = run.begins_s()
-        periods_s = np.diff(begins_s[:, -counted - 1 :] if not run.repeats else begins_s[:, -2:], axis=1)
-        iteration_s = float(np.median(periods_s))
-        spread = float(np.ptp(periods_s)) / iteration_s if iteration_s else 0.0
-        if run.repeats or spread <= _STEADY:
-            break
-    last = begins_s.shape[1] - 2
-    ends_s = [run.backward_s[i][last] + worker.backward_s for i, worker in enumerate(exchange.workers)]
-    arrived_s = max((one.end_s for one in run.transfers if not one.is_pull and one.iteration == last), default=0.0)
-    return Steady(
-        iteration_s=iteration_s,
-        pushed_s=max(arrived_s - min(ends_s), 0.0),
-        spread=spread,
-        lag=float(np.ptp(begins_s[:, -1])) / iteration_s if iteration_s else 0.0,
-        transfers=tuple(run.transfers),
-        forward_begins_s=tuple(tuple(one) for one in run.forward_s),
-        backward_begins_s=tuple(tuple(one) for one in run.backward_s),
-    )
-
-
-_Waiting = tuple[int, int, int, float, int | None, int]  # iteration, layer and number, bytes, key, iteration
-
-
-@dataclass(slots=True)
-class _Progress:
-    """Where workers of one kind are."""
-
-    ended_s: float  # their last backward pass
-    missing: int = 0  # sums that have not arrived
-    arrived_s: list[float] = field(default_factory=list)  # the last sum of each layer
-
-
-class _Run:
-    """The state of a whole run; events are plain tuples, whose third entry names the method that acts on them."""
-
-    def __init__(self, exchange: Exchange, is_over: Callable[[], bool]) -> None:
-        self.exchange, self.now_s, self.repeats, self._is_over = exchange, 0.0, False, is_over
-        self.forward_s: list[list[float]] = [[] for _ in exchange.workers]  # begins, by iteration
-        self.backward_s: list[list[float]] = [[] for _ in exchange.workers]
-        self.transfers: list[Transfer] = []
-        fabric = exchange.fabric
-        self._fabric, self._crossing = fabric, fabric.crossing
-        self._pushed, self._pulled = exchange.pushed_bytes.tolist(), exchange.pulled_bytes.tolist()
-        self._servers_of = [
-            [server for server, both in enumerate(zip(*row, strict=True)) if any(both)]
-            for row in zip(self._pushed, self._pulled, strict=True)
-        ]
-        self._num_parts = sum(map(len, self._servers_of))
-        # Keys of each kind of workers by the time of their gradients, those of one moment together.
-        self._batches: list[list[tuple[float, list[int]]]] = []
-        for worker in exchange.workers:
-            batches: dict[float, list[int]] = {}
-            for key in sorted(range(len(exchange.key_layer)), key=lambda key: (worker.ready_s[key], key)):
-                batches.setdefault(worker.ready_s[key], []).append(key)
-            self._batches.append(list(batches.items()))
-        self._progress = [_Progress(0.0) for _ in exchange.workers]
-        self._events: list[tuple[float, int, str, tuple[int | Sequence[int], ...]]] = []
-        self._count = 0
-        # Of each class of connections: the message on its way, whose bytes are in ``_left``, and those behind it.
-        self._on_way: list[tuple[int | None, int]] = [(None, 0)] * len(fabric.crossing)  # key and iteration
-        self._behind: list[list[_Waiting]] = [[] for _ in fabric.crossing]  # heaps
-        self._left: dict[int, float] = {}
-        self._since_s = [0.0] * len(fabric.crossing)
-        self._busy = 0  # the classes in ``_left``, a bit each
-        self._rates: dict[int, dict[int, float]] = {}  # by these bits
-        self._num_rates = 0
-        self._arrived: dict[tuple[int, int, int], int] = {}  # gradients by iteration, key and server
-        self._asked: dict[tuple[int, int, int], list[int]] = {}
-        self._pushes_left: dict[int, int] = {}  # by iteration, for the barrier
-        self._is_new = False  # whether a backward pass has begun since periods were compared
-        for index in range(len(exchange.workers)):
-            self._at(index * exchange.stagger_s, "_forward", index)
-
-    def begins_s(self) -> Floats:
-        """Return when each kind began the backward passes that all have begun, shape (kinds, iterations)."""
-        number = min(map(len, self.backward_s))
-        return np.array([one[:number] for one in self.backward_s])
-
-    def go(self, num_iterations: int) -> None:
-        """Run until every kind has begun so many backward passes, or two periods in a row were the same."""
-        left, rates_of = self._left, self._rates
-        rates: dict[int, float] = {}
-        while min(map(len, self.backward_s)) < num_iterations and not self._is_same():
-            next_s = math.inf
-            if left:
-                found = rates_of.get(self._busy)
-                if found is None:
-                    self._num_rates += len(left)
-                    if self._num_rates > _MOST_RATES:
-                        rates_of.clear()
-                        self._num_rates = len(left)
-                    if self._is_over():
-                        raise NoAnswerError("The time was over before iterations of an exchange repeated.")
-                    found = dict(zip(left, self._fabric.rates_bytes_per_s(tuple(left)), strict=True))
-                    rates_of[self._busy] = found
-                rates = found
-                next_s = self.now_s + min([size / rates[one] for one, size in left.items()])
-            if self._events and self._events[0][0] <= next_s:
-                time_s, _, name, given = heapq.heappop(self._events)
-                passed_s = time_s - self.now_s
-                if passed_s > 0:
-                    for one in left:
-                        left[one] -= rates[one] * passed_s
-                    self.now_s = time_s
-                getattr(self, name)(*given)
-                continue
-            if next_s == math.inf or len(self.transfers) > _MOST_MESSAGES:
-                raise ModelError("The exchange does not come to an end.")
-            passed_s, self.now_s = next_s - self.now_s, next_s
-            done = []
-            for one in left:
-                left[one] -= rates[one] * passed_s
-                if left[one] <= rates[one] * _ROUNDING * next_s:
-                    done.append(one)
-            for one in done:
-                self._deliver(one)
-
-    def _is_same(self) -> bool:
-        """Return whether the last two periods were the same for all kinds, to be asked where one has just begun."""
-        if self.repeats or not self._is_new:
-            return self.repeats
-        self._is_new = False
-        if min(map(len, self.backward_s)) < _SETTLING or len(set(map(len, self.backward_s))) > 1:
-            return False
-        periods = [(one[-1] - one[-2], one[-2] - one[-3]) for one in self.backward_s]
-        self.repeats = all(
-            abs(last - before) <= _SAME * last and abs(last - periods[0][0]) <= _SAME * last for last, before in periods
-        )
-        return self.repeats
-
-    def _at(self, time_s: float, name: str, *given: "int | Sequence[int]") -> None:
-        self._count += 1
-        heapq.heappush(self._events, (time_s, self._count, name, given))
-
-    # -- links
-
-    def _send(self, flow: int, size_bytes: float, key: int | None, iteration: int) -> None:
-        """Queue a message; at once where it takes no link."""
-        if not self._crossing[flow]:
-            self._at(self.now_s, "_act", flow, -1 if key is None else key, iteration)
-            return
-        size_bytes += self.exchange.message_bytes
-        if flow in self._left:
-            layer = len(self.exchange.workers[0].forward_s) if key is None else self.exchange.key_layer[key]
-            self._count += 1
-            rank = (iteration, layer, self._count) if self.exchange.has_priority else (0, 0, self._count)
-            heapq.heappush(self._behind[flow], (*rank, size_bytes, key, iteration))
-        else:
-            self._busy |= 1 << flow
-            self._start(flow, size_bytes, key, iteration)
-
-    def _start(self, flow: int, size_bytes: float, key: int | None, iteration: int) -> None:
-        """Put a message on its way."""
-        self._left[flow], self._since_s[flow], self._on_way[flow] = size_bytes, self.now_s, (key, iteration)
-
-    def _deliver(self, flow: int) -> None:
-        """Take the message that has arrived, and go on with the next one."""
-        key, iteration = self._on_way[flow]
-        kinds, server = divmod(flow, len(self.exchange.servers))
-        is_pull, worker = divmod(kinds, len(self.exchange.workers))
-        self.transfers.append(Transfer(bool(is_pull), worker, server, key, iteration, self._since_s[flow], self.now_s))
-        if self._behind[flow]:
-            self._start(flow, *heapq.heappop(self._behind[flow])[3:])
-        else:
-            del self._left[flow]
-            self._busy ^= 1 << flow
-        self._act(flow, -1 if key is None else key, iteration)
-
-    def _act(self, flow: int, key: int, iteration: int) -> None:
-        """Act on a message: a sum at its worker, or a request (no key) or a gradient at its server."""
-        kinds, server = divmod(flow, len(self.exchange.servers))
-        is_pull, worker = divmod(kinds, len(self.exchange.workers))
-        if is_pull:
-            self._pulled_one(worker, key, is_far=bool(self._crossing[flow]))
-        elif key < 0:
-            self._asked_for(worker, server, iteration)
-        else:
-            self._pushed_one(key, server, iteration)
-
-    # -- workers
-
-    def _forward(self, index: int) -> None:
-        """Begin a forward pass whose sums are all known, and go on to the backward pass."""
-        exchange, progress = self.exchange, self._progress[index]
-        arrived, is_layered = progress.arrived_s, exchange.overlap is Overlap.PUSH_PULL_FORWARD
-        begin_s = self.now_s
-        if arrived:
-            begin_s = max(progress.ended_s, *(arrived[:1] if is_layered else arrived)) + exchange.pause_s
-        now_s = begin_s
-        for layer, seconds in enumerate(exchange.workers[index].forward_s):
-            if arrived and arrived[layer] > now_s:
-                now_s = arrived[layer]
-            now_s += seconds
-        self.forward_s[index].append(begin_s)
-        self._at(now_s, "_backward", index)
-
-    def _backward(self, index: int) -> None:
-        """Begin a backward pass, whose sums the next forward pass needs."""
-        exchange, progress, worker = self.exchange, self._progress[index], self.exchange.workers[index]
-        iteration = len(self.backward_s[index])
-        self.backward_s[index].append(self.now_s)
-        self._is_new = True
-        progress.missing, progress.arrived_s = self._num_parts, [0.0] * len(worker.forward_s)
-        progress.ended_s = self.now_s + worker.backward_s
-        done_s = self.now_s + max(worker.backward_s, self._batches[index][-1][0])
-        if exchange.overlap.pushes_early:
-            for ready_s, keys in self._batches[index]:
-                self._at(self.now_s + ready_s, "_push", index, iteration, keys)
-        else:
-            keys = [key for _, keys in self._batches[index] for key in keys]
-            self._at(done_s, "_push", index, iteration, keys)
-        if not exchange.overlap.pulls_early and not exchange.has_barrier:
-            self._at(done_s, "_ask", index, iteration)
-
-    def _push(self, index: int, iteration: int, keys: Sequence[int]) -> None:
-        """Send gradients, in this order."""
-        for key in keys:
-            for server in self._servers_of[key]:
-                self._send(index * len(self.exchange.servers) + server, self._pushed[key][server], key, iteration)
-
-    def _ask(self, index: int, iteration: int) -> None:
-        """Ask every server for its sums: one message for each key, behind all gradients where none was pushed early."""
-        numbers = [0] * len(self.exchange.servers)
-        for servers in self._servers_of:
-            for server in servers:
-                numbers[server] += 1
-        for server, number in enumerate(numbers):
-            if number and self.exchange.overlap.pushes_early:
-                self._asked_for(index, server, iteration)
-            elif number:
-                size_bytes = self.exchange.message_bytes * (number - 1)
-                self._send(index * len(numbers) + server, size_bytes, None, iteration)
-
-    def _pulled_one(self, index: int, key: int, *, is_far: bool) -> None:
-        """Note a sum; with the last one the next forward pass is known."""
-        progress, layer = self._progress[index], self.exchange.key_layer[key]
-        there_s = self.now_s + (2 * self.exchange.latency_s if is_far else 0.0)
-        progress.arrived_s[layer] = max(progress.arrived_s[layer], there_s)
-        progress.missing -= 1
-        if not progress.missing:
-            self._forward(index)
-
-    # -- servers
-
-    def _pushed_one(self, key: int, server: int, iteration: int) -> None:
-        """Add a gradient to its sum, and send what is waited for if it was the last."""
-        exchange, part = self.exchange, (iteration, key, server)
-        self._arrived[part] = number = self._arrived.get(part, 0) + 1
-        if number < len(exchange.workers):
-            return
-        if exchange.has_barrier:
-            left = self._pushes_left.get(iteration, self._num_parts) - 1
-            self._pushes_left[iteration] = left
-            if not left:
-                for _, keys in self._batches[0]:
-                    for one in keys:
-                        for other in self._servers_of[one]:
-                            self._answer(iteration, one, other, range(len(exchange.workers)))
-        elif exchange.overlap.pulls_early:
-            self._answer(iteration, key, server, range(len(exchange.workers)))
-        else:
-            self._answer(iteration, key, server, self._asked.pop(part, ()))
-
-    def _asked_for(self, index: int, server: int, iteration: int) -> None:
-        """Send the sums that are complete, in the order of gradients; the others later."""
-        for _, keys in self._batches[index]:
-            for key in keys:
-                if server not in self._servers_of[key]:
-                    continue
-                part = (iteration, key, server)
-                if self._arrived.get(part, 0) == len(self.exchange.workers):
-                    self._answer(iteration, key, server, (index,))
-                else:
-                    self._asked.setdefault(part, []).append(index)
-
-    def _answer(self, iteration: int, key: int, server: int, workers: Sequence[int]) -> None:
-        """Send a sum to workers."""
-        servers = len(self.exchange.servers)
-        for worker in workers:
-            flow = (len(self.exchange.workers) + worker) * servers + server
-            self._send(flow, self._pulled[key][server], key, iteration)

@@ -31,7 +31,8 @@ from planner.calibration.run_files import (
 from planner.errors import Fault, ModelError, SpecError
 from planner.models.communication import MeasuredCurve
 from planner.models.ddp import Collectives, DdpConstants, DdpIteration, DdpWorker, iterate, per_byte_s, steadied
-from planner.models.exchange import Exchange, Overlap, Servers, Worker, steady
+from planner.models.exchange import Exchange, Overlap, Servers, Worker
+from planner.models.exchange_run import steady
 
 SCHEMA = "planner.runs/1"
 _MOST_FILES = 10_000
@@ -539,7 +540,7 @@ def exchange_of(run: Run, constants: ServerConstants) -> Exchange:
         pulled_bytes=size_bytes,
         key_layer=tuple(places[key.tensor] for key in settings.keys),
         overlap=overlap_of(settings),
-        has_barrier=settings.has_barrier,
+        slack=0.0 if settings.has_barrier else None,
         latency_s=message_s(run) / 4,  # a message there and back; requests go behind the last gradient
         message_bytes=constants.header_bytes,
     )

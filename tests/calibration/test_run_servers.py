@@ -25,7 +25,8 @@ from planner.calibration.runs import (
     servers_of as settings_of,
 )
 from planner.errors import ModelError
-from planner.models.exchange import Overlap
+from planner.models.exchange import Discipline, Overlap
+from planner.models.exchange_run import steady
 from research.runs.__main__ import FOLDERS
 from research.runs.questions import to_spec
 
@@ -212,3 +213,19 @@ def test_the_fastest_of_a_session_is_the_one_that_is_predicted_fastest(data_fold
     regrets = [one.regret for one in found.regrets if not families[one.chosen].is_all_reduce]
     assert len(regrets) >= 2
     assert max(regrets) < 0.01
+
+
+@pytest.mark.measured
+def test_by_measured_runs_links_may_be_fair_or_serve_first_come_first_served(data_folder: Path) -> None:
+    errors: dict[Discipline, list[float]] = {Discipline.FAIR: [], Discipline.FIFO: []}
+    for run in open_runs(data_folder):
+        assert run.measured is not None
+        whole = exchange_of(run, ServerConstants())
+        for discipline, found in errors.items():
+            one = replace(whole, discipline=discipline, stagger_s=whole.busiest_s / len(whole.workers))
+            found.append(steady(one).iteration_s / run.measured.median_s - 1)
+            if settings_of(run)[0].is_co_located:  # with two links on such a machine: 16 % too fast
+                assert abs(found[-1]) < 0.02
+    assert {discipline: np.mean(np.abs(found)) for discipline, found in errors.items()} == pytest.approx(
+        dict.fromkeys(errors, 0.031), abs=0.002
+    )

@@ -1,16 +1,28 @@
 """Exchanges with servers: fair links against an independent referee, kinds against single workers, and what holds."""
 
 import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import ModelError
-from planner.models.exchange import Exchange, Fabric, Overlap, Servers, Worker, steady
+from planner.models.exchange import Discipline, Exchange, Fabric, Overlap, Servers, Worker
+from planner.models.exchange_run import steady
+from planner.models.servers import (
+    BspExchange,
+    Links,
+    algorithm_1_time_s,
+    algorithm_2_time_s,
+    iteration_time_s,
+    push_end_s,
+    segments_time_s,
+)
 
 RATES = st.sampled_from([1e6, 2e6, 3e6, 1e7])
 EVERY = list(Overlap)
@@ -90,8 +102,8 @@ def period_s(whole: Exchange) -> float:
 
 def test_with_a_barrier_pushes_and_pulls_follow_one_another() -> None:
     # 2 workers x 2 MB over 10 MB/s, there and back.
-    assert period_s(exchange(has_barrier=True)) == pytest.approx(0.3 + 0.4 + 0.4)
-    early = exchange(has_barrier=True, overlap=Overlap.PUSH)
+    assert period_s(exchange(slack=0)) == pytest.approx(0.3 + 0.4 + 0.4)
+    early = exchange(slack=0, overlap=Overlap.PUSH)
     assert period_s(early) == pytest.approx(0.1 + 0.1 + 0.4 + 0.4)  # the first key is ready after 0.1 s
 
 
@@ -120,11 +132,14 @@ def test_the_next_forward_pass_waits_for_the_layers_own_sums_where_it_may() -> N
     assert period_s(replace(ahead, **apart)) == pytest.approx(0.71 + 0.05)
 
 
-@given(st.sampled_from(EVERY), st.booleans(), st.integers(2, 4), st.integers(1, 3))
-def test_a_kind_of_workers_is_as_single_ones(overlap: Overlap, has_barrier: bool, workers: int, servers: int) -> None:
-    has_barrier &= not overlap.pulls_early
+@given(st.sampled_from(EVERY), st.booleans(), st.sampled_from(list(Discipline)), st.integers(2, 4), st.integers(1, 3))
+def test_a_kind_of_workers_is_as_single_ones(
+    overlap: Overlap, has_barrier: bool, discipline: Discipline, workers: int, servers: int
+) -> None:
+    slack = 0 if (has_barrier or discipline is Discipline.FIFO) and not overlap.pulls_early else None
+    assume(discipline is not Discipline.FIFO or slack is not None)
     sizes = np.outer([1e6, 2e6], np.ones(servers)) / servers
-    kinds = exchange(workers, overlap=overlap, has_barrier=has_barrier)
+    kinds = exchange(workers, overlap=overlap, slack=slack, discipline=discipline)
     kinds = replace(
         kinds,
         servers=(Servers(count=servers, bytes_per_s=1e7),),
@@ -141,12 +156,16 @@ def test_a_kind_of_workers_is_as_single_ones(overlap: Overlap, has_barrier: bool
     assert period_s(kinds) == pytest.approx(period_s(single), rel=1e-6)
 
 
-@given(st.sampled_from(EVERY), st.integers(2, 4), st.integers(0, 2))
-def test_servers_on_workers_machines_are_as_single_ones(overlap: Overlap, servers: int, others: int) -> None:
+@given(st.sampled_from(EVERY), st.sampled_from(list(Discipline)), st.integers(2, 4), st.integers(0, 2))
+def test_servers_on_workers_machines_are_as_single_ones(
+    overlap: Overlap, discipline: Discipline, servers: int, others: int
+) -> None:
+    is_fifo = discipline is Discipline.FIFO
+    assume(not is_fifo or not overlap.pulls_early)
     sizes = np.outer([1e6, 2e6], np.ones(servers)) / servers
     (one,) = exchange(1).workers
     kinds = replace(
-        exchange(overlap=overlap),
+        exchange(overlap=overlap, discipline=discipline, slack=0 if is_fifo else None),
         workers=(replace(one, count=servers, home=0), *([replace(one, count=others)] if others else [])),
         servers=(Servers(count=servers, bytes_per_s=1e7),),
         pushed_bytes=sizes[:, :1],
@@ -163,7 +182,7 @@ def test_servers_on_workers_machines_are_as_single_ones(overlap: Overlap, server
 
 
 @st.composite
-def unlike(draw: st.DrawFn) -> Exchange:
+def unlike(draw: st.DrawFn, disciplines: Sequence[Discipline] = (Discipline.FAIR,)) -> Exchange:
     """Up to three single workers of unlike speed and links, up to two servers, three keys."""
     workers = tuple(
         Worker(
@@ -185,12 +204,13 @@ def unlike(draw: st.DrawFn) -> Exchange:
         pulled_bytes=rows,
         key_layer=(0, 1, 1),
         overlap=draw(st.sampled_from(EVERY)),
+        discipline=draw(st.sampled_from(disciplines)),
         latency_s=draw(st.sampled_from([0.0, 1e-3])),
     )
 
 
 @settings(max_examples=60)
-@given(unlike())
+@given(unlike(list(Discipline)))
 def test_no_overlap_takes_less_than_the_busiest_link_and_the_slowest_worker(whole: Exchange) -> None:
     for overlap in EVERY:
         found = steady(replace(whole, overlap=overlap)).iteration_s
@@ -199,7 +219,7 @@ def test_no_overlap_takes_less_than_the_busiest_link_and_the_slowest_worker(whol
 
 
 @settings(max_examples=60)
-@given(unlike())
+@given(unlike(list(Discipline)))
 def test_links_and_workers_that_are_all_faster_take_so_much_less(whole: Exchange) -> None:
     slow = replace(whole, latency_s=0.0)
     faster = replace(
@@ -220,7 +240,7 @@ def test_links_and_workers_that_are_all_faster_take_so_much_less(whole: Exchange
 
 
 @settings(max_examples=30)
-@given(unlike())
+@given(unlike([Discipline.FAIR, Discipline.PRIORITY]))
 def test_messages_of_a_connection_follow_one_another_and_sums_their_gradients(whole: Exchange) -> None:
     found = steady(whole)
     for (worker, server, is_pull), group in itertools.groupby(
@@ -253,8 +273,8 @@ def test_workers_that_nothing_holds_together_fall_apart_and_take_turns() -> None
 
 
 def test_faster_links_help_and_a_co_located_server_saves_its_workers_way() -> None:
-    assert period_s(exchange(has_barrier=True, rate=2e7)) < period_s(exchange(has_barrier=True))
-    assert period_s(exchange(has_barrier=True, is_co_located=True)) == pytest.approx(0.3 + 0.2 + 0.2)
+    assert period_s(exchange(slack=0, rate=2e7)) < period_s(exchange(slack=0))
+    assert period_s(exchange(slack=0, is_co_located=True)) == pytest.approx(0.3 + 0.2 + 0.2)
 
 
 def test_by_priority_the_layer_that_runs_forward_first_goes_first() -> None:
@@ -272,7 +292,7 @@ def test_by_priority_the_layer_that_runs_forward_first_goes_first() -> None:
     # In order: pushed by 0.2, 0.3 and 0.4 s, back at 0.5 s. By priority the first layer's is pushed from 0.2 to 0.3 s,
     # and is back at 0.4 s; the other one, at 0.5 s, beside the forward pass.
     assert period_s(whole) == pytest.approx(0.5 + 0.3)
-    assert period_s(replace(whole, has_priority=True)) == pytest.approx(0.4 + 0.3)
+    assert period_s(replace(whole, discipline=Discipline.PRIORITY)) == pytest.approx(0.4 + 0.3)
 
 
 def test_latency_and_pauses_are_paid_once_an_iteration() -> None:
@@ -287,14 +307,135 @@ def test_what_does_not_fit_together_is_refused() -> None:
         exchange(key_layer=(0,))
     with pytest.raises(ModelError, match="layers that there are"):
         exchange(key_layer=(0, 2))
+    with pytest.raises(ModelError, match="given one by one"):
+        exchange(servers=(Servers(count=2, bytes_per_s=1.0),), discipline=Discipline.FIFO)
     with pytest.raises(ModelError, match="no sum is sent early"):
-        exchange(overlap=Overlap.PUSH_PULL, has_barrier=True)
+        exchange(overlap=Overlap.PUSH_PULL, slack=0)
     with pytest.raises(ModelError, match="as many as those"):
         exchange(workers=2, servers=(Servers(count=3, bytes_per_s=1.0),), is_co_located=True)
-    with pytest.raises(ModelError, match="finite positive rate"):
+    with pytest.raises(ModelError, match="one on each way a finite one"):
         Fabric(bytes_per_s=(0.0,), crossing=())
     with pytest.raises(ModelError, match="the links that there are"):
         Fabric(bytes_per_s=(1.0,), crossing=(((1, 1),),))
+
+
+# -- first come first served: closed forms and recursions of the synchronous model are special cases ---------------------
+
+seconds = st.floats(0.01, 4.0)
+
+
+def behind_a_barrier(
+    passes_s: Sequence[tuple[float, float]],
+    pushed: Sequence[Sequence[float]],
+    pulled: Sequence[Sequence[float]],
+    ready: Sequence[float],
+    *,
+    server_bytes_per_s: Sequence[float],
+    bytes_per_s: float = math.inf,
+    overlap: Overlap = Overlap.PUSH,
+) -> Exchange:
+    """Workers of one layer, whose keys are ready after the given shares of each one's backward pass."""
+    return Exchange(
+        workers=tuple(
+            Worker(
+                forward_s=(forward_s,),
+                backward_s=backward_s,
+                ready_s=tuple(backward_s * share for share in ready),
+                bytes_per_s=bytes_per_s,
+            )
+            for forward_s, backward_s in passes_s
+        ),
+        servers=tuple(Servers(bytes_per_s=rate) for rate in server_bytes_per_s),
+        pushed_bytes=np.array(pushed),
+        pulled_bytes=np.array(pulled),
+        key_layer=(0,) * len(ready),
+        overlap=overlap,
+        slack=0,
+        discipline=Discipline.FIFO,
+    )
+
+
+@given(st.lists(seconds, min_size=1, max_size=5), seconds, seconds)
+def test_with_unlimited_workers_links_an_iteration_is_algorithm_1s(
+    compute_s: list[float], push_s: float, pull_s: float
+) -> None:
+    whole = behind_a_barrier(
+        [(one, 0.0) for one in compute_s],
+        [[push_s]],
+        [[pull_s]],
+        [1.0],
+        server_bytes_per_s=[1.0],
+        overlap=Overlap.NONE,
+    )
+    expected_s = algorithm_1_time_s(compute_s, BspExchange(push_s=push_s, pull_s=pull_s))
+    assert period_s(whole) == pytest.approx(expected_s)
+
+
+@given(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=4), seconds, seconds, st.integers(1, 5))
+def test_with_pushes_of_equal_parts_it_is_algorithm_2s_wherever_that_holds(
+    passes_s: list[tuple[float, float]], push_s: float, pull_s: float, parts: int
+) -> None:
+    whole = behind_a_barrier(
+        passes_s,
+        [[push_s / parts]] * parts,
+        [[pull_s / parts]] * parts,
+        [(part + 1) / parts for part in range(parts)],
+        server_bytes_per_s=[1.0],
+    )
+    forward_s, backward_s = zip(*passes_s, strict=True)
+    server = BspExchange(push_s=push_s, pull_s=pull_s)
+    assert period_s(whole) == pytest.approx(segments_time_s(forward_s, backward_s, server, num_pushes=parts))
+    if push_s >= max(backward_s):  # the link is the slower one: Algorithm 2 takes that for granted
+        assert period_s(whole) == pytest.approx(algorithm_2_time_s(forward_s, backward_s, server, num_pushes=parts))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(seconds, seconds), min_size=1, max_size=4),
+    st.lists(st.lists(st.sampled_from([0.0, 0.5, 2.0]), min_size=2, max_size=2).filter(any), min_size=1, max_size=4),
+    st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=2, max_size=2),
+    st.sampled_from([0.4, 2.0, math.inf]),
+    st.data(),
+)
+def test_on_several_servers_it_is_that_of_the_model_of_links_which_pulls_all_at_once(
+    passes_s: list[tuple[float, float]],
+    placed: list[list[float]],
+    rates: list[float],
+    bytes_per_s: float,
+    data: st.DataObject,
+) -> None:
+    shares = st.lists(st.sampled_from([0.1, 0.4, 0.7, 1.0]), min_size=len(placed) - 1, max_size=len(placed) - 1)
+    ready = [*sorted(data.draw(shares)), 1.0]
+    together = [np.sum(placed, axis=0).tolist(), *([[0.0, 0.0]] * (len(placed) - 1))]
+    whole = behind_a_barrier(passes_s, placed, placed, ready, server_bytes_per_s=rates, bytes_per_s=bytes_per_s)
+    at_once = replace(whole, pulled_bytes=np.array(together))
+    links = Links(server_bytes_per_s=tuple(rates), worker_bytes_per_s=(bytes_per_s,) * len(passes_s))
+    ready_s = [[forward_s + share * backward_s for share in ready] for forward_s, backward_s in passes_s]
+    expected_s = iteration_time_s(ready_s, placed, links)
+    assert period_s(at_once) == pytest.approx(expected_s)
+    assert period_s(whole) >= expected_s * (1 - 1e-9)  # key by key, a worker's link may wait for one server
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(seconds, seconds), min_size=2, max_size=4),
+    st.lists(st.lists(st.sampled_from([0.0, 0.5, 2.0]), min_size=2, max_size=2).filter(any), min_size=1, max_size=4),
+    st.sampled_from([0.5, 1.0, 3.0]),
+    st.data(),
+)
+def test_with_servers_on_workers_machines_pushes_end_as_in_that_model(
+    passes_s: list[tuple[float, float]], placed: list[list[float]], rate: float, data: st.DataObject
+) -> None:
+    shares = st.lists(st.sampled_from([0.1, 0.4, 0.7, 1.0]), min_size=len(placed) - 1, max_size=len(placed) - 1)
+    ready = [*sorted(data.draw(shares)), 1.0]
+    nothing = [[0.0, 0.0]] * len(placed)
+    apart = behind_a_barrier(passes_s, placed, nothing, ready, server_bytes_per_s=[rate] * 2, bytes_per_s=rate)
+    homes = [0, 1, *((None,) * (len(passes_s) - 2))]
+    workers = tuple(replace(one, home=home) for one, home in zip(apart.workers, homes, strict=True))
+    links = Links(server_bytes_per_s=(rate,) * 2, worker_bytes_per_s=(rate,) * len(homes), worker_homes=tuple(homes))
+    ready_s = [[forward_s + share * backward_s for share in ready] for forward_s, backward_s in passes_s]
+    ends_s = push_end_s(ready_s, placed, links)
+    assert period_s(replace(apart, workers=workers)) == pytest.approx(max(*ends_s, *map(sum, passes_s)))
 
 
 # -- a second physics: the same exchange in small steps of time ---------------------------------------------------------

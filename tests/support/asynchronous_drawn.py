@@ -5,19 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
-from planner.models.asynchronous import (
-    AsynchronousRun,
-    Exchange,
-    Synchronisation,
-    WorkerKind,
-    samples_per_s_bound,
-    simulate,
-)
+from planner.models.asynchronous import Pace, pace, samples_per_s_bound
+from planner.models.exchange import Discipline, Exchange, Overlap, Servers, Worker
 from planner.models.servers import Links, iteration_time_s, pull_time_s
 
-BSP, SSP, ASP, LOCAL = Synchronisation.BSP, Synchronisation.SSP, Synchronisation.ASP, Synchronisation.LOCAL_SGD
+BSP, SSP, ASP, LOCAL = "bsp", "ssp", "asp", "local_sgd"
 EVERY = [(BSP, 0), (SSP, 0), (SSP, 1), (SSP, 3), (ASP, 0), (LOCAL, 1), (LOCAL, 3)]
 NUM_ITERATIONS = 40
 
@@ -26,35 +21,45 @@ NUM_ITERATIONS = 40
 class Instance:
     """The network and the workers of a question."""
 
-    kinds: tuple[WorkerKind, ...]
+    workers: tuple[Worker, ...]
     push_bytes: tuple[float, ...] = (0.0,)
     pull_bytes: tuple[float, ...] = (0.0,)
     server_bytes_per_s: tuple[float, ...] = (1.0,)
     latency_s: float = 0.0
     home: tuple[int | None, ...] | None = None
+    discipline: Discipline = Discipline.FIFO
 
-    @property
-    def question(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+    def exchange(self, synchronisation: str, bound: int = 0) -> Exchange:
+        homes = self.home or (None,) * len(self.workers)
+        return Exchange(
+            workers=tuple(replace(one, home=home) for one, home in zip(self.workers, homes, strict=True)),
+            servers=tuple(Servers(bytes_per_s=rate) for rate in self.server_bytes_per_s),
+            pushed_bytes=np.array([self.push_bytes], dtype=float),
+            pulled_bytes=np.array([self.pull_bytes], dtype=float),
+            key_layer=(0,),
+            overlap=Overlap.NONE,
+            slack={ASP: math.inf, SSP: bound}.get(synchronisation, 0),
+            discipline=self.discipline,
+            num_steps=bound if synchronisation == LOCAL else 1,
+            latency_s=self.latency_s,
+        )
 
     @property
     def num_workers(self) -> int:
-        return sum(kind.count for kind in self.kinds)
+        return len(self.workers)
 
-    def run(self, synchronisation: Synchronisation, bound: int = 0, **options: Any) -> AsynchronousRun:
-        options = {"num_iterations": NUM_ITERATIONS} | options
-        exchange = Exchange.of(**self.question, synchronisation=synchronisation, bound=bound)
-        return simulate(exchange, **options)
+    def run(self, synchronisation: str, bound: int = 0, **options: Any) -> Pace:
+        return pace(self.exchange(synchronisation, bound), **({"num_iterations": NUM_ITERATIONS} | options))
 
-    def limit(self, synchronisation: Synchronisation, bound: int = 0) -> float:
-        return samples_per_s_bound(Exchange.of(**self.question, synchronisation=synchronisation, bound=bound))
+    def limit(self, synchronisation: str, bound: int = 0) -> float:
+        return samples_per_s_bound(self.exchange(synchronisation, bound))
 
     def round_s(self, num_steps: int = 1) -> float:
         """A synchronous iteration by the model of servers' links: the gradient is one tensor on all servers."""
-        workers = [kind for kind in self.kinds for _ in range(kind.count)]
+        workers = self.workers
         links = Links(
             server_bytes_per_s=self.server_bytes_per_s,
-            worker_bytes_per_s=tuple(worker.link_bytes_per_s for worker in workers),
+            worker_bytes_per_s=tuple(worker.bytes_per_s for worker in workers),
         )
         if not any(self.push_bytes):  # that model leaves computation out if nothing is pushed
             computed_s = num_steps * max(worker.compute_s for worker in workers)
@@ -65,11 +70,19 @@ class Instance:
 
     @property
     def samples(self) -> int:
-        return sum(kind.count * kind.samples for kind in self.kinds)
+        return sum(one.samples for one in self.workers)
 
 
-def worker(compute_s: float, *, count: int = 1, samples: int = 1, deviation_s: float = 0.0, link: float = math.inf) -> WorkerKind:  # fmt: skip
-    return WorkerKind(count=count, compute_s=compute_s, samples=samples, deviation_s=deviation_s, link_bytes_per_s=link)
+def worker(compute_s: float, *, samples: int = 1, deviation_s: float = 0.0, link: float = math.inf) -> Worker:
+    """A worker that computes for so long, and then pushes."""
+    return Worker(
+        forward_s=(compute_s,),
+        backward_s=0.0,
+        ready_s=(0.0,),
+        bytes_per_s=link,
+        deviation_s=deviation_s,
+        samples=samples,
+    )
 
 
 amounts = st.sampled_from([0.0, 0.5, 1.0, 3.0])
@@ -81,26 +94,28 @@ def instances(
     links: Sequence[float] = (0.5, 1.0, 4.0, math.inf),
     deviations: Sequence[float] = (0.0,),
     at_home: bool = True,
+    disciplines: Sequence[Discipline] = (Discipline.FIFO,),
 ) -> Instance:
     kinds = st.builds(
         worker,
         st.integers(1, 12).map(float),
-        count=st.integers(1, 3),
         samples=st.integers(1, 4),
         deviation_s=st.sampled_from(deviations),
         link=st.sampled_from(links),
     )
-    chosen = tuple(draw(st.lists(kinds, min_size=1, max_size=3)))
+    drawn = draw(st.lists(st.tuples(kinds, st.integers(1, 3)), min_size=1, max_size=3))
+    chosen = tuple(one for one, count in drawn for _ in range(count))
     if len(links) == 1 or draw(st.booleans()):
-        chosen = tuple(replace(kind, link_bytes_per_s=chosen[0].link_bytes_per_s) for kind in chosen)
-    size, num_servers = sum(kind.count for kind in chosen), draw(st.integers(1, 3))
+        chosen = tuple(replace(one, bytes_per_s=chosen[0].bytes_per_s) for one in chosen)
+    num_servers = draw(st.integers(1, 3))
     row = st.lists(amounts, min_size=num_servers, max_size=num_servers).map(tuple)
-    homes = st.lists(st.none() | st.integers(0, num_servers - 1), min_size=size, max_size=size).map(tuple)
+    hosts = draw(st.permutations([*range(num_servers), *((None,) * len(chosen))]))[: len(chosen)]
     return Instance(
-        kinds=chosen,
+        workers=chosen,
         push_bytes=draw(row),
         pull_bytes=draw(row),
         server_bytes_per_s=tuple(draw(st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=num_servers, max_size=num_servers))),
         latency_s=draw(st.sampled_from([0.0, 0.25])),
-        home=draw(st.none() | homes) if at_home else None,
+        home=draw(st.sampled_from([None, tuple(hosts)])) if at_home else None,
+        discipline=draw(st.sampled_from(disciplines)),
     )  # fmt: skip

@@ -4,13 +4,14 @@ A worker is a machine: its devices add up their gradients over the links inside,
 the sums; tensors lie on several servers. The links are those of :mod:`planner.models.servers`: every server and
 every worker has its own, full duplex, and a worker needs none to the server on its own machine. Workers run in lockstep
 (BSP): behind a barrier pulls come after the last push, and stragglers enter as noise on the workers' times. Without one
-every sum is sent on its own, message by message, see :mod:`planner.models.exchange`. Other synchronisations are
-simulated, see :mod:`planner.models.asynchronous`.
+every sum is sent on its own, message by message, see :mod:`planner.models.exchange`. Other synchronisations are the
+same exchange with a slack, see :mod:`planner.models.asynchronous`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,11 @@ from planner.errors import Fault, ModelError, SpecError
 from planner.families.parameter_server.configuration import NAME, ParameterServerConfiguration
 from planner.families.parsing import wrong
 from planner.models.activations import data_parallel_memory
-from planner.models.asynchronous import AsynchronousRun, Exchange, Log, Synchronisation, WorkerKind, simulate
+from planner.models.asynchronous import Pace, pace
 from planner.models.communication import ring_all_reduces
 from planner.models.data_parallel import Gradients, gradients_of, standard_maximum
-from planner.models.exchange import Exchange as KeyedExchange
-from planner.models.exchange import Overlap, Servers, Steady, Worker, steady
+from planner.models.exchange import Discipline, Exchange, Overlap, Servers, Worker
+from planner.models.exchange_run import Steady, steady
 from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import Precision
 from planner.models.servers import (
@@ -383,7 +384,7 @@ class ParameterServerCost:
         }
 
     @cached_property
-    def keyed(self) -> KeyedExchange:
+    def keyed(self) -> Exchange:
         """The exchange, message by message, of workers and servers by kind."""
         kinds, servers, columns = self.kinds
         number = int((columns > 0).sum()) * len(kinds)
@@ -411,14 +412,14 @@ class ParameterServerCost:
         layers = {layer.name: index for index, layer in enumerate(self.problem.dnn.layers)}
         layer_of = {tensor.name: layer.name for layer in self.problem.dnn.layers for tensor in layer.tensors}
         places = [layers[layer_of.get(name, name)] for name in self.gradients(self.groups[0]).names]
-        found = KeyedExchange(
+        found = Exchange(
             workers=tuple(workers),
             servers=tuple(servers),
             pushed_bytes=columns * self.kept,
             pulled_bytes=columns,
             key_layer=tuple(np.repeat(places, self.pieces).tolist()),
             overlap=self.overlap,
-            has_priority=bool(self.configuration.has_priority),
+            discipline=Discipline.PRIORITY if self.configuration.has_priority else Discipline.FAIR,
             latency_s=self.latency_s + self.queueing_s,
             pause_s=sum(self.pauses_s.values()),
         )
@@ -492,11 +493,9 @@ class ParameterServerCost:
             busy_s = sum(parts.values())
             parts["input_stall"] = self.with_input_s(busy_s) - busy_s
             return self._prediction(parts, {"server_push_end_s": servers_s.tolist()})
-        run, time_shares = self.steady()
-        iteration_s = self.most_samples / run.samples_per_s
-        staleness = {"mean": run.mean_staleness, "most": run.most_staleness}
+        staleness = {"mean": self.pace.mean_staleness, "most": self.pace.most_staleness}
         details = {"synchronisation": self.configuration.synchronisation, "staleness": staleness}
-        return self._prediction({name: iteration_s * share for name, share in time_shares.items()}, details)
+        return self._prediction(self._paced_parts_s(), details)
 
     def with_input_s(self, busy_s: float) -> float:
         """Return the seconds of an iteration that is busy for so long, with what the slowest input adds."""
@@ -522,22 +521,9 @@ class ParameterServerCost:
             "update": max(self.profile(group).update_s for group in self.groups),
         }, servers_s
 
-    def steady(self, log: Log | None = None) -> tuple[AsynchronousRun, dict[str, float]]:
-        """Return the steady state of workers without a barrier, and where a worker's time goes: shares that sum to 1.
-
-        Parameters
-        ----------
-        log
-            Where to put what every worker does, by number: those of an entry after those of the one before it.
-
-        Notes
-        -----
-        Pushes begin when all is computed: the simulation does not overlap them with the backward pass, as BSP does.
-        Of the mean worker's time a part is its own work, a part is what the synchronisation holds it back
-        (``stragglers``), and the rest are exchanges (``exposed_push``).
-        """
-        chosen, links = self.configuration, self.links
-        seconds: dict[str, dict[str, float]] = {}  # of one iteration of a group's worker, without any exchange
+    def _own_parts_s(self) -> dict[str, dict[str, float]]:
+        """Return the seconds of one iteration of each group's worker, without what is exchanged."""
+        seconds = {}
         for group, time in zip(self.groups, self.inputs(), strict=True):
             forward_s, backward_s = self.compute_s(group)
             parts = {"forward": forward_s, "backward": backward_s, "update": self.profile(group).update_s}
@@ -546,29 +532,55 @@ class ParameterServerCost:
             parts["compression"] = self.compression_s
             parts["input_stall"] = stall_s(time, sum(parts.values()), self.strategy)
             seconds[group.name] = parts
-        kinds = [
-            WorkerKind(
-                count=count,
-                compute_s=sum(seconds[group.name].values()),
+        return seconds
+
+    @cached_property
+    def pace(self) -> Pace:
+        """The pace of workers without a barrier, those of an entry after those of the one before it.
+
+        Pushes begin when all is computed: they do not overlap with the backward pass, as those of BSP do.
+        """
+        chosen, links, own_s = self.configuration, self.links, self._own_parts_s()
+        workers = [
+            Worker(
+                forward_s=(sum(own_s[group.name].values()),),
+                backward_s=0.0,
+                ready_s=(0.0,),
+                bytes_per_s=rate,
+                home=home,
                 deviation_s=self.problem.calibration.straggler_deviation_s,
                 samples=group.devices_per_machine * chosen.batch_shares[group.name],
-                link_bytes_per_s=rate,
             )
-            for (group, count, _), rate in zip(self.entries, links.worker_bytes_per_s, strict=True)
+            for (group, count, home), rate in zip(self.entries, links.worker_bytes_per_s, strict=True)
+            for _ in range(count)
         ]
-        homes = [home for _, count, home in self.entries for _ in range(count)]
-        exchange = Exchange.of(
-            kinds,
-            push_bytes=self.pushed_from_bytes.tolist(),
-            pull_bytes=self.held_bytes.tolist(),
-            server_bytes_per_s=links.server_bytes_per_s,
-            latency_s=self.latency_s + self.queueing_s,
-            synchronisation=Synchronisation(chosen.synchronisation),
-            bound=chosen.staleness + (chosen.synchronisation == "local_sgd"),
-            home=homes,
+        is_local = chosen.synchronisation == "local_sgd"
+        return pace(
+            Exchange(
+                workers=tuple(workers),
+                servers=tuple(Servers(bytes_per_s=rate) for rate in links.server_bytes_per_s),
+                pushed_bytes=self.pushed_from_bytes[None, :],
+                pulled_bytes=self.held_bytes[None, :],
+                key_layer=(0,),
+                overlap=Overlap.NONE,
+                slack=inf if chosen.synchronisation == "asp" else 0 if is_local else chosen.staleness,
+                discipline=Discipline.FIFO,
+                num_steps=chosen.staleness + 1 if is_local else 1,
+                latency_s=self.latency_s + self.queueing_s,
+            )
         )
-        run = simulate(exchange, log=log)
-        round_s = self.most_samples / run.samples_per_s
+
+    def _paced_parts_s(self) -> dict[str, float]:
+        """Return where the time of an iteration goes without a barrier.
+
+        Of the mean worker's time a part is its own work, a part is what the synchronisation holds it back
+        (``stragglers``), and the rest are exchanges (``exposed_push``).
+        """
+        round_s, seconds, waiting = (
+            self.most_samples / self.pace.samples_per_s,
+            self._own_parts_s(),
+            self.pace.waiting_share,
+        )
         own = {
             name: sum(count * seconds[group.name][name] for group, count, _ in self.entries)
             / self.num_workers
@@ -576,12 +588,12 @@ class ParameterServerCost:
             for name in seconds[self.groups[0].name]
         }
         working = sum(own.values())
-        scale = min(1.0, (1 - run.waiting_share) / working) if working else 1.0
+        scale = min(1.0, (1 - waiting) / working) if working else 1.0
         shares = {name: share * scale for name, share in own.items()}
-        shares["stragglers"] = run.waiting_share
+        shares["stragglers"] = waiting
         shares["exposed_push"] += max(0.0, 1 - sum(shares.values()))
         total = sum(shares.values())
-        return run, {name: share / total for name, share in shares.items()}
+        return {name: round_s * (share / total) for name, share in shares.items()}
 
     def _prediction(self, parts: Mapping[str, float], details: Mapping[str, Any]) -> Prediction:
         """Return the prediction of a breakdown."""

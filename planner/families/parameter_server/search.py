@@ -469,7 +469,8 @@ def _asynchronous(space: Space, lockstep: Sequence[Solved], search: Search) -> A
                 break
             chosen = replace(synchronous.configuration, synchronisation=kind, staleness=staleness)
             tried.append(_evaluated(problem, chosen))
-    tried.sort(key=lambda one: one.objective)
+    least = min(one.objective for one in tried)
+    tried.sort(key=lambda one: max(one.objective, least * (1 + SAME)))  # of those that are alike the first: less stale
     best, synchronous_s = tried[0], lockstep[0].objective
     staleness = best.prediction.details["staleness"]
     lines = [

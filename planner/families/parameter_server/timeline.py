@@ -11,7 +11,8 @@ asked for, near the end of the simulated training, where the start is forgotten.
 there. The prediction's parts are means over the whole simulation, so that no single stretch has exactly those.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from planner.channel import fifo_end_s
 from planner.families.parameter_server.configuration import ParameterServerConfiguration
 from planner.families.parameter_server.cost import ParameterServerCost
 from planner.families.timeline_drawing import Drawing, draw_input, draw_pass, layers_of_gradients, peak_memory
-from planner.models.asynchronous import Log
+from planner.models.exchange_run import Cycle
 from planner.problem import Problem
 from planner.timeline import Timeline, repeated
 
@@ -274,10 +275,9 @@ def _keyed(cost: ParameterServerCost) -> Timeline:
 
 def _asynchronous(cost: ParameterServerCost, num_iterations: int) -> Timeline:
     """Return what every worker does in so many iterations, and when its updates are applied."""
-    prediction, log, drawing = cost.predict(), list[tuple[int, str, float, float]](), Drawing()
-    cost.steady(log)
+    prediction, cycles, drawing = cost.predict(), cost.pace.cycles, Drawing()
     length_s = num_iterations * prediction.iteration_time_s
-    start_s = _start_s(log, length_s)
+    start_s = _start_s(cycles, length_s)
     names, numbers = [], dict[str, int]()
     for group, count, home in cost.entries:
         for _ in range(count):
@@ -292,7 +292,12 @@ def _asynchronous(cost: ParameterServerCost, num_iterations: int) -> Timeline:
     if cost.configuration.synchronisation == "local_sgd":
         words["compute"] = f"{cost.configuration.staleness + 1} local iterations"
     before: dict[int, int | None] = {}
-    for worker, what, begin_s, end_s in sorted(log, key=lambda row: (row[2], row[0], row[3])):
+    stretches: list[tuple[float, int, float, str]] = []
+    for one in cycles:
+        times_s = (one.let_go_s, one.begins_s, one.computed_s, one.pushed_s, one.ends_s)
+        whats = ("pull", "compute", "push", "wait")
+        stretches += zip(times_s, repeat(one.worker), times_s[1:], whats, strict=False)
+    for begin_s, worker, end_s, what in sorted(stretches):
         first_s, last_s = max(begin_s - start_s, 0.0), min(end_s - start_s, length_s)
         if last_s <= first_s:
             continue
@@ -313,11 +318,9 @@ def _asynchronous(cost: ParameterServerCost, num_iterations: int) -> Timeline:
     return drawing.finished()
 
 
-def _start_s(log: Log, length_s: float) -> float:
-    """Return where a stretch begins: with an iteration of the first worker, as late as all workers are logged."""
-    ends: dict[int, float] = {}
-    for worker, _, _, end_s in log:
-        ends[worker] = max(ends.get(worker, 0.0), end_s)
-    latest_s = max(min(ends.values()) - length_s, 0.0)
-    starts = [begin_s for worker, what, begin_s, _ in log if worker == 0 and what == "compute" and begin_s <= latest_s]
-    return max(starts, default=latest_s)
+def _start_s(cycles: Sequence[Cycle], length_s: float) -> float:
+    """Return where a stretch begins: with an iteration of the first worker, as late as all workers are told of."""
+    ends_s = {one.worker: one.ends_s for one in cycles}
+    latest_s = max(min(ends_s.values()) - length_s, 0.0)
+    starts_s = [one.begins_s for one in cycles if one.worker == 0 and one.begins_s <= latest_s]
+    return max(starts_s, default=latest_s)
