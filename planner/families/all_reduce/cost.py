@@ -263,8 +263,8 @@ class AllReduceCost:
         number = num_machines if self.is_homogeneous else self.cluster.num_machines
         if number not in self._networks:
             link = self.cluster.ring_link(number)
-            efficiency = self.problem.calibration.bandwidth_efficiency
-            self._networks[number] = link.bandwidth_bytes_per_s * efficiency, link.latency_s
+            reached_bytes_per_s = self.problem.calibration.network_bytes_per_s(link.bandwidth_bytes_per_s)
+            self._networks[number] = reached_bytes_per_s, link.latency_s
         return self._networks[number]
 
     def forms_of(

@@ -100,7 +100,7 @@ def network_bytes_per_s(problem: Problem, group: MachineGroup) -> float:
     if not edges:  # the only machine of its cluster: its server is at home, and nothing is sent
         return _UNUSED_BYTES_PER_S
     slowest = float(min(data["link"].bandwidth_bytes_per_s for _, _, data in edges))
-    return slowest * group.num_nics * problem.calibration.bandwidth_efficiency
+    return problem.calibration.network_bytes_per_s(slowest * group.num_nics)
 
 
 def network_latency_s(cluster: Cluster, one: str, other: str) -> float:

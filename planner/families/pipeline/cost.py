@@ -182,7 +182,7 @@ class PipelineCost:
             devices_per_machine=group.devices_per_machine,
             profile=self.problem.profiles[group.device.name],
             memory_limit_bytes=memory_limit_bytes(self.problem, group),
-            network_bytes_per_s=card_bytes_per_s * group.num_nics * fitted.bandwidth_efficiency,
+            network_bytes_per_s=fitted.network_bytes_per_s(card_bytes_per_s * group.num_nics),
             network_latency_s=_latency_s(self.problem.cluster, group, group),
             inside_bytes_per_s=float("inf")
             if inside is None

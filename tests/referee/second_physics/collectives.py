@@ -30,7 +30,7 @@ def all_reduce_s(
     network, network_latency_s = float("inf"), 0.0
     if n > 1:
         link = problem.cluster.of_groups(set(machines)).ring_link(n)
-        network = link.bandwidth_bytes_per_s * fitted.bandwidth_efficiency
+        network = min(link.bandwidth_bytes_per_s * fitted.bandwidth_efficiency, fitted.most_bytes_per_s)
         network_latency_s = link.latency_s
     insides = [group.inside for group in groups if group.inside is not None]
     inside, inside_latency_s = float("inf"), 0.0
