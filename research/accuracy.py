@@ -16,7 +16,7 @@ from typing import Any
 from planner.data.fits import run_errors, transformer_rates
 from planner.errors import PlannerError, SpecError
 from research import ROOT
-from research.links import links_section, sources
+from research.links import Sources, links_section, sources
 from research.measured import MeasuredRow
 from research.measured.cases import MeasuredCase, measured_cases
 
@@ -81,8 +81,8 @@ modelled, where it fails and why: [accuracy of measured runs](accuracy_runs.md).
 Band = dict[str, Any]
 
 
-def accuracy_page(results: Iterable[MeasuredCase]) -> str:
-    """Return the page, in Markdown.
+def accuracy_page(results: Iterable[MeasuredCase], links: Sources) -> str:
+    """Return the page, in Markdown; ``links``: what they reach, by source.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def accuracy_page(results: Iterable[MeasuredCase]) -> str:
         [
             _HEAD,
             _BANDS + _band_table(bands(found)),
-            links_section(sources(found)),
+            links_section(links),
             _transformer_section(),
             _runs_section(),
             *sections,
@@ -306,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         results = measured_cases()
-        page, bands_of_all = accuracy_page(results), bands_text(results)
+        page, bands_of_all = accuracy_page(results, sources(results)), bands_text(results)
     except PlannerError as error:
         print(error, file=sys.stderr)
         return 2

@@ -17,11 +17,11 @@ from statistics import geometric_mean, median
 from planner.calibration.run_files import read_run
 from planner.calibration.runs import all_reduce_of, curve_of
 from planner.case.files import expanded
-from planner.errors import PlannerError
+from planner.errors import PlannerError, SpecError
 from research import ROOT
 from research.measured.cases import MeasuredCase, measured_cases
 
-__all__ = ["links_section", "links_text", "sources"]
+__all__ = ["Sources", "links_section", "links_text", "sources"]
 
 _FILE = ROOT / "planner" / "data" / "links_reached.yaml"
 _PCIE_3, _FAST = 15.75e9, 12.5e9  # of both testbeds, bytes a second: inside their machines, and of 100 Gbps
@@ -42,15 +42,24 @@ measured runs. The geometric mean ships (`planner/data/links_reached.yaml`); *ot
 """
 _TITLES = {
     "tcp": "TCP, share of 10 Gbps and less",
-    "tcp_bytes_per_s": "TCP, most of a machine, GB/s",
+    "tcp_bytes_per_s": "TCP, most of a network card, GB/s",
     "pcie": "devices on PCIe, share of its rate",
 }
 _SCALES = {"tcp": 1.0, "tcp_bytes_per_s": 1e-9, "pcie": 1.0}
 
 
 def sources(results: Iterable[MeasuredCase]) -> Sources:
-    """Return figure -> source -> what it shows, of the cases and of measured runs."""
-    fitted_in = {result.name: result.fitted for result in results}
+    """Return figure -> source -> what it shows, of the cases and of measured runs.
+
+    Raises
+    ------
+    SpecError
+        If measurements are missing, or one cannot be read.
+    """
+    found = list(results)
+    if skipped := [f"{result.name}: {result.skipped}." for result in found if result.skipped]:
+        raise SpecError("\n".join([*skipped, "Set PLANNER_DATA to the folder of measured data."]))
+    fitted_in = {result.name: result.fitted for result in found}
     fits, byteps = [fitted_in[name] for name in _TESTBED], fitted_in["measured-bps"]
 
     def testbed(name: str) -> float:
@@ -83,10 +92,10 @@ def links_text(found: Sources) -> str:
 def links_section(found: Sources) -> str:
     """Return the part of the page."""
     lines = ["| figure | source | measured | others | off |", "| --- | --- | --- | --- | --- |"]
-    for name, title in _TITLES.items():
-        for source, value in found[name].items():
-            others = [one for other, one in found[name].items() if other != source]
-            cells = [title, source, f"{_SCALES[name] * value:.3g}"]
+    for name, by_source in found.items():
+        for source, value in by_source.items():
+            others = [one for other, one in by_source.items() if other != source]
+            cells = [_TITLES[name], source, f"{_SCALES[name] * value:.3g}"]
             cells += (
                 [f"{geometric_mean(others):.3g}", f"{geometric_mean(others) / value - 1:+.0%}"] if others else ["", ""]
             )

@@ -224,10 +224,10 @@ class Reached:
 PCIE_BYTES_PER_S = 64e9  # links inside a machine up to here are PCIe, wider ones NVLink and its like
 
 
-def links_reached(transport: str, inside_bytes_per_s: float | None) -> Reached:
+def links_reached(transport: str, inside_bytes_per_s: float | None, *, num_nics: int = 1) -> Reached:
     """Return what links reach where nobody measured them; see docs/accuracy.md.
 
-    TCP keeps a host's processors busy, which bounds a machine. RDMA reaches what it did between machines with NVLink.
+    TCP keeps a host's processors busy, which bounds each network card. RDMA reaches what it did between machines with NVLink.
     Devices that PCIe alone joins send to others, in their machine and in others, by way of its host's memory.
 
     Parameters
@@ -236,6 +236,8 @@ def links_reached(transport: str, inside_bytes_per_s: float | None) -> Reached:
         ``tcp`` or ``rdma``.
     inside_bytes_per_s
         The nominal rate of the widest link inside a machine; None where each has one device.
+    num_nics
+        The most network cards of a machine.
 
     >>> links_reached("rdma", 450e9).most_bytes_per_s, links_reached("tcp", None).most_bytes_per_s
     (inf, 2000000000.0)
@@ -243,7 +245,7 @@ def links_reached(transport: str, inside_bytes_per_s: float | None) -> Reached:
     rows, fitted = _file("links_reached.yaml"), transformer_rates()["constants"]
     is_pcie = inside_bytes_per_s is not None and inside_bytes_per_s <= PCIE_BYTES_PER_S
     inside_share = rows["pcie"]["share"] if is_pcie else fitted["inside_efficiency"]
-    bounds = [rows["tcp"]["most_bytes_per_s"]] if transport == "tcp" else []
+    bounds = [num_nics * rows["tcp"]["most_bytes_per_s"]] if transport == "tcp" else []
     bounds += [inside_share * inside_bytes_per_s] if is_pcie and inside_bytes_per_s is not None else []
     return Reached(
         network_share=rows["tcp"]["share"] if transport == "tcp" else fitted["outside_efficiency"],

@@ -149,7 +149,7 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         curves[curve.num_devices] = MeasuredCurve(size_bytes=sizes, seconds=seconds)
     # A reserve that is given, even 0, counts for any device; else a typical one, and a share of memory.
     has_reserve = "memory_reserve" in spec.model_fields_set
-    reserve_share = {} if has_reserve else {"transformer_reserve_share": TRANSFORMER_RESERVE_SHARE}
+    reserve_share: dict[str, Any] = {} if has_reserve else {"transformer_reserve_share": TRANSFORMER_RESERVE_SHARE}
     return Calibration(
         bandwidth_efficiency=spec.bandwidth_efficiency or 1.0,
         inside_efficiency=spec.inside_efficiency or spec.bandwidth_efficiency or 1.0,
@@ -228,7 +228,8 @@ def with_usual_links(
     which transport it is.
     """
     inside = [group.inside.bandwidth_bytes_per_s for group in cluster.machine_groups if group.inside is not None]
-    reached = links_reached(transport_of(given, cluster), max(inside, default=None))
+    num_nics = max(group.num_nics for group in cluster.machine_groups)
+    reached = links_reached(transport_of(given, cluster), max(inside, default=None), num_nics=num_nics)
     shares, is_transport_given = transformer_rates()["constants"], given.transport is not None
     is_by_rooflines = is_by_rooflines and not is_transport_given
     usual: dict[str, Any] = {}

@@ -33,7 +33,7 @@ from planner.question.values import Count, Model, Name, Rate, Seconds, Share
 from planner.solvers.fusion import mg_wfbp, one_group, unfused
 from research.measured import Folds, Measured, MeasuredRow, Parameters, fit_logs, left_out_each, share_of
 
-__all__ = ["Inputs", "Predictor", "Run", "measure"]
+__all__ = ["Inputs", "Predictor", "Run", "measure", "usual"]
 
 METHODS = ("BSP-A2A", "WFBP-A2A", "MG-WFBP")
 
@@ -213,7 +213,7 @@ def measure(inputs: Inputs, path: Path) -> Measured:
     rows = [_row("no communication", run.network, run, one_device.measured_s) for run in runs]
     nominal, cheapest = (inputs.latency, 1.0, 1.0), replace(predictor, is_cheapest=True)
     rows += [_row("nominal", run.network, run, cheapest.iteration_time_s(run, nominal)) for run in runs]
-    rows += [_row("defaults", run.network, run, cheapest.iteration_time_s(run, _usual(inputs, run))) for run in runs]
+    rows += [_row("defaults", run.network, run, cheapest.iteration_time_s(run, usual(inputs, run))) for run in runs]
     for run in runs:
         found = _without_testbed(inputs, run)
         rows.append(_row("other sources", run.network, run, cheapest.iteration_time_s(run, found)))
@@ -226,7 +226,7 @@ def measure(inputs: Inputs, path: Path) -> Measured:
     return Measured(rows=tuple(rows), fitted=dict(zip(names, each(runs), strict=True)))
 
 
-def _usual(inputs: Inputs, run: Run) -> Parameters:
+def usual(inputs: Inputs, run: Run) -> Parameters:
     """Return the parameters that a spec means which gives the transport, and no efficiencies."""
     network = inputs.networks[run.network]
     reached = links_reached(network.transport, inputs.inside)
