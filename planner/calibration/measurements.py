@@ -69,13 +69,6 @@ class _Figure:
         return (MEASURED if self.is_measured else ASSUMED)[self.kind]
 
 
-def _reaching(problem: Problem, factor: float) -> Problem:
-    """Return the question whose network carries ``factor`` times as much, also where hosts bound it."""
-    wider = perturb.wider_network(problem, factor)
-    most_bytes_per_s = factor * wider.calibration.most_bytes_per_s
-    return replace(wider, calibration=replace(wider.calibration, most_bytes_per_s=most_bytes_per_s))
-
-
 def _figures_of(problem: Problem, plan: Plan) -> Iterator[_Figure]:
     """Yield the figures that a question rests on; those that can play no part are left out."""
     block, is_linked = plan.configuration.to_document(), problem.are_links_calibrated
@@ -89,7 +82,7 @@ def _figures_of(problem: Problem, plan: Plan) -> Iterator[_Figure]:
             name="network",
             kind="network",
             words="what links between machines reach",
-            moved=lambda factor: _reaching(problem, factor),
+            moved=lambda factor: perturb.wider_network(problem, factor),
             is_measured=is_linked,
             how=f"time all-reduces of {sizes} over {devices}, e.g. with nccl-tests: planner calibrate reads its output",
         )

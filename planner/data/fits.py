@@ -227,8 +227,8 @@ PCIE_BYTES_PER_S = 64e9  # links inside a machine up to here are PCIe, wider one
 def links_reached(transport: str, inside_bytes_per_s: float | None, *, num_nics: int = 1) -> Reached:
     """Return what links reach where nobody measured them; see docs/accuracy.md.
 
-    TCP keeps a host's processors busy, which bounds each network card. RDMA reaches what it did between machines with NVLink.
-    Devices that PCIe alone joins send to others, in their machine and in others, by way of its host's memory.
+    TCP keeps a host's processors busy, which bounds each network card. RDMA reaches what it did between machines with
+    NVLink. Devices that PCIe alone joins send to others, in their machine and elsewhere, by way of its host's memory.
 
     Parameters
     ----------
