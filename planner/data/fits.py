@@ -46,7 +46,7 @@ def error_band(
     Parameters
     ----------
     parameters
-        Trained ones of the network of layers: a band counts for half to twice as many as were measured, and the wider
+        Trained ones of the network of layers: a band counts for about as many as were measured, and the wider
         one where two do.
     transport
         ``tcp`` or ``rdma``; None where nobody says: the wider band, of both.
