@@ -223,6 +223,7 @@ PLANNED: dict[str, dict[str, Any]] = {
     "model_replicas": {
         "dnn": {"zoo": "adam-mnist", "global_batch": 32, "dataset_samples": 1000},
         "cluster": {"machines": [ALONE]},
+        "calibration": {"bandwidth_efficiency": 1},
     },
     "pipeline": {"dnn": NETWORK, "cluster": ONE},
     "hybrid": {"dnn": BERT, "cluster": {"machines": [{**A100, "count": 2}]}},
