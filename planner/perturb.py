@@ -30,14 +30,16 @@ __all__ = [
 
 
 def wider_network(problem: Problem, factor: float) -> Problem:
-    """Return the question with every link between machines ``factor`` times as wide, its switch, too."""
+    """Return the question with every link between machines ``factor`` times as wide, its switch and its hosts, too."""
     fitted = problem.calibration
     curves = _scaled_curves(problem, factor, is_inside=False)
     queue = fitted.queue
     if queue is not None:
         queue = replace(queue, switch_bytes_per_s=queue.switch_bytes_per_s * factor)
     cluster = _rebuilt(problem.cluster, link=lambda link: _wider(link, factor))
-    return replace(problem, cluster=cluster, calibration=replace(fitted, all_reduce_curves=curves, queue=queue))
+    most_bytes_per_s = fitted.most_bytes_per_s * factor
+    fitted = replace(fitted, all_reduce_curves=curves, queue=queue, most_bytes_per_s=most_bytes_per_s)
+    return replace(problem, cluster=cluster, calibration=fitted)
 
 
 def wider_inside(problem: Problem, factor: float) -> Problem:

@@ -6,7 +6,7 @@ what the user left open is None, and what was assumed for them stands in ``assum
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, inf
 from typing import Any, Literal
 
 from planner.cluster import Cluster, MachineGroup
@@ -148,10 +148,16 @@ class Calibration:
     given, else the most that a device which trains a transformer keeps for itself, of which a small one keeps
     ``transformer_reserve_share`` of its memory. ``program``: what trains a transformer, by name.
     ``expert_imbalance``: tokens of the rank whose experts have most, over the mean of all ranks.
+    ``most_bytes_per_s``: what a machine sends at most, whatever the rate of its network cards.
+    ``assumed_efficiencies``: which of the two efficiencies nobody gave. ``transport``: by what machines send, None
+    where nobody says.
     """
 
     bandwidth_efficiency: float = 1.0
     inside_efficiency: float = 1.0
+    most_bytes_per_s: float = inf
+    assumed_efficiencies: frozenset[str] = frozenset()
+    transport: str | None = None
     overhead_s: float = 0.0
     negotiate_s: float = 0.0
     algorithms: tuple[str, ...] = USUAL_ALGORITHMS
@@ -176,6 +182,10 @@ class Calibration:
     error_s: float = 0.0
     multiply_add_s: tuple[tuple[float, float], ...] = ()
     interference: tuple[tuple[int, float], ...] = ()
+
+    def network_bytes_per_s(self, nominal_bytes_per_s: float) -> float:
+        """Return what a machine reaches of the rate by which its network cards together are sold."""
+        return min(nominal_bytes_per_s * self.bandwidth_efficiency, self.most_bytes_per_s)
 
     def transformer_reserve_of(self, memory_bytes: float) -> float:
         """Return what a device of so much memory keeps for itself where it trains a transformer."""

@@ -9,12 +9,14 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 from planner.data.fits import run_errors, transformer_rates
 from planner.errors import PlannerError, SpecError
 from research import ROOT
+from research.links import Sources, links_section, sources
 from research.measured import MeasuredRow
 from research.measured.cases import MeasuredCase, measured_cases
 
@@ -35,9 +37,12 @@ _BANDS = """\
 ## Bands
 
 `low` to `high` is where measured / predicted - 1 lay; `coverage` is the share of rows that lie in the band of the other
-groups. A plan or prediction of `all_reduce` carries its band where the seconds of computation were measured or
-calibrated. That of `parameter_server` is of communication alone, so that no prediction of an iteration carries it; a
-family that is not listed has not been measured.
+settings (a network and a number of devices). A plan or prediction of `all_reduce` carries the band of its transport and
+of the network of its size where the seconds of computation were measured or calibrated; the wider one, of both
+transports, where the question does not say how its machines send. What links are taken to reach (*defaults*) was
+fitted to the same testbeds, among others: what other sources alone say of them stands below. The band of
+`parameter_server` is of communication alone, so that no prediction of an iteration carries it; a family that is not
+listed has not been measured.
 
 """
 _RANKS = f"""\
@@ -76,8 +81,8 @@ modelled, where it fails and why: [accuracy of measured runs](accuracy_runs.md).
 Band = dict[str, Any]
 
 
-def accuracy_page(results: Iterable[MeasuredCase]) -> str:
-    """Return the page, in Markdown.
+def accuracy_page(results: Iterable[MeasuredCase], links: Sources) -> str:
+    """Return the page, in Markdown; ``links``: what they reach, by source.
 
     Raises
     ------
@@ -86,7 +91,16 @@ def accuracy_page(results: Iterable[MeasuredCase]) -> str:
     """
     found = _with_rows(results)
     sections = (_section(result) for result in found)
-    return "\n".join([_HEAD, _BANDS + _band_table(bands(found)), _transformer_section(), _runs_section(), *sections])
+    return "\n".join(
+        [
+            _HEAD,
+            _BANDS + _band_table(bands(found)),
+            links_section(links),
+            _transformer_section(),
+            _runs_section(),
+            *sections,
+        ]
+    )
 
 
 def bands_text(results: Iterable[MeasuredCase]) -> str:
@@ -94,20 +108,27 @@ def bands_text(results: Iterable[MeasuredCase]) -> str:
     lines = ["# Measured / predicted - 1, by family; written by make accuracy, compared by a test."]
     for family, kinds in bands(results).items():
         lines.append(f"{family}:")
-        for kind, band in kinds.items():
-            lines += [f"  {kind}:", *(f"    {key}: {json.dumps(value)}" for key, value in band.items())]
+        for kind, rows in kinds.items():
+            lines.append(f"  {kind}:")
+            for row in rows:
+                (first, *others) = [f"{key}: {json.dumps(value)}" for key, value in row.items()]
+                lines += [f"    - {first}", *(f"      {line}" for line in others)]
     return "\n".join(lines) + "\n"
 
 
-def bands(results: Iterable[MeasuredCase]) -> dict[str, dict[str, Band]]:
-    """Return family -> calibrated or uncalibrated -> low, high, coverage, from, conditions."""
-    found: dict[str, dict[str, Band]] = {}
+def bands(results: Iterable[MeasuredCase]) -> dict[str, dict[str, list[Band]]]:
+    """Return family -> calibrated or uncalibrated -> low, high, coverage and more, by case and transport, or any."""
+    found: dict[str, dict[str, list[Band]]] = {}
     for result in _with_rows(results):
         for given in result.given.bands:
-            low, high, coverage = _band(_factors(_rows_of(result, given.evaluation)))
-            band = {"low": low, "high": high, "coverage": coverage}
             kind = "calibrated" if given.calibrated else "uncalibrated"
-            found.setdefault(given.family, {})[kind] = band | {"from": result.name, "conditions": given.conditions}
+            every = _rows_of(result, given.evaluation)
+            for transport in (*sorted({row.transport for row in every}), "any"):
+                rows = [replace(row, group=row.setting) for row in every if transport in (row.transport, "any")]
+                low, high, coverage = _band(_factors(rows))
+                band = {"transport": transport, "low": low, "high": high, "coverage": coverage}
+                band |= {"from": result.name, "parameters": given.parameters, "conditions": given.conditions}
+                found.setdefault(given.family, {}).setdefault(kind, []).append(band)
     return dict(sorted(found.items()))
 
 
@@ -214,12 +235,13 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def _band_table(found: Mapping[str, Mapping[str, Band]]) -> str:
+def _band_table(found: Mapping[str, Mapping[str, Sequence[Band]]]) -> str:
     """Return all bands."""
     rows = [
         (
             f"`{family}`",
             kind,
+            band["transport"],
             f"{band['low']:+.0%}",
             f"{band['high']:+.0%}",
             f"{band['coverage']:.0%}",
@@ -227,9 +249,10 @@ def _band_table(found: Mapping[str, Mapping[str, Band]]) -> str:
             band["conditions"],
         )
         for family, kinds in found.items()
-        for kind, band in kinds.items()
+        for kind, bands_of_kind in kinds.items()
+        for band in bands_of_kind
     ]
-    return _table(("family", "links", "low", "high", "coverage", "from", "conditions"), rows)
+    return _table(("family", "links", "transport", "low", "high", "coverage", "from", "conditions"), rows)
 
 
 def _section(result: MeasuredCase) -> str:
@@ -283,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         results = measured_cases()
-        page, bands_of_all = accuracy_page(results), bands_text(results)
+        page, bands_of_all = accuracy_page(results, sources(results)), bands_text(results)
     except PlannerError as error:
         print(error, file=sys.stderr)
         return 2

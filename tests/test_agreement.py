@@ -142,6 +142,7 @@ def predicted(**blocks: Any) -> Any:
         "dnn": {"zoo": "alexnet", "batch_per_device": 32},
         "cluster": cluster,
         "fix": {"device": "v100-sxm2-32g"},
+        "calibration": {"bandwidth_efficiency": 1},
         **blocks,
     }
     return planner.predict(planner.load(asked))

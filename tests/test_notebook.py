@@ -21,7 +21,7 @@ from planner.solution import Status
 QUESTION = {
     "dnn": {"zoo": "vgg16", "batch_per_device": 32},
     "cluster": {"preset": "osf-testbed"},
-    "calibration": {"utilisation": 0.5},
+    "calibration": {"utilisation": 0.5, "bandwidth_efficiency": 1},
 }
 MOST_BYTES = 20_000
 

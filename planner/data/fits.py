@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from math import exp, hypot, log1p
+from math import exp, hypot, inf, log1p
 from types import MappingProxyType
 from typing import Any
 
@@ -32,71 +32,74 @@ def _file(name: str) -> Rows:
     return MappingProxyType({key: MappingProxyType(row) for key, row in rows.items() if isinstance(row, dict)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """Which questions the measurements cover: the ends of what was run, both included."""
-
-    num_devices: tuple[int, int]
-    network_bytes_per_s: tuple[float, float]
-    dtypes: tuple[str, ...]
-    parameters: tuple[float, float]
-
-    def covers(self, *, num_devices: int, network_bytes_per_s: float, dtype: str, parameters: float) -> bool:
-        """Whether a question lies within them."""
-        asked = (num_devices, self.num_devices), (network_bytes_per_s, self.network_bytes_per_s)
-        is_within = all(least <= one <= most for one, (least, most) in (*asked, (parameters, self.parameters)))
-        return is_within and dtype in self.dtypes
+# What the measured runs of all-reduce have in common; which networks of layers and transports: the bands' own rows.
+_MEASURED_DEVICES, _MEASURED_BYTES_PER_S, _MEASURED_DTYPES = (4, 32), (1.25e9, 1.25e10), ("fp32",)
 
 
-# Of measured-hkbu-resnet50, as its conditions say in words: a network of ResNet-50's size. It covered 6 of 36 rows of
-# BERT-large on the same machines.
-MEASURED = {
-    "all_reduce": Measured(
-        num_devices=(4, 32), network_bytes_per_s=(1.25e9, 1.25e10), dtypes=("fp32",), parameters=(1.28e7, 5.11e7)
-    )
-}
+def error_band(
+    family: str, *, parameters: float, transport: str | None = None, is_calibrated: bool = False
+) -> Mapping[str, Any] | None:
+    """Return the band of measured / predicted - 1, or None where nothing of the kind has been measured.
 
-
-def error_band(family: str, *, is_calibrated: bool = False) -> Mapping[str, Any] | None:
-    """Return the band of measured / predicted - 1, or None where nothing of the family has been measured.
-
-    Keys: ``low`` and ``high``; ``coverage``, the share of rows in groups that had no part in the band and lie in it;
+    Keys: ``low`` and ``high``; ``coverage``, the share of rows of settings that had no part in the band and lie in it;
     ``from``, the name of the case; ``conditions``, in words.
 
     Parameters
     ----------
+    parameters
+        Trained ones of the network of layers: a band counts for about as many as were measured, and the wider
+        one where two do.
+    transport
+        ``tcp`` or ``rdma``; None where nobody says: the wider band, of both.
     is_calibrated
         Whether links were fitted to measurements of the same network, or their rates are those they are sold by.
 
-    >>> error_band("all_reduce")["from"], error_band("telepathy")
-    ('measured-hkbu-resnet50', None)
+    >>> known = error_band("all_reduce", parameters=2.56e7, transport="rdma")
+    >>> known["from"], error_band("all_reduce", parameters=1e9), error_band("telepathy", parameters=2.56e7)
+    ('measured-hkbu-resnet50', None, None)
     """
-    band = _file("accuracy.yaml").get(family, {}).get("calibrated" if is_calibrated else "uncalibrated")
-    return None if band is None else MappingProxyType(band)
+    rows = _file("accuracy.yaml").get(family, {}).get("calibrated" if is_calibrated else "uncalibrated", ())
+    found = [
+        row
+        for row in rows
+        if row["transport"] == (transport or "any")
+        and row["parameters"]
+        and row["parameters"][0] <= parameters <= row["parameters"][1]
+    ]
+    if not found:
+        return None
+    widest = max(found, key=lambda row: row["high"] - row["low"])
+    return MappingProxyType({key: widest[key] for key in ("low", "high", "coverage", "from", "conditions")})
 
 
 def with_known_error(problem: Problem, family: str, configuration: Configuration, prediction: Prediction) -> Prediction:
     """Return the prediction with the error of its like, where whole iterations of the family were measured.
 
     And where one device computes alone, with that of its seconds. A band is never borrowed: not for computation that
-    was only estimated, other numbers of devices or other rates, nor from measurements of parts of an iteration.
+    was only estimated, other numbers of devices, other rates or links inside machines, nor from measurements of parts
+    of an iteration.
     """
     block = configuration.to_document()
     if (band := _band_of_one_device(problem, prediction, block)) is not None:
         return replace(prediction, relative_error=band)
-    measured = MEASURED.get(family)
-    if measured is None or not problem.is_computation_measured or problem.variant != "corrected":
+    if family != "all_reduce" or not problem.is_computation_measured or problem.variant != "corrected":
         return prediction
     if "groups" in block or "compression" in block:  # neither unlike devices nor compressed gradients were measured
         return prediction
-    rate = routes_of(problem.cluster).ring(block["num_machines"]).bandwidth_bytes_per_s
-    dtype = problem.training.dtype
-    parameters = sum(number for _, number, _ in problem.dnn.trained_tensors)
-    if not measured.covers(
-        num_devices=block["num_devices"], network_bytes_per_s=rate, dtype=dtype, parameters=parameters
-    ):
+    insides = [group.inside for group in problem.cluster.machine_groups]
+    if any(one is None or one.bandwidth_bytes_per_s > PCIE_BYTES_PER_S for one in insides):
         return prediction
-    return replace(prediction, relative_error=error_band(family, is_calibrated=problem.are_links_calibrated))
+    rate = routes_of(problem.cluster).ring(block["num_machines"]).bandwidth_bytes_per_s
+    asked = (block["num_devices"], _MEASURED_DEVICES), (rate, _MEASURED_BYTES_PER_S)
+    if problem.training.dtype not in _MEASURED_DTYPES or not all(least <= one <= most for one, (least, most) in asked):
+        return prediction
+    found = error_band(
+        family,
+        parameters=sum(number for _, number, _ in problem.dnn.trained_tensors),
+        transport=problem.calibration.transport,
+        is_calibrated=problem.are_links_calibrated,
+    )
+    return replace(prediction, relative_error=found)
 
 
 def _band_of_one_device(problem: Problem, prediction: Prediction, block: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -207,6 +210,48 @@ def _band(row: Mapping[str, Any], *, of: str, source: str, is_device_measured: b
         source=source,
         coverage=row.get("coverage"),
         is_device_measured=is_device_measured,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """What links reach that nobody measured: shares of their nominal rates, and a machine's bound, bytes a second."""
+
+    network_share: float
+    inside_share: float
+    most_bytes_per_s: float
+
+
+PCIE_BYTES_PER_S = 64e9  # links inside a machine up to here are PCIe, wider ones NVLink and its like
+
+
+def links_reached(transport: str, inside_bytes_per_s: float | None, *, num_nics: int = 1) -> Reached:
+    """Return what links reach where nobody measured them; see docs/accuracy.md.
+
+    TCP keeps a host's processors busy, which bounds each network card. RDMA reaches what it did between machines with
+    NVLink. Devices that PCIe alone joins send to others, in their machine and elsewhere, by way of its host's memory.
+
+    Parameters
+    ----------
+    transport
+        ``tcp`` or ``rdma``.
+    inside_bytes_per_s
+        The nominal rate of the widest link inside a machine; None where each has one device.
+    num_nics
+        The most network cards of a machine.
+
+    >>> links_reached("rdma", 450e9).most_bytes_per_s, links_reached("tcp", None).most_bytes_per_s
+    (inf, 2000000000.0)
+    """
+    rows, fitted = _file("links_reached.yaml"), transformer_rates()["constants"]
+    is_pcie = inside_bytes_per_s is not None and inside_bytes_per_s <= PCIE_BYTES_PER_S
+    inside_share = rows["pcie"]["share"] if is_pcie else fitted["inside_efficiency"]
+    bounds = [num_nics * rows["tcp"]["most_bytes_per_s"]] if transport == "tcp" else []
+    bounds += [inside_share * inside_bytes_per_s] if is_pcie and inside_bytes_per_s is not None else []
+    return Reached(
+        network_share=rows["tcp"]["share"] if transport == "tcp" else fitted["outside_efficiency"],
+        inside_share=inside_share,
+        most_bytes_per_s=min(bounds, default=inf),
     )
 
 

@@ -684,6 +684,7 @@ class CalibrationSpec(Model):
     update: Seconds | None = None
     bandwidth_efficiency: Positive | None = None
     inside_efficiency: Positive | None = None
+    transport: Literal["tcp", "rdma"] | None = None
     overhead: Seconds = 0.0
     negotiate: Seconds = 0.0
     aggregation: bool = True

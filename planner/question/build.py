@@ -27,7 +27,7 @@ from planner.question.calibration import (
     is_fitted,
     read_calibration,
     samples_per_device,
-    with_fitted_links,
+    with_usual_links,
 )
 from planner.question.cluster import cluster_of, with_former_defaults, with_graph
 from planner.question.dnn import (
@@ -168,8 +168,8 @@ def _build(reading: Reading) -> Problem:
     ):
         if names and not notes.faults:  # not where the allowed ones are wrong already
             notes.attempt(path, lambda names=names: check_names(names, substitutions))  # type: ignore[misc]
-    if measured is None and profiler.has_rooflines(dnn):
-        fitted = with_fitted_links(fitted, calibration)
+    is_by_rooflines = measured is None and profiler.has_rooflines(dnn)
+    fitted = with_usual_links(fitted, calibration, cluster, is_by_rooflines=is_by_rooflines)
     profiler.note_doubts(dnn, measured, families)
     if notes.faults:
         raise SpecError.of(notes.faults)

@@ -20,6 +20,7 @@ from planner.cost import Affine, Band, Profile, TransferCost, Wait
 from planner.data.fits import (
     fused_steps,
     kernel_shares,
+    links_reached,
     seconds_band,
     transformer_band,
     transformer_ranges,
@@ -50,6 +51,7 @@ from planner.question.blocks import MOST_POINTS, CalibrationSpec, CurveSpec
 from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import Reading
 from planner.units import Dimension, format_exact, parse
+from planner.words import percent_words
 
 UTILISATION = 0.5  # of a device's peak, where a share is used and none is given
 # Of each device, under the hybrid family, where nothing is given. What the driver keeps: 0.75 GiB (PyTorch finds 79.25
@@ -66,7 +68,9 @@ _FITTED_TO = "resnet50"  # the network of the measured steps of compiled program
 _EXECUTION = "eager"  # where nothing is given: as PyTorch runs a network that nobody compiles
 _PROGRAM = CalibrationSpec.model_fields["program"].default
 # Of what was assumed, another value whose effect is told: a program that is used as often, links as often measured.
-_OTHER_PROGRAM, _OTHER_LINKS, _OTHER_EXECUTION = "torchtitan", 0.7, "compiled"
+_OTHER_PROGRAM, _OTHER_EXECUTION = "torchtitan", "compiled"
+_OTHER_TRANSPORT = {"tcp": "rdma", "rdma": "tcp"}
+_MOST_TCP_BYTES_PER_S = 25e9 / 8  # wider network cards are taken to be for RDMA, where nothing is given
 
 
 def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dict[str, Any]) -> CalibrationSpec:
@@ -145,10 +149,11 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         curves[curve.num_devices] = MeasuredCurve(size_bytes=sizes, seconds=seconds)
     # A reserve that is given, even 0, counts for any device; else a typical one, and a share of memory.
     has_reserve = "memory_reserve" in spec.model_fields_set
-    reserve_share = {} if has_reserve else {"transformer_reserve_share": TRANSFORMER_RESERVE_SHARE}
+    reserve_share: dict[str, Any] = {} if has_reserve else {"transformer_reserve_share": TRANSFORMER_RESERVE_SHARE}
     return Calibration(
         bandwidth_efficiency=spec.bandwidth_efficiency or 1.0,
         inside_efficiency=spec.inside_efficiency or spec.bandwidth_efficiency or 1.0,
+        transport=spec.transport,
         overhead_s=spec.overhead,
         negotiate_s=spec.negotiate,
         algorithms=tuple(dict.fromkeys(spec.algorithms)),
@@ -214,15 +219,37 @@ def samples_per_device(training: Training, cluster: Cluster, limits: Limits, fix
     return training.batch_per_device or max(1, whole // max(1, used))
 
 
-def with_fitted_links(fitted: Calibration, given: CalibrationSpec) -> Calibration:
-    """Return the figures with shares of the links' bandwidth as fitted to transformers, where the spec gives none."""
-    shares = transformer_rates()["constants"]
-    is_inside_given = given.inside_efficiency is not None
-    return replace(
-        fitted,
-        bandwidth_efficiency=fitted.bandwidth_efficiency if is_fitted(given) else shares["outside_efficiency"],
-        inside_efficiency=fitted.inside_efficiency if is_inside_given else shares["inside_efficiency"],
-    )
+def with_usual_links(
+    fitted: Calibration, given: CalibrationSpec, cluster: Cluster, *, is_by_rooflines: bool
+) -> Calibration:
+    """Return the figures with what links reach where the spec gives nothing about them.
+
+    Seconds by rooflines fitted to transformers go with the shares that were fitted beside them, unless the spec says
+    which transport it is.
+    """
+    inside = [group.inside.bandwidth_bytes_per_s for group in cluster.machine_groups if group.inside is not None]
+    num_nics = max(group.num_nics for group in cluster.machine_groups)
+    reached = links_reached(transport_of(given, cluster), max(inside, default=None), num_nics=num_nics)
+    shares, is_transport_given = transformer_rates()["constants"], given.transport is not None
+    is_by_rooflines = is_by_rooflines and not is_transport_given
+    usual: dict[str, Any] = {}
+    assumed = []
+    if not is_fitted(given):
+        share = shares["outside_efficiency"] if is_by_rooflines else reached.network_share
+        usual["bandwidth_efficiency"] = share
+        usual["most_bytes_per_s"] = float("inf") if is_by_rooflines else reached.most_bytes_per_s
+        assumed += [] if is_transport_given else ["bandwidth_efficiency"]
+    if given.inside_efficiency is None and (is_by_rooflines or not is_fitted(given)):
+        usual["inside_efficiency"] = shares["inside_efficiency"] if is_by_rooflines else reached.inside_share
+        assumed.append("inside_efficiency")
+    return replace(fitted, **usual, assumed_efficiencies=frozenset(assumed))
+
+
+def transport_of(given: CalibrationSpec, cluster: Cluster) -> str:
+    """Return how machines send: as the spec says, else by their widest network card."""
+    machines = {group.name for group in cluster.machine_groups}
+    rates = [link.bandwidth_bytes_per_s for one, other, link in cluster.links if {one, other} & machines]
+    return given.transport or ("tcp" if max(rates, default=0.0) <= _MOST_TCP_BYTES_PER_S else "rdma")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,9 +426,10 @@ class Profiler:
                 else:
                     self._note_share_of_peak(dnn, is_measured=measured is not None)
                 if self.cluster.num_devices > 1 and not is_fitted(given):
-                    notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")
-                    text = "efficiency: links reach 100 % of their nominal bandwidth"
-                    notes.assume_aloud(text, ("calibration", "bandwidth_efficiency"), other=_OTHER_LINKS)
+                    notes.warnings.append(
+                        "the links are uncalibrated: what others measured of their kind is taken to be reached"
+                    )
+                    self._note_transport()
         if measured is not None and given.execution is not None:
             notes.warnings.append("calibration.execution alters nothing: the seconds of the layers were measured")
         self._note_given(dnn)
@@ -418,6 +446,26 @@ class Profiler:
             notes.key_assumptions.insert(0, Assumption(text=text, field=field, flag=".".join(field)))
             notes.assumptions.insert(0, text)
             notes.warnings.append(text)
+
+    def _note_transport(self) -> None:
+        """Say by what machines are taken to send, and what links are taken to reach."""
+        notes = self.reading.notes
+        fitted = with_usual_links(Calibration(), self.calibration, self.cluster, is_by_rooflines=False)
+        inside = f"{percent_words(fitted.inside_efficiency)} inside machines"
+        if not self.cluster.links:
+            notes.assumptions.append(f"links reach {inside} (calibration.inside_efficiency)")
+            return
+        transport = transport_of(self.calibration, self.cluster)
+        most = fitted.most_bytes_per_s
+        bound = f", at most {8e-9 * most:.3g} Gbit/s a machine" if most < float("inf") else ""
+        text = (
+            f"transport: {transport}, which reaches {percent_words(fitted.bandwidth_efficiency)} of the network's rate"
+            f"{bound}; links reach {inside}"
+        )
+        if self.calibration.transport is None:
+            notes.assume_aloud(text, ("calibration", "transport"), other=_OTHER_TRANSPORT[transport])
+        else:
+            notes.assumptions.append(text)
 
     def _note_given(self, dnn: Dnn) -> None:
         """Warn of given shares above 1, refuse that of a kind of layer that is not there, and say known errors."""

@@ -65,12 +65,17 @@ class EvaluationSpec(Model):
 
 
 class BandSpec(Model):
-    """Whose error one evaluation shows: a family's, with or without calibration on the network in question."""
+    """Whose error one evaluation shows: a family's, with or without calibration on the network in question.
+
+    ``parameters``: how many a network of layers has, at least and at most, for which the band counts; None where no
+    answer carries it.
+    """
 
     family: _Text
     calibrated: bool
     evaluation: _Text
     conditions: _Text
+    parameters: tuple[float, float] | None = None
 
 
 class RowsFrom(Model):
@@ -102,6 +107,8 @@ class MeasuredRow:
         What the row is reported under; in an evaluation that leaves groups out, the one that its fit did not see.
     setting, choice
         Rows of one setting differ in a choice that somebody has to make, and are ranked; no choice, no rank.
+    transport
+        ``tcp`` or ``rdma``: bands are of either.
     """
 
     evaluation: str
@@ -112,6 +119,7 @@ class MeasuredRow:
     predicted: float
     setting: str = ""
     choice: str = ""
+    transport: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,16 +7,17 @@ A gradient is one tensor and lies on one server, so that more servers have nothi
 
 import csv
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
 from planner import zoo
+from planner.data.fits import links_reached
 from planner.models.servers import Links, iteration_time_s, place_round_robin, pull_time_s, push_end_s
 from planner.question.values import Model, Name, Rate
 from research.measured import Folds, Measured, MeasuredRow, Parameters, fit_logs, left_out_each, share_of
@@ -32,6 +33,7 @@ class NetworkInput(Model):
 
     name: Name
     bandwidth: Rate
+    transport: Literal["tcp", "rdma"]
 
 
 class Inputs(Model):
@@ -40,6 +42,7 @@ class Inputs(Model):
     phases: Name
     stages: Name
     dnns: Annotated[dict[str, Name], Field(min_length=1)]
+    inside: Rate
     networks: Annotated[dict[str, NetworkInput], Field(min_length=1)]
 
 
@@ -51,6 +54,7 @@ class Run:
     network: str
     num_workers: int
     num_servers: int
+    transport: str
     measured_s: float
     alone_s: float = 0.0
 
@@ -66,12 +70,14 @@ class Run:
 
 
 def measure(inputs: Inputs, path: Path) -> Measured:
-    """Return the rows of five evaluations, of communication and update, and of single stages.
+    """Return the rows of six evaluations, of communication and update, and of single stages.
 
     alone
         What one worker takes: a guess without any model of the network.
     nominal
         The rate by which the network is sold: nothing is fitted.
+    defaults
+        At the rates that links are taken to reach (:func:`planner.data.fits.links_reached`), fitted to these rows, too.
     other networks
         One share of the rate, fitted to the other network.
     other DNNs
@@ -87,6 +93,8 @@ def measure(inputs: Inputs, path: Path) -> Measured:
     }
     rows = [_row("alone", run.network, run, run.alone_s) for run in runs]
     rows += [_row("nominal", run.network, run, _update_time_s(inputs, run, (1.0,))) for run in runs]
+    for run in runs:
+        rows.append(_row("defaults", run.network, run, _update_time_s(inputs, run, (_usual_share(inputs, run),))))
     for name, group, run, found in left_out_each(runs, folds):
         rows.append(_row(name, group, run, _update_time_s(inputs, run, found)))
     rows += [_stage_row(inputs, stage, run) for stage, run in _read_stages(inputs, path / inputs.stages)]
@@ -95,6 +103,13 @@ def measure(inputs: Inputs, path: Path) -> Measured:
 
 
 # -- predictions -----------------------------------------------------------------------------------------------------
+
+
+def _usual_share(inputs: Inputs, run: Run) -> float:
+    """Return the share of its rate that a network is taken to reach."""
+    (nominal,) = (network.bandwidth for network in inputs.networks.values() if network.name == run.network)
+    reached = links_reached(run.transport, inputs.inside)
+    return min(reached.network_share, reached.most_bytes_per_s / nominal)
 
 
 def _update_time_s(inputs: Inputs, run: Run, shares: Parameters) -> float:
@@ -138,6 +153,7 @@ def _row(evaluation: str, group: str, run: Run, predicted_s: float) -> MeasuredR
         predicted=predicted_s,
         setting=run.setting,
         choice=run.choice,
+        transport=run.transport,
     )
 
 
@@ -160,16 +176,24 @@ def _stage_row(inputs: Inputs, stage: str, run: Run) -> MeasuredRow:
 
 def _read(inputs: Inputs, path: Path, wanted: Callable[[dict[str, str]], float | None]) -> list[Run]:
     """Return the mean over workers of a number in each row; None leaves the row out, as are marked variants."""
-    found: dict[tuple[str, str, int, int], list[float]] = {}
+    found: dict[tuple[str, str, str, int, int], list[float]] = {}
     with path.open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             value = wanted(row)
             if value is not None and not row["variant"] and row["model"] in inputs.dnns:
-                key = (row["model"], inputs.networks[row["network"]].name, int(row["workers"]), int(row["servers"]))
+                network = inputs.networks[row["network"]]
+                key = (row["model"], network.name, network.transport, int(row["workers"]), int(row["servers"]))
                 found.setdefault(key, []).append(value)
     return [
-        Run(dnn=dnn, network=network, num_workers=workers, num_servers=servers, measured_s=fmean(values))
-        for (dnn, network, workers, servers), values in found.items()
+        Run(
+            dnn=dnn,
+            network=network,
+            transport=transport,
+            num_workers=workers,
+            num_servers=servers,
+            measured_s=fmean(values),
+        )
+        for (dnn, network, transport, workers, servers), values in found.items()
     ]
 
 
@@ -177,18 +201,7 @@ def _read_phases(inputs: Inputs, path: Path) -> list[Run]:
     """Return communication and update of several workers, each with what one takes alone."""
     runs = _read(inputs, path, lambda row: float(row["comm_update_s"]))
     alone = {(run.dnn, run.network): run.measured_s for run in runs if run.num_workers == 1}
-    return [
-        Run(
-            dnn=run.dnn,
-            network=run.network,
-            num_workers=run.num_workers,
-            num_servers=run.num_servers,
-            measured_s=run.measured_s,
-            alone_s=alone[run.dnn, run.network],
-        )
-        for run in runs
-        if run.num_workers > 1
-    ]
+    return [replace(run, alone_s=alone[run.dnn, run.network]) for run in runs if run.num_workers > 1]
 
 
 def _read_stages(inputs: Inputs, path: Path) -> list[tuple[str, Run]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from planner import channel, zoo
 from planner.channel import Ends
 from planner.cluster import Device
 from planner.cost import Affine, Floats, Profile, TransferCost
+from planner.data.fits import links_reached
 from planner.models.communication import (
     ALL_REDUCES,
     Participants,
@@ -28,11 +29,11 @@ from planner.models.communication import (
 from planner.models.compute import profile_from_flop
 from planner.models.data_parallel import Gradients, gradients_of
 from planner.problem import USUAL_ALGORITHMS
-from planner.question.values import Count, Model, Name, Rate, Seconds
+from planner.question.values import Count, Model, Name, Rate, Seconds, Share
 from planner.solvers.fusion import mg_wfbp, one_group, unfused
 from research.measured import Folds, Measured, MeasuredRow, Parameters, fit_logs, left_out_each, share_of
 
-__all__ = ["Inputs", "Predictor", "Run", "measure"]
+__all__ = ["Inputs", "Predictor", "Run", "measure", "usual"]
 
 METHODS = ("BSP-A2A", "WFBP-A2A", "MG-WFBP")
 
@@ -48,7 +49,24 @@ class NetworkInput(Model):
     """A network as the table names it, and the estimates that MG-WFBP has for it, by number of devices."""
 
     bandwidth: Rate
+    transport: Literal["tcp", "rdma"]
     estimates: dict[int, EstimateInput]
+
+
+class OtherInput(Model):
+    """Another network of layers on the same testbed: its table lies beside the case's own."""
+
+    file: Name
+    dnn: Name
+    name: Name
+    sequence_length: Count | None = None
+
+
+class ElsewhereInput(Model):
+    """Which shares of their rates links reach by other sources alone."""
+
+    tcp_share: Share
+    pcie_share: Share
 
 
 class Inputs(Model):
@@ -56,9 +74,12 @@ class Inputs(Model):
 
     dnn: Name
     name: Name
+    sequence_length: Count | None = None
+    other: OtherInput
     inside: Rate
     latency: Seconds
     devices_per_machine: Count
+    elsewhere: ElsewhereInput
     networks: Annotated[dict[str, NetworkInput], Field(min_length=1)]
 
 
@@ -71,6 +92,7 @@ class Run:
     num_devices: int
     batch_per_device: int
     measured_s: float
+    transport: str
 
 
 @dataclass(frozen=True)
@@ -133,7 +155,7 @@ class Predictor:
     @cached_property
     def _computed(self) -> tuple[Gradients, Profile]:
         """Return gradients and computation, on a device as fast as the measured one."""
-        dnn = zoo.build(self.inputs.dnn)
+        dnn = zoo.build(self.inputs.dnn, sequence_length=self.inputs.sequence_length)
         device = Device(name="as measured", peak_flop_per_s={"fp32": 1.0})
         one = profile_from_flop(dnn, device, dtype="fp32", utilisation=1.0)
         seconds = float(one.forward_s.sum() + one.backward_s.sum()) * self.batch_per_device
@@ -155,14 +177,19 @@ class Predictor:
 
 
 def measure(inputs: Inputs, path: Path) -> Measured:
-    """Return the rows of seven evaluations.
+    """Return the rows of ten evaluations.
 
     no communication
         Computation alone: what a guess without any model of the network is off.
+    nominal
+        The cheapest algorithm at the rates by which links are sold, a latency that is assumed.
     defaults
-        As the family reads a spec that says no more than rates: the cheapest algorithm, a latency that is assumed.
+        As the family reads a spec that says the transport and the rates: the same at the rates that links are taken to
+        reach (:func:`planner.data.fits.links_reached`). They were fitted with these rows, among others.
+    other sources
+        As defaults, at rates that were fitted without this testbed.
     flat ring
-        The same, over one flat ring, as in all that follow.
+        As nominal, over one flat ring, as in all that follow.
     latency of others
         Rates as sold, with the latency and the share inside that the other networks show, each at its own share.
     other networks
@@ -171,6 +198,8 @@ def measure(inputs: Inputs, path: Path) -> Measured:
         One latency, one share inside and one for each network, fitted to the other methods.
     other sizes
         The same, fitted to other numbers of devices.
+    another DNN
+        The same, fitted to all rows of another network of layers on the same testbed.
     """
     one_device, runs = _read(inputs, path)
     predictor = Predictor(inputs, one_device.batch_per_device, one_device.measured_s)
@@ -182,12 +211,47 @@ def measure(inputs: Inputs, path: Path) -> Measured:
         "other sizes": (lambda run: f"{run.num_devices} devices", each),
     }
     rows = [_row("no communication", run.network, run, one_device.measured_s) for run in runs]
-    for name, bed in (("defaults", replace(predictor, is_cheapest=True)), ("flat ring", predictor)):
-        rows += [_row(name, run.network, run, bed.iteration_time_s(run, (inputs.latency, 1.0, 1.0))) for run in runs]
+    nominal, cheapest = (inputs.latency, 1.0, 1.0), replace(predictor, is_cheapest=True)
+    rows += [_row("nominal", run.network, run, cheapest.iteration_time_s(run, nominal)) for run in runs]
+    rows += [_row("defaults", run.network, run, cheapest.iteration_time_s(run, usual(inputs, run))) for run in runs]
+    for run in runs:
+        found = _without_testbed(inputs, run)
+        rows.append(_row("other sources", run.network, run, cheapest.iteration_time_s(run, found)))
+    rows += [_row("flat ring", run.network, run, predictor.iteration_time_s(run, nominal)) for run in runs]
     for name, group, run, found in left_out_each(runs, folds):
         rows.append(_row(name, group, run, predictor.iteration_time_s(run, found)))
+    elsewhere = _fitted_elsewhere(inputs, path)
+    rows += [_row("another DNN", run.network, run, predictor.iteration_time_s(run, elsewhere)) for run in runs]
     names = ("latency a hop, s", "share of the rate inside", *(f"share of {name}" for name in inputs.networks))
     return Measured(rows=tuple(rows), fitted=dict(zip(names, each(runs), strict=True)))
+
+
+def usual(inputs: Inputs, run: Run) -> Parameters:
+    """Return the parameters that a spec means which gives the transport, and no efficiencies."""
+    network = inputs.networks[run.network]
+    reached = links_reached(network.transport, inputs.inside)
+    share = min(reached.network_share, reached.most_bytes_per_s / network.bandwidth)
+    return (inputs.latency, reached.inside_share, share)
+
+
+def _without_testbed(inputs: Inputs, run: Run) -> Parameters:
+    """Return the same by other sources alone: none of them bounds TCP."""
+    network, shares = inputs.networks[run.network], inputs.elsewhere
+    reached = links_reached(network.transport, inputs.inside)
+    share = shares.tcp_share if network.transport == "tcp" else reached.network_share
+    bound = shares.pcie_share * inputs.inside / network.bandwidth
+    return (inputs.latency, shares.pcie_share, min(share, bound))
+
+
+def _fitted_elsewhere(inputs: Inputs, path: Path) -> Parameters:
+    """Return the parameters fitted to another network of layers."""
+    other = inputs.other
+    own = OtherInput(file=path.name, dnn=inputs.dnn, name=inputs.name, sequence_length=inputs.sequence_length)
+    fields = {"dnn": other.dnn, "name": other.name, "sequence_length": other.sequence_length, "other": own}
+    there = inputs.model_copy(update=fields)
+    one_device, runs = _read(there, path.with_name(other.file))
+    predictor = Predictor(there, one_device.batch_per_device, one_device.measured_s)
+    return _fit(predictor, runs, num_shares=len(inputs.networks))
 
 
 def _fit(predictor: Predictor, runs: Sequence[Run], *, num_shares: int) -> Parameters:
@@ -212,6 +276,7 @@ def _row(evaluation: str, group: str, run: Run, predicted_s: float) -> MeasuredR
         predicted=predicted_s,
         setting=setting,
         choice=run.method,
+        transport=run.transport,
     )
 
 
@@ -226,6 +291,7 @@ def _read(inputs: Inputs, path: Path) -> tuple[Run, list[Run]]:
             num_devices=int(row["gpus"]),
             batch_per_device=int(row["batch"]),
             measured_s=int(row["batch"]) * int(row["gpus"]) / float(row["samples_per_s"]),
+            transport=inputs.networks[row["network"]].transport,
         )
         for row in cells
     ]

@@ -87,9 +87,9 @@ ORDINARY = """\
 ## All-reduce: as an ordinary question
 
 `research.runs.questions.to_spec(run)` makes the spec of a run: layers with measured seconds, machines and link, the
-curve, and the buckets that formed as fusion groups. `planner predict` of it leaves out one collective beside another,
-workers that are unlike or vary, late waking, and copies. *Family* is its error, *beside* how far it lies from the
-prediction above. The last columns are what `planner plan` predicts for fusion groups of its own choice. Those were
+curve, and the buckets that formed as fusion groups. Seconds of layers hold what the family has no term for: how late
+the slowest of equal workers is, copies into buckets, and late waking; one collective beside another and workers that
+are unlike are left out. *Family* is its error, *beside* how far it lies from the prediction above. The last columns are what `planner plan` predicts for fusion groups of its own choice. Those were
 not run; they tell what a free choice of groups would save, by the same model that predicts the buckets that formed.
 
 | run | family | beside | buckets | best groups | predicted saving |

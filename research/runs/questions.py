@@ -1,8 +1,10 @@
 """A measured run as an ordinary question: the spec that `planner predict` and `planner plan` answer.
 
 *All-reduce*: the family ``all_reduce`` has one channel and no variation. The spec has the seconds of the slowest kind
-of worker for all, since a bucket waits for them; left out are one collective beside another, the slowest of equal
-workers, sleeping layers that wake up late, and copies of buckets.
+of worker for all, since a bucket waits for them. Where layers compute they are as late as the slowest of equal workers
+is expected to be; a byte that is copied into its bucket is seconds of its layer, and one of the last bucket that is
+copied out, of the update. Where layers sleep they wake up late for as much of the backward pass as communication may
+take. Left out is one collective beside another.
 
 *Parameter servers*: the spec has a group of machines for every compute factor, and the overlap and barrier of the run.
 Left out: connections that share a link unequally, what messages and keys cost; slices of a tensor are as large as one
@@ -12,6 +14,8 @@ another.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from planner.calibration.run_files import AllReduceSettings, Run, RunWorker, ServerSettings
 from planner.calibration.runs import (
@@ -23,6 +27,7 @@ from planner.calibration.runs import (
     servers_of,
     worker_parts,
 )
+from planner.models.ddp import DdpConstants, expected_largest
 
 __all__ = ["all_reduce_spec", "to_spec"]
 
@@ -53,6 +58,7 @@ def all_reduce_spec(run: Run, *, with_groups: bool = True) -> dict[str, Any]:
     curve, _ = curve_of(curves)
     parts = worker_parts(run, slowest)
     number = run.num_workers
+    copied_out_s = _copy_s_per_byte(settings) * settings.buckets[-1].size_bytes
     spec: dict[str, Any] = {
         "dnn": {
             "name": run.job_id,
@@ -74,7 +80,7 @@ def all_reduce_spec(run: Run, *, with_groups: bool = True) -> dict[str, Any]:
         "families": ["all_reduce"],
         "calibration": {
             "fusion_unit": "tensor",
-            "update": f"{parts.update_s!r} s",
+            "update": f"{parts.update_s + copied_out_s!r} s",
             "source": f"curve of {run.session}",
             "curves": [
                 {
@@ -126,7 +132,9 @@ def _pieces(run: Run, worker: RunWorker, settings: AllReduceSettings) -> list[_P
     A piece is ready when its last gradient is, so that its backward seconds are what passes since the piece before it;
     what is left of the backward pass is the last piece's.
     """
-    parts = worker_parts(run, worker)
+    parts, copy_s_per_byte = worker_parts(run, worker), _copy_s_per_byte(settings)
+    alike = sum(other.compute_factor == worker.compute_factor for other in run.workers)
+    late = 1 + expected_largest(alike) * parts.deviation if run.family.is_real else 1.0
     layer_of = {tensor.name: layer for layer in worker.layers for tensor in layer.tensors}
     tensor_of = {tensor.name: tensor for layer in worker.layers for tensor in layer.tensors}
     pieces: list[_Piece] = []
@@ -134,17 +142,38 @@ def _pieces(run: Run, worker: RunWorker, settings: AllReduceSettings) -> list[_P
     before_s = 0.0
     for name in (name for names in _groups(worker, settings) for name in names):
         layer, tensor = layer_of[name], tensor_of[name]
-        ready_s = max(before_s, tensor.ready_offset_s * parts.stretch)
+        ready_s = max(before_s, late * tensor.ready_offset_s * parts.stretch)
         if not pieces or pieces[-1].name.split("#")[0] != layer.name:
             count[layer.name] = count.get(layer.name, 0) + 1
             number = count[layer.name]
             pieces.append(_Piece(layer.name if number == 1 else f"{layer.name}#{number}", [], 0.0, 0.0))
         pieces[-1].tensors.append((name, tensor.size_bytes))
-        pieces[-1].backward_s += ready_s - before_s
+        pieces[-1].backward_s += ready_s - before_s + late * copy_s_per_byte * tensor.size_bytes
         before_s = ready_s
-    _share_forward(pieces, worker, parts.before_s)
-    pieces[-1].backward_s += max(parts.backward_s - before_s, 0.0)
+    _share_forward(pieces, worker, late * parts.before_s)
+    pieces[-1].backward_s += max(late * parts.backward_s - before_s, 0.0)
+    if not run.family.is_real:
+        _wake_late(pieces, run, settings)
     return pieces
+
+
+def _wake_late(pieces: Sequence[_Piece], run: Run, settings: AllReduceSettings) -> None:
+    """Make sleeping layers behind the first bucket later, for the share of their time that all-reduces take."""
+    curve, _ = curve_of(all_reduce_of(run)[1])
+    busy_s = float(curve(np.array([bucket.size_bytes for bucket in settings.buckets], dtype=float)).sum())
+    sent = np.cumsum([len(piece.tensors) for piece in pieces])
+    behind = [
+        piece for piece, number in zip(pieces[1:], sent, strict=False) if number >= len(settings.buckets[0].tensors)
+    ]
+    left_s = sum(piece.backward_s for piece in behind)
+    layers = [piece for piece in behind if "#" not in piece.name]
+    for piece in layers:
+        piece.backward_s += min(1.0, busy_s / left_s) * DdpConstants().wake_s * run.num_workers if left_s else 0.0
+
+
+def _copy_s_per_byte(settings: AllReduceSettings) -> float:
+    """Return what a byte takes that is copied into its bucket or out of it; none is where gradients are views."""
+    return 0.0 if settings.is_bucket_view else DdpConstants().copy_s_per_byte
 
 
 def _share_forward(pieces: Sequence[_Piece], worker: RunWorker, before_s: float) -> None:

@@ -256,9 +256,8 @@ def changed(value: float) -> list[float]:
 
 @pytest.mark.parametrize("name", PLANNED)
 def test_no_number_of_a_plan_or_of_what_lost_to_it_can_be_changed_unseen(name: str) -> None:
-    problem = planner.load(
-        {**PLANNED[name], "families": [name.split(maxsplit=1)[0]], "calibration": {"utilisation": 0.5}}
-    )
+    calibration = {"utilisation": 0.5, "bandwidth_efficiency": 1}
+    problem = planner.load({**PLANNED[name], "families": [name.split(maxsplit=1)[0]], "calibration": calibration})
     text = dump(plan_document(planner.plan(problem)))
     document = json.loads(text)
     assert planner.check(problem, document).is_ok, report_text(planner.check(problem, document))

@@ -49,6 +49,7 @@ def question(**changes: Any) -> dict[str, Any]:
     asked = {
         "dnn": {"layers": LAYERS, "global_batch": 16, "dataset_samples": 10_000},
         "cluster": {"machines": [machine]},
+        "calibration": {"bandwidth_efficiency": 1},
     }
     return {**asked, **changes}
 

@@ -24,6 +24,7 @@ def document(**more: Any) -> dict[str, Any]:
         "cluster": {"preset": "osf-testbed"},
         "families": ["all_reduce"],
         "constraints": {"machines": 4},
+        "calibration": {"bandwidth_efficiency": 1},
     }
     for key, value in more.items():
         question[key] = {**question[key], **value} if key == "dnn" else value

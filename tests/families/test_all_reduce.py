@@ -484,9 +484,11 @@ def test_switches_that_add_up_are_taken_where_the_library_has_them_and_asked_of_
         "dnn": {"zoo": "vgg16", "batch_per_device": 32},
         "cluster": {"machines": [{"count": 4, "devices": 8, "device": "h100-sxm", "network": "8 x 400 Gbit/s"}]},
         "families": ["all_reduce"],
+        "calibration": {"bandwidth_efficiency": 1},
     }
     usual = planner.plan(planner.load(spec))
-    problem = planner.load({**spec, "calibration": {"algorithms": ["ring", "tree", "two_level", "in_network"]}})
+    names = ["ring", "tree", "two_level", "in_network"]
+    problem = planner.load({**spec, "calibration": {"bandwidth_efficiency": 1, "algorithms": names}})
     plan = planner.plan(problem)
     configuration = plan.configuration
     assert isinstance(configuration, AllReduceConfiguration)

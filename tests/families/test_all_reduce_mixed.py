@@ -68,7 +68,13 @@ def test_shares_and_fusion_are_found_together_where_equal_shares_lose() -> None:
     asked = {
         "dnn": {"layers": layers, "global_batch": 10, "sample_bytes": "0 B"},
         "cluster": {"machines": [machine(name, count=1, devices=1, **link) for name in ("a", "b")]},
-        "calibration": {"utilisation": 1, "update": "0 s", "aggregation": False, "algorithms": ["ring"]},
+        "calibration": {
+            "utilisation": 1,
+            "update": "0 s",
+            "aggregation": False,
+            "algorithms": ["ring"],
+            "bandwidth_efficiency": 1,
+        },
         "constraints": {"devices": 2},
     }
     problem = with_seconds(planner.load(asked), {"a": [(0, 9), (0, 1)], "b": [(0, 1), (0, 9)]})
@@ -135,7 +141,12 @@ def doubled(problem: Problem) -> Problem:
         problem,
         profiles=profiles,
         cluster=type(problem.cluster)("slower", nodes, links),
-        calibration=replace(old, overhead_s=2 * old.overhead_s, timeout_s=2 * old.timeout_s),
+        calibration=replace(
+            old,
+            overhead_s=2 * old.overhead_s,
+            timeout_s=2 * old.timeout_s,
+            most_bytes_per_s=old.most_bytes_per_s / 2,
+        ),
     )
 
 

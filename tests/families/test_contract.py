@@ -238,6 +238,7 @@ def test_twice_as_fast_machines_and_links_halve_the_time(family: str) -> None:
         device = {**TOY, "fp32": f"{factor} TFLOP/s"}
         machine = {"count": 3, "device": device, "network": f"{10 * factor} Gbit/s", "latency": f"{20 / factor} us"}
         question = {"dnn": DNN, "cluster": {"machines": [machine]}, "families": [family]}
-        found = planner.plan(planner.load({**question, "calibration": {"utilisation": 0.5}}))
+        calibration = {"utilisation": 0.5, "bandwidth_efficiency": 1}
+        found = planner.plan(planner.load({**question, "calibration": calibration}))
         seconds.append(found.objective)
     assert seconds[1] == pytest.approx(seconds[0] / 2, rel=1e-6)

@@ -170,10 +170,10 @@ def test_a_trace_never_overwrites_its_question(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(
     ("machine", "dnn"),
-    [({"count": 1, "devices": 1}, {}), ({"count": 64, "devices": 8}, {}), ({"network": "1 Gbit/s"}, {}), ({}, {"dtype": "fp16"})],
+    [({"count": 1, "devices": 1}, {}), ({"count": 64, "devices": 8}, {}), ({"network": "1 Gbit/s"}, {}), ({"inside": "nvlink-2"}, {}), ({}, {"dtype": "fp16"})],
 )  # fmt: skip
 def test_the_known_error_is_not_borrowed_beyond_what_was_measured(machine: dict[str, Any], dnn: dict[str, Any]) -> None:
-    base = {"count": 4, "devices": 4, "device": "v100-sxm2-16g", "network": "10 Gbit/s"}
+    base = {"count": 4, "devices": 4, "device": "v100-sxm2-16g", "inside": "pcie-3-x16", "network": "10 Gbit/s"}
     asked = {
         "dnn": {"zoo": "resnet50", "batch_per_device": 64},
         "cluster": {"machines": [base]},
@@ -186,12 +186,14 @@ def test_the_known_error_is_not_borrowed_beyond_what_was_measured(machine: dict[
 
 
 def test_a_queue_at_the_switch_delays_both_directions_and_refuses_saturation() -> None:
-    free = predicted("parameter_server", PS)
-    queued = predicted("parameter_server", PS, calibration={"queue": {"switch": "20 Gbit/s", "packet": "1500 B"}})
+    as_sold = {"bandwidth_efficiency": 1}
+    free = predicted("parameter_server", PS, calibration=as_sold)
+    queue = {"switch": "20 Gbit/s", "packet": "1500 B"}
+    queued = predicted("parameter_server", PS, calibration={**as_sold, "queue": queue})
     half_load_s = 1500 / 1.25e9  # a packet's own time
     assert queued.iteration_time_s - free.iteration_time_s == pytest.approx(2 * half_load_s)
     with pytest.raises(SpecError, match="saturated"):
-        predicted("parameter_server", PS, calibration={"queue": {"switch": "10 Gbit/s"}})
+        predicted("parameter_server", PS, calibration={**as_sold, "queue": {"switch": "10 Gbit/s"}})
 
 
 def test_compression_shrinks_pushes_and_takes_its_own_time() -> None:

@@ -79,7 +79,7 @@ def test_fewer_threads_are_not_dropped_where_only_they_fit() -> None:
         {"name": "f0", "kind": "fully_connected", "inputs": ["in"], "shape": [1000], "multiply_adds": 16000,
          "tensors": [{"name": "w", "elements": 16000}]},
     ]  # fmt: skip
-    asked = question(machine=shape | {"latency": "0 s"}, dnn={"global_batch": 3})
+    asked = question(machine=shape | {"latency": "0 s"}, calibration={"bandwidth_efficiency": 1})
     asked["dnn"] = {"layers": layers, "dataset_samples": 1000, "global_batch": 3}
     problem = planner.load(asked)
     for limit_bytes, seconds, workers in ((66_065, 64 / 3 * 1000, 2), (44_153, 128 / 3 * 1000, 3)):

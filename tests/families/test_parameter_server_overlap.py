@@ -32,6 +32,7 @@ def question(network: str = "2 Gbit/s", **more: Any) -> dict[str, Any]:
         "cluster": {"machines": [{"name": "w", "count": 4, **machine}, {"name": "s", "count": 2, **machine}]},
         "families": ["parameter_server"],
         "objective": "iteration_time",
+        "calibration": {"bandwidth_efficiency": 1},
         **more,
     }
 
@@ -81,7 +82,9 @@ def test_the_exchange_is_that_of_a_computation_by_hand() -> None:
 def test_behind_a_barrier_and_by_default_everything_is_as_before() -> None:
     for overlap, strategy in (("push", "mxnet"), ("none", "naive")):
         given = {"num_parameter_servers": 2, "workers": {"w": 4}, "servers": "s"}
-        plain = question(calibration={"strategy": strategy}, configuration={"parameter_server": given})
+        plain = question(
+            calibration={"strategy": strategy, "bandwidth_efficiency": 1}, configuration={"parameter_server": given}
+        )
         assert planner.predict(planner.load(plain)).iteration_time_s == seconds(overlap=overlap)
         assert seconds(overlap=overlap, barrier=True) == seconds(overlap=overlap)
 

@@ -31,7 +31,7 @@ def explained(stages: list[dict[str, Any]] | None = None, **changes: Any) -> str
 
 def test_two_equal_stages_take_what_a_hand_computes() -> None:
     dnn = {**DNN, "layers": [{**row, "forward": "1 ms", "backward": "2 ms"} for row in LAYERS]}
-    found = predicted(dnn=dnn, block={"num_microbatches": 4})
+    found = predicted(dnn=dnn, block={"num_microbatches": 4}, calibration={"bandwidth_efficiency": 1})
     # 8 samples a micro-batch, 4 on a replica: 3 layers x 4 x (1 + 2) ms = 36 ms; d reads a and c, which both cross.
     sent_s = 20e-6 + 8 * 2 * 1e6 / 1.25e9
     row = found.details["stages"][0]

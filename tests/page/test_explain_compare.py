@@ -24,7 +24,16 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     found = []
     for rate in (10, 100):
         path = folder / f"{rate}.json"
-        asked = ("--dnn", "alexnet", "--machines", "4x2xrtx-2080-ti", "--network", f"{rate} Gbit/s")
+        asked = (
+            "--dnn",
+            "alexnet",
+            "--machines",
+            "4x2xrtx-2080-ti",
+            "--network",
+            f"{rate} Gbit/s",
+            "--inside",
+            "pcie-5-x16",
+        )
         assert run(["plan", *asked, "--families", "all_reduce", "--out", str(path)]) == 0
         found.append(path)
     return found[0], found[1]

@@ -65,7 +65,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
         "deadline": "5 h",
     },
     "value of time": {"objective": "value_of_time", "usd_per_hour_saved": 20, "instances": ["pair"]},
-    "energy": {"objective": "energy", "deadline": "4 h"},
+    "energy": {"objective": "energy", "deadline": "5 h"},
     "robust": {"error": 0.3, "deadline": "10 h"},
     "robust by bands": {"deadline": "10 h"},
     "jobs": {"jobs": JOBS, "terms": ["on-demand", "bought"], "run": RUN},

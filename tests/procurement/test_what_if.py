@@ -78,13 +78,14 @@ def test_changes_of_prices_and_deadlines_equal_fresh_questions(tmp_path: Path) -
 
 def test_other_hardware_is_planned_anew(tmp_path: Path) -> None:
     dnn = {**DNN, "epochs": 200}
-    question = purchases.asked(tmp_path / "list.csv", rows()[:2], dnn=dnn, deadline="4 h")
+    as_sold = {"calibration": {"bandwidth_efficiency": 1}}
+    question = purchases.asked(tmp_path / "list.csv", rows()[:2], dnn=dnn, deadline="4 h") | as_sold
     found = planner.procure(question, today=purchases.TODAY, has_what_if=True)
     told = {one.change: one for one in found.what_if}
     wide = [row("small", usd_per_h=0.7, network_gbit_per_s=50)]
     wide.append(row("large", device="v100-sxm2-16g", usd_per_h=4.4, network_gbit_per_s=50))
     fresh = planner.procure(
-        purchases.asked(tmp_path / "wide.csv", wide, dnn=dnn, deadline="4 h"), today=purchases.TODAY
+        purchases.asked(tmp_path / "wide.csv", wide, dnn=dnn, deadline="4 h") | as_sold, today=purchases.TODAY
     )
     assert told["networks 2 times as wide"].objective == pytest.approx(fresh.choice.objective)
     assert told["devices +20% in speed"].objective < found.choice.objective < told["devices -20% in speed"].objective

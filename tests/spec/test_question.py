@@ -182,7 +182,7 @@ def test_a_plan_file_is_a_question_that_needs_no_other_file(tmp_path: Path) -> N
         "zoo: vgg16, batch_per_device: 64",
         "profile: net.graph.txt, batch_per_device: 8, profile_batch: 4, dataset_samples: 100",
     )
-    (tmp_path / "spec.yaml").write_text(text)
+    (tmp_path / "spec.yaml").write_text(f"{text}\nfamilies: [all_reduce]\n")
     found = planner.plan(planner.load(tmp_path / "spec.yaml"))
     (tmp_path / "elsewhere").mkdir()
     file = tmp_path / "elsewhere" / "plan.json"

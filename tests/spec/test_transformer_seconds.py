@@ -53,7 +53,7 @@ def test_a_pipeline_counts_with_the_few_samples_of_a_micro_batch() -> None:
 def test_a_utilisation_that_is_given_counts_and_is_said_not_to_count_for_hybrid() -> None:
     problem = question(calibration={"utilisation": 0.4})
     assert "0.4 of the bf16 peak" in problem.profiles["a100-sxm4-80gb"].origin
-    assert problem.calibration.bandwidth_efficiency == 1
+    assert problem.calibration.inside_efficiency == transformer_rates()["constants"]["inside_efficiency"]
     assert says(problem.warnings, "families are not compared alike")
 
 

@@ -40,7 +40,7 @@ QUESTIONS: Mapping[str, dict[str, Any]] = {
     "alike": {
         "dnn": {"zoo": "vgg16", "batch_per_device": 32},
         "cluster": {"machines": [_ONE_KIND]},
-        "calibration": {"utilisation": 0.5},
+        "calibration": {"utilisation": 0.5, "bandwidth_efficiency": 1},
     },
     "mixed": {
         "dnn": {"zoo": "resnet50", "global_batch": 500},

@@ -152,5 +152,5 @@ MIXED: dict[str, Any] = {
             },
         ]
     },
-    "calibration": {"utilisation": 0.4},
+    "calibration": {"utilisation": 0.4, "bandwidth_efficiency": 1},
 }

@@ -266,10 +266,10 @@ class AllReduceCost:
             return float("inf"), 0.0, float("inf")
         number = num_machines if self.is_homogeneous else self.cluster.num_machines
         if (number, is_bound) not in self._networks:
-            routes, efficiency = routes_of(self.cluster), self.problem.calibration.bandwidth_efficiency
+            routes, reached = routes_of(self.cluster), self.problem.calibration.network_bytes_per_s
             ring = routes.widest_ring(number) if is_bound else routes.ring(number)
             trees = routes.own_bytes_per_s(number) if is_bound else routes.tree_bytes_per_s(number)
-            found = ring.bandwidth_bytes_per_s * efficiency, ring.latency_s, trees * efficiency
+            found = reached(ring.bandwidth_bytes_per_s), ring.latency_s, reached(trees)
             self._networks[number, is_bound] = found
         return self._networks[number, is_bound]
 

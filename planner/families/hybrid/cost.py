@@ -226,9 +226,13 @@ class GroupCost:
         """What all devices have in common; efficiencies of links that the spec gives come first."""
         found = Constants(**self.problem.transformer_rates["constants"])
         given = self.problem.calibration
-        if given.bandwidth_efficiency != 1:
-            found = replace(found, outside_efficiency=given.bandwidth_efficiency)
-        if given.inside_efficiency != 1:
+        assumed = given.assumed_efficiencies
+        if given.bandwidth_efficiency != 1 and "bandwidth_efficiency" not in assumed:
+            nominal = routes_of(self.problem.cluster).ring(self.problem.cluster.num_machines).bandwidth_bytes_per_s
+            is_bounded = given.most_bytes_per_s < nominal < float("inf")
+            share = given.network_bytes_per_s(nominal) / nominal if is_bounded else given.bandwidth_efficiency
+            found = replace(found, outside_efficiency=share)
+        if given.inside_efficiency != 1 and "inside_efficiency" not in assumed:
             found = replace(found, inside_efficiency=given.inside_efficiency)
         return found
 

@@ -100,7 +100,7 @@ def network_bytes_per_s(problem: Problem, group: MachineGroup) -> float:
     """Return the bandwidth of a machine's network cards together, at the rate that is reached."""
     if not problem.cluster.links:  # the only machine of its cluster: its server is at home, and nothing is sent
         return _UNUSED_BYTES_PER_S
-    return problem.cluster.own_link(group.name).bandwidth_bytes_per_s * problem.calibration.bandwidth_efficiency
+    return problem.calibration.network_bytes_per_s(problem.cluster.own_link(group.name).bandwidth_bytes_per_s)
 
 
 def network_latency_s(cluster: Cluster, one: str, other: str) -> float:

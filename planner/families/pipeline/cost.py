@@ -181,7 +181,7 @@ class PipelineCost:
             devices_per_machine=group.devices_per_machine,
             profile=self.problem.profiles[group.device.name],
             memory_limit_bytes=memory_limit_bytes(self.problem, group),
-            network_bytes_per_s=own.bandwidth_bytes_per_s * fitted.bandwidth_efficiency,
+            network_bytes_per_s=fitted.network_bytes_per_s(own.bandwidth_bytes_per_s),
             network_latency_s=_latency_s(self.problem.cluster, group, group),
             inside_bytes_per_s=float("inf")
             if inside is None

@@ -32,9 +32,8 @@ def all_reduce_s(
     if n > 1:
         routes = routes_of(problem.cluster.of_groups(set(machines)))
         link = routes.ring(n)
-        network = link.bandwidth_bytes_per_s * fitted.bandwidth_efficiency
-        if algorithm == "tree":
-            network = routes.tree_bytes_per_s(n) * fitted.bandwidth_efficiency
+        rate = routes.tree_bytes_per_s(n) if algorithm == "tree" else link.bandwidth_bytes_per_s
+        network = min(rate * fitted.bandwidth_efficiency, fitted.most_bytes_per_s)
         network_latency_s = link.latency_s
     insides = [group.inside for group in groups if group.inside is not None]
     inside, inside_latency_s = float("inf"), 0.0

@@ -1,0 +1,123 @@
+"""What links are taken to reach where a question gives no efficiency: by its transport, said or told by the cards."""
+
+from typing import Any
+
+import pytest
+
+import planner
+from planner.data.fits import links_reached, transformer_rates
+from planner.plan import Plan
+from planner.problem import Calibration, Problem
+from planner.routes import routes_of
+
+MOST_TCP_BYTES_PER_S = links_reached("tcp", None).most_bytes_per_s
+
+
+def question(network: str, *, device: str = "rtx-2080-ti", nics: int = 1, **calibration: Any) -> Problem:
+    machine = {"count": 4, "device": device, "devices": 4, "network": network, "nics": nics}
+    dnn = {"zoo": "vgg16", "batch_per_device": 32}
+    spec = {"dnn": dnn, "cluster": {"machines": [machine]}, "families": ["all_reduce"], "calibration": calibration}
+    return planner.load({**spec, "objective": "iteration_time"})
+
+
+def reached(problem: Problem) -> float:
+    """Bytes a second of a machine, of what its cards are sold by."""
+    nominal = routes_of(problem.cluster).ring(problem.cluster.num_machines).bandwidth_bytes_per_s
+    return problem.calibration.network_bytes_per_s(nominal)
+
+
+@pytest.mark.parametrize(
+    ("network", "transport", "bytes_per_s"),
+    [
+        ("1 Gbit/s", None, 0.89 * 0.125e9),
+        ("10 Gbit/s", None, 0.89 * 1.25e9),
+        ("25 Gbit/s", None, MOST_TCP_BYTES_PER_S),
+        ("100 Gbit/s", "tcp", MOST_TCP_BYTES_PER_S),
+        ("10 Gbit/s", "rdma", transformer_rates()["constants"]["outside_efficiency"] * 1.25e9),
+        ("100 Gbit/s", None, 0.32 * 15.75e9),  # by PCIe, which is narrower
+        ("100 Gbit/s", "rdma", 0.32 * 15.75e9),
+    ],
+)
+def test_what_a_machine_sends_follows_from_its_transport(
+    network: str, transport: str | None, bytes_per_s: float
+) -> None:
+    given: dict[str, Any] = {} if transport is None else {"transport": transport}
+    assert reached(question(network, **given)) == pytest.approx(bytes_per_s)
+
+
+def test_devices_that_nvlink_joins_reach_what_transformers_did() -> None:
+    calibration, constants = (
+        question("100 Gbit/s", device="v100-sxm2-16g").calibration,
+        transformer_rates()["constants"],
+    )
+    assert calibration.bandwidth_efficiency == constants["outside_efficiency"]
+    assert calibration.inside_efficiency == constants["inside_efficiency"]
+    assert calibration.most_bytes_per_s == float("inf")
+
+
+def test_each_card_of_tcp_is_bounded_and_all_of_them_by_pcie() -> None:
+    assert reached(question("25 Gbit/s", nics=2)) == pytest.approx(2 * MOST_TCP_BYTES_PER_S)
+    assert reached(question("25 Gbit/s", nics=8)) == pytest.approx(0.32 * 15.75e9)
+
+
+@pytest.mark.parametrize("given", [{"bandwidth_efficiency": 1}, {"bandwidth_efficiency": 1, "transport": "tcp"}])
+def test_an_efficiency_that_is_given_counts_alone(given: dict[str, Any]) -> None:
+    problem = question("100 Gbit/s", **given)
+    assert reached(problem) == 12.5e9
+    assert problem.calibration.inside_efficiency == 1
+    assert not any("uncalibrated" in one for one in problem.warnings)
+
+
+def test_a_measured_curve_leaves_the_rest_as_sold() -> None:
+    curve = {"num_devices": 16, "points": [["1 MB", "1 ms"], ["100 MB", "90 ms"]]}
+    assert reached(question("100 Gbit/s", curves=[curve])) == 12.5e9
+
+
+def planned(network: str, **calibration: Any) -> Plan:
+    return planner.plan(question(network, **calibration))
+
+
+def test_a_faster_network_never_makes_a_plan_slower() -> None:
+    rates = [1, 5, 10, 20, 25, 26, 40, 50, 100, 200, 400]
+    seconds = [planned(f"{rate} Gbit/s").objective for rate in rates]
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[0] > 3 * seconds[-1]
+
+
+def test_tcp_is_slower_than_rdma_and_both_are_than_the_rate_as_sold() -> None:
+    tcp, rdma = (planned("100 Gbit/s", transport=one).objective for one in ("tcp", "rdma"))
+    assert tcp > 1.1 * rdma > planned("100 Gbit/s", bandwidth_efficiency=1).objective
+
+
+def test_the_transport_is_said_where_it_was_assumed() -> None:
+    assumed, told = question("100 Gbit/s"), question("100 Gbit/s", transport="rdma")
+    (line,) = [one for one in assumed.key_assumptions if one.text.startswith("transport: rdma")]
+    assert (line.flag, line.other) == ("calibration.transport", "tcp")
+    assert "32 % inside machines" in line.text
+    assert "at most 40.3 Gbit/s a machine" in line.text
+    assert not [one for one in told.key_assumptions if one.text.startswith("transport")]
+    assert any(one.startswith("transport: rdma") for one in told.assumptions)
+
+
+def test_hybrid_keeps_the_shares_that_were_fitted_with_its_seconds_unless_told() -> None:
+    machine = {"count": 4, "device": "a100-sxm4-80gb", "devices": 8, "network": "200 Gbit/s"}
+    spec: dict[str, Any] = {
+        "dnn": {"zoo": "bert-large", "global_batch": 256, "dtype": "bf16"},
+        "cluster": {"machines": [machine]},
+        "families": ["hybrid"],
+        "objective": "iteration_time",
+    }
+    constants = transformer_rates()["constants"]
+    given = {
+        "bandwidth_efficiency": constants["outside_efficiency"],
+        "inside_efficiency": constants["inside_efficiency"],
+    }
+    usual, same, tcp = (
+        planner.plan(planner.load({**spec, "calibration": one})) for one in ({}, given, {"transport": "tcp"})
+    )
+    assert usual.objective == pytest.approx(same.objective)
+    assert tcp.objective > usual.objective
+
+
+def test_a_calibration_of_ones_own_has_the_rates_as_sold() -> None:
+    assert Calibration().network_bytes_per_s(12.5e9) == 12.5e9
