@@ -320,7 +320,7 @@ def explain(
     ... )
     >>> first = planner.explain(problem).sensitivities[0]
     >>> first.words, round(first.saving, 2)
-    ('a network twice as fast', 0.37)
+    ('a network twice as fast', 0.43)
     """
     from planner.explanation import explain as explained  # noqa: PLC0415  # late: a plan does not pay for it
 

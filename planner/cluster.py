@@ -84,10 +84,13 @@ class Cable(Link):
         cards come to when they are dealt evenly over those of its links that do not say.
     is_one_way
         Whether it leads from the first end to the second only.
+    is_scale_up
+        Whether it is of the vendor's own links (NVLink) between machines, and takes no network card.
     """
 
     count: int | None = None
     is_one_way: bool = False
+    is_scale_up: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +212,12 @@ class Cluster(Shown):
         """Refuse links of a machine group that its cards cannot be dealt over evenly."""
         for group in self.machine_groups:
             open_cards, num_open = self._open_cards(group)
+            if open_cards < 0:
+                needed = group.num_nics - open_cards
+                raise ValueError(
+                    f"{many(group.num_nics, 'network card')} of {group.name!r} cannot hold {many(needed, 'cable')}; "
+                    f"write nics: {needed}, or fewer by count"
+                )
             if num_open and group.num_nics > 1 and (open_cards < num_open or open_cards % num_open):
                 raise ValueError(
                     f"{group.num_nics} network cards of {group.name!r} cannot be dealt evenly over its "
@@ -329,9 +338,10 @@ class Cluster(Shown):
 
     def _open_cards(self, group: MachineGroup) -> tuple[int, int]:
         """Return a machine's cards that no link claims by its count, and how many links say none."""
-        cables = [next(iter(data["arcs"].values())) for _, _, data in self._graph.edges(group.name, data=True)]
-        claimed = sum(cable.count for cable in cables if cable.count is not None)
-        return group.num_nics - claimed, sum(cable.count is None for cable in cables)
+        edges = [data["arcs"].values() for _, _, data in self._graph.edges(group.name, data=True)]
+        cards = [cables for cables in edges if not any(cable.is_scale_up for cable in cables)]
+        claimed = sum(max(cable.count or 0 for cable in cables) for cables in cards)
+        return group.num_nics - claimed, sum(any(cable.count is None for cable in cables) for cables in cards)
 
     def own_link(self, name: str) -> Link:
         """Return what a machine of a group sends by those of its equal cards that are fastest together, and their hop.
@@ -340,11 +350,14 @@ class Cluster(Shown):
         """
         together: dict[float, float] = {}
         latency_s: dict[float, float] = {}
-        for _, other, data in self._graph.edges(name, data=True):
-            link, way = data["link"], (name, other) if (name, other) in data["arcs"] else (other, name)
-            rate = link.bandwidth_bytes_per_s
-            together[rate] = together.get(rate, 0.0) + rate * self.num_cables(*way)
-            latency_s[rate] = max(latency_s.get(rate, 0.0), link.latency_s)
+        for _, _, data in self._graph.edges(name, data=True):
+            rate, link = min(
+                ((cable.bandwidth_bytes_per_s * self.num_cables(*way), cable) for way, cable in data["arcs"].items()),
+                key=lambda pair: pair[0],
+            )
+            card = link.bandwidth_bytes_per_s
+            together[card] = together.get(card, 0.0) + rate
+            latency_s[card] = max(latency_s.get(card, 0.0), link.latency_s)
         if not together:
             return Link(bandwidth_bytes_per_s=float("inf"))
         best = max(together, key=lambda rate: (together[rate], rate))

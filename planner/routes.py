@@ -551,14 +551,19 @@ class Routes:
         """Whether no link between switches binds, whatever machines send to whom: their own links bind before it.
 
         Of each direction of a link the greatest load is counted that machines, which send and receive no faster than
-        their own links, can put on it. Exact enough to prove; of very many groups of machines nothing is proven.
+        their own links, can put on it. Exact enough to prove; of very many groups of machines only levels are proven.
         """
-        if len(self._group_at) > _MOST_PAIRS:
-            return False
-        rates = {
-            place: group.count * self.cluster.own_link(group.name).bandwidth_bytes_per_s
-            for place, group in self._group_at.items()
+        own = {
+            place: self.cluster.own_link(group.name).bandwidth_bytes_per_s for place, group in self._group_at.items()
         }
+        if self._is_star:
+            return True
+        if len(self._group_at) > _MOST_PAIRS:  # where there are levels, as much leaves every unit as its machines send
+            least = max(own.values()) * (1 - 1e-9)
+            return self.units is not None and all(unit.machine_bytes_per_s >= least for unit in self.units)
+        if any(self._hop(one, other).own_bytes_per_s < min(own[one], own[other]) for one, other in self._pairs()):
+            return False  # cards that do not lead to all machines
+        rates = {place: group.count * own[place] for place, group in self._group_at.items()}
         if not all(map(isfinite, rates.values())):
             return False
         row = {place: index for index, place in enumerate(rates)}

@@ -1,6 +1,7 @@
 """Routes: shortest paths against a listing of them, loads against the best routing there could be."""
 
 import math
+from itertools import pairwise
 
 import networkx as nx
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 import planner
 from planner.cluster import Cable, Cluster, Device, Link, MachineGroup, Switch
-from planner.errors import SpecError
+from planner.errors import NoAnswerError, SpecError
 from planner.models.communication import tiers_of
 from planner.problem import Problem
 from planner.routes import Routes, routes_of
@@ -50,7 +51,7 @@ def graphs(draw: st.DrawFn) -> Cluster:
     for _ in range(draw(st.integers(0, 5)) if number > 1 else 0):
         one, other = draw(st.lists(st.integers(0, number - 1), min_size=2, max_size=2, unique=True))
         join(f"s{one}", f"s{other}", count=draw(counts))
-    groups = [machines(f"m{index}", draw(st.integers(1, 3)), 2) for index in range(draw(st.integers(2, 4)))]
+    groups = [machines(f"m{index}", draw(st.integers(1, 3)), 3) for index in range(draw(st.integers(2, 4)))]
     for group in groups:
         for place in draw(st.lists(st.integers(0, number - 1), min_size=1, max_size=2, unique=True)):
             join(group.name, f"s{place}", count=1)
@@ -259,6 +260,16 @@ def test_a_dragonfly_is_narrow_between_its_groups() -> None:
         ({"kind": "fat-tree", "dimensions": [4]}, "kind fat-tree has no dimensions. Known: bandwidth, kind"),
         ({"kind": "fat-tree", "leaf": 4, "spines": 3}, "32 cables upwards from each switch cannot be dealt evenly"),
         ({"kind": "fat-tree", "leaf": 4, "oversubscription": 0.5}, "it must be at least 1"),
+        ({"kind": "fat-tree", "leaf": 4, "oversubscription": 5}, "make an oversubscription of 4.571, not 5"),
+        ({"kind": "fat-tree", "leaf": 16, "spines": 3}, "all machines stand on one leaf switch, so that spines would"),
+        ({"kind": "fat-tree", "leaf": 4, "pod": 4}, "all 4 leaf switches stand in one pod, so that pod would change"),
+        ({"kind": "fat-tree", "leaf": 4, "pod_oversubscription": 4}, "pod_oversubscription belongs to pods"),
+        ({"kind": "rail-optimised", "leaf": 16, "spines": 3}, "all machines stand in one block of rails"),
+        (
+            {"kind": "fat-tree", "leaf": 4, "bandwidth": "1 bit/s"},
+            "cables upwards from each switch. Is bandwidth right",
+        ),
+        ({"kind": "dragonfly", "leaf": 2, "routers": 4, "cables": 30_000}, "30000 cables are more than 20000"),
         ({"kind": "fat-tree", "bandwidth": "0 Gbit/s"}, "bandwidth"),
     ],
 )
@@ -268,10 +279,50 @@ def test_a_network_that_cannot_be_built_is_refused(topology: object, words: str)
 
 
 def test_a_topology_without_machines_is_refused() -> None:
+    with pytest.raises(SpecError, match="it joins machines, and there is one"):
+        asked("fat-tree", 1)
     with pytest.raises(SpecError, match="topology belongs to machines"):
         planner.load({"dnn": {"zoo": "vgg16"}, "cluster": {"preset": "osf-testbed", "topology": "fat-tree"}})
     with pytest.raises(SpecError, match="rails need machines of several network cards"):
         asked("rail-optimised", network="400 Gbit/s", nics=1)
+
+
+@pytest.mark.parametrize("family", ["pipeline", "parameter_server"])
+def test_families_that_count_cards_refuse_cards_that_do_not_lead_to_all_machines(family: str) -> None:
+    machine = {"count": 8, "device": "v100-sxm2-32gb", "devices": 8, "nics": 1, "network": "100 Gbit/s"}
+    cluster = {"machines": [machine], "topology": {"kind": "nvlink-domain", "size": 4}}
+    spec = {"dnn": {"zoo": "vgg16", "global_batch": 512}, "cluster": cluster, "families": [family]}
+    with pytest.raises((SpecError, NoAnswerError), match="does not model the link"):
+        planner.plan(planner.load(spec))
+    assert (
+        planner.load({**spec, "families": ["all_reduce"]}).cluster.own_link("machines-0-0").bandwidth_bytes_per_s > 1e12
+    )
+
+
+def test_single_machines_that_forward_are_shared_links_too() -> None:
+    names = "abcdef"
+    line = Cluster(
+        "line", [machines(name, num_nics=2) for name in names], [(a, b, cable(10)) for a, b in pairwise(names)]
+    )
+    assert not routes_of(line).is_non_blocking
+    assert routes_of(line).even_bytes_per_s < 10
+
+
+def test_a_full_fat_tree_of_many_leaves_is_proven_by_its_levels() -> None:
+    assert routes_of(asked({"kind": "fat-tree", "leaf": 1}, 80).cluster).is_non_blocking
+    assert not routes_of(asked({"kind": "fat-tree", "leaf": 1, "oversubscription": 2}, 80).cluster).is_non_blocking
+
+
+def test_a_machine_sends_no_faster_than_it_receives() -> None:
+    nodes: list[MachineGroup | Switch] = [machines("a", 4, 4), Switch(name="s")]
+    ways = [("a", "s", cable(10, count=4, is_one_way=True)), ("s", "a", cable(10, count=1, is_one_way=True))]
+    cluster = Cluster("ways", nodes, ways)
+    assert cluster.own_link("a").bandwidth_bytes_per_s == 10
+    assert routes_of(cluster).ring(4).bandwidth_bytes_per_s == 10
+    with pytest.raises(
+        ValueError, match="1 network card of 'a' cannot hold 2 cables; write nics: 2, or fewer by count"
+    ):
+        Cluster("cards", [machines("a", 4, 1), Switch(name="s")], [("a", "s", cable(10, count=2))])
 
 
 # -- questions ----------------------------------------------------------------------------------------------------------
@@ -323,6 +374,8 @@ def test_switches_that_reduce_offer_it_and_others_do_not() -> None:
     assert "in_network" in {group.algorithm for group in reducing.configuration.fusion_groups}  # type: ignore[attr-defined]
     assert reducing.prediction.iteration_time_s < plain.prediction.iteration_time_s
     assert any("the network's switches add up, as the cluster says" in line for line in reducing.warnings)
+    pinned = planner.plan(planner.load(question(drawn_ring(reduces=True), fix={"algorithm": "in_network"})))
+    assert pinned.prediction.iteration_time_s >= reducing.prediction.iteration_time_s * (1 - 1e-12)
 
 
 def test_a_networkx_graph_is_a_cluster() -> None:

@@ -241,7 +241,7 @@ def links_reached(transport: str, inside_bytes_per_s: float | None, *, num_nics:
         The most network cards of a machine.
 
     >>> links_reached("rdma", 450e9).most_bytes_per_s, links_reached("tcp", None).most_bytes_per_s
-    (inf, 2000000000.0)
+    (inf, 2020000000.0)
     """
     rows, fitted = _file("links_reached.yaml"), transformer_rates()["constants"]
     is_pcie = inside_bytes_per_s is not None and inside_bytes_per_s <= PCIE_BYTES_PER_S

@@ -34,13 +34,16 @@ def check_inner_links(problem: Problem, family: str) -> None:
         With the narrowest of them, its rate, and what all machines together would need.
     """
     cluster = problem.cluster
-    machines = {group.name for group in cluster.machine_groups}
-    inner = [(one, other, cable) for one, other, cable in cluster.links if not {one, other} & machines]
-    needed = sum(cluster.own_link(group.name).bandwidth_bytes_per_s * group.count for group in cluster.machine_groups)
-    rates = [cable.bandwidth_bytes_per_s * (cable.count or 1) for *_, cable in inner]
-    if not inner or min(rates) >= needed or routes_of(cluster).is_non_blocking:
+    if not cluster.links or routes_of(cluster).is_non_blocking:
         return
-    rate, (first, second, _) = min(zip(rates, inner, strict=True), key=lambda pair: pair[0])
+    needed = sum(cluster.own_link(group.name).bandwidth_bytes_per_s * group.count for group in cluster.machine_groups)
+    # The narrowest link that transfers of several machines may meet on; else machines have cards that lead not to all.
+    inner = [link for link in cluster.links if cluster.forwards(link[0]) and cluster.forwards(link[1])]
+    rates = [(cable.bandwidth_bytes_per_s * cluster.num_cables(one, other), one, other) for one, other, cable in inner]
+    if rates and min(rates)[0] >= needed:
+        return
+    rates = rates or [(link.bandwidth_bytes_per_s, one, other) for one, other, link in cluster.links]
+    rate, first, second = min(rates)
     text = f"{family} does not model the link {first} - {second} of {rate:.4g} B/s, which all machines may share."
     mend = (
         f"Give links between switches room for all machines ({needed:.4g} B/s on one, or spread over spines without "

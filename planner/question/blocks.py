@@ -445,7 +445,7 @@ class TopologySpec(Model):
     pod_oversubscription: Annotated[Positive, Field(ge=1)] = 1.0
     dimensions: Annotated[list[Count], Field(min_length=1, max_length=6)] = [1]
     routers: Count = 1
-    cables: Count = 1
+    cables: Annotated[Count, AfterValidator(_few)] = 1
     size: Count = 1
     reduces: bool = False
     bandwidth: Rate | None = None
@@ -462,6 +462,8 @@ class TopologySpec(Model):
             )
         if beyond := sorted(given - known):
             raise ValueError(f"kind {self.kind} has no {', '.join(beyond)}. Known: {', '.join(sorted(known))}.")
+        if "pod_oversubscription" in given and "pod" not in given:
+            raise ValueError("pod_oversubscription belongs to pods. Add e.g. pod: 4, or leave it out.")
         return self
 
 

@@ -248,7 +248,11 @@ def with_usual_links(
 def transport_of(given: CalibrationSpec, cluster: Cluster) -> str:
     """Return how machines send: as the spec says, else by their widest network card."""
     machines = {group.name for group in cluster.machine_groups}
-    rates = [link.bandwidth_bytes_per_s for one, other, link in cluster.links if {one, other} & machines]
+    rates = [
+        link.bandwidth_bytes_per_s
+        for *ends, link in cluster.links
+        if machines.intersection(ends) and not link.is_scale_up
+    ]
     return given.transport or ("tcp" if max(rates, default=0.0) <= _MOST_TCP_BYTES_PER_S else "rdma")
 
 

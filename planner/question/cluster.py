@@ -118,7 +118,9 @@ def cluster_of(spec: ClusterSpec, notes: Notes, resolved: MutableMapping[str, An
         nodes.append(draft.group())
         if not is_drawn and not is_alone:
             links.append((own, "network", draft.link()))
-    if spec.topology is not None and not notes.faults and not is_alone:
+    if spec.topology is not None and is_alone:
+        notes.fault(("cluster", "topology"), "it joins machines, and there is one.", "Leave it out, or raise count.")
+    elif spec.topology is not None and not notes.faults:
         groups, topology = [node for node in nodes if isinstance(node, MachineGroup)], spec.topology
         found = notes.attempt(("cluster", "topology"), lambda: drawn(topology, groups, [link for *_, link in links]))
         nodes, links = found or ([], [])
@@ -169,18 +171,21 @@ def with_graph(question: Mapping[str, Any]) -> dict[str, Any]:
     for one, other, attributes in graph.edges(data=True):
         cables.setdefault((one, other), []).append(dict(attributes))
     links = []
+    alike = set()
     for (one, other), parallel in cables.items():
         first, *others = parallel
-        if any(cable != first for cable in others):
-            mend = "Give parallel edges the same attributes, or put a switch between."
+        count = first.get("count") or 1
+        if any(cable != first for cable in others) or (others and not isinstance(count, int)):
+            mend = "Give parallel edges the same attributes, with a whole number as count, or put a switch between."
             raise SpecError.of([Fault(field="cluster", problem=f"edges {one} - {other} differ.", mend=mend)])
         link = {**first, "ends": [str(one), str(other)]}
         if others:
-            link["count"] = len(parallel) * first.get("count", 1)
+            link["count"] = len(parallel) * count
         if graph.is_directed() and cables.get((other, one)) != parallel:
             link["directed"] = True
-        elif graph.is_directed() and list(cables).index((one, other)) > list(cables).index((other, one)):
+        elif graph.is_directed() and (other, one) in alike:
             continue  # both ways alike: one link
+        alike.add((one, other))
         links.append(link)
     return {**question, "cluster": {"nodes": nodes, "links": links, **({"name": graph.name} if graph.name else {})}}
 

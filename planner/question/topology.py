@@ -17,7 +17,9 @@ from math import ceil, prod
 
 from planner.cluster import Cable, Link, MachineGroup, Switch
 from planner.question.blocks import MOST_NODES, TopologySpec
+from planner.words import many
 
+_NEAR = 0.01  # as a share: how near a drawn oversubscription is to the one that is asked
 _RADIX = 64  # ports of a switch, where nothing says how many there are
 
 Cables = list[tuple[str, str, Cable]]
@@ -47,9 +49,14 @@ class Drawn:
         self.nodes.append(Switch(name=name, reduces=self.reduces))
         return name
 
-    def join(self, one: str, other: str, link: Link, count: int = 1) -> None:
+    def join(self, one: str, other: str, link: Link, count: int = 1, *, is_scale_up: bool = False) -> None:
         """Add a link of ``count`` cables."""
-        cable = Cable(bandwidth_bytes_per_s=link.bandwidth_bytes_per_s, latency_s=link.latency_s, count=count)
+        cable = Cable(
+            bandwidth_bytes_per_s=link.bandwidth_bytes_per_s,
+            latency_s=link.latency_s,
+            count=count,
+            is_scale_up=is_scale_up,
+        )
         self.cables.append((one, other, cable))
 
     def leaves(self, groups: Sequence[MachineGroup], size: int) -> Iterator[list[MachineGroup]]:
@@ -120,7 +127,24 @@ def _between(spec: TopologySpec, card: Link) -> Link:
 
 def _uplinks(ports: float, downward: float, upward: float, oversubscription: float) -> int:
     """Return how many cables a switch needs upwards, for so many ports downwards of other rates."""
-    return max(1, ceil(ports * downward / (oversubscription * upward) * (1 - 1e-12)))
+    needed = ports * downward / (oversubscription * upward)
+    if needed > MOST_NODES:
+        raise ValueError(f"it needs {needed:,.0f} cables upwards from each switch. Is bandwidth right?")
+    count = max(1, ceil(needed * (1 - 1e-12)))
+    drawn_as = ports * downward / (count * upward)
+    if oversubscription > 1 and abs(drawn_as / oversubscription - 1) > _NEAR:
+        raise ValueError(
+            f"{many(count, 'cable')} of {upward * 8 / 1e9:.4g} Gbit/s above {ports:,.0f} ports of "
+            f"{downward * 8 / 1e9:.4g} Gbit/s make an oversubscription of {drawn_as:.4g}, not {oversubscription:.4g}. "
+            f"Write oversubscription: {drawn_as:.4g}, or another bandwidth."
+        )
+    return count
+
+
+def _refuse_unused(spec: TopologySpec, keys: Sequence[str], why: str) -> None:
+    """Refuse what is said of switches that are not there."""
+    if given := [key for key in keys if key in spec.model_fields_set and getattr(spec, key) is not None]:
+        raise ValueError(f"{why}, so that {' and '.join(given)} would change nothing. Leave it out, or lower leaf.")
 
 
 def _fat_tree(spec: TopologySpec, graph: Drawn, groups: Sequence[MachineGroup]) -> None:
@@ -133,10 +157,13 @@ def _fat_tree(spec: TopologySpec, graph: Drawn, groups: Sequence[MachineGroup]) 
         for group in leaf:
             graph.join(group.name, leaves[-1], card, num_nics)
     if len(leaves) == 1:
+        _refuse_unused(spec, ("spines", "oversubscription", "pod"), "all machines stand on one leaf switch")
         return
     rate, up = card.bandwidth_bytes_per_s, link.bandwidth_bytes_per_s
     uplinks = _uplinks(size * num_nics, rate, up, spec.oversubscription)
-    if spec.pod is None or spec.pod >= len(leaves):
+    if spec.pod is not None and spec.pod >= len(leaves):
+        _refuse_unused(spec, ("pod", "pod_oversubscription"), f"all {len(leaves)} leaf switches stand in one pod")
+    if spec.pod is None:
         graph.above(leaves, "spine", uplinks, link, spec.spines)
         return
     pods = [leaves[first : first + spec.pod] for first in range(0, len(leaves), spec.pod)]
@@ -162,6 +189,7 @@ def _rails(spec: TopologySpec, graph: Drawn, groups: Sequence[MachineGroup]) -> 
             graph.join(group.name, rail, card)
         rails += own
     if len(rails) == num_nics:
+        _refuse_unused(spec, ("spines", "oversubscription"), "all machines stand in one block of rails")
         return
     uplinks = _uplinks(size, card.bandwidth_bytes_per_s, link.bandwidth_bytes_per_s, spec.oversubscription)
     graph.above(rails, "spine", uplinks, link, spec.spines)
@@ -229,7 +257,7 @@ def _domains(spec: TopologySpec, graph: Drawn, groups: Sequence[MachineGroup]) -
                 raise ValueError(f"no scale-up link of {group.device.name} is known. Write bandwidth, of one machine.")
             latency_s = group.inside.latency_s if group.inside else 0.0
             link = Link(bandwidth_bytes_per_s=rate, latency_s=latency_s if spec.latency is None else spec.latency)
-            graph.join(group.name, domain, link)
+            graph.join(group.name, domain, link, is_scale_up=True)
     graph.switch("network")
     for group in [node for node in graph.nodes if isinstance(node, MachineGroup)]:
         graph.join(group.name, "network", graph.card, num_nics)

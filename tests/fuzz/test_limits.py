@@ -108,9 +108,9 @@ def test_a_plan_nested_or_numbered_beyond_reason_is_refused(tmp_path: Path, text
     [
         ({**PLAIN, "dnn": {"zoo": "alexnet", "batch_per_device": 10**16}}, "at most 1000000000000000"),
         ({**PLAIN, "dnn": {"layers": [{}] * 50_001}}, "dnn.layers: there may be at most 50000"),
-        ({**PLAIN, "cluster": {"nodes": [{}] * 10_001}}, "cluster.nodes: there may be at most 10000"),
-        ({**PLAIN, "cluster": {"machines": [{}] * 10_001}}, "cluster.machines: there may be at most 10000"),
-        ({**PLAIN, "cluster": {"nodes": [{"name": "a"}], "links": [{}] * 100_001}}, "cluster.links: there may be at most 100000"),
+        ({**PLAIN, "cluster": {"nodes": [{}] * 20_001}}, "cluster.nodes: there may be at most 20000"),
+        ({**PLAIN, "cluster": {"machines": [{}] * 20_001}}, "cluster.machines: there may be at most 20000"),
+        ({**PLAIN, "cluster": {"nodes": [{"name": "a"}], "links": [{}] * 200_001}}, "cluster.links: there may be at most 200000"),
         ({**PLAIN, "cluster": {"machines": [{"device": "v100", "count": 2**21}]}}, "2097152 devices are more than 1048576"),
         ({**PLAIN, "calibration": {"curves": [{"num_devices": 2, "points": [["1 B", "1 s"]] * 10_001}]}}, "points: there may be at most 10000"),
         ({**PLAIN, "dnn": {"transformer": {"layers": 5000, "hidden": 64, "heads": 1, "vocabulary": 9, "sequence_length": 8}}}, "4096"),

@@ -315,7 +315,7 @@ class AllReduceCost:
             inside_latency_s=inside_latency_s,
             overhead_s=fitted.overhead_s + fitted.negotiate_s,
             reduce_bytes_per_s=self._reduce_bytes_per_s,
-            inside_reduces=_IN_NETWORK in fitted.algorithms or self.problem.fixed.get("algorithm") == _IN_NETWORK,
+            inside_reduces=not self.cluster.reduces or _IN_NETWORK in fitted.algorithms,
         )
         return {name: ALL_REDUCES[name](participants) for name in self.algorithms(is_even=is_even)}
 

@@ -371,7 +371,7 @@ def _warnings(problem: Problem, best: _Answer) -> list[str]:
     if any(group.algorithm == "in_network" for group in best.configuration.fusion_groups):
         lines.append(
             "in_network: the switches are taken to add up (NVLink SHARP inside machines, InfiniBand SHARP between them)"
-            if "in_network" in problem.calibration.algorithms or problem.fixed.get("algorithm") == "in_network"
+            if "in_network" in problem.calibration.algorithms or not problem.cluster.reduces
             else "in_network: the network's switches add up, as the cluster says; inside machines rings do"
         )
     if best.configuration.compression is not None:
