@@ -126,6 +126,7 @@ class Routes:
         self._shared = np.where(self._is_own, inf, self._capacity)  # what transfers of several machines meet on
         self._is_star = len(cluster.links) == len(groups) == len(names) - 1
         self._hops: dict[tuple[int, int], Hop] = {}
+        self._links_to: dict[int, dict[int, int]] = {}  # of an end that all machines of a ring come back to
         self._trees: dict[int, float] = {}
 
     # -- paths ---------------------------------------------------------------------------------------------------------
@@ -193,6 +194,8 @@ class Routes:
 
         Searched from both ends: what lies behind them need not be looked at.
         """
+        if (far := self._links_to.get(other)) is not None:
+            return self._layers(far, one, other)
         depths: tuple[dict[int, int], dict[int, int]] = ({one: 0}, {_SINK: 0})
         fronts, met = [[one], [_SINK]], list[int]()
         came: tuple[dict[int, list[tuple[int, int]]], dict[int, list[tuple[int, int]]]] = ({}, {})
@@ -223,6 +226,34 @@ class Routes:
         while places != [_SINK]:
             layers.append({place: [arc for _, arc in came[1][place]] for place in places})
             places = list(dict.fromkeys(after for place in places for after, _ in came[1][place]))
+        return layers
+
+    def _counted_to(self, other: int) -> dict[int, int]:
+        """Return how many links lie between each place that reaches a group of machines and one of its machines."""
+        far, front = {_SINK: 0}, [_SINK]
+        while front:
+            reached, front = front, []
+            for place in reached:
+                for arc in self._in[other if place == _SINK else place]:
+                    end = self._ends[arc][0]
+                    if end not in far:
+                        far[end] = far[place] + 1
+                        front += [end] if self._forwards[end] and end != other else []
+        return far
+
+    def _layers(self, far: Mapping[int, int], one: int, other: int) -> list[dict[int, list[int]]]:
+        """Return the same as ``_nearer``, by the links that are left from each place."""
+        layers, places = list[dict[int, list[int]]](), [one]
+        while places != [_SINK]:
+            nearer: dict[int, None] = {}
+            arcs_of: dict[int, list[int]] = {}
+            for place in places:
+                for end, arc in self._neighbours(place, one, other, is_ahead=True):
+                    if far.get(end, inf) == far[place] - 1:
+                        arcs_of.setdefault(place, []).append(arc)
+                        nearer[end] = None
+            layers.append(arcs_of)
+            places = list(nearer)
         return layers
 
     def _neighbours(self, place: int, one: int, other: int, *, is_ahead: bool) -> Iterator[tuple[int, int]]:
@@ -316,15 +347,12 @@ class Routes:
         load, busiest, own, late_s = np.zeros(len(self._capacity)), 0.0, inf, 0.0
         rings: list[Link] = []
 
-        def closed(hops: Iterable[Hop]) -> Link:
-            """Return the ring that these hops close; they share no link with each other but of one machine."""
+        def closed(back: Hop | None) -> Link:
+            """Return the ring that the way back closes."""
             rate, latency_s = min(own, 1 / busiest if busiest else inf), late_s
-            more = load
-            for hop in hops:
-                rate, latency_s = min(rate, hop.own_bytes_per_s), max(latency_s, hop.latency_s)
-                more = more.copy() if more is load else more
-                more[hop.arcs] += hop.shares
-                rate = min(rate, float((self._shared[hop.arcs] / more[hop.arcs]).min()))
+            if back is not None:
+                left = self._shared[back.arcs] / (load[back.arcs] + back.shares)
+                rate, latency_s = min(rate, back.own_bytes_per_s, float(left.min())), max(latency_s, back.latency_s)
             return Link(bandwidth_bytes_per_s=rate, latency_s=latency_s)
 
         def laid(hop: Hop) -> None:
@@ -333,10 +361,11 @@ class Routes:
             load[hop.arcs] += hop.shares
             busiest = max(busiest, float((load[hop.arcs] / self._shared[hop.arcs]).max()))
 
+        self._links_to.setdefault(places[0], self._counted_to(places[0]))
         for number, place in enumerate(places):
             if number:
                 laid(self._hop(places[number - 1], place))
-            back = [self._hop(place, places[0])] if number else []
+            back = self._hop(place, places[0]) if number else None
             rings.append(closed(back))
             if self._group_at[place].count > 1:
                 inside = self._hop(place, place)
