@@ -22,6 +22,7 @@ from planner.words import beyond_words, clipped
 # The plan in hand stays an answer wherever its configuration is one on the changed hardware: so a search that ends
 # early never makes better hardware look worse.
 
+_MOST_GROUPS = 4  # of machines, each of which is asked for
 _MOST_WORDS = 110  # letters of a reason
 _TOO_LATE = "not asked: the time limit came first"
 _TOO_SHORT = "no answer within its part of the time limit"
@@ -90,8 +91,12 @@ def perturbations(problem: Problem) -> list[Perturbation]:
     if is_known or allowed_memory_bytes(problem) < float("inf"):
         add("memory_x2", "twice the memory of a device", more_memory(problem, 2.0))
     is_last = cluster.num_machines == 1
+    asked = groups
+    if len(groups) > _MOST_GROUPS:  # such as the leaves of a fat tree: of those that are alike one is asked for all
+        alike = {f"{replace(group, name='')} {cluster.own_link(group.name)}": group for group in reversed(groups)}
+        asked = tuple(alike[key] for key in reversed(alike))
     return found + [
-        _other_machines(problem, group.name, change) for group in groups for change in ((1,) if is_last else (1, -1))
+        _other_machines(problem, group.name, change) for group in asked for change in ((1,) if is_last else (1, -1))
     ]
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import planner
 from planner.cluster import Cable, Cluster, Device, Link, MachineGroup, Switch
 from planner.errors import NoAnswerError, SpecError
+from planner.explanation import perturbations
 from planner.models.communication import tiers_of
 from planner.problem import Problem
 from planner.routes import Routes, routes_of
@@ -368,6 +369,13 @@ def test_the_number_of_devices_is_searched_right_where_more_machines_make_a_ring
         each.append(one.prediction.iteration_time_s)
     assert found.status == "optimal"
     assert found.prediction.iteration_time_s == pytest.approx(min(each))
+
+
+def test_machines_of_one_leaf_are_asked_for_all_leaves_alike() -> None:
+    machine = {"count": 12, "device": "v100-sxm2-32gb", "network": "100 Gbit/s", "nics": 1}
+    cluster = {"machines": [machine], "topology": {"kind": "fat-tree", "leaf": 2}}
+    names = [one.name for one in perturbations(planner.load(question(cluster))) if one.name.startswith("machines")]
+    assert names == ["machines+1:machines-0-0", "machines-1:machines-0-0"]
 
 
 def test_switches_that_reduce_offer_it_and_others_do_not() -> None:
