@@ -11,7 +11,7 @@ from pathlib import Path
 from sweeps import batches, contents, left_over, num_answered, write_spec
 
 KILLS = 50
-NUMBER = 2000
+NUMBER = 1200
 MOST_NEW = 20  # answers until a kill: fifty of these are fewer than all
 
 
