@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from sweeps import batches, contents, left_over, num_answered, write_spec
 
 KILLS = 50
@@ -30,6 +31,7 @@ def wait_at_random(process: "subprocess.Popen[bytes]", store: Path, lots: random
     time.sleep(lots.uniform(0.0, 0.05))
 
 
+@pytest.mark.timeout(1200)  # fifty starts of the program, and two whole sweeps: minutes where others run beside it
 def test_fifty_kills_of_the_whole_command_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     lots, spec, store = random.Random(50), write_spec(tmp_path / "s.yaml", batches(NUMBER)), tmp_path / "s.sqlite"
     sizes = [0]
