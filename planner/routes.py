@@ -462,14 +462,16 @@ class Routes:
         within
             Machines of a block that the shift comes back in; None: all. A number that divides all of them.
         """
-        total = self.cluster.num_machines
-        block = within or total
-        senders = np.arange(total)
-        receivers = senders // block * block + (senders % block + stride) % block
-        moves = senders != receivers
-        counts = self._counted(senders[moves], receivers[moves])
+        counts = self._shifted(stride, within or self.cluster.num_machines)
         own = min((self._hop(*pair).own_bytes_per_s for pair in counts), default=inf)
         return min(own, self._between_bytes_per_s(counts))
+
+    def _shifted(self, stride: int, block: int) -> Mapping[tuple[int, int], int]:
+        """Return how many machines of each group send to which, each ``stride`` further on within its block."""
+        senders = np.arange(self.cluster.num_machines)
+        receivers = senders // block * block + (senders % block + stride) % block
+        moves = senders != receivers
+        return self._counted(senders[moves], receivers[moves])
 
     @cached_property
     def even_bytes_per_s(self) -> float:
@@ -544,10 +546,7 @@ class Routes:
 
     def _unit(self, inner: int, size: int) -> Unit:
         """Return the level whose units hold ``size`` machines, in units of ``inner`` machines each."""
-        total = self.cluster.num_machines
-        senders = np.arange(total)
-        receivers = senders // size * size + (senders % size + inner) % size
-        hops = [self._hop(*pair) for pair in self._counted(senders, receivers)]
+        hops = [self._hop(*pair) for pair in self._shifted(inner, size)]
         alone = [float((self._shared[hop.arcs] / hop.shares).min(initial=inf)) for hop in hops]
         return Unit(
             num_machines=size,
