@@ -39,11 +39,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
 from planner.cost import Floats
 from planner.errors import ModelError
+
+_ROUNDING = 1e-12  # of a link's share
 
 
 class Overlap(StrEnum):
@@ -76,7 +79,7 @@ class Discipline(StrEnum):
 # -- links, and the classes of connections that cross them ------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Fabric:
     """Links and the classes of equal connections over them.
 
@@ -100,36 +103,37 @@ class Fabric:
         if not all(rate > 0 for rate in self.bytes_per_s) or not all(map(math.isfinite, least)):
             raise ModelError("Every link has a positive rate, and one on each way a finite one.")
 
-    def rates_bytes_per_s(self, busy: Sequence[int]) -> list[float]:
+    @cached_property
+    def _counts(self) -> Floats:
+        """How many of each class (column) cross each link (row)."""
+        counts = np.zeros((len(self.bytes_per_s), len(self.crossing)))
+        for one, way in enumerate(self.crossing):
+            for link, count in way:
+                counts[link, one] += count
+        return counts
+
+    def rates_bytes_per_s(self, busy: Sequence[int]) -> Floats:
         """Return the max-min fair rate of one connection of each busy class.
 
-        The link with the smallest fair share is filled first and leaves; its connections keep that share.
+        The links with the smallest fair share are filled first and leave; their connections keep that share.
 
         Parameters
         ----------
         busy
             Classes that have something to send; each crosses a link.
         """
-        on: dict[int, list[int]] = {}  # classes that cross each link, those that are filled among them
-        number: dict[int, int] = {}  # connections that are not
-        for one in busy:
-            for link, count in self.crossing[one]:
-                on.setdefault(link, []).append(one)
-                number[link] = number.get(link, 0) + count
-        left = {link: self.bytes_per_s[link] for link in on}
-        rates: dict[int, float] = {}
-        while on:
-            share, link = min([(left[link] / number[link], link) for link in on])
-            for one in tuple(on[link]):
-                if one in rates:
-                    continue
-                rates[one] = share
-                for other, count in self.crossing[one]:
-                    left[other] = max(left[other] - share * count, 0.0)
-                    number[other] -= count
-                    if not number[other]:
-                        del on[other]
-        return [rates[one] for one in busy]
+        counts = self._counts[:, list(busy)]
+        numbers, left, rates = counts.sum(axis=1), np.array(self.bytes_per_s), np.zeros(len(busy))
+        while numbers.any():
+            shares = np.divide(left, numbers, out=np.full(len(left), math.inf), where=numbers > 0)
+            least = float(shares.min())
+            filled = counts[shares <= least * (1 + _ROUNDING)].any(axis=0)
+            rates[filled] = least
+            taken = counts[:, filled].sum(axis=1)
+            counts[:, filled] = 0.0
+            numbers -= taken
+            left = np.maximum(left - taken * least, 0.0, where=taken > 0, out=left)
+        return rates
 
     def busiest_s(self, sent_bytes: Sequence[float]) -> float:
         """Return the seconds for which the busiest link carries so much.

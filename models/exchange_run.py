@@ -121,44 +121,51 @@ class _FairLinks:
     def __init__(self, run: "Run", is_over: Callable[[], bool]) -> None:
         self._run, self._exchange, self._is_over = run, run.exchange, is_over
         self._fabric = fabric = run.exchange.fabric
-        # Of each class of connections: the message on its way, whose bytes are in ``_left``, and those behind it.
+        # Of each class of connections: the message on its way, and those behind it.
         self._on_way: list[tuple[int | None, int]] = [(None, 0)] * len(fabric.crossing)  # key and iteration
         self._behind: list[list[_Waiting]] = [[] for _ in fabric.crossing]  # heaps
-        self._left: dict[int, float] = {}
+        self._left: dict[int, float] = {}  # bytes of those that are on their way since rates were last reckoned
+        self._ends_s = np.full(len(fabric.crossing), math.inf)  # of the others: when they are through at their rates
         self._since_s = [0.0] * len(fabric.crossing)
-        self._busy = 0  # the classes in ``_left``, a bit each
-        self._rates: dict[int, float] = {}
-        self._rates_of: dict[int, dict[int, float]] = {}  # by these bits
+        self._busy = 0  # the classes that have a message on its way, a bit each
+        self._is_changed = False  # which classes are busy, since rates were reckoned
+        self._rates = np.zeros(len(fabric.crossing))  # 0 of those that are not busy
+        self._rates_of: dict[int, Floats] = {}  # by the bits of those that are
         self._num_rates = self._count = 0
 
     def next_s(self) -> float:
         """Return when a message is next through."""
-        left = self._left
-        if not left:
-            return math.inf
+        if self._is_changed:
+            self._reckon()
+        return float(self._ends_s.min())
+
+    def _reckon(self) -> None:
+        """Give every class that is busy now its rate, and find when its message is through."""
+        now_s, ends_s, left = self._run.now_s, self._ends_s, self._left
+        self._is_changed = False
         found = self._rates_of.get(self._busy)
         if found is None:
-            self._num_rates += len(left)
+            self._num_rates += len(ends_s)
             if self._num_rates > _MOST_RATES:
                 self._rates_of.clear()
-                self._num_rates = len(left)
+                self._num_rates = len(ends_s)
             if self._is_over():
                 raise NoAnswerError("The time was over before iterations of an exchange repeated.")
-            found = dict(zip(left, self._fabric.rates_bytes_per_s(tuple(left)), strict=True))
+            found = np.zeros(len(ends_s))
+            busy = [*np.flatnonzero(ends_s < math.inf).tolist(), *left]
+            found[busy] = self._fabric.rates_bytes_per_s(busy)
             self._rates_of[self._busy] = found
+        other = ((found != self._rates) & (ends_s < math.inf)).nonzero()[0]
+        if other.size:
+            ends_s[other] = now_s + (ends_s[other] - now_s) * (self._rates[other] / found[other])
+        for one, size in left.items():
+            ends_s[one] = now_s + size / float(found[one])
+        left.clear()
         self._rates = found
-        return self._run.now_s + min([size / found[one] for one, size in left.items()])
-
-    def move(self, passed_s: float) -> None:
-        """Let so much time pass."""
-        left, rates = self._left, self._rates
-        for one in left:
-            left[one] -= rates[one] * passed_s
 
     def deliver(self) -> None:
         """Take the messages that are through, and go on with the next ones."""
-        rates, done_s = self._rates, _ROUNDING * self._run.now_s
-        for flow in [one for one, size in self._left.items() if size <= rates[one] * done_s]:
+        for flow in (self._ends_s <= self._run.now_s * (1 + _ROUNDING)).nonzero()[0].tolist():
             self._deliver(flow)
 
     def send(
@@ -172,7 +179,7 @@ class _FairLinks:
                 self._run.at(self._run.now_s, self._run.act, is_pull, worker, (server,), key, iteration, 0.0)
                 continue
             size_bytes = sizes[server] + exchange.message_bytes
-            if flow in self._left:
+            if self._busy >> flow & 1:
                 layer = len(exchange.workers[0].forward_s) if key is None else exchange.key_layer[key]
                 self._count += 1
                 has_priority = exchange.discipline is Discipline.PRIORITY
@@ -180,11 +187,13 @@ class _FairLinks:
                 heapq.heappush(self._behind[flow], (*rank, size_bytes, key, iteration))
             else:
                 self._busy |= 1 << flow
-                self._start(flow, size_bytes, key, iteration)
+                self._is_changed = True
+                self._left[flow] = size_bytes
+                self._start(flow, key, iteration)
 
-    def _start(self, flow: int, size_bytes: float, key: int | None, iteration: int) -> None:
+    def _start(self, flow: int, key: int | None, iteration: int) -> None:
         """Put a message on its way."""
-        self._left[flow], self._since_s[flow], self._on_way[flow] = size_bytes, self._run.now_s, (key, iteration)
+        self._since_s[flow], self._on_way[flow] = self._run.now_s, (key, iteration)
 
     def _deliver(self, flow: int) -> None:
         """Take a message, and go on with the next one of its connection."""
@@ -194,10 +203,13 @@ class _FairLinks:
         now_s = self._run.now_s
         self._run.transfers.append(Transfer(bool(is_pull), worker, server, key, iteration, self._since_s[flow], now_s))
         if self._behind[flow]:
-            self._start(flow, *heapq.heappop(self._behind[flow])[3:])
+            size_bytes, key_behind, iteration_behind = heapq.heappop(self._behind[flow])[3:]
+            self._ends_s[flow] = now_s + size_bytes / float(self._rates[flow])
+            self._start(flow, key_behind, iteration_behind)
         else:
-            del self._left[flow]
+            self._ends_s[flow] = math.inf
             self._busy ^= 1 << flow
+            self._is_changed = True
         self._run.act(bool(is_pull), worker, (server,), key, iteration, 2 * self._exchange.latency_s)
 
 
@@ -491,6 +503,7 @@ class Run:
         self._arrived: dict[tuple[int, int, int], int] = {}  # gradients by iteration, key and server
         self._asked: dict[tuple[int, int, int], list[int]] = {}
         self._is_new = False  # whether a backward pass has begun since periods were compared
+        self._has_news = True  # whether one has, or an update was applied, since the end was asked for
         for index, start_s in enumerate(starts_s):
             self.at(start_s, self._forward, index)
 
@@ -505,7 +518,7 @@ class Run:
         return np.array([one[:number] for one in self.backward_s])
 
     def go(self, is_done: Callable[[], bool]) -> None:
-        """Run on until it is done.
+        """Run on until it is done, which is asked whenever a backward pass has begun or an update was applied.
 
         Raises
         ------
@@ -515,18 +528,20 @@ class Run:
             If the time was over before.
         """
         events, fair = self._events, self._links if isinstance(self._links, _FairLinks) else None
-        while not is_done():
+        self._has_news = True
+        while True:
+            if self._has_news:
+                if is_done():
+                    return
+                self._has_news = False
             next_s = fair.next_s() if fair else math.inf
             if events and events[0][0] <= next_s:
                 time_s, _, act, given = heapq.heappop(events)
-                if fair and time_s > self.now_s:
-                    fair.move(time_s - self.now_s)
                 self.now_s = time_s
                 act(*given)
                 continue
             if not fair or next_s == math.inf or len(self.transfers) > _MOST_MESSAGES:
                 raise ModelError("The exchange does not come to an end.")
-            fair.move(next_s - self.now_s)
             self.now_s = next_s
             fair.deliver()
 
@@ -592,7 +607,7 @@ class Run:
         progress, worker = self._progress[index], self.exchange.workers[index]
         iteration, stretch = len(self.backward_s[index]), progress.stretch
         self.backward_s[index].append(self.now_s)
-        self._is_new = True
+        self._is_new = self._has_news = True
         progress.missing = progress.unpushed = self._num_parts
         progress.arrived_s = [0.0] * len(worker.forward_s)
         progress.ended_s = self.now_s + worker.backward_s * stretch
@@ -674,6 +689,7 @@ class Run:
         progress, slack = self._progress[index], self.exchange.slack
         assert slack is not None and progress.seen is not None
         # Behind a barrier all are applied at once.
+        self._has_news = True
         self.updates.append((self.now_s, len(self.updates) - progress.seen if slack else 0))
         progress.pushed_s = self.now_s
         self._waiting.add(index)

@@ -75,6 +75,8 @@ class Decision:
         What the block's key says, where a pin says less: ``zero_bubble`` pins whether ``schedule`` is that one.
     excluded_by
         Families whose search leaves out the values of ``constraints.exclude``.
+    is_size
+        Whether it is a number of bytes.
     default
         Of a layout: what a block that leaves it out means; None: on where the program has it and it means something.
     takes_memory
@@ -92,6 +94,7 @@ class Decision:
     block: Mapping[str, str] = field(default_factory=dict)
     block_values: tuple[str, ...] = ()
     excluded_by: tuple[str, ...] = ()
+    is_size: bool = False
     default: int | str | bool | None = None
     takes_memory: bool = False
     flags: Mapping[str, str] = field(default_factory=dict)
@@ -170,6 +173,11 @@ def _stages(problem: Problem) -> int:
 def _samples(problem: Problem) -> int:
     training = as_meant(problem).training
     return training.fixed_batch_size or training.max_global_batch_size or 1
+
+
+def _largest_layer_bytes(problem: Problem) -> int:
+    most = max((sum(tensor.num_elements for tensor in layer.tensors) for layer in problem.dnn.layers), default=0)
+    return max(1, 4 * most)  # of fp32 at most
 
 
 def _device_names(problem: Problem) -> list[str]:
@@ -482,6 +490,21 @@ DECISIONS: tuple[Decision, ...] = (
         families=_SERVERS,
         values=FLAG,
         block=_same("barrier", _SERVERS),
+    ),
+    Decision(
+        key="partition_bytes",
+        words="largest piece of a tensor that goes to and from servers on its own",
+        families=_SERVERS,
+        maximum_of=_largest_layer_bytes,
+        is_size=True,
+        block=_same("partition_bytes", _SERVERS),
+    ),
+    Decision(
+        key="priority",
+        words="whether layers that run forward sooner go first to and from servers",
+        families=_SERVERS,
+        values=FLAG,
+        block=_same("priority", _SERVERS),
     ),
     Decision(
         key="num_replicas",

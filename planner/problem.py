@@ -144,7 +144,8 @@ class Calibration:
     is the framework's coordination per all-reduce, ``overhead_s`` the library's start-up; ``straggler_deviation_s`` the
     standard deviation of a worker's time from one iteration to the next. ``num_cores`` share a device's peak as
     threads; ``activation_s`` and ``error_s`` are ``C_act`` and ``C_err`` of the Adam model. ``split_tensors``: a tensor
-    may be cut over several parameter servers. ``transformer_reserve_bytes``: ``memory_reserve_bytes`` where that is
+    may be cut over several parameter servers. ``max_overlap``: how far sums may go beside computing, each on its own;
+    None where they wait behind a barrier. ``transformer_reserve_bytes``: ``memory_reserve_bytes`` where that is
     given, else the most that a device which trains a transformer keeps for itself, of which a small one keeps
     ``transformer_reserve_share`` of its memory. ``program``: what trains a transformer, by name.
     ``expert_imbalance``: tokens of the rank whose experts have most, over the mean of all ranks.
@@ -167,6 +168,7 @@ class Calibration:
     timeout_s: float = float("inf")
     fusion_unit: str = "layer"
     split_tensors: bool = False
+    max_overlap: str | None = None
     strategy: str = "caffe_mpi"
     is_prefetch_pipelined: bool = True
     memory_reserve_bytes: float = 0.0

@@ -697,6 +697,7 @@ class CalibrationSpec(Model):
     timeout: Seconds | None = None
     fusion_unit: Literal["layer", "tensor"] = "layer"
     split_tensors: bool = False
+    max_overlap: Literal["push_pull", "push_pull_forward"] | None = None
     strategy: Literal["naive", "cntk", "mxnet", "caffe_mpi"] = "caffe_mpi"
     prefetch: Literal["pipelined", "single"] = "pipelined"
     memory_reserve: Bytes = 0.0

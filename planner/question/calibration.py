@@ -163,6 +163,7 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         timeout_s=float("inf") if spec.timeout is None else spec.timeout,
         fusion_unit=spec.fusion_unit,
         split_tensors=spec.split_tensors,
+        max_overlap=spec.max_overlap,
         strategy=spec.strategy,
         is_prefetch_pipelined=spec.prefetch == "pipelined",
         memory_reserve_bytes=spec.memory_reserve,

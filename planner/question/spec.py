@@ -61,6 +61,8 @@ def _type_of(row: Decision) -> Any:
     """Return what a spec may write for a decision, as pydantic reads it."""
     if row.key == "substitutions":
         return list[Name]
+    if row.is_size:
+        return PositiveBytes
     if row.is_count:
         return Count
     if row.names_of is not None:

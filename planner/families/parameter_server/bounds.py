@@ -1,10 +1,10 @@
 """What a question leaves open to parameter servers, and an objective that no configuration of a box beats.
 
 Rows
-    A *site* is the group whose machines serve, and whether servers stand on machines that work. On one site a
-    configuration is a row of whole numbers ``(K, w_1..w_G, b_1..b_G)``: servers, working machines of each group,
-    samples of one of their devices. Placement and compression are left to whoever solves a row. A box holds all rows
-    between two.
+    A *site* is the group whose machines serve, whether servers stand on machines that work, and how sums travel: behind
+    a barrier or each on its own, beside what. On one site a configuration is a row of whole numbers
+    ``(K, w_1..w_G, b_1..b_G)``: servers, working machines of each group, samples of one of their devices. Placement,
+    pieces, priority and compression are left to whoever solves a row. A box holds all rows between two.
 Constraints
     Devices that work, ``sum d_g w_g``, and machines that work or serve, ``sum w_g (+ K)``, within their limits and as
     pinned; no idle machine that may work, where the number of devices is not open; ``w_s + K <= count_s`` on machines
@@ -13,10 +13,11 @@ Constraints
     lowered alone without falling short of B. No other shares need be tried, since nothing gets faster with more samples
     on some device at the same batch.
 Sums sent on their own
-    Without a barrier (``fix.barrier``, ``fix.overlap``) all pushes of an iteration arrive before any worker begins its
-    next forward pass, or, where that waits layer by layer, before the next backward pass begins: a sum needs them all.
-    So pushes bound an iteration as they do behind a barrier, counted from the backward pass in the latter case; pulls
-    go beside them, and bound it by what links carry in a whole iteration.
+    Without a barrier all pushes of an iteration arrive before any worker begins its next forward pass, or, where that
+    waits layer by layer, its pass through the layers that wait for them: a sum needs them all. So pushes bound an
+    iteration as they do behind a barrier; in the latter case they count from the backward pass on, and the forward pass
+    from the last layer on that waits for them comes behind. Every single sum is pushed and then pulled
+    (:func:`_alone_s` of both). Else pulls go beside pushes, and bound an iteration by what links carry.
 Bounds
     Every term of an iteration never decreases with w and b, and never increases with K, but for the batch that is left
     to others. So each is taken at its own best corner of the box, see :func:`lower_bounds`. Where the batch may vary,
@@ -35,18 +36,17 @@ from planner.constraints import memory_limit_bytes
 from planner.cost import Floats, Passes
 from planner.errors import SpecError
 from planner.families.answer import iterations_of
-from planner.families.parameter_server.configuration import is_sent_alone, may_work
+from planner.families.parameter_server.configuration import Way, may_work, overlap_of, ways_of
 from planner.families.parameter_server.cost import (
     group_inputs,
+    layers_of_tensors,
     network_bytes_per_s,
     network_latency_s,
-    overlap_of,
     packet_queueing_s,
     ready_times_s,
 )
 from planner.models.activations import data_parallel_memory
 from planner.models.data_parallel import gradients_of, standard_maximum
-from planner.models.exchange import Overlap
 from planner.models.memory import Precision
 from planner.models.ssgd import Strategy
 from planner.problem import Problem
@@ -60,7 +60,7 @@ _PASSES = 4  # of propagation; more would tighten further, fewer never lose a co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Whose machines serve, and whether those machines work, too.
+    """Whose machines serve, whether those machines work, too, and how sums travel.
 
     ``queueing_s``: ``inf`` where the servers' links would saturate the switch, for the reason ``saturated``; then only
     one machine that serves itself, and sends nothing, is left.
@@ -71,6 +71,7 @@ class Site:
     server_bytes_per_s: float
     latency_s: tuple[float, ...]
     queueing_s: float
+    way: Way
     saturated: str = ""
 
 
@@ -87,10 +88,10 @@ class Space:
         Whether shares and batch may vary, and the goal counts seconds per sample.
     is_equal
         Whether all devices are to have equal shares.
-    overlap, is_keyed
-        What goes over links beside computing, and whether every sum is sent on its own, without a barrier.
-    size_bytes
-        Of every tensor, in ready order; the same on all devices.
+    ways
+        In which sums may travel.
+    size_bytes, layers
+        Of every tensor, in ready order; the same on all devices. The layer that waits for it.
     devices, counts
         Devices of a machine; machines.
     most_samples
@@ -119,8 +120,7 @@ class Space:
         is_open = self.fixed_batch is None and self.fixed_share is None
         self.is_batch_scaled = is_open and problem.goal.name != "iteration_time"
         self.is_equal = problem.fixed.get("batch_shares") == "equal"
-        self.overlap = overlap_of(problem, problem.fixed.get("overlap"))
-        self.is_keyed = is_sent_alone(problem.fixed.get("overlap"), problem.fixed.get("barrier"))
+        self.ways = ways_of(problem)
         machine_groups = {group.name: group for group in problem.cluster.machine_groups}
         self.groups = [machine_groups[name] for name in may_work(machine_groups, problem.fixed.get("device"))]
         profiles = [problem.profiles[group.device.name] for group in self.groups]
@@ -132,6 +132,7 @@ class Space:
             for profile in profiles
         ]
         self.size_bytes: Floats = self.gradients[0].size_bytes
+        self.layers = layers_of_tensors(problem.dnn, self.gradients[0].names)
         self.devices: Numbers = np.array([group.devices_per_machine for group in self.groups], dtype=np.int64)
         self.counts: Numbers = np.array([group.count for group in self.groups], dtype=np.int64)
         reserve = problem.calibration.memory_reserve_bytes
@@ -169,14 +170,18 @@ class Space:
             except SpecError as error:
                 saturated = error.faults[0].problem.split(". ")[0]
             for co_located in (False, True):
-                if fixed.get("co_located") in (None, co_located) and (name in working or not co_located):
+                if fixed.get("co_located") not in (None, co_located) or (co_located and name not in working):
+                    continue
+                latency_s = tuple(network_latency_s(self.problem.cluster, one.name, name) for one in self.groups)
+                for way in self.ways:
                     yield Site(
                         servers=group,
                         co_located=co_located,
                         server_bytes_per_s=rate,
-                        latency_s=tuple(network_latency_s(self.problem.cluster, one.name, name) for one in self.groups),
+                        latency_s=latency_s,
                         queueing_s=waiting_s,
                         saturated=saturated,
+                        way=way,
                     )
 
     def index_of(self, site: Site) -> int:
@@ -421,7 +426,7 @@ def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
     at_home = np.zeros(len(space.groups))
     if site.co_located:
         at_home[serving] = 1.0
-    ready = _ready_s(space, shares)  # boxes x groups x pieces
+    ready = _ready_s(space, site, shares)  # boxes x groups x pieces
     sizes = np.add.reduceat(space.size_bytes, space.starts) if len(space.starts) else np.zeros(0)
     still = np.cumsum(sizes[::-1])[::-1]
     pooled = k_high * site.server_bytes_per_s
@@ -430,6 +435,10 @@ def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
     if space.fixed_batch is not None:
         on_machine = np.where(w_high > 0, space.devices * b_high, 1).max(axis=1)
         num_workers = np.maximum(num_workers, -(-space.fixed_batch // on_machine))
+    waits_s, noise_s, pauses_s = _constants_s(space, site, boxes, num_workers)
+    behind, chains_s = _alone_s(space, site, boxes, shares, num_workers, pauses_s)
+    behind_s = behind.min(axis=1) if len(space.starts) else np.zeros(len(boxes))
+    from_here_s = np.minimum.accumulate(behind[:, ::-1], axis=1)[:, ::-1]
     senders = num_workers - float(site.co_located)
     sent = np.maximum(w_low - at_home, 0.0)
     own = np.where((at_home > 0) & (w_low <= k_high[:, None]), 1 - 1 / k_low[:, None], 1.0)
@@ -439,20 +448,24 @@ def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
             rate = np.where(w_high > 0, w_high * space.devices / space.sample_s, 0.0).sum(axis=1)
             compute_s = np.maximum(compute_s, np.where(rate > 0, batch / rate, 0.0))
-    ends = [compute_s, _row_s(space, first_s, senders * load_s)]
+    ends = [compute_s, _row_s(space, first_s, senders * load_s) + behind_s]
     for group in range(len(space.groups)):
         mine = ready[:, group, :]
         late = ready[:, :, None, :] >= mine[:, None, :, None]  # boxes x groups x thresholds x pieces
         arriving = np.einsum("bgtp,p,bg->bt", late, sizes, sent)
-        rows = _row_s(space, mine, arriving / pooled[:, None])
+        last_s = np.where(late, behind[:, None, None, :], np.inf).min(axis=(1, 3))  # behind what is late
+        rows = _row_s(space, mine, arriving / pooled[:, None]) + last_s
         fullest = (late[:, :, 0, 0] * sent).sum(axis=1) * load_s  # of what is ready no sooner than the group's first
-        rows[:, 0] = np.maximum(rows[:, 0], _row_s(space, mine[:, 0], fullest))
-        rows = np.maximum(rows, _row_s(space, mine, own[:, group, None] * still / space.rates[group]))
+        rows[:, 0] = np.maximum(rows[:, 0], _row_s(space, mine[:, 0], fullest) + behind_s)
+        rows = np.maximum(rows, _row_s(space, mine, own[:, group, None] * still / space.rates[group]) + from_here_s)
         ends.append(np.where(works[:, group], rows.max(axis=1, initial=0.0), 0.0))
     pull_s = np.maximum(
         senders * load_s, (np.where(works, own, 0.0) * space.size_bytes.sum() / space.rates).max(axis=1)
     )
-    busy_s = _joined(space, site, boxes, ends, pull_s, num_workers)
+    if site.way.is_keyed:
+        busy_s = _joined(space, site, boxes, (ends, pull_s, chains_s), num_workers, (waits_s, pauses_s)) + noise_s
+    else:
+        busy_s = np.max(ends, axis=0) + pull_s + waits_s + noise_s + pauses_s
     read = batch
     if space.fixed_batch is None and not space.is_batch_scaled:  # the fewest samples of an iteration
         each = np.where(w_high > 0, space.devices * b_low, np.inf).min(axis=1)
@@ -465,23 +478,89 @@ def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
 
 
 def _joined(
-    space: Space, site: Site, boxes: Boxes, ends: Sequence[Floats], pull_s: Floats, num_workers: Floats
+    space: Space,
+    site: Site,
+    boxes: Boxes,
+    seconds: tuple[Sequence[Floats], Floats, Floats],
+    num_workers: Floats,
+    constants_s: tuple[Floats, Floats],
 ) -> Floats:
-    """Return the seconds of an iteration without input, of ends of computing (the first) and pushes, and of pulls."""
-    waits_s, rest_s = _constants_s(space, site, boxes, num_workers)
-    if not space.is_keyed:
-        return np.asarray(np.max(ends, axis=0) + pull_s + waits_s + rest_s)
+    """Return the seconds of an iteration without noise and input, where every sum is sent on its own.
+
+    Parameters
+    ----------
+    seconds
+        Ends of computing (the first) and of pushes; of pulls; of single sums.
+    constants_s
+        Latency with queueing, and what every iteration pauses.
+    """
+    (ends, pull_s, chains_s), (waits_s, pauses_s) = seconds, constants_s
     is_compressed = space.problem.compression is not None
     if site.co_located and not is_compressed:
         # Pushes of the worker and pulls from the server leave a machine by one link: S - held + (n - 1) held.
         held_bytes = space.loads_bytes[boxes.high[:, 0] - 1]
         both_bytes = space.size_bytes.sum() + (num_workers - 2) * held_bytes
         pull_s = np.maximum(pull_s, np.where(num_workers > 1, both_bytes, 0.0) / site.server_bytes_per_s)
-    if space.overlap is Overlap.PUSH_PULL_FORWARD:
-        pushed_s = [] if is_compressed else ends[1:]  # compressing may go beside them
-        return np.asarray(np.max([ends[0] + rest_s, *pushed_s, pull_s], axis=0))
-    far_s = 0.0 if site.co_located else waits_s  # what binds may be a worker that has all it pushes at home
-    return np.asarray(np.max([ends[0] + rest_s, *(end + far_s + rest_s for end in ends[1:]), pull_s], axis=0))
+    far_s = np.zeros(len(boxes)) if site.co_located else waits_s  # what binds may be a worker that has all at home
+    pushed_s = [] if is_compressed and site.way.is_forward else [end + far_s for end in ends[1:]]  # compressing: beside
+    if not site.way.is_forward:
+        pushed_s, chains_s = [end + pauses_s for end in pushed_s], chains_s + pauses_s
+    return np.asarray(np.max([ends[0] + pauses_s, *pushed_s, chains_s + far_s, pull_s], axis=0))
+
+
+def _alone_s(
+    space: Space, site: Site, boxes: Boxes, shares: Floats, num_workers: Floats, pauses_s: Floats
+) -> tuple[Floats, Floats]:
+    """Return what comes behind the sums of each piece, and the longest way of a single sum, with what is behind it.
+
+    A sum is complete when the gradients of all senders have gone over the servers' links, and each over its worker's.
+    The worker away from it that begins its next pass first pulls it; the pass goes on from the sum's layer. Workers
+    of an only group pull together: all where servers stand elsewhere; else those without a server, which share what
+    leaves one, and whose own links are not full of it where they are more than servers, so that none gets it faster.
+    Of cut tensors the last piece may be small: no time for pulls is counted.
+
+    Returns
+    -------
+    behind, chains
+        Boxes x pieces, 0 where the next pass waits for all sums. Boxes, 0 where sums go behind a barrier, wait to be
+        asked for, or are compressed.
+    """
+    _, k_high, w_low, w_high, _, _ = boxes.parts
+    behind, chains_s = np.zeros((len(boxes), len(space.starts))), np.zeros(len(boxes))
+    pulls_early = site.way.is_keyed and overlap_of(space.problem, site.way.overlap).pulls_early
+    if not pulls_early or space.problem.compression is not None or not len(space.size_bytes):
+        return behind, chains_s
+    may, works, is_cut = w_high > 0, w_low > 0, space.problem.calibration.split_tensors
+    senders = num_workers - float(site.co_located)
+    per_server_s = (1 / k_high if is_cut else 1.0) / site.server_bytes_per_s  # of each byte of a tensor
+    pushed_s, pulled_s = senders * per_server_s, np.zeros(len(boxes))
+    if not is_cut:
+        own_s = 1 / np.where(may, space.rates, 0.0).max(axis=1)
+        together = num_workers - k_high * site.co_located
+        together = np.where(together > k_high * site.co_located, together, 0.0) * (may.sum(axis=1) == 1)
+        pulled_s = np.where(senders > 0, np.maximum(together * per_server_s, own_s), 0.0)
+    at_a_time = max(1, _MOST_NUMBERS // len(space.size_bytes))
+    for first in range(0, len(boxes), at_a_time):
+        rows = slice(first, first + at_a_time)
+        any_s = np.full((len(may[rows]), len(space.size_bytes)), np.inf)  # until a gradient is ready somewhere
+        tails_s, complete_s = any_s.copy(), np.zeros_like(any_s)
+        for index, group in enumerate(space.groups):
+            forward = space.problem.profiles[group.device.name].forward(shares[rows, index])
+            ready_s = _own_ready_s(space, site, index, shares[rows, index])
+            own_s = ready_s + (0.0 if site.co_located else space.size_bytes / space.rates[index])
+            complete_s = np.where(works[rows, index, None], np.maximum(complete_s, own_s), complete_s)
+            any_s = np.where(may[rows, index, None], np.minimum(any_s, ready_s), any_s)
+            if site.way.is_forward:
+                from_layer_s = np.cumsum(forward[:, ::-1], axis=1)[:, ::-1]
+                from_layer_s[:, 0] += pauses_s[rows]
+                tail_s = from_layer_s[:, space.layers]
+                tails_s = np.where(may[rows, index, None], np.minimum(tails_s, tail_s), tails_s)
+        if not site.way.is_forward:
+            tails_s = np.zeros_like(any_s)
+        complete_s = np.maximum(complete_s, any_s + space.size_bytes * pushed_s[rows, None])
+        chains_s[rows] = (complete_s + space.size_bytes * pulled_s[rows, None] + tails_s).max(axis=1)
+        behind[rows] = np.minimum.reduceat(tails_s, space.starts, axis=1)
+    return behind, chains_s
 
 
 def _scaled(space: Space, boxes: Boxes) -> tuple[Floats, Floats]:
@@ -501,23 +580,27 @@ def _scaled(space: Space, boxes: Boxes) -> tuple[Floats, Floats]:
     return batch, np.maximum(least, least * batch[:, None] / np.maximum(taken, 1))
 
 
-def _ready_s(space: Space, shares: Floats) -> Floats:
+def _own_ready_s(space: Space, site: Site, index: int, shares: Floats) -> Floats:
+    """Return when a group is ready with each gradient (last axis), as :func:`_ready_s` counts it."""
+    group = space.groups[index]
+    times_s = ready_times_s(space.problem, group, space.gradients[index], shares, site.way.overlap)
+    if site.way.is_forward:
+        forward, _ = space.problem.profiles[group.device.name].whole
+        return np.asarray(times_s - forward(shares)[:, None])
+    return times_s
+
+
+def _ready_s(space: Space, site: Site, shares: Floats) -> Floats:
     """Return when each group (second axis) is ready with the first gradient of each piece (last axis).
 
     From the beginning of a forward pass; from that of the backward pass, where the next forward pass waits by layers.
     """
     at_a_time = max(1, _MOST_NUMBERS // max(1, len(space.size_bytes)))  # a box has a row of all gradients
     ready = np.empty((len(shares), len(space.groups), len(space.starts)))
-    for index, (group, gradients) in enumerate(zip(space.groups, space.gradients, strict=True)):
+    for index in range(len(space.groups)):
         for first in range(0, len(shares), at_a_time):
             rows = slice(first, first + at_a_time)
-            times_s = ready_times_s(
-                space.problem, group, gradients, shares[rows, index], space.problem.fixed.get("overlap")
-            )
-            if space.is_keyed and space.overlap is Overlap.PUSH_PULL_FORWARD:
-                forward, _ = space.problem.profiles[group.device.name].whole
-                times_s = times_s - forward(shares[rows, index])[:, None]
-            ready[rows, index] = times_s[:, space.starts]
+            ready[rows, index] = _own_ready_s(space, site, index, shares[rows, index])[:, space.starts]
     return ready
 
 
@@ -532,8 +615,8 @@ def _row_s(space: Space, from_s: Floats, sent_s: Floats) -> Floats:
     return np.asarray(from_s + np.minimum(sent_s, sent_s * kept + option.scale_s / kept**2))
 
 
-def _constants_s(space: Space, site: Site, boxes: Boxes, num_workers: Floats) -> tuple[Floats, Floats]:
-    """Return latency with queueing; and stragglers, overhead and the update."""
+def _constants_s(space: Space, site: Site, boxes: Boxes, num_workers: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return latency with queueing; stragglers; overhead and the update."""
     k_low, _, w_low, w_high, _, _ = boxes.parts
     fitted, serving = space.problem.calibration, space.index_of(site)
     far = w_low > 0
@@ -550,7 +633,7 @@ def _constants_s(space: Space, site: Site, boxes: Boxes, num_workers: Floats) ->
     if fitted.straggler_deviation_s:
         noise_s = np.array([standard_maximum(int(number)) for number in num_workers])
     waits_s = 2 * latency_s + np.where(exchanges, 2 * site.queueing_s, 0.0)
-    return np.asarray(waits_s), np.asarray(fitted.straggler_deviation_s * noise_s + overhead_s + update_s)
+    return np.asarray(waits_s), fitted.straggler_deviation_s * noise_s, np.asarray(overhead_s + update_s)
 
 
 def _with_input_s(

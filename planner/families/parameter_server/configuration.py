@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from planner.models.communication import Compression
 from planner.models.data_parallel import gradients_of
 from planner.models.exchange import Overlap
 from planner.models.memory import Precision
+from planner.models.ssgd import Strategy
 from planner.problem import Problem
 from planner.units import Dimension, format_exact
 from planner.used_machines import UsedMachines
@@ -132,6 +133,49 @@ class ParameterServerConfiguration:
         if self.synchronisation == "local_sgd":
             block["local_steps"] = self.staleness + 1
         return block
+
+
+class Way(NamedTuple):
+    """How sums travel: what goes beside computing, and whether behind a barrier; None: as in a block that is silent."""
+
+    overlap: str | None
+    has_barrier: bool | None
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether every sum is sent on its own: see :func:`is_sent_alone`."""
+        return is_sent_alone(self.overlap, self.has_barrier)
+
+    def words(self, problem: Problem) -> str:
+        """Return what goes beside computing, and that there is a barrier."""
+        return f"{overlap_of(problem, self.overlap)}{' behind a barrier' * (not self.is_keyed)}"
+
+    @property
+    def is_forward(self) -> bool:
+        """Whether the next forward pass waits layer by layer."""
+        return self.overlap == Overlap.PUSH_PULL_FORWARD
+
+
+def overlap_of(problem: Problem, overlap: str | None) -> Overlap:
+    """Return what goes over links beside computing: as decided, or as the question's strategy has it."""
+    if overlap is not None:
+        return Overlap(overlap)
+    return Overlap.PUSH if Strategy(problem.calibration.strategy).overlaps_gradients else Overlap.NONE
+
+
+def ways_of(problem: Problem) -> list[Way]:
+    """Return the ways of sums that a question leaves open, those that ask least of a program first.
+
+    Beside its own strategy behind a barrier, they are those that send sums early as far as
+    ``calibration.max_overlap`` says. What is pinned is the only one.
+    """
+    fixed, most = problem.fixed, problem.calibration.max_overlap
+    ways = [Way(fixed.get("overlap"), fixed.get("barrier"))]
+    if most is not None and ways[0].overlap is None and not ways[0].has_barrier:
+        early = [one.value for one in Overlap if one.pulls_early]
+        ways += [Way(one, fixed.get("barrier")) for one in early[: early.index(most) + 1]]
+    goes_alone = "partition_bytes" in fixed or fixed.get("priority", False)
+    return [way for way in ways if way.is_keyed or not goes_alone]
 
 
 def is_sent_alone(overlap: str | None, has_barrier: bool | None) -> bool:

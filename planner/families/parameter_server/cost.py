@@ -8,7 +8,7 @@ every sum is sent on its own, message by message, see :mod:`planner.models.excha
 same exchange with a slack, see :mod:`planner.models.asynchronous`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import inf
@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from planner.cluster import Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
 from planner.cost import Floats, Profile
+from planner.dnn import Dnn
 from planner.errors import Fault, ModelError, SpecError
-from planner.families.parameter_server.configuration import NAME, ParameterServerConfiguration
+from planner.families.parameter_server.configuration import NAME, ParameterServerConfiguration, overlap_of
 from planner.families.parsing import wrong
 from planner.models.activations import data_parallel_memory
 from planner.models.asynchronous import Pace, pace
@@ -56,13 +57,6 @@ _MOST_WORK = 1_000_000  # messages times connections: some seconds
 _MOST_PARTS = 8  # of workers that fall apart: as many as runs were measured with
 
 # -- what a group of machines offers, whatever the configuration: ready times, links, input --------------------------
-
-
-def overlap_of(problem: Problem, overlap: str | None) -> Overlap:
-    """Return what goes over links beside computing: as decided, or as the question's strategy has it."""
-    if overlap is not None:
-        return Overlap(overlap)
-    return Overlap.PUSH if Strategy(problem.calibration.strategy).overlaps_gradients else Overlap.NONE
 
 
 def ready_times_s(
@@ -148,6 +142,13 @@ def group_inputs(
         read_s_per_sample=training.measured_read_s(problem.profiles[group.device.name], group),
         is_pipelined=problem.calibration.is_prefetch_pipelined,
     )
+
+
+def layers_of_tensors(dnn: Dnn, names: Sequence[str]) -> NDArray[np.intp]:
+    """Return the layer, by its place in the network, that each gradient belongs to."""
+    places = {layer.name: place for place, layer in enumerate(dnn.layers)}
+    places |= {tensor.name: place for place, layer in enumerate(dnn.layers) for tensor in layer.tensors}
+    return np.array([places[name] for name in names], dtype=np.intp)
 
 
 # -- a configuration --------------------------------------------------------------------------------------------------
@@ -409,9 +410,7 @@ class ParameterServerCost:
                     home=home,
                 )
             )
-        layers = {layer.name: index for index, layer in enumerate(self.problem.dnn.layers)}
-        layer_of = {tensor.name: layer.name for layer in self.problem.dnn.layers for tensor in layer.tensors}
-        places = [layers[layer_of.get(name, name)] for name in self.gradients(self.groups[0]).names]
+        places = layers_of_tensors(self.problem.dnn, self.gradients(self.groups[0]).names)
         found = Exchange(
             workers=tuple(workers),
             servers=tuple(servers),

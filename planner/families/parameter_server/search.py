@@ -16,9 +16,10 @@ Sliced tensors
 Whole tensors
     :func:`planner.solvers.placement.best_placement`, with its own bound.
 Sums sent on their own
-    Where ``fix.overlap`` or ``fix.barrier`` let sums go without a barrier, a row is solved by few placements, each
-    costed message by message: sliced, or the placements of programs and the best one behind a barrier. What is not
-    reached of the row's bound stays open.
+    Where ``calibration.max_overlap``, ``fix.overlap`` or ``fix.barrier`` let sums go without a barrier, a row is solved
+    by few placements, each costed message by message: sliced, or the placements of programs and the best one behind a
+    barrier; then with the layers that run forward sooner first, and with tensors in pieces of the sizes that programs
+    send (:data:`_PIECES_BYTES`), placed in turn. What is not reached of the row's bound stays open.
 Compression
     :func:`planner.solvers.scalar.minimise` over the share kept, at that placement; pushes take longer the more is kept,
     and compressing takes longer the more is left out.
@@ -43,6 +44,7 @@ from planner.families.parameter_server.bounds import Boxes, Site, Space, lower_b
 from planner.families.parameter_server.configuration import (
     NAME,
     ParameterServerConfiguration,
+    Way,
     is_sent_alone,
     may_work,
 )
@@ -73,7 +75,8 @@ _FIRST = 8  # configurations solved before any box is split
 _CURVE = 7  # numbers of servers beside the best one, of which the best plan is shown
 _MOST_CONFIGURATIONS = 2  # in lockstep, that are tried under every synchronisation
 _MOST_STALENESS = 8  # the largest tried; more changes little
-_BESIDE = {"overlap", "barrier"}  # pins of workers in lockstep
+_BESIDE = {"overlap", "barrier", "partition_bytes", "priority"}  # pins of workers in lockstep
+_PIECES_BYTES = (4_096_000.0, 1_024_000.0)  # BytePS's BYTEPS_PARTITION_BYTES, and a quarter of it
 _MOST_KEYED = 24  # configurations solved whose sums are sent on their own: each takes many messages
 _ASSUMED = 4.0  # where asynchronous training is pinned and no limit is given
 
@@ -122,7 +125,7 @@ class ServerBoxes:
         self.space, self.search, self.work_left = space, search, work
         self.solved: list[Solved] = list(solved)
         self.bounds_of: dict[tuple[int, ...], float] = {}
-        self.num_boxes = 0
+        self.num_boxes = self._num_keyed = 0
         self.too_many: SpecError | None = None  # why a row was not solved
         self._is_begun = False
 
@@ -182,7 +185,12 @@ class ServerBoxes:
         key, row, problem = (leaf.kind, *leaf.low), leaf.low, self.space.problem
         if key in self.bounds_of:
             return Solution(status=Status.UNKNOWN, objective=inf, bound=self.bounds_of[key], value=None)
-        is_whole = not problem.calibration.split_tensors and row[0] > 1
+        is_keyed = self.space.sites[leaf.kind].way.is_keyed
+        if is_keyed and self._num_keyed >= _MOST_KEYED:
+            self.bounds_of[key] = bound
+            return Solution(status=Status.UNKNOWN, objective=inf, bound=bound, value=None)
+        self._num_keyed += is_keyed
+        is_whole = not problem.calibration.split_tensors and row[0] > 1 and "partition_bytes" not in problem.fixed
         if is_whole and not self.search.fits(_TABLES * 8 * row[0] * len(self.space.size_bytes)):
             self.bounds_of[key] = bound  # whole tensors on so many servers would need tables that do not fit
             return Solution(status=Status.UNKNOWN, objective=inf, bound=bound, value=None)
@@ -193,6 +201,19 @@ class ServerBoxes:
             if isinstance(error, SpecError):
                 self.too_many = error
             return Solution(status=Status.UNKNOWN, objective=inf, bound=bound, value=None)
+
+    def solve_as(self, given: ParameterServerConfiguration, way: Way) -> None:
+        """Solve the servers, workers and shares of a configuration with sums that travel so."""
+        workers, shares = given.workers, given.batch_shares
+        names = [group.name for group in self.space.groups]
+        row = (
+            given.num_parameter_servers,
+            *(workers.get(name, 0) for name in names),
+            *(shares.get(name, 1) for name in names),
+        )
+        for index, site in enumerate(self.space.sites):
+            if (site.servers.name, site.co_located, site.way) == (given.servers, given.co_located, way):
+                self.solve(Box(index, row, row), 0.0, inf)
 
     def _solved(self, leaf: Box, bound: float, *, is_whole: bool) -> Solution[Solved]:
         """Return the best placement and compression of one row.
@@ -211,12 +232,35 @@ class ServerBoxes:
             solved = self._placed(site, sliced, bound)
         else:
             solved = self._evaluated(sliced)
-            solved = replace(solved, bound=bound if self.space.is_keyed else solved.objective)
+            solved = replace(solved, bound=bound if site.way.is_keyed else solved.objective)
+        if site.way.is_keyed:
+            solved = self._best_order(solved, site, bound)
         if problem.compression is not None:
             solved = self._compressed(solved, bound if is_whole else max(bound, 0.0))
         self.bounds_of[key] = solved.bound
         insort(self.solved, solved, key=lambda one: (one.objective, one.configuration.num_parameter_servers))
         return solved.solution
+
+    def _best_order(self, solved: Solved, site: Site, bound: float) -> Solved:
+        """Return a row whose sums go alone in the fastest pieces and order; of equals the simplest."""
+        fixed, given = self.space.problem.fixed, solved.configuration
+        largest_bytes = float(self.space.size_bytes.max(initial=0.0))
+        sizes: list[float | None] = [fixed.get("partition_bytes")]
+        if sizes == [None] and self.space.problem.calibration.split_tensors:
+            sizes += [size for size in _PIECES_BYTES if size < largest_bytes]
+        orders = [fixed["priority"]] if "priority" in fixed else [None, True] if site.way.is_forward else [None]
+        tried = [solved]
+        for size in sizes:
+            for order in orders:
+                placement = given.placement if size is None else "round_robin"
+                one = replace(given, partition_bytes=size, has_priority=order, placement=placement)
+                if one == given or tried[0].objective <= bound * (1 + SAME) or self.search.is_late:
+                    continue
+                try:
+                    tried.append(self._evaluated(one))
+                except SpecError:  # too many pieces to be followed one by one
+                    continue
+        return replace(_simplest(tried), bound=bound)
 
     def _evaluated(self, configuration: ParameterServerConfiguration) -> Solved:
         """Return a configuration with what it costs; broken off where the search is over."""
@@ -262,7 +306,7 @@ class ServerBoxes:
         assert solution.value is not None
         if solution.status is not Status.OPTIMAL:
             self.work_left = max(0.0, self.work_left - _WORK)
-        if space.is_keyed:
+        if site.way.is_keyed:
             usual = [place_round_robin(space.size_bytes, num_servers=given.num_parameter_servers)]
             usual += [place_largest_first(space.size_bytes, server_bytes_per_s=cost.links.server_bytes_per_s)]
             tried = [solution.value, *(tuple(one.argmax(axis=1).tolist()) for one in usual)]
@@ -307,6 +351,17 @@ class ServerBoxes:
         return replace(min((placed, best), key=lambda one: one.objective), bound=bound)
 
 
+def way_of(solved: Solved) -> Way:
+    """Return how a configuration's sums travel."""
+    return Way(solved.configuration.overlap, solved.configuration.has_barrier)
+
+
+def _simplest(solved: Sequence[Solved]) -> Solved:
+    """Return the first of those that are as fast as the fastest one."""
+    least = min(one.objective for one in solved)
+    return next(one for one in solved if one.objective <= least * (1 + SAME))
+
+
 def row_configuration(space: Space, site: Site, row: Sequence[int]) -> ParameterServerConfiguration:
     """Return the configuration of a row, sliced."""
     g = len(space.groups)
@@ -321,8 +376,10 @@ def row_configuration(space: Space, site: Site, row: Sequence[int]) -> Parameter
         placement="sliced",
         batch_shares={name: b for name, (_, b) in used.items()},
         global_batch_size=int(min(total, space.most_batch)),
-        overlap=space.problem.fixed.get("overlap"),
-        has_barrier=space.problem.fixed.get("barrier"),
+        overlap=site.way.overlap,
+        has_barrier=site.way.has_barrier,
+        partition_bytes=space.problem.fixed.get("partition_bytes") if site.way.is_keyed else None,
+        has_priority=space.problem.fixed.get("priority") if site.way.is_keyed else None,
     )
 
 
@@ -335,11 +392,12 @@ def _boxes_of(site_index: int, rows: Boxes) -> list[Box]:
     return [Box(site_index, tuple(low), tuple(high)) for low, high in ends]
 
 
-def roots_of(space: Space, num_servers: int | None = None) -> list[Box]:
-    """Return the boxes of all configurations, or of those with so many servers."""
+def roots_of(space: Space, num_servers: int | None = None, way: Way | None = None) -> list[Box]:
+    """Return the boxes of all configurations, or of those with so many servers, or whose sums travel so."""
     return [
         box
         for index, site in enumerate(space.sites)
+        if way in (None, site.way)
         for box in _boxes_of(index, tightened(space, site, root(space, site, num_servers))[1])
     ]
 
@@ -467,7 +525,15 @@ def _asynchronous(space: Space, lockstep: Sequence[Solved], search: Search) -> A
         for kind, staleness in kinds:
             if tried and search.is_over:
                 break
-            chosen = replace(synchronous.configuration, synchronisation=kind, staleness=staleness)
+            chosen = replace(
+                synchronous.configuration,
+                synchronisation=kind,
+                staleness=staleness,
+                overlap=None,
+                has_barrier=None,
+                partition_bytes=None,
+                has_priority=None,
+            )
             tried.append(_evaluated(problem, chosen))
     least = min(one.objective for one in tried)
     tried.sort(key=lambda one: max(one.objective, least * (1 + SAME)))  # of those that are alike the first: less stale
@@ -615,19 +681,24 @@ def plan(problem: Problem, search: Search) -> Plan:
     bound = search_boxes(  # asynchronous ones are not among these
         boxes,
         roots_of(space),
-        most_solved=_MOST_KEYED if space.is_keyed else _MOST_SOLVED,
         on_progress=(lambda bound, objective: None) if silent else search.tell,
     )
     if not boxes.solved:
         raise boxes.too_many or InfeasibleError(_why_nothing_fits(space))
-    best = boxes.solved[0]
+    ways = _by_way(boxes) if len(space.ways) > 1 else []
+    best = _simplest([*sorted(ways, key=lambda one: space.ways.index(way_of(one))), *boxes.solved])
+    boxes.solved.insert(0, best)
     curve = _curve(boxes) if search.good_enough < best.objective < search.cutoff else []
     if curve and (least := min(curve, key=lambda one: one.objective)).objective < best.objective * (1 - SAME):
         curve = [best, *(one for one in curve if one is not least)]  # the search was cut off before it
         best = least
         boxes.solved.insert(0, best)
     lines, warnings = [*_why(problem, best, boxes), *_curve_lines(problem, best, curve)], []
+    if len(ways) > 1:
+        texts = (f"{way_of(one).words(problem)}: {one.objective:.4g} {problem.goal.unit}" for one in ways)
+        lines.append(f"{problem.goal.name.replace('_', ' ')} by what goes beside computing: {', '.join(texts)}")
     others = [_alternative(one, best, "the best with so many servers") for one in curve]
+    others += [_alternative(one, best, "the best whose sums travel so") for one in ways if way_of(one) != way_of(best)]
     winner, stale = best, _asynchronous(space, boxes.solved, search)
     if stale is not None:
         bound = stale.bound if stale.is_pinned else min(bound, stale.bound)
@@ -672,9 +743,10 @@ def _first_plan(space: Space) -> Plan:
         whole, number = Boxes(np.array([box.low]), np.array([box.high])), max(4, _FEW // len(space.sites))
         spread = list(islice(_spread(space, space.sites[box.kind], whole), number))
         rows += _bounded(space, box.kind, spread)
-    for _, index, row in sorted(rows, key=lambda one: (space.is_keyed * one[2][0], one)):  # few servers: at once
+    few_servers = [space.sites[index].way.is_keyed * row[0] for _, index, row in rows]  # of sums on their own: at once
+    for _, (_, index, row) in sorted(zip(few_servers, rows, strict=True)):
         given = row_configuration(space, space.sites[index], row)
-        if not space.problem.calibration.split_tensors:
+        if not space.problem.calibration.split_tensors or given.partition_bytes is not None:
             given = replace(given, placement="round_robin")
         try:
             return _plan_of(space.problem, _evaluated(space.problem, given))
@@ -714,6 +786,20 @@ def _curve(boxes: ServerBoxes) -> list[Solved]:
         search_boxes(own, roots_of(space, number), most_boxes=600, most_solved=3)
         curve += own.solved[:1]
     return sorted(curve, key=lambda one: one.configuration.num_parameter_servers)
+
+
+def _by_way(boxes: ServerBoxes) -> list[Solved]:
+    """Return the best plan found for each way of sums; the best plan's servers and workers are tried for all."""
+    space, search, best = boxes.space, boxes.search, boxes.solved[0].configuration
+    found = []
+    for way in space.ways:
+        solved = [one for one in boxes.solved if way_of(one) == way][:1]
+        own = ServerBoxes(space, search, solved=solved, work=0.0)
+        if not search.is_over:
+            own.solve_as(best, way)
+            search_boxes(own, roots_of(space, way=way), most_boxes=600, most_solved=3)
+        found += own.solved[:1]
+    return found
 
 
 def _curve_lines(problem: Problem, best: Solved, curve: Sequence[Solved]) -> list[str]:
