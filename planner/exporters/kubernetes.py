@@ -177,7 +177,8 @@ def _export_tfjob(job: Job) -> Export:
         "PLANNER_STALENESS": str(chosen.staleness),
         **({} if chosen.overlap is None else {"PLANNER_OVERLAP": chosen.overlap}),
         **({} if chosen.has_barrier is None else {"PLANNER_BARRIER": str(chosen.has_barrier).lower()}),
-        **({} if chosen.partition_bytes is None else {"PLANNER_PARTITION_BYTES": f"{chosen.partition_bytes:.0f}"}),
+        **({} if chosen.partition_bytes is None else {"BYTEPS_PARTITION_BYTES": f"{chosen.partition_bytes:.0f}"}),
+        **({"BYTEPS_SERVER_ENABLE_SCHEDULE": "1"} if chosen.has_priority else {}),
     }
     roles = {}
     for role, count in (("PS", chosen.num_parameter_servers), ("Worker", number)):
@@ -237,7 +238,7 @@ def _tfjob_notes(job: Job, chosen: ParameterServerConfiguration, num_workers: in
         "tensors: TensorFlow places variables by its own rules; PLANNER_PLACEMENT names the file with the plan's, for "
         "tf.device or a partitioner of the program",
         f"sums{chosen.beside}: TensorFlow sends none on its own; the program exchanges by a library that does (BytePS: "
-        f"push_pull of every gradient, BYTEPS_PARTITION_BYTES)"
+        f"push_pull of every gradient, by the variables BYTEPS_.. here; its CrossBarrier for push_pull_forward)"
         if chosen.sends_alone
         else synchronisations[chosen.synchronisation],
     ]

@@ -1,18 +1,22 @@
 """Sums that are sent on their own: what overlap, barrier and pieces do to a plan, and what of them is refused."""
 
+from dataclasses import replace
 from typing import Any, get_args
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import planner
 from planner.api import configuration_of, timeline
 from planner.decisions import ServerOverlap
 from planner.errors import InfeasibleError, SpecError
-from planner.families.parameter_server.bounds import Space, lower_bounds, root, tightened
+from planner.families.parameter_server.bounds import Boxes, Space, lower_bounds, root, tightened
 from planner.families.parameter_server.cost import ParameterServerCost
 from planner.families.parameter_server.search import row_configuration
 from planner.models.exchange import Overlap
-from planner.plan import Prediction
+from planner.plan import Plan, Prediction
 
 LAYERS: list[dict[str, Any]] = [
     {"name": name, "inputs": [before] if before else [], "forward": forward, "backward": backward, "parameters": size, "output": "1 MB"}
@@ -120,19 +124,162 @@ def test_a_pinned_overlap_is_planned_read_back_and_drawn(overlap: str) -> None:
     assert end_s == pytest.approx(plan.objective, abs=1e-8)
 
 
+def searched(network: str, most: str = "push_pull_forward", *, is_cut: bool = True, **more: Any) -> Plan:
+    """The best plan where sums may go on their own."""
+    allowed = {"split_tensors": is_cut, "max_overlap": most, "bandwidth_efficiency": 1}
+    return planner.plan(planner.load(question(network, calibration=allowed, **more)))
+
+
 def test_the_best_overlap_and_number_of_servers_change_with_the_network() -> None:
-    found = {
-        network: {
-            overlap: planner.plan(
-                planner.load(question(network, fix={"overlap": overlap}, calibration={"split_tensors": True}))
-            )
-            for overlap in ("push", "push_pull_forward")
+    slow, fast = searched("1 Gbit/s"), searched("400 Gbit/s")
+    barred = planner.plan(planner.load(question("1 Gbit/s", calibration={"split_tensors": True})))
+    assert slow.configuration.to_document()["overlap"] == "push_pull_forward"
+    assert slow.objective < 0.8 * barred.objective
+    assert slow.configuration.to_document()["priority"]  # what runs first is pushed last
+    assert "priority" not in fast.configuration.to_document()
+    number = [one.configuration.to_document()["num_parameter_servers"] for one in (slow, fast)]
+    assert number[0] != number[1]
+    (line,) = [one for one in slow.explanation if "by what goes beside computing" in one]
+    assert all(words in line for words in ("push behind a barrier: ", "push_pull: ", "push_pull_forward: "))
+
+
+def test_of_ways_that_are_as_fast_the_one_that_asks_least_of_a_program_is_taken() -> None:
+    first = {"name": "a", "forward": "10 ms", "backward": "20 ms", "parameters": "20 MB", "output": "1 MB"}
+    last = {**first, "name": "b", "inputs": ["a"], "parameters": "0 B"}
+    dnn = {"layers": [first, last], "profile_batch": 8, "batch_per_device": 8}
+    fix = {"num_parameter_servers": 1, "co_located": False}
+    found = searched("10 Gbit/s", is_cut=False, dnn=dnn, fix=fix)
+    assert "overlap" not in found.configuration.to_document()  # of one tensor the sum comes behind all pushes anyhow
+    dnn["layers"] = [first, {**last, "parameters": "5 MB"}]
+    found = searched("10 Gbit/s", is_cut=False, dnn=dnn, fix=fix)
+    assert found.configuration.to_document()["overlap"] == "push_pull"  # the first layer's sum is the last to arrive
+    pinned = searched("10 Gbit/s", is_cut=False, dnn=dnn, fix={**fix, "overlap": "push_pull_forward"})
+    assert pinned.objective == pytest.approx(found.objective)
+    alone = {"machines": [{"name": "w", "count": 1, "device": "rtx-3090", "devices": 1, "network": "1 Gbit/s"}]}
+    (one,) = [searched("1 Gbit/s", cluster=alone)]
+    assert "overlap" not in one.configuration.to_document()  # nothing is sent
+
+
+@pytest.mark.parametrize(
+    "fix",
+    [
+        {"partition_bytes": "3 MB"},
+        {"partition_bytes": "3 MB", "priority": True},
+        {"priority": False},
+        {"barrier": False},
+        {"barrier": True},
+        {"overlap": "push_pull", "partition_bytes": "3 MB"},
+    ],
+    ids=str,
+)
+def test_pins_of_how_sums_travel_are_kept_and_read_back(fix: dict[str, Any]) -> None:
+    found = searched("1 Gbit/s", fix=fix)
+    block = found.configuration.to_document()
+    kept = {key: value for key, value in block.items() if key in fix}
+    wanted = {**fix, **({"partition_bytes": "3 MB"} if "partition_bytes" in fix else {})}
+    assert {key: kept.get(key) for key in fix} == {**wanted, **({"partition_bytes": kept.get("partition_bytes")} if "partition_bytes" in fix else {})}  # fmt: skip
+    if "partition_bytes" in fix:
+        assert found.configuration.partition_bytes == 3e6  # type: ignore[attr-defined]
+    again = planner.predict(planner.load(question("1 Gbit/s", configuration={"parameter_server": block})))
+    assert again.iteration_time_s == pytest.approx(found.prediction.iteration_time_s)
+    assert found.bound <= found.objective * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("fix", "words"),
+    [
+        ({"partition_bytes": "3 MB"}, "Set calibration.max_overlap"),
+        ({"priority": True}, "Set calibration.max_overlap"),
+        ({"overlap": "push_pull", "partition_bytes": "1 GB"}, "largest tensor has 28.6 MiB"),
+        ({"overlap": "push_pull", "partition_bytes": "100 B"}, "400,000 pieces are more than can be followed"),
+    ],
+)
+def test_pieces_and_orders_that_cannot_be_are_refused_by_their_pins(fix: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words) as caught:
+        planner.plan(planner.load(question(fix=fix)))
+    assert f"fix.{'priority' if 'priority' in fix else 'partition_bytes'}: " in str(caught.value)
+
+
+def test_whole_tensors_on_hundreds_of_machines_are_proven() -> None:
+    machine = {"device": "rtx-3090", "devices": 1, "latency": "20 us"}
+    machines = [
+        {"name": "w", "count": 300, "network": "10 Gbit/s", **machine},
+        {"name": "s", "count": 60, "network": "25 Gbit/s", **machine, "device": "dual-xeon-gold-6126"},
+    ]
+    layers = [
+        {**LAYERS[1], "name": f"l{index}", "inputs": [f"l{index - 1}"] if index else [], "parameters": size}
+        for index, size in enumerate(["100 kB", *["1 MB"] * 20, "8 MB"])
+    ]
+    dnn = {"layers": layers, "profile_batch": 8, "global_batch": 2400, "dataset_samples": 100_000}
+    found = searched("", is_cut=False, dnn=dnn, cluster={"machines": machines}, objective="epoch_time")
+    assert found.configuration.to_document()["overlap"] == "push_pull_forward"
+    assert found.objective <= 1.01 * found.bound
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_no_bound_is_above_any_placement_piece_or_order_on_machines_of_two_kinds(data: st.DataObject) -> None:
+    def one_of(*values: Any) -> Any:
+        return data.draw(st.sampled_from(values))
+
+    layers = [
+        {
+            "name": f"l{index}",
+            "inputs": [f"l{index - 1}"] if index else [],
+            "forward": f"{one_of(0.1, 1, 5, 20)} ms",
+            "backward": f"{one_of(0.2, 2, 10, 40)} ms",
+            "parameters": f"{one_of(0 if index else 1, 0.01, 1, 5, 40)} MB",
+            "output": "1 MB",
         }
-        for network in ("1 Gbit/s", "100 Gbit/s")
+        for index in range(data.draw(st.integers(1, 6)))
+    ]
+    machines = [
+        {
+            "name": name,
+            "count": data.draw(st.integers(2, 12)),
+            "device": "rtx-3090",
+            "devices": one_of(1, 1, 2),
+            "inside": {"bandwidth": "2 GB/s"},
+            "network": f"{one_of(1, 2, 10, 40)} Gbit/s",
+            "latency": f"{one_of(0, 1, 30)} ms",
+        }
+        for name in one_of("a", "ab")
+    ]
+    fitted = {
+        "bandwidth_efficiency": 1,
+        "overhead": one_of("0 s", "5 ms"),
+        "straggler_deviation": one_of("0 s", "5 ms"),
     }
-    slow, fast = found["1 Gbit/s"], found["100 Gbit/s"]
-    assert slow["push_pull_forward"].objective < 0.9 * slow["push"].objective
-    assert fast["push_pull_forward"].objective > 0.9 * fast["push"].objective
+    problem = planner.load(
+        {
+            "dnn": {"layers": layers, "profile_batch": 8, "global_batch": 768, "dataset_samples": 100_000},
+            "cluster": {"machines": machines},
+            "families": ["parameter_server"],
+            "calibration": {"split_tensors": one_of(True, False), "max_overlap": "push_pull_forward", **fitted},
+        }
+    )
+    space = Space(problem)
+    for site in space.sites:
+        workers = np.array([data.draw(st.integers(0, int(count))) for count in space.counts])
+        serving = space.index_of(site)
+        free = int(workers[serving] if site.co_located else space.counts[serving] - workers[serving])
+        shares = space.shares_of(workers) if workers.any() and free else None
+        if shares is None:
+            continue
+        number = data.draw(st.integers(1, min(free, len(space.loads_bytes))))
+        row = [number, *workers.tolist(), *shares.tolist()]
+        bound = float(lower_bounds(space, site, Boxes(np.array([row]), np.array([row])))[0])
+        given = row_configuration(space, site, row)
+        tried = [given]
+        if not problem.calibration.split_tensors:
+            placed = {name: data.draw(st.integers(0, number - 1)) for name in space.gradients[0].names}
+            tried = [replace(given, placement=one) for one in ("round_robin", "largest_first", placed)]
+        elif site.way.is_keyed:
+            tried += [replace(given, placement="largest_first", partition_bytes=size) for size in (4.096e6, 3e5)]
+        if site.way.is_forward:
+            tried += [replace(one, has_priority=True) for one in tried]
+        for one in tried:
+            assert bound <= ParameterServerCost(problem, one).predict().value_of(problem.goal) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(

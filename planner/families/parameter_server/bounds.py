@@ -513,11 +513,11 @@ def _alone_s(
 ) -> tuple[Floats, Floats]:
     """Return what comes behind the sums of each piece, and the longest way of a single sum, with what is behind it.
 
-    A sum is complete when the gradients of all senders have gone over the servers' links, and each over its worker's.
-    The worker away from it that begins its next pass first pulls it; the pass goes on from the sum's layer. Workers
-    of an only group pull together: all where servers stand elsewhere; else those without a server, which share what
-    leaves one, and whose own links are not full of it where they are more than servers, so that none gets it faster.
-    Of cut tensors the last piece may be small: no time for pulls is counted.
+    A sum is complete when the gradients of all senders have gone over its server's link, and each over its worker's.
+    Of the workers away from it the one that begins its next pass first pulls it; the pass goes on from the sum's layer.
+    The same holds for the workers of one group alone. They pull together: all where servers stand elsewhere; else those
+    without a server, which share what leaves one, and whose own links are not full of it where they are more than
+    servers, so that none gets it faster. Of cut tensors the last piece may be small: no time for pulls is counted.
 
     Returns
     -------
@@ -530,35 +530,40 @@ def _alone_s(
     pulls_early = site.way.is_keyed and overlap_of(space.problem, site.way.overlap).pulls_early
     if not pulls_early or space.problem.compression is not None or not len(space.size_bytes):
         return behind, chains_s
-    may, works, is_cut = w_high > 0, w_low > 0, space.problem.calibration.split_tensors
+    may, is_cut = w_high > 0, space.problem.calibration.split_tensors
+    workers = np.where(
+        may.sum(axis=1, keepdims=True) == 1, may * num_workers[:, None], w_low
+    )  # of each group, at least
+    sending, pulling = workers.copy(), workers.copy()
+    if site.co_located:
+        serving = space.index_of(site)
+        sending[:, serving] = np.maximum(workers[:, serving] - 1, 0)
+        pulling[:, serving] = np.where(workers[:, serving] > 2 * k_high, workers[:, serving] - k_high, 0)
+    # Seconds of a byte of a tensor: its gradients to the server, of all groups and of each alone; its sum to each.
+    per_server_s = (1 / k_high if is_cut else np.ones(len(boxes)))[:, None] / site.server_bytes_per_s
     senders = num_workers - float(site.co_located)
-    per_server_s = (1 / k_high if is_cut else 1.0) / site.server_bytes_per_s  # of each byte of a tensor
-    pushed_s, pulled_s = senders * per_server_s, np.zeros(len(boxes))
-    if not is_cut:
-        own_s = 1 / np.where(may, space.rates, 0.0).max(axis=1)
-        together = num_workers - k_high * site.co_located
-        together = np.where(together > k_high * site.co_located, together, 0.0) * (may.sum(axis=1) == 1)
-        pulled_s = np.where(senders > 0, np.maximum(together * per_server_s, own_s), 0.0)
+    own_s = 0.0 if is_cut and site.co_located else 1 / space.rates
+    pushed_s = np.maximum(sending * per_server_s, own_s)
+    pulled_s = np.zeros_like(pushed_s) if is_cut else np.maximum(pulling * per_server_s, 1 / space.rates)
+    first_pulled_s = np.where(senders > 0, np.where(may, pulled_s, np.inf).min(axis=1, initial=np.inf), 0.0)
     at_a_time = max(1, _MOST_NUMBERS // len(space.size_bytes))
     for first in range(0, len(boxes), at_a_time):
         rows = slice(first, first + at_a_time)
         any_s = np.full((len(may[rows]), len(space.size_bytes)), np.inf)  # until a gradient is ready somewhere
-        tails_s, complete_s = any_s.copy(), np.zeros_like(any_s)
+        tails_s, longest_s = any_s.copy(), np.zeros_like(any_s)
         for index, group in enumerate(space.groups):
-            forward = space.problem.profiles[group.device.name].forward(shares[rows, index])
-            ready_s = _own_ready_s(space, site, index, shares[rows, index])
-            own_s = ready_s + (0.0 if site.co_located else space.size_bytes / space.rates[index])
-            complete_s = np.where(works[rows, index, None], np.maximum(complete_s, own_s), complete_s)
-            any_s = np.where(may[rows, index, None], np.minimum(any_s, ready_s), any_s)
+            ready_s, tail_s = _own_ready_s(space, site, index, shares[rows, index]), np.zeros_like(any_s)
             if site.way.is_forward:
+                forward = space.problem.profiles[group.device.name].forward(shares[rows, index])
                 from_layer_s = np.cumsum(forward[:, ::-1], axis=1)[:, ::-1]
                 from_layer_s[:, 0] += pauses_s[rows]
                 tail_s = from_layer_s[:, space.layers]
-                tails_s = np.where(may[rows, index, None], np.minimum(tails_s, tail_s), tails_s)
-        if not site.way.is_forward:
-            tails_s = np.zeros_like(any_s)
-        complete_s = np.maximum(complete_s, any_s + space.size_bytes * pushed_s[rows, None])
-        chains_s[rows] = (complete_s + space.size_bytes * pulled_s[rows, None] + tails_s).max(axis=1)
+            alone_s = ready_s + space.size_bytes * (pushed_s + pulled_s)[rows, index, None] + tail_s
+            longest_s = np.where(sending[rows, index, None] > 0, np.maximum(longest_s, alone_s), longest_s)
+            any_s = np.where(may[rows, index, None], np.minimum(any_s, ready_s), any_s)
+            tails_s = np.where(may[rows, index, None], np.minimum(tails_s, tail_s), tails_s)
+        all_s = senders[rows, None] * per_server_s[rows] + first_pulled_s[rows, None]
+        chains_s[rows] = np.maximum(longest_s, any_s + space.size_bytes * all_s + tails_s).max(axis=1)
         behind[rows] = np.minimum.reduceat(tails_s, space.starts, axis=1)
     return behind, chains_s
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.cluster import MachineGroup
+from planner.cost import Floats
 from planner.errors import Fault, SpecError
 from planner.families.parsing import check_inner_links, compression_of, wrong
 from planner.models.communication import Compression
@@ -291,17 +292,20 @@ def _check_exchange(problem: Problem, group: MachineGroup, given: Mapping[str, A
             if given[key]:
                 text = "behind a barrier all gradients arrive before any sum leaves, in pieces and in any order alike."
                 raise wrong(NAME, key, given[key], text, "Set barrier: false, or leave it out.")
-    if piece_bytes is None:
-        return
+    if piece_bytes is not None and (fault := piece_fault(sizes, piece_bytes)):
+        raise wrong(NAME, "partition_bytes", size_words(piece_bytes), *fault)
+
+
+def piece_fault(size_bytes: Floats, piece_bytes: float) -> tuple[str, str] | None:
+    """Return why tensors cannot be cut into pieces of so many bytes, and what would mend it; None where they can."""
     if piece_bytes < 1:
-        raise wrong(NAME, "partition_bytes", piece_bytes, "a piece has a byte or more.", "Give its size.")
-    if piece_bytes > (largest := float(sizes.max(initial=0.0))):
-        text = f"the largest tensor has {size_words(largest)}: none would be cut."
-        raise wrong(NAME, "partition_bytes", size_words(piece_bytes), text, "Give less, or leave it out.")
-    if (number := float(np.ceil(sizes / piece_bytes).sum())) > _MOST_PIECES:
-        text = f"{number:,.0f} pieces are more than can be followed one by one."
-        mend = f"Give {size_words(1.01 * float(sizes.sum()) / max(_MOST_PIECES - len(sizes), 1))} or more."
-        raise wrong(NAME, "partition_bytes", size_words(piece_bytes), text, mend)
+        return "a piece has a byte or more.", "Give its size."
+    if piece_bytes > (largest := float(size_bytes.max(initial=0.0))):
+        return f"the largest tensor has {size_words(largest)}: none would be cut.", "Give less, or leave it out."
+    if (number := float(np.ceil(size_bytes / piece_bytes).sum())) > _MOST_PIECES:
+        least = size_words(1.01 * float(size_bytes.sum()) / max(_MOST_PIECES - len(size_bytes), 1))
+        return f"{number:,.0f} pieces are more than can be followed one by one.", f"Give {least} or more."
+    return None
 
 
 def _batch_shares(

@@ -476,7 +476,9 @@ class ParameterServerCost:
         }
         busy_s = sum(parts.values())
         parts["input_stall"] = self.with_input_s(busy_s) - busy_s
-        return self._prediction(parts, {"overlap": self.overlap.value, "barrier": False, "lag": run.lag})
+        messages = int((self.keyed.pushed_bytes > 0).sum()) * len(self.keyed.workers)
+        details = {"overlap": self.overlap.value, "barrier": False, "lag": run.lag, "messages": messages}
+        return self._prediction(parts, details)
 
     # -- time
 

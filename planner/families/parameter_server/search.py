@@ -38,7 +38,7 @@ import numpy as np
 
 from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
-from planner.errors import InfeasibleError, NoAnswerError, SpecError
+from planner.errors import Fault, InfeasibleError, NoAnswerError, SpecError
 from planner.families.answer import TOO_SHORT, alternative_of, iterations_of, plan_of
 from planner.families.parameter_server.bounds import Boxes, Site, Space, lower_bounds, root, split, tightened
 from planner.families.parameter_server.configuration import (
@@ -47,6 +47,8 @@ from planner.families.parameter_server.configuration import (
     Way,
     is_sent_alone,
     may_work,
+    piece_fault,
+    ways_of,
 )
 from planner.families.parameter_server.cost import ParameterServerCost, explain
 from planner.families.parameter_server.family import NOT_MODELLED
@@ -63,6 +65,7 @@ from planner.solvers.branch_and_bound import Box, Effort, best_vector
 from planner.solvers.placement import Placement, arrivals, best_placement
 from planner.solvers.scalar import minimise
 from planner.units import Dimension, format_human
+from planner.words import size_words
 
 _WORK, _MOST_WORK = 0.1, 1.0  # deterministic seconds of CP-SAT, for one placement and for all; some 6 real ones each
 _TABLES = 6  # of tensors and servers, that a placement takes
@@ -77,7 +80,7 @@ _MOST_CONFIGURATIONS = 2  # in lockstep, that are tried under every synchronisat
 _MOST_STALENESS = 8  # the largest tried; more changes little
 _BESIDE = {"overlap", "barrier", "partition_bytes", "priority"}  # pins of workers in lockstep
 _PIECES_BYTES = (4_096_000.0, 1_024_000.0)  # BytePS's BYTEPS_PARTITION_BYTES, and a quarter of it
-_MOST_KEYED = 24  # configurations solved whose sums are sent on their own: each takes many messages
+_MOST_KEYED = 60_000  # gradients on their way to servers of all configurations solved whose sums go on their own
 _ASSUMED = 4.0  # where asynchronous training is pinned and no limit is given
 
 
@@ -125,7 +128,8 @@ class ServerBoxes:
         self.space, self.search, self.work_left = space, search, work
         self.solved: list[Solved] = list(solved)
         self.bounds_of: dict[tuple[int, ...], float] = {}
-        self.num_boxes = self._num_keyed = 0
+        self.num_boxes = 0
+        self._keyed_left = _MOST_KEYED
         self.too_many: SpecError | None = None  # why a row was not solved
         self._is_begun = False
 
@@ -186,10 +190,9 @@ class ServerBoxes:
         if key in self.bounds_of:
             return Solution(status=Status.UNKNOWN, objective=inf, bound=self.bounds_of[key], value=None)
         is_keyed = self.space.sites[leaf.kind].way.is_keyed
-        if is_keyed and self._num_keyed >= _MOST_KEYED:
+        if is_keyed and self._keyed_left <= 0:
             self.bounds_of[key] = bound
             return Solution(status=Status.UNKNOWN, objective=inf, bound=bound, value=None)
-        self._num_keyed += is_keyed
         is_whole = not problem.calibration.split_tensors and row[0] > 1 and "partition_bytes" not in problem.fixed
         if is_whole and not self.search.fits(_TABLES * 8 * row[0] * len(self.space.size_bytes)):
             self.bounds_of[key] = bound  # whole tensors on so many servers would need tables that do not fit
@@ -264,7 +267,9 @@ class ServerBoxes:
 
     def _evaluated(self, configuration: ParameterServerConfiguration) -> Solved:
         """Return a configuration with what it costs; broken off where the search is over."""
-        return _evaluated(self.space.problem, configuration, lambda: self.search.is_late)
+        solved = _evaluated(self.space.problem, configuration, lambda: self.search.is_late)
+        self._keyed_left -= solved.prediction.details.get("messages", 0)
+        return solved
 
     def _placed(self, site: Site, given: ParameterServerConfiguration, bound: float) -> Solved:
         """Return the best whole placement of a configuration."""
@@ -577,6 +582,11 @@ def _check_pins(problem: Problem) -> None:
             f"No plan fits: fix.{pins[0]} says how workers in lockstep exchange, and fix.synchronisation is "
             f"{fixed['synchronisation']}. Drop one of them."
         )
+    alone = [key for key in ("partition_bytes", "priority") if fixed.get(key)]
+    if alone and not ways_of(problem):
+        text = "it is about sums that are sent on their own, and behind a barrier none is."
+        mend = "Set calibration.max_overlap, or pin an overlap that sends sums early, or barrier: false."
+        raise SpecError.of([Fault(field=f"fix.{alone[0]}", value=fixed[alone[0]], problem=text, mend=mend)])
     may_serve = [group.count for name, group in groups.items() if fixed.get("servers") in (None, name)]
     working = [groups[name] for name in may_work(groups, fixed.get("device"))]
     there_are = {
@@ -677,6 +687,10 @@ def plan(problem: Problem, search: Search) -> Plan:
         )
     if search.is_over:
         raise NoAnswerError(TOO_SHORT)
+    piece_bytes = problem.fixed.get("partition_bytes")
+    if piece_bytes is not None and (fault := piece_fault(space.size_bytes, piece_bytes)):
+        text, mend = fault
+        raise SpecError.of([Fault(field="fix.partition_bytes", value=size_words(piece_bytes), problem=text, mend=mend)])
     boxes, silent = ServerBoxes(space, search), bool(problem.limits.max_staleness)
     bound = search_boxes(  # asynchronous ones are not among these
         boxes,
@@ -685,20 +699,26 @@ def plan(problem: Problem, search: Search) -> Plan:
     )
     if not boxes.solved:
         raise boxes.too_many or InfeasibleError(_why_nothing_fits(space))
-    ways = _by_way(boxes) if len(space.ways) > 1 else []
-    best = _simplest([*sorted(ways, key=lambda one: space.ways.index(way_of(one))), *boxes.solved])
-    boxes.solved.insert(0, best)
+    best = boxes.solved[0]
     curve = _curve(boxes) if search.good_enough < best.objective < search.cutoff else []
     if curve and (least := min(curve, key=lambda one: one.objective)).objective < best.objective * (1 - SAME):
         curve = [best, *(one for one in curve if one is not least)]  # the search was cut off before it
         best = least
+        boxes.solved.insert(0, best)
+    ways = _by_way(boxes) if len(space.ways) > 1 else []
+    if ways and (simplest := _simplest([*ways, best])) is not best:
+        best = simplest
         boxes.solved.insert(0, best)
     lines, warnings = [*_why(problem, best, boxes), *_curve_lines(problem, best, curve)], []
     if len(ways) > 1:
         texts = (f"{way_of(one).words(problem)}: {one.objective:.4g} {problem.goal.unit}" for one in ways)
         lines.append(f"{problem.goal.name.replace('_', ' ')} by what goes beside computing: {', '.join(texts)}")
     others = [_alternative(one, best, "the best with so many servers") for one in curve]
-    others += [_alternative(one, best, "the best whose sums travel so") for one in ways if way_of(one) != way_of(best)]
+    others += [
+        _alternative(one, best, f"the best with {way_of(one).words(problem)}")
+        for one in ways
+        if way_of(one) != way_of(best)
+    ]
     winner, stale = best, _asynchronous(space, boxes.solved, search)
     if stale is not None:
         bound = stale.bound if stale.is_pinned else min(bound, stale.bound)
