@@ -320,6 +320,15 @@ def servers(lot: Lot, *, is_mixed: bool, is_loose: bool) -> Block:
     )
 
 
+def servers_alone(lot: Lot) -> Block:
+    """Return a question in which sums of gradients may go on their own."""
+    spec = servers(lot, is_mixed=lot.chance(0.3), is_loose=False)
+    spec.pop("compression", None)
+    allowed = {"max_overlap": lot.one("push_pull", "push_pull_forward", "push_pull_forward")}
+    pins = lot.some({"priority": (True, False), "overlap": ("push", "push_pull"), "barrier": (True, False)}, 0.1)
+    return spec | {"calibration": spec.get("calibration", {}) | allowed, "fix": spec.get("fix", {}) | pins}
+
+
 # -- replicas of a model, whose layers are cut ------------------------------------------------------------------------
 
 
@@ -956,6 +965,7 @@ KINDS: dict[str, tuple[int, tuple[str, ...], Callable[[Lot], Block]]] = {
     "servers": (40, PLAN, lambda lot: servers(lot, is_mixed=False, is_loose=False)),
     "servers-mixed": (30, PLAN, lambda lot: servers(lot, is_mixed=True, is_loose=False)),
     "servers-loose": (50, PLAN, lambda lot: servers(lot, is_mixed=lot.chance(0.5), is_loose=True)),
+    "servers-alone": (24, PLAN, servers_alone),
     "replicas": (40, PLAN, replicas),
     "pipeline": (50, PLAN, lambda lot: pipeline(lot, is_mixed=False)),
     "pipeline-mixed": (40, PLAN, lambda lot: pipeline(lot, is_mixed=True)),
