@@ -41,7 +41,8 @@ settings (a network and a number of devices). A plan or prediction of `all_reduc
 of the network of its size where the seconds of computation were measured or calibrated; the wider one, of both
 transports, where the question does not say how its machines send. What links are taken to reach (*defaults*) was
 fitted to the same testbeds, among others: what other sources alone say of them stands below. The band of
-`parameter_server` is of communication alone, so that no prediction of an iteration carries it; a family that is not
+`parameter_server` is of communication alone, so that no prediction of an iteration carries it; on processors and slow
+links predictions carry those of [measured runs](accuracy_runs.md#bands-of-ordinary-questions). A family that is not
 listed has not been measured.
 
 """

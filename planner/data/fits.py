@@ -82,7 +82,11 @@ def with_known_error(problem: Problem, family: str, configuration: Configuration
     block = configuration.to_document()
     if (band := _band_of_one_device(problem, prediction, block)) is not None:
         return replace(prediction, relative_error=band)
-    if family != "all_reduce" or not problem.is_computation_measured or problem.variant != "corrected":
+    if not problem.is_computation_measured or problem.variant != "corrected":
+        return prediction
+    if (band := _band_of_runs(problem, family, block)) is not None:
+        return replace(prediction, relative_error=band)
+    if family != "all_reduce":
         return prediction
     if "groups" in block or "compression" in block:  # neither unlike devices nor compressed gradients were measured
         return prediction
@@ -112,6 +116,29 @@ def _band_of_one_device(problem: Problem, prediction: Prediction, block: Mapping
         return None
     conditions = f"one device that computes alone, as {band.source} says"
     return {"low": band.low, "high": band.high, "coverage": band.coverage, "from": band.of, "conditions": conditions}
+
+
+def _band_of_runs(problem: Problem, family: str, block: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the band of training on processors and links like those of measured runs, where all else is as there."""
+    row, groups = _file("run_bands.yaml").get(family), problem.cluster.machine_groups
+    if row is None or not problem.are_links_calibrated or problem.calibration.transport == "rdma":
+        return None
+    if any(group.device.kind != "cpu" or group.devices_per_machine > 1 for group in groups):
+        return None
+    workers = sum(block["workers"].values()) if "workers" in block else block["num_machines"]
+    is_other = {"groups", "compression"} & block.keys() or block.get("synchronisation", "bsp") != "bsp"
+    is_fitted = family != "all_reduce" or workers in problem.calibration.all_reduce_curves  # as all of them were
+    rates = [problem.cluster.own_link(group.name).bandwidth_bytes_per_s for group in groups]
+    within = [(workers, row["workers"]), *((rate, row["bytes_per_s"]) for rate in rates)]
+    is_within = all(least <= one <= most for one, (least, most) in within)
+    if is_other or not is_fitted or not is_within or problem.training.dtype not in _MEASURED_DTYPES:
+        return None
+    conditions = (
+        f"{row['workers'][0]} to {row['workers'][1]} processors that train, TCP over links of 100 Mbit/s to 1 Gbit/s, "
+        f"seconds of layers and what links reach measured ({row['runs']} runs; docs/accuracy_runs.md)"
+    )
+    known = {key: row[key] for key in ("low", "high", "coverage")}
+    return MappingProxyType(known | {"from": "measured-runs", "conditions": conditions})
 
 
 def fused_steps(device: str) -> Mapping[str, Any]:

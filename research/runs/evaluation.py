@@ -6,16 +6,19 @@ has to be kept for it.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import log
 
 import numpy as np
 
 from planner import api
 from planner.calibration.run_files import IterationParts, Run, RunWorker
-from planner.calibration.runs import ServerConstants, predict_all_reduce, predict_servers
+from planner.calibration.runs import RunRow, ServerConstants, predict_all_reduce, predict_servers
 from planner.models.ddp import DdpConstants
 from research.runs.questions import to_spec
 
-__all__ = ["Ordinary", "ordinary", "server_errors", "without_parts"]
+__all__ = ["Ordinary", "band_errors", "ordinary", "server_errors", "without_parts"]
+
+_FEWEST_SESSIONS = 3
 
 _Change = Callable[[Run], Run]
 
@@ -50,6 +53,20 @@ def server_errors(run: Run) -> tuple[float, float]:
     measured_s = run.measured.median_s if run.measured else float("nan")
     free_s = predict_servers(run, ServerConstants(key_s=0.0)).iteration_time_s
     return free_s / measured_s - 1, api.predict(api.load(to_spec(run))).iteration_time_s / measured_s - 1
+
+
+def band_errors(rows: Iterable[RunRow]) -> dict[str, dict[str, list[float]]]:
+    """Return log(predicted / measured) of runs as ordinary questions, by family of the planner and session.
+
+    Families of few sessions are left out: each has to be told by the others.
+    """
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        if row.measured_s is not None:
+            problem = api.load(to_spec(row.run))
+            logs = found.setdefault(problem.families[0], {}).setdefault(row.run.session, [])
+            logs.append(log(api.predict(problem).iteration_time_s / row.measured_s))
+    return {family: logs for family, logs in sorted(found.items()) if len(logs) >= _FEWEST_SESSIONS}
 
 
 def without_parts(runs: Iterable[Run]) -> Mapping[str, float]:

@@ -1,17 +1,18 @@
-"""The page ``docs/accuracy_runs.md`` and the file ``planner/data/run_errors.yaml``: errors of predicted runs."""
+"""Errors of predicted runs: ``docs/accuracy_runs.md``, and the package's ``run_errors.yaml`` and ``run_bands.yaml``."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from planner.calibration.run_files import Run
 from planner.calibration.runs import NAMES, RunComparison, RunRow
 from planner.models.ddp import DdpConstants
+from research.bands import band, band_text, coverage
 from research.runs.constants_fit import FittedConstant, fit_copy_s_per_byte, fit_wake_s
-from research.runs.evaluation import ordinary, server_errors, without_parts
-from research.runs.page_text import ALL_REDUCE, HEAD, ORDINARY, RULE, SERVERS, SERVERS_TAIL, WITHOUT
+from research.runs.evaluation import band_errors, ordinary, server_errors, without_parts
+from research.runs.page_text import ALL_REDUCE, BANDS, HEAD, ORDINARY, RULE, SERVERS, SERVERS_TAIL, WITHOUT
 
-__all__ = ["errors_text", "page"]
+__all__ = ["bands_text", "errors_text", "page"]
 
 
 def page(found: RunComparison) -> str:
@@ -29,6 +30,8 @@ def page(found: RunComparison) -> str:
         ]
     if servers := [row for row in found.rows if not row.run.family.is_all_reduce and row.error is not None]:
         parts += [SERVERS, _servers_table(servers), SERVERS_TAIL]
+    if bands := band_errors(found.rows):
+        parts += [BANDS, _bands_table(bands)]
     return "".join(parts).rstrip("\n") + "\n"
 
 
@@ -48,6 +51,30 @@ def errors_text(found: RunComparison) -> str:
             f"  regret: {format(float(np.mean(regrets)), '.4f') if regrets else 'null'}",
         ]
     return "\n".join(lines) + "\n"
+
+
+def bands_text(found: RunComparison) -> str:
+    """Return ``planner/data/run_bands.yaml``: between which errors another run as an ordinary question lies."""
+    lines = ["# Measured / predicted - 1 of measured runs as ordinary questions, by family; written by make accuracy."]
+    for family, logs in band_errors(found.rows).items():
+        runs = [row.run for row in found.rows if row.run.family.is_all_reduce is (family == "all_reduce")]
+        rates = [run.network.link_rate_bytes_per_s for run in runs]
+        lines.append(f"{family}:")
+        lines += [f"  {key}: {value}" for key, value in band_text(logs).items()]
+        lines.append(f"  runs: {sum(map(len, logs.values()))}")
+        lines.append(f"  workers: [{min(run.num_workers for run in runs)}, {max(run.num_workers for run in runs)}]")
+        lines.append(f"  bytes_per_s: [{min(rates):.4e}, {max(rates):.4e}]")
+    return "\n".join(lines) + "\n"
+
+
+def _bands_table(bands: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
+    """Return the same as a table."""
+    lines = []
+    for family, logs in bands.items():
+        low, high = band([one for mine in logs.values() for one in mine])
+        number = sum(map(len, logs.values()))
+        lines.append(f"| `{family}` | {number} | {len(logs)} | {low:+.1%} | {high:+.1%} | {coverage(logs):.0%} |")
+    return "\n".join(lines) + "\n\n"
 
 
 def _regrets_of(found: RunComparison, family: str) -> list[float]:

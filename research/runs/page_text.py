@@ -132,3 +132,15 @@ had set, and runs that had no say in them to 3.05%, where fair links alone are a
   and sums are copied into place. Two runs are not enough to fit that.
 - *Acknowledgements queue* (`vgg16 push slice`, unlike workers): a slow worker's pulls get less than their share beside pushes of the others.
 """
+
+BANDS = """\
+
+## Bands of ordinary questions
+
+Between `low` and `high` lies measured / predicted - 1 of one more run with 80%, where the seconds of layers and the rate of
+links were measured; `coverage` is the share of runs that lie in the band of all other sessions. Predictions and plans
+by a processor a machine on such links (TCP, synchronous, fp32; all-reduce by measured curves) carry the band of their family.
+
+| family | runs | sessions | low | high | coverage |
+| --- | --- | --- | --- | --- | --- |
+"""

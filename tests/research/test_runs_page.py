@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from run_files import run_document, write_run
 
+import planner
 from planner.calibration.run_files import read_run
 from planner.calibration.runs import compare
 from planner.data.fits import run_errors
@@ -10,7 +11,8 @@ from planner.models.ddp import DdpConstants
 from research.runs.__main__ import FOLDERS, main
 from research.runs.constants_fit import fit_copy_s_per_byte, fit_wake_s
 from research.runs.evaluation import ordinary, without_parts
-from research.runs.page import errors_text, page
+from research.runs.page import bands_text, errors_text, page
+from research.runs.questions import to_spec
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,8 +22,27 @@ def test_page_and_errors_are_those_of_today(data_folder: Path) -> None:
     found = compare(data_folder / name for name in FOLDERS)
     assert (ROOT / "docs" / "accuracy_runs.md").read_text(encoding="utf-8") == page(found)
     assert (ROOT / "planner" / "data" / "run_errors.yaml").read_text(encoding="utf-8") == errors_text(found)
+    assert (ROOT / "planner" / "data" / "run_bands.yaml").read_text(encoding="utf-8") == bands_text(found)
     for one in found.families:
         assert run_errors()[one.family]["mean"] == pytest.approx(one.mean, abs=1e-4)
+
+
+@pytest.mark.measured
+def test_a_run_as_an_ordinary_question_carries_the_band_of_runs_and_on_other_machines_none(data_folder: Path) -> None:
+    found = compare(data_folder / name for name in FOLDERS)
+    inside = []
+    for row in found.rows:
+        assert row.measured_s is not None
+        spec = to_spec(row.run)
+        predicted = planner.predict(planner.load(spec))
+        assert predicted.relative_error is not None and predicted.relative_error["from"] == "measured-runs"
+        low, high = (predicted.iteration_time_s * (1 + predicted.relative_error[end]) for end in ("low", "high"))
+        inside.append(low <= row.measured_s <= high)
+        for change in ({"network": "10 Gbit/s"}, {"device": "rtx-3090"}):
+            machines = [{**machine, **change} for machine in spec["cluster"]["machines"]]
+            other = planner.predict(planner.load({**spec, "cluster": {"machines": machines}}))
+            assert other.relative_error is None
+    assert sum(inside) / len(inside) >= 0.75
 
 
 @pytest.mark.measured
