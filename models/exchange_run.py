@@ -143,14 +143,14 @@ class _FairLinks:
         """Give every class that is busy now its rate, and find when its message is through."""
         now_s, ends_s, left = self._run.now_s, self._ends_s, self._left
         self._is_changed = False
+        if self._is_over():
+            raise NoAnswerError("The time was over before iterations of an exchange repeated.")
         found = self._rates_of.get(self._busy)
         if found is None:
             self._num_rates += len(ends_s)
             if self._num_rates > _MOST_RATES:
                 self._rates_of.clear()
                 self._num_rates = len(ends_s)
-            if self._is_over():
-                raise NoAnswerError("The time was over before iterations of an exchange repeated.")
             found = np.zeros(len(ends_s))
             busy = [*np.flatnonzero(ends_s < math.inf).tolist(), *left]
             found[busy] = self._fabric.rates_bytes_per_s(busy)

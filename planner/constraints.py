@@ -39,7 +39,7 @@ from planner.relaxation import (
 )
 from planner.search import Search
 from planner.solution import SAME
-from planner.units import Dimension, format_human, parse
+from planner.units import Dimension, format_exact, format_human, parse
 from planner.words import time_words
 
 # --- What a plan uses, and what is said of it
@@ -819,11 +819,13 @@ class PinConstraint(Constraint):
     def verdicts(self, problem: Problem, usage: Usage) -> Iterator[Verdict]:
         for key, wanted in problem.fixed.items():
             chosen = usage.decisions.get(key, _UNDECIDED)
-            yield _decided(f"fix.{key}", chosen, f"and {wanted} is pinned", is_kept=chosen == wanted)
+            value = format_exact(wanted, Dimension.DATA) if row_of(key).is_size else wanted
+            yield _decided(f"fix.{key}", chosen, f"and {value} is pinned", is_kept=chosen == value)
 
     def relaxables(self, problem: Problem) -> Iterator[Relaxable]:
         for key, value in problem.fixed.items():
-            yield Pin(field=f"fix.{key}", given=written(value), turn=3, key=key, value=value)
+            given = format_exact(value, Dimension.DATA) if row_of(key).is_size else written(value)
+            yield Pin(field=f"fix.{key}", given=given, turn=3, key=key, value=value)
 
 
 # --- The table

@@ -58,7 +58,8 @@ DOMAINS: Mapping[str, str] = {
     "group, and on devices of one type as many of each machine that takes part",
     "parameter_server": "the servers are machines of one group; a tensor is whole, or sliced over all servers; sums "
     "wait behind a barrier, unless calibration.max_overlap, fix.overlap or fix.barrier say otherwise: then they go by "
-    "priority or not, whole or, where tensors are cut, in pieces of 4.1 or 1 MB, and by overlaps that send them early",
+    "priority or not, whole or, where tensors are cut, in pieces of 4.1 or 1 MB or as pinned, by overlaps that send "
+    "them early",
     "model_replicas": "each layer's segments are stripes of equal size",
     "pipeline": "stages of consecutive layers, of whole blocks where a network repeats them, on devices of one "
     "group; interleaved schedules with 2 to 16 chunks a "

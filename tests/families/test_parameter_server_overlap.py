@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import planner
 from planner.api import configuration_of, timeline
 from planner.decisions import ServerOverlap
-from planner.errors import InfeasibleError, SpecError
+from planner.errors import InfeasibleError, NoAnswerError, SpecError
+from planner.families.parameter_server import search
 from planner.families.parameter_server.bounds import Boxes, Space, lower_bounds, root, tightened
 from planner.families.parameter_server.cost import ParameterServerCost
 from planner.families.parameter_server.search import row_configuration
@@ -190,6 +191,8 @@ def test_pins_of_how_sums_travel_are_kept_and_read_back(fix: dict[str, Any]) -> 
     [
         ({"partition_bytes": "3 MB"}, "Set calibration.max_overlap"),
         ({"priority": True}, "Set calibration.max_overlap"),
+        ({"priority": True, "overlap": "push"}, "Drop fix.overlap and set calibration.max_overlap"),
+        ({"priority": True, "barrier": True}, "Drop fix.barrier"),
         ({"overlap": "push_pull", "partition_bytes": "1 GB"}, "largest tensor has 28.6 MiB"),
         ({"overlap": "push_pull", "partition_bytes": "100 B"}, "400,000 pieces are more than can be followed"),
     ],
@@ -198,6 +201,47 @@ def test_pieces_and_orders_that_cannot_be_are_refused_by_their_pins(fix: dict[st
     with pytest.raises(SpecError, match=words) as caught:
         planner.plan(planner.load(question(fix=fix)))
     assert f"fix.{'priority' if 'priority' in fix else 'partition_bytes'}: " in str(caught.value)
+
+
+def test_a_pinned_piece_is_the_permission_to_cut_tensors_that_are_sent_whole_else() -> None:
+    fix = {"partition_bytes": "3 MB", "num_devices": 4}
+    found = searched("1 Gbit/s", is_cut=False, fix=fix)
+    assert found.configuration.placement in ("round_robin", "largest_first")  # type: ignore[attr-defined]
+    given = {"num_parameter_servers": 2, "workers": {"w": 4}, "servers": "s", "placement": "round_robin"}
+    block = {**given, "overlap": "push_pull_forward", "partition_bytes": "3 MB"}
+    asked = question("1 Gbit/s", configuration={"parameter_server": block})
+    assert found.bound <= planner.predict(planner.load(asked)).iteration_time_s * (1 + 1e-9)
+    assert found.objective <= planner.predict(planner.load(asked)).iteration_time_s * (1 + 1e-9)
+    allowed = {"max_overlap": "push_pull_forward", "bandwidth_efficiency": 1}
+    assert planner.check(planner.load(question("1 Gbit/s", calibration=allowed, fix=fix)), found).is_ok
+
+
+def test_of_sums_on_their_own_the_share_kept_is_chosen_by_what_they_take() -> None:
+    compression = {"time": "1 ms", "at_most": 0.9}
+    fix = {"num_machines": 4, "num_parameter_servers": 4, "co_located": True}
+    found = searched("1 Gbit/s", "push_pull", compression=compression, fix=fix)
+    block = found.configuration.to_document()
+    for removed in (0.0, 0.3, 0.6, 0.9):
+        share = {"removed": removed, "time": "1 ms"} if removed else None
+        asked = question("1 Gbit/s", configuration={"parameter_server": {**block, "compression": share}})
+        assert found.objective <= planner.predict(planner.load(asked)).iteration_time_s * 1.001
+
+
+def test_what_a_row_was_found_to_cost_stays_where_time_is_over_before_its_next_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, tried = search._evaluated, list[Any]()
+
+    def once(problem: Any, configuration: Any, *_: Any) -> Any:
+        tried.append(configuration)
+        if len(tried) > 1:
+            raise NoAnswerError("The time was over.")
+        return real(problem, configuration)
+
+    monkeypatch.setattr(search, "_evaluated", once)
+    found = searched("1 Gbit/s", fix={"overlap": "push_pull_forward"})
+    assert len(tried) > 1
+    assert found.configuration == tried[0]
 
 
 def test_whole_tensors_on_hundreds_of_machines_are_proven() -> None:

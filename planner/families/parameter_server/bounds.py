@@ -36,7 +36,7 @@ from planner.constraints import memory_limit_bytes
 from planner.cost import Floats, Passes
 from planner.errors import SpecError
 from planner.families.answer import iterations_of
-from planner.families.parameter_server.configuration import Way, may_work, overlap_of, ways_of
+from planner.families.parameter_server.configuration import Way, may_work, ways_of
 from planner.families.parameter_server.cost import (
     group_inputs,
     layers_of_tensors,
@@ -90,6 +90,8 @@ class Space:
         Whether all devices are to have equal shares.
     ways
         In which sums may travel.
+    is_cut
+        Whether tensors may lie on several servers: sliced by the program, or in pieces that are pinned.
     size_bytes, layers
         Of every tensor, in ready order; the same on all devices. The layer that waits for it.
     devices, counts
@@ -121,6 +123,7 @@ class Space:
         self.is_batch_scaled = is_open and problem.goal.name != "iteration_time"
         self.is_equal = problem.fixed.get("batch_shares") == "equal"
         self.ways = ways_of(problem)
+        self.is_cut = problem.calibration.split_tensors or "partition_bytes" in problem.fixed
         machine_groups = {group.name: group for group in problem.cluster.machine_groups}
         self.groups = [machine_groups[name] for name in may_work(machine_groups, problem.fixed.get("device"))]
         profiles = [problem.profiles[group.device.name] for group in self.groups]
@@ -195,7 +198,7 @@ class Space:
         machines that the question asks for at least, of which one works.
         """
         most = site.servers.count
-        if self.problem.calibration.split_tensors:
+        if self.is_cut:
             return most
         busy = max(self.problem.allowed_machines.least, self.problem.busy_machines)
         asked = 1 if site.co_located else busy - 1
@@ -205,7 +208,7 @@ class Space:
         """Return the bytes that the fullest of 1, 2, .. servers holds at least; whole tensors: m + 1 of m K + 1."""
         numbers = np.arange(1, most_servers + 1)
         even = self.size_bytes.sum() / numbers
-        if self.problem.calibration.split_tensors or not len(self.size_bytes):
+        if self.is_cut or not len(self.size_bytes):
             return np.asarray(even)
         down = -np.sort(-self.size_bytes)
         crowded = [float((down[::k] * np.arange(1, len(down[::k]) + 1)).max()) for k in numbers.tolist()]
@@ -527,10 +530,9 @@ def _alone_s(
     """
     _, k_high, w_low, w_high, _, _ = boxes.parts
     behind, chains_s = np.zeros((len(boxes), len(space.starts))), np.zeros(len(boxes))
-    pulls_early = site.way.is_keyed and overlap_of(space.problem, site.way.overlap).pulls_early
-    if not pulls_early or space.problem.compression is not None or not len(space.size_bytes):
+    if not site.way.pulls_early or space.problem.compression is not None or not len(space.size_bytes):
         return behind, chains_s
-    may, is_cut = w_high > 0, space.problem.calibration.split_tensors
+    may, is_cut = w_high > 0, space.is_cut
     workers = np.where(
         may.sum(axis=1, keepdims=True) == 1, may * num_workers[:, None], w_low
     )  # of each group, at least
@@ -544,6 +546,9 @@ def _alone_s(
     senders = num_workers - float(site.co_located)
     own_s = 0.0 if is_cut and site.co_located else 1 / space.rates
     pushed_s = np.maximum(sending * per_server_s, own_s)
+    home = 1 - 1 / boxes.parts[0][:, None] if site.co_located else 1.0  # what a worker of those with servers sends
+    all_pushed_s = np.maximum(sending / (k_high[:, None] * site.server_bytes_per_s), home / space.rates)
+    still_bytes = np.cumsum(space.size_bytes[::-1])[::-1]  # of what is ready no sooner
     pulled_s = np.zeros_like(pushed_s) if is_cut else np.maximum(pulling * per_server_s, 1 / space.rates)
     first_pulled_s = np.where(senders > 0, np.where(may, pulled_s, np.inf).min(axis=1, initial=np.inf), 0.0)
     at_a_time = max(1, _MOST_NUMBERS // len(space.size_bytes))
@@ -559,6 +564,9 @@ def _alone_s(
                 from_layer_s[:, 0] += pauses_s[rows]
                 tail_s = from_layer_s[:, space.layers]
             alone_s = ready_s + space.size_bytes * (pushed_s + pulled_s)[rows, index, None] + tail_s
+            last_s = np.minimum.accumulate(tail_s[:, ::-1], axis=1)[:, ::-1]
+            together_s = ready_s + still_bytes * all_pushed_s[rows, index, None] + last_s
+            alone_s = np.maximum(alone_s, together_s)
             longest_s = np.where(sending[rows, index, None] > 0, np.maximum(longest_s, alone_s), longest_s)
             any_s = np.where(may[rows, index, None], np.minimum(any_s, ready_s), any_s)
             tails_s = np.where(may[rows, index, None], np.minimum(tails_s, tail_s), tails_s)

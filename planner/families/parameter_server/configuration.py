@@ -152,6 +152,11 @@ class Way(NamedTuple):
         return f"{overlap_of(problem, self.overlap)}{' behind a barrier' * (not self.is_keyed)}"
 
     @property
+    def pulls_early(self) -> bool:
+        """Whether sums are sent without being asked for."""
+        return self.overlap is not None and Overlap(self.overlap).pulls_early
+
+    @property
     def is_forward(self) -> bool:
         """Whether the next forward pass waits layer by layer."""
         return self.overlap == Overlap.PUSH_PULL_FORWARD

@@ -70,6 +70,7 @@ from planner.words import size_words
 _WORK, _MOST_WORK = 0.1, 1.0  # deterministic seconds of CP-SAT, for one placement and for all; some 6 real ones each
 _TABLES = 6  # of tensors and servers, that a placement takes
 _RATIO_TOLERANCE = 1e-4  # of seconds, in the search for the share kept
+_MOST_RATIOS, _MOST_SURE_RATIOS = 32, 20_000  # shares kept that are tried: where sums go on their own, and else
 _MOST_BOXES = 60_000  # that are looked at
 _MOST_SOLVED = 600  # configurations whose placement is solved
 _AT_A_TIME = 48  # boxes split together
@@ -82,6 +83,9 @@ _BESIDE = {"overlap", "barrier", "partition_bytes", "priority"}  # pins of worke
 _PIECES_BYTES = (4_096_000.0, 1_024_000.0)  # BytePS's BYTEPS_PARTITION_BYTES, and a quarter of it
 _MOST_KEYED = 60_000  # gradients on their way to servers of all configurations solved whose sums go on their own
 _ASSUMED = 4.0  # where asynchronous training is pinned and no limit is given
+
+
+_Row = tuple[float, int, tuple[int, ...]]  # its bound, its site, and its numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,29 +175,38 @@ class ServerBoxes:
         if self._is_begun:
             return None
         self._is_begun = True
-        candidates: list[tuple[float, int, tuple[int, ...]]] = []
+        candidates: list[_Row] = []
         for index, _, rows in self._by_site(boxes):
             if candidates and self.search.is_late:
                 break
             spread = list(self.search.watch(_spread(self.space, self.space.sites[index], rows)))
             candidates += _bounded(self.space, index, spread)
-        for number, (bound, index, row) in enumerate(sorted(set(candidates))):
+        for number, (bound, index, row) in enumerate(self._in_order(candidates)):
             is_enough = self.least <= self.search.good_enough or bound >= self.least * (1 - SAME)
             if self.solved and (is_enough or number >= _FIRST or bound >= self.search.cutoff or self.search.is_over):
                 break
             self.solve(Box(index, row, row), bound, self.least)
         return self.solved[0].solution if self.solved else None
 
+    def _in_order(self, candidates: Sequence[_Row]) -> list[_Row]:
+        """Return rows by their bounds; before all the best one of each way, the sooner one is known the earlier."""
+        rows = sorted(set(candidates))
+        firsts: dict[Way, _Row] = {}
+        for row in rows:
+            firsts.setdefault(self.space.sites[row[1]].way, row)
+        soonest = sorted(firsts, key=lambda way: (way.is_keyed, not way.pulls_early))
+        return list(dict.fromkeys([*(firsts[way] for way in soonest), *rows]))
+
     def solve(self, leaf: Box, bound: float, limit: float) -> Solution[Solved]:
         """Return the best placement and compression of one row; its bound is open where that is not proven."""
-        key, row, problem = (leaf.kind, *leaf.low), leaf.low, self.space.problem
+        key, row = (leaf.kind, *leaf.low), leaf.low
         if key in self.bounds_of:
             return Solution(status=Status.UNKNOWN, objective=inf, bound=self.bounds_of[key], value=None)
         is_keyed = self.space.sites[leaf.kind].way.is_keyed
         if is_keyed and self._keyed_left <= 0:
             self.bounds_of[key] = bound
             return Solution(status=Status.UNKNOWN, objective=inf, bound=bound, value=None)
-        is_whole = not problem.calibration.split_tensors and row[0] > 1 and "partition_bytes" not in problem.fixed
+        is_whole = not self.space.is_cut and row[0] > 1
         if is_whole and not self.search.fits(_TABLES * 8 * row[0] * len(self.space.size_bytes)):
             self.bounds_of[key] = bound  # whole tensors on so many servers would need tables that do not fit
             return Solution(status=Status.UNKNOWN, objective=inf, bound=bound, value=None)
@@ -239,7 +252,7 @@ class ServerBoxes:
         if site.way.is_keyed:
             solved = self._best_order(solved, site, bound)
         if problem.compression is not None:
-            solved = self._compressed(solved, bound if is_whole else max(bound, 0.0))
+            solved = self._compressed(solved, bound if is_whole else max(bound, 0.0), is_keyed=site.way.is_keyed)
         self.bounds_of[key] = solved.bound
         insort(self.solved, solved, key=lambda one: (one.objective, one.configuration.num_parameter_servers))
         return solved.solution
@@ -257,13 +270,18 @@ class ServerBoxes:
             for order in orders:
                 placement = given.placement if size is None else "round_robin"
                 one = replace(given, partition_bytes=size, has_priority=order, placement=placement)
-                if one == given or tried[0].objective <= bound * (1 + SAME) or self.search.is_late:
-                    continue
-                try:
-                    tried.append(self._evaluated(one))
-                except SpecError:  # too many pieces to be followed one by one
-                    continue
+                if one != given and tried[0].objective > bound * (1 + SAME):
+                    tried += self._if_evaluated(one)
         return replace(_simplest(tried), bound=bound)
+
+    def _if_evaluated(self, configuration: ParameterServerConfiguration) -> list[Solved]:
+        """Return one more configuration of a row with what it costs; none beyond what can be followed, or in time."""
+        if self.search.is_late:
+            return []
+        try:
+            return [self._evaluated(configuration)]
+        except (SpecError, NoAnswerError):
+            return []
 
     def _evaluated(self, configuration: ParameterServerConfiguration) -> Solved:
         """Return a configuration with what it costs; broken off where the search is over."""
@@ -315,10 +333,10 @@ class ServerBoxes:
             usual = [place_round_robin(space.size_bytes, num_servers=given.num_parameter_servers)]
             usual += [place_largest_first(space.size_bytes, server_bytes_per_s=cost.links.server_bytes_per_s)]
             tried = [solution.value, *(tuple(one.argmax(axis=1).tolist()) for one in usual)]
-            placed: list[Solved] = []
-            for one in dict.fromkeys(map(tuple, tried)):
-                if not placed or not self.search.is_late:
-                    placed.append(self._evaluated(named(one)))
+            first, *others = dict.fromkeys(map(tuple, tried))
+            placed = [self._evaluated(named(first))]
+            for one in others:
+                placed += self._if_evaluated(named(one))
             return replace(min(placed, key=lambda one: one.objective), bound=bound)
         solved = self._evaluated(named(solution.value))
         if problem.compression is not None:  # the bounds of placements are those of whole gradients
@@ -328,8 +346,8 @@ class ServerBoxes:
         is_proven = solution.status is Status.OPTIMAL or proven >= solved.objective * (1 - SAME)
         return replace(solved, bound=solved.objective if is_proven else proven)
 
-    def _compressed(self, placed: Solved, bound: float) -> Solved:
-        """Return a configuration with the best share of its gradients pushed, or all of them."""
+    def _compressed(self, placed: Solved, bound: float, *, is_keyed: bool) -> Solved:
+        """Return a configuration with the best share of its gradients pushed, or all; of keyed ones a good one."""
         problem = self.space.problem
         option = problem.compression
         assert option is not None
@@ -339,21 +357,26 @@ class ServerBoxes:
 
         def rising(kept: float) -> float:
             """Return the seconds of an iteration but for compressing, in whose rounding they might be lost."""
+            if is_keyed:
+                prediction = self._evaluated(pushing(kept)).prediction
+                return prediction.iteration_time_s - prediction.breakdown_s["compression"]
             parts, _ = ParameterServerCost(problem, pushing(kept)).busy_parts_s()
             return sum(seconds for name, seconds in parts.items() if name != "compression")
 
-        solution = minimise(
-            rising,
-            lambda kept: option.scale_s / kept**2,
-            1 - option.most_removed,
-            1.0,
-            tolerance=_RATIO_TOLERANCE,
-            search=self.search,
-        )
-        best = placed
-        if solution.value is not None:
-            best = self._evaluated(pushing(solution.value))
-        return replace(min((placed, best), key=lambda one: one.objective), bound=bound)
+        try:
+            solution = minimise(
+                rising,
+                lambda kept: option.scale_s / kept**2,
+                1 - option.most_removed,
+                1.0,
+                tolerance=_RATIO_TOLERANCE,
+                search=self.search,
+                most_evaluations=_MOST_RATIOS if is_keyed else _MOST_SURE_RATIOS,
+            )
+        except NoAnswerError:
+            return replace(placed, bound=bound)
+        best = [] if solution.value is None else self._if_evaluated(pushing(solution.value))
+        return replace(min((placed, *best), key=lambda one: one.objective), bound=bound)
 
 
 def way_of(solved: Solved) -> Way:
@@ -378,7 +401,7 @@ def row_configuration(space: Space, site: Site, row: Sequence[int]) -> Parameter
         workers={name: w for name, (w, _) in used.items()},
         servers=site.servers.name,
         co_located=site.co_located,
-        placement="sliced",
+        placement="sliced" if space.problem.calibration.split_tensors or not space.is_cut else "round_robin",
         batch_shares={name: b for name, (_, b) in used.items()},
         global_batch_size=int(min(total, space.most_batch)),
         overlap=site.way.overlap,
@@ -437,7 +460,7 @@ def search_boxes(
     return outcome.bound
 
 
-def _bounded(space: Space, index: int, rows: Sequence[Sequence[int]]) -> list[tuple[float, int, tuple[int, ...]]]:
+def _bounded(space: Space, index: int, rows: Sequence[Sequence[int]]) -> list[_Row]:
     """Return those of the configurations on a site that are possible, each after its bound and its site."""
     if not rows:
         return []
@@ -586,6 +609,10 @@ def _check_pins(problem: Problem) -> None:
     if alone and not ways_of(problem):
         text = "it is about sums that are sent on their own, and behind a barrier none is."
         mend = "Set calibration.max_overlap, or pin an overlap that sends sums early, or barrier: false."
+        if in_way := [key for key in ("barrier", "overlap") if fixed.get(key)]:
+            mend = (
+                f"Drop fix.{in_way[0]}{' and set calibration.max_overlap' * (problem.calibration.max_overlap is None)}."
+            )
         raise SpecError.of([Fault(field=f"fix.{alone[0]}", value=fixed[alone[0]], problem=text, mend=mend)])
     may_serve = [group.count for name, group in groups.items() if fixed.get("servers") in (None, name)]
     working = [groups[name] for name in may_work(groups, fixed.get("device"))]
