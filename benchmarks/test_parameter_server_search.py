@@ -42,14 +42,15 @@ CLUSTERS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+@pytest.mark.parametrize("most", [{}, {"max_overlap": "push_pull_forward"}], ids=["barrier", "alone"])
 @pytest.mark.parametrize("split", [True, False], ids=["sliced", "whole"])
 @pytest.mark.parametrize("machines", CLUSTERS)
-def test_growth_with_machines(benchmark: Any, machines: str, split: bool) -> None:
+def test_growth_with_machines(benchmark: Any, machines: str, split: bool, most: dict[str, Any]) -> None:
     count = sum(one["count"] for one in CLUSTERS[machines])
     question = {
         "dnn": {"zoo": "resnet50", "global_batch": 32 * count},
         "cluster": {"machines": CLUSTERS[machines]},
-        "calibration": {"utilisation": 0.5, "split_tensors": split},
+        "calibration": {"utilisation": 0.5, "split_tensors": split, **most},
     }
     problem = planner.load(question)
     found = benchmark.pedantic(lambda: plan(problem, Search(time_limit_s=60)), rounds=1)

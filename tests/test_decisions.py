@@ -40,8 +40,9 @@ OWN_FORM = {
     "hybrid": {"global_batch_size", "machines", "stages", "replicas"},
 }
 # How far the gradients of a synchronisation may lag: a part of it.
-OF_OTHERS = {"max_staleness", "local_steps", "partition_bytes", "priority"}  # what a decision needs besides
-WIDENING = {"overlap", "barrier"}  # without them sums wait behind a barrier, as the search space says
+OF_OTHERS = {"max_staleness", "local_steps"}  # what a decision needs besides
+ALONE = {"partition_bytes", "priority"}  # of sums that are sent on their own
+WIDENING = {"overlap", "barrier", "partition_bytes"}  # to what is searched only where it is pinned
 PAIRS = [(row, family) for row in DECISIONS for family in row.families]
 
 
@@ -56,12 +57,14 @@ def question(family: str, key: str) -> dict[str, Any]:
         device, other, calibration = "a100-sxm4-80gb", "h100-sxm", {}
     if family == "model_replicas":
         calibration["cores"] = 4
+    if key in ALONE:
+        calibration |= {"split_tensors": True, "max_overlap": "push_pull_forward"}
     machine = {
         "name": "first",
         "count": 4,
         "devices": 1 if family == "model_replicas" else 2,
         "device": device,
-        "network": "1 Gbit/s" if key in ("algorithm", "synchronisation") else "10 Gbit/s",
+        "network": "1 Gbit/s" if key in ("algorithm", "synchronisation", *ALONE) else "10 Gbit/s",
         "latency": "20 us",
         "inside": "nvlink-3",
     }
@@ -87,6 +90,8 @@ def planned(family: str, key: str) -> tuple[Problem, Plan | None]:
 
 def tried(row: Decision, problem: Problem) -> list[Any]:
     """Values worth pinning: all names, or some numbers up to the greatest."""
+    if row.is_size:
+        return ["1 MB", "1.5 MB"]
     if row.is_count or row.key == "zero_stage":
         return [one for one in (0, 1, 2, 3, 4, 8) if (one > 0 or row.values) and one <= row.maximum(problem)]
     return list(row.choices(problem))

