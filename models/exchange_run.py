@@ -126,6 +126,7 @@ class _FairLinks:
         self._behind: list[list[_Waiting]] = [[] for _ in fabric.crossing]  # heaps
         self._left: dict[int, float] = {}  # bytes of those that are on their way since rates were last reckoned
         self._ends_s = np.full(len(fabric.crossing), math.inf)  # of the others: when they are through at their rates
+        self._soonest_s = math.inf  # the least of these
         self._since_s = [0.0] * len(fabric.crossing)
         self._busy = 0  # the classes that have a message on its way, a bit each
         self._is_changed = False  # which classes are busy, since rates were reckoned
@@ -137,7 +138,7 @@ class _FairLinks:
         """Return when a message is next through."""
         if self._is_changed:
             self._reckon()
-        return float(self._ends_s.min())
+        return self._soonest_s
 
     def _reckon(self) -> None:
         """Give every class that is busy now its rate, and find when its message is through."""
@@ -161,12 +162,13 @@ class _FairLinks:
         for one, size in left.items():
             ends_s[one] = now_s + size / float(found[one])
         left.clear()
-        self._rates = found
+        self._rates, self._soonest_s = found, float(ends_s.min())
 
     def deliver(self) -> None:
         """Take the messages that are through, and go on with the next ones."""
         for flow in (self._ends_s <= self._run.now_s * (1 + _ROUNDING)).nonzero()[0].tolist():
             self._deliver(flow)
+        self._soonest_s = float(self._ends_s.min())
 
     def send(
         self, is_pull: bool, worker: int, servers: tuple[int, ...], sizes: list[float], key: int | None, iteration: int
