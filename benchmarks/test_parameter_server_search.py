@@ -14,7 +14,20 @@ machines                        sliced        whole         gap of whole tensors
 400 + 400 slower + 200 hosts    1.3           7.8           5.3 % (a limit struck)
 ==============================  ============  ============  ======================
 
-Sliced tensors were proven optimal everywhere. Whole tensors on co-located servers keep a gap, since the bound does not
+With sums on their own (``alone``: ``max_overlap: push_pull_forward``), seconds with the gap; 60 s were the limit:
+
+==============================  ==============  ==============
+machines                        sliced          whole
+==============================  ==============  ==============
+4                               2.2, 4.3 %      3.7, 18 %
+32                              9.8, 5.1 %      60, 27 %
+16 + 16 slower                  36, 3.0 %       60, 20 %
+1,000                           32, 3.0 %       60, 17 %
+400 + 400 slower + 200 hosts    29, 8.0 %       22, 19 %
+==============================  ==============  ==============
+
+Behind a barrier sliced tensors were proven optimal everywhere; of 400 + 400 + 200 machines whole ones leave 3.4 % now,
+after 7 s. Whole tensors on co-located servers keep a gap, since the bound does not
 see how tensors queue on workers' links.
 
 Placements on eight servers: 20 tensors 1 ms, 100 6 ms, 500 74 ms, all proven; 2,000 6.6 s with a gap of 3.2 %.
