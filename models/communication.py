@@ -620,8 +620,9 @@ def axes_of(layouts: Layouts) -> Mapping[str, Axes]:
     """Return which ranks communicate: by kind of group, degree and stride of the degrees that it extends over.
 
     ``tensor``, ``context``, ``data``, ``pipeline``: of one degree. ``replicas``: all that hold the same dense weights
-    (context x data; ZeRO shards over them). ``expert``: the ranks over which a layer's experts are spread, the
-    innermost of the replicas. ``expert_replicas``: those that hold the same experts.
+    (context x data; ZeRO shards over them). ``expert_tensor``: those that share the products of one expert, the
+    innermost of a tensor group. ``expert``: the ranks over which a layer's experts are spread, the innermost of what is
+    left of a tensor group and of the replicas. ``expert_replicas``: those that hold the same experts.
 
     Parameters
     ----------
@@ -633,14 +634,22 @@ def axes_of(layouts: Layouts) -> Mapping[str, Axes]:
     for row, name in enumerate(DEGREES):  # the product of the degrees that lie inside
         inside = [np.where(_IS_INSIDE[layouts.order, row, i], degrees[one], 1) for i, one in enumerate(DEGREES)]
         stride[name] = prod(inside, start=np.ones(1, dtype=np.int64))
-    context, data = degrees["context"], degrees["data"]
-    in_context = np.gcd(layouts.expert, context)
-    in_data = layouts.expert // in_context
+    context, data, whole = degrees["context"], degrees["data"], layouts.expert_tensor
+    between = degrees["tensor"] // whole  # tensor ranks that hold unlike experts, or copies
+    in_tensor = np.gcd(layouts.expert, between)
+    in_context = np.gcd(layouts.expert // in_tensor, context)
+    in_data = layouts.expert // (in_tensor * in_context)
     return {
         **{name: ((degrees[name], stride[name]),) for name in DEGREES},
         "replicas": ((context, stride["context"]), (data, stride["data"])),
-        "expert": ((in_context, stride["context"]), (in_data, stride["data"])),
+        "expert_tensor": ((whole, stride["tensor"]),),
+        "expert": (
+            (in_tensor, stride["tensor"] * whole),
+            (in_context, stride["context"]),
+            (in_data, stride["data"]),
+        ),
         "expert_replicas": (
+            (between // in_tensor, stride["tensor"] * whole * in_tensor),
             (context // in_context, stride["context"] * in_context),
             (np.maximum(data // in_data, 1), stride["data"] * in_data),
         ),
@@ -850,16 +859,24 @@ def _rings(group: Group) -> tuple[Affines, Affines]:
     return Affines(startup_s=levels.startup_s.sum(axis=0), per_byte_s=levels.per_byte_s.sum(axis=0)), flat
 
 
-def all_to_alls(group: Group) -> tuple[Affines, Affines]:
+def all_to_alls(group: Group, copies: int = 1) -> tuple[Affines, Affines]:
     """Return the costs of an all-to-all of D bytes from each device, its own part included: by pairs, and in rounds.
 
     Parameters
     ----------
     group
         As for :func:`all_reduces`.
+    copies
+        Members, drawn evenly, that each piece goes to. It travels once to each device that has any of them, and once to
+        each unit, whose member on the same rail hands it on (DeepEP; DeepSeek-AI, arXiv 2412.19437, section 3.2.2).
     """
-    outside = np.where(group.is_crossed, 1 - group.members / group.num_members, 0.0)
+    others = group.num_members / group.members - 1  # units but the own one, which a piece reaches with probability 1-q
+    missed = (others / (others + 1)) ** copies
+    outside = np.where(group.is_crossed, others * (1 - missed) / copies, 0.0)
     inner = np.concatenate([outside[1:], np.zeros_like(outside[:1])])
+    if copies > 1:  # handed on: all but what comes to the right device at once
+        below = np.concatenate([group.members[1:], np.ones_like(outside[:1])])
+        inner = np.where(inner > 0, outside / below, 0.0)
     inside = np.where(np.arange(len(outside))[:, None] == 0, outside - inner, outside)
     depth = np.ceil(np.log2(group.units))
     return (
@@ -891,12 +908,11 @@ Operation = Literal["all_reduce", "gather", "all_to_all", "send"]
 _COSTS: Mapping[Operation, Callable[[Group], tuple[Affines, ...]]] = {
     "all_reduce": all_reduces,
     "gather": gathers,
-    "all_to_all": all_to_alls,
     "send": send,
 }
 
 
-def operation_s(operation: Operation, group: Group, size_bytes: Floats) -> Floats:
+def operation_s(operation: Operation, group: Group, size_bytes: Floats, copies: int = 1) -> Floats:
     """Return the seconds of an operation by the quickest of its algorithms; 0 for 0 bytes.
 
     Parameters
@@ -908,8 +924,10 @@ def operation_s(operation: Operation, group: Group, size_bytes: Floats) -> Float
     size_bytes
         D, of shape (n,): on each device, or gathered; of an all-to-all what each device sends to all members, its own
         part included; of one transfer to the next member.
+    copies
+        Of an all-to-all: see :func:`all_to_alls`.
     """
-    first, *others = _COSTS[operation](group)
+    first, *others = all_to_alls(group, copies) if operation == "all_to_all" else _COSTS[operation](group)
     seconds = first.startup_s + first.per_byte_s * size_bytes
     for cost in others:
         seconds = np.minimum(seconds, cost.startup_s + cost.per_byte_s * size_bytes)

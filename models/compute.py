@@ -166,6 +166,8 @@ class DeviceRates:
         Share of the memory's bandwidth that kernels which only move memory reach.
     attention_efficiency
         Share of the peak that fused (flash) attention reaches.
+    has_fp8
+        Whether it multiplies numbers of one byte: Hopper and later, which libraries were tuned for over two years.
     """
 
     name: str
@@ -175,6 +177,7 @@ class DeviceRates:
     product_efficiency: float
     memory_efficiency: float
     attention_efficiency: float
+    has_fp8: bool = False
 
     @classmethod
     def of(cls, device: Device, dtype: str, shares: Mapping[str, float]) -> "DeviceRates":
@@ -198,8 +201,21 @@ class DeviceRates:
             peak_flop_per_s=limits.product_flop_per_s,
             memory_bandwidth_bytes_per_s=limits.bytes_per_s,
             num_multiprocessors=limits.num_multiprocessors,
+            has_fp8="fp8" in device.peak_flop_per_s,
             **shares,
         )
+
+    def under(self, software: "Software") -> "DeviceRates":
+        """Return those that a program reaches: its libraries may be older than what tuned ones make of the device.
+
+        Parameters
+        ----------
+        software
+            The program.
+        """
+        if not self.has_fp8 or software.fp8_device_ratio == 1.0:
+            return self
+        return replace(self, product_efficiency=self.product_efficiency * software.fp8_device_ratio)
 
     @property
     def moved_bytes_per_s(self) -> float:
@@ -291,6 +307,8 @@ class Constants:
         Share of the shorter of two that run side by side (computing, communication) that is not hidden by the longer.
     inside_efficiency, outside_efficiency
         Share of the bandwidth that collectives reach, inside a machine and between machines.
+    routed_share
+        How fast the products of routed experts, many in one kernel of unlike rows, are over a single product.
     """
 
     startup_width: float
@@ -305,11 +323,12 @@ class Constants:
     contention: float
     inside_efficiency: float
     outside_efficiency: float
+    routed_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """What a training program does; one figure of it is fitted, the launch floor.
+    """What a training program does; fitted are its launch floor, and what older libraries reach on devices with fp8.
 
     Attributes
     ----------
@@ -345,6 +364,10 @@ class Software:
         Whether recomputation of a layer stops where nothing more is read: its last products are left out.
     element_passes
         Bytes that norms, activations and the like move, over those of one kernel for each.
+    fp8_device_ratio
+        How fast its products are on devices with fp8, over what the device's share says.
+    sends_once
+        Whether a token that several experts of one machine take travels there once, and is copied there (DeepEP).
     """
 
     name: str
@@ -363,6 +386,8 @@ class Software:
     selective_share: float = 0.0
     stops_early: bool = False
     element_passes: float = 1.0
+    fp8_device_ratio: float = 1.0
+    sends_once: bool = False
 
 
 def misalignment(width: Ints | int) -> Floats:
@@ -528,16 +553,18 @@ def _products_s(
     rows = one.product.rows * layouts.microbatch / layouts.context
     inner, columns, count = (np.asarray(n) for n in (one.product.inner, one.product.columns, one.product.count))
     if one.name.startswith(ROUTED):
-        rows, count = rows * layouts.expert, count / layouts.expert
+        rows, count = rows * layouts.expert_share, count / layouts.expert
+    split = layouts.expert_tensor if one.name.startswith(ROUTED) else layouts.tensor
     if one.name in _REPLICATED:
         rows = rows / layouts.stream_split
     elif one.name in _ROW_PARALLEL:
-        inner = inner / layouts.tensor
+        inner = inner / split
     else:
-        columns = columns / layouts.tensor
+        columns = columns / split
     rows = rows * tokens
+    share = constants.routed_share if one.name.startswith(ROUTED) else 1.0
     forward, input_gradient, weight_gradient = (
-        product_s(*shape, count=count, rates=rates, constants=constants)
+        product_s(*shape, count=count, rates=rates, constants=constants) / share
         for shape in ((rows, inner, columns), (rows, columns, inner), (inner, rows, columns))
     )
     return forward, input_gradient + weight_gradient

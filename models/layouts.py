@@ -1,8 +1,9 @@
 """Parallel layouts of a transformer's training step, many at once: one array a decision, one element a layout.
 
 Every cost of the hybrid family is a function of such arrays, so that a million layouts are one call. Ranks are counted
-as Megatron does: ``tensor x context x data x pipeline`` devices; experts are spread over ``expert`` of the ``context x
-data`` ranks that hold the same layers, and each of these groups of experts is copied ``context x data / expert`` times.
+as Megatron does: ``tensor x context x data x pipeline`` devices; experts are spread over ``expert`` groups of
+``expert_tensor`` devices each, which cut their matrices, among the ``tensor x context x data`` ranks that hold the same
+layers; they are copied ``tensor x context x data / (expert x expert_tensor)`` times.
 
 **Even cuts.** The ``L`` layers are cut into ``p v`` equal virtual stages; where only ``L + 2`` divides by that, the
 first has a layer less for the embedding, and the last one less for the head (Llama 3, arXiv 2407.21783, section 3.3.2);
@@ -75,7 +76,9 @@ class Layouts:
     tensor, context, pipeline, data
         Degrees; their product is the number of devices.
     expert
-        Devices over which the experts of a layer are spread; divides ``context x data``. 1 without experts.
+        Groups of devices over which the experts of a layer are spread. 1 without experts.
+    expert_tensor
+        Devices of each that share every multiplication of an expert; divides ``tensor``. No meaning without experts.
     interleave
         Chunks of layers on each device; 1 is plain.
     microbatch
@@ -102,6 +105,7 @@ class Layouts:
     pipeline: Ints
     data: Ints
     expert: Ints
+    expert_tensor: Ints
     interleave: Ints
     microbatch: Ints
     num_microbatches: Ints
@@ -121,7 +125,7 @@ class Layouts:
         Parameters
         ----------
         decisions
-            By field; whatever is left out is 1, False, plain 1F1B or the first order.
+            By field; whatever is left out is 1, False, plain 1F1B or the first order; ``expert_tensor`` is ``tensor``.
 
         Raises
         ------
@@ -129,6 +133,7 @@ class Layouts:
             If one is no field.
         """
         defaults = {"schedule": int(Schedule.ONE_F_ONE_B), "zero": 0, "recompute": 0, "order": 0}
+        defaults["expert_tensor"] = int(decisions.get("tensor", 1))
         arrays: dict[str, Ints | Bools] = {}
         for field in fields(cls):
             is_flag = field.type == Bools
@@ -165,6 +170,11 @@ class Layouts:
     def num_devices(self) -> Ints:
         """Devices of each layout."""
         return self.tensor * self.context * self.pipeline * self.data
+
+    @property
+    def expert_share(self) -> NDArray[np.float64]:
+        """Expert ranks for each tensor rank: of how many ``context x data`` ranks' experts each holds a part."""
+        return np.asarray(self.expert * (self.expert_tensor / self.tensor))
 
     @property
     def stream_split(self) -> Ints:

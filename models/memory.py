@@ -242,7 +242,7 @@ class _Kept:
             self.stream / layouts.stream_split
             + self.tensor / tensor
             + self.keys / np.minimum(tensor, transformer.num_kv_heads)
-            + (self.dispatched + self.routed / tensor) * expert_imbalance
+            + (self.dispatched * (layouts.expert_tensor / tensor) + self.routed / tensor) * expert_imbalance
         )
 
 
@@ -513,7 +513,8 @@ class _Devices:
         shards = layouts.data * layouts.context
         gathered = number * ((zero >= 3) * (np.maximum(block, ends) + ahead) + (zero >= 2) * block)
         states = [
-            np.where(zero >= least, (shared + routed * layouts.expert) / shards, shared + routed) for least in (3, 2, 1)
+            np.where(zero >= least, (shared + routed * layouts.expert_share) / shards, shared + routed)
+            for least in (3, 2, 1)
         ]
         terms = {
             "weights": precision.weight_bytes * states[0],
@@ -549,7 +550,7 @@ class Host:
 def state_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
     """Return the parameters whose optimiser's state one device keeps: of its share of the layers, and of one end.
 
-    ZeRO of any stage shares out dense ones over data x context devices, experts over data x context / expert.
+    ZeRO of any stage shares out dense ones over data x context devices, experts over the devices that hold copies.
 
     Parameters
     ----------
@@ -558,7 +559,8 @@ def state_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
     """
     held = stage_parameters(transformer, layouts)
     shards = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
-    return (held.dense + held.ends) / shards + held.experts / np.maximum(shards / layouts.expert, 1)
+    copies = np.where(layouts.zero > 0, shards / layouts.expert_share, 1)
+    return (held.dense + held.ends) / shards + held.experts / copies
 
 
 def offload_s(

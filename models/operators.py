@@ -548,7 +548,7 @@ def block_parameters(transformer: Transformer, kind: LayerKind, layouts: Layouts
     transformer, kind
         The network, and the kind of block.
     layouts
-        n of them, whose ``tensor`` and ``expert`` count.
+        n of them, whose ``tensor``, ``expert`` and ``expert_tensor`` count.
     """
     split, whole = 1 / layouts.tensor, np.ones(1)
     heads, keys = transformer.num_heads, 2 * transformer.num_kv_heads
@@ -560,7 +560,8 @@ def block_parameters(transformer: Transformer, kind: LayerKind, layouts: Layouts
         by_columns = name in COLUMN_SPLIT or (is_routed and name.endswith(".up"))
         for tensor in operator.tensors:
             is_weight = tensor.name == "weight"
-            share = split if by_columns or (is_weight and (is_routed or name in _ROW_SPLIT)) else whole
+            is_split = by_columns or (is_weight and (is_routed or name in _ROW_SPLIT))
+            share = whole if not is_split else 1 / layouts.expert_tensor if is_routed else split
             held = tensor.num_elements * (states if name == "attention.qkv" else share)
             if is_routed:
                 routed = routed + held / layouts.expert

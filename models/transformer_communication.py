@@ -11,7 +11,8 @@ element, tensor degree t:
 - **Context** ([L]): keys and values of ``T`` tokens pass round a ring in ``c - 1`` steps; backward passes them and
   their gradients.
 - **Experts** (D. Lepikhin et al., arXiv 2006.16668): tokens go to their experts and back by all-to-alls of
-  ``w T h top_k imbalance`` bytes (a t-th of that under sequence parallelism), twice each way.
+  ``w T h top_k imbalance`` bytes (a t-th of that under sequence parallelism), twice each way. Where a program sends a
+  token once to several experts on one device or in one machine, fewer of these bytes leave it.
 - **Recomputation** of whole layers repeats all of a layer's forward communication; selective repeats none ([K] section
   5).
 - **Pipeline** ([N] section 4.1): ``w T h`` bytes each way per micro-batch and boundary, per virtual stage; a t-th where
@@ -66,6 +67,8 @@ class Communication:
         How many more that backward computes beside: the repeated gathers of sequence parallelism.
     recomputed
         How many more because of recomputation.
+    copies
+        Of an all-to-all: how many members each piece goes to, which travels once to several in one place.
     """
 
     name: str
@@ -76,6 +79,7 @@ class Communication:
     backward: Floats
     hidden_backward: Floats
     recomputed: Floats
+    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +111,7 @@ def communication_times(
     """
     times: dict[str, CommunicationTimes] = {}
     for one in communicated:
-        seconds = operation_s(one.operation, groups[one.group], one.size_bytes)
+        seconds = operation_s(one.operation, groups[one.group], one.size_bytes, one.copies)
         sums = times.get(one.name, CommunicationTimes(*[np.zeros(1)] * 4))
         times[one.name] = CommunicationTimes(
             forward_s=sums.forward_s + one.forward * seconds,
@@ -128,6 +132,7 @@ def layer_communication(
     *,
     element_bytes: float = 2.0,
     expert_imbalance: float = 1.0,
+    sends_once: bool = False,
 ) -> tuple[Communication, ...]:
     """Return what one layer of a kind communicates for one micro-batch, on one device.
 
@@ -139,6 +144,8 @@ def layer_communication(
         Of one activation, and of one gradient of it.
     expert_imbalance
         Tokens of the fullest device's experts, over the mean; >= 1.
+    sends_once
+        Whether a token travels once to several experts in one place.
     """
     token_bytes = element_bytes * _tokens(transformer, layouts)
     size_bytes = token_bytes * transformer.hidden_size
@@ -163,11 +170,17 @@ def layer_communication(
         routed_bytes = size_bytes * transformer.experts.top_k * expert_imbalance
         # Without sequence parallelism one all-reduce sums the routed and the shared experts' output.
         shared = 1 if transformer.experts.num_shared else 0
+        sent = _communication("experts", "expert", "all_to_all", routed_bytes / layouts.stream_split, 2, 2)
         communicated = (
             ring,
             *tensor("tensor", size_bytes, np.where(split, halves - 1 + shared, halves)),
-            tensor("expert_tensor", routed_bytes, np.where(split, 1, 0))[1],
-            _communication("experts", "expert", "all_to_all", routed_bytes / layouts.stream_split, 2, 2),
+            replace(
+                tensor("expert_tensor", routed_bytes * (layouts.expert_tensor / layouts.tensor), np.where(split, 1, 0))[
+                    1
+                ],
+                group="expert_tensor",
+            ),
+            replace(sent, copies=transformer.experts.top_k) if sends_once else sent,
         )
     is_again = layouts.recompute == Recompute.FULL  # a layer's forward part
     return tuple(replace(one, recomputed=np.where(is_again, one.forward, 0.0)) for one in communicated)

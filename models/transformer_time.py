@@ -88,9 +88,9 @@ from planner.transformer import LayerKind, Transformer
 LAYER_PARTS = ("compute", "recompute", "tensor", "expert", "context", "launch")  # of what a device does for its layers
 PARTS = (*LAYER_PARTS, "bubble", "pipeline", "data", "optimizer")
 
-_COMPUTING = ("tensor", "context", "expert", "microbatch", "sequence_parallel")
+_COMPUTING = ("tensor", "context", "expert", "expert_tensor", "microbatch", "sequence_parallel")
 _COMMUNICATING = (*_COMPUTING, "pipeline", "data", "recompute", "overlap_tensor", "order")
-_REPLICATING = ("tensor", "context", "expert", "pipeline", "data", "order", "zero", "num_microbatches")
+_REPLICATING = ("tensor", "context", "expert", "expert_tensor", "pipeline", "data", "order", "zero", "num_microbatches")
 _LAUNCH_SHARPNESS = 3.0  # a layer's kernels differ: while some fill the device, others wait for the host
 _MOST_CODES = 2**40  # so that one more decision still fits 63 bits,
 _MOST_WIDTH = 2**20  # of no more values than these
@@ -208,7 +208,7 @@ def _common_of(
     return _Common(
         transformer=transformer,
         tiers=_reached_tiers(tiers, constants),
-        rates=rates,
+        rates=rates.under(software),
         software=software,
         constants=constants,
         expert_imbalance=expert_imbalance,
@@ -259,21 +259,33 @@ def _layer_parts(
     """Return what the device does for one layer and micro-batch, both ways."""
     network, software = common.transformer, common.software
     times = communication_times(
-        layer_communication(network, layouts, kind, expert_imbalance=common.expert_imbalance), groups
+        layer_communication(
+            network,
+            layouts,
+            kind,
+            expert_imbalance=common.expert_imbalance,
+            sends_once=software.sends_once,
+        ),
+        groups,
     )
     routed = 0
     if kind == "moe" and network.experts is not None:
         routed = network.experts.num_experts * network.expert_parameters
-    held = (network.block_parameters(kind) - routed) / layouts.tensor + routed / (layouts.tensor * layouts.expert)
+    held = (network.block_parameters(kind) - routed) / layouts.tensor + routed / (
+        layouts.expert_tensor * layouts.expert
+    )
     added_s = move_s(held * software.accumulation_bytes * common.constants.accumulation_ratio, common.rates)
     compute = layer.forward_s + layer.backward_s + added_s
     is_full = layouts.recompute == Recompute.FULL
-    tensor = sum((common.exposed_s(compute, times[name]) for name in times if "tensor" in name), np.zeros(1))
+    tensor, routed_tensor = (
+        common.exposed_s(compute, times[name]) if name in times else np.zeros(1) for name in ("tensor", "expert_tensor")
+    )
     attention = 3 * layer.attention_s + np.where(is_full, layer.attention_s, 0.0)
     parts = {
         "compute": compute,
         "recompute": layer.again_s(layouts.recompute, software),
-        "tensor": np.where(layouts.overlap_tensor, common.beside(compute, tensor), tensor),
+        # Around routed experts nothing runs beside the gathers.
+        "tensor": np.where(layouts.overlap_tensor, common.beside(compute, tensor), tensor) + routed_tensor,
         "expert": times["experts"].total_s if "experts" in times else np.zeros(len(layouts)),
         "context": common.beside(attention, times["context"].total_s),
     }
@@ -330,7 +342,8 @@ def _optimizer_bytes(
     ends = np.where(layouts.pipeline > 1, max(transformer.embedding_parameters, transformer.head_parameters), both)
     ranks = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
     dense = ((transformer.num_parameters - both - routed) * share + ends * has_end) / layouts.tensor
-    experts_held = routed * share / (layouts.tensor * layouts.expert) / np.maximum(ranks / layouts.expert, 1)
+    copies = np.where(layouts.zero > 0, ranks / layouts.expert_share, 1)
+    experts_held = routed * share / (layouts.expert_tensor * layouts.expert) / copies
     held = dense / ranks + experts_held
     return np.asarray(held * software.optimizer_bytes)
 
@@ -852,6 +865,7 @@ def transformer_profile(
     many = max(1, _MOST_TOKENS // network.sequence_length)
     together = [2**power for power in range(many.bit_length())]
     layouts = replace(Layouts.one(), microbatch=np.array(together, dtype=np.int64))
+    reached = rates.under(software)
     forward_s, backward_s = np.zeros((2, len(together), len(dnn.layers)))
 
     def share_out(layers: slice, ahead_s: Floats, back_s: Floats) -> None:
@@ -863,7 +877,7 @@ def transformer_profile(
         backward_s[:, layers] += back_s[:, None] * (work / work.sum())
 
     for one in repeats:
-        layer = layer_seconds(network, one.kind, layouts, rates=rates, software=software, constants=constants)  # type: ignore[arg-type]  # a repeat's kind is a layer's
+        layer = layer_seconds(network, one.kind, layouts, rates=reached, software=software, constants=constants)  # type: ignore[arg-type]  # a repeat's kind is a layer's
         end = one.first + one.num_layers * one.count
         for start in range(one.first, end, one.num_layers):
             share_out(slice(start, start + one.num_layers), layer.forward_s, layer.backward_s)
@@ -871,9 +885,9 @@ def transformer_profile(
     for at, both_s in (
         (
             slice(0, repeats[0].first),
-            embedding_s(network, layouts, rates=rates, software=software, constants=constants),
+            embedding_s(network, layouts, rates=reached, software=software, constants=constants),
         ),
-        (slice(last, len(dnn.layers)), head_s(network, layouts, rates=rates, software=software, constants=constants)),
+        (slice(last, len(dnn.layers)), head_s(network, layouts, rates=reached, software=software, constants=constants)),
     ):
         if at.start < at.stop:
             share_out(at, both_s * _FORWARD_OF_ENDS, both_s * (1 - _FORWARD_OF_ENDS))

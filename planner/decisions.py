@@ -271,6 +271,17 @@ class LayoutDecisions:
             "plugin": "megatron_lm_config.megatron_lm_expert_model_parallel_size",
         },
     )
+    expert_tensor: int = _layout(
+        "expert_tensor_parallel_size",
+        "devices that share every matrix multiplication of an expert",
+        1,
+        maximum_of=_devices,
+        is_open=True,
+        flags={
+            "megatron": "expert-tensor-parallel-size",
+            "plugin": "megatron_lm_config.megatron_lm_expert_tensor_parallel_size",
+        },
+    )
     interleave: int = _layout(
         "chunks_per_device",
         "virtual pipeline stages of a device",

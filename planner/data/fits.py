@@ -223,7 +223,9 @@ def transformer_band(device: str) -> Band:
     """
     rows, source = transformer_rates()["device_bands"], "docs/accuracy_transformers.md"
     if device in transformer_rates()["devices"]:
-        return _band(rows[device], of=f"steps of transformers on {device}", source=source, is_device_measured=True)
+        row, where = (rows[device], device) if device in rows else (rows["all"], "any device")
+        of = f"families of steps of transformers on {where}, left out"
+        return _band(row, of=of, source=source, is_device_measured=True)
     of = "families of steps of transformers, devices left out"
     return _band(rows["unmeasured"], of=of, source=source, is_device_measured=False)
 
@@ -314,7 +316,8 @@ def transformer_rates() -> Rows:
     of others (:func:`planner.models.compute.device_shares`), with ``chips``, the fitted devices themselves. An entry of
     ``bands`` is the 80 % band of measured /
     predicted - 1 of a family of measurements, and how much of unseen groups others' bands cover; one of
-    ``device_bands`` the same of all families of a device, or, ``unmeasured``, of families on devices left out.
+    ``device_bands`` the same of a device's families, each left out whole, of ``all`` devices' together, or,
+    ``unmeasured``, of devices left out.
 
     >>> sorted(transformer_rates()["devices"]["h100-sxm"])
     ['attention_efficiency', 'memory_efficiency', 'product_efficiency']

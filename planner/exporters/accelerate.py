@@ -283,7 +283,7 @@ def _megatron_flags(layout: Layout) -> dict[str, Any]:
         _PLUGIN["context"]: chosen.context,
         _PLUGIN["expert"]: chosen.expert,
         f"{own}gradient_clipping": 1.0,
-        f"{own}expert_tensor_parallel_size": chosen.tensor if has_experts else None,
+        _PLUGIN["expert_tensor"]: chosen.expert_tensor if has_experts else None,
         # recompute_activations would mean selective, whatever else is said
         _PLUGIN["recompute"]: None if chosen.recompute == "none" else chosen.recompute,
         f"{own}recompute_method": "uniform" if is_full else None,

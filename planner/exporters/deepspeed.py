@@ -203,8 +203,8 @@ def _program_notes(layout: Layout, network: Transformer) -> list[str]:
             f"of keys and values; call UlyssesSPAttentionHF.register_with_transformers(..., sequence_parallel_size="
             f"{chosen.context}) and give its mpu to deepspeed.initialize"
         )
-    if chosen.expert > 1 and chosen.tensor > 1 and chosen.pipeline == 1:
-        notes.append("experts are spread and never cut by the tensor degree, by which the plan cuts them")
+    if chosen.expert > 1 and chosen.expert_tensor > 1 and chosen.pipeline == 1:
+        notes.append("experts are spread and never cut by a tensor degree, by which the plan cuts them")
     if chosen.recompute == "full" and chosen.pipeline == 1:
         notes.append("call model.gradient_checkpointing_enable(), or deepspeed.checkpointing.checkpoint on every block")
     if chosen.offload_optimizer:

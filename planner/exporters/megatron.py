@@ -47,7 +47,8 @@ _KNOWN = """
     expert-model-parallel-size expert-tensor-parallel-size ffn-hidden-size fp16 global-batch-size
     group-query-attention hidden-dropout hidden-size kv-channels kv-lora-rank log-interval lr
     max-position-embeddings micro-batch-size mock-data moe-aux-loss-coeff moe-ffn-hidden-size moe-grouped-gemm
-    moe-layer-freq moe-router-enable-expert-bias moe-router-load-balancing-type moe-router-score-function
+    moe-flex-dispatcher-backend moe-layer-freq moe-router-enable-expert-bias moe-router-load-balancing-type
+    moe-router-score-function
     moe-router-topk moe-shared-expert-intermediate-size moe-token-dispatcher-type
     multi-latent-attention no-gradient-accumulation-fusion normalization num-attention-heads num-experts num-layers
     num-layers-per-virtual-pipeline-stage num-query-groups optimizer optimizer-cpu-offload overlap-grad-reduce

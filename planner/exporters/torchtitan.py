@@ -82,10 +82,8 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
     if chosen.num_devices > 1 and not chosen.overlap_data:
         notes.append("FSDP always overlaps gathering and reducing with computation; the plan does not count on it")
     layout = layout.noted(*notes).with_usual_order()
-    if network.experts is not None and chosen.tensor > 1:
-        layout = layout.noted(
-            "its experts are spread over ranks and never cut by the tensor degree, by which the plan cuts them"
-        )
+    if network.experts is not None and chosen.expert_tensor > 1:
+        layout = layout.instead("its experts are spread over ranks and never cut by a tensor degree", expert_tensor=1)
     program = layout.job.problem.calibration.program
     if program not in {"torchtitan", "torchtitan-eager"} and layout.is_hybrid:
         layout = layout.noted(f"seconds and memory were predicted for {program}; calibration.program: torchtitan")

@@ -19,6 +19,7 @@ from research.transformer_fit.rows import FAMILIES, LEFT_OUT, Row, read_rows
 
 _Bands = Mapping[str, tuple[float, float, float]]
 _COMMAND = "make accuracy"
+_FILES = ("llm/open.csv", "llm/recipes_bf16_open.csv", "simumax/b200_open.csv")
 _RATES = ROOT / "planner" / "data" / "transformer_rates.yaml"
 _RANGES = ROOT / "planner" / "data" / "transformer_ranges.yaml"
 
@@ -45,8 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ways["family left out"] = left_out_errors(rows, _rows_by(rows, "family"), given.workers, parameters)
         ways["device left out"] = left_out_errors(rows, _rows_by(rows, "device"), given.workers, parameters)
         found = bands(rows, ways["groups left out"])
+        unseen = ways["family left out"]
         by_device = {
-            **bands(rows, ways["groups left out"], lambda row: row.device),
+            **bands(rows, unseen, lambda row: row.device, lambda row: row.family),
+            **bands(rows, unseen, lambda row: "all", lambda row: row.family),
             "unmeasured": unmeasured_band(rows, ways["device left out"]),
         }
     texts = [_parameters_text(parameters), table_text(rows, ways), _bands_text(found), _bands_text(by_device, "device")]
@@ -67,7 +70,7 @@ def _rows_by(rows: Sequence[Row], source: str) -> list[list[int]]:
 def _digest(folder: Path) -> str:
     """Return what tells the data from others."""
     found = hashlib.sha256()
-    for name in ("llm/open.csv", "simumax/b200_open.csv"):
+    for name in _FILES:
         found.update((folder / name).read_bytes())
     return found.hexdigest()[:16]
 
@@ -107,7 +110,7 @@ def _yaml_text(
         "# Fitted figures of the transformers' cost model; models/compute.py says what they mean.",
         f"# Written by: {_COMMAND}",
         f"command: {_COMMAND}",
-        f"data: {{files: [llm/open.csv, simumax/b200_open.csv], rows: {num_rows}, sha256: {digest}}}",
+        f"data: {{files: [{', '.join(_FILES)}], rows: {num_rows}, sha256: {digest}}}",
     ]
     for section, entries in described(parameters).items():
         lines.append(f"{section}:")
@@ -117,7 +120,10 @@ def _yaml_text(
                 lines.append(f"  {name}: {{{inner}}}")
             else:
                 lines.append(f"  {name}: {_scalar(value)}")
-    lines.append("# Of measured / predicted - 1, from rows left out; coverage over other groups.")
+    lines += [
+        "# Of measured / predicted - 1, from groups of rows left out; of devices from whole families left out, and on",
+        "# those unmeasured from devices left out; coverage over other groups, families and devices.",
+    ]
     for section, each in found.items():
         lines.append(f"{section}:" if each else f"{section}: {{}}")
         for name, (low, high, share) in each.items():

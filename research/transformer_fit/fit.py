@@ -39,7 +39,7 @@ __all__ = [
 
 Parameters = Mapping[str, float]
 
-_DEVICES = ("a100-sxm4-80gb", "h100-sxm", "b200-sxm")
+_DEVICES = ("a100-sxm4-80gb", "h100-sxm", "b200-sxm", "gb200")
 _SCALE = 0.04  # error from which on a row counts less than quadratically
 _STEP = 1e-4  # of a parameter's logarithm, for a slope
 _EVALUATIONS = 18  # from the priors
@@ -100,8 +100,11 @@ SOFTWARE: Mapping[str, Mapping[str, bool | float]] = {
         "has_flash_attention": True,
         "has_dropout": False,
         "has_fused_loss": True,
-        "accumulation_bytes": 8,
+        # Fused into the product that gives a weight's gradient.
+        "accumulation_bytes": 0,
         "gradient_bytes": 4,
+        # The dispatchers that it recommends for many experts: DeepEP, HybridEP.
+        "sends_once": True,
     },
 }
 # Programs that share their launch floor: the host's code is the same, but for a few kernels.
@@ -111,6 +114,10 @@ _FLOOR_OF = {
     "torchtitan-eager": "torchtitan",
 }
 
+# Programs whose products run by PyTorch's own calls of libraries of 2023 and 2024, not by Transformer Engine.
+_OLDER = ("composer-fsdp", "torchtitan")
+_OLDER_RATIO = Prior(start=0.85, low=0.5, high=1, width=0.15, source="below 1: cuBLAS 12.0 to 12.4 on Hopper")
+
 _GUIDE = "NVIDIA, Matrix Multiplication Background User's Guide"
 _CONSTANTS = {
     "startup_width": Prior(
@@ -119,9 +126,9 @@ _CONSTANTS = {
     "wave_share": Prior(start=0.6, low=0.05, high=1, width=0.4, source=f"{_GUIDE}: 1 for one tile size"),
     "misaligned_cost": Prior(start=0.5, low=0.05, high=3, width=0.5, source=f"{_GUIDE}: alignment, a factor of 1 to 4"),
     "misaligned_head_cost": Prior(start=1.5, low=0.1, high=8, width=0.7, source=f"{_GUIDE}: as above"),
-    "score_bytes": Prior(start=11, low=8, high=16, width=0.2, source="counted: see models/compute.py"),
+    "score_bytes": Prior(start=11, low=10, high=12, width=0.05, source="counted: see models/compute.py"),
     "accumulation_ratio": Prior(
-        start=1.2, low=0.8, high=2.5, width=0.3, source="counted: 1; kernels of one tensor each"
+        start=1, low=0.85, high=1.15, width=0.1, source="counted: 1; kernels of one tensor each"
     ),
     "head_floor_ratio": Prior(start=1, low=0.3, high=4, width=0.4, source="about as many kernels as a layer"),
     "hop_s": Prior(start=2e-6, low=3e-7, high=8e-6, width=0.5, source="NCCL: some microseconds a step of a ring"),
@@ -130,13 +137,15 @@ _CONSTANTS = {
     "inside_efficiency": Prior(
         start=0.78, low=0.5, high=0.85, width=0.08, source="nccl-tests on NVSwitch: 230 to 250 of 300 GB/s"
     ),
+    "routed_share": Prior(start=0.8, low=0.5, high=1, width=0.15, source="grouped products: 0.7 to 0.95 of one"),
     "outside_efficiency": Prior(start=0.7, low=0.35, high=0.95, width=0.2, source="nccl-tests on InfiniBand"),
 }
 _SHARES: Mapping[str, Prior | Mapping[str, Prior]] = {
     "product_efficiency": {
         "a100-sxm4-80gb": Prior(start=0.75, low=0.55, high=0.9, width=0.1, source="below devices.csv's measured 0.87"),
-        "h100-sxm": Prior(start=0.65, low=0.45, high=0.85, width=0.12, source="below devices.csv's measured 0.80"),
+        "h100-sxm": Prior(start=0.75, low=0.45, high=0.88, width=0.12, source="devices.csv: 0.80, start-up included"),
         "b200-sxm": Prior(start=0.65, low=0.45, high=0.85, width=0.12, source="below devices.csv's measured 0.78"),
+        "gb200": Prior(start=0.65, low=0.45, high=0.85, width=0.12, source="below devices.csv's measured 0.73"),
     },
     "memory_efficiency": Prior(start=0.8, low=0.6, high=0.95, width=0.1, source="STREAM-like kernels"),
     "attention_efficiency": {
@@ -145,6 +154,7 @@ _SHARES: Mapping[str, Prior | Mapping[str, Prior]] = {
         ),
         "h100-sxm": Prior(start=0.4, low=0.15, high=0.8, width=0.15, source="the same kernel: 0.35; J. Shah: 0.75"),
         "b200-sxm": Prior(start=0.4, low=0.15, high=0.8, width=0.3, source="cuDNN: up to 0.6"),
+        "gb200": Prior(start=0.4, low=0.15, high=0.8, width=0.3, source="cuDNN: up to 0.6"),
     },
 }
 
@@ -159,8 +169,10 @@ def _priors() -> Iterator[tuple[str, Prior]]:
             yield f"devices.{device_name}.{share}", prior
     for software in SOFTWARE:
         if software not in _FLOOR_OF:
-            launch = Prior(start=7e-4, low=1e-4, high=2e-3, width=0.5, source="100 to 200 kernels of 5 us")
+            launch = Prior(start=7e-4, low=1e-4, high=1.2e-3, width=0.5, source="100 to 200 kernels of 5 us")
             yield f"software.{software}.launch_s", launch
+    for software in _OLDER:
+        yield f"software.{software}.fp8_device_ratio", _OLDER_RATIO
 
 
 PRIORS: Mapping[str, Prior] = dict(_priors())
@@ -212,7 +224,8 @@ def as_unmeasured(parameters: Parameters, fitted: Collection[str]) -> dict[str, 
 def software_of(parameters: Parameters, name: str) -> Software:
     """Return what a training program does."""
     floor = parameters[f"software.{_FLOOR_OF.get(name, name)}.launch_s"]
-    return Software(name=name, launch_s=floor, **SOFTWARE[name])  # type: ignore[arg-type]  # fields by their names
+    ratio = parameters.get(f"software.{_FLOOR_OF.get(name, name)}.fp8_device_ratio", 1.0)
+    return Software(name=name, launch_s=floor, fp8_device_ratio=ratio, **SOFTWARE[name])  # type: ignore[arg-type]  # fields by their names
 
 
 def described(parameters: Parameters) -> dict[str, dict[str, object]]:
@@ -284,6 +297,8 @@ def _touches(parameter: str, row: Row) -> bool:
     if kind != "constants":
         return name in (row.device, row.software, _FLOOR_OF.get(row.software, row.software))
     software = SOFTWARE[row.software]
+    if name == "routed_share":
+        return row.transformer.experts is not None
     if name == "misaligned_cost":
         return not software.get("pads_vocabulary", True)
     if name in ("score_bytes", "misaligned_head_cost"):

@@ -6,7 +6,7 @@ measured fastest. Rows of other groups never mend it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from math import log1p
@@ -117,23 +117,26 @@ def _left_out(task: tuple[Sequence[Row], Sequence[int], Parameters | None]) -> F
 
 
 def bands(
-    rows: Sequence[Row], errors: Floats, of: Callable[[Row], str] = lambda row: row.family
+    rows: Sequence[Row],
+    errors: Floats,
+    of: Callable[[Row], str] = lambda row: row.family,
+    left_out: Callable[[Row], Hashable] = lambda row: row.group,
 ) -> Mapping[str, tuple[float, float, float]]:
     """Return, by family, an 80 % band of measured / predicted - 1, and the share of groups that others' bands cover.
 
     A family of fewer than five groups has none. ``of``: what stands for a family, as a row's device; its families then
-    count as in the fit.
+    count as in the fit. ``left_out``: what stands for a group, as whole families that the fit did not see.
 
     The share is that of rows in a group which lie in the band of the family's other groups, averaged over groups. Of
     few groups the tenth and the ninetieth percentile cover less than 80 % of a further one: the band is then widened,
     as little as makes the share 75 %.
     """
     counts, weights = Counter(row.family for row in rows), Table(rows).weights
-    groups_of = Counter(family for family, *_ in dict.fromkeys((row.family, row.group) for row in rows))
+    groups_of = Counter(family for family, *_ in dict.fromkeys((row.family, left_out(row)) for row in rows))
     found = {}
     for name in dict.fromkeys(of(row) for row in rows):
         index = [i for i, row in enumerate(rows) if of(row) == name]
-        groups = [rows[i].group for i in index]
+        groups = [left_out(rows[i]) for i in index]
         if len(set(groups)) < _FEWEST_GROUPS:
             continue
         ratio = 1 / (1 + errors[index]) - 1

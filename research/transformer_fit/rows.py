@@ -6,6 +6,7 @@ Families that are not named there are left out: :data:`LEFT_OUT` says why.
 """
 
 import csv
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from planner.models.communication import Tier
 from planner.models.layouts import Layouts, Recompute
-from planner.transformer import Transformer
+from planner.transformer import Experts, Transformer
 from planner.zoo import transformers
 
 __all__ = ["FAMILIES", "LEFT_OUT", "Family", "Row", "read_rows"]
@@ -26,7 +27,12 @@ _RECOMPUTE = {
     "": Recompute.NONE,
 }
 _DEVICES = {"A100": "a100-sxm4-80gb", "H100": "h100-sxm", "B200": "b200-sxm"}
-_INSIDE = {"a100-sxm4-80gb": 300e9, "h100-sxm": 450e9, "b200-sxm": 900e9}  # bytes/s, one direction (links.csv)
+_INSIDE = {
+    "a100-sxm4-80gb": 300e9,
+    "h100-sxm": 450e9,
+    "b200-sxm": 900e9,
+    "gb200": 900e9,
+}  # bytes/s, one direction (links.csv)
 _MACHINE = 8  # devices
 _BOARDS_BYTES_PER_S = 31.5e9  # of a device to another board, one direction: PCI Express 4.0 x16 (links.csv)
 _MANY = 4096  # machines: more than any row has
@@ -160,6 +166,8 @@ def read_rows(folder: Path) -> list[Row]:
         found = [row for cells in csv.DictReader(file) if (row := _row_of(cells)) is not None]
     with (folder / "simumax" / "b200_open.csv").open(encoding="utf-8", newline="") as file:
         found += [_simumax_row(cells) for cells in csv.DictReader(file)]
+    with (folder / "llm" / "recipes_bf16_open.csv").open(encoding="utf-8", newline="") as file:
+        found += [_recipe_row(cells) for cells in csv.DictReader(file)]
     return found
 
 
@@ -319,4 +327,56 @@ def _cut(case: str, num_layers: int, sequence_length: int) -> Transformer:
         sequence_length=sequence_length,
         num_positions=max(whole.num_positions, sequence_length),
         experts=experts,
+    )
+
+
+# -- vendors' recipes ------------------------------------------------------------------------------------------------
+
+_OF_EXPERTS = {"count": "num_experts", "top_k": "top_k", "size": "expert_size"}
+_OF_NETWORK = {
+    "layers": "num_layers",
+    "hidden": "hidden_size",
+    "heads": "num_heads",
+    "kv_heads": "num_kv_heads",
+    "feed_forward": "feed_forward_size",
+    "vocabulary": "vocabulary_size",
+    "gated": "is_gated",
+    "tied_embeddings": "has_tied_embeddings",
+    "biases": "has_biases",
+    "positions": "positions",
+    "norm": "norm",
+}
+
+
+def _recipe_row(cells: Mapping[str, str]) -> Row:
+    """Return a recipe of a vendor, whose overlaps are on; a family is a vendor's network on a device."""
+    told, recipe, device = json.loads(cells["transformer_json"]), cells["recipe"], cells["device"]
+    name = f"recipes-{device.split('-')[0]}-{re.match('[0-9A-Za-z]+', recipe)[0].lower()}"  # type: ignore[index]  # any has
+    experts = told.pop("experts", None)
+    sizes = {_OF_NETWORK[key]: value for key, value in told.items()}
+    if experts is not None:
+        sizes["experts"] = Experts(**{_OF_EXPERTS[key]: value for key, value in experts.items()})
+    degrees = ("tensor", "context", "pipeline", "data", "expert", "interleave", "microbatch", "zero")
+    layout: dict[str, int | bool] = {key: int(cells[key]) for key in degrees}
+    has_tensor = layout["tensor"] > 1
+    rail_bytes_per_s = float(cells["network_gbit_per_s_per_gpu"]) / 8 * 1e9
+    domain = int(cells["gpus_per_nvlink_domain"])
+    return Row(
+        family=name,
+        group=(name, recipe),
+        transformer=Transformer(**sizes, sequence_length=int(cells["sequence_length"])),
+        device=device,
+        tiers=(
+            Tier(size=domain, bandwidth_bytes_per_s=_INSIDE[device]),
+            Tier(size=_MANY, bandwidth_bytes_per_s=rail_bytes_per_s, num_rails=domain),
+        ),
+        software="megatron-core",
+        layout={
+            **layout,
+            "num_microbatches": int(cells["global_batch"]) // (layout["data"] * layout["microbatch"]),
+            "sequence_parallel": has_tensor,
+            "overlap_data": True,
+            "overlap_tensor": has_tensor,
+        },
+        iteration_s=float(cells["step_s"]),
     )

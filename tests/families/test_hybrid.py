@@ -422,7 +422,8 @@ def test_a_prediction_carries_the_band_of_the_measurements_nearest_to_it() -> No
     family = {"rows": 9, "sizes": sizes, "software": ["megatron-core"]}
     device = {**family, "sizes": {**sizes, "stages": [1, 2]}}
     ranges = {"a100-sxm4-80gb": {**device, "families": {"vtrain-single": family}}}
-    bands = {"bands": {"vtrain-single": own}, "device_bands": {"a100-sxm4-80gb": every}}
+    unseen = {"low": -0.5, "high": 0.6, "coverage": 0.77}
+    bands = {"bands": {"vtrain-single": own}, "device_bands": {"a100-sxm4-80gb": every, "all": unseen}}
     found = question(rates={**RATES, **bands, "ranges": ranges})
 
     def error(problem: Problem, **layout: Any) -> Any:
@@ -435,8 +436,16 @@ def test_a_prediction_carries_the_band_of_the_measurements_nearest_to_it() -> No
     beside = error(found, pipeline=2)  # within the ranges of the device, outside of the family's
     assert {key: beside[key] for key in every} == every
     assert beside["from"] == "a100-sxm4-80gb"
-    assert "outside of it" not in beside["conditions"]
-    assert error(found, pipeline=4)["conditions"].endswith("outside of it: stages 4 (1 to 2)")
+    assert "outside" not in beside["conditions"]
+    far = error(found, pipeline=4)["conditions"]
+    assert far.endswith(
+        "left out whole of the fit that predicts it; outside of what was measured on a100-sxm4-80gb: stages 4 (1 to 2)"
+    )
+    few = question(rates={**RATES, "device_bands": {"all": unseen}, "ranges": ranges})
+    assert (error(few)["from"], error(few)["high"]) == ("all", 0.6)
+    other = {name: one for name, one in RATES["devices"].items() if "a100" not in name}
+    strange = {"devices": other, "device_bands": {"all": every, "unmeasured": unseen}}
+    assert error(question(rates={**RATES, **strange}))["from"] == "unmeasured"
     for change in ({"software": ["torchtitan"]}, {"sizes": {**sizes, "vocabulary": [50000, 60000]}}):
         other = {"a100-sxm4-80gb": {**device, **change, "families": {"vtrain-single": {**family, **change}}}}
         assert error(question(rates={**RATES, **bands, "ranges": other}))["from"] == "a100-sxm4-80gb"

@@ -1,3 +1,4 @@
+import itertools
 import math
 from dataclasses import replace
 
@@ -198,6 +199,32 @@ def test_an_all_to_all_by_pairs_sends_what_leaves_each_unit(tiers: tuple[Tier, .
     leaving = 1 - found.members[outermost, 0] / degree
     assert pairs.per_byte_s[0] >= leaving / found.share_bytes_per_s[outermost, 0] * (1 - 1e-12)
     assert rounds.startup_s[0] <= pairs.startup_s[0] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("copies", "in_machine", "machines"), [(2, 2, 2), (3, 2, 3), (4, 1, 4), (2, 4, 1)])
+def test_a_piece_for_several_members_travels_once_to_each_machine(copies: int, in_machine: int, machines: int) -> None:
+    """Of every draw of the members that a piece of device 0 goes to: machines but its own that have any of them."""
+    members = in_machine * machines
+    wide = Tier(size=in_machine, bandwidth_bytes_per_s=math.inf)
+    tiers = (wide, replace(NETWORK, latency_s=0.0)) if machines > 1 else (replace(INSIDE, latency_s=0.0), NETWORK)
+    found, unit = group(tiers, members), in_machine if machines > 1 else 1
+    draws = itertools.product(range(members), repeat=copies)
+    reached = [len({one // unit for one in drawn} - {0}) for drawn in draws]
+    (once, _), (each, _) = all_to_alls(found, copies), all_to_alls(found)
+    rate = found.even_bytes_per_s[1 if machines > 1 else 0, 0]
+    assert once.per_byte_s * rate == pytest.approx([np.mean(reached) / copies])
+    assert each.per_byte_s * rate == pytest.approx([1 - unit / members])
+    assert once.startup_s == each.startup_s
+
+
+def test_what_reaches_a_machine_once_is_handed_on_inside() -> None:
+    """With quick links between machines those inside count: all copies, but what comes to the right device at once."""
+    tiers = (replace(INSIDE, size=4), replace(NETWORK, bandwidth_bytes_per_s=math.inf))
+    members, copies = 16, 3
+    draws = itertools.product(range(members), repeat=copies)
+    reached = np.mean([len(set(drawn) - {0}) for drawn in draws]) / copies
+    (once, _) = all_to_alls(group(tiers, members), copies)
+    assert once.per_byte_s * 300e9 == pytest.approx([reached * (1 - 1 / 4)])
 
 
 @given(tiers_drawn, operations, powers, sizes)

@@ -19,6 +19,7 @@ from planner.models.compute import (
 )
 from planner.models.layouts import Layouts, Recompute
 from planner.models.operators import (
+    ROUTED,
     TransformerOperator,
     block_operators,
     embedding_operators,
@@ -132,6 +133,27 @@ def test_more_tokens_on_the_fullest_rank_lengthen_experts_and_nothing_else(imbal
         grown = uneven.forward_s / even.forward_s
         assert grown == pytest.approx(1.0) if kind == "dense" else 1.0 <= grown <= imbalance * 1.2
         assert uneven.attention_s == pytest.approx(even.attention_s)
+
+
+def test_grouped_products_are_slower_than_one_and_no_other_is() -> None:
+    layout, slow = Layouts.one(microbatch=4), replace(CONSTANTS, routed_share=0.5)
+    for kind in ("dense", "moe"):
+        one, other = (
+            layer_seconds(MIXTURE, kind, layout, rates=RATES, software=SOFTWARE, constants=constants)  # type: ignore[arg-type]  # a kind of layer
+            for constants in (replace(CONSTANTS, routed_share=1.0), slow)
+        )
+        routed = [one for one in block_operators(MIXTURE, kind) if one.product and one.name.startswith(ROUTED)]  # type: ignore[arg-type]  # as above
+        flop = sum(one.forward_flop for one in routed) * 4
+        assert other.forward_s - one.forward_s >= 0.999 * flop / RATES.multiplied_flop_per_s
+        assert (other.forward_s == one.forward_s) == (kind == "dense")
+
+
+def test_older_libraries_are_slower_on_devices_with_fp8_alone() -> None:
+    older, newer = replace(SOFTWARE, fp8_device_ratio=0.8), replace(RATES, has_fp8=True)
+    assert RATES.under(older) == RATES
+    assert newer.under(SOFTWARE) == newer
+    assert newer.under(older).product_efficiency == pytest.approx(0.8 * RATES.product_efficiency)
+    assert newer.under(older).attention_efficiency == RATES.attention_efficiency
 
 
 def test_a_program_that_stops_early_leaves_the_last_products_of_a_layer_out_of_what_it_computes_again() -> None:

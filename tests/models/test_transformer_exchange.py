@@ -127,6 +127,18 @@ def test_tokens_go_to_their_experts_and_back_each_way_with_the_stated_imbalance(
     assert seconds == pytest.approx(2 * (7 * 3e-6 + sent.size_bytes * 7 / 8 / 300e9))
 
 
+def test_a_program_that_sends_a_token_once_to_a_machine_needs_less_of_the_network() -> None:
+    assert MIXTRAL.experts is not None, "as defined above"
+    many = replace(MIXTRAL, experts=replace(MIXTRAL.experts, num_experts=64, top_k=8))
+    for network, layout in ((MIXTRAL, Layouts.one(data=8, expert=8)), (many, Layouts.one(data=64, expert=64))):
+        groups = groups_of(TIERS, layout)
+        each, once = (
+            communication_times(layer_communication(network, layout, "moe", sends_once=one), groups)["experts"]
+            for one in (False, True)
+        )
+        assert 0.5 * each.total_s < once.total_s < 0.97 * each.total_s
+
+
 def test_a_dense_layer_of_a_network_with_experts_sends_nothing_to_them() -> None:
     names = {one.name for one in layer_communication(MIXTRAL, Layouts.one(data=8, expert=8), "dense")}
     assert names == {"tensor", "context"}

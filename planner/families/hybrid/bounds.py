@@ -76,7 +76,13 @@ _BEST = {
     "overlap_tensor": 1,
     "order": 0,
 }
-_FEW = ("tensor", "context", "expert", "microbatch")  # on which a layer's seconds depend where links cost nothing
+_FEW = (
+    "tensor",
+    "context",
+    "expert",
+    "expert_tensor",
+    "microbatch",
+)  # on which a layer's seconds depend where links cost nothing
 _MOST_CELLS = 100_000  # stages times layouts in one array
 _MOST_NODES = 10_000  # whose communication is bounded together
 _MOST_TASKS = 1 << 23  # stages times micro-batches whose schedules are played in one go
@@ -437,6 +443,7 @@ class CutBounds(Bounds):
                     tensor=few["tensor"],
                     context=few["context"],
                     expert=few["expert"],
+                    expert_tensor=few["expert_tensor"],
                     microbatch=few["microbatch"],
                     data=few["expert"],
                     order=np.full(size, order),

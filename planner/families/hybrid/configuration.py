@@ -24,7 +24,7 @@ ORDER_NAMES = LAYOUT["order"].names  # by planner.models.communication.ORDERS
 PINS: Mapping[str, str] = {row.key: row.block[NAME] for row in DECISIONS if NAME in row.block and not row.block_values}
 
 # The degrees, in the order in which they are listed.
-COARSE = ("tensor", "context", "pipeline", "data", "expert")
+COARSE = ("tensor", "context", "pipeline", "data", "expert", "expert_tensor")
 # What goes with a cut of the layers that is not even, and with replicas that differ: these values, and no higher ZeRO.
 OF_CUTS: Mapping[str, int | str | bool] = {"schedule": "1f1b", "interleave": 1, "offload_optimizer": False}
 CODES_OF_CUTS = {name: LAYOUT[name].code(value) for name, value in OF_CUTS.items()}
@@ -34,6 +34,7 @@ Columns = Mapping[str, Ints]  # one column a decision
 _MOST_WHOLE = 1 << 20  # samples of a micro-batch
 _MOST_TRIED = 1 << 20  # values of one key that are looked at for the nearest one
 _ZIGZAG = 2  # pieces of the sequence on each context rank: an early and a late one, so that causal attention is even
+_A = {"tensor": "a tensor degree", "expert": "an expert degree", "expert_tensor": "a tensor degree of experts"}
 _SHARDS_WEIGHTS = 2  # from this stage on, ZeRO frees gradients or weights between uses
 
 
@@ -127,12 +128,16 @@ class HybridConfiguration(LayoutDecisions):
     @property
     def degree_words(self) -> str:
         """The degrees that are not 1."""
-        return ", ".join(f"{name} {getattr(self, name)}" for name in COARSE if getattr(self, name) > 1)
+        return ", ".join(self._degrees(COARSE))
+
+    def _degrees(self, names: Sequence[str]) -> list[str]:
+        """Return those degrees that are not 1, in words."""
+        return [f"{name.replace('_', ' ')} {getattr(self, name)}" for name in names if getattr(self, name) > 1]
 
     @property
     def more_than_a_copy(self) -> list[str]:
         """What of it makes a device hold less than the whole network and its optimiser's state, in words."""
-        found = [f"{name} {getattr(self, name)}" for name in COARSE if name != "data" and getattr(self, name) > 1]
+        found = self._degrees([name for name in COARSE if name != "data"])
         found += [f"ZeRO {self.zero}"] if self.zero else []
         return found + (["the optimiser's state in host memory"] if self.offload_optimizer else [])
 
@@ -239,17 +244,17 @@ def rules_of(transformer: Transformer, batch: int) -> tuple[LayoutRule, ...]:
 def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     """Yield what the tensor degree divides, heads and widths, and how the sequence may be split."""
     heads, keys, length = transformer.num_heads, transformer.num_kv_heads, transformer.sequence_length
-    widths = {"heads": heads, "columns of the feed-forward part": transformer.feed_forward_size}
+    widths = [("tensor", "heads", heads)]
+    if transformer.num_moe_layers < transformer.num_layers or transformer.experts is None:
+        widths.append(("tensor", "columns of the feed-forward part", transformer.feed_forward_size))
     if transformer.experts is not None:
-        widths["columns of an expert"] = transformer.experts.expert_size
-        if transformer.num_moe_layers == transformer.num_layers:
-            del widths["columns of the feed-forward part"]
-    for what, size in widths.items():
+        widths.append(("expert_tensor", "columns of an expert", transformer.experts.expert_size))
+    for key, what, size in widths:
         yield _rule(
-            "tensor",
-            "tensor",
-            lambda one, size=size: size % one["tensor"] == 0,  # type: ignore[misc]  # bound now
-            f"{size:,} {what} do not divide by a tensor degree of {{tensor}}.",
+            key,
+            key,
+            lambda one, key=key, size=size: size % one[key] == 0,  # type: ignore[misc]  # bound now
+            f"{size:,} {what} do not divide by {_A[key]} of {{{key}}}.",
         )
     yield _rule(
         "tensor",
@@ -311,12 +316,28 @@ def _cut_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     yield _rule("interleave", "pipeline interleave", is_even, words)
 
 
+def is_spread(one: Mapping[str, Any], ranks: Any) -> Any:
+    """Return whether experts, and the devices that share each, divide the devices that hold the same layers.
+
+    ``ranks``: the ``context x data`` ranks of them.
+    """
+    return one["tensor"] * ranks % (one["expert"] * one["expert_tensor"]) == 0
+
+
 def _expert_rules(transformer: Transformer) -> Iterator[LayoutRule]:
-    """Yield over how many devices experts may be spread."""
+    """Yield over how many devices experts may be spread, and how many may share one."""
     if transformer.experts is None:
-        words = "the network has no experts, and an expert degree of {expert} is asked for."
-        yield _rule("expert", "expert", lambda one: one["expert"] == 1, words)
+        for key, what in _A.items():
+            if key != "tensor":
+                words = f"the network has no experts, and {what} of {{{key}}} is asked for."
+                yield _rule(key, key, lambda one, key=key: one[key] == 1, words)  # type: ignore[misc]  # bound now
         return
+    yield _rule(
+        "expert_tensor",
+        "tensor expert_tensor",
+        lambda one: one["tensor"] % one["expert_tensor"] == 0,
+        "the tensor degree of experts {expert_tensor} does not divide the tensor degree {tensor}.",
+    )
     yield _rule(
         "sequence_parallel",
         "tensor sequence_parallel",
@@ -328,10 +349,10 @@ def _expert_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     yield _rule("expert", "expert", lambda one: number % one["expert"] == 0, words)
     yield _rule(
         "expert",
-        "context data expert",
-        lambda one: one["context"] * one["data"] % one["expert"] == 0,
-        "the expert degree {expert} does not divide the {context} context x {data} data ranks that hold the same "
-        "layers.",
+        "tensor context data expert expert_tensor",
+        lambda one: is_spread(one, one["context"] * one["data"]),
+        "the expert degree {expert}, of {expert_tensor} devices each, does not divide the {tensor} tensor x {context} "
+        "context x {data} data ranks that hold the same layers.",
     )
 
 
@@ -407,10 +428,14 @@ def launch_rules(program: str) -> tuple[LayoutRule, ...]:
     return (
         _rule(
             "order",
-            "context pipeline expert order",
-            lambda one: has_pipeline_last[one["order"]] | (one["pipeline"] == 1) | (one["expert"] == one["context"]),
-            "Megatron-Core makes groups of a pipeline inside of data ranks only if the expert degree {expert} is the "
-            "context degree {context}.",
+            "tensor context pipeline expert expert_tensor order",
+            lambda one: (
+                has_pipeline_last[one["order"]]
+                | (one["pipeline"] == 1)
+                | (one["expert"] * one["expert_tensor"] == one["context"] * one["tensor"])
+            ),
+            "Megatron-Core makes groups of a pipeline inside of data ranks only if experts and the devices that share "
+            "each, {expert} x {expert_tensor}, are as many as context x tensor ranks, {context} x {tensor}.",
         ),
     )
 
@@ -495,6 +520,9 @@ def completed(problem: Problem, given: Mapping[str, Any], batch: int) -> dict[st
     assert transformer is not None, "asked by why_not"
     found, rules = {name: given[name] for name in LAYOUT}, (*rules_of(transformer, batch), *unlike_rules())
     has = PROGRAMS[problem.calibration.program].has
+    if found["expert_tensor"] is None:  # as Megatron-Core: experts are cut as all else is
+        whole = 1 if transformer.experts is None else found["tensor"]
+        found["expert_tensor"] = problem.fixed.get(LAYOUT["expert_tensor"].key, whole)
     for name in _OPEN:
         if found[name] is not None:
             continue

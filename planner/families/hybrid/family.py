@@ -26,6 +26,7 @@ from planner.families.hybrid.configuration import (
     ReplicaGroup,
     broken_rule,
     completed,
+    is_spread,
     left_out_words,
     nearest,
     rules_of,
@@ -208,12 +209,12 @@ def _expert_rule(found: HybridConfiguration) -> LayoutRule:
     """Return the rule that experts spread over the ranks of every kind by itself."""
 
     def uneven(one: Mapping[str, Any]) -> list[Any]:
-        return [one["context"] * row.data % one["expert"] for row in found.replicas]
+        return [~np.asarray(is_spread(one, one["context"] * row.data)) for row in found.replicas]
 
     return LayoutRule(
         key="expert",
-        names=("context", "expert"),
-        holds=lambda one: np.all([np.equal(rest, 0) for rest in uneven(one)] or [one["expert"] > 0], axis=0),
+        names=("tensor", "context", "expert", "expert_tensor"),
+        holds=lambda one: ~np.any(uneven(one) or [one["expert"] < 1], axis=0),
         words=lambda one: (
             f"an expert degree of {one['expert']} does not divide the ranks on "
             f"{next(row.machines for row, rest in zip(found.replicas, uneven(one), strict=True) if rest)}."
@@ -704,24 +705,31 @@ def _outside_lines(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:
 # -- what of a prediction lies outside of what was measured, by name; and the error that was measured nearest to it ----
 #
 # A prediction has the band of a family of measurements where the family trained with the same program and the question
-# lies within all of the family's ranges; of several such the one of the fewest devices. Else it has that of all
-# families of the device, with words for what lies outside; none on a device without measurements.
+# lies within all of the family's ranges; of several such the one of the fewest devices. Else it has the wider one of
+# families that a fit did not see: of the device, or of any where too few were measured on it, with words for what lies
+# outside; on a device without measurements that of devices that a fit did not see.
 
 _CONDITIONS = {  # of the families that have a band
     "bigscience-176b-sweep": "GPT of about 176 billion parameters on A100s, Megatron-DeepSpeed in bf16",
+    "recipes-h100-15b": "NVIDIA's recipes of Nemotron 15B on 16 to 2,048 H100s, Megatron-Core",
+    "recipes-h100-405b": "NVIDIA's recipes of Llama 3.1 405B, also cut, on 32 to 2,304 H100s, Megatron-Core",
+    "recipes-h100-8b": "NVIDIA's recipes of Llama 3.1 8B on 8 to 128 H100s, Megatron-Core",
+    "recipes-h100-grok": "NVIDIA's recipes of Grok-1, cut, on 8 to 128 H100s, Megatron-Core",
     "llm-foundry": "MPT of 1.3 to 13 billion parameters on 8 to 512 H100s, fully sharded data parallelism",
     "llm-foundry-a100": "MPT of 0.1 to 65 billion parameters on 8 to 64 A100s, fully sharded data parallelism",
     "simumax-b200": "the networks of SimuMax on B200s, Megatron-Core",
     "vtrain-single": "GPT of 0.2 to 1.3 billion parameters on 4 to 8 A100s, Megatron-DeepSpeed",
 }
+_UNSEEN = {"all": "families measured on any device", "unmeasured": "devices"}  # of bands, by where they are from
+_LEFT_OUT = ", each left out whole of the fit that predicts it"
 _FILLED_WORDS = 1024  # programs fill up a vocabulary, Megatron-LM to 128 words a rank: alike at a tensor degree of 8
 
 
 def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] | None:
     """Return the error measured nearest to a prediction: an 80 % band of measured / predicted - 1.
 
-    ``from`` names the family, or the device where no family that has a band holds the question; ``conditions`` say what
-    was measured, and what of the question lies outside. None on a device without fitted shares or a band.
+    ``from`` names the family, or the device, ``all`` or ``unmeasured`` where no family that has a band holds the
+    question; ``conditions`` say what was measured, and what of the question lies outside. None without a band.
     """
     rates, device = cost.problem.transformer_rates, cost.group.device.name
     families: Mapping[str, Any] = _measured(cost).get("families", {})
@@ -731,11 +739,12 @@ def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] |
     if band.get("coverage") is not None:
         conditions = _CONDITIONS.get(source, "")
     else:
-        band, source = rates.get("device_bands", {}).get(device, {}), device
-        conditions = f"all families measured on {device}, groups of their rows left out of the fit, not whole families"
+        every = rates.get("device_bands", {})
+        source = next((name for name in (device, "all") if name in every), "") if cost.is_calibrated else "unmeasured"
+        band, conditions = every.get(source, {}), _UNSEEN.get(source, f"families measured on {device}") + _LEFT_OUT
         if found := outside(cost, chosen):
-            conditions += f"; outside of it: {'; '.join(found)}"
-    if band.get("coverage") is None or not cost.is_calibrated or cost.slowdown != 1:
+            conditions += f"; outside of what was measured on {device}: {'; '.join(found)}"
+    if band.get("coverage") is None or cost.slowdown != 1:
         return None
     return {**{key: band[key] for key in ("low", "high", "coverage")}, "from": source, "conditions": conditions}
 

@@ -15,6 +15,7 @@ VERSION = "Megatron-LM core_v0.15 or later"
 _HALVES = {"bf16": ("--bf16",), "fp16": ("--fp16 --accumulate-allreduce-grads-in-fp32",)}
 _SHARDS_WEIGHTS = 2  # from this stage of ZeRO on another part of the program is at work
 _PORT = 6000
+_DEEPEP = "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep"  # a token is sent once to a machine
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 _POSITIONS = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
 _NORMS = {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
@@ -152,9 +153,8 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *value("tensor"),
         *value("pipeline"),
         *value("context", is_written=chosen.context > 1),
-        *value("expert", is_written=chosen.expert > 1, more=" --moe-token-dispatcher-type alltoall"),
-        # Experts are split by the tensor degree, too, as all that is counted here.
-        *_if(transformer.experts is not None and chosen.tensor > 1, f"--expert-tensor-parallel-size {chosen.tensor}"),
+        *value("expert", is_written=chosen.expert > 1, more=f" {_DEEPEP}"),
+        *value("expert_tensor", is_written=transformer.experts is not None and chosen.tensor > 1),
         *cut,
         *value("microbatch"),
         f"--global-batch-size {chosen.global_batch_size}",
@@ -258,6 +258,8 @@ def _by_hand(transformer: Transformer, chosen: HybridConfiguration, dtype: str, 
             f"a tensor degree of {chosen.tensor} copies the {transformer.num_kv_heads} heads of keys and values, which "
             f"Megatron-Core does from 0.16 on; before, fix.tensor_parallel_size: {transformer.num_kv_heads}"
         )
+    if chosen.expert > 1:
+        lines.append("tokens go to their experts by DeepEP, which is installed apart from Megatron-Core")
     if transformer.experts is not None and chosen.expert > 1 and dtype != "bf16":
         lines.append("Megatron-LM spreads experts in bf16 only: write dtype: bf16")
     if chosen.schedule == "zero_bubble":

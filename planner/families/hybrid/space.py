@@ -23,6 +23,7 @@ from planner.families.hybrid.configuration import (
     MOST_ZERO_OF_CUTS,
     PINS,
     LayoutRule,
+    is_spread,
     launch_rules,
     rules_of,
     unlike_rules,
@@ -102,7 +103,7 @@ class Space:
     def coarse(self) -> tuple[str, ...]:
         """The decisions that all groups share and that the first level makes."""
         shared = "pipeline" if self.cost.has_replicas else "data"
-        return ("tensor", "context", shared, "expert", "microbatch")
+        return ("tensor", "context", shared, "expert", "expert_tensor", "microbatch")
 
     @property
     def group_by(self) -> tuple[str, ...]:
@@ -149,6 +150,7 @@ class Space:
         network, most = self.transformer, sum(self.devices)
         has = PROGRAMS[self.problem.calibration.program].has
         layers, experts, pinned = network.num_layers, network.experts, self._pinned_schedule
+        tensor = _divisors(network.num_heads, most)
         schedules = [Schedule.ONE_F_ONE_B, Schedule.GPIPE]
         if pinned is not None:
             is_plain = pinned == "interleaved"
@@ -158,11 +160,12 @@ class Space:
         chunks = sorted({*_divisors(layers, layers), *_divisors(layers + 2, layers)})  # or of these and both ends
         return {
             **{name: list(range(len(row.values))) for name, row in LAYOUT.items() if row.values},
-            "tensor": self._kept("tensor", _divisors(network.num_heads, most)),
+            "tensor": self._kept("tensor", tensor),
             "context": self._kept("context", _divisors(network.sequence_length, most)),
             "pipeline": self._kept("pipeline", range(1, min(layers, most) + 1)),
             "data": _divisors(self.batch, most),
             "expert": [1] if experts is None else _divisors(experts.num_experts, most),
+            "expert_tensor": [1] if experts is None else self._kept("expert_tensor", tensor),
             "microbatch": _divisors(self.batch, self.batch),
             "schedule": [int(one) for one in schedules],
             "interleave": [1] if pinned in ("gpipe", "1f1b") else chunks,
@@ -227,7 +230,15 @@ class Space:
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
         """The rules of the grid: of devices, pins, layouts, what a program can start, and layouts that are the same."""
-        return (*self._device_rules(), *self._pin_rules(), *self._layout_rules())
+        return (*self._device_rules(), *self._expert_rules(), *self._pin_rules(), *self._layout_rules())
+
+    def _expert_rules(self) -> Iterator[Rule]:
+        """Yield that experts are whole, or cut as all else is, unless a pin or an exclusion says more of it."""
+        if not self._is_given(LAYOUT["expert_tensor"].key):
+            yield Rule(
+                names=("tensor", "expert_tensor"),
+                holds=lambda one: (one["expert_tensor"] == 1) | (one["expert_tensor"] == one["tensor"]),
+            )
 
     def _device_rules(self) -> Iterator[Rule]:
         """Yield that each group has the devices, of several gives most of them, and that all together keep limits."""
@@ -288,8 +299,8 @@ class Space:
         yield Rule(names=("microbatch",), holds=lambda one: batch % one["microbatch"] == 0)
         for part in names:
             yield Rule(
-                names=("context", "expert", part),
-                holds=lambda one, part=part: one["context"] * one[part] % one["expert"] == 0,  # type: ignore[misc]
+                names=("tensor", "context", "expert", "expert_tensor", part),
+                holds=lambda one, part=part: is_spread(one, one["context"] * one[part]),  # type: ignore[misc]
             )
 
     def _is_given(self, key: str) -> bool:

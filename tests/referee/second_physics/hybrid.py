@@ -103,8 +103,9 @@ def _division(network: Transformer, block: Mapping[str, Any]) -> Iterator[Findin
     is_dealt = batch % each == 0 and (block["interleave"] == 1 or batch // each % pipeline == 0)
     yield holds("micro-batches", is_dealt, text, f"{text} does not divide")
     number, expert = 1 if network.experts is None else network.experts.num_experts, block["expert"]
-    text = f"{number} experts over an expert degree of {expert}, of {data * context} ranks"
-    is_spread = number % expert == 0 and data * context % expert == 0
+    parts = expert * block["expert_tensor"]
+    text = f"{number} experts over an expert degree of {expert}, {parts} of {tensor * data * context} ranks"
+    is_spread = number % expert == 0 and tensor * data * context % parts == 0 and tensor % block["expert_tensor"] == 0
     if network.experts is not None or expert > 1:
         yield holds("experts", is_spread, text, f"{text} do not divide")
 

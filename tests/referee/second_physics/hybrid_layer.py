@@ -56,7 +56,7 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
         experts = network.experts
         assert experts is not None, "a layer of the kind moe has experts"
         number = experts.num_experts / block["expert"]
-        routed, routed_biases = _two(network, experts.expert_size, tensor)
+        routed, routed_biases = _two(network, experts.expert_size, block["expert_tensor"])
         matrices = [*matrices, float(network.hidden_size * experts.num_experts)]
         rest += experts.num_experts * experts.has_router_bias
         if experts.num_shared:
@@ -123,7 +123,7 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
     else:
         stream += 2 * (latent.query_rank or 0) + 2 * latent.key_value_rank + latent.rope_size
         parted += heads * (2 * size + value) / tensor
-    fed, widest, chosen = _fed(network, tensor, kind, block.get(IMBALANCE, 1.0))
+    fed, widest, chosen = _fed(network, block, kind, block.get(IMBALANCE, 1.0))
     numbers = (stream + chosen) / split + parted + fed
     plain = tokens * NUMBER_BYTES * numbers
     program, scores = program_of(block), 0.0
@@ -145,11 +145,12 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
     return entry, plain + scores - entry + gradients
 
 
-def _fed(network: Transformer, tensor: int, kind: str, imbalance: float) -> tuple[float, float, float]:
+def _fed(network: Transformer, block: Mapping[str, Any], kind: str, imbalance: float) -> tuple[float, float, float]:
     """Return the numbers a token that a feed-forward part keeps, its widest activation, and those of its router.
 
     ``imbalance``: tokens of the fullest rank's experts, over the mean.
     """
+    tensor = block["tensor"]
     parts = 3 if network.is_gated else 2  # what enters the activation function, and what leaves it
     if kind == "dense":
         inner = parts * network.feed_forward_size / tensor
@@ -158,7 +159,7 @@ def _fed(network: Transformer, tensor: int, kind: str, imbalance: float) -> tupl
     assert experts is not None, "a layer of the kind moe has experts"
     inner = parts * experts.expert_size * experts.top_k * imbalance / tensor
     shared = parts * experts.num_shared * experts.shared_size / tensor
-    # To the experts, and back: every rank of a tensor group has it.
-    sent = 2 * network.hidden_size * experts.top_k * imbalance
+    # To the experts, and back: every rank of those that share an expert has what all of them sent.
+    sent = 2 * network.hidden_size * experts.top_k * imbalance * block["expert_tensor"] / tensor
     weighed = (network.hidden_size + 1) * experts.has_shared_gate  # what the shared experts give, and its weight
     return sent + inner + shared, max(inner, shared), float(experts.num_experts + experts.top_k + weighed)

@@ -128,7 +128,7 @@ def _row(
     ends = (first if stage == 0 else 0.0, last if is_last else 0.0)
     shared, routed = sum(one.shared for one in held) + sum(ends), sum(one.routed for one in held)
     ranks, zero = block["data"] * block["context"], block["zero"]
-    spread = (shared + routed * block["expert"]) / ranks
+    spread = (shared + routed * block["expert"] * block["expert_tensor"] / block["tensor"]) / ranks
     kept = [sum(layers[kind].kept for kind in chunk) for chunk in chunks]
     nothing = [0.0] * (len(chunks) - 1)
     embedding = _embedding_kept(network, block) if stage == 0 else 0.0

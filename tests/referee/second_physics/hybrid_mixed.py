@@ -105,7 +105,9 @@ def _division(network: Transformer, block: Mapping[str, Any]) -> Iterator[Findin
     is_split = length % context == 0 and (not block["sequence_parallel"] or length // context % tensor == 0)
     yield holds("sequence", is_split, f"{length} over {context}", f"{length} tokens do not divide over {context}")
     number, expert = 1 if network.experts is None else network.experts.num_experts, block["expert"]
-    is_spread = number % expert == 0 and all(one["data"] * context % expert == 0 for one in rows)
+    is_spread = number % expert == 0 and all(
+        tensor * one["data"] * context % (expert * block["expert_tensor"]) == 0 for one in rows
+    )
     yield holds("experts", is_spread, f"{number} over {expert}", f"{number} experts do not spread over {expert} ranks")
 
 

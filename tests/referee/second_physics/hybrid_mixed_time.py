@@ -143,7 +143,7 @@ def _no_quicker(
 def _state_share(network: Transformer, view: Mapping[str, Any]) -> float:
     """Return the parameters of a layer of which a device keeps the optimiser's state, the mean of all sorts."""
     kinds = network.layer_kinds
-    plain = {**view, "tensor": 1, "expert": 1}
+    plain = {**view, "tensor": 1, "expert": 1, "expert_tensor": 1}
     whole = sum(layer_of(network, plain, kind).read * kinds.count(kind) for kind in dict.fromkeys(kinds))
     ranks = view["data"] * view["context"] if view["zero"] else view["expert"]
     return float(whole / network.num_layers / view["tensor"] / ranks)

@@ -240,7 +240,7 @@ def _no_quicker(
 def _optimizer(network: Transformer, block: Mapping[str, Any], stated_s: float, bandwidth: float) -> Finding:
     """Return whether the optimiser's state can be read and written in its seconds; that of the layers alone."""
     kinds = network.layer_kinds
-    plain = {**block, "tensor": 1, "expert": 1}
+    plain = {**block, "tensor": 1, "expert": 1, "expert_tensor": 1}
     layers = sum(layer_of(network, plain, kind).read * kinds.count(kind) for kind in dict.fromkeys(kinds))
     ranks = block["tensor"] * block["pipeline"] * block["expert"]
     if block["zero"] > 0:
