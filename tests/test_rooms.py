@@ -152,6 +152,7 @@ def test_nothing_imports_a_family_by_going_round_the_composer() -> None:
                 "planner.families",
                 "planner.ranking",
                 "planner.planning",
+                "planner.recommendation",
                 "planner.answer",
                 "planner.api",
                 "planner.calibration.iterations",
