@@ -8,7 +8,8 @@ is how much each relies on that nobody tried. Risk counts in this order:
 3. less than a tenth of the memory of the fullest device stays free.
 
 Among equal ones the fastest is recommended. Candidates are the alternatives of the plan, and what is found by planning
-again without the features, with more free memory, or both: each the best such configuration, unless time runs out.
+again without the features, with more free memory, or both, and without what no program launches: each the best such
+configuration, unless time runs out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -70,7 +71,9 @@ def with_recommended(problem: Problem, plan: Plan, search: Search) -> Plan:
     if not any(own.risk) or not error:
         return plan
     most = plan.objective * (1 + error)
-    found = [*_known(problem, plan, most), *_searched(problem, own, most, search.part(search.left_s / 2))]
+    skipped = RISKS[plan.family].NOT_LAUNCHED if own.refusal is not None else frozenset()
+    part = search.part(search.left_s / 2, is_brief=True, skipped=skipped)
+    found = [*_known(problem, plan, most), *_searched(problem, own, most, part)]
     best = min(found, key=lambda one: (one.risk, one.plan.objective), default=own)
     if best.risk >= own.risk:
         return plan
@@ -170,7 +173,7 @@ def _searched(problem: Problem, own: _Candidate, most: float, search: Search) ->
     """
     questions = list(_questions(problem, own))
     for number, question in enumerate(questions):
-        part = search.part(search.left_s / (len(questions) - number), num_alternatives=0, cutoff=most, is_brief=True)
+        part = search.part(search.left_s / (len(questions) - number), num_alternatives=0, cutoff=most)
         try:
             found = best_plan(question, part)
         except PlannerError:
@@ -181,7 +184,10 @@ def _searched(problem: Problem, own: _Candidate, most: float, search: Search) ->
 
 
 def _questions(problem: Problem, own: _Candidate) -> Iterator[Problem]:
-    """Yield the questions without the risks of a plan: features and little memory, features, one, little memory."""
+    """Yield the questions without the risks of a plan: features and little memory, features, one, little memory.
+
+    Where no target launches it, at last the question itself: the search leaves out what none launches.
+    """
     taken = [one for one in own.features if one.is_taken]
     is_full, roomy = own.free < LITTLE_FREE, _with_room(problem)
     if roomy is not None and (taken or is_full):
@@ -192,6 +198,8 @@ def _questions(problem: Problem, own: _Candidate) -> Iterator[Problem]:
         yield _without(problem, own, [one])
     if taken and is_full and roomy is not None:
         yield _without(roomy, own, ())
+    if own.refusal is not None:
+        yield _without(problem, own, ())
 
 
 def _without(problem: Problem, own: _Candidate, features: Iterable[Unmeasured]) -> Problem:

@@ -17,6 +17,7 @@ from planner.planning import view_of
 from planner.problem import Problem
 from planner.recommendation import LITTLE_FREE
 from planner.solution import Status
+from planner.words import percent_words
 
 MACHINES = {
     "a100": {"device": "a100-sxm4-80gb", "devices": 8, "inside": "nvlink-3", "network": "8 x 200 Gbit/s"},
@@ -88,13 +89,12 @@ def test_the_reasons_name_what_it_does_without_and_what_stays_free() -> None:
 
 
 def test_virtual_stages_are_a_risk_on_h100_and_none_on_a100_where_they_were_measured() -> None:
-    found = planned(CHUNKED).recommended
-    assert planned(CHUNKED).configuration.to_document()["interleave"] > 1
+    found, chosen = planned(CHUNKED).recommended, planned(CHUNKED).configuration
+    assert chosen.to_document()["interleave"] > 1
     assert found is not None
     assert found.configuration.to_document()["interleave"] == 1
     assert "virtual stages" in found.reasons[0]
-    assert planned(FULL_AND_OFFLOADED).configuration.to_document()["interleave"] > 1
-    assert "virtual stages" not in features(question(*FULL_AND_OFFLOADED), planned(FULL_AND_OFFLOADED).configuration)
+    assert "virtual stages" not in features(question(CHUNKED[0], 512, "a100", 64), chosen)
 
 
 def test_nothing_is_recommended_where_the_best_plan_is_the_safest_within_the_error() -> None:
@@ -141,8 +141,12 @@ def test_the_block_stands_right_under_the_plan_and_in_the_document() -> None:
     start = lines.index("Recommended plan")
     assert plan.recommended is not None
     assert lines[start + 1].strip() == f"hybrid on {plan.recommended.configuration.headline}"
-    assert "+1.7" in lines[start + 2]
-    assert lines[start + 5].strip() == "ask for it with --prefer-safe"
+    assert f"({percent_words(plan.recommended.relative_loss, is_signed=True)}, where" in lines[start + 2]
+    reasons = [f"safer: {reason}" for reason in plan.recommended.reasons]
+    assert [line.strip() for line in lines[start + 3 : start + 4 + len(reasons)]] == [
+        *reasons,
+        "ask for it with --prefer-safe",
+    ]
     document = plan_document(plan)
     assert PlanDocument.model_validate(document).recommended is not None
     assert document["recommended"]["configuration"] == plan.recommended.configuration.to_document()
@@ -155,3 +159,33 @@ def test_families_whose_features_are_not_known_recommend_nothing() -> None:
     problem = planner.load({"dnn": {"zoo": "vgg16"}, "cluster": {"preset": "osf-testbed"}, "families": ["all_reduce"]})
     assert planner.plan(problem).recommended is None
     assert planner.plan(problem, prefers_safe=True).status is Status.OPTIMAL
+
+
+def test_what_no_program_launches_gives_way_to_what_one_does_on_all_the_machines() -> None:
+    machines = [{"count": 2, "name": kind, **MACHINES[kind]} for kind in ("a100", "h100")]
+    problem = planner.load(
+        {
+            "dnn": {"zoo": "llama3-8b", "global_batch": 128},
+            "cluster": {"machines": machines},
+            "families": ["hybrid"],
+            "objective": "iteration_time",
+        }
+    )
+    plan = planner.plan(problem)
+    assert plan.configuration.to_document()["replicas"]
+    assert "no target of `planner export` can launch this plan" in plan.cautions[0]
+    assert plan.recommended is not None
+    assert not plan.recommended.configuration.to_document().get("replicas")
+    assert plan.recommended.reasons[0].startswith("a target of `planner export` can launch it")
+    assert plan.instead == ""
+    safe = planner.plan(problem, prefers_safe=True)
+    assert not [line for line in safe.cautions if "can launch" in line]
+    assert planner.export(safe, "megatron").files
+
+
+def test_a_recommendation_that_was_tampered_with_is_found_out() -> None:
+    problem, document = question(*FULL_AND_OFFLOADED), plan_document(planned(FULL_AND_OFFLOADED))
+    assert planner.check(problem, document).is_ok
+    cheaper = {**document["recommended"], "objective": 0.9 * document["recommended"]["objective"]}
+    report = planner.check(problem, {**document, "recommended": cheaper})
+    assert [one.name for one in report.findings if not one.is_ok] == ["recommended"]

@@ -85,6 +85,11 @@ class Family(Protocol):
 class Risks(Protocol):
     """What a family knows of how far its predictions may be trusted."""
 
+    @property
+    def NOT_LAUNCHED(self) -> frozenset[str]:  # noqa: N802  # a module's constant
+        """The kinds of its answers that no program launches, as :attr:`planner.search.Search.skipped` has them."""
+        ...
+
     def unmeasured(self, problem: Problem, configuration: Any) -> tuple[Unmeasured, ...]:
         """Return the features that no measured step has, and which of them a configuration takes."""
         ...

@@ -7,13 +7,14 @@ with them.
 from collections.abc import Iterator
 
 from planner.families.hybrid.configuration import HybridConfiguration
-from planner.families.hybrid.cost import HybridCost
+from planner.families.hybrid.cost import HybridCost, Placement
 from planner.families.hybrid.family import warnings
 from planner.plan import Prediction, Unmeasured
 from planner.problem import Problem
 
-__all__ = ["MEASURED", "doubts", "known_error", "unmeasured"]
+__all__ = ["MEASURED", "NOT_LAUNCHED", "doubts", "known_error", "unmeasured"]
 
+NOT_LAUNCHED = frozenset({str(Placement.REPLICAS)})  # replicas that do unlike numbers of micro-batches
 _SHARDS_MORE = (2, 3)  # stages of ZeRO that share gradients and weights, too
 # On which devices and with which programs steps were measured that have a feature.
 MEASURED: dict[str, frozenset[str]] = {
@@ -72,12 +73,15 @@ def _features(chosen: HybridConfiguration) -> Iterator[Unmeasured]:
 
 
 def known_error(problem: Problem, configuration: HybridConfiguration, prediction: Prediction) -> float:
-    """Return by how much a measured step may take longer than predicted: of the nearest band, else of the devices'."""
+    """Return by how much a measured step may take longer than predicted: of the nearest band, else of the devices'.
+
+    0 where no errors were measured at all.
+    """
     if prediction.relative_error is not None:
         return max(float(prediction.relative_error["high"]), 0.0)
-    bands = problem.transformer_rates["device_bands"]
+    bands = problem.transformer_rates.get("device_bands", {})
     names = [one.group.device.name for one in HybridCost.of(problem, configuration).groups]
-    return max(0.0, *(float(bands.get(name, bands["unmeasured"])["high"]) for name in names))
+    return max(0.0, *(float(bands.get(name, bands.get("unmeasured", {"high": 0.0}))["high"]) for name in names))
 
 
 def doubts(problem: Problem, configuration: HybridConfiguration) -> list[str]:
