@@ -107,6 +107,7 @@ def plan(
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
     memory_limit_bytes: float | None = None,
     has_frontier: bool = False,
+    prefers_safe: bool = False,
     told: Callable[[float, float], None] | None = None,
     pool: WorkerPool | None = None,
 ) -> Plan:
@@ -123,6 +124,9 @@ def plan(
         machine has left.
     has_frontier
         Whether the family ``hybrid`` lists, among the alternatives, the fastest layouts of less and less memory.
+    prefers_safe
+        Whether the recommended plan is the answer, where there is one beside the best: within the known error of that
+        one, with less risk, ``feasible`` with its gap (:mod:`planner.recommendation`).
     told
         Called now and then with what no plan beats and the best so far, once there is one.
     pool
@@ -154,7 +158,7 @@ def plan(
         pool=pool,
     )
     with search.interruptible():
-        found = answered(asked(problem), planned(asked(problem), search), search)
+        found = answered(asked(problem), planned(asked(problem), search), search, prefers_safe=prefers_safe)
     return found if pool is None else replace(found, warnings=(*found.warnings, *pool.notes))
 
 

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from planner.shown import Shown
 from planner.solution import Status, gap_of
 
-__all__ = ["Alternative", "Configuration", "Goal", "Plan", "Predicted", "Prediction", "Provenance", "may_be_stale"]
+__all__ = ["Alternative", "Configuration", "Goal", "Plan", "Predicted", "Prediction", "Provenance", "Recommended"]
+__all__ += ["Unmeasured", "may_be_stale"]
 
 
 class Configuration(Protocol):
@@ -127,6 +128,37 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unmeasured:
+    """A feature of configurations of which no step was measured, on some devices or with the program that trains.
+
+    ``is_taken``: whether a given configuration has it. ``pins`` and ``excluded``: decisions that leave it out.
+    """
+
+    words: str
+    is_taken: bool
+    pins: Mapping[str, Any] = field(default_factory=dict)
+    excluded: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommended:
+    """The configuration of least risk among those within the known error of the best one that was found.
+
+    ``relative_loss``: how much more it costs than that one; ``known_error``: how much more it might have cost.
+    ``reasons``: why it is safer.
+    """
+
+    family: str
+    configuration: Configuration
+    prediction: Prediction
+    objective: float
+    relative_loss: float
+    known_error: float
+    reasons: tuple[str, ...]
+    substitutions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """How an answer came about, so that it can be repeated; wall times go to the log."""
 
@@ -154,7 +186,8 @@ class Plan(Shown):
     What stands under the headline: ``key_assumptions``, each with its effect, the largest first, while ``assumptions``
     has the others; ``cautions``, warnings that keep the plan from being run as it is; ``instead``, the best plan that
     some program can launch, where none can launch this one. ``beyond``: layouts that were not searched, by name, with
-    the objective that none of them beats, where that is better than the plan's.
+    the objective that none of them beats, where that is better than the plan's. ``recommended``: a configuration of
+    less risk within the known error, if there is one; the plan itself, where that was asked for.
     """
 
     goal: Goal
@@ -177,6 +210,12 @@ class Plan(Shown):
     beyond: Mapping[str, float] = field(default_factory=dict)
     problem: Mapping[str, Any] = field(default_factory=dict)
     substitutions: tuple[str, ...] = ()
+    recommended: Recommended | None = None
+
+    @property
+    def is_recommended(self) -> bool:
+        """Whether it was asked for as the recommended one, and costs more than the best one."""
+        return self.recommended is not None and self.recommended.configuration == self.configuration
 
     @property
     def gap(self) -> float:

@@ -26,6 +26,7 @@ from planner.problem import Assumption, Problem
 from planner.question.build import load
 from planner.question.spec import ConfigurationSpec
 from planner.ranking import best_plan, ranked_alternative
+from planner.recommendation import in_its_place, with_recommended
 from planner.search import Search
 from planner.sections import PlanView
 from planner.solution import SAME, Status, proof_of
@@ -245,7 +246,7 @@ _NOT_ASKED = "whether a target of `planner export` can launch this plan was not 
 def little_memory(problem: Problem, prediction: Prediction) -> tuple[str, ...]:
     """Return a warning where the fullest accelerator has little memory left, less than predictions of memory are off.
 
-    Little is less than 1 GiB or 2 % of its memory, whichever is more, as buffers of NCCL and pieces of free memory take
+    Little is less than 1 GiB or 3 % of its memory, whichever is more, as buffers of NCCL and pieces of free memory take
     that; of small devices a tenth. A limit that the user sets below the device's memory leaves room by itself.
     """
     held = prediction.memory_bytes
@@ -254,7 +255,7 @@ def little_memory(problem: Problem, prediction: Prediction) -> tuple[str, ...]:
     if limit == float("inf") or kinds <= {"cpu"} or allowed_memory_bytes(problem) <= limit:
         return ()
     left = limit - held["total"]
-    if not 0 <= left < min(max(_GIB, 0.02 * limit), 0.1 * limit):
+    if not 0 <= left < min(max(_GIB, 0.03 * limit), 0.1 * limit):
         return ()
     return (
         f"only {size_words(left)} of {size_words(limit)} stay free on the fullest device: training may run out of "
@@ -440,14 +441,27 @@ def _narrowed(problem: Problem, plan: Plan) -> list[Problem]:
 # --- A plan as an answer: with what stands under its headline
 
 
-def answered(problem: Problem, plan: Plan, search: Search) -> Plan:
+def answered(problem: Problem, plan: Plan, search: Search, *, prefers_safe: bool = False) -> Plan:
     """Return a plan with what stands under its headline: assumptions with their effect, and what keeps it from running.
 
-    The search is that of the plan, with the time that it left.
+    The search is that of the plan, with the time that it left. ``prefers_safe``: the recommended plan is the answer.
     """
     late = replace(plan, cautions=(_NOT_ASKED,))
-    found = search.bounded(lambda: launchable(problem, plan, search), late)
+    launched = search.bounded(lambda: launchable(problem, plan, search), late)
+    found = search.bounded(lambda: with_recommended(problem, launched, search), launched)
+    if prefers_safe and found.recommended is not None:
+        found = safest(problem, found)
     return weighed(problem, search.bounded(lambda: beside_measured(problem, found, search), found), search)
+
+
+def safest(problem: Problem, plan: Plan) -> Plan:
+    """Return the recommended plan in the place of the best one, with its known error and what binds it."""
+    found = in_its_place(problem, plan)
+    chosen, family, configuration = network_of(problem, found.substitutions), found.family, found.configuration
+    limits = binding_words(chosen, usage_of(chosen, family, configuration, found.prediction))
+    known = with_known_error(chosen, family, configuration, found.prediction)
+    computing = computing_lines(chosen, family, configuration, known)
+    return replace(found, prediction=known, explanation=(*found.explanation, *computing, *limits))
 
 
 def weighed(problem: Problem, plan: Plan, search: Search) -> Plan:

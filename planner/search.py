@@ -88,6 +88,10 @@ class Search:
         soon as its bound is no less. The bound it returns still holds.
     has_frontier
         Whether to look for the layouts of less memory, too, each as fast as can be; one family has these.
+    is_brief
+        Whether the best answer alone is wanted: no reasons, nothing beside it, and none why there is no answer.
+    skipped
+        Kinds of answers that are not wanted, by a family's own names of them. The bound it returns is of the others.
     seed
         For whatever draws lots.
     told
@@ -108,6 +112,8 @@ class Search:
     good_enough: float = float("-inf")
     cutoff: float = float("inf")
     has_frontier: bool = False
+    is_brief: bool = False
+    skipped: frozenset[str] = frozenset()
     seed: int = 0
     questions_left: int | None = None
     told: Callable[[float, float], None] | None = None
@@ -224,6 +230,8 @@ class Search:
         num_alternatives: int | None = None,
         cutoff: float | None = None,
         questions_left: int | None = None,
+        is_brief: bool | None = None,
+        skipped: frozenset[str] | None = None,
         told: Callable[[float, float], None] | None = None,
     ) -> "Search":
         """Return a search within this one: it ends no later, and is interrupted with it.
@@ -237,6 +245,8 @@ class Search:
             good_enough=self.good_enough if good_enough is None else good_enough,
             cutoff=self.cutoff if cutoff is None else cutoff,
             has_frontier=self.has_frontier,
+            is_brief=self.is_brief if is_brief is None else is_brief,
+            skipped=self.skipped if skipped is None else skipped,
             seed=self.seed,
             questions_left=questions_left,
             told=told,

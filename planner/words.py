@@ -140,8 +140,9 @@ def proof_words(plan: "Plan", value: str = "", searched: str = SEARCH_SPACE) -> 
     if plan.status == "optimal":
         return f"Proven optimal within {searched}{f': {value}' * bool(value)}"
     least = time_words(plan.bound) if plan.goal.unit == "s" else f"{plan.bound:.6g} {plan.goal.unit}"
+    begin = "Recommended as safer, within the known error of the best one" if plan.is_recommended else ""
     end = f"no plan of {searched} takes less than {least} (gap {percent_words(plan.gap)})"
-    return f"Best found, not proven: {f'{value}; ' * bool(value)}{end}"
+    return f"{begin or 'Best found, not proven'}: {f'{value}; ' * bool(value)}{end}"
 
 
 def beyond_words(plan: "Plan") -> list[str]:

@@ -92,7 +92,7 @@ def test_a_proven_plan_is_not_searched_for_again_by_a_question_that_it_answers()
 
 
 @pytest.mark.parametrize(
-    ("left_bytes", "is_little"), [(184 * 2**20, True), (1.5 * 2**30, True), (2 * 2**30, False), (-1.0, False)]
+    ("left_bytes", "is_little"), [(184 * 2**20, True), (2.3 * 2**30, True), (2.5 * 2**30, False), (-1.0, False)]
 )
 def test_memory_that_is_all_but_full_is_not_passed_over(left_bytes: float, is_little: bool) -> None:
     machines = [{"count": 1, "devices": 8, "device": "h100-sxm"}]

@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.errors import Fault, InfeasibleError, PlannerError, SpecError
 from planner.letters import visible_json
-from planner.plan import Alternative, Plan, Predicted, Prediction, Provenance
+from planner.plan import Alternative, Plan, Predicted, Prediction, Provenance, Recommended
 
 __all__ = [
     "alternative_document",
@@ -41,7 +41,22 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "not_modelled": list(plan.not_modelled),
         "domain": list(plan.domain),
         "alternatives": [alternative_document(one) for one in plan.alternatives],
+        "recommended": None if plan.recommended is None else _recommended(plan.recommended),
         "provenance": _fields(plan.provenance),
+    }
+
+
+def _recommended(one: Recommended) -> dict[str, Any]:
+    """Return the recommended plan beside the best one."""
+    return {
+        "family": one.family,
+        "configuration": one.configuration.to_document(),
+        "substitutions": list(one.substitutions),
+        "objective": one.objective,
+        "relative_loss": one.relative_loss,
+        "known_error": one.known_error,
+        "memory_bytes": dict(one.prediction.memory_bytes),
+        "reasons": list(one.reasons),
     }
 
 

@@ -226,6 +226,12 @@ def _sections(
             blocks=partial(plan_blocks, found, view),
         ),
         Section(
+            name="recommended",
+            title="Recommended plan",
+            lines=_recommended_lines(found),
+            blocks=partial(_recommended, found),
+        ),
+        Section(
             name="why",
             title="Why",
             lines=["Why", *(f"  {line}" for line in reasons)],
@@ -386,6 +392,32 @@ def _decision_lines(block: Mapping[str, Any], view: FamilyView) -> list[str]:
         else:
             lines.append(f"  {part}")
     return ["Configuration", *view.lines, *lines]
+
+
+def _recommended_texts(found: Plan | Predicted) -> list[str]:
+    """Return what the recommended plan is, what it costs more, and why it is safer; nothing where there is none."""
+    if not isinstance(found, Plan) or found.recommended is None:
+        return []
+    one = found.recommended
+    loss, error = (percent_words(value, is_signed=True) for value in (one.relative_loss, one.known_error))
+    what = "this one" if found.is_recommended else f"{one.family} on {one.configuration.headline}"
+    held = f", {of_limit(one.prediction.memory_bytes)} of memory" if "total" in one.prediction.memory_bytes else ""
+    value = objective_words(one.objective, found.goal.unit)
+    cost = f"{value} ({loss}, where such predictions are off by up to {error}){held}"
+    asked = [] if found.is_recommended else ["ask for it with --prefer-safe"]
+    return [what, cost, *(f"safer: {reason}" for reason in one.reasons), *asked]
+
+
+def _recommended_lines(found: Plan | Predicted) -> list[str]:
+    """Return the recommended plan for a terminal."""
+    texts = _recommended_texts(found)
+    return ["Recommended plan", *(f"  {text}" for text in texts)] if texts else []
+
+
+def _recommended(found: Plan | Predicted) -> list[Block]:
+    """Return the same for a page."""
+    texts = _recommended_texts(found)
+    return [Bullets(texts)] if texts else []
 
 
 def _short(value: object) -> str:

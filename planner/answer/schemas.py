@@ -137,6 +137,19 @@ class AlternativeDocument(Document):
     substitutions: list[str] = []
 
 
+class RecommendedDocument(Document):
+    """The plan of least risk within ``known_error`` of the best one; ``relative_loss`` 0.1 is 10 % more than that."""
+
+    family: str
+    configuration: dict[str, Any]
+    substitutions: list[str]
+    objective: float
+    relative_loss: float
+    known_error: float
+    memory_bytes: dict[str, float | None]
+    reasons: list[str]
+
+
 class ProvenanceDocument(Document):
     """How the answer came about."""
 
@@ -165,6 +178,7 @@ class PlanDocument(Document):
     not_modelled: list[str]
     domain: list[str]
     alternatives: list[AlternativeDocument]
+    recommended: RecommendedDocument | None = None  # the plan itself where that was asked for; older plans have none
     provenance: ProvenanceDocument
 
 

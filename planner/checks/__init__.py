@@ -168,12 +168,15 @@ def _alternatives(question: Problem, document: Mapping[str, Any], found: Predict
     """Yield whether what lost is what its configuration makes it, keeps the limits, and is no better than the plan.
 
     It may miss the deadline, for which it may have lost. One without a configuration cannot be recomputed; it is taken
-    to be of the plan's kind.
+    to be of the plan's kind. What is recommended is recomputed, too.
     """
     are_stale, is_stale = [], found.is_asynchronous
     known = {allowed.name for allowed in question.substitutions}
-    for index, one in enumerate(document["alternatives"]):
-        name, family, block, other = f"alternatives.{index}", one["family"], one["configuration"], found
+    rows = {f"alternatives.{index}": one for index, one in enumerate(document["alternatives"])}
+    if (recommended := document.get("recommended")) is not None:
+        rows["recommended"] = recommended
+    for name, one in rows.items():
+        family, block, other = one["family"], one["configuration"], found
         if block is not None:
             try:
                 if family not in FAMILIES or not set(one["substitutions"]) <= known:
@@ -190,7 +193,8 @@ def _alternatives(question: Problem, document: Mapping[str, Any], found: Predict
                     if not fault.is_ok:
                         is_named = fault.name.startswith(name)
                         yield fault if is_named else replace(fault, name=f"{name} {fault.name}")
-        are_stale.append(other.is_asynchronous)
+        if one is not recommended:
+            are_stale.append(other.is_asynchronous)
     yield ranking(document, is_stale=is_stale, are_stale=are_stale)
 
 

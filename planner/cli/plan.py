@@ -25,6 +25,21 @@ class RankingOptions:
             "--frontier", help="Rank the fastest layouts of less and less memory, too (hybrid; takes longer)."
         ),
     ] = False
+    prefer_safe: Annotated[
+        bool,
+        typer.Option(
+            "--prefer-safe", help="Give the plan of least risk within the known error of the best one (hybrid)."
+        ),
+    ] = False
+
+    @property
+    def words(self) -> list[str]:
+        """The same as options."""
+        asked = {"--frontier": self.frontier, "--prefer-safe": self.prefer_safe}
+        return [
+            *(["--top", str(self.top)] if self.top else []),
+            *(name for name, is_asked in asked.items() if is_asked),
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +92,7 @@ def plan(
     check_outputs(targets, spec, {"the measured trace": drawn.measured})
     step = drawn.checked()
     problem = planner.load(question.asked(spec), run=run or question.code)
-    options = [*(["--top", str(ranking.top)] if ranking.top else []), *(["--frontier"] if ranking.frontier else [])]
-    command = ("planner", "plan", "question.yaml", *options, *search.words)
+    command = ("planner", "plan", "question.yaml", *ranking.words, *search.words)
     with (
         Progress("steps", time_words) as progress,
         write_refusal(html) as refused,
@@ -91,6 +105,7 @@ def plan(
             time_limit_s=left_s(seconds, begin_s),
             memory_limit_bytes=most_bytes,
             has_frontier=ranking.frontier,
+            prefers_safe=ranking.prefer_safe,
             told=progress.tell,
             pool=pool,
         )

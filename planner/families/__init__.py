@@ -11,16 +11,17 @@ from planner.constraints import Usage, memory_limit_bytes, needed_s
 from planner.decisions import decided_by, pinnable_keys
 from planner.families.all_reduce import family as all_reduce_family
 from planner.families.hybrid import family as hybrid_family
+from planner.families.hybrid import risk as hybrid_risk
 from planner.families.model_replicas import family as model_replicas_family
 from planner.families.parameter_server import family as parameter_server_family
 from planner.families.pipeline import family as pipeline_family
-from planner.plan import Configuration, Prediction
+from planner.plan import Configuration, Prediction, Unmeasured
 from planner.problem import Problem
 from planner.sections import FamilyView
 from planner.timeline import Timeline
 from planner.used_machines import UsedMachines
 
-__all__ = ["FAMILIES", "Family", "usage_of"]
+__all__ = ["FAMILIES", "RISKS", "Family", "Risks", "usage_of"]
 
 
 class Family(Protocol):
@@ -81,6 +82,27 @@ class Family(Protocol):
         ...
 
 
+class Risks(Protocol):
+    """What a family knows of how far its predictions may be trusted."""
+
+    @property
+    def NOT_LAUNCHED(self) -> frozenset[str]:  # noqa: N802  # a module's constant
+        """The kinds of its answers that no program launches, as :attr:`planner.search.Search.skipped` has them."""
+        ...
+
+    def unmeasured(self, problem: Problem, configuration: Any) -> tuple[Unmeasured, ...]:
+        """Return the features that no measured step has, and which of them a configuration takes."""
+        ...
+
+    def known_error(self, problem: Problem, configuration: Any, prediction: Prediction) -> float:
+        """Return by which share a measured time may be longer than predicted."""
+        ...
+
+    def doubts(self, problem: Problem, configuration: Any) -> list[str]:
+        """Return what makes the figures of a configuration doubtful: the warnings of its plan."""
+        ...
+
+
 FAMILIES: Mapping[str, Family] = {
     all_reduce_family.NAME: all_reduce_family,
     parameter_server_family.NAME: parameter_server_family,
@@ -88,6 +110,7 @@ FAMILIES: Mapping[str, Family] = {
     pipeline_family.NAME: pipeline_family,
     hybrid_family.NAME: hybrid_family,
 }
+RISKS: Mapping[str, Risks] = {hybrid_family.NAME: hybrid_risk}  # of the others all configurations are of one risk
 
 
 def usage_of(problem: Problem, family: str, configuration: Configuration, prediction: Prediction) -> Usage:

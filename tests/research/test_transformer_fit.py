@@ -8,7 +8,9 @@ import pytest
 from transformer_rates_drawn import GPT, TIERS
 
 from planner.data.fits import transformer_rates
+from planner.families.hybrid.risk import MEASURED
 from planner.models.compute import Constants, Software
+from planner.models.layouts import Schedule
 from research.bands import band
 from research.transformer_fit.__main__ import main
 from research.transformer_fit.fit import PRIORS, SOFTWARE, Table, as_unmeasured, described, fit, predict
@@ -208,3 +210,25 @@ def test_on_a_device_left_out_the_band_is_that_of_devices() -> None:
     low, high, covered = unmeasured_band(rows, np.expm1([0.2, 0.0, 0.2, -0.1, -0.3, 0.1]))
     assert (low, high) == pytest.approx(band([0.15, -0.2, 0.1]))
     assert covered == pytest.approx(2 / 3)  # two that agree leave no room for the third
+
+
+@pytest.mark.measured
+def test_features_are_called_measured_on_the_devices_and_with_the_programs_of_the_rows(data_folder: Path) -> None:
+    found: dict[str, set[str]] = {words: set() for words in MEASURED}
+    for row in read_rows(data_folder):
+        one = {name: value[0] for name, value in row.layouts().arrays().items()}
+        has_stages = one["pipeline"] > 1
+        taken = {
+            "an optimiser on the host": one["offload_optimizer"],
+            "the schedule GPipe": has_stages and one["schedule"] == Schedule.GPIPE,
+            "a zero-bubble schedule": has_stages and one["schedule"] == Schedule.ZERO_BUBBLE,
+            "ZeRO 2 or 3 in a pipeline": has_stages and one["zero"] > 1,
+            "ZeRO 2": one["zero"] == 2,
+            "ZeRO 3": one["zero"] == 3,
+            "virtual stages": one["interleave"] > 1,
+            "context parallelism": one["context"] > 1,
+            "expert parallelism": one["expert"] > 1,
+        }
+        for words, is_taken in taken.items():
+            found[words] |= {row.device, row.software} if is_taken else set()
+    assert found == {words: set(known) for words, known in MEASURED.items()}

@@ -222,7 +222,7 @@ def cuts_searched(
         left -= 1
         if cost.placement not in is_open:
             is_open[cost.placement] = Space.of(cost).is_open
-        if not is_open[cost.placement]:
+        if not is_open[cost.placement] or cost.placement in search.skipped:
             continue
         if search.is_over:
             fastest = sorted(costs, key=lambda one: peak_step_s([one]))[:_MOST_GROUPS]

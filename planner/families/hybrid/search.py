@@ -117,7 +117,7 @@ def _plan_of(
     is_proven = objective_s - bound_s <= SAME * objective_s
     cuts_s = other_cuts_s(found, bound_s)
     more: list[str] = []
-    if search.good_enough < inf:  # more is asked than whether anything fits
+    if search.good_enough < inf and not search.is_brief:  # more is asked than whether anything fits
         more = frontier_words(best.cost.first, point, search) if best.cost.is_even else []
         more += idle_words(best.cost, configuration, search)
     rows = sorted([(seconds, one, at) for one in found for seconds, at in one.rows], key=lambda row: row[0])
@@ -261,7 +261,7 @@ def ladder(cost: GroupCost, best: Point, search: Search) -> tuple[list[Row], boo
 
 def _rungs(best: Found, count: float, search: Search) -> tuple[list[Alternative], list[str]]:
     """Return the fastest even layouts of less and less memory, where they are asked for, and a line about them."""
-    if not best.cost.is_even or not search.has_frontier or search.good_enough == inf:
+    if not best.cost.is_even or not search.has_frontier or search.good_enough == inf or search.is_brief:
         return [], []
     best_s, best_point = best.rows[0]
     rows, is_whole = ladder(best.cost.first, best_point, search)
@@ -367,7 +367,7 @@ def why_nothing_fits(costs: Sequence[GroupCost], search: Search) -> str:
     """
     if all(Space.of(cost.even).grid().count() == 0 for cost in costs):
         return _no_layout(costs)
-    if search.good_enough == inf:
+    if search.good_enough == inf or search.is_brief:
         return "No plan fits: no layout fits in the memory of a device."
     rows = [(*smallest_memory(cost, search), cost) for cost in costs]
     needed, chosen, cost = min(rows, key=lambda row: row[0] / row[2].memory_limit_bytes)

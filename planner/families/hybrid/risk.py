@@ -1,0 +1,89 @@
+"""What of a layout no measured step has: of the device, or of the program that trains; and how far predictions are off.
+
+What was measured are the rows that the figures are fitted to (docs/accuracy_transformers.md); a test compares the table
+with them.
+"""
+
+from collections.abc import Iterator
+
+from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid.cost import HybridCost, Placement
+from planner.families.hybrid.family import warnings
+from planner.plan import Prediction, Unmeasured
+from planner.problem import Problem
+
+__all__ = ["MEASURED", "NOT_LAUNCHED", "doubts", "known_error", "unmeasured"]
+
+NOT_LAUNCHED = frozenset({str(Placement.REPLICAS)})  # replicas that do unlike numbers of micro-batches
+_SHARDS_MORE = (2, 3)  # stages of ZeRO that share gradients and weights, too
+# On which devices and with which programs steps were measured that have a feature.
+MEASURED: dict[str, frozenset[str]] = {
+    "an optimiser on the host": frozenset(),
+    "the schedule GPipe": frozenset(),
+    "a zero-bubble schedule": frozenset(),
+    "ZeRO 2 or 3 in a pipeline": frozenset(),
+    "ZeRO 2": frozenset({"h100-sxm", "composer-fsdp"}),
+    "ZeRO 3": frozenset({"a100-sxm4-80gb", "h100-sxm", "composer-fsdp", "torchtitan", "torchtitan-eager"}),
+    "virtual stages": frozenset({"a100-sxm4-80gb", "megatron-lm", "megatron-lm-fused"}),
+    "context parallelism": frozenset({"b200-sxm", "megatron-core"}),
+    "expert parallelism": frozenset({"b200-sxm", "megatron-core"}),
+}
+
+
+def unmeasured(problem: Problem, configuration: HybridConfiguration) -> tuple[Unmeasured, ...]:
+    """Return the features that no step has which was measured on a device of a layout, or with the program."""
+    groups = HybridCost.of(problem, configuration).groups
+    program, devices = problem.calibration.program, dict.fromkeys(one.group.device.name for one in groups)
+    found = []
+    for one in _features(configuration):
+        known = MEASURED[one.words]
+        if program not in known and not known >= set(devices):
+            found.append(one)
+    return tuple(found)
+
+
+def _features(chosen: HybridConfiguration) -> Iterator[Unmeasured]:
+    """Yield every feature of :data:`MEASURED`, and whether a layout has it."""
+    has_stages = chosen.pipeline > 1
+    yield Unmeasured(
+        words="an optimiser on the host", is_taken=chosen.offload_optimizer, pins={"offload_optimizer": False}
+    )
+    yield Unmeasured(
+        words="the schedule GPipe",
+        is_taken=has_stages and chosen.schedule == "gpipe",
+        excluded={"schedule": ("gpipe",)},
+    )
+    yield Unmeasured(
+        words="a zero-bubble schedule",
+        is_taken=has_stages and chosen.schedule == "zero_bubble",  # only where it is pinned
+    )
+    yield Unmeasured(
+        words="ZeRO 2 or 3 in a pipeline",
+        is_taken=has_stages and chosen.zero in _SHARDS_MORE,
+        excluded={"zero_stage": _SHARDS_MORE} if has_stages else {},
+    )
+    for stage in _SHARDS_MORE:
+        yield Unmeasured(words=f"ZeRO {stage}", is_taken=chosen.zero == stage, excluded={"zero_stage": (stage,)})
+    for words, value, key in (
+        ("virtual stages", chosen.interleave, "chunks_per_device"),
+        ("context parallelism", chosen.context, "context_parallel_size"),
+        ("expert parallelism", chosen.expert, "expert_parallel_size"),
+    ):
+        yield Unmeasured(words=words, is_taken=value > 1, pins={key: 1})
+
+
+def known_error(problem: Problem, configuration: HybridConfiguration, prediction: Prediction) -> float:
+    """Return by how much a measured step may take longer than predicted: of the nearest band, else of the devices'.
+
+    0 where no errors were measured at all.
+    """
+    if prediction.relative_error is not None:
+        return max(float(prediction.relative_error["high"]), 0.0)
+    bands = problem.transformer_rates.get("device_bands", {})
+    names = [one.group.device.name for one in HybridCost.of(problem, configuration).groups]
+    return max(0.0, *(float(bands.get(name, bands.get("unmeasured", {"high": 0.0}))["high"]) for name in names))
+
+
+def doubts(problem: Problem, configuration: HybridConfiguration) -> list[str]:
+    """Return what makes the figures of a layout doubtful."""
+    return warnings(HybridCost.of(problem, configuration), configuration)

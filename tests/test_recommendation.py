@@ -1,0 +1,191 @@
+"""The recommended plan: of least risk within the known error of the best one, beside it or in its place."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+from answers import plan_text
+from pytest import approx
+
+import planner
+from planner.answer.documents import plan_document
+from planner.answer.plan import plan_answer
+from planner.answer.schemas import PlanDocument
+from planner.families import RISKS
+from planner.plan import Plan
+from planner.planning import view_of
+from planner.problem import Problem
+from planner.recommendation import LITTLE_FREE
+from planner.solution import Status
+from planner.words import percent_words
+
+MACHINES = {
+    "a100": {"device": "a100-sxm4-80gb", "devices": 8, "inside": "nvlink-3", "network": "8 x 200 Gbit/s"},
+    "h100": {"device": "h100-sxm", "devices": 8, "inside": "nvlink-4", "network": "8 x 400 Gbit/s"},
+}
+
+
+@cache
+def question(zoo: str, batch: int, kind: str, count: int) -> Problem:
+    return planner.load(
+        {
+            "dnn": {"zoo": zoo, "global_batch": batch},
+            "cluster": {"machines": [{"count": count, **MACHINES[kind]}]},
+            "families": ["hybrid"],
+            "objective": "iteration_time",
+        }
+    )
+
+
+@cache
+def planned(problem_of: tuple[Any, ...], *, prefers_safe: bool = False) -> Plan:
+    return planner.plan(question(*problem_of), prefers_safe=prefers_safe)
+
+
+FULL_AND_OFFLOADED = ("llama3-70b", 256, "a100", 4)  # the best plan has its optimiser on the host, and 1 GiB left
+CHUNKED = ("llama3.1-405b", 512, "h100", 64)
+CASES = (FULL_AND_OFFLOADED, CHUNKED, ("llama3-8b", 128, "a100", 1))
+
+
+def features(problem: Problem, configuration: Any) -> set[str]:
+    return {one.words for one in RISKS["hybrid"].unmeasured(problem, configuration) if one.is_taken}
+
+
+@pytest.mark.parametrize("asked", CASES)
+def test_what_is_recommended_is_safer_and_within_the_known_error(asked: tuple[Any, ...]) -> None:
+    problem, plan = question(*asked), planned(asked)
+    found = plan.recommended
+    assert plan.status is Status.OPTIMAL
+    assert found is not None
+    again = planner.predict(problem, found.configuration)
+    assert found.objective == approx(again.iteration_time_s)
+    assert found.relative_loss == approx(found.objective / plan.objective - 1)
+    assert 0 <= found.relative_loss <= found.known_error
+    assert again.memory_bytes["total"] <= (1 - LITTLE_FREE) * again.memory_bytes["limit"]
+    assert not features(problem, found.configuration)
+    is_full = plan.prediction.memory_bytes["total"] > (1 - LITTLE_FREE) * plan.prediction.memory_bytes["limit"]
+    assert features(problem, plan.configuration) or is_full
+
+
+def test_no_layout_without_the_risks_is_faster_than_the_recommended_one() -> None:
+    plan = planned(FULL_AND_OFFLOADED)
+    pinned = planner.load(
+        {
+            **planned(FULL_AND_OFFLOADED).problem,
+            "fix": {"offload_optimizer": False},
+            "constraints": {"memory_per_device": "72 GiB", "exclude": {"schedule": ["gpipe"], "zero_stage": [2]}},
+        }
+    )
+    assert plan.recommended is not None
+    assert plan.recommended.objective == approx(planner.plan(pinned).objective, rel=1e-6)
+
+
+def test_the_reasons_name_what_it_does_without_and_what_stays_free() -> None:
+    found = planned(FULL_AND_OFFLOADED).recommended
+    assert found is not None
+    first, second = found.reasons
+    assert first.startswith("it does without an optimiser on the host: no step with that was measured")
+    assert "GiB free on the fullest device, the best plan 1." in second
+
+
+def test_virtual_stages_are_a_risk_on_h100_and_none_on_a100_where_they_were_measured() -> None:
+    found, chosen = planned(CHUNKED).recommended, planned(CHUNKED).configuration
+    assert chosen.to_document()["interleave"] > 1
+    assert found is not None
+    assert found.configuration.to_document()["interleave"] == 1
+    assert "virtual stages" in found.reasons[0]
+    assert "virtual stages" not in features(question(CHUNKED[0], 512, "a100", 64), chosen)
+
+
+def test_nothing_is_recommended_where_the_best_plan_is_the_safest_within_the_error() -> None:
+    plan = planned(("llama3-70b", 256, "h100", 1))  # it fits with an optimiser on the host alone
+    assert plan.configuration.to_document()["offload_optimizer"]
+    assert plan.recommended is None
+    assert plan_document(plan)["recommended"] is None
+    assert "Recommended plan" not in plan_text(plan, question("llama3-70b", 256, "h100", 1))
+
+
+def test_what_the_user_pins_is_no_risk_to_leave_out() -> None:
+    problem = planner.load({**planned(FULL_AND_OFFLOADED).problem, "fix": {"offload_optimizer": True}})
+    found = planner.plan(problem).recommended
+    assert found is None or found.configuration.to_document()["offload_optimizer"]
+
+
+def test_the_answer_that_prefers_safety_is_the_recommended_plan_with_the_gap_to_the_best_one() -> None:
+    best, safe = (planned(FULL_AND_OFFLOADED, prefers_safe=is_so) for is_so in (False, True))
+    assert best.recommended is not None
+    assert safe.configuration == best.recommended.configuration
+    assert safe.is_recommended
+    assert not best.is_recommended
+    assert safe.status is Status.FEASIBLE
+    assert (safe.objective, safe.bound) == (best.recommended.objective, best.bound)
+    assert safe.gap == approx(1 - best.objective / safe.objective)
+    assert "the best plan found takes" in safe.explanation[0]
+    assert not [line for line in safe.warnings if "optimiser on the host" in line]
+    assert [line for line in best.warnings if "optimiser on the host" in line]
+    assert planner.check(question(*FULL_AND_OFFLOADED), safe).is_ok
+
+
+def test_where_the_best_plan_is_the_safest_it_stays_the_answer() -> None:
+    asked = ("llama3-70b", 256, "h100", 1)
+    safe = planned(asked, prefers_safe=True)
+    assert safe.status is Status.OPTIMAL
+    assert safe.configuration == planned(asked).configuration
+
+
+def test_the_block_stands_right_under_the_plan_and_in_the_document() -> None:
+    problem, plan = question(*FULL_AND_OFFLOADED), planned(FULL_AND_OFFLOADED)
+    names = [section.name for section in plan_answer(plan, view_of(problem, plan)).sections]
+    assert names[names.index("plan") + 1] == "recommended"
+    lines = plan_text(plan, problem).splitlines()
+    start = lines.index("Recommended plan")
+    assert plan.recommended is not None
+    assert lines[start + 1].strip() == f"hybrid on {plan.recommended.configuration.headline}"
+    assert f"({percent_words(plan.recommended.relative_loss, is_signed=True)}, where" in lines[start + 2]
+    reasons = [f"safer: {reason}" for reason in plan.recommended.reasons]
+    assert [line.strip() for line in lines[start + 3 : start + 4 + len(reasons)]] == [
+        *reasons,
+        "ask for it with --prefer-safe",
+    ]
+    document = plan_document(plan)
+    assert PlanDocument.model_validate(document).recommended is not None
+    assert document["recommended"]["configuration"] == plan.recommended.configuration.to_document()
+    assert document["recommended"]["reasons"] == list(plan.recommended.reasons)
+    text = plan_text(planned(FULL_AND_OFFLOADED, prefers_safe=True), problem)
+    assert "Recommended as safer, within the known error of the best one" in text
+
+
+def test_families_whose_features_are_not_known_recommend_nothing() -> None:
+    problem = planner.load({"dnn": {"zoo": "vgg16"}, "cluster": {"preset": "osf-testbed"}, "families": ["all_reduce"]})
+    assert planner.plan(problem).recommended is None
+    assert planner.plan(problem, prefers_safe=True).status is Status.OPTIMAL
+
+
+def test_what_no_program_launches_gives_way_to_what_one_does_on_all_the_machines() -> None:
+    machines = [{"count": 2, "name": kind, **MACHINES[kind]} for kind in ("a100", "h100")]
+    problem = planner.load(
+        {
+            "dnn": {"zoo": "llama3-8b", "global_batch": 128},
+            "cluster": {"machines": machines},
+            "families": ["hybrid"],
+            "objective": "iteration_time",
+        }
+    )
+    plan = planner.plan(problem)
+    assert plan.configuration.to_document()["replicas"]
+    assert "no target of `planner export` can launch this plan" in plan.cautions[0]
+    assert plan.recommended is not None
+    assert not plan.recommended.configuration.to_document().get("replicas")
+    assert plan.recommended.reasons[0].startswith("a target of `planner export` can launch it")
+    assert plan.instead == ""
+    safe = planner.plan(problem, prefers_safe=True)
+    assert not [line for line in safe.cautions if "can launch" in line]
+    assert planner.export(safe, "megatron").files
+
+
+def test_a_recommendation_that_was_tampered_with_is_found_out() -> None:
+    problem, document = question(*FULL_AND_OFFLOADED), plan_document(planned(FULL_AND_OFFLOADED))
+    assert planner.check(problem, document).is_ok
+    cheaper = {**document["recommended"], "objective": 0.9 * document["recommended"]["objective"]}
+    report = planner.check(problem, {**document, "recommended": cheaper})
+    assert [one.name for one in report.findings if not one.is_ok] == ["recommended"]
