@@ -50,7 +50,16 @@ from math import inf
 import numpy as np
 
 from planner.cost import Floats
-from planner.models.layouts import Ints, Layouts, Recompute, Stage, chunk_in_flight, every_stage, fullest_stages
+from planner.models.layouts import (
+    EvenCut,
+    Ints,
+    Layouts,
+    Recompute,
+    Stage,
+    chunk_in_flight,
+    every_stage,
+    fullest_stages,
+)
 from planner.models.operators import (
     COLUMN_SPLIT,
     INPUT,
@@ -547,7 +556,7 @@ class Host:
 
 
 def state_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
-    """Return the parameters whose optimiser's state one device keeps: of its share of the layers, and of one end.
+    """Return the parameters whose optimiser's state a device keeps, of the fullest stage: layers, embedding or head.
 
     ZeRO of any stage shares out dense ones over data x context devices, experts over data x context / expert.
 
@@ -556,9 +565,17 @@ def state_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
     transformer, layouts
         The network, and n layouts of it; the result is of shape (n,).
     """
-    held = stage_parameters(transformer, layouts)
+    held, cut = stage_parameters(transformer, layouts), EvenCut.of(transformer.num_layers, layouts)
     shards = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
-    return (held.dense + held.ends) / shards + held.experts / np.maximum(shards / layouts.expert, 1)
+    mean, least_less = transformer.num_layers / layouts.pipeline, np.minimum(cut.first_less, cut.last_less)
+
+    def kept(layers: Ints, ends: Floats) -> Floats:
+        dense, experts = (layers / mean * each for each in (held.dense, held.experts))
+        return np.asarray((dense + ends) / shards + experts / np.maximum(shards / layouts.expert, 1))
+
+    return np.maximum(
+        kept(cut.most, np.where(layouts.pipeline > 1, 0.0, held.ends)), kept(cut.most - least_less, held.ends)
+    )
 
 
 def offload_s(

@@ -23,8 +23,7 @@ from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 from planner.used_machines import UsedMachines
 
-__all__ = ["Layout", "layout_export", "layout_of", "pinned_by", "pins_of", "read_layout", "shared_pins", "stage_layers"]
-__all__ += ["time_text"]
+__all__ = ["Layout", "layout_export", "layout_of", "pinned_by", "pins_of", "read_layout", "shared_pins", "time_text"]
 
 _HYBRID, _ALL_REDUCE = "hybrid", "all_reduce"
 _FLAGGED = (*(name for name, row in LAYOUT.items() if row.flags), "num_devices")
@@ -287,25 +286,6 @@ def _data_parallel(target: str, job: Job, chosen: AllReduceConfiguration, rows: 
         who = "gloo chooses by itself" if is_cpu else "NCCL chooses by itself, or by NCCL_ALGO for all"
         found = found.noted(f"the plan's all-reduces go by {', '.join(algorithms)}; {who}")
     return found
-
-
-def stage_layers(layers: int, chosen: HybridConfiguration) -> tuple[int, ...]:
-    """Return the transformer's layers of every chunk, in the order of the network; chunk k runs on rank ``k mod p``.
-
-    Embedding and head count as a layer each where layers do not divide by the chunks.
-
-    >>> stage_layers(30, HybridConfiguration(global_batch_size=8, pipeline=4)), stage_layers(
-    ...     8, HybridConfiguration(global_batch_size=8, pipeline=2, interleave=2)
-    ... )
-    ((7, 8, 8, 7), (2, 2, 2, 2))
-    """
-    if not chosen.is_even:
-        return tuple(stage.layers for stage in chosen.stages)
-    chunks = chosen.pipeline * chosen.interleave
-    if layers % chunks == 0:
-        return (layers // chunks,) * chunks
-    each = (layers + 2) // chunks
-    return (each - 1, *(each,) * (chunks - 2), each - 1)
 
 
 def layout_export(

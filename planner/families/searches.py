@@ -64,6 +64,6 @@ DOMAINS: Mapping[str, str] = {
     "pipeline": "stages of consecutive layers, of whole blocks where a network repeats them, on devices of one "
     "group; interleaved schedules with 2 to 16 chunks a "
     "device, equal replicas, and evenly cut",
-    "hybrid": "on one kind of machines layers dealt out evenly (embedding and head may count as a layer each), and "
+    "hybrid": "on one kind of machines layers dealt out to stages and chunks as evenly as whole layers go, and "
     f"zero-bubble schedules only where fix.zero_bubble asks for them; {HYBRID_CUTS}",
 }

@@ -282,8 +282,8 @@ class GroupCost:
             expert_imbalance=self.expert_imbalance,
         )
 
-    def parts(self, layouts: Layouts) -> dict[str, Floats]:
-        """Return the seconds of a step by part, and their total, input left out."""
+    def parts(self, layouts: Layouts, *, is_exact: bool = True) -> dict[str, Floats]:
+        """Return the seconds of a step by part, and their total, input left out; or with the schedule bounded."""
         found = dict(
             iteration_times(
                 self.transformer,
@@ -293,6 +293,7 @@ class GroupCost:
                 software=self.software,
                 constants=self.constants,
                 expert_imbalance=self.expert_imbalance,
+                is_exact=is_exact,
             )
         )
         if np.any(layouts.offload_optimizer):

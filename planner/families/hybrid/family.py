@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.cost import Floats
 from planner.decisions import LAYOUT, written
 from planner.errors import Fault, SpecError
 from planner.families.hybrid.configuration import (
@@ -34,10 +35,10 @@ from planner.families.hybrid.cost import GroupCost, HybridCost, cost_of_machines
 from planner.families.hybrid.launch import launch_lines, launch_words, not_expressed, options, other_program
 from planner.families.hybrid.timeline import Pipeline, Tail, draw, view
 from planner.models.compute import UNCALIBRATED
-from planner.models.layouts import Ints, Layouts, Schedule
+from planner.models.layouts import Ints, Layouts, Schedule, dealt_layers
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample
-from planner.models.transformer_time import LAYER_PARTS, PARTS, Step, stage_times
+from planner.models.transformer_time import LAYER_PARTS, PARTS, Step, layer_times
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -352,6 +353,16 @@ class _PricedEven(_Priced):
         """The layout."""
         return self.cost.layouts(self.columns)
 
+    @cached_property
+    def _interval(self) -> Mapping[str, Floats]:
+        """Seconds of a micro-batch."""
+        return self.cost.first.interval(self._layout)
+
+    @cached_property
+    def _chunk_layers(self) -> Ints:
+        """Layers of each virtual stage, shape (v, p)."""
+        return dealt_layers(self.cost.transformer.num_layers, self.chosen.pipeline, self.chosen.interleave)
+
     def parts(self) -> tuple[dict[str, float], dict[str, float]]:
         """See the base; communication as it would be beside no computing."""
         found = self.cost.first.parts(self._layout)
@@ -364,52 +375,49 @@ class _PricedEven(_Priced):
     def stages(self) -> tuple[list[dict[str, Any]], dict[str, float]]:
         """See the base; seconds of each virtual stage, sending left out."""
         held, limit = self.cost.first.stage_memory(self._layout), self.cost.first.memory_limit_bytes
-        chunks, interval = int(self._layout.interleave[0]), self.cost.first.interval(self._layout)
-        times = stage_times(self.cost.transformer, self._layout, interval)
-        (ahead_s, both_s), first, last = (
-            tuple(float(np.broadcast_to(one, 1)[0]) for one in times[name]) for name in ("middle", "first", "last")
-        )
+        interval = {name: float(np.broadcast_to(one, 1)[0]) for name, one in self._interval.items()}
+        both_s, ahead_s = (float(one[0]) for one in layer_times(self.cost.transformer, self._interval))
+        forward = self._chunk_layers * ahead_s
+        backward = self._chunk_layers * (both_s - ahead_s)
+        for at, name in (((0, 0), "embedding"), ((-1, -1), "head")):
+            forward[at] += interval[f"{name}_forward"]
+            backward[at] += interval[name] - interval[f"{name}_forward"]
         rows = [
             {
                 "memory_bytes": float(total),
                 "room_bytes": limit - float(total) if limit < inf else None,
                 "terms_bytes": {name: float(held[name][index]) for name in TERMS},
-                "forward_s": [ahead_s / chunks] * chunks,
-                "backward_s": [(both_s - ahead_s) / chunks] * chunks,
+                "forward_s": forward[:, index].tolist(),
+                "backward_s": backward[:, index].tolist(),
             }
             for index, total in enumerate(held["total"])
         ]
-        # What the first stage has more than others lies on its first chunk, what the last has more on its last.
-        for row, chunk, (forward_s, more_s) in ((rows[0], 0, first), (rows[-1], -1, last)):
-            row["forward_s"][chunk] += forward_s  # type: ignore[index]  # a list
-            row["backward_s"][chunk] += more_s - forward_s  # type: ignore[index]  # a list
         fullest = {name: float(array[0]) for name, array in self.cost.first.memory(self._layout).items()}
         return rows, {**fullest, "limit": limit}
 
     def figures(self) -> dict[str, Any]:
-        transfer = self.cost.first.interval(self._layout)["transfer"]
-        transfer_s = float(transfer[0]) if self.chosen.pipeline > 1 else 0.0
+        transfer_s = float(self._interval["transfer"][0]) if self.chosen.pipeline > 1 else 0.0
         return {"expert_imbalance": self.cost.first.expert_imbalance, "transfer_s": transfer_s}
 
     def pipelines(self, prediction: Prediction) -> Iterator[Pipeline]:
         cost, parts, rows = self.cost.first, prediction.breakdown_s, prediction.details["stages"]
-        interval = {name: float(np.broadcast_to(one, 1)[0]) for name, one in cost.interval(self._layout).items()}
+        interval = {name: float(np.broadcast_to(one, 1)[0]) for name, one in self._interval.items()}
         chunks, transfer_s = self.chosen.interleave, prediction.details["transfer_s"]
-        both_s = float(np.broadcast_to(stage_times(cost.transformer, self._layout, interval)["middle"][1], 1)[0])  # type: ignore[arg-type]  # numbers do
-        share = both_s / sum(interval[name] for name in LAYER_PARTS) / chunks
+        shares = self._chunk_layers.sum(axis=0) / cost.transformer.num_layers
         schedule = Schedule(int(self._layout.schedule[0]))
         yield Pipeline(
             device=[cost.group.device.name] * len(rows),
             num_devices=self.chosen.tensor * self.chosen.context * self.chosen.data,
             rows=rows,
-            layer_parts=[{name: interval[name] * share for name in LAYER_PARTS}] * len(rows),
-            computed_forward_s=[interval["forward"] * share] * len(rows),
+            layer_parts=[{name: interval[name] * share / chunks for name in LAYER_PARTS} for share in shares],
+            computed_forward_s=[interval["forward"] * share / chunks for share in shares],
             sends_s=(transfer_s, transfer_s),
             num_microbatches=self.chosen.num_microbatches,
             schedule=schedule,
-            weights_s=(interval["compute"] - interval["forward"]) * share * chunks / 2
-            if schedule is Schedule.ZERO_BUBBLE
-            else 0.0,
+            weights_s=[
+                (interval["compute"] - interval["forward"]) * share / 2 * (schedule is Schedule.ZERO_BUBBLE)
+                for share in shares
+            ],
             end_s=prediction.iteration_time_s - parts["data"] - parts["optimizer"] - parts["input_stall"],
             tails=[Tail(parts["data"], parts["optimizer"], prediction.communication_s["data"])] * len(rows),
         )
@@ -571,6 +579,8 @@ def explain(problem: Problem, configuration: HybridConfiguration, prediction: Pr
     priced, details = _Priced.of(problem, configuration), prediction.details
     cost, rows = priced.cost, details["stages"]
     lines = [_binding_line(prediction)]
+    if (words := configuration.chunk_words(cost.transformer.num_layers)) is not None:
+        lines.append(words)
     if not configuration.is_even:
         lines += [configuration.stage_words, _classes_line(configuration, details)]
     lines.append(

@@ -155,7 +155,7 @@ class Space:
             schedules = [Schedule.ONE_F_ONE_B if is_plain else Schedule(LAYOUT["schedule"].names.index(pinned))]
         if self.problem.fixed.get("zero_bubble"):
             schedules = [Schedule.ZERO_BUBBLE] if pinned is None else []
-        chunks = sorted({*_divisors(layers, layers), *_divisors(layers + 2, layers)})  # or of these and both ends
+        chunks = range(1, max(1, (layers + 2) // 2) + 1)  # of two stages, and embedding and head may stand alone
         return {
             **{name: list(range(len(row.values))) for name, row in LAYOUT.items() if row.values},
             "tensor": self._kept("tensor", _divisors(network.num_heads, most)),
@@ -165,7 +165,7 @@ class Space:
             "expert": [1] if experts is None else _divisors(experts.num_experts, most),
             "microbatch": _divisors(self.batch, self.batch),
             "schedule": [int(one) for one in schedules],
-            "interleave": [1] if pinned in ("gpipe", "1f1b") else chunks,
+            "interleave": [1] if pinned in ("gpipe", "1f1b") else list(chunks),
             **{name: [0, 1] if name in has else [0] for name in ("overlap_data", "overlap_tensor")},
         }
 

@@ -96,8 +96,8 @@ def _division(network: Transformer, block: Mapping[str, Any]) -> Iterator[Findin
     yield holds("sequence", is_split, text, f"{text} do not divide")
     chunks, layers = pipeline * block["interleave"], network.num_layers
     text = f"{layers} layers in {chunks} chunks"
-    is_cut = pipeline <= layers and (layers % chunks == 0 or (layers + 2) % chunks == 0)
-    yield holds("layers", is_cut, text, f"{text} are uneven")
+    is_cut = pipeline <= layers and chunks <= layers + 2
+    yield holds("layers", is_cut, text, f"{text} are too few")
     batch, each = block["global_batch_size"], data * block["microbatch"]
     text = f"a batch of {batch} over {data} replicas in micro-batches of {block['microbatch']}"
     is_dealt = batch % each == 0 and (block["interleave"] == 1 or batch // each % pipeline == 0)
