@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hybrid_questions import MOE, TINY, question
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.families.hybrid.cost import GroupCost, costs_of
 from planner.models.communication import operation_s
-from planner.models.layouts import Layouts
+from planner.models.layouts import EvenCut, Layouts, dealt_layers
 from planner.models.memory import KERNELS, PRECISIONS, CutMemory, memory_bytes, stage_memory_bytes
 from planner.models.transformer_time import DeviceGroup, ReplicaClass, Step, group_seconds, iteration_times
 
@@ -48,6 +48,35 @@ def step(known: GroupCost, layout: Layouts, layers: list[int], kinds: list[Devic
         groups=[group_seconds(known.transformer, layout, layout, one, **shared) for one in kinds],
         classes=[ReplicaClass(groups=np.array(stages)[:, None], num_microbatches=layout.num_microbatches)],
     )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    layers=st.integers(3, 17),
+    pipeline=st.integers(2, 8),
+    data=st.sampled_from([1, 2, 4]),
+    number=st.integers(1, 20),
+    has_experts=st.booleans(),
+    zero=st.integers(0, 1),
+    overlaps=st.booleans(),
+)
+def test_layers_that_do_not_divide_take_what_the_general_step_says(
+    layers: int, pipeline: int, data: int, number: int, has_experts: bool, zero: int, overlaps: bool
+) -> None:
+    assume(pipeline <= layers and layers % pipeline)
+    known = _cost({**(MOE if has_experts else TINY), "layers": layers})
+    layout = Layouts.one(
+        pipeline=pipeline, data=data, num_microbatches=number, zero=zero, overlap_data=overlaps, microbatch=2
+    )
+    kind = DeviceGroup(tiers=known.tiers, rates=known.rates)
+    cut = dealt_layers(layers, pipeline)[0].tolist()
+    general = step(known, layout, cut, [kind], [0] * pipeline)
+    even = known.parts(layout)
+    assert float(even["optimizer"][0]) == pytest.approx(float(general.optimizer_s.max()))
+    assert float(even["data"][0]) == pytest.approx(float(general.exposed_s.max()), abs=1e-12)
+    schedule_s = float((even["total"] - even["optimizer"] - even["data"])[0])
+    is_alike = bool(EvenCut.of(layers, layout).is_alike[0])
+    assert schedule_s == pytest.approx(float(general.class_steps_s[0, 0]), rel=CLOSED_FORM if is_alike else 1e-9)
 
 
 @given(KNOWN, LAYOUTS)
