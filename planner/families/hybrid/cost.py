@@ -69,6 +69,7 @@ _HOST_LINK_BYTES_PER_S = 25e9  # PCIe 4.0 x16 as copies reach it, where the clus
 _HOST_MEMORY_BYTES_PER_S = 200e9  # of a machine: eight channels of DDR4-3200
 _MOST_FEW = 2_000  # stages of all cuts of a setting together
 _MOST_CELLS = 200_000  # stages in one array
+_ROUNDING = 1 + 1e-12
 
 
 def why_not(problem: Problem) -> str | None:
@@ -560,14 +561,24 @@ class HybridCost:
             found = found + (np.arange(num_stages)[:, None] >= end)
         return found
 
-    def most_layers(self, columns: Columns, stage_groups: Ints) -> Ints:
-        """Return how many layers fit on each stage, shape (p, n)."""
+    def most_layers(self, columns: Columns, stage_groups: Ints, *, is_certain: bool = False) -> Ints:
+        """Return how many layers fit on each stage, shape (p, n): that no cut has more of, or of any cut."""
+        layouts, limits = self._held_by(columns, stage_groups)
+        return self.memory.most_layers(layouts, len(stage_groups), limits, is_certain=is_certain)
+
+    def _held_by(self, columns: Columns, stage_groups: Ints) -> tuple[Layouts, Floats]:
+        """Return layouts with as many micro-batches as count in memory, and what a device of each stage may hold."""
         layouts = self.layouts(columns)
-        limits = self.limits_bytes[stage_groups]
         if self.has_replicas:  # they may do as many micro-batches as a pipeline holds, on the smallest device
-            layouts = replace(layouts, num_microbatches=np.maximum(layouts.num_microbatches, layouts.pipeline))
-            limits = np.full(stage_groups.shape, self.limits_bytes.min())
-        return self.memory.most_layers(layouts, len(stage_groups), limits)
+            number = np.maximum(layouts.num_microbatches, layouts.pipeline)
+            return replace(layouts, num_microbatches=number), np.full(stage_groups.shape, self.limits_bytes.min())
+        return layouts, self.limits_bytes[stage_groups]
+
+    def _fits(self, columns: Columns, step: Step) -> Bools:
+        """Return whether every stage holds its layers; shape (n,)."""
+        layouts, limits = self._held_by(columns, step.classes[0].groups)
+        held = self.memory.held_bytes(layouts, step.layers)
+        return np.asarray((~step.is_there | ((step.layers >= 1) & (held <= limits * _ROUNDING))).all(axis=0))
 
     # -- the cut -------------------------------------------------------------------------------------------------------
 
@@ -588,9 +599,7 @@ class HybridCost:
     def _cut_as(self, columns: Columns, layers: Ints) -> CutLayouts:
         """Return layouts with given cuts."""
         step = self.step(columns, layers)
-        most = self.most_layers(columns, step.classes[0].groups)
-        can = (~step.is_there | ((layers >= 1) & (layers <= most))).all(axis=0)
-        return CutLayouts(step=step, can=can & self._is_own(step))
+        return CutLayouts(step=step, can=self._fits(columns, step) & self._is_own(step))
 
     def _cut_balanced(self, columns: Columns) -> CutLayouts:
         """Return layouts cut so that the slowest stage is as quick as can be, as far as memory allows."""
@@ -600,14 +609,24 @@ class HybridCost:
             slowest = np.argmax([np.broadcast_to(one.layer_s, len(bare.layouts)) for one in bare.groups], axis=0)
             own = replace(own, groups=np.asarray(np.broadcast_to(slowest, own.groups.shape)))
         down, up = bare.sends_s(own)
-        layers, can = balanced_layers(
-            bare.of_group(own, "layer_s"),
-            bare.ends_s(own) + (down + up),
-            self.most_layers(columns, own.groups),
-            bare.is_there,
-            own.groups,
-            self.transformer.num_layers,
-        )
+
+        def balanced(*, is_certain: bool) -> tuple[Ints, Bools]:
+            return balanced_layers(
+                bare.of_group(own, "layer_s"),
+                bare.ends_s(own) + (down + up),
+                self.most_layers(columns, own.groups, is_certain=is_certain),
+                bare.is_there,
+                own.groups,
+                self.transformer.num_layers,
+            )
+
+        layers, can = balanced(is_certain=False)
+        if len(set(self.transformer.layer_kinds)) > 1:  # as many as may fit may yet not be those that do
+            fits = can & self._fits(columns, replace(bare, layers=layers))
+            if not fits[can].all():
+                certain, is_any = balanced(is_certain=True)
+                is_any &= self._fits(columns, replace(bare, layers=certain))
+                layers, can = np.where(fits, layers, certain), fits | is_any
         step = replace(bare, layers=layers)
         return CutLayouts(step=step, can=can & self._is_own(step))
 

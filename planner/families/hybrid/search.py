@@ -307,7 +307,7 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) ->
     of_all = _with_problem(cost, replace(cost.problem, limits=limits))
     such = "" if cost.is_even else "such "
     if Space.of(of_all).grid().count() == 0:
-        what = f"the layers, heads and batch of {space.batch:,}" if cost.is_even else "heads and batch"
+        what = f"heads and the batch of {space.batch:,}" if cost.is_even else "heads and batch"
         why = f"no {such}layout of all divides {what}"
     elif (found := _proven(of_all, part)) is None:
         why = f"no {such}layout of all fits, or none was proven the best in time"
@@ -400,7 +400,7 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
     words = f", and {problem.devices_words}" if problem.devices_words else ""
     return (
         f"No plan fits: no layout of up to {sum(space.devices):,} devices meets all limits and pins: degrees must "
-        f"divide heads, layers and the batch of {space.batch:,}{words}. Drop or change one of them."
+        f"divide heads and the batch of {space.batch:,}, each stage holds a layer{words}. Drop or change one of them."
     )
 
 
