@@ -691,12 +691,12 @@ class CutMemory:
         before = _moe_before(self.transformer)
         number = len(before) - 1
         few, many = np.zeros((2, number, number + 1), dtype=np.int64)
-        for stage in range(number):
-            for size in range(number + 1):
-                last = 0 if stage == 0 else max(number - size, 0)
-                starts = np.arange(min(stage, last), last + 1)
-                counts = before[np.minimum(starts + size, number)] - before[starts]
-                few[stage, size], many[stage, size] = counts.min(), counts.max()
+        for size in range(number + 1):
+            counts = before[size:] - before[: number + 1 - size]  # by where they begin
+            first = np.minimum(np.arange(number), len(counts) - 1)
+            for table, pick in ((few, np.minimum), (many, np.maximum)):
+                table[:, size] = pick.accumulate(counts[::-1])[::-1][first]
+                table[0, size] = counts[0]
         return few, many
 
     def held_bytes(self, layouts: Layouts, layers: Ints) -> Floats:
