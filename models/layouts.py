@@ -192,15 +192,26 @@ def dealt_layers(num_layers: int, pipeline: int, interleave: int = 1) -> Ints:
     most = -(-num_layers // pipeline)
     devices = np.full(pipeline, most, dtype=np.int64)
     devices[[pipeline - 1, 0, *range(pipeline - 2, 0, -1)][: most * pipeline - num_layers]] -= 1
+    return chunked_layers(devices, interleave)
+
+
+def chunked_layers(stage_layers: Sequence[int] | Ints, interleave: int) -> Ints:
+    """Return the layers of every virtual stage, shape (v, p), from those of p stages.
+
+    Parameters
+    ----------
+    stage_layers, interleave
+        Layers of each device, and v.
+    """
+    devices = np.asarray(stage_layers, dtype=np.int64)
     each, left = devices // interleave, devices % interleave
-    row = np.arange(interleave)[:, None]
-    is_more = (row >= (start := (np.arange(pipeline) == 0) * 1)) & (row < left + start)
-    return np.asarray(each + is_more)
+    row, start = np.arange(interleave)[:, None], (np.arange(len(devices)) == 0) * 1
+    return np.asarray(each + ((row >= start) & (row < left + start)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvenCut:
-    """How even cuts of n layouts deal out layers; arrays of shape (n,).
+    """How cuts of n layouts deal out layers, even ones and one that is given; arrays of shape (n,).
 
     Attributes
     ----------
@@ -208,9 +219,9 @@ class EvenCut:
         Whether all virtual stages are alike but for the first and the last, which may have a layer less where there are
         devices between the ends.
     most
-        Layers of the fullest device.
+        Layers of the fullest device; of a given cut, of those between the ends where there are any.
     first_less, last_less
-        Layers that the first and the last device have less, 0 or 1.
+        Layers that the first and the last device have less, 0 or 1 of an even cut.
     fullest
         Index of the last device between the ends that has the most.
     first_chunk
@@ -255,6 +266,34 @@ class EvenCut:
             to_fullest=np.where(fullest > 0, first_chunk + (fullest - 1) * each, 0),
             to_last=np.where(p > 1, first_chunk + np.maximum(fullest, 0) * each + (p - 2 - fullest) * less, 0),
         )
+
+
+def cut_of(num_layers: int, layouts: Layouts, chunk_layers: Sequence[int] | None = None) -> EvenCut:
+    """Return the cuts of layouts: even ones, or the given one of them all.
+
+    Parameters
+    ----------
+    num_layers, layouts
+        L, and n layouts.
+    chunk_layers
+        Of every virtual stage, in the order of the network; all layouts then have as many stages and chunks.
+    """
+    if chunk_layers is None:
+        return EvenCut.of(num_layers, layouts)
+    table = np.array(chunk_layers, dtype=np.int64).reshape(int(layouts.interleave[0]), int(layouts.pipeline[0]))
+    devices = table.sum(axis=0)
+    most = int(devices[1:-1].max() if len(devices) > 2 else devices.max())
+    fullest = 1 + int(len(devices) - 3 - devices[1:-1][::-1].argmax()) if len(devices) > 2 else len(devices) - 2
+    found = {
+        "most": most,
+        "first_less": most - devices[0],
+        "last_less": most - devices[-1],
+        "fullest": fullest,
+        "first_chunk": table[0, 0],
+        "to_fullest": table[0, : max(fullest, 0)].sum(),
+        "to_last": table[0, :-1].sum(),
+    }
+    return EvenCut(is_alike=np.zeros(1, dtype=bool), **{name: np.array([value]) for name, value in found.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -315,7 +354,8 @@ def fullest_stages(
     transformer, layouts
         The network, and n layouts of it.
     pipeline_layers
-        Layers of every stage, where they are not to be spread evenly; all layouts then have that many stages.
+        Layers of every stage, or of every virtual stage in the order of the network, where they are not to be dealt out
+        evenly; all layouts then have that many.
     """
     size, widest = len(layouts), int(layouts.interleave.max(initial=1)) + 1
     code = np.broadcast_to(layouts.pipeline * widest + layouts.interleave, size)
@@ -378,10 +418,9 @@ def _chunks(
             f"pipeline_layers {list(pipeline_layers)} add up to {sum(pipeline_layers)} layers; "
             f"the network has {len(kinds)}."
         )
-    elif (len(pipeline_layers), 1) != (pipeline, interleave):
+    elif len(pipeline_layers) != pipeline * interleave:
         raise ValueError(
-            f"pipeline_layers names {len(pipeline_layers)} stages of one chunk each; "
-            f"a layout has {pipeline} stages of {interleave}."
+            f"pipeline_layers names {len(pipeline_layers)} chunks; a layout has {pipeline} stages of {interleave}."
         )
     else:
         sizes = np.array(pipeline_layers, dtype=np.int64)

@@ -52,12 +52,12 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.models.layouts import (
-    EvenCut,
     Ints,
     Layouts,
     Recompute,
     Stage,
     chunk_in_flight,
+    cut_of,
     every_stage,
     fullest_stages,
 )
@@ -399,7 +399,8 @@ def memory_bytes(
     reserve_bytes
         On every device, for what is not modelled.
     pipeline_layers
-        Layers of every stage, where they are not spread evenly; all layouts then have that many stages.
+        Layers of every stage, or of every virtual stage in the order of the network, where they are not dealt out
+        evenly; all layouts then have that many.
     expert_imbalance
         Tokens of the busiest device's experts over the mean.
 
@@ -556,7 +557,7 @@ class Host:
     memory_bytes_per_s: float
 
 
-def state_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
+def state_parameters(transformer: Transformer, layouts: Layouts, chunk_layers: Sequence[int] | None = None) -> Floats:
     """Return the parameters whose optimiser's state a device keeps, of the fullest stage: layers, embedding or head.
 
     ZeRO of any stage shares out dense ones over data x context devices, experts over data x context / expert.
@@ -565,8 +566,10 @@ def state_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
     ----------
     transformer, layouts
         The network, and n layouts of it; the result is of shape (n,).
+    chunk_layers
+        As for :func:`offload_s`.
     """
-    held, cut = stage_parameters(transformer, layouts), EvenCut.of(transformer.num_layers, layouts)
+    held, cut = stage_parameters(transformer, layouts), cut_of(transformer.num_layers, layouts, chunk_layers)
     shards = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
     mean, least_less = transformer.num_layers / layouts.pipeline, np.minimum(cut.first_less, cut.last_less)
 
@@ -587,6 +590,7 @@ def offload_s(
     gradient_bytes: float,
     weight_bytes: float,
     optimizer_bytes: float,
+    chunk_layers: Sequence[int] | None = None,
 ) -> Floats:
     """Return the seconds of an optimiser's step on the host.
 
@@ -600,9 +604,11 @@ def offload_s(
         Of one parameter, as it goes down, and as it comes back.
     optimizer_bytes
         That the step moves through memory per parameter.
+    chunk_layers
+        As for :func:`planner.models.transformer_time.iteration_times`.
     """
     seconds = (gradient_bytes + weight_bytes) / host.link_bytes_per_s + optimizer_bytes / host.memory_bytes_per_s
-    return state_parameters(transformer, layouts) * seconds
+    return state_parameters(transformer, layouts, chunk_layers) * seconds
 
 
 # -- stages of any cut in 1F1B -----------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ from planner.models.compute import (
     layer_seconds,
     move_s,
 )
-from planner.models.layouts import Bools, EvenCut, Ints, Layouts, Recompute, Schedule, dealt_layers
+from planner.models.layouts import Bools, EvenCut, Ints, Layouts, Recompute, Schedule, cut_of, dealt_layers
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
 from planner.models.roofline import longer_of
 from planner.models.schedule import one_forward_one_backward_s, played_s
@@ -349,6 +349,7 @@ def iteration_times(
     constants: Constants,
     expert_imbalance: float = 1.0,
     is_exact: bool = True,
+    chunk_layers: Sequence[int] | None = None,
 ) -> Mapping[str, Floats]:
     """Return the seconds of one step of an even cut: every part of :data:`PARTS`, and ``total``, their sum.
 
@@ -365,6 +366,9 @@ def iteration_times(
         Tokens of the fullest rank's experts, over the mean; >= 1. All ranks wait for the fullest.
     is_exact
         Whether the schedule of virtual stages that differ is played; else its step is bounded from below.
+    chunk_layers
+        Layers of every virtual stage, in the order of the network, where they are not dealt out evenly; all layouts
+        then have as many stages and chunks.
 
     Returns
     -------
@@ -373,10 +377,10 @@ def iteration_times(
     common = _common_of(transformer, tiers, rates, software, constants, expert_imbalance)
     interval = _intervals(common, layouts)
     number, stages, transfer = layouts.num_microbatches, layouts.pipeline, interval["transfer"]
-    cut = EvenCut.of(transformer.num_layers, layouts)
+    cut = cut_of(transformer.num_layers, layouts, chunk_layers)
     share = cut.most / transformer.num_layers
     inner = {name: interval[name] * share for name in LAYER_PARTS}
-    times = stage_times(transformer, layouts, interval)
+    times = stage_times(transformer, layouts, interval, chunk_layers)
     (ahead, both), ends = times["middle"], (times["first"], times["last"])
     parts = {name: number * seconds for name, seconds in inner.items()}
     # The busiest stage is an end where that is longer than one more transfer: the last output and the first error go
@@ -403,7 +407,7 @@ def iteration_times(
         scheduled = np.where(is_closed, scheduled, lower_bound_s(stages_of(), layouts, cut, transfer))
     elif len(uneven := np.flatnonzero(~np.broadcast_to(is_closed, len(layouts)))):
         few = {name: np.broadcast_to(array, len(layouts))[uneven] for name, array in interval.items()}
-        scheduled[uneven] = _uneven_s(transformer, layouts.of(uneven), few)
+        scheduled[uneven] = _uneven_s(transformer, layouts.of(uneven), few, chunk_layers)
     parts["bubble"] = np.maximum(scheduled - _sum_of(layouts, parts.values()), 0.0)
     parts["data"] = _replicas_s(common, layouts, interval, cut)
     moved = [
@@ -415,7 +419,12 @@ def iteration_times(
     return {**parts, "total": _sum_of(layouts, parts.values())}
 
 
-def _uneven_s(transformer: Transformer, layouts: Layouts, interval: Mapping[str, Floats]) -> Floats:
+def _uneven_s(
+    transformer: Transformer,
+    layouts: Layouts,
+    interval: Mapping[str, Floats],
+    chunk_layers: Sequence[int] | None,
+) -> Floats:
     """Return the seconds of the schedule of cuts whose virtual stages differ, from all of them; once for each alike."""
     chosen, back = _distinct(layouts, (*_COMMUNICATING, "interleave", "schedule", "num_microbatches"))
     layouts, interval = layouts.of(chosen), {name: array[chosen] for name, array in interval.items()}
@@ -426,7 +435,8 @@ def _uneven_s(transformer: Transformer, layouts: Layouts, interval: Mapping[str,
     for index, at in enumerate(cuts):
         some, number = np.flatnonzero(of_cut == index), layouts.num_microbatches
         p, v, schedule = (int(getattr(layouts, name)[at]) for name in ("pipeline", "interleave", "schedule"))
-        layers = dealt_layers(transformer.num_layers, p, v).reshape(-1, 1)
+        given = dealt_layers(transformer.num_layers, p, v) if chunk_layers is None else np.array(chunk_layers)
+        layers = given.reshape(-1, 1)
         forward, both = layers * ahead_s[some], layers * layer_s[some]
         weights = layers * apart_s[some] * (schedule == Schedule.ZERO_BUBBLE)
         backward = both - forward - weights
@@ -472,7 +482,12 @@ def _replicas_s(common: _Common, layouts: Layouts, interval: Mapping[str, Floats
     return np.asarray(tied_s + (behind + ahead).max(axis=0))
 
 
-def stage_times(transformer: Transformer, layouts: Layouts, interval: Mapping[str, Floats]) -> Mapping[str, Pair]:
+def stage_times(
+    transformer: Transformer,
+    layouts: Layouts,
+    interval: Mapping[str, Floats],
+    chunk_layers: Sequence[int] | None = None,
+) -> Mapping[str, Pair]:
     """Return the seconds of a micro-batch on one stage of an even cut, forward and both ways, sending left out.
 
     Parameters
@@ -481,13 +496,15 @@ def stage_times(transformer: Transformer, layouts: Layouts, interval: Mapping[st
         The network, and n layouts of it.
     interval
         Of :func:`interval_times`.
+    chunk_layers
+        As for :func:`iteration_times`.
 
     Returns
     -------
     ``middle``: of the fullest stage, without embedding and head; ``first`` and ``last``: how much longer these take,
     less than 0 where they have a layer less.
     """
-    cut = EvenCut.of(transformer.num_layers, layouts)
+    cut = cut_of(transformer.num_layers, layouts, chunk_layers)
     layer_s, ahead_s = layer_times(transformer, interval)
     return {
         "middle": (cut.most * ahead_s, cut.most * layer_s),

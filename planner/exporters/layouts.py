@@ -171,6 +171,12 @@ class Layout:
             If a device would then hold more than it may.
         """
         changed = replace(self.chosen, **changes)
+        if changed.interleave < self.chosen.interleave and self.chosen.stages:
+            stages, count = self.chosen.stages, changed.pipeline
+            layers = [sum(one.layers for one in stages[index::count]) for index in range(count)]
+            changed = replace(
+                changed, stages=tuple(replace(one, layers=all_) for one, all_ in zip(stages, layers, strict=False))
+            )
         if not self.is_hybrid:
             return replace(self, chosen=changed).noted(why)
         prediction = self._predict(changed)

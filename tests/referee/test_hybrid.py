@@ -67,11 +67,22 @@ LAYOUTS: dict[str, list[dict[str, Any]]] = {
         },
         {"tensor": 2, "pipeline": 7, "data": 16, "expert": 16, "zero": 1, "sequence_parallel": True},
         {"pipeline": 16, "data": 16, "expert": 16, "zero": 1, "overlap_data": True},
+        {
+            "pipeline": 4,
+            "interleave": 2,
+            "data": 16,
+            "expert": 16,
+            "stages": [{"layers": one} for one in (14, 16, 16, 15)],
+        },
         {"pipeline": 4, "interleave": 4, "data": 48, "expert": 16, "zero": 1, "recompute": "full"},
     ],
     "bert-large": [
         {"tensor": 2, "pipeline": 3, "data": 4, "interleave": 2, "microbatch": 5},
         {"tensor": 2, "pipeline": 5, "data": 4, "interleave": 3, "microbatch": 6, "recompute": "selective"},
+        {"pipeline": 3, "data": 4, "interleave": 2, "stages": [{"layers": one} for one in (0, 6, 3, 8, 5, 2)]},
+        {"pipeline": 3, "data": 4, "schedule": "gpipe", "stages": [{"layers": one} for one in (9, 12, 3)]},
+        {"pipeline": 3, "data": 2, "schedule": "zero_bubble", "stages": [{"layers": one} for one in (9, 4, 11)]},
+        {"pipeline": 2, "data": 2, "offload_optimizer": True, "stages": [{"layers": one} for one in (13, 11)]},
     ],
     "vit-l-16": [{"tensor": 2, "pipeline": 3, "data": 4, "interleave": 2, "recompute": "full"}],
 }

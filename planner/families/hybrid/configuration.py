@@ -25,7 +25,8 @@ PINS: Mapping[str, str] = {row.key: row.block[NAME] for row in DECISIONS if NAME
 
 # The degrees, in the order in which they are listed.
 COARSE = ("tensor", "context", "pipeline", "data", "expert")
-# What goes with a cut of the layers that is not even, and with replicas that differ: these values, and no higher ZeRO.
+# What goes with stages on several kinds of machines, with replicas that differ, and with the cuts that are searched:
+# these values, and no higher ZeRO.
 OF_CUTS: Mapping[str, int | str | bool] = {"schedule": "1f1b", "interleave": 1, "offload_optimizer": False}
 CODES_OF_CUTS = {name: LAYOUT[name].code(value) for name, value in OF_CUTS.items()}
 MOST_ZERO_OF_CUTS = 1
@@ -73,8 +74,9 @@ class HybridConfiguration(LayoutDecisions):
     machines
         The group of machines that trains, where stages hold equal layers; None where all machines are equal.
     stages
-        Empty where the layers are dealt out evenly, on one group. Else one for each of ``pipeline``, in order; they
-        name machines where there are several kinds and no ``replicas``.
+        Empty where the layers are dealt out evenly, on one group. Else one for each of ``pipeline``, in order, or where
+        stages have chunks one for each chunk, in the order of the network; they name machines where there are several
+        kinds and no ``replicas``.
     replicas
         Empty, or one for each kind of machines; they add up to ``data``.
     """
@@ -90,6 +92,11 @@ class HybridConfiguration(LayoutDecisions):
         return not self.stages
 
     @property
+    def is_plain_cut(self) -> bool:
+        """Whether stages are listed that may stand on several groups, or replicas: without chunks, in 1F1B."""
+        return bool(self.stages) and all(getattr(self, name) == value for name, value in OF_CUTS.items())
+
+    @property
     def groups(self) -> tuple[str, ...]:
         """Names of the groups of machines that train, in the order of the pipeline; none where all are equal."""
         names = [one.machines for one in (self.replicas or self.stages)] or [self.machines]
@@ -102,7 +109,7 @@ class HybridConfiguration(LayoutDecisions):
         each = self.tensor * self.context
         for one in self.replicas:
             found[one.machines] = each * self.pipeline * one.data
-        for stage in () if self.replicas else self.stages:
+        for stage in () if self.replicas else self.stages[: self.pipeline]:
             found[stage.machines] = found.get(stage.machines, 0) + each * self.data
         return found or {self.machines: self.num_devices}
 
@@ -177,7 +184,7 @@ class HybridConfiguration(LayoutDecisions):
         for name, stages in groupby(self.stages, key=lambda one: one.machines):
             listed = _listed(one.layers for one in stages)
             words.append(listed + (f" on {name}" if name is not None else ""))
-        return f"layers by stage: {'; '.join(words)}"
+        return f"layers by {'virtual ' * (self.interleave > 1)}stage: {'; '.join(words)}"
 
     def chunk_words(self, num_layers: int) -> str | None:
         """Return the layers of virtual stages that are dealt out and differ: ``layers by virtual stage: 7 x 4, 3``."""
@@ -257,9 +264,13 @@ def _rule(key: str, names: str, holds: Callable[[Columns], Bools], words: str) -
     return LayoutRule(key=key, names=tuple(names.split()), holds=holds, words=lambda one: words.format(**one))
 
 
-def rules_of(transformer: Transformer, batch: int) -> tuple[LayoutRule, ...]:
-    """Return the rules of every layout of a network and a batch, the cheapest to ask first."""
-    return (*_split_rules(transformer), *_cut_rules(transformer), *_expert_rules(transformer), *_schedule_rules(batch))
+def rules_of(transformer: Transformer, batch: int, *, is_dealt: bool = True) -> tuple[LayoutRule, ...]:
+    """Return the rules of every layout of a network and a batch, the cheapest to ask first.
+
+    ``is_dealt``: whether layers are dealt out evenly, rather than stage by stage.
+    """
+    cut = _cut_rules(transformer) if is_dealt else ()
+    return (*_split_rules(transformer), *cut, *_expert_rules(transformer), *_schedule_rules(batch))
 
 
 def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:

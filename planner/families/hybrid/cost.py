@@ -19,7 +19,7 @@ stage may be worth its seconds. Of a setting with few cuts (:func:`has_few_cuts`
 bound is above the best.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -261,18 +261,19 @@ class GroupCost:
         """Return layouts of columns of numbers."""
         return layouts_of(columns, self.batch)
 
-    def memory(self, layouts: Layouts) -> Mapping[str, Floats]:
-        """Return the bytes of each layout's fullest stage, by term, and their total."""
+    def memory(self, layouts: Layouts, chunk_layers: Sequence[int] | None = None) -> Mapping[str, Floats]:
+        """Return the bytes of each layout's fullest stage, by term, and their total; of given cuts, or even ones."""
         return memory_bytes(
             self.transformer,
             layouts,
             precision=self.precision,
             kernels=self.kernels,
             reserve_bytes=self.reserve_bytes,
+            pipeline_layers=chunk_layers,
             expert_imbalance=self.expert_imbalance,
         )
 
-    def stage_memory(self, layout: Layouts) -> Mapping[str, Floats]:
+    def stage_memory(self, layout: Layouts, chunk_layers: Sequence[int] | None = None) -> Mapping[str, Floats]:
         """Return the bytes of every stage of one layout."""
         return stage_memory_bytes(
             self.transformer,
@@ -280,10 +281,13 @@ class GroupCost:
             precision=self.precision,
             kernels=self.kernels,
             reserve_bytes=self.reserve_bytes,
+            pipeline_layers=chunk_layers,
             expert_imbalance=self.expert_imbalance,
         )
 
-    def parts(self, layouts: Layouts, *, is_exact: bool = True) -> dict[str, Floats]:
+    def parts(
+        self, layouts: Layouts, chunk_layers: Sequence[int] | None = None, *, is_exact: bool = True
+    ) -> dict[str, Floats]:
         """Return the seconds of a step by part, and their total, input left out; or with the schedule bounded."""
         found = dict(
             iteration_times(
@@ -295,10 +299,12 @@ class GroupCost:
                 constants=self.constants,
                 expert_imbalance=self.expert_imbalance,
                 is_exact=is_exact,
+                chunk_layers=chunk_layers,
             )
         )
         if np.any(layouts.offload_optimizer):
-            found["optimizer"] = np.where(layouts.offload_optimizer, self.offload_s(layouts), found["optimizer"])
+            offload_s = self.offload_s(layouts, chunk_layers)
+            found["optimizer"] = np.where(layouts.offload_optimizer, offload_s, found["optimizer"])
             found["total"] = sum((found[name] for name in PARTS), np.zeros(len(layouts)))
         return found
 
@@ -314,7 +320,7 @@ class GroupCost:
             expert_imbalance=self.expert_imbalance,
         )
 
-    def offload_s(self, layouts: Layouts) -> Floats:
+    def offload_s(self, layouts: Layouts, chunk_layers: Sequence[int] | None = None) -> Floats:
         """Return the seconds of an optimiser on the host."""
         link = self.group.host_link_bytes_per_s
         host = Host(
@@ -328,6 +334,7 @@ class GroupCost:
             gradient_bytes=self.software.gradient_bytes,
             weight_bytes=self.precision.weight_bytes,
             optimizer_bytes=self.software.optimizer_bytes,
+            chunk_layers=chunk_layers,
         )
 
     def seconds(self, layouts: Layouts) -> Floats:
@@ -441,7 +448,7 @@ class HybridCost:
     def of(cls, problem: Problem, chosen: HybridConfiguration) -> "HybridCost":
         """Return the cost of the groups on which a configuration stands."""
         cut = Placement.REPLICAS if chosen.replicas else Placement.STAGES
-        placement = Placement.EVEN if chosen.is_even else cut
+        placement = cut if chosen.is_plain_cut else Placement.EVEN
         names = chosen.groups or (None,)
         return cls(tuple(cost_of_machines(problem, name, chosen.global_batch_size) for name in names), placement)
 

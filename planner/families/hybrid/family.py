@@ -35,7 +35,7 @@ from planner.families.hybrid.cost import GroupCost, HybridCost, cost_of_machines
 from planner.families.hybrid.launch import launch_lines, launch_words, not_expressed, options, other_program
 from planner.families.hybrid.timeline import Pipeline, Tail, draw, view
 from planner.models.compute import UNCALIBRATED
-from planner.models.layouts import Ints, Layouts, Schedule, dealt_layers
+from planner.models.layouts import Ints, Layouts, Schedule, chunked_layers
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample
 from planner.models.transformer_time import LAYER_PARTS, PARTS, Step, layer_times
@@ -95,6 +95,9 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfig
     replicas = tuple(ReplicaGroup(**one) for one in given.get("replicas") or ())
     stages = stages or (PipelineStage(layers=layers),) * bool(replicas)
     _raise(_shape_faults(problem, given, stages, replicas))
+    _raise(_listed_faults(given, stages, layers))
+    if len(stages) == given["pipeline"] < len(stages) * given["interleave"]:
+        stages = _with_chunks(stages, given["interleave"])
     batch, training = given["global_batch_size"], problem.training
     fixed, most = training.fixed_batch_size, training.max_global_batch_size
     if batch is not None and ((fixed is not None and batch != fixed) or (most is not None and batch > most)):
@@ -110,7 +113,7 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfig
         **completed(problem, given, costs[0].batch),
     )
     _raise(_rule_faults(costs, found))
-    _raise(_sum_faults(costs, found, layers))
+    _raise(_sum_faults(costs, found))
     return found
 
 
@@ -124,6 +127,12 @@ def machines(problem: Problem, configuration: HybridConfiguration) -> Iterator[U
     groups = {group.name: group for group in problem.cluster.machine_groups}
     for name, number in configuration.devices_of.items():
         yield from filled(routes_of(problem.cluster).order if name is None else [groups[name]], number)
+
+
+def _with_chunks(stages: Sequence[PipelineStage], chunks: int) -> tuple[PipelineStage, ...]:
+    """Return the chunks of stages in the order of the network, each stage's layers dealt out to its chunks."""
+    layers = chunked_layers([one.layers for one in stages], chunks)
+    return tuple(replace(stages[index % len(stages)], layers=int(one)) for index, one in enumerate(layers.ravel()))
 
 
 def _fault(key: str, value: object, problem: str, mend: str) -> Fault:
@@ -148,9 +157,6 @@ def _shape_faults(
         return
     if given["machines"] is not None:
         yield _fault("machines", given["machines"], "stages or replicas say where they stand.", "Leave it out.")
-    if len(stages) != given["pipeline"]:
-        text = f"there are {given['pipeline']} pipeline stages, and {len(stages)} are listed."
-        yield _fault("stages", len(stages), text, f"Write pipeline: {len(stages)}, or list as many stages.")
     named = [one.machines is not None for one in stages]
     if replicas and any(named):
         yield _fault("stages", "machines", "whole replicas stand on the machines of replicas.", "Leave machines out.")
@@ -163,21 +169,43 @@ def _shape_faults(
     names = [one.machines for one in replicas]
     if len(names) != len(set(names)):
         yield _fault("replicas", ", ".join(names), "a group of machines stands twice.", "Add its replicas up.")
-    for key, value in OF_CUTS.items():
+    for key, value in OF_CUTS.items() if replicas or len(runs) > 1 else ():
         if given[key] != value:
-            text = "stages or replicas that are unlike go with it only."
+            text = "stages on several kinds of machines, and replicas, go with it only."
             yield _fault(key, given[key], text, f"Write {key}: {written(value)}.")
     if (given["zero"] or 0) > MOST_ZERO_OF_CUTS:
         yield _fault("zero", given["zero"], "unlike stages or replicas go with ZeRO 0 and 1.", "Write zero: 1.")
 
 
+def _listed_faults(given: Mapping[str, Any], stages: Sequence[PipelineStage], layers: int) -> Iterator[Fault]:
+    """Yield that other numbers of stages or chunks are listed, that one is empty, or that they hold other layers."""
+    if not stages or not layers:
+        return
+    chunks = given["pipeline"] * given["interleave"]
+    if len(stages) not in (given["pipeline"], chunks):
+        text, mend = f"there are {given['pipeline']} pipeline stages, and {len(stages)} are listed.", "as many stages"
+        if given["interleave"] > 1:
+            text = f"there are {given['pipeline']} pipeline stages of {given['interleave']} chunks, and {len(stages)} "
+            text, mend = f"{text}are listed.", f"all {chunks} chunks in the order of the network"
+            yield _fault("stages", len(stages), text, f"List the {given['pipeline']} stages, or {mend}.")
+        yield _fault("stages", len(stages), text, f"Write pipeline: {len(stages)}, or list {mend}.")
+    is_chunked = len(stages) == chunks > given["pipeline"]
+    for index, one in enumerate(stages):
+        if not one.layers and not (is_chunked and index in (0, chunks - 1)):
+            what = f"{'chunk' if is_chunked else 'stage'} {index + 1} of {len(stages)} holds no layer"
+            mend = "Write 1 or more" if is_chunked else f"Write 1 or more, or pipeline: {len(stages) - 1} without it"
+            yield _fault(f"stages.{index + 1}.layers", 0, f"{what}, and each holds one at least.", f"{mend}.")
+    cut = sum(one.layers for one in stages)
+    if cut != layers:
+        last, name = stages[-1].layers + layers - cut, "chunk" if is_chunked else "stage"
+        mend = f"Write layers: {last} in the last {name}." if last > 0 else f"Take layers away until they are {layers}."
+        yield _fault("stages", cut, f"the {name}s hold {cut} layers, and the network has {layers}.", mend)
+
+
 def _rules(cost: GroupCost, found: HybridConfiguration) -> list[LayoutRule]:
     """Return the rules of layouts, but those that ask for equal layers where they differ, or for equal replicas."""
-    return [
-        one
-        for one in rules_of(cost.transformer, cost.batch)
-        if (found.is_even or one.key not in ("pipeline", "interleave")) and not (found.replicas and "data" in one.names)
-    ]
+    rules = rules_of(cost.transformer, cost.batch, is_dealt=found.is_even)
+    return [one for one in rules if not (found.replicas and "data" in one.names)]
 
 
 def _rule_faults(costs: Sequence[GroupCost], found: HybridConfiguration) -> Iterator[Fault]:
@@ -250,15 +278,10 @@ def _device_rule(costs: Sequence[GroupCost], found: HybridConfiguration) -> Layo
     )
 
 
-def _sum_faults(costs: Sequence[GroupCost], found: HybridConfiguration, layers: int) -> Iterator[Fault]:
-    """Yield where the layers, micro-batches or devices of stages and replicas do not add up."""
+def _sum_faults(costs: Sequence[GroupCost], found: HybridConfiguration) -> Iterator[Fault]:
+    """Yield where the micro-batches or devices of stages and replicas do not add up."""
     if found.is_even:
         return
-    cut = sum(one.layers for one in found.stages)
-    if cut != layers:
-        last = found.stages[-1].layers + layers - cut
-        mend = f"Write layers: {last} in the last stage." if last > 0 else f"Take layers away until they are {layers}."
-        yield _fault("stages", cut, f"the stages hold {cut} layers, and the network has {layers}.", mend)
     if found.replicas:
         data = sum(one.data for one in found.replicas)
         if data != found.data:
@@ -304,8 +327,8 @@ class _Priced(ABC):
     @classmethod
     def of(cls, problem: Problem, chosen: HybridConfiguration) -> "_Priced":
         """Return a configuration priced on its groups."""
-        kind = _PricedEven if chosen.is_even else _PricedCut
-        return kind(cost=HybridCost.of(problem, chosen), chosen=chosen)
+        cost = HybridCost.of(problem, chosen)
+        return (_PricedEven if cost.is_even else _PricedCut)(cost=cost, chosen=chosen)
 
     @property
     def columns(self) -> dict[str, Ints]:
@@ -346,7 +369,7 @@ class _Priced(ABC):
 
 
 class _PricedEven(_Priced):
-    """An even cut on one group."""
+    """An even cut on one group, or a given one with chunks, or in another schedule."""
 
     @cached_property
     def _layout(self) -> Layouts:
@@ -361,20 +384,26 @@ class _PricedEven(_Priced):
     @cached_property
     def _chunk_layers(self) -> Ints:
         """Layers of each virtual stage, shape (v, p)."""
-        return dealt_layers(self.cost.transformer.num_layers, self.chosen.pipeline, self.chosen.interleave)
+        chunks = np.array(self.chosen.chunk_layers(self.cost.transformer.num_layers))
+        return chunks.reshape(self.chosen.interleave, self.chosen.pipeline)
+
+    @property
+    def _given(self) -> tuple[int, ...] | None:
+        """Layers of each virtual stage, where they are not dealt out evenly."""
+        return None if self.chosen.is_even else self.chosen.chunk_layers(self.cost.transformer.num_layers)
 
     def parts(self) -> tuple[dict[str, float], dict[str, float]]:
         """See the base; communication as it would be beside no computing."""
-        found = self.cost.first.parts(self._layout)
+        found = self.cost.first.parts(self._layout, self._given)
         stall_s = float(self.cost.stalls_s(self.columns, found["total"])[0])
         alone = replace(self._layout, overlap_data=np.array([False]), overlap_tensor=np.array([False]))
-        exposed = self.cost.first.parts(alone)
+        exposed = self.cost.first.parts(alone, self._given)
         parts = {name: float(found[name][0]) for name in PARTS} | {"input_stall": stall_s}
         return parts, {name: float(exposed[name][0]) for name in _COMMUNICATION}
 
     def stages(self) -> tuple[list[dict[str, Any]], dict[str, float]]:
         """See the base; seconds of each virtual stage, sending left out."""
-        held, limit = self.cost.first.stage_memory(self._layout), self.cost.first.memory_limit_bytes
+        held, limit = self.cost.first.stage_memory(self._layout, self._given), self.cost.first.memory_limit_bytes
         interval = {name: float(np.broadcast_to(one, 1)[0]) for name, one in self._interval.items()}
         both_s, ahead_s = (float(one[0]) for one in layer_times(self.cost.transformer, self._interval))
         forward = self._chunk_layers * ahead_s
@@ -392,7 +421,8 @@ class _PricedEven(_Priced):
             }
             for index, total in enumerate(held["total"])
         ]
-        fullest = {name: float(array[0]) for name, array in self.cost.first.memory(self._layout).items()}
+        memory = self.cost.first.memory(self._layout, self._given)
+        fullest = {name: float(array[0]) for name, array in memory.items()}
         return rows, {**fullest, "limit": limit}
 
     def figures(self) -> dict[str, Any]:
@@ -582,7 +612,9 @@ def explain(problem: Problem, configuration: HybridConfiguration, prediction: Pr
     if (words := configuration.chunk_words(cost.transformer.num_layers)) is not None:
         lines.append(words)
     if not configuration.is_even:
-        lines += [configuration.stage_words, _classes_line(configuration, details)]
+        lines.append(configuration.stage_words)
+    if not cost.is_even:
+        lines.append(_classes_line(configuration, details))
     lines.append(
         f"{details['tokens_per_s']:,.0f} tokens/s; {details['flop_utilisation']:.0%} of the devices' peak goes into "
         f"the network's own FLOP"

@@ -412,7 +412,7 @@ def _placement(cluster: Cluster, block: Mapping[str, Any]) -> Placement:
             cells.setdefault(one["machines"], []).extend(ranks)
             number += one["data"]
     elif stages and any(one.get("machines") for one in stages):
-        for index, one in enumerate(stages):
+        for index, one in enumerate(stages[: degrees["pipeline"]]):  # chunks stand where their stage does
             ranks = _ranks(degrees | {"pipeline": 1}, order, shown, first={"pipeline": index})
             cells.setdefault(one["machines"], []).extend(ranks)
     else:
@@ -445,7 +445,8 @@ def _roles(block: Mapping[str, Any], degrees: Mapping[str, int]) -> list[Role]:
     """Return what labels and colours mean."""
     roles = []
     if degrees["pipeline"] > 1:
-        layers = [one["layers"] for one in block["stages"]] if block.get("stages") else []
+        chunks, count = [one["layers"] for one in block.get("stages") or ()], degrees["pipeline"]
+        layers = [sum(chunks[index::count]) for index in range(count if chunks else 0)]
         for index in range(degrees["pipeline"]):
             words = f"stage {index + 1}" + (f": {many(layers[index], 'layer')}" if index < len(layers) else "")
             roles.append(Role(label=f"P{index + 1}", words=words, colour=index % 8))
