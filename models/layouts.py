@@ -268,32 +268,36 @@ class EvenCut:
         )
 
 
-def cut_of(num_layers: int, layouts: Layouts, chunk_layers: Sequence[int] | None = None) -> EvenCut:
-    """Return the cuts of layouts: even ones, or the given one of them all.
+def cut_of(num_layers: int, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None) -> EvenCut:
+    """Return the cuts of layouts: even ones, or those given.
 
     Parameters
     ----------
     num_layers, layouts
         L, and n layouts.
     chunk_layers
-        Of every virtual stage, in the order of the network; all layouts then have as many stages and chunks.
+        Of every virtual stage, in the order of the network, of all layouts or of each, shape (K,) or (K, n); all then
+        have as many stages and chunks.
     """
     if chunk_layers is None:
         return EvenCut.of(num_layers, layouts)
-    table = np.array(chunk_layers, dtype=np.int64).reshape(int(layouts.interleave[0]), int(layouts.pipeline[0]))
-    devices = table.sum(axis=0)
-    most = int(devices[1:-1].max() if len(devices) > 2 else devices.max())
-    fullest = 1 + int(len(devices) - 3 - devices[1:-1][::-1].argmax()) if len(devices) > 2 else len(devices) - 2
+    p, v = int(layouts.pipeline[0]), int(layouts.interleave[0])
+    table = np.asarray(chunk_layers, dtype=np.int64).reshape(v, p, -1)
+    devices, has_middle = table.sum(axis=0), p > 2
+    inner = devices[1:-1] if has_middle else devices
+    most = inner.max(axis=0)
+    fullest = p - 2 - inner[::-1].argmax(axis=0) if has_middle else np.full(len(most), p - 2)
+    before = np.concatenate([np.zeros((1, len(most)), dtype=np.int64), np.cumsum(table[0], axis=0)])
     found = {
         "most": most,
         "first_less": most - devices[0],
         "last_less": most - devices[-1],
         "fullest": fullest,
         "first_chunk": table[0, 0],
-        "to_fullest": table[0, : max(fullest, 0)].sum(),
-        "to_last": table[0, :-1].sum(),
+        "to_fullest": np.take_along_axis(before, np.maximum(fullest, 0)[None, :], axis=0)[0],
+        "to_last": before[-2],
     }
-    return EvenCut(is_alike=np.zeros(1, dtype=bool), **{name: np.array([value]) for name, value in found.items()})
+    return EvenCut(is_alike=np.zeros(1, dtype=bool), **found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -557,7 +557,9 @@ class Host:
     memory_bytes_per_s: float
 
 
-def state_parameters(transformer: Transformer, layouts: Layouts, chunk_layers: Sequence[int] | None = None) -> Floats:
+def state_parameters(
+    transformer: Transformer, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None
+) -> Floats:
     """Return the parameters whose optimiser's state a device keeps, of the fullest stage: layers, embedding or head.
 
     ZeRO of any stage shares out dense ones over data x context devices, experts over data x context / expert.
@@ -590,7 +592,7 @@ def offload_s(
     gradient_bytes: float,
     weight_bytes: float,
     optimizer_bytes: float,
-    chunk_layers: Sequence[int] | None = None,
+    chunk_layers: Sequence[int] | Ints | None = None,
 ) -> Floats:
     """Return the seconds of an optimiser's step on the host.
 

@@ -349,7 +349,7 @@ def iteration_times(
     constants: Constants,
     expert_imbalance: float = 1.0,
     is_exact: bool = True,
-    chunk_layers: Sequence[int] | None = None,
+    chunk_layers: Sequence[int] | Ints | None = None,
 ) -> Mapping[str, Floats]:
     """Return the seconds of one step of an even cut: every part of :data:`PARTS`, and ``total``, their sum.
 
@@ -367,8 +367,8 @@ def iteration_times(
     is_exact
         Whether the schedule of virtual stages that differ is played; else its step is bounded from below.
     chunk_layers
-        Layers of every virtual stage, in the order of the network, where they are not dealt out evenly; all layouts
-        then have as many stages and chunks.
+        Layers of every virtual stage, in the order of the network, where they are not dealt out evenly: of all layouts
+        or of each, shape (K,) or (K, n); all then have as many stages and chunks.
 
     Returns
     -------
@@ -423,10 +423,13 @@ def _uneven_s(
     transformer: Transformer,
     layouts: Layouts,
     interval: Mapping[str, Floats],
-    chunk_layers: Sequence[int] | None,
+    chunk_layers: Sequence[int] | Ints | None,
 ) -> Floats:
     """Return the seconds of the schedule of cuts whose virtual stages differ, from all of them; once for each alike."""
-    chosen, back = _distinct(layouts, (*_COMMUNICATING, "interleave", "schedule", "num_microbatches"))
+    given = None if chunk_layers is None else np.asarray(chunk_layers, dtype=np.int64)
+    chosen = back = np.arange(len(layouts))
+    if given is None or given.ndim == 1:
+        chosen, back = _distinct(layouts, (*_COMMUNICATING, "interleave", "schedule", "num_microbatches"))
     layouts, interval = layouts.of(chosen), {name: array[chosen] for name, array in interval.items()}
     layer_s, ahead_s = layer_times(transformer, interval)
     apart_s = (interval["compute"] - interval["forward"]) / 2 / transformer.num_layers
@@ -435,8 +438,7 @@ def _uneven_s(
     for index, at in enumerate(cuts):
         some, number = np.flatnonzero(of_cut == index), layouts.num_microbatches
         p, v, schedule = (int(getattr(layouts, name)[at]) for name in ("pipeline", "interleave", "schedule"))
-        given = dealt_layers(transformer.num_layers, p, v) if chunk_layers is None else np.array(chunk_layers)
-        layers = given.reshape(-1, 1)
+        layers = (dealt_layers(transformer.num_layers, p, v) if given is None else given).reshape(p * v, -1)
         forward, both = layers * ahead_s[some], layers * layer_s[some]
         weights = layers * apart_s[some] * (schedule == Schedule.ZERO_BUBBLE)
         backward = both - forward - weights
@@ -486,7 +488,7 @@ def stage_times(
     transformer: Transformer,
     layouts: Layouts,
     interval: Mapping[str, Floats],
-    chunk_layers: Sequence[int] | None = None,
+    chunk_layers: Sequence[int] | Ints | None = None,
 ) -> Mapping[str, Pair]:
     """Return the seconds of a micro-batch on one stage of an even cut, forward and both ways, sending left out.
 

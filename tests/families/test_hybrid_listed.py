@@ -14,8 +14,11 @@ from planner.exporters import deepspeed, megatron
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of, cut_columns
+from planner.families.hybrid.grid_search import Found, chunks_improved, configuration_of_point, searched
+from planner.families.hybrid.search import plan
 from planner.problem import Problem
 from planner.question.spec import HybridSpec
+from planner.search import Search
 
 NINE = {**TINY, "layers": 9}
 
@@ -129,3 +132,26 @@ def test_chunks_that_are_listed_or_dealt_out_unevenly_go_to_programs_as_they_are
     # A program without chunks gets the layers of each stage.
     pipeline = deepspeed.export(job).files["planned_pipeline.py"]
     assert "(4, 5)" in pipeline
+
+
+def test_a_layer_is_moved_away_from_the_stage_that_has_a_long_head_and_chunks() -> None:
+    network = {**TINY, "layers": 12, "vocabulary": 64000}
+    pins = {"num_stages": 2, "tensor_parallel_size": 1, "context_parallel_size": 1, "chunks_per_device": 3,
+            "data_parallel_size": 1}  # fmt: skip
+    problem = question(network, batch=8, machines=1, devices=2, fix=pins)
+    (cost,) = costs_of(problem)
+    even = searched(cost.even, Search())
+    best_s = even.solution.objective
+    found = chunks_improved(Found(cost=cost.even, answer=even), best_s, Search())
+    assert found is not None
+    ((seconds, point),) = found.rows
+    assert seconds < best_s
+    chosen = configuration_of_point(found.cost, point)
+    prediction = hybrid.predict(problem, chosen)
+    assert prediction.iteration_time_s == pytest.approx(seconds)
+    assert prediction.memory_bytes["total"] <= prediction.memory_bytes["limit"]
+    assert sum(chosen.chunk_layers(12)) == 12 and chosen.interleave == 3
+    told = plan(problem, Search())
+    assert told.objective <= seconds * (1 + 1e-9)
+    assert told.prediction.iteration_time_s == pytest.approx(told.objective)
+    assert chunks_improved(Found(cost=cost.even, answer=even), seconds * (1 - 1e-3), Search()) is None

@@ -57,6 +57,7 @@ from planner.models.transformer_time import (
     group_seconds,
     interval_times,
     iteration_times,
+    layer_times,
 )
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -286,7 +287,7 @@ class GroupCost:
         )
 
     def parts(
-        self, layouts: Layouts, chunk_layers: Sequence[int] | None = None, *, is_exact: bool = True
+        self, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None, *, is_exact: bool = True
     ) -> dict[str, Floats]:
         """Return the seconds of a step by part, and their total, input left out; or with the schedule bounded."""
         found = dict(
@@ -308,6 +309,15 @@ class GroupCost:
             found["total"] = sum((found[name] for name in PARTS), np.zeros(len(layouts)))
         return found
 
+    def device_loads(self, layout: Layouts, chunk_layers: Ints) -> Floats:
+        """Return the seconds that each device of one layout computes for a micro-batch, shape (p,)."""
+        interval = self.interval(layout)
+        both_s, _ = layer_times(self.transformer, interval)
+        loads = chunk_layers.reshape(int(layout.interleave[0]), -1).sum(axis=0) * both_s
+        loads[0] += interval["embedding"][0]
+        loads[-1] += interval["head"][0]
+        return np.asarray(loads)
+
     def interval(self, layouts: Layouts) -> Mapping[str, Floats]:
         """Return the seconds of one micro-batch through all layers, by part, of both ends, and of one transfer."""
         return interval_times(
@@ -320,7 +330,7 @@ class GroupCost:
             expert_imbalance=self.expert_imbalance,
         )
 
-    def offload_s(self, layouts: Layouts, chunk_layers: Sequence[int] | None = None) -> Floats:
+    def offload_s(self, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None) -> Floats:
         """Return the seconds of an optimiser on the host."""
         link = self.group.host_link_bytes_per_s
         host = Host(
