@@ -621,6 +621,9 @@ def _moe_before(transformer: Transformer) -> Ints:
     return np.concatenate([[0], np.cumsum([kind == "moe" for kind in transformer.layer_kinds], dtype=np.int64)])
 
 
+_MOST_PLACES = 64
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Lines:
     """What a stage holds: a constant, and for each layer of a kind its states, and what it keeps of a micro-batch.
@@ -682,26 +685,28 @@ class CutMemory:
         shape = np.broadcast_shapes(limit_bytes.shape, (num_stages, len(layouts)))
         pick = np.maximum if is_certain else np.minimum
         few, many = self._windows
+        place = np.minimum(index, len(few) - 1)
         low, high = np.zeros(shape, dtype=np.int64), np.full(shape, layers)  # `low` layers fit, more than `high` do not
         while (low < high).any():
             middle = (low + high + 1) // 2
-            held = [lines.held(layouts, index, middle - moe, moe) for moe in (few[index, middle], many[index, middle])]
+            held = [lines.held(layouts, index, middle - moe, moe) for moe in (few[place, middle], many[place, middle])]
             fits = pick(*held) <= limit_bytes * (1 + 1e-12)
             low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
         return low
 
     @cached_property
     def _windows(self) -> tuple[Ints, Ints]:
-        """Of as many layers that follow one another the fewest and the most with experts, by stage: shape (L, L + 1).
+        """Of as many layers that follow one another the fewest and the most with experts, by stage: shape (k, L + 1).
 
-        The first stage has the first layers; another may begin behind as many as there are stages before it.
+        The first stage has the first layers; another may begin behind as many as there are stages before it, of which
+        no more than k - 1 are counted.
         """
         before = _moe_before(self.transformer)
         number = len(before) - 1
-        few, many = np.zeros((2, number, number + 1), dtype=np.int64)
+        few, many = np.zeros((2, min(number, _MOST_PLACES), number + 1), dtype=np.int64)
         for size in range(number + 1):
             counts = before[size:] - before[: number + 1 - size]  # by where they begin
-            first = np.minimum(np.arange(number), len(counts) - 1)
+            first = np.minimum(np.arange(len(few)), len(counts) - 1)
             for table, pick in ((few, np.minimum), (many, np.maximum)):
                 table[:, size] = pick.accumulate(counts[::-1])[::-1][first]
                 table[0, size] = counts[0]
