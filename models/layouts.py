@@ -5,15 +5,17 @@ as Megatron does: ``tensor x context x data x pipeline`` devices; experts are sp
 ``expert_tensor`` devices each, which cut their matrices, among the ``tensor x context x data`` ranks that hold the same
 layers; they are copied ``tensor x context x data / (expert x expert_tensor)`` times.
 
-**Even cuts.** The ``L`` layers are cut into ``p v`` equal virtual stages; where only ``L + 2`` divides by that, the
-first has a layer less for the embedding, and the last one less for the head (Llama 3, arXiv 2407.21783, section 3.3.2);
-else as evenly as whole layers go, the first ones getting those left over. Device ``i`` holds the virtual stages
-``i, i + p, i + 2p, ...`` (D. Narayanan et al., SC21, arXiv 2104.04473, section 2.2).
+**Even cuts.** The ``L`` layers are dealt out to p devices and then to the v virtual stages of each, as evenly as whole
+layers go: devices have ``ceil(L / p)`` or one less, first the last one, which has the head, then the first, which has
+the embedding, then others from the end (Llama 3, arXiv 2407.21783, section 3.3.2, has one less on both ends). Virtual
+stages of a device have one layer more from its first on; on the first device from the second on, so that those which
+follow one another are alike. Device ``i`` holds the virtual stages ``i, i + p, i + 2p, ...`` (D. Narayanan et al.,
+SC21, arXiv 2104.04473, section 2.2).
 
-Of stages that hold the same layers the earliest has most in flight, so that only a few of them can be the fullest: the
-first, the last, and the first of each make. Their number does not grow with the layers. Where the virtual stages of a
-device differ, so does what is in flight from moment to moment: those moments are kept that no other exceeds in layers
-of both kinds.
+Of stages the earliest has most in flight, so that only a few of them can be the fullest: the first, the last, and those
+that hold more in some chunk than each stage before. Their number does not grow with the layers. Where the virtual
+stages of a device differ, so does what is in flight from moment to moment: those moments are kept that no other exceeds
+in layers of both kinds.
 
 **Cuts by speed.** Sets. Stages ``i`` of a layout, each on a machine group. Data. ``t_i`` seconds of a layer on stage i,
 ``e_i`` of what it does besides, ``c_i`` the most layers that fit in its memory, L layers in all. Variables. Whole
@@ -37,15 +39,16 @@ values from the time that fractions would take on, as many of them as are needed
 with N. Where not even millions too many can be left out (replicas by the thousand of odd numbers), there is no answer.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from functools import lru_cache
 from math import floor, gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.transformer import Transformer
+from planner.transformer import LayerKind, Transformer
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -185,6 +188,128 @@ class Layouts:
 # -- stages of even cuts -----------------------------------------------------------------------------------------------
 
 
+def dealt_layers(num_layers: int, pipeline: int, interleave: int = 1) -> Ints:
+    """Return the layers of every virtual stage of an even cut, shape (v, p).
+
+    Parameters
+    ----------
+    num_layers, pipeline, interleave
+        L, p and v.
+
+    >>> dealt_layers(30, 4).tolist(), dealt_layers(11, 2, 3).tolist()
+    ([[7, 8, 8, 7]], [[2, 2], [2, 2], [2, 1]])
+    """
+    most = -(-num_layers // pipeline)
+    devices = np.full(pipeline, most, dtype=np.int64)
+    devices[[pipeline - 1, 0, *range(pipeline - 2, 0, -1)][: most * pipeline - num_layers]] -= 1
+    return chunked_layers(devices, interleave)
+
+
+def chunked_layers(stage_layers: Sequence[int] | Ints, interleave: int) -> Ints:
+    """Return the layers of every virtual stage, shape (v, p), from those of p stages.
+
+    Parameters
+    ----------
+    stage_layers, interleave
+        Layers of each device, and v.
+    """
+    devices = np.asarray(stage_layers, dtype=np.int64)
+    each, left = devices // interleave, devices % interleave
+    row, start = np.arange(interleave)[:, None], (np.arange(len(devices)) == 0) * 1
+    return np.asarray(each + ((row >= start) & (row < left + start)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvenCut:
+    """How cuts of n layouts deal out layers, even ones and one that is given; arrays of shape (n,).
+
+    Attributes
+    ----------
+    is_alike
+        Whether all virtual stages are alike but for the first and the last, which may have a layer less where there are
+        devices between the ends.
+    most
+        Layers of the fullest device; of a given cut, of those between the ends where there are any.
+    first_less, last_less
+        Layers that the first and the last device have less, 0 or 1 of an even cut.
+    fullest
+        Index of the last device between the ends that has the most.
+    first_chunk
+        Layers of the first virtual stage.
+    to_fullest, to_last
+        Those of the first virtual stages of all devices before ``fullest``, and before the last.
+    """
+
+    is_alike: Bools
+    most: Ints
+    first_less: Ints
+    last_less: Ints
+    fullest: Ints
+    first_chunk: Ints
+    to_fullest: Ints
+    to_last: Ints
+
+    @classmethod
+    def of(cls, num_layers: int, layouts: Layouts) -> "EvenCut":
+        """Return the even cuts of layouts, as :func:`dealt_layers` has them one by one.
+
+        Parameters
+        ----------
+        num_layers, layouts
+            L, and n layouts.
+        """
+        p, v, chunks = layouts.pipeline, layouts.interleave, layouts.pipeline * layouts.interleave
+        most = -(-num_layers // p)
+        short = most * p - num_layers
+        first_less, last_less = (short >= 2) * 1, (short >= 1) * 1
+        first_chunk = (most - first_less) // v
+        fullest = np.minimum(p - 2, p - np.maximum(short, 2))
+        each, less = -(-most // v), -(-(most - 1) // v)
+        return cls(
+            is_alike=(num_layers % chunks == 0)
+            | (((num_layers + 1) % chunks == 0) | ((num_layers + 2) % chunks == 0)) & (p > 2),
+            most=most,
+            first_less=first_less,
+            last_less=last_less,
+            fullest=fullest,
+            first_chunk=first_chunk,
+            to_fullest=np.where(fullest > 0, first_chunk + (fullest - 1) * each, 0),
+            to_last=np.where(p > 1, first_chunk + np.maximum(fullest, 0) * each + (p - 2 - fullest) * less, 0),
+        )
+
+
+def cut_of(num_layers: int, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None) -> EvenCut:
+    """Return the cuts of layouts: even ones, or those given.
+
+    Parameters
+    ----------
+    num_layers, layouts
+        L, and n layouts.
+    chunk_layers
+        Of every virtual stage, in the order of the network, of all layouts or of each, shape (K,) or (K, n); all then
+        have as many stages and chunks.
+    """
+    if chunk_layers is None:
+        return EvenCut.of(num_layers, layouts)
+    p, v = int(layouts.pipeline[0]), int(layouts.interleave[0])
+    table = np.asarray(chunk_layers, dtype=np.int64).reshape(v, p, -1)
+    devices, has_middle = table.sum(axis=0), p > 2
+    inner = devices[1:-1] if has_middle else devices
+    most = inner.max(axis=0)
+    fullest = p - 2 - inner[::-1].argmax(axis=0) if has_middle else np.full(len(most), p - 2)
+    before = np.concatenate([np.zeros((1, len(most)), dtype=np.int64), np.cumsum(table[0], axis=0)])
+    found = {
+        "most": most,
+        "first_less": most - devices[0],
+        "last_less": most - devices[-1],
+        "fullest": fullest,
+        "first_chunk": table[0, 0],
+        "to_fullest": np.take_along_axis(before, np.maximum(fullest, 0)[None, :], axis=0)[0],
+        "to_last": before[-2],
+    }
+    return EvenCut(is_alike=np.zeros(1, dtype=bool), **found)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage:
     """One pipeline stage of each of n layouts, at one moment; arrays of shape (n,).
@@ -243,24 +368,32 @@ def fullest_stages(
     transformer, layouts
         The network, and n layouts of it.
     pipeline_layers
-        Layers of every stage, where they are not to be spread evenly; all layouts then have that many stages.
+        Layers of every stage, or of every virtual stage in the order of the network, where they are not to be dealt out
+        evenly; all layouts then have that many.
     """
     size, widest = len(layouts), int(layouts.interleave.max(initial=1)) + 1
     code = np.broadcast_to(layouts.pipeline * widest + layouts.interleave, size)
     is_met = np.zeros(int(code.max(initial=0)) + 1, dtype=bool)
     is_met[code] = True
     where = (np.cumsum(is_met) - 1)[code]
-    chunks_of = _cutter(transformer, pipeline_layers)
-    rows: list[list[_Row]] = []
-    for pair in np.flatnonzero(is_met):
-        chunks = chunks_of(*divmod(int(pair), widest))
-        number = chunks.shape[-1]
-        first: dict[bytes, int] = {}  # of every make
-        for stage in range(number):
-            first.setdefault(chunks[:, :, stage].tobytes(), stage)
-        rows.append([row for stage in sorted({*first.values(), number - 1}) for row in _moments(chunks, stage)])
+    given = None if pipeline_layers is None else tuple(pipeline_layers)
+    rows = [_fullest(transformer.layer_kinds, *divmod(int(pair), widest), given) for pair in np.flatnonzero(is_met)]
     tables = [[row[min(rank, len(row) - 1)] for row in rows] for rank in range(max(map(len, rows)))]
     return tuple(_stage(layouts, np.array(table, dtype=np.int64).T[:, where]) for table in tables)
+
+
+@lru_cache(maxsize=4_096)
+def _fullest(
+    kinds: tuple[LayerKind, ...], pipeline: int, interleave: int, pipeline_layers: tuple[int, ...] | None
+) -> "list[_Row]":
+    """Return the moments of stages one of which is the fullest of p stages of v chunks: see the chapter."""
+    chunks = _chunks(kinds, pipeline, interleave, pipeline_layers)
+    kept: list[int] = []
+    for stage in range(pipeline):
+        is_less = (chunks[:, :, kept] >= chunks[:, :, stage : stage + 1]).all(axis=(0, 1)).any()
+        if stage == pipeline - 1 or not is_less:
+            kept.append(stage)
+    return [row for stage in kept for row in _moments(chunks, stage)]
 
 
 def every_stage(
@@ -281,41 +414,33 @@ def every_stage(
     if len(layouts) != 1:
         raise ValueError(f"the stages of one layout are asked for, and {len(layouts)} are given.")
     pipeline = int(layouts.pipeline[0])
-    chunks = _cutter(transformer, pipeline_layers)(pipeline, int(layouts.interleave[0]))
+    given = None if pipeline_layers is None else tuple(pipeline_layers)
+    chunks = _chunks(transformer.layer_kinds, pipeline, int(layouts.interleave[0]), given)
     rows = np.array([row for stage in range(pipeline) for row in _moments(chunks, stage)], dtype=np.int64).T
     repeated = layouts.of(np.zeros(rows.shape[1], dtype=np.int64))
     return repeated, _stage(repeated, rows)
 
 
-def _cutter(transformer: Transformer, pipeline_layers: Sequence[int] | None) -> Callable[[int, int], Ints]:
-    """Return what cuts the layers for p stages of v chunks: layers without and with experts, shape (2, v, p)."""
-    layers = transformer.num_layers
-    moe_before = np.concatenate([[0], np.cumsum([kind == "moe" for kind in transformer.layer_kinds], dtype=np.int64)])
-    if pipeline_layers is not None and (sum(pipeline_layers) != layers or min(pipeline_layers) < 0):
+def _chunks(
+    kinds: tuple[LayerKind, ...], pipeline: int, interleave: int, pipeline_layers: tuple[int, ...] | None
+) -> Ints:
+    """Return the layers of p stages of v chunks without and with experts, shape (2, v, p)."""
+    if pipeline_layers is None:
+        sizes = dealt_layers(len(kinds), pipeline, interleave).ravel()
+    elif sum(pipeline_layers) != len(kinds) or min(pipeline_layers) < 0:
         raise ValueError(
             f"pipeline_layers {list(pipeline_layers)} add up to {sum(pipeline_layers)} layers; "
-            f"the network has {layers}."
+            f"the network has {len(kinds)}."
         )
-
-    def chunks(pipeline: int, interleave: int) -> Ints:
-        if pipeline_layers is None:
-            number = pipeline * interleave
-            has_ends = layers % number > 0 and (layers + 2) % number == 0
-            each, left = divmod(layers + 2 * has_ends, number)
-            sizes = np.full(number, each, dtype=np.int64)
-            sizes[:left] += 1
-            sizes[[0, -1]] -= has_ends
-        elif (len(pipeline_layers), 1) == (pipeline, interleave):
-            sizes = np.array(pipeline_layers, dtype=np.int64)
-        else:
-            raise ValueError(
-                f"pipeline_layers names {len(pipeline_layers)} stages of one chunk each; "
-                f"a layout has {pipeline} stages of {interleave}."
-            )
-        moe = np.diff(moe_before[np.concatenate([[0], np.cumsum(sizes)])])
-        return np.stack([sizes - moe, moe]).reshape(2, interleave, pipeline)
-
-    return chunks
+    elif len(pipeline_layers) != pipeline * interleave:
+        raise ValueError(
+            f"pipeline_layers names {len(pipeline_layers)} chunks; a layout has {pipeline} stages of {interleave}."
+        )
+    else:
+        sizes = np.array(pipeline_layers, dtype=np.int64)
+    moe_before = np.concatenate([[0], np.cumsum([kind == "moe" for kind in kinds], dtype=np.int64)])
+    moe = np.diff(moe_before[np.concatenate([[0], np.cumsum(sizes)])])
+    return np.stack([sizes - moe, moe]).reshape(2, interleave, pipeline)
 
 
 # Of a stage at one moment: its index; its layers of both kinds; and those in flight, or else -1, -1, where it holds as

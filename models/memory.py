@@ -34,8 +34,8 @@ al., arXiv 2205.14135). Left out: a norm's two statistics a token.
 Moments of the maximum differ between the terms; they are added, which is exact for the largest ones.
 
 **Any cut.** With q micro-batches in flight a stage of n layers of one kind holds ``base + n (states + q kept)``:
-exactly a line, since all but the layers' states and activations does not grow with them. Where a network has layers
-with experts and layers without, the line is that of the kind with more bytes: never less than what such a stage holds.
+exactly a line, since all but the layers' states and activations does not grow with them; with layers of both kinds a
+plane, whose ``base`` follows from which kinds there are.
 
 **Optimiser on the host.** Gradients go down over the device's link and updated weights come back, both as they are
 communicated; the processor then moves the optimiser's state through its memory, which the devices of a machine share.
@@ -45,12 +45,22 @@ step that is delayed by one iteration (their section 5.2), and reads of the host
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 
 import numpy as np
 
 from planner.cost import Floats
-from planner.models.layouts import Ints, Layouts, Recompute, Stage, chunk_in_flight, every_stage, fullest_stages
+from planner.models.layouts import (
+    Ints,
+    Layouts,
+    Recompute,
+    Stage,
+    chunk_in_flight,
+    cut_of,
+    every_stage,
+    fullest_stages,
+)
 from planner.models.operators import (
     COLUMN_SPLIT,
     INPUT,
@@ -389,7 +399,8 @@ def memory_bytes(
     reserve_bytes
         On every device, for what is not modelled.
     pipeline_layers
-        Layers of every stage, where they are not spread evenly; all layouts then have that many stages.
+        Layers of every stage, or of every virtual stage in the order of the network, where they are not dealt out
+        evenly; all layouts then have that many.
     expert_imbalance
         Tokens of the busiest device's experts over the mean.
 
@@ -547,8 +558,10 @@ class Host:
     memory_bytes_per_s: float
 
 
-def state_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
-    """Return the parameters whose optimiser's state one device keeps: of its share of the layers, and of one end.
+def state_parameters(
+    transformer: Transformer, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None
+) -> Floats:
+    """Return the parameters whose optimiser's state a device keeps, of the fullest stage: layers, embedding or head.
 
     ZeRO of any stage shares out dense ones over data x context devices, experts over the devices that hold copies.
 
@@ -556,11 +569,21 @@ def state_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
     ----------
     transformer, layouts
         The network, and n layouts of it; the result is of shape (n,).
+    chunk_layers
+        As for :func:`offload_s`.
     """
-    held = stage_parameters(transformer, layouts)
+    held, cut = stage_parameters(transformer, layouts), cut_of(transformer.num_layers, layouts, chunk_layers)
     shards = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
     copies = np.where(layouts.zero > 0, shards / layouts.expert_share, 1)
-    return (held.dense + held.ends) / shards + held.experts / copies
+    mean, least_less = transformer.num_layers / layouts.pipeline, np.minimum(cut.first_less, cut.last_less)
+
+    def kept(layers: Ints, ends: Floats) -> Floats:
+        dense, experts = (layers / mean * each for each in (held.dense, held.experts))
+        return np.asarray((dense + ends) / shards + experts / copies)
+
+    return np.maximum(
+        kept(cut.most, np.where(layouts.pipeline > 1, 0.0, held.ends)), kept(cut.most - least_less, held.ends)
+    )
 
 
 def offload_s(
@@ -571,6 +594,7 @@ def offload_s(
     gradient_bytes: float,
     weight_bytes: float,
     optimizer_bytes: float,
+    chunk_layers: Sequence[int] | Ints | None = None,
 ) -> Floats:
     """Return the seconds of an optimiser's step on the host.
 
@@ -584,15 +608,52 @@ def offload_s(
         Of one parameter, as it goes down, and as it comes back.
     optimizer_bytes
         That the step moves through memory per parameter.
+    chunk_layers
+        As for :func:`planner.models.transformer_time.iteration_times`.
     """
     seconds = (gradient_bytes + weight_bytes) / host.link_bytes_per_s + optimizer_bytes / host.memory_bytes_per_s
-    return state_parameters(transformer, layouts) * seconds
+    return state_parameters(transformer, layouts, chunk_layers) * seconds
 
 
 # -- stages of any cut in 1F1B -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _moe_before(transformer: Transformer) -> Ints:
+    """Return how many layers before each, and before the end, have experts."""
+    return np.concatenate([[0], np.cumsum([kind == "moe" for kind in transformer.layer_kinds], dtype=np.int64)])
+
+
+_MOST_PLACES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Lines:
+    """What a stage holds: a constant, and for each layer of a kind its states, and what it keeps of a micro-batch.
+
+    Attributes
+    ----------
+    rest
+        The constant, by place (the first stage, one between, the last) and by what kinds the stage has (dense, 1, plus
+        with experts, 2), shape (3, 4, n).
+    states, kept
+        By kind, shape (2, n).
+    """
+
+    rest: Floats
+    states: Floats
+    kept: Floats
+
+    def held(self, layouts: Layouts, index: Ints, dense: Ints, moe: Ints) -> Floats:
+        """Return the bytes of stages at ``index`` with layers of both kinds, of shape (p, n)."""
+        pipeline = layouts.pipeline
+        number = np.minimum(layouts.num_microbatches, np.maximum(pipeline - index, 1))
+        place = np.where(index == 0, 0, np.where(index == pipeline - 1, 2, 1))
+        base = self.rest[place, (dense > 0) + 2 * (moe > 0), np.arange(self.rest.shape[-1])]
+        lines = [count * (self.states[kind] + number * self.kept[kind]) for kind, count in enumerate((dense, moe))]
+        return np.asarray(base + lines[0] + lines[1])
+
+
+@dataclass(frozen=True, kw_only=True)
 class CutMemory:
     """Bytes of the stages of cuts, for many layouts at once; fields as of :func:`memory_bytes`.
 
@@ -605,8 +666,11 @@ class CutMemory:
     reserve_bytes: float
     expert_imbalance: float = 1.0
 
-    def most_layers(self, layouts: Layouts, num_stages: int, limit_bytes: Floats) -> Ints:
+    def most_layers(self, layouts: Layouts, num_stages: int, limit_bytes: Floats, *, is_certain: bool = False) -> Ints:
         """Return how many layers fit on a device of each stage, shape (p, n); below 1 where not even one.
+
+        Of a network with layers of both kinds: as many as fit of those layers that a stage may hold which need least,
+        and so of no cut more; or that need most, so that as many of any do.
 
         Parameters
         ----------
@@ -616,35 +680,78 @@ class CutMemory:
             p: of the longest pipeline.
         limit_bytes
             What a device of each stage may hold, shape (p, n).
+        is_certain
+            Whether the stage may hold those that need most.
         """
-        index, pipeline = np.arange(num_stages)[:, None], layouts.pipeline
-        in_flight = np.minimum(layouts.num_microbatches, np.maximum(pipeline - index, 1))
-        most = np.full(np.broadcast_shapes(in_flight.shape, limit_bytes.shape), np.inf)
-        devices = self._devices(layouts)
+        index, lines, layers = np.arange(num_stages)[:, None], self._lines(layouts), len(self.transformer.layer_kinds)
+        shape = np.broadcast_shapes(limit_bytes.shape, (num_stages, len(layouts)))
+        pick = np.maximum if is_certain else np.minimum
+        few, many = self._windows
+        place = np.minimum(index, len(few) - 1)
+        low, high = np.zeros(shape, dtype=np.int64), np.full(shape, layers)  # `low` layers fit, more than `high` do not
+        while (low < high).any():
+            middle = (low + high + 1) // 2
+            held = [lines.held(layouts, index, middle - moe, moe) for moe in (few[place, middle], many[place, middle])]
+            fits = pick(*held) <= limit_bytes * (1 + 1e-12)
+            low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
+        return low
 
-        def line(place: Ints, is_moe: bool) -> tuple[Floats, Floats, Floats]:
-            """Return what a stage holds without layers, what one layer adds, and what it adds a micro-batch."""
+    @cached_property
+    def _windows(self) -> tuple[Ints, Ints]:
+        """Of as many layers that follow one another the fewest and the most with experts, by stage: shape (k, L + 1).
 
-            def held(layers: int, microbatches: int) -> Floats:
-                counts, nothing = [np.full(len(place), one) for one in (layers, microbatches)], np.zeros_like(place)
-                dense, moe = ([nothing, nothing], counts) if is_moe else (counts, [nothing, nothing])
-                stage = Stage(index=place, dense=dense[0], moe=moe[0], dense_in_flight=dense[1], moe_in_flight=moe[1])
-                return devices.terms(stage)["total"]
+        The first stage has the first layers; another may begin behind as many as there are stages before it, of which
+        no more than k - 1 are counted.
+        """
+        before = _moe_before(self.transformer)
+        number = len(before) - 1
+        few, many = np.zeros((2, min(number, _MOST_PLACES), number + 1), dtype=np.int64)
+        for size in range(number + 1):
+            counts = before[size:] - before[: number + 1 - size]  # by where they begin
+            first = np.minimum(np.arange(len(few)), len(counts) - 1)
+            for table, pick in ((few, np.minimum), (many, np.maximum)):
+                table[:, size] = pick.accumulate(counts[::-1])[::-1][first]
+                table[0, size] = counts[0]
+        return few, many
 
-            one = held(1, 1)
-            kept = held(1, 2) - one
-            states = held(2, 2) - one - kept  # two layers hold the states and the activations of one more
-            return one - states - kept, states, kept
+    def held_bytes(self, layouts: Layouts, layers: Ints) -> Floats:
+        """Return the bytes of every stage, shape (p, n), as :meth:`stage_bytes` counts them; no stage has no layers.
 
-        for kind in dict.fromkeys(self.transformer.layer_kinds):
-            places = np.zeros_like(pipeline), np.minimum(1, pipeline - 1), pipeline - 1
-            base, states, kept = (
-                np.where(index == 0, first, np.where(index == pipeline - 1, last, middle))
-                for first, middle, last in zip(*(line(place, kind == "moe") for place in places), strict=True)
+        Parameters
+        ----------
+        layouts, layers
+            As of :meth:`stage_bytes`.
+        """
+        ends, before = np.cumsum(layers, axis=0), _moe_before(self.transformer)
+        moe = before[ends] - before[ends - layers]
+        return self._lines(layouts).held(layouts, np.arange(len(layers))[:, None], layers - moe, moe)
+
+    def _lines(self, layouts: Layouts) -> "_Lines":
+        """Return what stages hold, as lines in their layers and micro-batches in flight."""
+        devices, pipeline, nothing = self._devices(layouts), layouts.pipeline, np.zeros(len(layouts), dtype=np.int64)
+
+        def held(place: Ints, dense: int, moe: int, number: int) -> Floats:
+            counts = [np.full(len(layouts), one) for one in (dense, moe, dense * number, moe * number)]
+            stage = Stage(
+                index=place, dense=counts[0], moe=counts[1], dense_in_flight=counts[2], moe_in_flight=counts[3]
             )
-            fitting = np.floor((limit_bytes - base) / (states + in_flight * kept) * (1 + 1e-12))
-            most = np.minimum(most, np.where(np.isfinite(limit_bytes), fitting, self.transformer.num_layers))
-        return np.asarray(np.clip(most, 0, self.transformer.num_layers), dtype=np.int64)
+            return devices.terms(stage)["total"]
+
+        kinds = self.transformer.layer_kinds
+        states, kept = np.zeros((2, 2, len(layouts)))
+        for kind in dict.fromkeys(kinds):
+            dense, moe = int(kind == "dense"), int(kind == "moe")
+            one = held(nothing, dense, moe, 1)
+            kept[moe] = held(nothing, dense, moe, 2) - one
+            states[moe] = held(nothing, 2 * dense, 2 * moe, 1) - one - kept[moe]
+        rest = np.zeros((3, 4, len(layouts)))
+        present = [(dense, moe) for dense, moe in ((1, 0), (0, 1), (1, 1)) if dense <= ("dense" in kinds)]
+        present = [(dense, moe) for dense, moe in present if moe <= ("moe" in kinds)]
+        for row, place in enumerate((nothing, np.minimum(1, pipeline - 1), pipeline - 1)):
+            for dense, moe in present:
+                base = held(place, dense, moe, 1) - dense * (states[0] + kept[0]) - moe * (states[1] + kept[1])
+                rest[row, dense + 2 * moe] = base
+        return _Lines(rest=rest, states=states, kept=kept)
 
     def stage_bytes(self, layouts: Layouts, layers: Ints) -> dict[str, Floats]:
         """Return the bytes of every stage by term, and their total, shape (p, n); 0 where there is no stage.
@@ -656,7 +763,7 @@ class CutMemory:
         layers
             Of each stage, shape (p, n).
         """
-        before = np.concatenate([[0], np.cumsum([kind == "moe" for kind in self.transformer.layer_kinds])])
+        before = _moe_before(self.transformer)
         ends, rows, devices = np.cumsum(layers, axis=0), [], self._devices(layouts)
         for index, held in enumerate(layers):
             moe = before[ends[index]] - before[ends[index] - held]

@@ -39,6 +39,9 @@ G. Cohen, G. J. Olsder, J.-P. Quadrat, Synchronization and Linearity, 1992, sect
 for all devices and any number of pipelines at once (:func:`one_forward_one_backward_s`). Closed forms and bounds for
 many layouts stand in :mod:`planner.models.transformer_schedule`.
 
+Many pipelines of one size, whatever their stages, are played together, wave by wave of tasks that do not depend on one
+another (:func:`played_s`).
+
 **The end.** When a device's last backward has ended it exchanges the gradients of its stages and updates their weights.
 Other devices still drain meanwhile; nothing of a device's own computation hides its exchange, which is conservative.
 The next iteration starts after the last update: the weights are never stale. Left out: channels of different pairs, or
@@ -47,7 +50,7 @@ of the two directions, that slow each other; jitter.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from math import lcm
 from typing import TypeVar
@@ -69,6 +72,7 @@ MOST_LISTED = 500_000  # forwards and backwards that a timeline may have
 MOST_TASKS = 4_000_000  # forwards and backwards that are simulated where rounds do not become regular, some seconds
 MOST_ROUNDS = 4_096  # of 1F1B that are played one by one for many pipelines; or so many times the stages
 _ROUNDS_PER_STAGE = 8
+_ROUNDING = 1e-12
 _MOST_SAME = 64  # rounds after which things may repeat, at most
 _MANY = 64  # micro-batches from which on leaps may pay
 _AT_ONCE = 12  # devices from which on 1F1B round by round is quicker than a longest path whose order is not known yet
@@ -449,8 +453,12 @@ def _part(
     num_stages: int,
     *,
     is_blocking: bool,
+    has_sends: bool = True,
 ) -> _Part:
-    """Return the tasks of all devices between two cuts of their orders, each behind what it waits for."""
+    """Return the tasks of all devices between two cuts of their orders, each behind what it waits for.
+
+    ``has_sends``: whether transfers are nodes of their own; else seconds of tasks include them.
+    """
     p, last, (low, high) = len(orders), num_stages - 1, cuts
     lines = list(range(3 * p))  # the register that each line has got to
     arrivals = {task: 3 * p + index for index, task in enumerate(waiting)}
@@ -467,7 +475,9 @@ def _part(
                     break
                 nodes.append((lines[device], arrivals.pop(task, lines[device]), kind * num_stages + stage))
                 lines[device], register = register, register + 1
-                if kind != WEIGHTS and stage != (last, 0)[kind]:
+                if kind != WEIGHTS and stage != (last, 0)[kind] and not has_sends:
+                    arrivals[kind, stage + 1 - 2 * kind, j] = lines[device]
+                elif kind != WEIGHTS and stage != (last, 0)[kind]:
                     line = device if is_blocking else (1 + kind) * p + device
                     nodes.append((register - 1, lines[line], (WEIGHTS + 1 + kind) * num_stages + stage))
                     arrivals[kind, stage + 1 - 2 * kind, j] = lines[line] = register
@@ -514,7 +524,7 @@ def steady_end_s(times: PipelineTimes, *, schedule: str, num_microbatches: int, 
     scale = lcm(*(below for _, below in ratios))
     seconds = [above * (scale // below) for above, below in ratios]
     warm_up, one_round, drain = _steady_parts(schedule, p, v)
-    each = 1 if schedule == "1f1b" else p
+    each = _round_microbatches(p, schedule)
 
     def after_round(state: list[int]) -> list[int]:
         ends = one_round.run(state, seconds)
@@ -550,27 +560,36 @@ def least_microbatches(num_devices: int, schedule: str) -> int:
     Parameters
     ----------
     num_devices, schedule
-        p, and 1f1b or interleaved.
+        p, and 1f1b, interleaved or zb-h1.
     """
-    return num_devices + 1 if schedule == "1f1b" else 4 * num_devices
+    return {"1f1b": num_devices + 1, "zb-h1": 2 * num_devices + 1}.get(schedule, 4 * num_devices)
 
 
-@lru_cache(maxsize=8)
-def _steady_parts(schedule: str, p: int, v: int) -> tuple[_Part, _Part, _Part]:
+def _round_microbatches(num_devices: int, schedule: str) -> int:
+    """Return the micro-batches of a round."""
+    return num_devices if schedule == "interleaved" else 1
+
+
+@lru_cache(maxsize=64)
+def _steady_parts(schedule: str, p: int, v: int, *, has_sends: bool = True) -> tuple[_Part, _Part, _Part]:
     """Return the warm-up, one steady round, and the drain, of a schedule with one steady round.
 
     Before the round device d has done its warm-up of w_d forwards and, of the backwards and forwards in turn, 2 d tasks
-    under the interleaved schedule and none under 1F1B: so that no task before that cut waits for one behind it.
+    under the interleaved schedule, none under 1F1B, and under ZB-H1 those of p micro-batches, so that it has put off
+    all gradients of weights that it does: no task before that cut waits for one behind it.
     """
-    is_plain = schedule == "1f1b"
-    each = 1 if is_plain else p
+    each = _round_microbatches(p, schedule)
     orders = order_of(schedule, p, least_microbatches(p, schedule), v)
-    begin = [p - d if is_plain else 2 * (p - d - 1) + (v - 1) * p + 2 * d for d in range(p)]
-    end = [one + 2 * each * v for one in begin]
-    warm_up = _part(orders, ([0] * p, begin), (), p * v, is_blocking=False)
-    one_round = _part(orders, (begin, end), warm_up.waiting, p * v, is_blocking=False)
+    begin = {
+        "1f1b": [p - d for d in range(p)],
+        "zb-h1": [p - d + 3 * p - d for d in range(p)],
+    }.get(schedule, [2 * (p - d - 1) + (v - 1) * p + 2 * d for d in range(p)])
+    end = [one + (3 if schedule == "zb-h1" else 2) * each * v for one in begin]
+    make = partial(_part, num_stages=p * v, is_blocking=False, has_sends=has_sends)
+    warm_up = make(orders, ([0] * p, begin), ())
+    one_round = make(orders, (begin, end), warm_up.waiting)
     assert one_round.waiting == tuple((kind, stage, j + each) for kind, stage, j in warm_up.waiting)
-    drain = _part(orders, (end, [len(order) for order in orders]), one_round.waiting, p * v, is_blocking=False)
+    drain = make(orders, (end, [len(order) for order in orders]), one_round.waiting)
     return warm_up, one_round, drain
 
 
@@ -725,3 +744,110 @@ def _rounds_end_s(
             arrived_s += sent_s[1][rows]
         error_s[rows] = arrived_s
     return free_s
+
+
+# -- any stages, many pipelines of one size at once --------------------------------------------------------------------
+
+_MOST_PLAYED = 256  # rounds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waves:
+    """A part whose tasks include what they send, in waves that do not depend on one another.
+
+    Attributes
+    ----------
+    waves
+        Registers of the two predecessors and of the nodes, and the indices of their seconds.
+    num_registers
+        In all.
+    kept
+        The registers of devices and of waiting arrivals behind all nodes.
+    """
+
+    waves: tuple[tuple[Ints, Ints, Ints, Ints], ...]
+    num_registers: int
+    kept: Ints
+
+    def run(self, state: Floats, seconds: Floats) -> Floats:
+        """Return the registers that are kept, of n pipelines, from those before."""
+        ends = np.empty((self.num_registers, seconds.shape[1]))
+        ends[: len(state)] = state
+        for one, other, own, index in self.waves:
+            found = np.maximum(ends[one], ends[other])
+            found += seconds[index]
+            ends[own] = found
+        return np.asarray(ends[self.kept])
+
+
+@lru_cache(maxsize=512)
+def _waves(schedule: str, p: int, m: int, v: int) -> tuple[_Waves, ...]:
+    """Return the whole schedule where m is too little for a steady round, else warm-up, round and drain."""
+    if m < least_microbatches(p, schedule):
+        orders = order_of(schedule, p, m, v)
+        whole = [len(order) for order in orders]
+        parts: tuple[_Part, ...] = (_part(orders, ([0] * p, whole), (), p * v, is_blocking=False, has_sends=False),)
+    else:
+        parts = _steady_parts(schedule, p, v, has_sends=False)
+    found, waiting = [], 0
+    for part in parts:
+        first = 3 * p + waiting
+        levels = [0] * first
+        for one, other, _ in part.nodes:
+            levels.append(1 + max(levels[one], levels[other]))
+        nodes, level = np.array(part.nodes, dtype=np.int64).reshape(-1, 3), np.array(levels[first:], dtype=np.int64)
+        order = np.argsort(level, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(level[order])) + 1)
+        waves = tuple((nodes[some, 0], nodes[some, 1], first + some, nodes[some, 2]) for some in groups)
+        found.append(_Waves(waves, len(levels), np.array(part.kept, dtype=np.int64)))
+        waiting = len(part.waiting)
+    return tuple(found)
+
+
+def played_s(
+    forward_s: Floats,
+    backward_s: Floats,
+    weights_s: Floats | None = None,
+    *,
+    schedule: str,
+    num_devices: int,
+    num_microbatches: int,
+) -> Floats:
+    """Return the seconds from the first forward to the end of the last task, of n pipelines of one size; shape (n,).
+
+    Parameters
+    ----------
+    forward_s, backward_s
+        Of one micro-batch on each virtual stage, what it sends included, since it computes nothing meanwhile; shape
+        (K, n).
+    weights_s
+        Of the gradients of its weights, which ZB-H1 puts off and ``backward_s`` then has not; shape (K, n).
+    schedule, num_devices, num_microbatches
+        As of :func:`order_of`; not GPipe, which has a closed form.
+
+    Notes
+    -----
+    Exact: once a round adds the same to all ends, so does every later one, and these are leapt over. Where no round of
+    the first ``_MOST_PLAYED`` does, those left add what the last half of these did on average.
+    """
+    p, m, v = num_devices, num_microbatches, len(forward_s) // num_devices
+    seconds = np.concatenate([forward_s, backward_s, np.zeros_like(forward_s) if weights_s is None else weights_s])
+    least = least_microbatches(p, schedule)
+    first, *steady = _waves(schedule, p, min(m, least), v)
+    state = first.run(np.zeros((3 * p, seconds.shape[1])), seconds)
+    if steady:
+        one_round, drain = steady
+        moving = np.r_[0:p, 3 * p : len(state)]
+        left, ends_s = (m - least) // _round_microbatches(p, schedule) + 1, [state[moving].max(axis=0)]
+        while left and len(ends_s) <= _MOST_PLAYED:
+            after = one_round.run(state, seconds)
+            added, left, state = (after - state)[moving], left - 1, after
+            ends_s.append(after[moving].max(axis=0))
+            if (np.ptp(added, axis=0) <= _ROUNDING * ends_s[-1]).all():
+                state[moving] += left * added.max(axis=0)
+                left = 0
+        if left:
+            half = len(ends_s) // 2
+            state[moving] += left * (ends_s[-1] - ends_s[-1 - half]) / half
+        state = drain.run(state, seconds)
+    return np.asarray(state[:p].max(axis=0))

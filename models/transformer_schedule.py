@@ -1,10 +1,10 @@
 """Seconds of a pipelined step from those of its stages, for many layouts at once: closed forms, and bounds.
 
 p devices hold the layers in order, v virtual stages (chunks) each; m micro-batches. The orders of their tasks, and the
-longest paths that these forms are tested against, are those of :mod:`planner.models.schedule`. Closed forms hold for
-even cuts: all devices between the first and the last are equal; the first has the embedding besides, the last the head,
-and either may have more or fewer layers. f_i and b_i are forward and backward of device i for one micro-batch,
-``x_i = f_i + b_i``, c is one transfer, X is ``sum x_i + 2 (p - 1) c``, and ``w_i = p - i`` with i from 0.
+longest paths that these forms are tested against, are those of :mod:`planner.models.schedule`. Closed forms hold where
+all devices between the first and the last are equal; the first has the embedding besides, the last the head, and either
+may have more or fewer layers. Bounds hold for any even cut. f_i and b_i are forward and backward of device i for one
+micro-batch, ``x_i = f_i + b_i``, c is one transfer, X is ``sum x_i + 2 (p - 1) c``, and ``w_i = p - i`` with i from 0.
 
 - **GPipe** [H]: a line of forwards, then one of backwards:
   ``sum f + (p-1) c + (m-1) max(f, c) + sum b + (p-1) c + (m-1) max(b, c)``. Exact for any stages.
@@ -37,7 +37,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost import Floats
-from planner.models.layouts import Bools, Ints, Layouts, Schedule
+from planner.models.layouts import Bools, EvenCut, Ints, Layouts, Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -210,7 +210,7 @@ def step_s(stages: Stages, layouts: Layouts) -> Floats:
     return found
 
 
-def lower_bound_s(stages: Stages, layouts: Layouts) -> Floats:
+def lower_bound_s(stages: Stages, layouts: Layouts, cut: EvenCut | None = None, sent_s: Floats | None = None) -> Floats:
     """Return seconds that no order of a device's tasks goes below; shape (n,).
 
     Every device works m micro-batches. Before its first the forward of one chunk has passed the devices before it, and
@@ -219,19 +219,36 @@ def lower_bound_s(stages: Stages, layouts: Layouts) -> Floats:
     Parameters
     ----------
     stages, layouts
-        As of :func:`step_s`.
+        As of :func:`step_s`; those between the ends are as busy as the fullest of them.
+    cut
+        How many layers each first chunk has; left out: v equal chunks.
+    sent_s
+        Of a transfer while which its device computes nothing, in place of one beside computing; shape (n,).
     """
     p, m, v = _sizes(layouts)
-    c, middle = stages.transfer_s, stages.middle
+    c, middle = stages.transfer_s if sent_s is None else sent_s, stages.middle
     found = np.zeros(len(layouts))
-    # Where there are chunks, what the first device has more lies on its first.
-    first_forward_s = stages.first.forward_s - (1 - 1 / v) * middle.forward_s
-    first_backward_s = stages.first.backward_s - (1 - 1 / v) * middle.backward_s
-    for device, index in ((stages.first, np.zeros(1)), (middle, p - 2), (stages.last, p - 1)):
-        between = np.maximum(index - 1, 0)
-        head_s = np.where(index > 0, first_forward_s, 0.0) + between * middle.forward_s / v + index * c
-        tail_s = np.where(index > 0, first_backward_s, 0.0) + between * middle.backward_s / v + index * c
-        bound_s = head_s + m * device.both_s + np.maximum(tail_s, m * stages.weights_s)
+    # In layers of a device between the ends: those of the first device behind its first chunk, and of the first chunks
+    # between the first device and another. Where there are chunks, what the first device has more lies on its first.
+    fullest, behind, between = p - 2, 1 - 1 / v, [np.maximum(p - 3, 0) / v, np.maximum(p - 2, 0) / v]
+    if cut is not None:
+        most = np.maximum(cut.most, 1)
+        fullest, behind = cut.fullest.astype(np.float64), (most - cut.first_less - cut.first_chunk) / most
+        between = [np.maximum(one - cut.first_chunk, 0) / most for one in (cut.to_fullest, cut.to_last)]
+    first_forward_s = stages.first.forward_s - behind * middle.forward_s
+    first_backward_s = stages.first.backward_s - behind * middle.backward_s
+    for device, index, chunks in (
+        (stages.first, np.zeros(1), np.zeros(1)),
+        (middle, fullest, between[0]),
+        (stages.last, p - 1, between[1]),
+    ):
+        head_s = np.where(index > 0, first_forward_s, 0.0) + chunks * middle.forward_s + index * c
+        tail_s = np.where(index > 0, first_backward_s, 0.0) + chunks * middle.backward_s + index * c
+        own_s = m * device.both_s
+        if sent_s is not None:  # the last output and the first error go nowhere; one error is sent behind all work
+            times = m * (2 * v - (device is not middle)) - (index > 0)
+            own_s = own_s + np.where(p > 1, times, 0.0) * c
+        bound_s = head_s + own_s + np.maximum(tail_s, m * stages.weights_s)
         found = np.maximum(found, np.where((device is not middle) | (index > 0), bound_s, 0.0))
     return found
 

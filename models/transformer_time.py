@@ -19,9 +19,10 @@ which do as many micro-batches make a *class*; layers are cut into stages alike 
 - *End.* The longest class, and then the longest of what stages still communicate and of their optimiser's steps.
 
 :class:`Step` is the general case: 1F1B over any cut and any groups, ZeRO 0 and 1, without virtual stages.
-:func:`iteration_times` is its reduction to an even cut on one group, where all stages but the first and the last are
-equal, so that three stand for all and closed forms for the schedule; it knows every schedule, ZeRO 2 and 3 and virtual
-stages, too. Tests hold one against the other.
+:func:`iteration_times` is its reduction to layers that are dealt out evenly to one group
+(:func:`planner.models.layouts.dealt_layers`): three stages stand for all, for the schedule, too, where those between
+the ends are equal, by closed forms. It knows every schedule, ZeRO 2 and 3 and virtual stages. Tests hold one against
+the other.
 
 Leaves out stragglers, input, checkpoints, and the memory that a nearly full device is short of.
 
@@ -49,7 +50,7 @@ overlaps that communication where the model is compiled; fully sharded data para
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import inf
 
 import numpy as np
@@ -67,10 +68,10 @@ from planner.models.compute import (
     layer_seconds,
     move_s,
 )
-from planner.models.layouts import Bools, Ints, Layouts, Recompute
+from planner.models.layouts import Bools, EvenCut, Ints, Layouts, Recompute, Schedule, cut_of, dealt_layers
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
 from planner.models.roofline import longer_of
-from planner.models.schedule import one_forward_one_backward_s
+from planner.models.schedule import one_forward_one_backward_s, played_s
 from planner.models.transformer_communication import (
     CommunicationTimes,
     Reduction,
@@ -82,7 +83,7 @@ from planner.models.transformer_communication import (
     replica_communication,
     replica_times,
 )
-from planner.models.transformer_schedule import Stages, path_bound_s, step_s
+from planner.models.transformer_schedule import Stages, lower_bound_s, order_name, path_bound_s, step_s
 from planner.transformer import LayerKind, Transformer
 
 LAYER_PARTS = ("compute", "recompute", "tensor", "expert", "context", "launch")  # of what a device does for its layers
@@ -360,6 +361,8 @@ def iteration_times(
     software: Software,
     constants: Constants,
     expert_imbalance: float = 1.0,
+    is_exact: bool = True,
+    chunk_layers: Sequence[int] | Ints | None = None,
 ) -> Mapping[str, Floats]:
     """Return the seconds of one step of an even cut: every part of :data:`PARTS`, and ``total``, their sum.
 
@@ -374,23 +377,23 @@ def iteration_times(
         Of device and program, and of all.
     expert_imbalance
         Tokens of the fullest rank's experts, over the mean; >= 1. All ranks wait for the fullest.
+    is_exact
+        Whether the schedule of virtual stages that differ is played; else its step is bounded from below.
+    chunk_layers
+        Layers of every virtual stage, in the order of the network, where they are not dealt out evenly: of all layouts
+        or of each, shape (K,) or (K, n); all then have as many stages and chunks.
 
     Returns
     -------
     Arrays of shape (n,).
-
-    Notes
-    -----
-    Where two layers more would make all stages equal, embedding and head take a layer's place each (Llama 3, arXiv
-    2407.21783, section 3.3.2; BLOOM, arXiv 2211.05100). Where layers do not divide otherwise, all stages count as many
-    as the fullest, and the last, which has the head, one less.
     """
     common = _common_of(transformer, tiers, rates, software, constants, expert_imbalance)
     interval = _intervals(common, layouts)
     number, stages, transfer = layouts.num_microbatches, layouts.pipeline, interval["transfer"]
-    share = _share(transformer, stages)
+    cut = cut_of(transformer.num_layers, layouts, chunk_layers)
+    share = cut.most / transformer.num_layers
     inner = {name: interval[name] * share for name in LAYER_PARTS}
-    times = stage_times(transformer, layouts, interval)
+    times = stage_times(transformer, layouts, interval, chunk_layers)
     (ahead, both), ends = times["middle"], (times["first"], times["last"])
     parts = {name: number * seconds for name, seconds in inner.items()}
     # The busiest stage is an end where that is longer than one more transfer: the last output and the first error go
@@ -401,40 +404,105 @@ def iteration_times(
     parts["compute"] = parts["compute"] + number * more
     parts["pipeline"] = number * np.where(stages > 1, 2.0 * layouts.interleave - is_end, 0.0) * transfer
     extras = [(forward, end - forward) for forward, end in ends]
-    scheduled = step_s(
-        Stages.of(
-            layouts,
-            ahead,
-            both - ahead,
-            first_extra_s=extras[0],
-            last_extra_s=extras[1],
-            weight_gradient_s=(inner["compute"] - interval["forward"] * share) / 2,
-            transfer_s=transfer,
-            is_blocking=True,
-        ),
+    stages_of = partial(
+        Stages.of,
         layouts,
+        ahead,
+        both - ahead,
+        first_extra_s=extras[0],
+        last_extra_s=extras[1],
+        weight_gradient_s=(inner["compute"] - interval["forward"] * share) / 2,
     )
+    scheduled = step_s(stages_of(transfer_s=transfer, is_blocking=True), layouts)
+    # Closed forms of zero-bubble schedules know no device that puts less off than others.
+    is_closed = cut.is_alike & ((layouts.schedule != Schedule.ZERO_BUBBLE) | (cut.last_less == 0))
+    if not is_exact and not is_closed.all():
+        scheduled = np.where(is_closed, scheduled, lower_bound_s(stages_of(), layouts, cut, transfer))
+    elif len(uneven := np.flatnonzero(~np.broadcast_to(is_closed, len(layouts)))):
+        few = {name: np.broadcast_to(array, len(layouts))[uneven] for name, array in interval.items()}
+        scheduled[uneven] = _uneven_s(transformer, layouts.of(uneven), few, chunk_layers)
     parts["bubble"] = np.maximum(scheduled - _sum_of(layouts, parts.values()), 0.0)
-    parts["data"] = _replicas_s(common, layouts, interval["forward"] * share, both)
-    parts["optimizer"] = move_s(_optimizer_bytes(transformer, software, layouts, share), rates)
+    parts["data"] = _replicas_s(common, layouts, interval, cut)
+    moved = [
+        _optimizer_bytes(transformer, software, layouts, layers / transformer.num_layers, has_end)
+        for layers, has_end in ((cut.most, stages == 1), (cut.most - np.minimum(cut.first_less, cut.last_less), True))
+    ]
+    parts["optimizer"] = move_s(np.maximum(*moved), rates)
     parts = {name: np.broadcast_to(parts[name], len(layouts)) for name in PARTS}
     return {**parts, "total": _sum_of(layouts, parts.values())}
 
 
-def _replicas_s(common: _Common, layouts: Layouts, forward: Floats, both: Floats) -> Floats:
-    """Return what nothing hides of the reductions and gathers of the fullest stage."""
+def _uneven_s(
+    transformer: Transformer,
+    layouts: Layouts,
+    interval: Mapping[str, Floats],
+    chunk_layers: Sequence[int] | Ints | None,
+) -> Floats:
+    """Return the seconds of the schedule of cuts whose virtual stages differ, from all of them; once for each alike."""
+    given = None if chunk_layers is None else np.asarray(chunk_layers, dtype=np.int64)
+    chosen = back = np.arange(len(layouts))
+    if given is None or given.ndim == 1:
+        chosen, back = _distinct(layouts, (*_COMMUNICATING, "interleave", "schedule", "num_microbatches"))
+    layouts, interval = layouts.of(chosen), {name: array[chosen] for name, array in interval.items()}
+    layer_s, ahead_s = layer_times(transformer, interval)
+    apart_s = (interval["compute"] - interval["forward"]) / 2 / transformer.num_layers
+    found = np.empty(len(layouts))
+    cuts, of_cut = _distinct(layouts, ("pipeline", "interleave", "schedule"))
+    for index, at in enumerate(cuts):
+        some, number = np.flatnonzero(of_cut == index), layouts.num_microbatches
+        p, v, schedule = (int(getattr(layouts, name)[at]) for name in ("pipeline", "interleave", "schedule"))
+        layers = (dealt_layers(transformer.num_layers, p, v) if given is None else given).reshape(p * v, -1)
+        forward, both = layers * ahead_s[some], layers * layer_s[some]
+        weights = layers * apart_s[some] * (schedule == Schedule.ZERO_BUBBLE)
+        backward = both - forward - weights
+        for row, name in ((0, "embedding"), (-1, "head")):
+            forward[row] += interval[f"{name}_forward"][some]
+            backward[row] += (interval[name] - interval[f"{name}_forward"])[some]
+        forward[:-1] += interval["transfer"][some]
+        backward[1:] += interval["transfer"][some]
+        if schedule == Schedule.GPIPE:
+            found[some] = sum(one.sum(axis=0) + (number[some] - 1) * one.max(axis=0) for one in (forward, backward))
+        elif schedule == Schedule.ONE_F_ONE_B and v == 1:
+            found[some] = one_forward_one_backward_s(forward, backward, layouts.pipeline[some], number[some])
+        else:
+            for count in np.unique(number[some]).tolist():
+                own = number[some] == count
+                found[some[own]] = played_s(
+                    forward[:, own],
+                    backward[:, own],
+                    weights[:, own],
+                    schedule=order_name(Schedule(schedule), v),
+                    num_devices=p,
+                    num_microbatches=count,
+                )
+    return found[back]
+
+
+def _replicas_s(common: _Common, layouts: Layouts, interval: Mapping[str, Floats], cut: EvenCut) -> Floats:
+    """Return what nothing hides of reductions and gathers: of the first, the fullest and the last stage the most."""
     chosen, back = _distinct(layouts, _REPLICATING)
     few = layouts.of(chosen)
-    communicated = replica_communication(common.transformer, few, common.reduction)
-    times = dict(replica_times(communicated, groups_of(common.tiers, few)))
+    number, groups = common.transformer.num_layers, groups_of(common.tiers, few)
+    layers = np.broadcast_to([cut.most - cut.first_less, cut.most, cut.most - cut.last_less], (3, len(layouts)))
+    rows = np.where(few.pipeline > 1, layers[:, chosen], np.array([[number], [0], [0]]))
+    three = replace(few, pipeline=np.where(few.pipeline > 1, 3, 1))  # they stand for all
+    *spread, tied = replica_communication(common.transformer, three, common.reduction, layers=rows)
+    times = replica_times(spread, groups).values()
     # A tied embedding is reduced between the two ends after the last micro-batch: alone, nothing runs beside it.
-    tied = np.broadcast_to(times.pop("tied")[0], len(few))[back]
-    reduced, gathered = (_sum_of(few, (one[way] for one in times.values()))[back] for way in (0, 1))
-    behind, ahead = _behind_s(common, layouts, (reduced, gathered), forward, both)
-    return tied + behind + ahead
+    tied_s = np.broadcast_to(replica_times([tied], groups)["tied"][0], len(few))[back]
+    reduced, gathered = (_sum_of(few, (one[way] for one in times))[:, back] for way in (0, 1))
+    layer_s, _ = layer_times(common.transformer, interval)
+    forward = layers * interval["forward"] / number
+    behind, ahead = _behind_s(common, layouts, (reduced, gathered), forward, layers * layer_s)
+    return np.asarray(tied_s + (behind + ahead).max(axis=0))
 
 
-def stage_times(transformer: Transformer, layouts: Layouts, interval: Mapping[str, Floats]) -> Mapping[str, Pair]:
+def stage_times(
+    transformer: Transformer,
+    layouts: Layouts,
+    interval: Mapping[str, Floats],
+    chunk_layers: Sequence[int] | Ints | None = None,
+) -> Mapping[str, Pair]:
     """Return the seconds of a micro-batch on one stage of an even cut, forward and both ways, sending left out.
 
     Parameters
@@ -443,37 +511,36 @@ def stage_times(transformer: Transformer, layouts: Layouts, interval: Mapping[st
         The network, and n layouts of it.
     interval
         Of :func:`interval_times`.
+    chunk_layers
+        As for :func:`iteration_times`.
 
     Returns
     -------
-    ``middle``: of a stage between the ends; ``first`` and ``last``: how much longer these take, less than 0 where they
-    have a layer less.
+    ``middle``: of the fullest stage, without embedding and head; ``first`` and ``last``: how much longer these take,
+    less than 0 where they have a layer less.
     """
-    layers, share = transformer.num_layers, _share(transformer, layouts.pipeline)
-    both = _sum_of(layouts, (interval[name] for name in LAYER_PARTS)) * share
-    # Communication and launching fall to both ways as computing does.
-    ahead = both * interval["forward"] / (interval["compute"] + interval["recompute"])
-    counts_ends = _counts_ends(transformer, layouts.pipeline)
-    times = {"middle": (ahead, both)}
-    for place, name, has_less in (
-        ("first", "embedding", counts_ends),
-        ("last", "head", counts_ends | (layers % layouts.pipeline != 0)),
-    ):
-        less_ahead, less = (np.where(has_less, seconds / (layers * share), 0.0) for seconds in (ahead, both))
-        times[place] = (interval[f"{name}_forward"] - less_ahead, interval[name] - less)
-    return times
+    cut = cut_of(transformer.num_layers, layouts, chunk_layers)
+    layer_s, ahead_s = layer_times(transformer, interval)
+    return {
+        "middle": (cut.most * ahead_s, cut.most * layer_s),
+        "first": (
+            interval["embedding_forward"] - cut.first_less * ahead_s,
+            interval["embedding"] - cut.first_less * layer_s,
+        ),
+        "last": (interval["head_forward"] - cut.last_less * ahead_s, interval["head"] - cut.last_less * layer_s),
+    }
 
 
-def _counts_ends(transformer: Transformer, stages: Ints) -> Bools:
-    """Return whether embedding and head each take a layer's place, so that all stages are equal."""
-    layers = transformer.num_layers
-    return np.asarray(((layers + 2) % stages == 0) & (layers % stages != 0))
+def layer_times(transformer: Transformer, interval: Mapping[str, Floats]) -> Pair:
+    """Return the seconds of a layer, both ways and forward: communication and launching fall to ways as computing does.
 
-
-def _share(transformer: Transformer, stages: Ints) -> Floats:
-    """Return the part of all layers that the fullest stage holds."""
-    layers = transformer.num_layers
-    return np.where(_counts_ends(transformer, stages), (layers + 2) // stages, -(-layers // stages)) / layers
+    Parameters
+    ----------
+    transformer, interval
+        As for :func:`stage_times`.
+    """
+    both = np.asarray(sum(interval[name] for name in LAYER_PARTS)) / transformer.num_layers
+    return both, both * interval["forward"] / (interval["compute"] + interval["recompute"])
 
 
 # -- the step of any cut on any groups ---------------------------------------------------------------------------------

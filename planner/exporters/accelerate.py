@@ -28,7 +28,6 @@ from planner.exporters.layouts import (
     pins_of,
     read_layout,
     shared_pins,
-    stage_layers,
     time_text,
 )
 from planner.exporters.machines import device_of, is_one_shape, machine_words, require_kinds
@@ -208,7 +207,7 @@ def _with_megatron(layout: Layout) -> Layout:
         why = "its file has no overlaps (MegatronLMPlugin has other_megatron_args: overlap_grad_reduce and others)"
         layout = layout.instead(why, overlap_data=False, overlap_tensor=False)
     layout = layout.with_usual_order("ranks are numbered")
-    layers = stage_layers(network.num_layers, layout.chosen) if network is not None else ()
+    layers = layout.chosen.chunk_layers(network.num_layers) if network is not None else ()
     if len(set(layers[:-1])) > 1:
         why = f"all stages but the last are equal in its file, and the plan has {', '.join(map(str, layers))} layers"
         raise layout.refused(why, "Export to megatron, torchtitan or deepspeed.")
@@ -292,7 +291,7 @@ def _megatron_flags(layout: Layout) -> dict[str, Any]:
         f"{own}use_precision_aware_optimizer": chosen.offload_optimizer or None,
     }
     if network is not None and chosen.pipeline > 1:
-        layers = stage_layers(network.num_layers, chosen)
+        layers = chosen.chunk_layers(network.num_layers)
         flags[f"{own}decoder_last_pipeline_num_layers"] = layers[-1] if layers[-1] != layers[0] else None
     return flags
 

@@ -27,7 +27,6 @@ from planner.exporters.layouts import (
     pinned_by,
     pins_of,
     read_layout,
-    stage_layers,
     time_text,
 )
 from planner.exporters.machines import require_kinds, used_machines
@@ -112,7 +111,7 @@ def with_files(layout: Layout) -> tuple[Layout, dict[str, str]]:
             tensor=chosen.tensor,
             data=chosen.data,
             expert=chosen.expert,
-            blocks=layout.layers if network is None else stage_layers(network.num_layers, chosen),
+            blocks=layout.layers if network is None else chosen.chunk_layers(network.num_layers),
         )
     return layout, files
 

@@ -23,8 +23,7 @@ from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 from planner.used_machines import UsedMachines
 
-__all__ = ["Layout", "layout_export", "layout_of", "pinned_by", "pins_of", "read_layout", "shared_pins", "stage_layers"]
-__all__ += ["time_text"]
+__all__ = ["Layout", "layout_export", "layout_of", "pinned_by", "pins_of", "read_layout", "shared_pins", "time_text"]
 
 _HYBRID, _ALL_REDUCE = "hybrid", "all_reduce"
 _FLAGGED = (*(name for name, row in LAYOUT.items() if row.flags), "num_devices")
@@ -172,6 +171,12 @@ class Layout:
             If a device would then hold more than it may.
         """
         changed = replace(self.chosen, **changes)
+        if changed.interleave < self.chosen.interleave and self.chosen.stages:
+            stages, count = self.chosen.stages, changed.pipeline
+            layers = [sum(one.layers for one in stages[index::count]) for index in range(count)]
+            changed = replace(
+                changed, stages=tuple(replace(one, layers=all_) for one, all_ in zip(stages, layers, strict=False))
+            )
         if not self.is_hybrid:
             return replace(self, chosen=changed).noted(why)
         prediction = self._predict(changed)
@@ -287,25 +292,6 @@ def _data_parallel(target: str, job: Job, chosen: AllReduceConfiguration, rows: 
         who = "gloo chooses by itself" if is_cpu else "NCCL chooses by itself, or by NCCL_ALGO for all"
         found = found.noted(f"the plan's all-reduces go by {', '.join(algorithms)}; {who}")
     return found
-
-
-def stage_layers(layers: int, chosen: HybridConfiguration) -> tuple[int, ...]:
-    """Return the transformer's layers of every chunk, in the order of the network; chunk k runs on rank ``k mod p``.
-
-    Embedding and head count as a layer each where layers do not divide by the chunks.
-
-    >>> stage_layers(30, HybridConfiguration(global_batch_size=8, pipeline=4)), stage_layers(
-    ...     8, HybridConfiguration(global_batch_size=8, pipeline=2, interleave=2)
-    ... )
-    ((7, 8, 8, 7), (2, 2, 2, 2))
-    """
-    if not chosen.is_even:
-        return tuple(stage.layers for stage in chosen.stages)
-    chunks = chosen.pipeline * chosen.interleave
-    if layers % chunks == 0:
-        return (layers // chunks,) * chunks
-    each = (layers + 2) // chunks
-    return (each - 1, *(each,) * (chunks - 2), each - 1)
 
 
 def layout_export(

@@ -159,6 +159,8 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     if _FLAGS["interleave"] in flags:
         ends = sum(f"account-for-{name}-in-pipeline-split" in flags for name in ("embedding", "loss"))
         interleave = max(1, (file.count("num-layers") + ends) // (stages * file.count(_FLAGS["interleave"])))
+    elif "pipeline-model-parallel-layout" in flags:
+        interleave = max(1, (1 + str(file.value("pipeline-model-parallel-layout")).count("|")) // stages)
     zero = int("use-distributed-optimizer" in flags)
     if "use-megatron-fsdp" in flags:
         zero = next((stage for stage, word in SHARDING.items() if word == file.value(_FLAGS["zero"])), 1)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from planner.decisions import flags_of
 from planner.exporters.export import Export, Exporter, Job
-from planner.exporters.layouts import Layout, layout_export, layout_of, pinned_by, pins_of, read_layout, stage_layers
+from planner.exporters.layouts import Layout, layout_export, layout_of, pinned_by, pins_of, read_layout
 from planner.exporters.scripts import Parsed, argument_words, launched, script_words, wrapped
 from planner.transformer import Transformer
 
@@ -128,7 +128,7 @@ def _flags(layout: Layout, network: Transformer) -> dict[str, Any]:
     }
     if is_pipeline:
         name = {"gpipe": "GPipe", "1f1b": "1F1B" if chosen.interleave == 1 else "Interleaved1F1B"}[chosen.schedule]
-        parts = module_names(stage_layers(network.num_layers, chosen))
+        parts = module_names(chosen.chunk_layers(network.num_layers))
         flags[f"{_PARALLEL}pipeline_parallel_schedule"] = name
         flags[f"{_PARALLEL}pipeline_parallel_microbatch_size"] = chosen.microbatch
         flags[_FLAGS["interleave"]] = " ".join(",".join(part) for part in parts)

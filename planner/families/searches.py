@@ -7,6 +7,7 @@ from planner.families.all_reduce import search as all_reduce_search
 from planner.families.hybrid import bounds as hybrid_bounds
 from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid.grid_search import DOMAIN as HYBRID_CUTS
+from planner.families.hybrid.space import MOST_UNLIKE_CHUNKS
 from planner.families.model_replicas import search as model_replicas_search
 from planner.families.model_replicas import settings as model_replicas_settings
 from planner.families.parameter_server import search as parameter_server_search
@@ -64,6 +65,7 @@ DOMAINS: Mapping[str, str] = {
     "pipeline": "stages of consecutive layers, of whole blocks where a network repeats them, on devices of one "
     "group; interleaved schedules with 2 to 16 chunks a "
     "device, equal replicas, and evenly cut",
-    "hybrid": "on one kind of machines layers dealt out evenly (embedding and head may count as a layer each), and "
+    "hybrid": "on one kind of machines layers dealt out to stages and chunks as evenly as whole layers go (to "
+    f"more than {MOST_UNLIKE_CHUNKS} chunks a device only where they divide), and "
     f"zero-bubble schedules only where fix.zero_bubble asks for them; {HYBRID_CUTS}",
 }

@@ -244,9 +244,9 @@ class PipelineSpec(Model):
 
 
 class HybridStageSpec(Model):
-    """One pipeline stage of a hybrid layout: its layers, and the group of machines that its devices stand on."""
+    """One pipeline stage of a hybrid layout, or one chunk: its layers, and the machines that its devices stand on."""
 
-    layers: Count
+    layers: Annotated[int, Field(ge=0, strict=True)]
     machines: Name | None = None
 
 
@@ -269,7 +269,8 @@ class HybridSpec(_made_of({name: _of_layout(row) for name, row in LAYOUT.items()
     """The configuration block of the family ``hybrid``: one layout of a transformer.
 
     ``machines`` names a group where machines differ; the batch is by default the one that ``dnn`` asks for. Where
-    stages hold unlike numbers of layers, or stand on machines of several kinds, ``stages`` lists them all; ``replicas``
+    stages hold unlike numbers of layers, or stand on machines of several kinds, ``stages`` lists them all, or with
+    ``interleave`` every chunk, in the order of the network; ``replicas``
     say how many whole replicas stand on each kind. ``zero``, ``sequence_parallel`` and the overlaps that are left out
     are what ``plan`` takes by default: on where they mean something (:mod:`planner.families.hybrid.configuration`).
     """

@@ -56,8 +56,8 @@ def planned(problem: Problem, **search: Any) -> Plan:
         ({**TINY, "feed_forward": 1000}, {"tensor": 16}, "tensor", "8 heads do not", "8"),
         ({**TINY, "feed_forward": 1002}, {"tensor": 4}, "tensor", "1,002 columns of the feed", "2"),
         (TINY, {"context": 3}, "context", "1,024 tokens does not split into 2 equal pieces", "2 or 4"),
-        (TINY, {"pipeline": 5}, "pipeline", "neither 4 layers", "4"),
-        (TINY, {"pipeline": 2, "interleave": 3}, "interleave", "2 stages x 3 chunks", "2"),
+        (TINY, {"pipeline": 5}, "pipeline", "4 layers are fewer than 5 stages", "4"),
+        (TINY, {"pipeline": 2, "interleave": 4}, "interleave", "2 stages x 4 chunks", "3"),
         (TINY, {"interleave": 2}, "interleave", "there is one stage", "1"),
         (TINY, {"pipeline": 2, "interleave": 2, "schedule": "gpipe"}, "interleave", "1f1b only", "1"),
         (TINY, {"pipeline": 2, "interleave": 2, "microbatch": 8}, "interleave", "1 is none of 2", "1"),
@@ -377,7 +377,8 @@ def test_embedding_and_head_may_each_be_a_chunk_alone() -> None:
     assert last[0] == pytest.approx(middle[0])
     ends = {"--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"}
     assert {"--num-layers-per-virtual-pipeline-stage 1", *ends} <= set(found.details["options"])
-    with pytest.raises(SpecError, match="neither 4 layers, nor these with embedding and head as a layer each"):
+    words = r"4 layers, with embedding and head as a layer each, are fewer than 3 stages x 4 chunks.*can be: 2\."
+    with pytest.raises(SpecError, match=words):
         given_layout(problem, pipeline=3, interleave=4)
 
 

@@ -102,6 +102,32 @@ def test_no_cut_of_a_short_network_is_faster_than_the_plan(problem: Problem) -> 
                 assert told.iteration_time_s >= found.objective * (1 - (4e-3 if len(set(cut)) == 1 else 1e-9))
 
 
+@pytest.mark.parametrize("which", range(4))
+def test_a_cut_that_just_fits_with_layers_without_experts_first_is_found(which: int) -> None:
+    pins = {"num_stages": 3, "tensor_parallel_size": 1, "context_parallel_size": 1, "recompute": "none",
+            "chunks_per_device": 1, "schedule": "1f1b"}  # fmt: skip
+    base = question(7, 8, count=1, devices=3, fix=pins, vocabulary=32000)
+    experts = {"count": 4, "top_k": 2, "size": 4096, "dense_first": 2}
+    dnn = {**base.resolved["dnn"], "transformer": {**SIZES, "layers": 7, "vocabulary": 32000, "experts": experts}}
+    calibration = {"memory_reserve": "0 B"}
+
+    def limited(memory: float | None) -> Problem:
+        constraints = {} if memory is None else {"constraints": {"memory_per_device": f"{memory:.0f} B"}}
+        spec = {"dnn": dnn, "cluster": base.resolved["cluster"], "families": ["hybrid"], "fix": pins,
+                "objective": "iteration_time", "calibration": calibration}  # fmt: skip
+        return planner.load({**spec, **constraints})
+
+    problem = limited(None)
+    chosen = plan(problem, Search()).configuration
+    assert isinstance(chosen, HybridConfiguration)
+    rows = [(hybrid.predict(problem, with_cut(chosen, cut)), cut) for cut in cuts(7, 3)]
+    rows.sort(key=lambda row: row[0].iteration_time_s)
+    told, _ = rows[which]
+    memory = told.memory_bytes["total"] + 1
+    best_s = min(one.iteration_time_s for one, _ in rows if one.memory_bytes["total"] <= memory)
+    assert plan(limited(memory), Search()).objective <= best_s * (1 + 1e-9)
+
+
 def pipeline(problem: Problem, stages: int) -> tuple[HybridCost, dict[str, int]]:
     """A plain pipeline over some stages as a point of the search."""
     mixed = HybridCost((costs_of(problem)[0],), Placement.STAGES)

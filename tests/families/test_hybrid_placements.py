@@ -64,7 +64,14 @@ def question(
 
 QUESTIONS = st.builds(
     question,
-    st.sampled_from([TINY, {**TINY, "layers": 5, "tied_embeddings": False}, {**MOE, "layers": 3}]),
+    st.sampled_from(
+        [
+            TINY,
+            {**TINY, "layers": 5, "tied_embeddings": False},
+            {**MOE, "layers": 3},
+            {**MOE, "layers": 5, "experts": {**MOE["experts"], "dense_first": 2}},
+        ]
+    ),
     counts=st.sampled_from([(1,), (1, 1), (2, 1)]),
     devices=st.sampled_from([(2, 2), (2, 3)]),
     batch=st.sampled_from([4, 6]),
@@ -170,19 +177,19 @@ def test_every_way_to_mix_is_checked(which: int) -> None:
 
 
 def test_stages_of_unlike_layers_are_used_where_they_are_faster() -> None:
-    sizes = {**TINY, "layers": 7, "vocabulary": 1000}
+    sizes = {**TINY, "layers": 8, "vocabulary": 64000}  # whose head is longer than a layer
     problem = question(
         sizes,
         counts=(1,),
         devices=(4,),
         batch=64,
-        fix={"tensor_parallel_size": 1, "context_parallel_size": 1, "num_stages": 2},
+        fix={"tensor_parallel_size": 1, "context_parallel_size": 1, "num_stages": 2, "chunks_per_device": 1},
     )
     found = planned(problem)
     assert not chosen_of(found).is_even
-    assert [one.layers for one in chosen_of(found).stages] == [4, 3]
+    assert [one.layers for one in chosen_of(found).stages] == [6, 2]
     assert chosen_of(found).machines is None
-    assert any("--pipeline-model-parallel-layout 'Et*4|t*3L'" in line for line in found.explanation)
+    assert any("--pipeline-model-parallel-layout 'Et*6|t*2L'" in line for line in found.explanation)
 
 
 def test_an_even_cut_on_one_kind_is_an_even_layout_and_none_of_unlike_stages() -> None:
@@ -221,8 +228,8 @@ RANGES = {"sizes": {"devices": [64, 512], "hidden size": [1, 9999], "layers": [1
     ("problem", "words"),
     [
         (
-            question({**TINY, "layers": 7}, counts=(1,), devices=(5,), batch=64,
-                     fix={"tensor_parallel_size": 1, "context_parallel_size": 1, "num_stages": 2}),
+            question({**TINY, "layers": 8, "vocabulary": 64000}, counts=(1,), devices=(5,), batch=64,
+                     fix={"tensor_parallel_size": 1, "context_parallel_size": 1, "num_stages": 2, "chunks_per_device": 1}),
             "1 of 5 devices stay idle: no such layout of all",
         ),
         (

@@ -13,7 +13,6 @@ from layout_jobs import even_job, hybrid_of, uneven_job
 
 from planner.exporters import megatron
 from planner.exporters.export import Job
-from planner.exporters.layouts import stage_layers
 from planner.exporters.megatron import KNOWN
 from planner.exporters.scripts import flags_of, launched
 from planner.families.hybrid.configuration import ORDER_NAMES
@@ -120,7 +119,7 @@ def test_megatron_core_takes_the_options_and_makes_the_groups_of_a_plan(name: st
     assert (found.virtual_pipeline_model_parallel_size or 1) == chosen.interleave
     assert found.recompute_granularity == (None if chosen.recompute == "none" else chosen.recompute)
     assert int(options["global-batch-size"][0]) == chosen.data * chosen.microbatch * chosen.num_microbatches
-    assert int(options["num-layers"][0]) == sum(stage_layers(found.num_layers, chosen))
+    assert int(options["num-layers"][0]) == sum(chosen.chunk_layers(found.num_layers))
 
 
 @pytest.mark.parametrize(
@@ -137,11 +136,11 @@ def test_its_reader_of_layouts_finds_the_planned_layers_on_every_stage(job: Any)
     chosen = hybrid_of(asked)
     text = options_of(asked)["pipeline-model-parallel-layout"][0]
     found = module.PipelineParallelLayerLayout.from_str(text, chosen.pipeline)
-    layers = sum(stage_layers(0, chosen))
+    layers = sum(chosen.chunk_layers(0))
     found.validate_layer_layout(layers, None)
     decoder = import_module("megatron.core.transformer.enums").LayerType.decoder
     counts = tuple(row[0].count(decoder) for row in found.layout)
-    assert counts == stage_layers(layers, chosen)
+    assert counts == chosen.chunk_layers(layers)
     with pytest.raises(AssertionError, match="must match num_layers"):
         found.validate_layer_layout(layers + 1, None)
     with pytest.raises(AssertionError, match="must be divisible"):

@@ -18,7 +18,7 @@ for needed in ("spmd_types", "torchdata", "triton", "datasets", "tensorboard", "
 
 from planner.exporters import torchtitan  # noqa: E402  # behind the skips
 from planner.exporters.export import Job  # noqa: E402
-from planner.exporters.layouts import pins_of, stage_layers  # noqa: E402
+from planner.exporters.layouts import pins_of  # noqa: E402
 from planner.exporters.scripts import launched  # noqa: E402
 from planner.exporters.torchtitan import FLAVOURS, Flavour  # noqa: E402
 
@@ -66,7 +66,7 @@ def test_its_own_reader_takes_a_planned_command_and_its_mesh_the_degrees(name: s
         assert network is not None
         parts = settings.parallelism.module_fqns_per_model_part
         counts = tuple(sum(name.startswith("layers.") for name in part) for part in parts)
-        assert counts == stage_layers(network.num_layers, chosen)
+        assert counts == chosen.chunk_layers(network.num_layers)
     with pytest.raises(AssertionError, match="Invalid parallel dims"):
         dims_class.from_config(settings.parallelism, chosen.num_devices * 2 + 1)
 

@@ -2,13 +2,14 @@
 
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import ModelError
 from planner.models import schedule as pipeline_schedule
-from planner.models.schedule import MOST_LISTED, PipelineTimes, least_microbatches, simulate, steady_end_s
+from planner.models.schedule import MOST_LISTED, PipelineTimes, least_microbatches, played_s, simulate, steady_end_s
 
 # Whole times make ties, close ones make devices drift apart slowly, others are of any size.
 seconds = st.one_of(
@@ -104,3 +105,32 @@ def test_more_tasks_than_can_be_drawn_are_refused() -> None:
     m, times = MOST_LISTED // 4 + 1, PipelineTimes(forward_s=[1, 1], backward_s=[1, 1])
     with pytest.raises(ModelError, match=f"Take {m - 1} micro-batches or fewer"):
         simulate(times, num_microbatches=m, schedule="gpipe", with_tasks=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(["1f1b", "interleaved", "zb-h1"]),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.integers(1, 60),
+    st.data(),
+)
+def test_many_pipelines_played_together_end_as_each_alone(
+    schedule: str, p: int, v: int, turns: int, data: st.DataObject
+) -> None:
+    chunks, m = (v, turns * p) if schedule == "interleaved" else (1, turns)
+    some = st.lists(
+        st.lists(st.integers(0, 9).map(float), min_size=2, max_size=2), min_size=p * chunks, max_size=p * chunks
+    )
+    forward_s, backward_s, weights_s = (np.array(data.draw(some)) for _ in range(3))
+    if schedule != "zb-h1":
+        weights_s[:] = 0.0
+    found = played_s(forward_s, backward_s, weights_s, schedule=schedule, num_devices=p, num_microbatches=m)
+    for column, found_s in enumerate(found):
+        times = PipelineTimes(
+            forward_s=forward_s[:, column].tolist(),
+            backward_s=backward_s[:, column].tolist(),
+            weights_s=weights_s[:, column].tolist(),
+        )
+        run = simulate(times, schedule=schedule, num_microbatches=m, chunks_per_device=chunks)
+        assert found_s == pytest.approx(run.makespan_s)

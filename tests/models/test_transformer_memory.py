@@ -12,7 +12,7 @@ from transformers_drawn import transformers
 
 from planner import zoo
 from planner.cost import Floats
-from planner.models.layouts import Layouts, Recompute, Schedule, every_stage, fullest_stages
+from planner.models.layouts import Layouts, Recompute, Schedule, dealt_layers, every_stage, fullest_stages
 from planner.models.memory import KERNELS, PRECISIONS, TERMS, Kernels, layer_bytes, memory_bytes, stage_memory_bytes
 from planner.models.operators import block_operators, block_parameters
 from planner.models.schedule import peak_weight
@@ -253,11 +253,7 @@ def test_what_is_in_flight_agrees_with_the_order_of_the_schedule(
     _, stage = every_stage(dnn, many)
     moments = weights @ np.stack([stage.dense_in_flight, stage.moe_in_flight])
     found = [float(moments[stage.index == index].max()) for index in range(pipeline)]
-    cuts, layers = pipeline * interleave, dnn.num_layers
-    sizes = np.full(cuts, layers // cuts)
-    sizes[: layers % cuts] += 1
-    if layers % cuts and (layers + 2) % cuts == 0:  # the embedding and the head take a layer's place each
-        sizes = np.array([(layers + 2) // cuts - (place in (0, cuts - 1)) for place in range(cuts)])
+    sizes = dealt_layers(dnn.num_layers, pipeline, interleave).ravel()
     kinds = np.array([weights[int(kind == "moe")] for kind in dnn.layer_kinds])
     ends = np.cumsum(sizes)
     chunks = [float(kinds[end - size : end].sum()) for size, end in zip(sizes, ends, strict=True)]

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hybrid_questions import MOE, TINY, question
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.families.hybrid.cost import GroupCost, costs_of
 from planner.models.communication import operation_s
-from planner.models.layouts import Layouts
+from planner.models.layouts import EvenCut, Layouts, dealt_layers
 from planner.models.memory import KERNELS, PRECISIONS, CutMemory, memory_bytes, stage_memory_bytes
 from planner.models.transformer_time import DeviceGroup, ReplicaClass, Step, group_seconds, iteration_times
 
@@ -48,6 +48,35 @@ def step(known: GroupCost, layout: Layouts, layers: list[int], kinds: list[Devic
         groups=[group_seconds(known.transformer, layout, layout, one, **shared) for one in kinds],
         classes=[ReplicaClass(groups=np.array(stages)[:, None], num_microbatches=layout.num_microbatches)],
     )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    layers=st.integers(3, 17),
+    pipeline=st.integers(2, 8),
+    data=st.sampled_from([1, 2, 4]),
+    number=st.integers(1, 20),
+    has_experts=st.booleans(),
+    zero=st.integers(0, 1),
+    overlaps=st.booleans(),
+)
+def test_layers_that_do_not_divide_take_what_the_general_step_says(
+    layers: int, pipeline: int, data: int, number: int, has_experts: bool, zero: int, overlaps: bool
+) -> None:
+    assume(pipeline <= layers and layers % pipeline)
+    known = _cost({**(MOE if has_experts else TINY), "layers": layers})
+    layout = Layouts.one(
+        pipeline=pipeline, data=data, num_microbatches=number, zero=zero, overlap_data=overlaps, microbatch=2
+    )
+    kind = DeviceGroup(tiers=known.tiers, rates=known.rates)
+    cut = dealt_layers(layers, pipeline)[0].tolist()
+    general = step(known, layout, cut, [kind], [0] * pipeline)
+    even = known.parts(layout)
+    assert float(even["optimizer"][0]) == pytest.approx(float(general.optimizer_s.max()))
+    assert float(even["data"][0]) == pytest.approx(float(general.exposed_s.max()), abs=1e-12)
+    schedule_s = float((even["total"] - even["optimizer"] - even["data"])[0])
+    is_alike = bool(EvenCut.of(layers, layout).is_alike[0])
+    assert schedule_s == pytest.approx(float(general.class_steps_s[0, 0]), rel=CLOSED_FORM if is_alike else 1e-9)
 
 
 @given(KNOWN, LAYOUTS)
@@ -116,16 +145,32 @@ def test_as_many_layers_fit_as_their_bytes_allow(known: GroupCost, drawn: dict[s
         assert np.all(memory.most_layers(layout, pipeline, held["total"] * slack) == fitting)
 
 
-def test_layers_with_experts_and_without_are_counted_by_those_with_more_bytes() -> None:
-    known = costs_of(question({**MOE, "experts": {**MOE["experts"], "every": 2}}))[0]
+@settings(max_examples=60, deadline=None)
+@given(
+    experts=st.sampled_from([{"every": 2}, {"dense_first": 2}, {"dense_first": 3}, {}]),
+    cut=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    number=st.integers(1, 6),
+    zero=st.sampled_from([0, 1]),
+    share=st.floats(0.2, 1.2),
+)
+def test_bytes_of_layers_with_experts_and_without_are_those_of_each_stage(
+    experts: dict[str, Any], cut: list[int], number: int, zero: int, share: float
+) -> None:
+    assume(sum(cut) > 3)
+    known = costs_of(question({**MOE, "layers": sum(cut), "experts": {**MOE["experts"], **experts}}))[0]
     memory = CutMemory(
         transformer=known.transformer, precision=PRECISIONS["megatron"], kernels=KERNELS["megatron-core"],
-        reserve_bytes=0.0,
+        reserve_bytes=1e6,
     )  # fmt: skip
-    layout, limit = Layouts.one(pipeline=2, num_microbatches=4), np.full((2, 1), 3e9)
-    most = memory.most_layers(layout, 2, limit)
-    layers = np.minimum(most, 2)
-    assert layers.min() >= 1 and np.all(memory.stage_bytes(layout, layers)["total"] <= limit)
+    layout, layers = Layouts.one(pipeline=len(cut), num_microbatches=number, zero=zero, data=2), np.array(cut)[:, None]
+    held = memory.stage_bytes(layout, layers)["total"]
+    assert memory.held_bytes(layout, layers)[:, 0] == pytest.approx(held[:, 0])
+    # What fits is between what may and what must.
+    limit = held * share
+    possible, certain = (memory.most_layers(layout, len(cut), limit, is_certain=one) for one in (False, True))
+    assert np.all(certain <= possible)
+    assert np.all(possible[held <= limit] >= layers[held <= limit])
+    assert np.all(certain[held > limit] < layers[held > limit])
 
 
 def test_a_tied_embedding_is_added_up_by_both_ends_and_by_no_other_stage() -> None:

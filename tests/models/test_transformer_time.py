@@ -1,17 +1,20 @@
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE, TIERS
 
 from planner.cost import Floats
 from planner.models.communication import Tier, groups_of
-from planner.models.layouts import Layouts, Recompute, Schedule
+from planner.models.layouts import EvenCut, Layouts, Recompute, Schedule, dealt_layers
+from planner.models.schedule import PipelineTimes, simulate
 from planner.models.transformer_communication import replica_communication, replica_times
-from planner.models.transformer_time import PARTS, interval_times, iteration_times, stage_times
+from planner.models.transformer_schedule import order_name
+from planner.models.transformer_time import PARTS, interval_times, iteration_times, layer_times, stage_times
 from planner.transformer import Transformer
 
 Decisions = dict[str, int | bool]
@@ -153,6 +156,11 @@ def test_the_ends_exchange_over_the_tensor_group_and_their_forward_is_part_of_th
         assert 0 < found[f"{name}_forward"][0] < found[name][0]
 
 
+def intervals(network: Transformer, layout: Layouts) -> Mapping[str, Floats]:
+    """Seconds of one micro-batch."""
+    return interval_times(network, layout, tiers=TIERS, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+
+
 @given(st.sampled_from([int(way) for way in Recompute]), st.integers(1, 4))
 def test_a_layer_less_is_a_layer_less_of_each_pass(recompute: int, microbatch: int) -> None:
     network = replace(GPT, num_layers=22)  # and both ends: 24 places on four stages
@@ -166,16 +174,62 @@ def test_a_layer_less_is_a_layer_less_of_each_pass(recompute: int, microbatch: i
         assert interval[end] - more == pytest.approx(both / 6)
 
 
-def test_where_layers_do_not_divide_the_fullest_stages_count_and_the_last_has_one_less() -> None:
-    layout = Layouts.one(pipeline=4, num_microbatches=64)
-    fuller, uneven = (replace(GPT, num_layers=count) for count in (28, 25))
-    assert total_s(uneven, {"pipeline": 4, "num_microbatches": 64}) == pytest.approx(
-        total_s(fuller, {"pipeline": 4, "num_microbatches": 64}), rel=0.2
+@settings(max_examples=60, deadline=None)
+@given(
+    layers=st.integers(3, 20),
+    pipeline=st.integers(2, 7),
+    interleave=st.integers(1, 4),
+    turns=st.integers(1, 9),
+    schedule=st.sampled_from(list(Schedule)),
+    data=st.sampled_from([1, 4]),
+)
+def test_where_layers_do_not_divide_the_schedule_is_played_stage_by_stage(
+    layers: int, pipeline: int, interleave: int, turns: int, schedule: Schedule, data: int
+) -> None:
+    chunks = min(interleave, (layers + 2) // pipeline) if schedule is Schedule.ONE_F_ONE_B else 1
+    assume(pipeline <= layers)
+    network = replace(GPT, num_layers=layers)
+    number = turns * (pipeline if chunks > 1 else 1)
+    layout = Layouts.one(
+        pipeline=pipeline, interleave=chunks, num_microbatches=number, schedule=int(schedule), data=data
     )
-    interval = interval_times(uneven, layout, tiers=TIERS, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
-    found = stage_times(uneven, layout, interval)
-    assert interval["head"] - found["last"][1] == pytest.approx(found["middle"][1] / 7)
-    assert interval["embedding"] == pytest.approx(found["first"][1])
+    interval = {name: float(one[0]) for name, one in intervals(network, layout).items()}
+    both, ahead = (float(one[0]) for one in layer_times(network, intervals(network, layout)))
+    weights = (interval["compute"] - interval["forward"]) / 2 / layers * (schedule is Schedule.ZERO_BUBBLE)
+    stages = [
+        [count * ahead, count * (both - ahead - weights), count * weights]
+        for count in dealt_layers(layers, pipeline, chunks).ravel().tolist()
+    ]
+    for stage, name in ((stages[0], "embedding"), (stages[-1], "head")):
+        stage[0] += interval[f"{name}_forward"]
+        stage[1] += interval[name] - interval[f"{name}_forward"]
+    forward_s, backward_s, weights_s = zip(*stages, strict=True)
+    sent_s = [interval["transfer"]] * (len(stages) - 1)
+    times = PipelineTimes(
+        forward_s=forward_s, backward_s=backward_s, weights_s=weights_s, output_s=sent_s, error_s=sent_s
+    )
+    name = order_name(schedule, chunks)
+    run = simulate(times, schedule=name, num_microbatches=number, chunks_per_device=chunks, is_blocking=True)
+    exact, bound = (
+        iteration_times(
+            network,
+            layout,
+            tiers=TIERS,
+            rates=RATES,
+            software=SOFTWARE,
+            constants=CONSTANTS,
+            is_exact=is_exact,
+        )
+        for is_exact in (True, False)
+    )
+    found_s = float(exact["total"][0] - exact["data"][0] - exact["optimizer"][0])
+    is_uneven = not EvenCut.of(layers, layout).is_alike[0]
+    if is_uneven or (schedule is Schedule.ZERO_BUBBLE and layers % pipeline):
+        assert found_s == pytest.approx(run.makespan_s)
+    assert run.makespan_s * 0.95 <= found_s <= run.makespan_s * (1 + 1e-9)
+    assert bound["total"][0] <= exact["total"][0] * (1 + 1e-9)
+    device = np.array(stages).sum(axis=1).reshape(chunks, pipeline).sum(axis=0)
+    assert bound["total"][0] >= number * device.max()
 
 
 def test_a_tied_embedding_is_reduced_alone_however_much_is_overlapped() -> None:

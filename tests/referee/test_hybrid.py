@@ -51,6 +51,8 @@ LAYOUTS: dict[str, list[dict[str, Any]]] = {
         {"tensor": 8, "context": 2, "pipeline": 4, "data": 4, "sequence_parallel": True, "overlap_data": True},
         {"tensor": 8, "data": 32, "zero": 3, "overlap_data": True, "recompute": "selective"},
         {"tensor": 4, "pipeline": 4, "data": 8, "schedule": "zero_bubble", "offload_optimizer": True},
+        {"tensor": 4, "pipeline": 7, "data": 4, "schedule": "gpipe", "offload_optimizer": True},
+        {"tensor": 4, "pipeline": 32, "data": 2, "overlap_data": True},
     ],
     "mixtral-8x7b": [{"tensor": 2, "pipeline": 4, "data": 8, "expert": 8, "interleave": 2, "sequence_parallel": True}],
     "deepseek-v3": [
@@ -64,8 +66,24 @@ LAYOUTS: dict[str, list[dict[str, Any]]] = {
             "sequence_parallel": True,
         },
         {"tensor": 2, "pipeline": 7, "data": 16, "expert": 16, "zero": 1, "sequence_parallel": True},
+        {"pipeline": 16, "data": 16, "expert": 16, "zero": 1, "overlap_data": True},
+        {
+            "pipeline": 4,
+            "interleave": 2,
+            "data": 16,
+            "expert": 16,
+            "stages": [{"layers": one} for one in (14, 16, 16, 15)],
+        },
+        {"pipeline": 4, "interleave": 4, "data": 48, "expert": 16, "zero": 1, "recompute": "full"},
     ],
-    "bert-large": [{"tensor": 2, "pipeline": 3, "data": 4, "interleave": 2, "microbatch": 5}],
+    "bert-large": [
+        {"tensor": 2, "pipeline": 3, "data": 4, "interleave": 2, "microbatch": 5},
+        {"tensor": 2, "pipeline": 5, "data": 4, "interleave": 3, "microbatch": 6, "recompute": "selective"},
+        {"pipeline": 3, "data": 4, "interleave": 2, "stages": [{"layers": one} for one in (0, 6, 3, 8, 5, 2)]},
+        {"pipeline": 3, "data": 4, "schedule": "gpipe", "stages": [{"layers": one} for one in (9, 12, 3)]},
+        {"pipeline": 3, "data": 2, "schedule": "zero_bubble", "stages": [{"layers": one} for one in (9, 4, 11)]},
+        {"pipeline": 2, "data": 2, "offload_optimizer": True, "stages": [{"layers": one} for one in (13, 11)]},
+    ],
     "vit-l-16": [{"tensor": 2, "pipeline": 3, "data": 4, "interleave": 2, "recompute": "full"}],
 }
 HONEST = [(name, index) for name, layouts in LAYOUTS.items() for index in range(len(layouts))]
@@ -285,7 +303,7 @@ def test_layers_that_divide_with_both_ends_are_cut_as_they_are_launched() -> Non
     assert network is not None
     block = {"pipeline": 7, "interleave": 1}
     assert cuts_of(network, block) == [8, 9, 9, 9, 9, 9, 8]
-    assert cuts_of(network, {"pipeline": 4, "interleave": 1}) == [16, 15, 15, 15]
+    assert cuts_of(network, {"pipeline": 4, "interleave": 1}) == [15, 16, 15, 15]
 
 
 # -- any layout --------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ from planner.families.hybrid.configuration import COARSE
 from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
 from planner.families.hybrid.space import Bound, Space
 from planner.models.communication import ORDERS, Tier
-from planner.models.layouts import Bools, Ints, Layouts, Recompute, Schedule, shared_bound_s
+from planner.models.layouts import Bools, EvenCut, Ints, Layouts, Recompute, Schedule, shared_bound_s
 from planner.models.operators import flop_per_sample
 from planner.models.schedule import MOST_ROUNDS
 from planner.models.transformer_schedule import Stages, lower_bound_s
@@ -217,14 +217,14 @@ class EvenBounds(Bounds):
         """
         # With the most virtual stages that a device may have a stage waits least for others.
         most = max(self.space.axes["interleave"].values, default=1)
-        chunks = np.clip(-(-(self.cost.transformer.num_layers + 2) // nodes["pipeline"]), 1, most)
+        chunks = np.clip((self.cost.transformer.num_layers + 2) // nodes["pipeline"], 1, most)
         layouts = self._group.layouts({**_filled(nodes), "interleave": chunks})
         times = stage_times(self.cost.transformer, layouts, interval)
         ahead, both = times["middle"]
         first, last = ((forward, whole - forward) for forward, whole in (times["first"], times["last"]))
         stages = Stages.of(layouts, ahead, both - ahead, first_extra_s=first, last_extra_s=last)
         if int(Schedule.ZERO_BUBBLE) not in self.space.axes["schedule"].values:
-            return lower_bound_s(stages, layouts)
+            return lower_bound_s(stages, layouts, EvenCut.of(self.cost.transformer.num_layers, layouts))
         devices = (stages.first, stages.last)
         busiest = np.maximum.reduce([np.broadcast_to(device.both_s, len(layouts)) for device in devices])
         middle = np.where(layouts.pipeline > 2, stages.middle.both_s, 0.0)
@@ -275,7 +275,7 @@ class EvenBounds(Bounds):
         for part in self.slices(len(found)):
             columns = {name: column[part] for name, column in nodes.items()}
             held = self._group.memory(self._group.layouts(_filled(columns, overlaps)))["total"]
-            total = self._group.parts(self._group.layouts(_filled(columns)))["total"]
+            total = self._group.parts(self._group.layouts(_filled(columns)), is_exact=False)["total"]
             found[part] = np.where(held > self._limit_bytes, inf, total)
         return found
 
@@ -297,7 +297,7 @@ class EvenBounds(Bounds):
     def _best_parts(self, columns: Columns) -> dict[str, Floats]:
         """Return the parts of a step at its best, the optimiser where its step is shorter."""
         layouts = self._group.layouts(_filled(columns))
-        parts = self._group.parts(layouts)
+        parts = self._group.parts(layouts, is_exact=False)
         if 1 in self.space.axes["offload_optimizer"].values:
             shorter = np.minimum(parts["optimizer"], self._group.offload_s(layouts))
             parts["total"] = parts["total"] - parts["optimizer"] + shorter

@@ -4,7 +4,7 @@ A rule is asked by the search for many layouts at once, and by ``predict`` for t
 decision is called, may be and means stands in its row (:data:`planner.decisions.LAYOUT`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.decisions import DECISIONS, LAYOUT, LayoutDecisions
 from planner.models.communication import DEGREES, ORDERS
-from planner.models.layouts import Bools, Ints, Layouts, Schedule
+from planner.models.layouts import Bools, Ints, Layouts, Schedule, dealt_layers
 from planner.models.transformer_time import MEGATRON_CORE, PROGRAMS
 from planner.problem import Problem
 from planner.transformer import Transformer
@@ -25,7 +25,8 @@ PINS: Mapping[str, str] = {row.key: row.block[NAME] for row in DECISIONS if NAME
 
 # The degrees, in the order in which they are listed.
 COARSE = ("tensor", "context", "pipeline", "data", "expert", "expert_tensor")
-# What goes with a cut of the layers that is not even, and with replicas that differ: these values, and no higher ZeRO.
+# What goes with stages on several kinds of machines, with replicas that differ, and with the cuts that are searched:
+# these values, and no higher ZeRO.
 OF_CUTS: Mapping[str, int | str | bool] = {"schedule": "1f1b", "interleave": 1, "offload_optimizer": False}
 CODES_OF_CUTS = {name: LAYOUT[name].code(value) for name, value in OF_CUTS.items()}
 MOST_ZERO_OF_CUTS = 1
@@ -74,8 +75,9 @@ class HybridConfiguration(LayoutDecisions):
     machines
         The group of machines that trains, where stages hold equal layers; None where all machines are equal.
     stages
-        Empty where the layers are cut evenly, on one group. Else one for each of ``pipeline``, in order; they name
-        machines where there are several kinds and no ``replicas``.
+        Empty where the layers are dealt out evenly, on one group. Else one for each of ``pipeline``, in order, or where
+        stages have chunks one for each chunk, in the order of the network; they name machines where there are several
+        kinds and no ``replicas``.
     replicas
         Empty, or one for each kind of machines; they add up to ``data``.
     """
@@ -87,8 +89,13 @@ class HybridConfiguration(LayoutDecisions):
 
     @property
     def is_even(self) -> bool:
-        """Whether all stages, on one group of machines, hold equal layers."""
+        """Whether layers are dealt out evenly to the stages, on one group of machines."""
         return not self.stages
+
+    @property
+    def is_plain_cut(self) -> bool:
+        """Whether stages are listed that may stand on several groups, or replicas: without chunks, in 1F1B."""
+        return bool(self.stages) and all(getattr(self, name) == value for name, value in OF_CUTS.items())
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -103,7 +110,7 @@ class HybridConfiguration(LayoutDecisions):
         each = self.tensor * self.context
         for one in self.replicas:
             found[one.machines] = each * self.pipeline * one.data
-        for stage in () if self.replicas else self.stages:
+        for stage in () if self.replicas else self.stages[: self.pipeline]:
             found[stage.machines] = found.get(stage.machines, 0) + each * self.data
         return found or {self.machines: self.num_devices}
 
@@ -118,12 +125,26 @@ class HybridConfiguration(LayoutDecisions):
         each = [one.num_microbatches for one in self.replicas]
         return max(each, default=self.global_batch_size // (self.data * self.microbatch))
 
-    @property
-    def pipeline_layout(self) -> str | None:
-        """The layers of every stage as Megatron-LM writes them: embedding, layers, head; None where it cuts alike."""
-        if self.is_even or self.pipeline == 1:
+    def chunk_layers(self, num_layers: int) -> tuple[int, ...]:
+        """Return the layers of every virtual stage, in the order of the network; number k is on stage ``k mod p``.
+
+        >>> HybridConfiguration(global_batch_size=8, pipeline=4).chunk_layers(30)
+        (7, 8, 8, 7)
+        """
+        if not self.is_even:
+            return tuple(one.layers for one in self.stages)
+        return tuple(dealt_layers(num_layers, self.pipeline, self.interleave).ravel().tolist())
+
+    def pipeline_layout(self, num_layers: int) -> str | None:
+        """Return the layers of every virtual stage as Megatron-LM writes them: embedding, layers, head.
+
+        None where they are alike, or would be with embedding and head as a layer each, for which it has other options.
+        """
+        first, *between, last = layers = self.chunk_layers(num_layers) if self.pipeline > 1 else (num_layers, 0)
+        is_alike = 1 in (len({*layers}), len({first + 1, *between, last + 1}))
+        if self.pipeline == 1 or (self.is_even and is_alike):
             return None
-        return f"E{'|'.join(f't*{one.layers}' for one in self.stages)}L"
+        return f"E{'|'.join(f't*{one}' * (one > 0) for one in layers)}L"
 
     @property
     def degree_words(self) -> str:
@@ -166,10 +187,16 @@ class HybridConfiguration(LayoutDecisions):
         """The layers of the stages, in short: ``layers by stage: 2 x 8, 7 on old; 9 on new``."""
         words = []
         for name, stages in groupby(self.stages, key=lambda one: one.machines):
-            runs = [(layers, len(list(run))) for layers, run in groupby(one.layers for one in stages)]
-            listed = ", ".join(f"{count} x {layers}" if count > 1 else str(layers) for layers, count in runs)
+            listed = _listed(one.layers for one in stages)
             words.append(listed + (f" on {name}" if name is not None else ""))
-        return f"layers by stage: {'; '.join(words)}"
+        return f"layers by {'virtual ' * (self.interleave > 1)}stage: {'; '.join(words)}"
+
+    def chunk_words(self, num_layers: int) -> str | None:
+        """Return the layers of virtual stages that are dealt out and differ: ``layers by virtual stage: 7 x 4, 3``."""
+        layers = self.chunk_layers(num_layers)
+        if not self.is_even or len({*layers}) == 1:
+            return None
+        return f"layers by {'virtual ' * (self.interleave > 1)}stage: {_listed(layers)}"
 
     def to_document(self) -> dict[str, Any]:
         """Return the block that ``predict`` reads back."""
@@ -195,6 +222,12 @@ class HybridConfiguration(LayoutDecisions):
         """Return the configuration of decisions as numbers, and of what differs between stages or replicas."""
         found: dict[str, Any] = {name: row.decoded(codes[name]) for name, row in LAYOUT.items()}
         return cls(global_batch_size=batch, machines=machines, stages=tuple(stages), replicas=tuple(replicas), **found)
+
+
+def _listed(layers: Iterable[int]) -> str:
+    """Return numbers of layers in short: ``2 x 8, 7``."""
+    runs = [(one, len(list(run))) for one, run in groupby(layers)]
+    return ", ".join(f"{count} x {one}" if count > 1 else str(one) for one, count in runs)
 
 
 def layouts_of(columns: Mapping[str, Any], batch: int) -> Layouts:
@@ -236,9 +269,13 @@ def _rule(key: str, names: str, holds: Callable[[Columns], Bools], words: str) -
     return LayoutRule(key=key, names=tuple(names.split()), holds=holds, words=lambda one: words.format(**one))
 
 
-def rules_of(transformer: Transformer, batch: int) -> tuple[LayoutRule, ...]:
-    """Return the rules of every layout of a network and a batch, the cheapest to ask first."""
-    return (*_split_rules(transformer), *_cut_rules(transformer), *_expert_rules(transformer), *_schedule_rules(batch))
+def rules_of(transformer: Transformer, batch: int, *, is_dealt: bool = True) -> tuple[LayoutRule, ...]:
+    """Return the rules of every layout of a network and a batch, the cheapest to ask first.
+
+    ``is_dealt``: whether layers are dealt out evenly, rather than stage by stage.
+    """
+    cut = _cut_rules(transformer) if is_dealt else ()
+    return (*_split_rules(transformer), *cut, *_expert_rules(transformer), *_schedule_rules(batch))
 
 
 def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
@@ -293,27 +330,21 @@ def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
 
 
 def _cut_rules(transformer: Transformer) -> Iterator[LayoutRule]:
-    """Yield how layers are dealt out: evenly, or evenly with embedding and head in a layer's place each.
+    """Yield into how many stages and chunks layers can be dealt out (:func:`planner.models.layouts.dealt_layers`).
 
-    Chunks of one layer may leave the embedding alone on the first and the head alone on the last (Llama 3, arXiv
-    2407.21783, section 3.3.2). A stage holds a layer at least.
+    A stage holds a layer at least. Of chunks the first may hold the embedding alone, and the last the head (Llama 3,
+    arXiv 2407.21783, section 3.3.2).
     """
     layers = transformer.num_layers
-    neither = f"neither {layers} layers, nor these with embedding and head as a layer each, divide by"
-
-    def is_even(one: Columns) -> Bools:
-        chunks = one["pipeline"] * one["interleave"]
-        with_ends = (layers % one["pipeline"] != 0) & ((layers + 2) % chunks == 0)
-        return np.asarray((layers % chunks == 0) | with_ends)
-
-    def is_even_alone(one: Columns) -> Bools:
-        return is_even({"pipeline": one["pipeline"], "interleave": np.ones_like(one["pipeline"])})
-
     few = f"{layers} layers are fewer than {{pipeline}} stages, and each holds one at least."
-    yield _rule("pipeline", "pipeline", is_even_alone, f"{neither} {{pipeline}} stages.")
     yield _rule("pipeline", "pipeline", lambda one: one["pipeline"] <= layers, few)
-    words = f"{neither} {{pipeline}} stages x {{interleave}} chunks."
-    yield _rule("interleave", "pipeline interleave", is_even, words)
+    yield _rule(
+        "interleave",
+        "pipeline interleave",
+        lambda one: one["pipeline"] * one["interleave"] <= layers + 2,
+        f"{layers} layers, with embedding and head as a layer each, are fewer than {{pipeline}} stages x "
+        f"{{interleave}} chunks, and each holds one at least.",
+    )
 
 
 def is_spread(one: Mapping[str, Any], ranks: Any) -> Any:

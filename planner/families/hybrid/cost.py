@@ -19,7 +19,7 @@ stage may be worth its seconds. Of a setting with few cuts (:func:`has_few_cuts`
 bound is above the best.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -57,6 +57,7 @@ from planner.models.transformer_time import (
     group_seconds,
     interval_times,
     iteration_times,
+    layer_times,
 )
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -69,6 +70,7 @@ _HOST_LINK_BYTES_PER_S = 25e9  # PCIe 4.0 x16 as copies reach it, where the clus
 _HOST_MEMORY_BYTES_PER_S = 200e9  # of a machine: eight channels of DDR4-3200
 _MOST_FEW = 2_000  # stages of all cuts of a setting together
 _MOST_CELLS = 200_000  # stages in one array
+_ROUNDING = 1 + 1e-12
 
 
 def why_not(problem: Problem) -> str | None:
@@ -260,18 +262,19 @@ class GroupCost:
         """Return layouts of columns of numbers."""
         return layouts_of(columns, self.batch)
 
-    def memory(self, layouts: Layouts) -> Mapping[str, Floats]:
-        """Return the bytes of each layout's fullest stage, by term, and their total."""
+    def memory(self, layouts: Layouts, chunk_layers: Sequence[int] | None = None) -> Mapping[str, Floats]:
+        """Return the bytes of each layout's fullest stage, by term, and their total; of given cuts, or even ones."""
         return memory_bytes(
             self.transformer,
             layouts,
             precision=self.precision,
             kernels=self.kernels,
             reserve_bytes=self.reserve_bytes,
+            pipeline_layers=chunk_layers,
             expert_imbalance=self.expert_imbalance,
         )
 
-    def stage_memory(self, layout: Layouts) -> Mapping[str, Floats]:
+    def stage_memory(self, layout: Layouts, chunk_layers: Sequence[int] | None = None) -> Mapping[str, Floats]:
         """Return the bytes of every stage of one layout."""
         return stage_memory_bytes(
             self.transformer,
@@ -279,11 +282,14 @@ class GroupCost:
             precision=self.precision,
             kernels=self.kernels,
             reserve_bytes=self.reserve_bytes,
+            pipeline_layers=chunk_layers,
             expert_imbalance=self.expert_imbalance,
         )
 
-    def parts(self, layouts: Layouts) -> dict[str, Floats]:
-        """Return the seconds of a step by part, and their total, input left out."""
+    def parts(
+        self, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None, *, is_exact: bool = True
+    ) -> dict[str, Floats]:
+        """Return the seconds of a step by part, and their total, input left out; or with the schedule bounded."""
         found = dict(
             iteration_times(
                 self.transformer,
@@ -293,12 +299,24 @@ class GroupCost:
                 software=self.software,
                 constants=self.constants,
                 expert_imbalance=self.expert_imbalance,
+                is_exact=is_exact,
+                chunk_layers=chunk_layers,
             )
         )
         if np.any(layouts.offload_optimizer):
-            found["optimizer"] = np.where(layouts.offload_optimizer, self.offload_s(layouts), found["optimizer"])
+            offload_s = self.offload_s(layouts, chunk_layers)
+            found["optimizer"] = np.where(layouts.offload_optimizer, offload_s, found["optimizer"])
             found["total"] = sum((found[name] for name in PARTS), np.zeros(len(layouts)))
         return found
+
+    def device_loads(self, layout: Layouts, chunk_layers: Ints) -> Floats:
+        """Return the seconds that each device of one layout computes for a micro-batch, shape (p,)."""
+        interval = self.interval(layout)
+        both_s, _ = layer_times(self.transformer, interval)
+        loads = chunk_layers.reshape(int(layout.interleave[0]), -1).sum(axis=0) * both_s
+        loads[0] += interval["embedding"][0]
+        loads[-1] += interval["head"][0]
+        return np.asarray(loads)
 
     def interval(self, layouts: Layouts) -> Mapping[str, Floats]:
         """Return the seconds of one micro-batch through all layers, by part, of both ends, and of one transfer."""
@@ -312,7 +330,7 @@ class GroupCost:
             expert_imbalance=self.expert_imbalance,
         )
 
-    def offload_s(self, layouts: Layouts) -> Floats:
+    def offload_s(self, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None) -> Floats:
         """Return the seconds of an optimiser on the host."""
         link = self.group.host_link_bytes_per_s
         host = Host(
@@ -326,6 +344,7 @@ class GroupCost:
             gradient_bytes=self.software.gradient_bytes,
             weight_bytes=self.precision.weight_bytes,
             optimizer_bytes=self.software.optimizer_bytes,
+            chunk_layers=chunk_layers,
         )
 
     def seconds(self, layouts: Layouts) -> Floats:
@@ -439,7 +458,7 @@ class HybridCost:
     def of(cls, problem: Problem, chosen: HybridConfiguration) -> "HybridCost":
         """Return the cost of the groups on which a configuration stands."""
         cut = Placement.REPLICAS if chosen.replicas else Placement.STAGES
-        placement = Placement.EVEN if chosen.is_even else cut
+        placement = cut if chosen.is_plain_cut else Placement.EVEN
         names = chosen.groups or (None,)
         return cls(tuple(cost_of_machines(problem, name, chosen.global_batch_size) for name in names), placement)
 
@@ -559,14 +578,24 @@ class HybridCost:
             found = found + (np.arange(num_stages)[:, None] >= end)
         return found
 
-    def most_layers(self, columns: Columns, stage_groups: Ints) -> Ints:
-        """Return how many layers fit on each stage, shape (p, n)."""
+    def most_layers(self, columns: Columns, stage_groups: Ints, *, is_certain: bool = False) -> Ints:
+        """Return how many layers fit on each stage, shape (p, n): that no cut has more of, or of any cut."""
+        layouts, limits = self._held_by(columns, stage_groups)
+        return self.memory.most_layers(layouts, len(stage_groups), limits, is_certain=is_certain)
+
+    def _held_by(self, columns: Columns, stage_groups: Ints) -> tuple[Layouts, Floats]:
+        """Return layouts with as many micro-batches as count in memory, and what a device of each stage may hold."""
         layouts = self.layouts(columns)
-        limits = self.limits_bytes[stage_groups]
         if self.has_replicas:  # they may do as many micro-batches as a pipeline holds, on the smallest device
-            layouts = replace(layouts, num_microbatches=np.maximum(layouts.num_microbatches, layouts.pipeline))
-            limits = np.full(stage_groups.shape, self.limits_bytes.min())
-        return self.memory.most_layers(layouts, len(stage_groups), limits)
+            number = np.maximum(layouts.num_microbatches, layouts.pipeline)
+            return replace(layouts, num_microbatches=number), np.full(stage_groups.shape, self.limits_bytes.min())
+        return layouts, self.limits_bytes[stage_groups]
+
+    def _fits(self, columns: Columns, step: Step) -> Bools:
+        """Return whether every stage holds its layers; shape (n,)."""
+        layouts, limits = self._held_by(columns, step.classes[0].groups)
+        held = self.memory.held_bytes(layouts, step.layers)
+        return np.asarray((~step.is_there | ((step.layers >= 1) & (held <= limits * _ROUNDING))).all(axis=0))
 
     # -- the cut -------------------------------------------------------------------------------------------------------
 
@@ -587,9 +616,7 @@ class HybridCost:
     def _cut_as(self, columns: Columns, layers: Ints) -> CutLayouts:
         """Return layouts with given cuts."""
         step = self.step(columns, layers)
-        most = self.most_layers(columns, step.classes[0].groups)
-        can = (~step.is_there | ((layers >= 1) & (layers <= most))).all(axis=0)
-        return CutLayouts(step=step, can=can & self._is_own(step))
+        return CutLayouts(step=step, can=self._fits(columns, step) & self._is_own(step))
 
     def _cut_balanced(self, columns: Columns) -> CutLayouts:
         """Return layouts cut so that the slowest stage is as quick as can be, as far as memory allows."""
@@ -599,14 +626,24 @@ class HybridCost:
             slowest = np.argmax([np.broadcast_to(one.layer_s, len(bare.layouts)) for one in bare.groups], axis=0)
             own = replace(own, groups=np.asarray(np.broadcast_to(slowest, own.groups.shape)))
         down, up = bare.sends_s(own)
-        layers, can = balanced_layers(
-            bare.of_group(own, "layer_s"),
-            bare.ends_s(own) + (down + up),
-            self.most_layers(columns, own.groups),
-            bare.is_there,
-            own.groups,
-            self.transformer.num_layers,
-        )
+
+        def balanced(*, is_certain: bool) -> tuple[Ints, Bools]:
+            return balanced_layers(
+                bare.of_group(own, "layer_s"),
+                bare.ends_s(own) + (down + up),
+                self.most_layers(columns, own.groups, is_certain=is_certain),
+                bare.is_there,
+                own.groups,
+                self.transformer.num_layers,
+            )
+
+        layers, can = balanced(is_certain=False)
+        if len(set(self.transformer.layer_kinds)) > 1:  # as many as may fit may yet not be those that do
+            fits = can & self._fits(columns, replace(bare, layers=layers))
+            if not fits[can].all():
+                certain, is_any = balanced(is_certain=True)
+                is_any &= self._fits(columns, replace(bare, layers=certain))
+                layers, can = np.where(fits, layers, certain), fits | is_any
         step = replace(bare, layers=layers)
         return CutLayouts(step=step, can=can & self._is_own(step))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.cost import Floats
 from planner.decisions import LAYOUT, written
 from planner.errors import Fault, SpecError
 from planner.families.hybrid.configuration import (
@@ -35,10 +36,10 @@ from planner.families.hybrid.cost import GroupCost, HybridCost, cost_of_machines
 from planner.families.hybrid.launch import launch_lines, launch_words, not_expressed, options, other_program
 from planner.families.hybrid.timeline import Pipeline, Tail, draw, view
 from planner.models.compute import UNCALIBRATED
-from planner.models.layouts import Ints, Layouts, Schedule
+from planner.models.layouts import Ints, Layouts, Schedule, chunked_layers
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample
-from planner.models.transformer_time import LAYER_PARTS, PARTS, Step, stage_times
+from planner.models.transformer_time import LAYER_PARTS, PARTS, Step, layer_times
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -95,6 +96,9 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfig
     replicas = tuple(ReplicaGroup(**one) for one in given.get("replicas") or ())
     stages = stages or (PipelineStage(layers=layers),) * bool(replicas)
     _raise(_shape_faults(problem, given, stages, replicas))
+    _raise(_listed_faults(given, stages, layers))
+    if len(stages) == given["pipeline"] < len(stages) * given["interleave"]:
+        stages = _with_chunks(stages, given["interleave"])
     batch, training = given["global_batch_size"], problem.training
     fixed, most = training.fixed_batch_size, training.max_global_batch_size
     if batch is not None and ((fixed is not None and batch != fixed) or (most is not None and batch > most)):
@@ -110,7 +114,7 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfig
         **completed(problem, given, costs[0].batch),
     )
     _raise(_rule_faults(costs, found))
-    _raise(_sum_faults(costs, found, layers))
+    _raise(_sum_faults(costs, found))
     return found
 
 
@@ -124,6 +128,12 @@ def machines(problem: Problem, configuration: HybridConfiguration) -> Iterator[U
     groups = {group.name: group for group in problem.cluster.machine_groups}
     for name, number in configuration.devices_of.items():
         yield from filled(routes_of(problem.cluster).order if name is None else [groups[name]], number)
+
+
+def _with_chunks(stages: Sequence[PipelineStage], chunks: int) -> tuple[PipelineStage, ...]:
+    """Return the chunks of stages in the order of the network, each stage's layers dealt out to its chunks."""
+    layers = chunked_layers([one.layers for one in stages], chunks)
+    return tuple(replace(stages[index % len(stages)], layers=int(one)) for index, one in enumerate(layers.ravel()))
 
 
 def _fault(key: str, value: object, problem: str, mend: str) -> Fault:
@@ -148,9 +158,6 @@ def _shape_faults(
         return
     if given["machines"] is not None:
         yield _fault("machines", given["machines"], "stages or replicas say where they stand.", "Leave it out.")
-    if len(stages) != given["pipeline"]:
-        text = f"there are {given['pipeline']} pipeline stages, and {len(stages)} are listed."
-        yield _fault("stages", len(stages), text, f"Write pipeline: {len(stages)}, or list as many stages.")
     named = [one.machines is not None for one in stages]
     if replicas and any(named):
         yield _fault("stages", "machines", "whole replicas stand on the machines of replicas.", "Leave machines out.")
@@ -163,21 +170,43 @@ def _shape_faults(
     names = [one.machines for one in replicas]
     if len(names) != len(set(names)):
         yield _fault("replicas", ", ".join(names), "a group of machines stands twice.", "Add its replicas up.")
-    for key, value in OF_CUTS.items():
+    for key, value in OF_CUTS.items() if replicas or len(runs) > 1 else ():
         if given[key] != value:
-            text = "stages or replicas that are unlike go with it only."
+            text = "stages on several kinds of machines, and replicas, go with it only."
             yield _fault(key, given[key], text, f"Write {key}: {written(value)}.")
     if (given["zero"] or 0) > MOST_ZERO_OF_CUTS:
         yield _fault("zero", given["zero"], "unlike stages or replicas go with ZeRO 0 and 1.", "Write zero: 1.")
 
 
+def _listed_faults(given: Mapping[str, Any], stages: Sequence[PipelineStage], layers: int) -> Iterator[Fault]:
+    """Yield that other numbers of stages or chunks are listed, that one is empty, or that they hold other layers."""
+    if not stages or not layers:
+        return
+    chunks = given["pipeline"] * given["interleave"]
+    if len(stages) not in (given["pipeline"], chunks):
+        text, mend = f"there are {given['pipeline']} pipeline stages, and {len(stages)} are listed.", "as many stages"
+        if given["interleave"] > 1:
+            text = f"there are {given['pipeline']} pipeline stages of {given['interleave']} chunks, and {len(stages)} "
+            text, mend = f"{text}are listed.", f"all {chunks} chunks in the order of the network"
+            yield _fault("stages", len(stages), text, f"List the {given['pipeline']} stages, or {mend}.")
+        yield _fault("stages", len(stages), text, f"Write pipeline: {len(stages)}, or list {mend}.")
+    is_chunked = len(stages) == chunks > given["pipeline"]
+    for index, one in enumerate(stages):
+        if not one.layers and not (is_chunked and index in (0, chunks - 1)):
+            what = f"{'chunk' if is_chunked else 'stage'} {index + 1} of {len(stages)} holds no layer"
+            mend = "Write 1 or more" if is_chunked else f"Write 1 or more, or pipeline: {len(stages) - 1} without it"
+            yield _fault(f"stages.{index + 1}.layers", 0, f"{what}, and each holds one at least.", f"{mend}.")
+    cut = sum(one.layers for one in stages)
+    if cut != layers:
+        last, name = stages[-1].layers + layers - cut, "chunk" if is_chunked else "stage"
+        mend = f"Write layers: {last} in the last {name}." if last > 0 else f"Take layers away until they are {layers}."
+        yield _fault("stages", cut, f"the {name}s hold {cut} layers, and the network has {layers}.", mend)
+
+
 def _rules(cost: GroupCost, found: HybridConfiguration) -> list[LayoutRule]:
     """Return the rules of layouts, but those that ask for equal layers where they differ, or for equal replicas."""
-    return [
-        one
-        for one in rules_of(cost.transformer, cost.batch)
-        if (found.is_even or one.key not in ("pipeline", "interleave")) and not (found.replicas and "data" in one.names)
-    ]
+    rules = rules_of(cost.transformer, cost.batch, is_dealt=found.is_even)
+    return [one for one in rules if not (found.replicas and "data" in one.names)]
 
 
 def _rule_faults(costs: Sequence[GroupCost], found: HybridConfiguration) -> Iterator[Fault]:
@@ -250,15 +279,10 @@ def _device_rule(costs: Sequence[GroupCost], found: HybridConfiguration) -> Layo
     )
 
 
-def _sum_faults(costs: Sequence[GroupCost], found: HybridConfiguration, layers: int) -> Iterator[Fault]:
-    """Yield where the layers, micro-batches or devices of stages and replicas do not add up."""
+def _sum_faults(costs: Sequence[GroupCost], found: HybridConfiguration) -> Iterator[Fault]:
+    """Yield where the micro-batches or devices of stages and replicas do not add up."""
     if found.is_even:
         return
-    cut = sum(one.layers for one in found.stages)
-    if cut != layers:
-        last = found.stages[-1].layers + layers - cut
-        mend = f"Write layers: {last} in the last stage." if last > 0 else f"Take layers away until they are {layers}."
-        yield _fault("stages", cut, f"the stages hold {cut} layers, and the network has {layers}.", mend)
     if found.replicas:
         data = sum(one.data for one in found.replicas)
         if data != found.data:
@@ -304,8 +328,8 @@ class _Priced(ABC):
     @classmethod
     def of(cls, problem: Problem, chosen: HybridConfiguration) -> "_Priced":
         """Return a configuration priced on its groups."""
-        kind = _PricedEven if chosen.is_even else _PricedCut
-        return kind(cost=HybridCost.of(problem, chosen), chosen=chosen)
+        cost = HybridCost.of(problem, chosen)
+        return (_PricedEven if cost.is_even else _PricedCut)(cost=cost, chosen=chosen)
 
     @property
     def columns(self) -> dict[str, Ints]:
@@ -346,71 +370,85 @@ class _Priced(ABC):
 
 
 class _PricedEven(_Priced):
-    """An even cut on one group."""
+    """An even cut on one group, or a given one with chunks, or in another schedule."""
 
     @cached_property
     def _layout(self) -> Layouts:
         """The layout."""
         return self.cost.layouts(self.columns)
 
+    @cached_property
+    def _interval(self) -> Mapping[str, Floats]:
+        """Seconds of a micro-batch."""
+        return self.cost.first.interval(self._layout)
+
+    @cached_property
+    def _chunk_layers(self) -> Ints:
+        """Layers of each virtual stage, shape (v, p)."""
+        chunks = np.array(self.chosen.chunk_layers(self.cost.transformer.num_layers))
+        return chunks.reshape(self.chosen.interleave, self.chosen.pipeline)
+
+    @property
+    def _given(self) -> tuple[int, ...] | None:
+        """Layers of each virtual stage, where they are not dealt out evenly."""
+        return None if self.chosen.is_even else self.chosen.chunk_layers(self.cost.transformer.num_layers)
+
     def parts(self) -> tuple[dict[str, float], dict[str, float]]:
         """See the base; communication as it would be beside no computing."""
-        found = self.cost.first.parts(self._layout)
+        found = self.cost.first.parts(self._layout, self._given)
         stall_s = float(self.cost.stalls_s(self.columns, found["total"])[0])
         alone = replace(self._layout, overlap_data=np.array([False]), overlap_tensor=np.array([False]))
-        exposed = self.cost.first.parts(alone)
+        exposed = self.cost.first.parts(alone, self._given)
         parts = {name: float(found[name][0]) for name in PARTS} | {"input_stall": stall_s}
         return parts, {name: float(exposed[name][0]) for name in _COMMUNICATION}
 
     def stages(self) -> tuple[list[dict[str, Any]], dict[str, float]]:
         """See the base; seconds of each virtual stage, sending left out."""
-        held, limit = self.cost.first.stage_memory(self._layout), self.cost.first.memory_limit_bytes
-        chunks, interval = int(self._layout.interleave[0]), self.cost.first.interval(self._layout)
-        times = stage_times(self.cost.transformer, self._layout, interval)
-        (ahead_s, both_s), first, last = (
-            tuple(float(np.broadcast_to(one, 1)[0]) for one in times[name]) for name in ("middle", "first", "last")
-        )
+        held, limit = self.cost.first.stage_memory(self._layout, self._given), self.cost.first.memory_limit_bytes
+        interval = {name: float(np.broadcast_to(one, 1)[0]) for name, one in self._interval.items()}
+        both_s, ahead_s = (float(one[0]) for one in layer_times(self.cost.transformer, self._interval))
+        forward = self._chunk_layers * ahead_s
+        backward = self._chunk_layers * (both_s - ahead_s)
+        for at, name in (((0, 0), "embedding"), ((-1, -1), "head")):
+            forward[at] += interval[f"{name}_forward"]
+            backward[at] += interval[name] - interval[f"{name}_forward"]
         rows = [
             {
                 "memory_bytes": float(total),
                 "room_bytes": limit - float(total) if limit < inf else None,
                 "terms_bytes": {name: float(held[name][index]) for name in TERMS},
-                "forward_s": [ahead_s / chunks] * chunks,
-                "backward_s": [(both_s - ahead_s) / chunks] * chunks,
+                "forward_s": forward[:, index].tolist(),
+                "backward_s": backward[:, index].tolist(),
             }
             for index, total in enumerate(held["total"])
         ]
-        # What the first stage has more than others lies on its first chunk, what the last has more on its last.
-        for row, chunk, (forward_s, more_s) in ((rows[0], 0, first), (rows[-1], -1, last)):
-            row["forward_s"][chunk] += forward_s  # type: ignore[index]  # a list
-            row["backward_s"][chunk] += more_s - forward_s  # type: ignore[index]  # a list
-        fullest = {name: float(array[0]) for name, array in self.cost.first.memory(self._layout).items()}
+        memory = self.cost.first.memory(self._layout, self._given)
+        fullest = {name: float(array[0]) for name, array in memory.items()}
         return rows, {**fullest, "limit": limit}
 
     def figures(self) -> dict[str, Any]:
-        transfer = self.cost.first.interval(self._layout)["transfer"]
-        transfer_s = float(transfer[0]) if self.chosen.pipeline > 1 else 0.0
+        transfer_s = float(self._interval["transfer"][0]) if self.chosen.pipeline > 1 else 0.0
         return {"expert_imbalance": self.cost.first.expert_imbalance, "transfer_s": transfer_s}
 
     def pipelines(self, prediction: Prediction) -> Iterator[Pipeline]:
         cost, parts, rows = self.cost.first, prediction.breakdown_s, prediction.details["stages"]
-        interval = {name: float(np.broadcast_to(one, 1)[0]) for name, one in cost.interval(self._layout).items()}
+        interval = {name: float(np.broadcast_to(one, 1)[0]) for name, one in self._interval.items()}
         chunks, transfer_s = self.chosen.interleave, prediction.details["transfer_s"]
-        both_s = float(np.broadcast_to(stage_times(cost.transformer, self._layout, interval)["middle"][1], 1)[0])  # type: ignore[arg-type]  # numbers do
-        share = both_s / sum(interval[name] for name in LAYER_PARTS) / chunks
+        shares = self._chunk_layers.sum(axis=0) / cost.transformer.num_layers
         schedule = Schedule(int(self._layout.schedule[0]))
         yield Pipeline(
             device=[cost.group.device.name] * len(rows),
             num_devices=self.chosen.tensor * self.chosen.context * self.chosen.data,
             rows=rows,
-            layer_parts=[{name: interval[name] * share for name in LAYER_PARTS}] * len(rows),
-            computed_forward_s=[interval["forward"] * share] * len(rows),
+            layer_parts=[{name: interval[name] * share / chunks for name in LAYER_PARTS} for share in shares],
+            computed_forward_s=[interval["forward"] * share / chunks for share in shares],
             sends_s=(transfer_s, transfer_s),
             num_microbatches=self.chosen.num_microbatches,
             schedule=schedule,
-            weights_s=(interval["compute"] - interval["forward"]) * share * chunks / 2
-            if schedule is Schedule.ZERO_BUBBLE
-            else 0.0,
+            weights_s=[
+                (interval["compute"] - interval["forward"]) * share / 2 * (schedule is Schedule.ZERO_BUBBLE)
+                for share in shares
+            ],
             end_s=prediction.iteration_time_s - parts["data"] - parts["optimizer"] - parts["input_stall"],
             tails=[Tail(parts["data"], parts["optimizer"], prediction.communication_s["data"])] * len(rows),
         )
@@ -572,8 +610,12 @@ def explain(problem: Problem, configuration: HybridConfiguration, prediction: Pr
     priced, details = _Priced.of(problem, configuration), prediction.details
     cost, rows = priced.cost, details["stages"]
     lines = [_binding_line(prediction)]
+    if (words := configuration.chunk_words(cost.transformer.num_layers)) is not None:
+        lines.append(words)
     if not configuration.is_even:
-        lines += [configuration.stage_words, _classes_line(configuration, details)]
+        lines.append(configuration.stage_words)
+    if not cost.is_even:
+        lines.append(_classes_line(configuration, details))
     lines.append(
         f"{details['tokens_per_s']:,.0f} tokens/s; {details['flop_utilisation']:.0%} of the devices' peak goes into "
         f"the network's own FLOP"

@@ -1,11 +1,11 @@
 """The search of layouts of the family ``hybrid``: one branch and bound for every placement on machine groups.
 
 Domain of even cuts, on each machine group by itself: every tensor degree that divides heads and widths, context degree
-that splits the sequence, number of stages and virtual stages that splits the layers evenly (or these with embedding and
-head in a layer's place each), data degree and micro-batch that divide the batch, expert degree that divides the
-experts; ZeRO 0 to 3, recomputation, sequence parallelism, GPipe and 1F1B (zero-bubble schedules where they are pinned,
-as few programs have them), overlaps, the optimiser on the host, and the order of the degrees on the tiers of the
-network. Any number of devices that limits allow.
+that splits the sequence, number of stages and virtual stages to which layers can be dealt out (with embedding and head
+in a layer's place each), data degree and micro-batch that divide the batch, expert degree that divides the experts;
+ZeRO 0 to 3, recomputation, sequence parallelism, GPipe and 1F1B (zero-bubble schedules where they are pinned, as few
+programs have them), overlaps, the optimiser on the host, and the order of the degrees on the tiers of the network. Any
+number of devices that limits allow.
 
 Domain of other cuts: 1F1B without virtual stages, ZeRO 0 and 1, the optimiser on the devices; the batch is given.
 
@@ -19,7 +19,8 @@ Domain of other cuts: 1F1B without virtual stages, ZeRO 0 and 1, the optimiser o
 
 Of a pipeline with few cuts all are tried (:mod:`planner.families.hybrid.cost`), and proven; of longer ones the cuts of
 the best settings are improved by moving single layers from one stage to another, the best of all pairs each time, which
-ends with a cut no worse than any neighbour and is not proven over all cuts.
+ends with a cut no worse than any neighbour and is not proven over all cuts. Of the best even layout, where it has
+chunks, layers are likewise moved from the busiest stages to others.
 
 The grid stands in :mod:`planner.families.hybrid.space`, its bounds in :mod:`planner.families.hybrid.bounds`, the walk
 in :mod:`planner.solvers.grid`: what it finds is the optimum of the grid, proven, unless it is stopped. Every placement
@@ -46,7 +47,7 @@ from planner.families.hybrid.configuration import (
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, cut_columns, has_few_cuts
 from planner.families.hybrid.space import Space
-from planner.models.layouts import Ints
+from planner.models.layouts import Ints, dealt_layers
 from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, GridAnswer, Point, solve
@@ -57,11 +58,12 @@ DOMAIN = (
     "stages of unlike layers, and layouts over several kinds of machines: 1F1B without chunks, ZeRO 0 and 1, stages or "
     "whole replicas of each kind, numbered kind by kind, and a fixed batch; of stages all cuts of the layers where "
     "stages x cuts are 2,000 or fewer, else of each setting the cut whose slowest stage is least, improved by moving "
-    "single layers in the best settings only (what another cut could save stands under the headline); of whole "
-    "replicas that cut, with micro-batches dealt out for the quickest kind, where near numbers add up to the batch; on "
+    "single layers in the best settings only (what another cut could save stands under the headline); of chunks those "
+    "dealt out evenly, in the best layout improved by moving single layers; of whole replicas the cut whose slowest "
+    "stage is least, with micro-batches dealt out for the quickest kind, where near numbers add up to the batch; on "
     "several kinds together three quarters of each kind's devices or more (unless numbers are limited)"
 )
-OTHER_CUTS = "hybrid layouts with other cuts of the layers into stages"  # on one machine group
+OTHER_CUTS = "hybrid layouts with other cuts of the layers into stages without chunks"  # on one machine group
 _MOST_CUTS_AT_ONCE = 400_000
 _MOST_GROUPS = 4  # in a layout
 _MOST_IMPROVED = 4  # settings whose cut is improved
@@ -71,6 +73,9 @@ _MOST_TASKS = 20_000_000  # stages times micro-batches that one improvement may 
 _MOST_NEIGHBOURS = 20_000_000  # stages of all near cuts of one setting
 _AT_ONCE = 32  # cuts evaluated together, the most hopeful ones first
 _GAIN = 1e-9  # relative; less is rounding
+_MOST_MOVES = 16  # of a layer between chunks
+_MOST_MOVED = 40_000  # chunks of all cuts that are tried together
+_LAYERS = "layers_"  # of a column: a stage's or a chunk's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +112,9 @@ class Found:
 def configuration_of_point(cost: HybridCost, point: Point) -> HybridConfiguration:
     """Return a point of a grid as a configuration, with layers and micro-batches shared out."""
     if cost.is_even:
-        return HybridConfiguration.of(point, batch=cost.batch, machines=cost.first.machines)
+        name, cut = cost.first.machines, [point[name] for name in point if name.startswith(_LAYERS)]
+        stages = [PipelineStage(layers=layers, machines=name) for layers in cut]
+        return HybridConfiguration.of(point, batch=cost.batch, machines=None if cut else name, stages=stages)
     columns = {name: np.array([value]) for name, value in point.items()}
     chosen = cost.finished(columns)
     arrays = chosen.step.layouts.arrays()
@@ -325,6 +332,55 @@ def even_improved(found: Found, best_s: float, search: Search) -> Found | None:
         if better is not point and better_s < best_s * (1 - _GAIN):
             best_s, best = better_s, (better_s, better)
     return None if best is None else Found(cost=cost, answer=_with_rows(_nothing(inf, is_counted=True), [best], total))
+
+
+def chunks_improved(found: Found, best_s: float, search: Search) -> Found | None:
+    """Return the best even layout with chunks, single layers moved away from the busiest stages while that helps.
+
+    None where it has no chunks, or nothing is better than all known.
+    """
+    if search.is_over or search.good_enough == inf or not found.rows or found.rows[0][1]["interleave"] == 1:
+        return None
+    seconds, row = found.rows[0]
+    cost, pipeline, chunks = found.cost.first, row["pipeline"], row["pipeline"] * row["interleave"]
+    layers = dealt_layers(cost.transformer.num_layers, pipeline, row["interleave"]).ravel()
+    layout = cost.layouts({name: np.array([value]) for name, value in row.items()})
+    ends = {0, chunks - 1}  # which may have embedding or head alone
+    asked = 0
+    for _ in range(_MOST_MOVES):
+        loads = cost.device_loads(layout, layers)
+        busiest = {index for index in range(pipeline) if loads[index] >= loads.max() * (1 - _GAIN)}
+        pairs = [
+            (one, other)
+            for one, other in permutations(range(chunks), 2)
+            if one % pipeline in busiest and layers[one] > (one not in ends) and other % pipeline not in busiest
+        ]
+        if not pairs or len(pairs) * chunks > _MOST_MOVED or search.is_over:
+            break
+        cuts = np.repeat(layers[:, None], len(pairs), axis=1)
+        sources, targets = np.array(pairs).T
+        cuts[sources, np.arange(len(pairs))] -= 1
+        cuts[targets, np.arange(len(pairs))] += 1
+        repeated = layout.of(np.zeros(len(pairs), dtype=np.int64))
+        total = cost.parts(repeated, cuts)["total"]
+        total = total + cost.stalls_s(repeated, total)
+        asked += len(pairs)
+        better = next(
+            (
+                at
+                for at in np.argsort(total, kind="stable")[:_AT_ONCE].tolist()
+                if total[at] < seconds * (1 - _GAIN)
+                and cost.memory(layout, cuts[:, at].tolist())["total"][0] <= cost.memory_limit_bytes
+            ),
+            None,
+        )
+        if better is None:
+            break
+        seconds, layers = float(total[better]), cuts[:, better]
+    if seconds >= best_s * (1 - _GAIN) or seconds >= found.rows[0][0] * (1 - _GAIN):
+        return None
+    point = {**row, **{f"{_LAYERS}{index}": int(one) for index, one in enumerate(layers)}}
+    return Found(cost=found.cost, answer=_with_rows(_nothing(inf, is_counted=True), [(seconds, point)], asked))
 
 
 def _near(cost: HybridCost, point: Point, seconds: float, search: Search) -> tuple[float, Point, int]:

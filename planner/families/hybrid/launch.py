@@ -137,8 +137,8 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *_if(has_ends, "--account-for-embedding-in-pipeline-split"),
         *_if(has_ends, "--account-for-loss-in-pipeline-split"),
     )
-    if chosen.pipeline_layout is not None:
-        cut = (f"--pipeline-model-parallel-layout '{chosen.pipeline_layout}'",)
+    if (layout := chosen.pipeline_layout(layers)) is not None:
+        cut = (f"--pipeline-model-parallel-layout '{layout}'",)
     sharding: tuple[str, ...] = ()
     if chosen.zero == 1 or chosen.offload_optimizer:  # which asks for both of these
         offload = _if(chosen.offload_optimizer, "--use-precision-aware-optimizer")

@@ -22,6 +22,7 @@ from planner.families.hybrid.family import NOT_MODELLED, explain, predict, warni
 from planner.families.hybrid.grid_search import (
     OTHER_CUTS,
     Found,
+    chunks_improved,
     configuration_of_point,
     cuts_searched,
     cuts_words,
@@ -88,6 +89,8 @@ def plan(problem: Problem, search: Search) -> Plan:
     found += cuts_searched(costs, rest, known_s, lambda more: keep([*even, *more]))
     best_s = min(one.answer.solution.objective for one in found)
     near = [even_improved(one, best_s, rest) for one in even]
+    best_s = min([best_s, *(one.answer.solution.objective for one in near if one is not None)])
+    near += [chunks_improved(one, best_s, rest) for one in even]
     found += [one for one in near if one is not None]
     bound_s = min(one.answer.solution.bound for one in found)
     best = _best(found)
@@ -118,14 +121,14 @@ def _plan_of(
     cuts_s = other_cuts_s(found, bound_s)
     more: list[str] = []
     if search.good_enough < inf and not search.is_brief:  # more is asked than whether anything fits
-        more = frontier_words(best.cost.first, point, search) if best.cost.is_even else []
+        more = frontier_words(best.cost.first, point, search) if configuration.is_even else []
         more += idle_words(best.cost, configuration, search)
     rows = sorted([(seconds, one, at) for one in found for seconds, at in one.rows], key=lambda row: row[0])
     others = [row for row in rows if row[2] is not point][: max(search.num_alternatives, 0)]
     alternatives = [
         _alternative(one, at, seconds, objective_s, count, "the best of these degrees") for seconds, one, at in others
     ]
-    rungs, ladder_words = _rungs(best, count, search)
+    rungs, ladder_words = _rungs(best, count, search) if configuration.is_even else ([], [])
     # Of stages on several groups whose cuts are many only one of each setting was tried: no bound is of all.
     has_open_cuts = len(best.cost.groups) > 1 and not best.cost.has_replicas
     has_open_cuts &= not has_few_cuts(best.cost.transformer.num_layers, configuration.pipeline)
@@ -261,7 +264,7 @@ def ladder(cost: GroupCost, best: Point, search: Search) -> tuple[list[Row], boo
 
 def _rungs(best: Found, count: float, search: Search) -> tuple[list[Alternative], list[str]]:
     """Return the fastest even layouts of less and less memory, where they are asked for, and a line about them."""
-    if not best.cost.is_even or not search.has_frontier or search.good_enough == inf or search.is_brief:
+    if not search.has_frontier or search.good_enough == inf or search.is_brief:
         return [], []
     best_s, best_point = best.rows[0]
     rows, is_whole = ladder(best.cost.first, best_point, search)
@@ -307,7 +310,7 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) ->
     of_all = _with_problem(cost, replace(cost.problem, limits=limits))
     such = "" if cost.is_even else "such "
     if Space.of(of_all).grid().count() == 0:
-        what = f"the layers, heads and batch of {space.batch:,}" if cost.is_even else "heads and batch"
+        what = f"heads and the batch of {space.batch:,}" if cost.is_even else "heads and batch"
         why = f"no {such}layout of all divides {what}"
     elif (found := _proven(of_all, part)) is None:
         why = f"no {such}layout of all fits, or none was proven the best in time"
@@ -400,7 +403,7 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
     words = f", and {problem.devices_words}" if problem.devices_words else ""
     return (
         f"No plan fits: no layout of up to {sum(space.devices):,} devices meets all limits and pins: degrees must "
-        f"divide heads, layers and the batch of {space.batch:,}{words}. Drop or change one of them."
+        f"divide heads and the batch of {space.batch:,}, each stage holds a layer{words}. Drop or change one of them."
     )
 
 

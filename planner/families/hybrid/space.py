@@ -48,6 +48,7 @@ _EVEN_LEVELS = (*_FIRST_LEVELS, tuple(name for name in LAYOUT if not any(name in
 # Of a batch of very many divisors the micro-batch is decided by itself, below the degrees, with bounds of their own.
 _SPLIT_EVEN_LEVELS = (COARSE, (), ("microbatch",), *_EVEN_LEVELS[1:])
 _FINE = (("sequence_parallel", "order"), ("recompute", "zero"), ("overlap_data", "overlap_tensor"))  # of a cut
+MOST_UNLIKE_CHUNKS = 32  # on a device, that are searched where layers do not divide
 _MOST_PAIRS = 2_000  # data degrees times micro-batches that are decided at once
 _FEW_DEGREES, _FEW_SIZES = 60, 24  # of a narrow space
 _AT_ONCE = 1 << 18  # numbers that are tried as divisors together
@@ -157,7 +158,9 @@ class Space:
             schedules = [Schedule.ONE_F_ONE_B if is_plain else Schedule(LAYOUT["schedule"].names.index(pinned))]
         if self.problem.fixed.get("zero_bubble"):
             schedules = [Schedule.ZERO_BUBBLE] if pinned is None else []
-        chunks = sorted({*_divisors(layers, layers), *_divisors(layers + 2, layers)})  # or of these and both ends
+        # Few, of two stages with embedding and head alone at most; or as many as make them alike.
+        chunks = {*range(1, min((layers + 2) // 2, MOST_UNLIKE_CHUNKS) + 1)}
+        chunks |= {1, *_divisors(layers, layers), *_divisors(layers + 2, layers)}
         return {
             **{name: list(range(len(row.values))) for name, row in LAYOUT.items() if row.values},
             "tensor": self._kept("tensor", tensor),
@@ -168,7 +171,7 @@ class Space:
             "expert_tensor": [1] if experts is None else self._kept("expert_tensor", tensor),
             "microbatch": _divisors(self.batch, self.batch),
             "schedule": [int(one) for one in schedules],
-            "interleave": [1] if pinned in ("gpipe", "1f1b") else chunks,
+            "interleave": [1] if pinned in ("gpipe", "1f1b") else sorted(chunks),
             **{name: [0, 1] if name in has else [0] for name in ("overlap_data", "overlap_tensor")},
         }
 

@@ -62,7 +62,7 @@ class StagePass:
 class Line:
     """One pipeline: the processes of its stages, and the passes of every stage, chunk by chunk.
 
-    ``weights_s``: gradients of weights, of every stage's backward, that a zero-bubble schedule puts off.
+    ``weights_s``: gradients of weights, of each stage's backward, that a zero-bubble schedule puts off; else none.
     """
 
     names: Sequence[str]
@@ -70,7 +70,7 @@ class Line:
     backward: Sequence[Sequence[StagePass]]
     num_microbatches: int
     schedule: Schedule
-    weights_s: float = 0.0
+    weights_s: Sequence[float] = ()
 
     @property
     def num_chunks(self) -> int:
@@ -117,7 +117,7 @@ class Pipeline:
     end_s: float
     tails: Sequence[Tail]
     own_end_s: float | None = None
-    weights_s: float = 0.0
+    weights_s: Sequence[float] = ()
     where: str = ""
 
     def line(self, names: Sequence[str]) -> Line:
@@ -250,7 +250,7 @@ def draw_line(drawing: Drawing, line: Line, scheduled_s: float | None = None) ->
                     "pipeline",
                     microbatch=number + 1,
                 )
-            is_last = kind == ("weights" if line.weights_s else "backward")
+            is_last = kind == ("weights" if any(line.weights_s) else "backward")
             found += [(start_s * factor, 1)] if kind == "forward" else [(ends[task] * factor, -1)] * is_last
         counts.append(found)
     _draw_flows(drawing, spans, p * line.num_chunks)
@@ -262,7 +262,7 @@ def _of_task(line: Line, kind: str, stage: int) -> tuple[StagePass, float]:
     p = len(line.names)
     device, chunk = stage % p, stage // p
     passed = (line.forward if kind == "forward" else line.backward)[device][chunk]
-    weights_s = min(line.weights_s, passed.seconds) if kind != "forward" else 0.0
+    weights_s = min(line.weights_s[device], passed.seconds) if kind != "forward" and line.weights_s else 0.0
     return passed, weights_s if kind == "weights" else passed.seconds - weights_s
 
 
@@ -274,7 +274,7 @@ def _replayed(line: Line) -> tuple[dict[Any, float], list[list[tuple[str, int, i
             f"--trace: {line.num_microbatches} micro-batches through {p * v} stages are too many tasks to draw. Take "
             f"{_MOST_TASKS // (2 * p * v)} micro-batches or fewer, or leave out --trace."
         )
-    has_weights, last = line.weights_s > 0, p * v - 1
+    has_weights, last = any(line.weights_s), p * v - 1
     seconds = {
         kind: [_of_task(line, kind, stage)[1] for stage in range(p * v)] for kind in ("forward", "backward", "weights")
     }
@@ -321,8 +321,8 @@ def _draw_parts(
     """Draw what stands inside a task."""
     kind, stage, number = task
     parts = {name: seconds for name, seconds in passed.parts_s.items() if seconds > 0}
-    if kind == "backward" and line.weights_s:
-        parts["compute"] = max(parts.get("compute", 0.0) - line.weights_s, 0.0)
+    if kind == "backward" and any(line.weights_s):
+        parts["compute"] = max(parts.get("compute", 0.0) - line.weights_s[stage % len(line.names)], 0.0)
     whole_s = sum(parts.values())
     now_s, end_s = times
     scale = (end_s - now_s) / whole_s if whole_s else 0.0
@@ -412,7 +412,7 @@ def _placement(cluster: Cluster, block: Mapping[str, Any]) -> Placement:
             cells.setdefault(one["machines"], []).extend(ranks)
             number += one["data"]
     elif stages and any(one.get("machines") for one in stages):
-        for index, one in enumerate(stages):
+        for index, one in enumerate(stages[: degrees["pipeline"]]):  # chunks stand where their stage does
             ranks = _ranks(degrees | {"pipeline": 1}, order, shown, first={"pipeline": index})
             cells.setdefault(one["machines"], []).extend(ranks)
     else:
@@ -445,7 +445,8 @@ def _roles(block: Mapping[str, Any], degrees: Mapping[str, int]) -> list[Role]:
     """Return what labels and colours mean."""
     roles = []
     if degrees["pipeline"] > 1:
-        layers = [one["layers"] for one in block["stages"]] if block.get("stages") else []
+        chunks, count = [one["layers"] for one in block.get("stages") or ()], degrees["pipeline"]
+        layers = [sum(chunks[index::count]) for index in range(count if chunks else 0)]
         for index in range(degrees["pipeline"]):
             words = f"stage {index + 1}" + (f": {many(layers[index], 'layer')}" if index < len(layers) else "")
             roles.append(Role(label=f"P{index + 1}", words=words, colour=index % 8))

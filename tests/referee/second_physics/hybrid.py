@@ -13,7 +13,7 @@ from planner.problem import Problem
 from planner.transformer import Transformer
 from tests.referee.second_physics import hybrid_mixed
 from tests.referee.second_physics.facts import Facts, groups_of, holds
-from tests.referee.second_physics.hybrid_memory import fullest_bytes, memory_findings
+from tests.referee.second_physics.hybrid_memory import cuts_of, fullest_bytes, memory_findings
 from tests.referee.second_physics.hybrid_program import program_finding
 from tests.referee.second_physics.hybrid_time import time_findings
 
@@ -96,8 +96,9 @@ def _division(network: Transformer, block: Mapping[str, Any]) -> Iterator[Findin
     yield holds("sequence", is_split, text, f"{text} do not divide")
     chunks, layers = pipeline * block["interleave"], network.num_layers
     text = f"{layers} layers in {chunks} chunks"
-    is_cut = pipeline <= layers and (layers % chunks == 0 or (layers + 2) % chunks == 0)
-    yield holds("layers", is_cut, text, f"{text} are uneven")
+    cuts = cuts_of(network, block)
+    is_cut = pipeline <= layers and sum(cuts) == layers and len(cuts) == chunks and min(cuts[1:-1], default=1) >= 1
+    yield holds("layers", is_cut, text, f"{text} are too few")
     batch, each = block["global_batch_size"], data * block["microbatch"]
     text = f"a batch of {batch} over {data} replicas in micro-batches of {block['microbatch']}"
     is_dealt = batch % each == 0 and (block["interleave"] == 1 or batch // each % pipeline == 0)

@@ -40,17 +40,21 @@ _TERMS = ("weights", "gradients", "optimizer", "activations", "temporary", "rese
 def cuts_of(network: Transformer, block: Mapping[str, Any]) -> list[int]:
     """Return the layers of every chunk in order.
 
-    As listed; else embedding and head take a layer's place each where that makes all chunks alike; else as evenly as
-    whole layers go.
+    As listed; else as evenly as whole layers go: the last stage has a layer less than others first, then the first, then
+    those from the end; and a stage's first chunks have one more, but for the very first.
     """
     if block.get("stages"):
         return [one["layers"] for one in block["stages"]]
-    chunks, layers = block["pipeline"] * block["interleave"], network.num_layers
-    if layers % chunks and (layers + 2) % chunks == 0:
-        each = (layers + 2) // chunks
-        return [each - 1, *[each] * (chunks - 2), each - 1]
-    each, left = divmod(layers, chunks)
-    return [each + 1] * left + [each] * (chunks - left)
+    pipeline, chunks = block["pipeline"], block["interleave"]
+    stages = [0] * pipeline
+    for number in range(network.num_layers):
+        order = [*range(1, pipeline - 1), 0, pipeline - 1][-pipeline:]
+        stages[order[number % pipeline]] += 1
+    cuts = [[0] * pipeline for _ in range(chunks)]
+    for stage, layers in enumerate(stages):
+        for number in range(layers):
+            cuts[(number + (stage == 0)) % chunks][stage] += 1
+    return [layers for row in cuts for layers in row]
 
 
 def in_order(block: Mapping[str, Any], stage: int) -> Iterator[tuple[str, int, int]]:

@@ -30,8 +30,9 @@ _TERMS = ("weights", "gradients", "optimizer", "activations", "temporary", "rese
 
 
 def is_mixed(block: Mapping[str, Any]) -> bool:
-    """Whether a block lists stages."""
-    return bool(block.get("stages"))
+    """Whether a block lists stages in plain 1F1B, or replicas; other listed stages stand on one kind of machines."""
+    is_plain = (block["schedule"], block["interleave"], block["offload_optimizer"]) == ("1f1b", 1, False)
+    return bool(block.get("stages")) and is_plain
 
 
 def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> Facts:

@@ -202,11 +202,8 @@ def _replayed(block: Mapping[str, Any], found: Prediction, busy_s: float) -> Fin
 
 
 def _layers(network: Transformer, block: Mapping[str, Any], stage: int) -> float:
-    """Return the layers of a stage; the cost model takes the mean where chunks differ by a layer."""
-    cuts = cuts_of(network, block)
-    if len({*cuts[1:-1]}) > 1 or (len(cuts) == 2 and cuts[0] != cuts[1]):
-        return float(network.num_layers / block["pipeline"])
-    return float(sum(cuts[stage :: block["pipeline"]]))
+    """Return the layers of a stage."""
+    return float(sum(cuts_of(network, block)[stage :: block["pipeline"]]))
 
 
 def _no_quicker(
