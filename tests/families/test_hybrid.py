@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hybrid_questions import MOE, RATES, TINY, question
+from hybrid_questions import MOE, RATES, TINY, given_layout, question
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,16 +22,10 @@ from planner.families.hybrid.search import frontier, plan
 from planner.models.communication import ORDERS
 from planner.plan import Goal, Plan
 from planner.problem import Problem
-from planner.question.spec import HybridSpec
 from planner.search import Search
 from planner.solution import Status
 from planner.units import Dimension, parse
 from tests.referee.second_physics import hybrid as checks
-
-
-def given_layout(problem: Problem, **block: Any) -> HybridConfiguration:
-    """A block of a spec as a configuration."""
-    return hybrid.configuration_of(problem, HybridSpec.model_validate(block).model_dump())
 
 
 def planned(problem: Problem, **search: Any) -> Plan:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hybrid_questions import MOE, TINY, question
+from hybrid_questions import MOE, TINY, given_layout, question
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layout_jobs import job_of
@@ -16,8 +16,6 @@ from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of, cut_columns
 from planner.families.hybrid.grid_search import Found, chunks_improved, configuration_of_point, searched
 from planner.families.hybrid.search import plan
-from planner.problem import Problem
-from planner.question.spec import HybridSpec
 from planner.search import Search
 
 NINE = {**TINY, "layers": 9}
@@ -26,11 +24,6 @@ NINE = {**TINY, "layers": 9}
 def listed(layers: tuple[int, ...]) -> list[dict[str, int]]:
     """The entries of a spec."""
     return [{"layers": one} for one in layers]
-
-
-def given_layout(problem: Problem, **block: Any) -> HybridConfiguration:
-    """A block of a spec as a configuration."""
-    return hybrid.configuration_of(problem, HybridSpec.model_validate(block).model_dump())
 
 
 @settings(max_examples=40, deadline=None)

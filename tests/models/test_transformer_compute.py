@@ -139,10 +139,10 @@ def test_grouped_products_are_slower_than_one_and_no_other_is() -> None:
     layout, slow = Layouts.one(microbatch=4), replace(CONSTANTS, routed_share=0.5)
     for kind in ("dense", "moe"):
         one, other = (
-            layer_seconds(MIXTURE, kind, layout, rates=RATES, software=SOFTWARE, constants=constants)  # type: ignore[arg-type]  # a kind of layer
+            layer_seconds(MIXTURE, kind, layout, rates=RATES, software=SOFTWARE, constants=constants)
             for constants in (replace(CONSTANTS, routed_share=1.0), slow)
         )
-        routed = [one for one in block_operators(MIXTURE, kind) if one.product and one.name.startswith(ROUTED)]  # type: ignore[arg-type]  # as above
+        routed = [one for one in block_operators(MIXTURE, kind) if one.product and one.name.startswith(ROUTED)]
         flop = sum(one.forward_flop for one in routed) * 4
         assert other.forward_s - one.forward_s >= 0.999 * flop / RATES.multiplied_flop_per_s
         assert (other.forward_s == one.forward_s) == (kind == "dense")

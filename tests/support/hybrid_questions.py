@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 import planner
+from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import GroupCost
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
 from planner.models.compute import Constants
 from planner.problem import Problem
+from planner.question.spec import HybridSpec
 from planner.search import Search
 from planner.solution import Status
 
@@ -94,6 +96,11 @@ def question(
     if memory is not None:
         asked["constraints"] = {**asked.get("constraints", {}), "memory_per_device": memory}
     return replace(planner.load(asked), transformer_rates=rates)
+
+
+def given_layout(problem: Problem, **block: Any) -> HybridConfiguration:
+    """A block of a spec as a configuration."""
+    return hybrid.configuration_of(problem, HybridSpec.model_validate(block).model_dump())
 
 
 def layout(problem: Problem) -> HybridConfiguration:
