@@ -58,6 +58,8 @@ def test_runs_on_a_machine_are_predicted_and_ranked(data_folder: Path) -> None:
     assert by_model["1B"].regret < 0.02
     assert by_model["3B"].regret < 0.02
     assert not any(one.is_refused for one in found)
+    first = min((one for one in found if one.run.model == "8B"), key=lambda one: one.iteration_s)
+    assert first.run.memory_bytes > 70e9  # as the page says of it
 
 
 @pytest.mark.measured
