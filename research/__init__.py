@@ -6,6 +6,17 @@ equal bytes.
 
 from pathlib import Path
 
-__all__ = ["ROOT"]
+__all__ = ["ROOT", "page_with"]
 
 ROOT = Path(__file__).parents[1]
+_END = "<!-- end of what is written -->\n"
+
+
+def page_with(page: str, part: str, text: str) -> str:
+    """Return a page with a written part of it, which comments mark by its name, in place of the one before."""
+    begin = f"<!-- written by make accuracy: {part} -->\n"
+    before, marked, rest = page.partition(begin)
+    _, found, after = rest.partition(_END)
+    assert marked, f"the page has lost the mark of {part}"
+    assert found, f"the page has lost the end of {part}"
+    return f"{before}{begin}\n{text.strip()}\n\n{_END}{after}"

@@ -22,7 +22,7 @@ from planner.data.fits import transformer_rates
 from planner.families.hybrid.configuration import HybridConfiguration, PipelineStage
 from planner.families.hybrid.family import predict
 from planner.problem import Problem
-from research import ROOT
+from research import ROOT, page_with
 from research.transformer_fit import fit, mixed
 from research.transformer_fit.rows import read_rows
 
@@ -42,7 +42,6 @@ __all__ = [
 FILE = Path("llm") / "nanotron_h100_open.csv"
 PROGRAMS = ("megatron-core", "torchtitan")  # the first stands for nanotron
 _PAGE = ROOT / "docs" / "accuracy_transformers.md"
-_BEGIN, _END = "<!-- written by make accuracy: research/nanotron.py -->\n", "<!-- end of what is written -->\n"
 _BATCH, _LENGTH, _WORDS, _DEVICES_PER_MACHINE = 256, 4096, 131_072, 8
 _NETWORKS = {  # layers, hidden size, heads, feed-forward size: its script scaling_benchmarks.py
     "1B": (16, 2048, 32, 8192),
@@ -427,14 +426,6 @@ def _memory_text(runs: Sequence[Run], ran: Sequence[Prediction]) -> str:
     )
 
 
-def page_with(page: str, text: str) -> str:
-    """Return the page with its written part in place of the one before."""
-    before, _, rest = page.partition(_BEGIN)
-    _, found, after = rest.partition(_END)
-    assert found, f"{_PAGE.name} has lost the marks of what is written"
-    return f"{before}{_BEGIN}\n{text}\n{_END}{after}"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m research.nanotron", description=__doc__)
@@ -447,7 +438,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = section(given.data)
     print(text)
     if given.write:
-        _PAGE.write_text(page_with(_PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
+        _PAGE.write_text(page_with(_PAGE.read_text(encoding="utf-8"), "research/nanotron.py", text), encoding="utf-8")
     return 0
 
 

@@ -93,7 +93,7 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
     if chosen.schedule != "1f1b":
         name = {"gpipe": "GPipe", "zero_bubble": "zero-bubble"}[chosen.schedule]
         layout = layout.instead(f"it has no {name} schedule, so that it runs 1F1B", schedule="1f1b")
-    if chosen.order not in orders_of(chosen):
+    if chosen.order not in orders_of(network, chosen):
         layout = layout.with_usual_order("it numbers the ranks of this layout")
     if chosen.offload_optimizer and chosen.zero == 0 and chosen.data * chosen.context > 1:
         layout = layout.instead("its optimiser on the host is the distributed one, which is ZeRO 1", zero=1)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from research import ROOT
+from research import ROOT, page_with
 from research.transformer_fit.fit import PRIORS, Table, described, fit, predict
 from research.transformer_fit.ranges import ranges_text
 from research.transformer_fit.report import bands, folds, left_out_errors, table_text, unmeasured_band
@@ -20,6 +20,7 @@ from research.transformer_fit.rows import FAMILIES, LEFT_OUT, Row, read_rows
 _Bands = Mapping[str, tuple[float, float, float]]
 _COMMAND = "make accuracy"
 _FILES = ("llm/open.csv", "llm/recipes_bf16_open.csv", "simumax/b200_open.csv")
+_PAGE = ROOT / "docs" / "accuracy_transformers.md"
 _RATES = ROOT / "planner" / "data" / "transformer_rates.yaml"
 _RANGES = ROOT / "planner" / "data" / "transformer_ranges.yaml"
 
@@ -28,7 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m research.transformer_fit", description=__doc__)
     parser.add_argument("--data", type=Path, default=os.environ.get("PLANNER_DATA"), help="folder of measured data")
-    parser.add_argument("--write", action="store_true", help=f"write {_RATES.name} and {_RANGES.name} anew")
+    parser.add_argument(
+        "--write", action="store_true", help=f"write {_RATES.name}, {_RANGES.name} and the tables of {_PAGE.name} anew"
+    )
     parser.add_argument("--quick", action="store_true", help="leave nothing out: no check on unseen rows, no bands")
     parser.add_argument("--workers", type=int, default=2, help="processes; they do not change the answer")
     given = parser.parse_args(arguments)
@@ -52,9 +55,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             **bands(rows, unseen, lambda row: "all", lambda row: row.family),
             "unmeasured": unmeasured_band(rows, ways["device left out"]),
         }
-    texts = [_parameters_text(parameters), table_text(rows, ways), _bands_text(found), _bands_text(by_device, "device")]
-    print(*texts, _readings_text(), sep="\n\n")
+    texts = {
+        "parameters": _parameters_text(parameters),
+        "errors": table_text(rows, ways),
+        "bands of families": _bands_text(found),
+        "bands of devices": _bands_text(by_device, "families on"),
+    }
+    print(*texts.values(), _readings_text(), sep="\n\n")
     if given.write:
+        page = _PAGE.read_text(encoding="utf-8")
+        for part, text in texts.items():
+            page = page_with(page, part, text)
+        _PAGE.write_text(page, encoding="utf-8")
         text = _yaml_text(parameters, {"bands": found, "device_bands": by_device}, len(rows), _digest(given.data))
         _RATES.write_text(text, encoding="utf-8")
         _RANGES.write_text(ranges_text(rows), encoding="utf-8")
@@ -86,7 +98,8 @@ def _parameters_text(parameters: Mapping[str, float]) -> str:
 
 def _bands_text(found: _Bands, of: str = "family") -> str:
     """Return the bands as a table."""
-    lines = [f"| {of} | 80 % band of measured / predicted - 1 | groups' rows inside others' band |", "|---|---|---|"]
+    inside = "groups' rows" if of == "family" else "rows of left out families or devices"
+    lines = [f"| {of} | 80 % band of measured / predicted - 1 | {inside} inside others' band |", "|---|---|---|"]
     for family, (low, high, share) in found.items():
         lines.append(f"| {family} | {100 * low:+.1f} to {100 * high:+.1f} % | {100 * share:.0f} % |")
     return "\n".join(lines)

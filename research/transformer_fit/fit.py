@@ -43,7 +43,7 @@ _DEVICES = ("a100-sxm4-80gb", "h100-sxm", "b200-sxm", "gb200")
 _SCALE = 0.04  # error from which on a row counts less than quadratically
 _STEP = 1e-4  # of a parameter's logarithm, for a slope
 _EVALUATIONS = 18  # from the priors
-_FEW_EVALUATIONS = 6  # from a fit to a few rows more
+_FEW_EVALUATIONS = 4  # from a fit to a few rows more
 _PRIOR_WEIGHT = 0.12  # of a deviation of one prior's width against one row's error of _SCALE in a family of one
 
 

@@ -139,7 +139,11 @@ def test_its_reader_of_layouts_finds_the_planned_layers_on_every_stage(job: Any)
     layers = sum(chosen.chunk_layers(0))
     found.validate_layer_layout(layers, None)
     decoder = import_module("megatron.core.transformer.enums").LayerType.decoder
-    counts = tuple(row[0].count(decoder) for row in found.layout)
+    counts = tuple(
+        found.layout[stage][chunk].count(decoder)
+        for chunk in range(chosen.interleave)
+        for stage in range(chosen.pipeline)
+    )
     assert counts == chosen.chunk_layers(layers)
     with pytest.raises(AssertionError, match="must match num_layers"):
         found.validate_layer_layout(layers + 1, None)

@@ -107,6 +107,16 @@ def test_a_band_of_a_device_counts_families_alike_and_not_their_rows() -> None:
     assert share == pytest.approx(1.0)
 
 
+def test_a_band_of_a_device_is_judged_by_families_that_a_fit_did_not_see() -> None:
+    rows = [made_up(size, num_layers=8, family=name) for name in "abcdef" for size in (1, 2, 4, 8)]
+    errors = np.repeat([-0.1, -0.05, 0.0, 0.05, 0.1, 1.0], 4)  # each family's rows are alike
+    of_groups = bands(rows, errors, lambda row: row.device)["a100-sxm4-80gb"]
+    low, high, share = bands(rows, errors, lambda row: row.device, lambda row: row.family)["a100-sxm4-80gb"]
+    assert (low, high, share) == of_groups  # a family of one group is one source either way
+    assert share == pytest.approx(5 / 6)
+    assert low < 1 / 1.1 - 1 < 1 / 0.9 - 1 < high
+
+
 def test_a_fit_that_begins_near_its_end_ends_where_one_from_the_priors_does() -> None:
     moved = {**STARTS, "devices.a100-sxm4-80gb.product_efficiency": 0.7, "software.megatron-lm.launch_s": 9e-4}
     table = Table(rows_of(moved))
@@ -172,7 +182,7 @@ LARGEST_MEAN = {
     "korthikanti-table5": 0.025,
     "sc21-table1": 0.025,
     "sc21-table2": 0.03,
-    "mt-nlg-530b": 0.02,
+    "mt-nlg-530b": 0.035,
     "torchtitan-h100": 0.045,
     "simumax-b200": 0.035,
     "llm-foundry": 0.045,
@@ -180,6 +190,11 @@ LARGEST_MEAN = {
     "bigscience-176b-sweep": 0.055,
     "vtrain-multi": 0.10,
     "vtrain-single": 0.07,
+    "recipes-h100-8b": 0.025,
+    "recipes-h100-405b": 0.03,
+    "recipes-h100-15b": 0.025,
+    "recipes-h100-grok": 0.04,
+    "recipes-gb200-405b": 0.03,
 }
 
 
@@ -198,8 +213,8 @@ def test_a_device_that_is_left_out_has_what_the_others_tell() -> None:
     follows = {one: 0.6 * (flop_per_j / 1e12) ** -0.3 for one, flop_per_j in zip(products.values(), paid, strict=True)}
     told = as_unmeasured({**STARTS, **follows, products["h100-sxm"]: 0.1}, ["a100-sxm4-80gb", "b200-sxm"])
     assert told[products["h100-sxm"]] == pytest.approx(follows[products["h100-sxm"]], rel=1e-3)
-    assert {name: told[name] for name in STARTS if "h100" not in name} == {
-        **{name: STARTS[name] for name in STARTS if "h100" not in name},
+    assert {name: told[name] for name in STARTS if "h100" not in name and "gb200" not in name} == {
+        **{name: STARTS[name] for name in STARTS if "h100" not in name and "gb200" not in name},
         **{name: follows[name] for name in products.values() if "h100" not in name},
     }
 

@@ -446,16 +446,17 @@ def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
     )
 
 
-def launch_rules(program: str) -> tuple[LayoutRule, ...]:
+def launch_rules(program: str, transformer: Transformer) -> tuple[LayoutRule, ...]:
     """Return the rules of layouts that a program can start; a pinned order of ranks is not asked for its reasons.
 
     With data ranks outside of a pipeline Megatron-Core asserts that experts are copied as often as all else, where a
     sequence's ranks count as copies of experts (``megatron/core/parallel_state.py``, core 0.16.1,
-    ``initialize_model_parallel``); it does so without experts, too.
+    ``initialize_model_parallel``); it does so without experts, too, which then are cut as all else is.
     """
     if program != MEGATRON_CORE:
         return ()
     has_pipeline_last = np.array([order[-1] == "pipeline" for order in ORDERS])
+    cut = "expert_tensor" if transformer.experts is not None else "tensor"
     return (
         _rule(
             "order",
@@ -463,10 +464,10 @@ def launch_rules(program: str) -> tuple[LayoutRule, ...]:
             lambda one: (
                 has_pipeline_last[one["order"]]
                 | (one["pipeline"] == 1)
-                | (one["expert"] * one["expert_tensor"] == one["context"] * one["tensor"])
+                | (one["expert"] * one[cut] == one["context"] * one["tensor"])
             ),
             "Megatron-Core makes groups of a pipeline inside of data ranks only if experts and the devices that share "
-            "each, {expert} x {expert_tensor}, are as many as context x tensor ranks, {context} x {tensor}.",
+            f"each, {{expert}} x {{{cut}}}, are as many as context x tensor ranks, {{context}} x {{tensor}}.",
         ),
     )
 

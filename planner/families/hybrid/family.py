@@ -781,14 +781,20 @@ def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] |
     if band.get("coverage") is not None:
         conditions = _CONDITIONS.get(source, "")
     else:
-        every = rates.get("device_bands", {})
-        source = next((name for name in (device, "all") if name in every), "") if cost.is_calibrated else "unmeasured"
-        band, conditions = every.get(source, {}), _UNSEEN.get(source, f"families measured on {device}") + _LEFT_OUT
+        source, band = unseen_band(cost)
+        conditions = _UNSEEN.get(source, f"families measured on {device}") + _LEFT_OUT
         if found := outside(cost, chosen):
             conditions += f"; outside of what was measured on {device}: {'; '.join(found)}"
     if band.get("coverage") is None or cost.slowdown != 1:
         return None
     return {**{key: band[key] for key in ("low", "high", "coverage")}, "from": source, "conditions": conditions}
+
+
+def unseen_band(cost: GroupCost) -> tuple[str, Mapping[str, Any]]:
+    """Return the band of what a fit did not see on a device, and whose: its own, all devices', or unmeasured ones'."""
+    bands: Mapping[str, Any] = cost.problem.transformer_rates.get("device_bands", {})
+    names = (cost.group.device.name, "all") if cost.is_calibrated else ("unmeasured",)
+    return next(((name, bands[name]) for name in names if name in bands), ("", {}))
 
 
 def outside(cost: GroupCost, chosen: HybridConfiguration) -> list[str]:

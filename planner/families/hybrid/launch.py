@@ -167,16 +167,16 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *_if(chosen.overlap_data and chosen.zero > 0, "--overlap-param-gather"),
         *_if(chosen.overlap_tensor, flag["overlap_tensor"]),
         *_if(chosen.offload_optimizer, flag["offload_optimizer"]),
-        *_if(chosen.order == ORDER_NAMES[1] and chosen.order in orders_of(chosen), "--use-tp-pp-dp-mapping"),
+        *_if(chosen.order == ORDER_NAMES[1] and chosen.order in orders_of(transformer, chosen), "--use-tp-pp-dp-mapping"),
     )
 
 
-def orders_of(chosen: HybridConfiguration) -> tuple[str, ...]:
+def orders_of(transformer: Transformer, chosen: HybridConfiguration) -> tuple[str, ...]:
     """Return the orders of ranks in which the program makes a layout's groups, of the two that it has an option for.
 
     Why: :func:`planner.families.hybrid.configuration.launch_rules`.
     """
-    rules = launch_rules(MEGATRON_CORE)
+    rules = launch_rules(MEGATRON_CORE, transformer)
     named = {order: {**chosen.codes(), "order": code} for code, order in enumerate(ORDER_NAMES[:2])}
     return tuple(order for order, codes in named.items() if broken_rule(rules, codes) is None)
 
@@ -271,7 +271,7 @@ def _by_hand(transformer: Transformer, chosen: HybridConfiguration, dtype: str, 
             f"ranks are numbered {chosen.order}, from the inside outwards: give that order to "
             f"parallel_state.initialize_model_parallel"
         )
-    elif chosen.order not in orders_of(chosen):
+    elif chosen.order not in orders_of(transformer, chosen):
         lines.append(
             f"ranks are numbered {chosen.order}, from the inside outwards, for which Megatron-Core makes no groups "
             f"here; by the command they are numbered {ORDER_NAMES[0]}: fix.rank_order gives that order's best layout"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement
-from planner.families.hybrid.family import warnings
+from planner.families.hybrid.family import unseen_band, warnings
 from planner.plan import Prediction, Unmeasured
 from planner.problem import Problem
 
@@ -24,9 +24,11 @@ MEASURED: dict[str, frozenset[str]] = {
     "ZeRO 2 or 3 in a pipeline": frozenset(),
     "ZeRO 2": frozenset({"h100-sxm", "composer-fsdp"}),
     "ZeRO 3": frozenset({"a100-sxm4-80gb", "h100-sxm", "composer-fsdp", "torchtitan", "torchtitan-eager"}),
-    "virtual stages": frozenset({"a100-sxm4-80gb", "megatron-lm", "megatron-lm-fused"}),
-    "context parallelism": frozenset({"b200-sxm", "megatron-core"}),
-    "expert parallelism": frozenset({"b200-sxm", "megatron-core"}),
+    "virtual stages": frozenset(
+        {"a100-sxm4-80gb", "h100-sxm", "gb200", "megatron-lm", "megatron-lm-fused", "megatron-core"}
+    ),
+    "context parallelism": frozenset({"h100-sxm", "b200-sxm", "gb200", "megatron-core"}),
+    "expert parallelism": frozenset({"h100-sxm", "b200-sxm", "megatron-core"}),
 }
 
 
@@ -79,9 +81,8 @@ def known_error(problem: Problem, configuration: HybridConfiguration, prediction
     """
     if prediction.relative_error is not None:
         return max(float(prediction.relative_error["high"]), 0.0)
-    bands = problem.transformer_rates.get("device_bands", {})
-    names = [one.group.device.name for one in HybridCost.of(problem, configuration).groups]
-    return max(0.0, *(float(bands.get(name, bands.get("unmeasured", {"high": 0.0}))["high"]) for name in names))
+    bands = [unseen_band(one)[1] for one in HybridCost.of(problem, configuration).groups]
+    return max(0.0, *(float(band.get("high", 0.0)) for band in bands))
 
 
 def doubts(problem: Problem, configuration: HybridConfiguration) -> list[str]:

@@ -323,7 +323,7 @@ class Space:
             if one.names[-1] not in given:
                 yield from self._of_parts(one)
         if "rank_order" not in self.problem.fixed and not has_replicas:
-            for one in launch_rules(self.problem.calibration.program):
+            for one in launch_rules(self.problem.calibration.program, self.transformer):
                 yield from self._of_parts(one)
 
     def _of_parts(self, rule: LayoutRule) -> Iterator[Rule]:
