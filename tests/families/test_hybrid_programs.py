@@ -182,7 +182,7 @@ SPREAD = {"data": 8, "zero": 3}
         ("b200-sxm", "megatron-core", CUT, LAYOUT, "simumax-b200"),
         # Of too few groups, of another program, of sizes beyond the family's: that of the device stands for it.
         ("h100-sxm", "torchtitan", LLAMA, {**SPREAD, "microbatch": 2}, "h100-sxm"),
-        ("h100-sxm", "megatron-core", MPT, SPREAD, "h100-sxm"),
+        ("h100-sxm", "megatron-lm", MPT, LAYOUT, "h100-sxm"),
         ("h100-sxm", "composer-fsdp", MPT, {"data": 4, "tensor": 2}, "h100-sxm"),
         ("a100-sxm4-80gb", "megatron-deepspeed", {**GPT, "layers": 48}, LAYOUT, "a100-sxm4-80gb"),
         ("a100-sxm4-80gb", "megatron-deepspeed-bf16", GPT, LAYOUT, "a100-sxm4-80gb"),
@@ -194,8 +194,8 @@ def test_the_error_is_that_of_the_programs_own_measurements_within_their_ranges(
     _, found = predicted(question(program, network, device=device), layout)
     assert found.relative_error is not None
     assert found.relative_error["from"] == source
-    if program == "megatron-core" and source == device:
-        assert "outside of it: the program megatron-core (composer-fsdp" in found.relative_error["conditions"]
+    if program == "megatron-lm":
+        assert ": the program megatron-lm (composer-fsdp" in found.relative_error["conditions"]
 
 
 def test_a_program_that_was_not_measured_on_a_device_is_named() -> None:

@@ -52,8 +52,8 @@ def test_every_row_is_read(data_folder: Path) -> None:
 
 @pytest.mark.measured
 def test_runs_on_a_machine_are_predicted_and_ranked(data_folder: Path) -> None:
-    found = predicted((run for run in read_runs(data_folder) if run.nodes == 1 and run.iteration_s), "megatron-core")
-    assert fmean(abs(one.error) for one in found if one.run.mfu >= 0.25) < 0.1
+    found = predicted((run for run in read_runs(data_folder) if run.nodes == 1 and run.iteration_s), "torchtitan")
+    assert fmean(abs(one.error) for one in found if one.run.mfu >= 0.25) < 0.09
     by_model = {model: choice for (model, _), choice in choices(found)}
     assert by_model["1B"].regret < 0.02
     assert by_model["3B"].regret < 0.02
