@@ -274,13 +274,17 @@ def _tiles(prediction: Prediction) -> Tiles:
     return Tiles(rows)
 
 
+_FROM = {"all": "any device", "unmeasured": "devices left out"}  # where a band is from that no one device or case has
+
+
 def _error_words(prediction: Prediction) -> str:
     """Return by how much measured times differ from such predictions."""
     band = prediction.relative_error
     if band is None:
         return "not measured for such a question"
     low, high = (percent_words(round(band[key], 2), is_signed=True) for key in ("low", "high"))
-    runs = f"{percent_words(round(band['coverage'], 2))} of validation runs on {band['from']} fell in this range"
+    where = _FROM.get(band["from"], band["from"])
+    runs = f"{percent_words(round(band['coverage'], 2))} of validation runs on {where} fell in this range"
     return f"{low} to {high} ({runs})"
 
 
