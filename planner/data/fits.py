@@ -302,7 +302,7 @@ def transformer_ranges() -> Rows:
     And ``families``, the same by family of measurements.
 
     >>> transformer_ranges()["h100-sxm"]["sizes"]["experts"]
-    [0, 0]
+    [0, 8]
     """
     return _file("transformer_ranges.yaml")
 

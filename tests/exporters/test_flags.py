@@ -25,6 +25,7 @@ LAYOUTS = (
     {"tensor": 2, "sequence_parallel": True, "overlap_tensor": True, "recompute": "selective"},
     {"data": 4, "zero": 1, "offload_optimizer": True},
 )
+WHOLE = {"tensor": 2, "expert": 4, "expert_tensor": 1, "data": 2, "zero": 1, "sequence_parallel": True}
 
 
 @cache
@@ -32,7 +33,12 @@ def texts(target: str) -> str:
     """All files of a target, of every layout that it takes, with and without experts."""
     found: list[str] = []
     jobs = [even_job(TINY, **layout) for layout in LAYOUTS]
-    for job in [*jobs, even_job(MOE, expert=2, data=4, zero=1), even_job(MOE, expert=2, data=4, pipeline=2)]:
+    for job in [
+        *jobs,
+        even_job(MOE, expert=2, data=4, zero=1),
+        even_job(MOE, expert=2, data=4, pipeline=2),
+        even_job(MOE, **WHOLE),
+    ]:
         try:
             found += export(target, job).files.values()
         except InfeasibleError:

@@ -58,7 +58,7 @@ def planned(problem: Problem, **search: Any) -> Plan:
         (TINY, {"expert": 2}, "expert", "has no experts", "1"),
         (MOE, {"expert": 3, "data": 8}, "expert", "4 experts do not spread", "2 or 4"),
         (MOE, {"expert": 8, "data": 8}, "expert", "4 experts do not spread", "4"),
-        (MOE, {"expert": 4, "data": 2}, "expert", "does not divide the 1 context x 2 data", "2"),
+        (MOE, {"expert": 4, "data": 2}, "expert", "does not divide the 1 tensor x 1 context x 2 data", "2"),
         (TINY, {"data": 3}, "data", "a batch of 8 samples does not divide by 3", "2 or 4"),
         (TINY, {"data": 2, "microbatch": 3}, "microbatch", "x micro-batches of 3", "2 or 4"),
         (TINY, {"pipeline": 2, "zero": 3}, "zero", "refuse with a pipeline", "1"),
@@ -445,6 +445,14 @@ def test_a_prediction_carries_the_band_of_the_measurements_nearest_to_it() -> No
         other = {"a100-sxm4-80gb": {**device, **change, "families": {"vtrain-single": {**family, **change}}}}
         assert error(question(rates={**RATES, **bands, "ranges": other}))["from"] == "a100-sxm4-80gb"
     assert error(question()) is None
+
+
+def test_an_overlap_that_the_program_lacks_is_refused_and_one_that_it_has_is_not() -> None:
+    rates = {**RATES, "software": {**RATES["software"], "composer-fsdp": RATES["software"]["megatron-core"]}}
+    found = question(rates=rates, calibration={"memory_reserve": "0 B", "program": "composer-fsdp"})
+    assert given_layout(found, tensor=2, data=2, microbatch=2, overlap_data=True).overlap_data
+    with pytest.raises(SpecError, match=r"composer-fsdp has no overlap_tensor: .* Write false"):
+        given_layout(found, tensor=2, data=2, microbatch=2, sequence_parallel=True, overlap_tensor=True)
 
 
 def test_a_device_that_was_not_fitted_is_called_uncalibrated() -> None:

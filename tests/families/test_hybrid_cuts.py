@@ -132,7 +132,14 @@ def pipeline(problem: Problem, stages: int) -> tuple[HybridCost, dict[str, int]]
     """A plain pipeline over some stages as a point of the search."""
     mixed = HybridCost((costs_of(problem)[0],), Placement.STAGES)
     names = CutBounds(mixed).space.axes
-    point = dict.fromkeys(names, 0) | {"tensor": 1, "context": 1, "data": 1, "expert": 1, "microbatch": 1}
+    point = dict.fromkeys(names, 0) | {
+        "tensor": 1,
+        "context": 1,
+        "data": 1,
+        "expert": 1,
+        "expert_tensor": 1,
+        "microbatch": 1,
+    }
     return mixed, {**point, "stages_0": stages}
 
 

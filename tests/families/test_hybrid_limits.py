@@ -128,7 +128,10 @@ def test_a_micro_batch_beyond_what_integers_hold_does_not_fit() -> None:
 
 
 def _columns() -> dict[str, Any]:
-    ones = {name: np.array([1]) for name in ("tensor", "context", "pipeline", "data", "expert", "interleave")}
+    ones = {
+        name: np.array([1])
+        for name in ("tensor", "context", "pipeline", "data", "expert", "expert_tensor", "interleave")
+    }
     flags = ("sequence_parallel", "overlap_data", "overlap_tensor", "offload_optimizer", "zero", "order")
     return {**ones, **{name: np.array([0]) for name in flags}, "recompute": np.array([2]), "schedule": np.array([1])}
 

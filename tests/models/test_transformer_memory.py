@@ -204,6 +204,7 @@ def some_layouts(size: int, seed: int) -> Layouts:
     found: dict[str, Any] = {name: random.choice(np.array(values), size) for name, values in VALUES.items()}
     found |= {name: random.choice([False, True], size) for name in FLAGS}
     found["num_microbatches"] *= found["pipeline"]
+    found["expert_tensor"] = np.where(random.choice([False, True], size), found["tensor"], 1)
     return Layouts(**found)
 
 

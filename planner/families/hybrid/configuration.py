@@ -378,12 +378,21 @@ def _expert_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     number = transformer.experts.num_experts
     words = f"{number} experts do not spread evenly over an expert degree of {{expert}}."
     yield _rule("expert", "expert", lambda one: number % one["expert"] == 0, words)
-    yield _rule(
-        "expert",
-        "tensor context data expert expert_tensor",
-        lambda one: is_spread(one, one["context"] * one["data"]),
-        "the expert degree {expert}, of {expert_tensor} devices each, does not divide the {tensor} tensor x {context} "
-        "context x {data} data ranks that hold the same layers.",
+
+    def words_of(one: Mapping[str, int]) -> str:
+        ranks = one["tensor"] * one["context"] * one["data"]
+        whole = " With whole experts, expert_tensor: 1, it does." if ranks % one["expert"] == 0 else ""
+        return (
+            f"the expert degree {one['expert']}, of {one['expert_tensor']} devices each, does not divide the "
+            f"{one['tensor']} tensor x {one['context']} context x {one['data']} data ranks that hold the same layers."
+            f"{whole}"
+        )
+
+    yield LayoutRule(
+        key="expert",
+        names=("tensor", "context", "data", "expert", "expert_tensor"),
+        holds=lambda one: np.asarray(is_spread(one, one["context"] * one["data"])),
+        words=words_of,
     )
 
 
@@ -443,6 +452,20 @@ def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
         "zero offload_optimizer",
         lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["offload_optimizer"] == 0),
         "an optimiser on the host goes with ZeRO 0 and 1.",
+    )
+
+
+def program_rules(program: str) -> tuple[LayoutRule, ...]:
+    """Return what a layout asks of the program that trains: overlaps that it has."""
+    return tuple(
+        _rule(
+            name,
+            name,
+            lambda one, name=name: one[name] == 0,  # type: ignore[misc]  # bound now
+            f"{program} has no {name}: its {words} communication is never beside computing.",
+        )
+        for name, words in (("overlap_data", "data-parallel"), ("overlap_tensor", "tensor-parallel"))
+        if name not in PROGRAMS[program].has
     )
 
 
@@ -575,5 +598,5 @@ def left_out_words(problem: Problem, given: Mapping[str, Any], block: Mapping[st
     return [
         f"{key}: {'on' if block[key] is True else block[key]}, as {problem.calibration.program} has it"
         for key in _OPEN
-        if given[key] is None and block[key]
+        if given[key] is None and int(block[key]) > LAYOUT[key].is_count
     ]

@@ -30,6 +30,7 @@ from planner.families.hybrid.configuration import (
     is_spread,
     left_out_words,
     nearest,
+    program_rules,
     rules_of,
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, cost_of_machines
@@ -205,7 +206,7 @@ def _listed_faults(given: Mapping[str, Any], stages: Sequence[PipelineStage], la
 
 def _rules(cost: GroupCost, found: HybridConfiguration) -> list[LayoutRule]:
     """Return the rules of layouts, but those that ask for equal layers where they differ, or for equal replicas."""
-    rules = rules_of(cost.transformer, cost.batch, is_dealt=found.is_even)
+    rules = (*rules_of(cost.transformer, cost.batch, is_dealt=found.is_even), *program_rules(cost.program))
     return [one for one in rules if not (found.replicas and "data" in one.names)]
 
 
