@@ -859,22 +859,49 @@ def _rings(group: Group) -> tuple[Affines, Affines]:
     return Affines(startup_s=levels.startup_s.sum(axis=0), per_byte_s=levels.per_byte_s.sum(axis=0)), flat
 
 
-def all_to_alls(group: Group, copies: int = 1) -> tuple[Affines, Affines]:
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How many members of a group each piece of an all-to-all goes to.
+
+    Attributes
+    ----------
+    copies
+        Members, drawn evenly: a piece travels once to each device that has any of them, and once to each unit, whose
+        member on the same rail hands it on (DeepEP; DeepSeek-AI, arXiv 2412.19437, section 3.2.2).
+    parts, most_parts
+        All members in order are so many parts, and those of a piece are of at most so many of them: node-limited
+        routing (the same, section 2.1.2).
+    """
+
+    copies: int = 1
+    parts: int = 1
+    most_parts: int = 1
+
+    def reached(self, units: Floats) -> Floats:
+        """Return the units of so many, the own one included, that a piece reaches on average; shape of ``units``."""
+        none_of = np.ones_like(units)  # that a unit of one part or more holds none of the piece's parts
+        for part in range(self.most_parts):
+            none_of = none_of * np.maximum(self.parts - self.parts / units - part, 0.0) / (self.parts - part)
+        is_finer = units >= self.parts
+        open_units = np.where(is_finer, units * self.most_parts / self.parts, units * (1 - none_of))
+        return np.asarray(open_units * (1 - (1 - 1 / open_units) ** self.copies))
+
+
+def all_to_alls(group: Group, spread: Spread | None = None) -> tuple[Affines, Affines]:
     """Return the costs of an all-to-all of D bytes from each device, its own part included: by pairs, and in rounds.
 
     Parameters
     ----------
     group
         As for :func:`all_reduces`.
-    copies
-        Members, drawn evenly, that each piece goes to. It travels once to each device that has any of them, and once to
-        each unit, whose member on the same rail hands it on (DeepEP; DeepSeek-AI, arXiv 2412.19437, section 3.2.2).
+    spread
+        To how many members each piece goes; by default to one.
     """
-    others = group.num_members / group.members - 1  # units but the own one, which a piece reaches with probability 1-q
-    missed = (others / (others + 1)) ** copies
-    outside = np.where(group.is_crossed, others * (1 - missed) / copies, 0.0)
+    spread = spread or Spread()
+    units = group.num_members / group.members
+    outside = np.where(group.is_crossed, (1 - 1 / units) * spread.reached(units) / spread.copies, 0.0)
     inner = np.concatenate([outside[1:], np.zeros_like(outside[:1])])
-    if copies > 1:  # handed on: all but what comes to the right device at once
+    if spread.copies > 1:  # handed on: all but what comes to the right device at once
         below = np.concatenate([group.members[1:], np.ones_like(outside[:1])])
         inner = np.where(inner > 0, outside / below, 0.0)
     inside = np.where(np.arange(len(outside))[:, None] == 0, outside - inner, outside)
@@ -912,7 +939,7 @@ _COSTS: Mapping[Operation, Callable[[Group], tuple[Affines, ...]]] = {
 }
 
 
-def operation_s(operation: Operation, group: Group, size_bytes: Floats, copies: int = 1) -> Floats:
+def operation_s(operation: Operation, group: Group, size_bytes: Floats, spread: Spread | None = None) -> Floats:
     """Return the seconds of an operation by the quickest of its algorithms; 0 for 0 bytes.
 
     Parameters
@@ -924,10 +951,10 @@ def operation_s(operation: Operation, group: Group, size_bytes: Floats, copies: 
     size_bytes
         D, of shape (n,): on each device, or gathered; of an all-to-all what each device sends to all members, its own
         part included; of one transfer to the next member.
-    copies
+    spread
         Of an all-to-all: see :func:`all_to_alls`.
     """
-    first, *others = all_to_alls(group, copies) if operation == "all_to_all" else _COSTS[operation](group)
+    first, *others = all_to_alls(group, spread) if operation == "all_to_all" else _COSTS[operation](group)
     seconds = first.startup_s + first.per_byte_s * size_bytes
     for cost in others:
         seconds = np.minimum(seconds, cost.startup_s + cost.per_byte_s * size_bytes)

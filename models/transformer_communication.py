@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.cost import Floats
-from planner.models.communication import Group, Operation, operation_s
+from planner.models.communication import Group, Operation, Spread, operation_s
 from planner.models.layouts import Ints, Layouts, Recompute
 from planner.models.operators import stage_parameters
 from planner.transformer import LayerKind, Transformer
@@ -67,7 +67,7 @@ class Communication:
         How many more that backward computes beside: the repeated gathers of sequence parallelism.
     recomputed
         How many more because of recomputation.
-    copies
+    spread
         Of an all-to-all: how many members each piece goes to, which travels once to several in one place.
     """
 
@@ -79,7 +79,7 @@ class Communication:
     backward: Floats
     hidden_backward: Floats
     recomputed: Floats
-    copies: int = 1
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +111,7 @@ def communication_times(
     """
     times: dict[str, CommunicationTimes] = {}
     for one in communicated:
-        seconds = operation_s(one.operation, groups[one.group], one.size_bytes, one.copies)
+        seconds = operation_s(one.operation, groups[one.group], one.size_bytes, one.spread)
         sums = times.get(one.name, CommunicationTimes(*[np.zeros(1)] * 4))
         times[one.name] = CommunicationTimes(
             forward_s=sums.forward_s + one.forward * seconds,
@@ -167,9 +167,10 @@ def layer_communication(
     if kind == "dense" or transformer.experts is None:
         communicated: tuple[Communication, ...] = (*tensor("tensor", size_bytes, halves), ring)
     else:
-        routed_bytes = size_bytes * transformer.experts.top_k * expert_imbalance
+        experts = transformer.experts
+        routed_bytes = size_bytes * experts.top_k * expert_imbalance
         # Without sequence parallelism one all-reduce sums the routed and the shared experts' output.
-        shared = 1 if transformer.experts.num_shared else 0
+        shared = 1 if experts.num_shared else 0
         sent = _communication("experts", "expert", "all_to_all", routed_bytes / layouts.stream_split, 2, 2)
         communicated = (
             ring,
@@ -180,7 +181,7 @@ def layer_communication(
                 ],
                 group="expert_tensor",
             ),
-            replace(sent, copies=transformer.experts.top_k) if sends_once else sent,
+            replace(sent, spread=Spread(experts.top_k, experts.groups, experts.top_groups)) if sends_once else sent,
         )
     is_again = layouts.recompute == Recompute.FULL  # a layer's forward part
     return tuple(replace(one, recomputed=np.where(is_again, one.forward, 0.0)) for one in communicated)

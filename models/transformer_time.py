@@ -41,6 +41,7 @@ under the same names, in :mod:`planner.data.fits`. Sources:
   sums and the master copy in four, whole on every device; only the moments are sharded (docs/transformer_memory.md);
 - ``composer-fsdp``, ``torchtitan``: PyTorch's fully sharded data parallel. What selective recomputation of torchtitan
   frees is left out: it counts as if it freed nothing, which is too much memory, never too little.
+- ``nanotron``: 20 bytes: gradients in two bytes beside their sums in four (``accumulate_grad_in_fp32``).
 
 What a program has is by its own options: Megatron-Core 0.16 (``--overlap-grad-reduce``, ``--tp-comm-overlap``,
 ``--sequence-parallel``, ``--use-distributed-optimizer``); torchtitan splits the sequence with every tensor degree, and
@@ -991,6 +992,7 @@ class Program:
 
 _OLD = KERNELS["megatron-2021"]
 _SHARDED = Program(kernels=KERNELS["fsdp"], precision=PRECISIONS["fsdp"], has=frozenset({"overlap_data", "zero"}))
+_SUMS_APART = replace(PRECISIONS["megatron"], gradient_bytes=6)
 _TITAN = replace(_SHARDED, has=_SHARDED.has | {"sequence_parallel"})
 PROGRAMS: Mapping[str, Program] = {
     MEGATRON_CORE: Program(
@@ -1005,4 +1007,9 @@ PROGRAMS: Mapping[str, Program] = {
     "composer-fsdp": _SHARDED,
     "torchtitan": replace(_TITAN, has=_TITAN.has | {"overlap_tensor"}),
     "torchtitan-eager": _TITAN,
+    "nanotron": Program(
+        kernels=KERNELS["fsdp"],
+        precision=_SUMS_APART,
+        has=frozenset({"sequence_parallel", "overlap_tensor", "overlap_data", "zero"}),
+    ),
 }

@@ -40,6 +40,9 @@ class Experts:
         Whether the router adds a number for each expert, as DeepSeek-V3's balancing does. It counts as a parameter.
     has_shared_gate
         Whether each token weighs what the shared experts give it by a product of its own (Qwen2-MoE).
+    groups, top_groups
+        Equal groups that the experts are in, one behind the other, and of how many of them a token's experts are at
+        most: node-limited routing (DeepSeek-AI, arXiv 2412.19437, section 2.1.2).
     """
 
     num_experts: int
@@ -51,6 +54,8 @@ class Experts:
     num_dense_first: int = 0
     has_router_bias: bool = False
     has_shared_gate: bool = False
+    groups: int = 1
+    top_groups: int = 1
 
     def __post_init__(self) -> None:
         fill(self, "shared_size", self.expert_size)
@@ -63,10 +68,21 @@ class Experts:
         check_within("num_dense_first", self.num_dense_first, MOST_LAYERS, least=0)
         if self.has_shared_gate and not self.num_shared:
             raise ValueError("there is a gate of shared experts, and no shared expert. Leave it out, or add one.")
+        if not 1 <= self.top_groups <= self.groups or self.num_experts % self.groups:
+            raise ValueError(
+                f"{self.top_groups} of {self.groups} groups of {self.num_experts} experts is no choice of equal ones. "
+                f"Give groups that divide the experts, and top_groups of 1 to {self.groups}."
+            )
         if self.top_k > self.num_experts:
             raise ValueError(
                 f"top_k {self.top_k} is more than the {self.num_experts} experts of a layer. "
                 f"Give top_k at most {self.num_experts}."
+            )
+        open_experts = self.num_experts * self.top_groups // self.groups
+        if self.top_k > open_experts:
+            raise ValueError(
+                f"top_k {self.top_k} is more than the {open_experts} experts of {self.top_groups} groups. "
+                f"Give top_k at most {open_experts}, or more top_groups."
             )
 
 

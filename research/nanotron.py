@@ -1,14 +1,12 @@
-"""Nanotron's published sweep on H100s, predicted as ordinary questions: errors, choices, memory; nothing is fitted.
+"""Nanotron's published sweep on H100s, predicted as ordinary questions: errors, choices, memory.
 
-Every row of ``llm/nanotron_h100_open.csv`` is a layout (tensor x stages x replicas x micro-batch x ZeRO) of one of four
-networks on 8 to 512 devices, with its tokens per second, or without any where it crashed. Writes a part of
-``docs/accuracy_transformers.md``; equal data give equal bytes.
+Runs of one stage that reach a quarter of the peak are among the rows that figures are fitted to; the others are not.
+Writes a part of ``docs/accuracy_transformers.md``; equal data give equal bytes.
 
     python -m research.nanotron --data PATH --write
 """
 
 import argparse
-import csv
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,59 +21,35 @@ from planner.families.hybrid.configuration import HybridConfiguration, PipelineS
 from planner.families.hybrid.family import predict
 from planner.problem import Problem
 from research import ROOT, page_with
+from research.nanotron_runs import (
+    DEVICES_PER_MACHINE,
+    FILE,
+    GLOBAL_BATCH,
+    HEALTHY,
+    LATENCY_S,
+    NETWORKS,
+    SEQUENCE_LENGTH,
+    Run,
+    read_runs,
+)
 from research.transformer_fit import fit, mixed
 from research.transformer_fit.rows import read_rows
 
 __all__ = [
-    "FILE",
     "PROGRAMS",
     "Choice",
-    "Run",
     "choices",
     "layers_by_stage",
     "main",
     "predicted",
-    "read_runs",
     "section",
 ]
 
-FILE = Path("llm") / "nanotron_h100_open.csv"
-PROGRAMS = ("torchtitan", "megatron-core")  # the first stands for nanotron
-_KEEPS = "megatron-core"  # what keeps memory as nanotron does
+PROGRAMS = ("nanotron", "megatron-core")
 _PAGE = ROOT / "docs" / "accuracy_transformers.md"
-_BATCH, _LENGTH, _WORDS, _DEVICES_PER_MACHINE = 256, 4096, 131_072, 8
-_NETWORKS = {  # layers, hidden size, heads, feed-forward size: its script scaling_benchmarks.py
-    "1B": (16, 2048, 32, 8192),
-    "3B": (28, 3072, 32, 8192),
-    "8B": (32, 4096, 32, 14336),
-    "80B": (80, 8192, 64, 28672),
-}
-_TIED = ("1B", "3B")
-_HEALTHY = 0.25  # of the peak: below, runs are slow by what no model of a layout holds
 _STEADY = 16  # machines up to which repeats agree so that a choice means something
 _FULL_BYTES = 70e9  # of 80 GB, as measured
 _FEWEST = 3  # layouts of a group that a rank is asked of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One row: ``iteration_s`` is None where it crashed; ``mfu`` and ``memory_bytes`` as printed, else nan."""
-
-    model: str
-    nodes: int
-    tensor: int
-    pipeline: int
-    data: int
-    microbatch: int
-    zero: int
-    iteration_s: float | None
-    mfu: float
-    memory_bytes: float
-
-    @property
-    def layout(self) -> tuple[str | int, ...]:
-        """What tells it from others, but for repeats."""
-        return (self.model, self.nodes, self.tensor, self.pipeline, self.data, self.microbatch, self.zero)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,41 +73,19 @@ class Prediction:
         return self.memory_bytes > self.limit_bytes
 
 
-def read_runs(folder: Path) -> list[Run]:
-    """Return all rows, in the order of the file."""
-    with (folder / FILE).open(encoding="utf-8", newline="") as file:
-        return [
-            Run(
-                model=cells["model"],
-                nodes=int(cells["nodes"]),
-                tensor=int(cells["tp"]),
-                pipeline=int(cells["pp"]),
-                data=int(cells["dp"]),
-                microbatch=int(cells["mbs"]),
-                zero=int(cells["zero"]),
-                iteration_s=float(cells["iteration_s"]) if cells["status"] == "ok" else None,
-                mfu=float(cells["mfu_pct"]) / 100,
-                memory_bytes=float(cells["memory_gb"]) * 1e9,
-            )
-            for cells in csv.DictReader(file)
-        ]
-
-
 # -- predictions -------------------------------------------------------------------------------------------------------
 
 
 @cache
 def _question(model: str, nodes: int, program: str) -> Problem:
     """Return the question of a network on so many machines, as a user would ask it."""
-    layers, hidden, heads, feed_forward = _NETWORKS[model]
-    network = {"layers": layers, "hidden": hidden, "heads": heads, "feed_forward": feed_forward, "vocabulary": _WORDS}
-    llama = {"gated": True, "positions": "rotary", "norm": "rms_norm", "biases": False}
-    sizes = {**network, **llama, "sequence_length": _LENGTH, "tied_embeddings": model in _TIED}
-    machine = {"device": "h100-sxm", "devices": _DEVICES_PER_MACHINE, "inside": "nvlink-4", "network": "8 x 400 Gbit/s"}
+    links = {"inside": "nvlink-4", "network": "8 x 400 Gbit/s", "latency": f"{LATENCY_S * 1e6:g} us"}
+    machine = {"count": nodes, "device": "h100-sxm", "devices": DEVICES_PER_MACHINE, **links}
+    sizes = {**NETWORKS[model], "sequence_length": SEQUENCE_LENGTH}
     return planner.load(
         {
-            "dnn": {"transformer": sizes, "global_batch": _BATCH, "dtype": "bf16"},
-            "cluster": {"machines": [{"count": nodes, **machine}]},
+            "dnn": {"transformer": sizes, "global_batch": GLOBAL_BATCH, "dtype": "bf16"},
+            "cluster": {"machines": [machine]},
             "calibration": {"program": program},
             "objective": "iteration_time",
         }
@@ -148,8 +100,9 @@ def layers_by_stage(model: str, stages: int) -> tuple[int, ...]:
     >>> layers_by_stage("8B", 4), layers_by_stage("1B", 4)
     ((9, 9, 8, 6), (6, 5, 5, 0))
     """
-    layers, hidden, _, feed_forward = _NETWORKS[model]
-    layer, head = (4 * hidden + 3 * feed_forward) * hidden, _WORDS * hidden
+    keys = ("layers", "hidden", "feed_forward", "vocabulary")
+    layers, hidden, feed_forward, words = (NETWORKS[model][key] for key in keys)
+    layer, head = (4 * hidden + 3 * feed_forward) * hidden, words * hidden
     found, stage = [0] * stages, 0
     for index in range(layers):
         found[stage] += 1
@@ -169,7 +122,7 @@ def predicted(runs: Iterable[Run], program: str) -> list[Prediction]:
     for run in runs:
         stages = layers_by_stage(run.model, run.pipeline) if run.pipeline > 1 else ()
         chosen = HybridConfiguration(
-            global_batch_size=_BATCH,
+            global_batch_size=GLOBAL_BATCH,
             tensor=run.tensor,
             context=1,
             pipeline=run.pipeline,
@@ -182,7 +135,7 @@ def predicted(runs: Iterable[Run], program: str) -> list[Prediction]:
             schedule="1f1b",
             sequence_parallel=run.tensor > 1,
             overlap_data=True,
-            overlap_tensor=False,
+            overlap_tensor=run.tensor > 1,
             offload_optimizer=False,
             order="tensor-context-data-pipeline",
             stages=tuple(PipelineStage(layers=one) for one in stages),
@@ -265,16 +218,19 @@ def _other_choices(folder: Path) -> Iterator[tuple[str, list[Choice]]]:
 _HEAD = """\
 ## Nanotron's sweep on H100s
 
-Nothing is fitted to these rows. {num} runs of four networks ({models}: Llama's blocks, 4,096 tokens, 131,072 words,
-256 sequences a step) on 8 to 512 H100, eight a machine; {ran} have a time. Each is predicted as an ordinary question:
-`h100-sxm`, `nvlink-4`, `8 x 400 Gbit/s` (the network is not published), `order` and `overlap_data` as by default,
-sequence parallel above tensor degree 1 (`tp_mode: REDUCE_SCATTER`), no overlap of tensor-parallel communication,
-nothing recomputed. Layers are cut as nanotron cuts them, by FLOP with the head counted, so that the last stages may
-hold no layer; heads are those of its benchmark script.
+{num} runs of four networks ({models}: Llama's blocks, 4,096 tokens, 131,072 words,
+256 sequences a step) on 8 to 512 H100, eight a machine; {ran} have a time. The {fitted} of one stage that reach
+{share:.0f} % of the peak are among the rows that figures are fitted to, as three families; all others are not. Each is
+predicted as an ordinary question: `h100-sxm`, `nvlink-4`, `8 x 400 Gbit/s`, `order` and `overlap_data` as by default,
+sequence parallel above tensor degree 1 (`tp_mode: REDUCE_SCATTER`), tensor-parallel communication beside products
+(`tp_linear_async_communication`), nothing recomputed. The network is not published: a latency of {latency_us:.0f} us
+is taken, that of the Elastic Fabric Adapter, chosen since without it the error falls with the data degree. Layers are
+cut as nanotron cuts them, by FLOP with the head counted, so that the last stages may hold no layer; heads are those of
+its benchmark script.
 
-`{first}` stands for nanotron: its products, too, are PyTorch's own calls, which on H100 reach less than those of
-Transformer Engine do; `{second}`, which stands beside it, adds gradients up inside its products and has a fused loss.
-The first was chosen when both had been seen.
+`{first}` is told by its source: PyTorch's own calls, with what torchtitan's libraries reach; gradients in two bytes
+beside their sums in four, sent in DDP's buckets of 25 MB. `{second}`, which stands beside it, is what a user gets who
+names no program.
 
 Errors of the {healthy} runs that reach {share:.0f} % of the peak or more. The others are slow for reasons outside of
 any layout (see below): all {ran} runs are {all_error:.0f} % off in the mean, {all_bias:+.0f} % on average. Choosing
@@ -297,10 +253,6 @@ What seems to stand behind the largest errors; none of it was tried:
   {slow_low:.1f} to {slow_high:.1f} times as long as predicted, as an allocator does that frees and asks again. The
   first choice for 8B on one machine is such a run, and on two its neighbour. No term of the model holds this: leave
   memory free.
-- *Many replicas.* The error falls with the data degree, see the table: gradients and, with ZeRO 1, weights take longer
-  between machines than the model says, by the network or by what nanotron does not hide.
-- *Tensor degree 8* is predicted too slow: nanotron exchanges beside GEMMs (`tp_linear_async_communication`),
-  which is not told to the model here.
 - *Small micro-batches on several stages or on tensor degrees beyond a machine* are below {share:.0f} % of the peak and
   up to {slowest:.0f} times as slow as predicted on four machines. Nanotron sends each tensor between stages with
   messages about it, on the host's time.
@@ -310,8 +262,7 @@ _MEMORY = """\
 Memory of runs without a result ({failed}; why is not published). {again} of these layouts ran another time, and {idle}
 leave a stage without any block ({idle_ran} such layout ran). Of the other {rest} the model refuses {refused}
 ({refused_share:.0f} %) as too large; of the {ran} that ran it refuses {wrong}. It counts less than was measured: the
-median is {median:+.0f} %, without the reserve of 3 GiB. Logits of 131,072 words in fp32, kept for a loss that is not
-fused, and activations between kernels that `{keeps}` fuses are what it leaves out.
+median is {median:+.0f} %, without the reserve of 3 GiB; what is printed is what the allocator has reserved.
 """
 
 
@@ -321,12 +272,15 @@ def section(folder: Path) -> str:
     ran = [run for run in runs if run.iteration_s is not None]
     by_program = {name: predicted(ran, name) for name in PROGRAMS}
     first = by_program[PROGRAMS[0]]
-    healthy = {name: [one for one in found if one.run.mfu >= _HEALTHY] for name, found in by_program.items()}
-    told = {"first": PROGRAMS[0], "second": PROGRAMS[1], "ran": len(ran), "share": 100 * _HEALTHY}
+    healthy = {name: [one for one in found if one.run.is_healthy] for name, found in by_program.items()}
+    fitted = sum(run.is_healthy and run.pipeline == 1 for run in runs)
+    told = {"first": PROGRAMS[0], "second": PROGRAMS[1], "ran": len(ran), "share": 100 * HEALTHY}
     head = _HEAD.format(
         **told,
         num=f"{len(runs):,}",
-        models=", ".join(_NETWORKS),
+        models=", ".join(NETWORKS),
+        fitted=fitted,
+        latency_us=LATENCY_S * 1e6,
         healthy=len(healthy[PROGRAMS[0]]),
         all_error=100 * fmean(abs(one.error) for one in first),
         all_bias=100 * fmean(one.error for one in first),
@@ -344,7 +298,7 @@ def section(folder: Path) -> str:
         slowest=max(1 / (1 + one.error) for one in first if one.run.nodes <= 4),
     )
     parts = [head, _error_table(healthy), ranked, _choice_table(by_program, folder), reasons]
-    return "".join([*parts, _memory_text(runs, by_program[_KEEPS])])
+    return "".join([*parts, _memory_text(runs, by_program[PROGRAMS[0]])])
 
 
 def _repeats(runs: Iterable[Run]) -> float:
@@ -361,6 +315,7 @@ def _error_table(healthy: Mapping[str, Sequence[Prediction]]) -> str:
     lines.append(f"|---|---|{'---|---|' * len(PROGRAMS)}\n")
     keys: Mapping[str, Callable[[Run], int]] = {
         "all": lambda _: 0,
+        "stages": lambda run: run.pipeline,
         "tensor degree": lambda run: run.tensor,
         "machines": lambda run: run.nodes,
         "data degree": lambda run: run.data,
@@ -394,6 +349,8 @@ def _choice_table(by_program: Mapping[str, Sequence[Prediction]], folder: Path) 
             f"`{program}`",
             [one for (_, nodes), one in grouped if nodes <= _STEADY],
         )
+        healthy = choices(one for one in found if one.run.is_healthy)
+        add(f"nanotron, runs that reach {100 * HEALTHY:.0f} %", f"`{program}`", [one for _, one in healthy])
         for value in sorted({nodes for (_, nodes), _ in grouped}):
             words = f"nanotron, {value} machine{'s' * (value > 1)}"
             add(words, f"`{program}`", [one for (_, nodes), one in grouped if nodes == value])
@@ -408,12 +365,11 @@ def _memory_text(runs: Sequence[Run], ran: Sequence[Prediction]) -> str:
     known = {one.run.layout for one in ran}
     again = [run for run in failed if run.layout in known]
     idle = [run for run in failed if run.layout not in known and _has_idle_stage(run)]
-    rest = predicted((run for run in failed if run.layout not in known and not _has_idle_stage(run)), _KEEPS)
+    rest = predicted((run for run in failed if run.layout not in known and not _has_idle_stage(run)), PROGRAMS[0])
     refused = sum(one.is_refused for one in rest)
     reserve = _question("1B", 1, PROGRAMS[0]).calibration.transformer_reserve_of(rest[0].limit_bytes)
     ratios = [(one.memory_bytes - reserve) / one.run.memory_bytes - 1 for one in ran]
     return _MEMORY.format(
-        keeps=_KEEPS,
         failed=len(failed),
         again=len(again),
         idle=len(idle),

@@ -551,6 +551,8 @@ class ExpertsSpec(Model):
     dense_first: SomeLayers = 0
     router_bias: bool = False
     shared_gate: bool = False
+    groups: NumExperts = 1
+    top_groups: NumExperts = 1
 
 
 class LatentAttentionSpec(Model):

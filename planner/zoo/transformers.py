@@ -61,6 +61,8 @@ _EXPERT_FIELDS = {
     "dense_first": "num_dense_first",
     "router_bias": "has_router_bias",
     "shared_gate": "has_shared_gate",
+    "groups": "groups",
+    "top_groups": "top_groups",
 }
 _IMAGE_FIELDS = {
     "size": "image_size",

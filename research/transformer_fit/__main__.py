@@ -19,7 +19,7 @@ from research.transformer_fit.rows import FAMILIES, LEFT_OUT, Row, read_rows
 
 _Bands = Mapping[str, tuple[float, float, float]]
 _COMMAND = "make accuracy"
-_FILES = ("llm/open.csv", "llm/recipes_bf16_open.csv", "simumax/b200_open.csv")
+_FILES = ("llm/open.csv", "llm/recipes_bf16_open.csv", "llm/nanotron_h100_open.csv", "simumax/b200_open.csv")
 _PAGE = ROOT / "docs" / "accuracy_transformers.md"
 _RATES = ROOT / "planner" / "data" / "transformer_rates.yaml"
 _RANGES = ROOT / "planner" / "data" / "transformer_ranges.yaml"

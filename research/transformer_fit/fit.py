@@ -96,6 +96,16 @@ SOFTWARE: Mapping[str, Mapping[str, bool | float]] = {
     # the stream forward where fused kernels move 46.
     "torchtitan-eager": {**_TORCHTITAN, "element_passes": 3.1},
     "torchtitan": _TORCHTITAN,
+    # A gradient in two bytes is added to its sum in four, which is sent as DDP makes buckets: of 25 MB in two bytes
+    # (nanotron/optim/gradient_accumulator.py). The loss is PyTorch's own.
+    "nanotron": {
+        "has_flash_attention": True,
+        "has_dropout": False,
+        "has_fused_loss": False,
+        "accumulation_bytes": 10,
+        "gradient_bytes": 4,
+        "bucket_bytes": 5e7,
+    },
     "megatron-core": {
         "has_flash_attention": True,
         "has_dropout": False,
@@ -113,6 +123,9 @@ _FLOOR_OF = {
     "megatron-deepspeed-bf16": "megatron-deepspeed",
     "torchtitan-eager": "torchtitan",
 }
+
+# Their libraries are the same.
+_LIBRARIES_OF = {**_FLOOR_OF, "nanotron": "torchtitan"}
 
 # Programs whose products run by PyTorch's own calls of libraries of 2023 and 2024, not by Transformer Engine.
 _OLDER = ("composer-fsdp", "torchtitan")
@@ -224,7 +237,7 @@ def as_unmeasured(parameters: Parameters, fitted: Collection[str]) -> dict[str, 
 def software_of(parameters: Parameters, name: str) -> Software:
     """Return what a training program does."""
     floor = parameters[f"software.{_FLOOR_OF.get(name, name)}.launch_s"]
-    ratio = parameters.get(f"software.{_FLOOR_OF.get(name, name)}.fp8_device_ratio", 1.0)
+    ratio = parameters.get(f"software.{_LIBRARIES_OF.get(name, name)}.fp8_device_ratio", 1.0)
     return Software(name=name, launch_s=floor, fp8_device_ratio=ratio, **SOFTWARE[name])  # type: ignore[arg-type]  # fields by their names
 
 
@@ -295,7 +308,8 @@ def _touches(parameter: str, row: Row) -> bool:
     """Return whether a parameter may change the seconds of rows of this network, device and software."""
     kind, name = parameter.split(".")[:2]
     if kind != "constants":
-        return name in (row.device, row.software, _FLOOR_OF.get(row.software, row.software))
+        shared = (_FLOOR_OF.get(row.software), _LIBRARIES_OF.get(row.software))
+        return name in (row.device, row.software, *shared)
     software = SOFTWARE[row.software]
     if name == "routed_share":
         return row.transformer.experts is not None

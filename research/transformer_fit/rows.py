@@ -11,11 +11,20 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from planner.models.communication import Tier
 from planner.models.layouts import Layouts, Recompute
 from planner.transformer import Experts, Transformer
 from planner.zoo import transformers
+from research.nanotron_runs import (
+    GLOBAL_BATCH,
+    LATENCY_S,
+    NETWORKS,
+    SEQUENCE_LENGTH,
+    Run,
+    read_runs,
+)
 
 __all__ = ["FAMILIES", "LEFT_OUT", "Family", "Row", "read_rows"]
 
@@ -168,6 +177,7 @@ def read_rows(folder: Path) -> list[Row]:
         found += [_simumax_row(cells) for cells in csv.DictReader(file)]
     with (folder / "llm" / "recipes_bf16_open.csv").open(encoding="utf-8", newline="") as file:
         found += [_recipe_row(cells) for cells in csv.DictReader(file)]
+    found += [_nanotron_row(run) for run in read_runs(folder) if run.is_healthy and run.pipeline == 1]
     return found
 
 
@@ -348,14 +358,18 @@ _OF_NETWORK = {
 }
 
 
+def _network(told: Mapping[str, Any], sequence_length: int) -> Transformer:
+    """Return a network that is told by the keys of a question."""
+    sizes: dict[str, Any] = {_OF_NETWORK[key]: value for key, value in told.items() if key != "experts"}
+    if "experts" in told:
+        sizes["experts"] = Experts(**{_OF_EXPERTS[key]: value for key, value in told["experts"].items()})
+    return Transformer(**sizes, sequence_length=sequence_length)
+
+
 def _recipe_row(cells: Mapping[str, str]) -> Row:
     """Return a recipe of a vendor, whose overlaps are on; a family is a vendor's network on a device."""
-    told, recipe, device = json.loads(cells["transformer_json"]), cells["recipe"], cells["device"]
+    recipe, device = cells["recipe"], cells["device"]
     name = f"recipes-{device.split('-')[0]}-{re.match('[0-9A-Za-z]+', recipe)[0].lower()}"  # type: ignore[index]  # any has
-    experts = told.pop("experts", None)
-    sizes = {_OF_NETWORK[key]: value for key, value in told.items()}
-    if experts is not None:
-        sizes["experts"] = Experts(**{_OF_EXPERTS[key]: value for key, value in experts.items()})
     degrees = ("tensor", "context", "pipeline", "data", "expert", "interleave", "microbatch", "zero")
     layout: dict[str, int | bool] = {key: int(cells[key]) for key in degrees}
     has_tensor = layout["tensor"] > 1
@@ -364,7 +378,7 @@ def _recipe_row(cells: Mapping[str, str]) -> Row:
     return Row(
         family=name,
         group=(name, recipe),
-        transformer=Transformer(**sizes, sequence_length=int(cells["sequence_length"])),
+        transformer=_network(json.loads(cells["transformer_json"]), int(cells["sequence_length"])),
         device=device,
         tiers=(
             Tier(size=domain, bandwidth_bytes_per_s=_INSIDE[device]),
@@ -379,4 +393,33 @@ def _recipe_row(cells: Mapping[str, str]) -> Row:
             "overlap_tensor": has_tensor,
         },
         iteration_s=float(cells["step_s"]),
+    )
+
+
+# -- nanotron's sweep ------------------------------------------------------------------------------------------------
+
+
+def _nanotron_row(run: Run) -> Row:
+    """Return a run of one stage; a family is a network."""
+    assert run.iteration_s is not None, "it has run"
+    name, has_tensor = f"nanotron-{run.model.lower()}", run.tensor > 1
+    inside, outside = _tiers("h100-sxm", FAMILIES["llm-foundry"])
+    return Row(
+        family=name,
+        group=(name, str(run.nodes)),
+        transformer=_network(NETWORKS[run.model], SEQUENCE_LENGTH),
+        device="h100-sxm",
+        tiers=(inside, replace(outside, latency_s=LATENCY_S)),
+        software="nanotron",
+        layout={
+            "tensor": run.tensor,
+            "data": run.data,
+            "microbatch": run.microbatch,
+            "num_microbatches": GLOBAL_BATCH // (run.data * run.microbatch),
+            "zero": run.zero,
+            "sequence_parallel": has_tensor,
+            "overlap_data": True,
+            "overlap_tensor": has_tensor,
+        },
+        iteration_s=run.iteration_s,
     )

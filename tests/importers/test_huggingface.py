@@ -54,6 +54,15 @@ def test_parameters_are_those_that_transformers_counts(name: str, tmp_path: Path
     assert found.num_active_parameters == TABLE[name]["active_parameters"]
 
 
+def test_groups_of_experts_that_tokens_are_limited_to_are_read(tmp_path: Path) -> None:
+    limited = read(tmp_path, config("DeepSeek-V3", n_group=8, topk_group=4)).transformer.experts
+    free = read(tmp_path, config("DeepSeek-V3")).transformer.experts
+    assert limited is not None
+    assert free is not None
+    assert (limited.groups, limited.top_groups) == (8, 4)
+    assert (free.groups, free.top_groups) == (1, 1)
+
+
 @pytest.mark.parametrize("name", TABLE)
 def test_operators_hold_the_parameters_of_the_closed_form(name: str, tmp_path: Path) -> None:
     found = read(tmp_path, TABLE[name]["config"]).transformer
@@ -368,6 +377,9 @@ def test_values_that_do_not_go_together_are_refused(changed: dict[str, Any], wor
     ("name", "changed", "words"),
     [
         ("Qwen3-30B-A3B", {"num_experts_per_tok": 129}, "129 is more than the 128 experts"),
+        ("DeepSeek-V3", {"n_group": 7, "topk_group": 4}, "7 groups of 256 experts"),
+        ("DeepSeek-V3", {"n_group": 8, "topk_group": 9}, "8 from 9, cannot be"),
+        ("DeepSeek-V3", {"n_group": 128, "topk_group": 3}, "8 from 3, cannot be"),
         ("Qwen3-30B-A3B", {"mlp_only_layers": [-1]}, "is no list of whole numbers"),
         ("vit-base-patch16-224", {"patch_size": 15}, "no whole number of these"),
         ("vit-base-patch16-224", {"image_size": [224, 224]}, "[224, 224] is no whole number"),

@@ -12,6 +12,7 @@ from planner.errors import ModelError
 from planner.models.communication import (
     Group,
     Operation,
+    Spread,
     Tier,
     all_reduces,
     all_to_alls,
@@ -210,11 +211,34 @@ def test_a_piece_for_several_members_travels_once_to_each_machine(copies: int, i
     found, unit = group(tiers, members), in_machine if machines > 1 else 1
     draws = itertools.product(range(members), repeat=copies)
     reached = [len({one // unit for one in drawn} - {0}) for drawn in draws]
-    (once, _), (each, _) = all_to_alls(found, copies), all_to_alls(found)
+    (once, _), (each, _) = all_to_alls(found, Spread(copies)), all_to_alls(found)
     rate = found.even_bytes_per_s[1 if machines > 1 else 0, 0]
     assert once.per_byte_s * rate == pytest.approx([np.mean(reached) / copies])
     assert each.per_byte_s * rate == pytest.approx([1 - unit / members])
     assert once.startup_s == each.startup_s
+
+
+@pytest.mark.parametrize(
+    ("parts", "most_parts", "copies", "in_machine", "machines"),
+    [(4, 2, 3, 1, 4), (2, 1, 2, 2, 4), (4, 3, 2, 2, 2), (4, 2, 1, 1, 4), (3, 3, 4, 1, 3)],
+)
+def test_a_piece_for_members_of_a_few_parts_reaches_fewer_machines(
+    parts: int, most_parts: int, copies: int, in_machine: int, machines: int
+) -> None:
+    """Of every choice of parts and every draw of members of them; exact where a machine is a part or more has none."""
+    members = in_machine * machines
+    tiers = (Tier(size=in_machine, bandwidth_bytes_per_s=math.inf), replace(NETWORK, latency_s=0.0))
+    tiers = tiers if in_machine > 1 else (replace(INSIDE, latency_s=0.0), NETWORK)
+    found = group(tiers, members)
+    reached = []
+    for chosen in itertools.combinations(range(parts), most_parts):
+        own = [one for one in range(members) if one * parts // members in chosen]
+        reached += [len({one // in_machine for one in drawn}) for drawn in itertools.product(own, repeat=copies)]
+    (few, _), (any_of, _) = all_to_alls(found, Spread(copies, parts, most_parts)), all_to_alls(found, Spread(copies))
+    rate = found.even_bytes_per_s[1 if in_machine > 1 else 0, 0]
+    expected = np.mean(reached) * (1 - 1 / machines) / copies
+    assert few.per_byte_s * rate == pytest.approx([expected], rel=1e-9 if machines >= parts else 0.1)
+    assert few.per_byte_s <= any_of.per_byte_s * (1 + 1e-12)
 
 
 def test_what_reaches_a_machine_once_is_handed_on_inside() -> None:
@@ -223,7 +247,7 @@ def test_what_reaches_a_machine_once_is_handed_on_inside() -> None:
     members, copies = 16, 3
     draws = itertools.product(range(members), repeat=copies)
     reached = np.mean([len(set(drawn) - {0}) for drawn in draws]) / copies
-    (once, _) = all_to_alls(group(tiers, members), copies)
+    (once, _) = all_to_alls(group(tiers, members), Spread(copies))
     assert once.per_byte_s * 300e9 == pytest.approx([reached * (1 - 1 / 4)])
 
 

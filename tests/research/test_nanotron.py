@@ -7,7 +7,8 @@ from statistics import fmean
 import pytest
 
 from research import ROOT
-from research.nanotron import Run, choices, layers_by_stage, main, predicted, read_runs, section
+from research.nanotron import choices, layers_by_stage, main, predicted, section
+from research.nanotron_runs import Run, read_runs
 
 _PAGE = ROOT / "docs" / "accuracy_transformers.md"
 
@@ -52,7 +53,7 @@ def test_every_row_is_read(data_folder: Path) -> None:
 
 @pytest.mark.measured
 def test_runs_on_a_machine_are_predicted_and_ranked(data_folder: Path) -> None:
-    found = predicted((run for run in read_runs(data_folder) if run.nodes == 1 and run.iteration_s), "torchtitan")
+    found = predicted((run for run in read_runs(data_folder) if run.nodes == 1 and run.iteration_s), "nanotron")
     assert fmean(abs(one.error) for one in found if one.run.mfu >= 0.25) < 0.09
     by_model = {model: choice for (model, _), choice in choices(found)}
     assert by_model["1B"].regret < 0.02

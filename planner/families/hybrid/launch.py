@@ -90,8 +90,10 @@ def network_lines(network: Transformer, dtype: str) -> list[str]:
             balance = "--moe-router-score-function sigmoid --moe-router-enable-expert-bias"
             balance += " --moe-router-load-balancing-type none"
         shared = f"--moe-shared-expert-intermediate-size {experts.num_shared * experts.shared_size}"
+        limited = f"--moe-router-num-groups {experts.groups} --moe-router-group-topk {experts.top_groups}"
         mixture = [
             f"--num-experts {experts.num_experts} --moe-router-topk {experts.top_k}",
+            *_if(experts.groups > 1, limited),
             f"--moe-ffn-hidden-size {experts.expert_size}",
             *_if(network.num_moe_layers < network.num_layers, f"--moe-layer-freq '({pattern})'"),
             *_if(experts.num_shared > 0, shared),

@@ -97,7 +97,7 @@ class _Mixture:
     """Keys of a mixture of experts.
 
     ``count``, ``size``: of routed experts. ``shared_count``, ``shared_size``: of those that every token goes through;
-    the count 1 where only a size is named.
+    the count 1 where only a size is named. ``is_grouped``: tokens may be limited to some groups of experts.
     """
 
     pattern: Pattern
@@ -106,6 +106,7 @@ class _Mixture:
     shared_count: str = ""
     shared_size: str = ""
     has_shared_gate: bool = False
+    is_grouped: bool = False
 
 
 _RMS = {"norm": "rms_norm", "is_gated": True}
@@ -210,6 +211,7 @@ _DEEPSEEK_EXPERTS = _Mixture(
     count=("n_routed_experts", "num_local_experts"),
     shared_count="n_shared_experts",
     shared_size="moe_intermediate_size",
+    is_grouped=True,
 )
 
 _ROWS: dict[str, _Row] = {
@@ -354,6 +356,11 @@ def _experts(fields: Fields, mixture: _Mixture, num_layers: int) -> Experts | No
     if top_k > count:
         hint = f"Write at most {count}."
         fields.fault("num_experts_per_tok", f"{top_k} is more than the {count} experts of a layer.", hint)
+    groups = fields.count_or(1, "n_group", most=MOST_EXPERTS) if mixture.is_grouped else 1
+    top_groups = fields.count_or(1, "topk_group", most=MOST_EXPERTS) if mixture.is_grouped else 1
+    if count % groups or top_groups > groups or top_k > count * top_groups // groups:
+        why = f"{groups} groups of {count} experts, of which a token takes {top_k} from {top_groups}, cannot be."
+        fields.fault("n_group", why, "Write groups that divide the experts, and as many of them as hold a token's.")
     if fields.faults:
         return None
     return Experts(
@@ -363,6 +370,8 @@ def _experts(fields: Fields, mixture: _Mixture, num_layers: int) -> Experts | No
         num_shared=num_shared,
         shared_size=shared_size,
         has_shared_gate=mixture.has_shared_gate,
+        groups=groups,
+        top_groups=top_groups,
         **pattern,
     )
 

@@ -51,6 +51,7 @@ _PROGRAMS: Mapping[str, Program] = {
     "composer-fsdp": _SHARDED,
     "torchtitan": _SHARDED,
     "torchtitan-eager": _SHARDED,
+    "nanotron": Program(gradient=6.0),
 }
 
 
