@@ -96,6 +96,9 @@ class Layouts:
         Whether what lies between the tensor-parallel products is split along the sequence.
     overlap_data, overlap_tensor
         Whether gradients' and weights' communication runs beside computing; whether tensor-parallel one does.
+    overlap_expert
+        Whether tokens travel to experts and back beside what another micro-batch computes: forward and backward passes
+        of unlike micro-batches run together, so that one more of them waits.
     offload_optimizer
         Whether the optimiser's state lies in host memory.
     order
@@ -118,6 +121,7 @@ class Layouts:
     sequence_parallel: Bools
     overlap_data: Bools
     overlap_tensor: Bools
+    overlap_expert: Bools
     offload_optimizer: Bools
     order: Ints
 
@@ -350,12 +354,13 @@ def _in_flight_chunks(layouts: Layouts, stage: Ints) -> Ints:
 
     GPipe: all ``m v``. 1F1B and ZB-H1: ``min(m, p - i)``. Interleaved: ``min(m v, 2 (p - i - 1) + (v - 1) p + 1)``,
     which on the first stage is ``1 + (p - 1) / (p v)`` times ``p v`` (V. Korthikanti et al., arXiv 2205.05198, section
-    4.2.3; ZB-H1: P. Qi et al., arXiv 2401.10241, section 2.2).
+    4.2.3; ZB-H1: P. Qi et al., arXiv 2401.10241, section 2.2). One more where experts' exchange runs beside another
+    micro-batch (Megatron-Core, ``pipeline_parallel/schedules.py``: one more forward pass before the first backward).
     """
     behind, chunks = layouts.pipeline - stage, layouts.interleave
     warm = np.where(chunks > 1, 2 * (behind - 1) + (chunks - 1) * layouts.pipeline + 1, behind)
     every = layouts.num_microbatches * chunks
-    return np.where(layouts.schedule == Schedule.GPIPE, every, np.minimum(every, warm))
+    return np.where(layouts.schedule == Schedule.GPIPE, every, np.minimum(every, warm + layouts.overlap_expert))
 
 
 def fullest_stages(
@@ -372,28 +377,32 @@ def fullest_stages(
         evenly; all layouts then have that many.
     """
     size, widest = len(layouts), int(layouts.interleave.max(initial=1)) + 1
-    code = np.broadcast_to(layouts.pipeline * widest + layouts.interleave, size)
+    code = np.broadcast_to((layouts.pipeline * widest + layouts.interleave) * 2 + layouts.overlap_expert, size)
     is_met = np.zeros(int(code.max(initial=0)) + 1, dtype=bool)
     is_met[code] = True
     where = (np.cumsum(is_met) - 1)[code]
     given = None if pipeline_layers is None else tuple(pipeline_layers)
-    rows = [_fullest(transformer.layer_kinds, *divmod(int(pair), widest), given) for pair in np.flatnonzero(is_met)]
+    met = [(*divmod(one // 2, widest), one % 2) for one in np.flatnonzero(is_met).tolist()]
+    rows = [_fullest(transformer.layer_kinds, *one, given) for one in met]
     tables = [[row[min(rank, len(row) - 1)] for row in rows] for rank in range(max(map(len, rows)))]
     return tuple(_stage(layouts, np.array(table, dtype=np.int64).T[:, where]) for table in tables)
 
 
 @lru_cache(maxsize=4_096)
 def _fullest(
-    kinds: tuple[LayerKind, ...], pipeline: int, interleave: int, pipeline_layers: tuple[int, ...] | None
+    kinds: tuple[LayerKind, ...], pipeline: int, interleave: int, more: int, pipeline_layers: tuple[int, ...] | None
 ) -> "list[_Row]":
-    """Return the moments of stages one of which is the fullest of p stages of v chunks: see the chapter."""
+    """Return the moments of stages one of which is the fullest of p stages of v chunks: see the chapter.
+
+    ``more``: chunks that wait beyond what the schedule has.
+    """
     chunks = _chunks(kinds, pipeline, interleave, pipeline_layers)
     kept: list[int] = []
     for stage in range(pipeline):
         is_less = (chunks[:, :, kept] >= chunks[:, :, stage : stage + 1]).all(axis=(0, 1)).any()
         if stage == pipeline - 1 or not is_less:
             kept.append(stage)
-    return [row for stage in kept for row in _moments(chunks, stage)]
+    return [row for stage in kept for row in _moments(chunks, stage, more)]
 
 
 def every_stage(
@@ -416,7 +425,8 @@ def every_stage(
     pipeline = int(layouts.pipeline[0])
     given = None if pipeline_layers is None else tuple(pipeline_layers)
     chunks = _chunks(transformer.layer_kinds, pipeline, int(layouts.interleave[0]), given)
-    rows = np.array([row for stage in range(pipeline) for row in _moments(chunks, stage)], dtype=np.int64).T
+    more = int(layouts.overlap_expert[0])
+    rows = np.array([row for stage in range(pipeline) for row in _moments(chunks, stage, more)], dtype=np.int64).T
     repeated = layouts.of(np.zeros(rows.shape[1], dtype=np.int64))
     return repeated, _stage(repeated, rows)
 
@@ -448,14 +458,14 @@ def _chunks(
 _Row = tuple[int, int, int, int, int]
 
 
-def _moments(table: Ints, stage: int) -> list[_Row]:
+def _moments(table: Ints, stage: int, more: int) -> list[_Row]:
     """Return the moments of a stage that no other exceeds in layers of both kinds in flight."""
     chunks = table[:, :, stage]
     dense, moe = (int(number) for number in chunks.sum(axis=1))
     if bool((chunks == chunks[:, :1]).all()):
         return [(stage, dense, moe, -1, -1)]
     interleave, pipeline = table.shape[1:]
-    turn, warm = interleave * pipeline, 2 * (pipeline - stage - 1) + (interleave - 1) * pipeline + 1
+    turn, warm = interleave * pipeline, 2 * (pipeline - stage - 1) + (interleave - 1) * pipeline + 1 + more
     chunk = np.arange(warm + turn) % turn // pipeline
     forward = np.cumsum(chunks[:, chunk], axis=1)[:, warm - 1 :][:, :turn]
     backward = np.cumsum(chunks[:, interleave - 1 - chunk[:turn]], axis=1)

@@ -375,6 +375,15 @@ class LayoutDecisions:
             "deepspeed": "tensor_parallel.tp_overlap_comm",
         },
     )
+    overlap_expert: bool = _layout(
+        "overlap_expert",
+        "whether tokens travel to experts and back beside another micro-batch's computing",
+        False,
+        values=FLAG,
+        is_open=True,
+        takes_memory=True,
+        flags={"megatron": "overlap-moe-expert-parallel-comm"},
+    )
     offload_optimizer: bool = _layout(
         "offload_optimizer",
         "whether the optimiser's state lies in host memory",

@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table = Table(rows)
     parameters = fit(table)
     ways = {"fitted": predict(table, parameters)}
+    ways["no program named"] = predict(Table([row.without_program() for row in rows]), parameters)
     found: _Bands = {}
     by_device: _Bands = {}
     if not given.quick:

@@ -15,6 +15,7 @@ from typing import Any
 
 from planner.models.communication import Tier
 from planner.models.layouts import Layouts, Recompute
+from planner.models.transformer_time import MEGATRON_CORE
 from planner.transformer import Experts, Transformer
 from planner.zoo import transformers
 from research.nanotron_runs import (
@@ -167,6 +168,12 @@ class Row:
     def layouts(self) -> Layouts:
         """Return the row's layout, alone."""
         return Layouts.one(**self.layout)
+
+    def without_program(self) -> "Row":
+        """Return the row as it is asked by a user who names no program: Megatron-Core, and what that has is on."""
+        is_split = int(self.layout["tensor"]) > 1
+        on = {"overlap_data": True, "overlap_tensor": is_split, "sequence_parallel": is_split}
+        return replace(self, software=MEGATRON_CORE, layout={**self.layout, **on})
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -384,7 +391,7 @@ def _recipe_row(cells: Mapping[str, str]) -> Row:
             Tier(size=domain, bandwidth_bytes_per_s=_INSIDE[device]),
             Tier(size=_MANY, bandwidth_bytes_per_s=rail_bytes_per_s, num_rails=domain),
         ),
-        software="megatron-core",
+        software=MEGATRON_CORE,
         layout={
             **layout,
             "num_microbatches": int(cells["global_batch"]) // (layout["data"] * layout["microbatch"]),

@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.decisions import DECISIONS, LAYOUT, LayoutDecisions
 from planner.models.communication import DEGREES, ORDERS
-from planner.models.layouts import Bools, Ints, Layouts, Schedule, dealt_layers
+from planner.models.layouts import Bools, Ints, Layouts, Recompute, Schedule, dealt_layers
 from planner.models.transformer_time import MEGATRON_CORE, PROGRAMS
 from planner.problem import Problem
 from planner.transformer import Transformer
@@ -327,6 +327,23 @@ def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         lambda one: (one["overlap_tensor"] == 0) | (one["tensor"] == 1) | (one["sequence_parallel"] == 1),
         "Megatron-Core overlaps the tensor-parallel exchange under sequence parallelism only.",
     )
+    yield _rule(
+        "overlap_expert",
+        "pipeline interleave schedule overlap_expert",
+        lambda one: (
+            (one["overlap_expert"] == 0)
+            | (one["schedule"] == Schedule.ONE_F_ONE_B) & ((one["pipeline"] == 1) | (one["interleave"] > 1))
+        ),
+        "Megatron-Core runs the experts' exchange beside another micro-batch with 1F1B, and in a pipeline of "
+        "{pipeline} stages with several chunks each: {interleave} is too few.",
+    )
+    yield _rule(
+        "overlap_expert",
+        "recompute overlap_expert",
+        lambda one: (one["overlap_expert"] == 0) | (one["recompute"] < Recompute.FULL),
+        "Megatron-Core runs the experts' exchange beside another micro-batch only where layers are not recomputed in "
+        "full.",
+    )
 
 
 def _cut_rules(transformer: Transformer) -> Iterator[LayoutRule]:
@@ -455,6 +472,9 @@ def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
     )
 
 
+OVERLAPS = {"overlap_data": "data-parallel", "overlap_tensor": "tensor-parallel", "overlap_expert": "expert-parallel"}
+
+
 def program_rules(program: str) -> tuple[LayoutRule, ...]:
     """Return what a layout asks of the program that trains: overlaps that it has."""
     return tuple(
@@ -464,7 +484,7 @@ def program_rules(program: str) -> tuple[LayoutRule, ...]:
             lambda one, name=name: one[name] == 0,  # type: ignore[misc]  # bound now
             f"{program} has no {name}: its {words} communication is never beside computing.",
         )
-        for name, words in (("overlap_data", "data-parallel"), ("overlap_tensor", "tensor-parallel"))
+        for name, words in OVERLAPS.items()
         if name not in PROGRAMS[program].has
     )
 
@@ -525,6 +545,12 @@ def unlike_rules() -> tuple[LayoutRule, ...]:
             "overlap_tensor",
             "tensor overlap_tensor",
             lambda one: (one["tensor"] > 1) | (one["overlap_tensor"] == 0),
+            words,
+        ),
+        _rule(
+            "overlap_expert",
+            "expert overlap_expert",
+            lambda one: (one["expert"] > 1) | (one["overlap_expert"] == 0),
             words,
         ),
         _rule("zero", "context data zero", lambda one: is_shared(one) | (one["zero"] == 0), words),

@@ -168,6 +168,7 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *_if(chosen.overlap_data, flag["overlap_data"]),
         *_if(chosen.overlap_data and chosen.zero > 0, "--overlap-param-gather"),
         *_if(chosen.overlap_tensor, flag["overlap_tensor"]),
+        *_if(chosen.overlap_expert, flag["overlap_expert"]),
         *_if(chosen.offload_optimizer, flag["offload_optimizer"]),
         *_if(
             chosen.order == ORDER_NAMES[1] and chosen.order in orders_of(transformer, chosen), "--use-tp-pp-dp-mapping"

@@ -21,6 +21,7 @@ from planner.families.hybrid.configuration import (
     COARSE,
     CODES_OF_CUTS,
     MOST_ZERO_OF_CUTS,
+    OVERLAPS,
     PINS,
     LayoutRule,
     is_spread,
@@ -172,7 +173,7 @@ class Space:
             "microbatch": _divisors(self.batch, self.batch),
             "schedule": [int(one) for one in schedules],
             "interleave": [1] if pinned in ("gpipe", "1f1b") else sorted(chunks),
-            **{name: [0, 1] if name in has else [0] for name in ("overlap_data", "overlap_tensor")},
+            **{name: [0, 1] if name in has else [0] for name in OVERLAPS},
         }
 
     def _kept(self, name: str, values: Iterable[int]) -> list[int]:

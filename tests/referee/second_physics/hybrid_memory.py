@@ -73,6 +73,7 @@ def in_order(block: Mapping[str, Any], stage: int) -> Iterator[tuple[str, int, i
         chunk = index % turn // pipeline
         return name, chunk if name == "F" else chunks - 1 - chunk, index // turn * pipeline + index % pipeline
 
+    warm = min(every, warm + block.get("overlap_expert", False))
     for index in range(warm):
         yield task("F", index)
     for index in range(every):
