@@ -17,6 +17,11 @@ that hold more in some chunk than each stage before. Their number does not grow 
 stages of a device differ, so does what is in flight from moment to moment: those moments are kept that no other exceeds
 in layers of both kinds.
 
+**Layers of both kinds**, with experts and without. A stage is told by how many of each it holds
+(:func:`layers_by_kind`). Of an even cut those few stages are looked at one of which is the busiest, whatever a layer of
+each kind takes: the first, the last, and of those between them the ones that no later one equals or exceeds in both
+kinds (:func:`busiest_stages`).
+
 **Cuts by speed.** Sets. Stages ``i`` of a layout, each on a machine group. Data. ``t_i`` seconds of a layer on stage i,
 ``e_i`` of what it does besides, ``c_i`` the most layers that fit in its memory, L layers in all. Variables. Whole
 numbers ``1 <= n_i <= c_i`` with ``sum n_i = L``. Objective. ``min max_i (e_i + n_i t_i)``.
@@ -39,7 +44,7 @@ values from the time that fractions would take on, as many of them as are needed
 with N. Where not even millions too many can be left out (replicas by the thousand of odd numbers), there is no answer.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import lru_cache
@@ -187,6 +192,40 @@ class Layouts:
     def stream_split(self) -> Ints:
         """Devices over which what lies between the tensor-parallel GEMMs is split along the sequence."""
         return np.where(self.sequence_parallel, self.tensor, 1)
+
+
+# -- layers of both kinds ----------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def moe_before(kinds: tuple[LayerKind, ...]) -> Ints:
+    """Return how many layers before each, and before the end, have experts.
+
+    Parameters
+    ----------
+    kinds
+        Of every layer.
+    """
+    return np.concatenate([[0], np.cumsum([kind == "moe" for kind in kinds], dtype=np.int64)])
+
+
+def layers_by_kind(transformer: Transformer, layers: Ints) -> Ints:
+    """Return the layers of stages of each kind that the network has, as :attr:`Transformer.kind_counts` lists them.
+
+    Parameters
+    ----------
+    transformer, layers
+        The network, and the layers of all stages in order along the first axis.
+
+    Returns
+    -------
+    Of the shape of ``layers``, behind an axis of kinds.
+    """
+    if len(transformer.kind_counts) == 1:
+        return layers[None]
+    before, ends = moe_before(transformer.layer_kinds), np.cumsum(layers, axis=0)
+    moe = before[ends] - before[ends - layers]
+    return np.stack([layers - moe, moe])
 
 
 # -- stages of even cuts -----------------------------------------------------------------------------------------------
@@ -376,16 +415,133 @@ def fullest_stages(
         Layers of every stage, or of every virtual stage in the order of the network, where they are not to be dealt out
         evenly; all layouts then have that many.
     """
+    given = None if pipeline_layers is None else tuple(pipeline_layers)
+    tables = _of_cuts(layouts, lambda *cut: _fullest(transformer.layer_kinds, *cut, given))
+    return tuple(_stage(layouts, table) for table in tables)
+
+
+def _of_cuts(layouts: Layouts, rows_of: Callable[[int, int, int], "Sequence[tuple[int, ...]]"]) -> Ints:
+    """Return rows of numbers of each layout's cut, asked once for each p, v and chunks that wait beyond the schedule's.
+
+    Of shape (rows, numbers, n); where a cut has fewer rows than another its last one is repeated.
+    """
     size, widest = len(layouts), int(layouts.interleave.max(initial=1)) + 1
     code = np.broadcast_to((layouts.pipeline * widest + layouts.interleave) * 2 + layouts.overlap_expert, size)
     is_met = np.zeros(int(code.max(initial=0)) + 1, dtype=bool)
     is_met[code] = True
     where = (np.cumsum(is_met) - 1)[code]
-    given = None if pipeline_layers is None else tuple(pipeline_layers)
     met = [(*divmod(one // 2, widest), one % 2) for one in np.flatnonzero(is_met).tolist()]
-    rows = [_fullest(transformer.layer_kinds, *one, given) for one in met]
+    rows = [rows_of(*one) for one in met]
     tables = [[row[min(rank, len(row) - 1)] for row in rows] for rank in range(max(map(len, rows)))]
-    return tuple(_stage(layouts, np.array(table, dtype=np.int64).T[:, where]) for table in tables)
+    return np.array(tables, dtype=np.int64).swapaxes(1, 2)[:, :, where]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BusyStages:
+    """Stages of each of n layouts one of which is its busiest, in order; the first is the first, and the last the last.
+
+    Attributes
+    ----------
+    index
+        Of the stage, shape (r, n); a stage may stand there more than once.
+    layers, before
+        Its layers, and those of the first virtual stages of all devices before it, by kind: shape (kinds, r, n).
+    is_alike
+        Whether all virtual stages of a layout hold as many layers of each kind, shape (n,).
+    """
+
+    index: Ints
+    layers: Ints
+    before: Ints
+    is_alike: Bools
+
+
+def busiest_stages(
+    transformer: Transformer, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None
+) -> BusyStages:
+    """Return the stages of cuts one of which is the busiest: see the chapter.
+
+    Parameters
+    ----------
+    transformer, layouts
+        The network, and n layouts of it.
+    chunk_layers
+        As for :func:`cut_of`; all stages of a given cut are returned.
+    """
+    if chunk_layers is not None:
+        p, v = int(layouts.pipeline[0]), int(layouts.interleave[0])
+        sizes = np.asarray(chunk_layers, dtype=np.int64).reshape(v * p, -1)
+        table = layers_by_kind(transformer, sizes).reshape(-1, v, p, sizes.shape[1])
+        shape = (len(table), p, len(layouts))
+        return BusyStages(
+            index=np.broadcast_to(np.arange(p)[:, None], shape[1:]),
+            layers=np.broadcast_to(table.sum(axis=1), shape),
+            before=np.broadcast_to(np.cumsum(table[:, 0], axis=1) - table[:, 0], shape),
+            is_alike=np.zeros(len(layouts), dtype=bool),
+        )
+    rows = _of_cuts(layouts, lambda p, v, _: _busiest(transformer.layer_kinds, p, v))
+    kept = [kind in transformer.kind_counts for kind in ("dense", "moe")]
+    held, before = (rows[:, start : start + 2].swapaxes(0, 1)[kept] for start in (1, 3))
+    return BusyStages(index=rows[:, 0], layers=held, before=before, is_alike=rows[0, 5] == 1)
+
+
+@lru_cache(maxsize=4_096)
+def _busiest(kinds: tuple[LayerKind, ...], pipeline: int, interleave: int) -> list[tuple[int, ...]]:
+    """Return the stages of an even cut one of which is the busiest.
+
+    Of each: its index; layers of both kinds; those before it; and whether all virtual stages are alike.
+    """
+    chunks = _chunks(kinds, pipeline, interleave, None)
+    held, before = chunks.sum(axis=1), np.cumsum(chunks[:, 0], axis=1) - chunks[:, 0]
+    between: list[int] = []
+    for stage in range(pipeline - 2, 0, -1):
+        if not (held[:, between] >= held[:, stage : stage + 1]).all(axis=0).any():
+            between.append(stage)
+    is_alike = int((chunks == chunks[:, :1, :1]).all())
+    kept = [0, *between[::-1], pipeline - 1]
+    return [(stage, *held[:, stage].tolist(), *before[:, stage].tolist(), is_alike) for stage in kept]
+
+
+def fewest_chunks(transformer: Transformer, layouts: Layouts) -> Ints:
+    """Return the fewest virtual stages with which devices hold the same layers of both kinds as they do, shape (n,).
+
+    Parameters
+    ----------
+    transformer, layouts
+        The network, and n layouts of it, dealt out evenly.
+    """
+    found: Ints = _of_cuts(layouts, lambda p, v, _: [(_fewest(transformer.layer_kinds, p, v),)])[0, 0]
+    return found
+
+
+@lru_cache(maxsize=4_096)
+def _fewest(kinds: tuple[LayerKind, ...], pipeline: int, interleave: int) -> int:
+    """Return the same of p stages of v chunks."""
+    held = _chunks(kinds, pipeline, interleave, None).sum(axis=1)
+    rows = (_chunks(kinds, pipeline, one, None).sum(axis=1) for one in range(1, interleave))
+    return next((one for one, row in enumerate(rows, start=1) if (row == held).all()), interleave)
+
+
+def fullest_layers(
+    transformer: Transformer, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None
+) -> tuple[Ints, Bools]:
+    """Return the layers of stages one of which has the most parameters, and whether each has embedding or head.
+
+    Parameters
+    ----------
+    transformer, layouts, chunk_layers
+        As for :func:`busiest_stages`.
+
+    Returns
+    -------
+    By kind, shape (kinds, r, n); and shape (r, n).
+    """
+    if len(transformer.kind_counts) > 1:
+        busy = busiest_stages(transformer, layouts, chunk_layers)
+        return busy.layers, np.asarray((busy.index == 0) | (busy.index == layouts.pipeline - 1))
+    cut = cut_of(transformer.num_layers, layouts, chunk_layers)
+    layers = np.broadcast_arrays(cut.most, cut.most - np.minimum(cut.first_less, cut.last_less))
+    return np.array([layers]), np.array(np.broadcast_arrays(layouts.pipeline == 1, True))
 
 
 @lru_cache(maxsize=4_096)
@@ -448,8 +604,7 @@ def _chunks(
         )
     else:
         sizes = np.array(pipeline_layers, dtype=np.int64)
-    moe_before = np.concatenate([[0], np.cumsum([kind == "moe" for kind in kinds], dtype=np.int64)])
-    moe = np.diff(moe_before[np.concatenate([[0], np.cumsum(sizes)])])
+    moe = np.diff(moe_before(kinds)[np.concatenate([[0], np.cumsum(sizes)])])
     return np.stack([sizes - moe, moe]).reshape(2, interleave, pipeline)
 
 

@@ -57,9 +57,10 @@ from planner.models.layouts import (
     Recompute,
     Stage,
     chunk_in_flight,
-    cut_of,
     every_stage,
+    fullest_layers,
     fullest_stages,
+    moe_before,
 )
 from planner.models.operators import (
     COLUMN_SPLIT,
@@ -572,18 +573,12 @@ def state_parameters(
     chunk_layers
         As for :func:`offload_s`.
     """
-    held, cut = stage_parameters(transformer, layouts), cut_of(transformer.num_layers, layouts, chunk_layers)
+    held, (layers, has_end) = stage_parameters(transformer, layouts), fullest_layers(transformer, layouts, chunk_layers)
     shards = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
     copies = np.where(layouts.zero > 0, shards / layouts.expert_share, 1)
-    mean, least_less = transformer.num_layers / layouts.pipeline, np.minimum(cut.first_less, cut.last_less)
-
-    def kept(layers: Ints, ends: Floats) -> Floats:
-        dense, experts = (layers / mean * each for each in (held.dense, held.experts))
-        return np.asarray((dense + ends) / shards + experts / copies)
-
-    return np.maximum(
-        kept(cut.most, np.where(layouts.pipeline > 1, 0.0, held.ends)), kept(cut.most - least_less, held.ends)
-    )
+    mean = np.array([*transformer.kind_counts.values()])[:, None] / layouts.pipeline
+    dense, experts = ((layers / mean[:, None] * one[:, None]).sum(axis=0) for one in (held.dense, held.experts))
+    return np.asarray(((dense + np.where(has_end, held.ends, 0.0)) / shards + experts / copies).max(axis=0))
 
 
 def offload_s(
@@ -616,11 +611,6 @@ def offload_s(
 
 
 # -- stages of any cut in 1F1B -----------------------------------------------------------------------------------------
-
-
-def _moe_before(transformer: Transformer) -> Ints:
-    """Return how many layers before each, and before the end, have experts."""
-    return np.concatenate([[0], np.cumsum([kind == "moe" for kind in transformer.layer_kinds], dtype=np.int64)])
 
 
 _MOST_PLACES = 64
@@ -703,7 +693,7 @@ class CutMemory:
         The first stage has the first layers; another may begin behind as many as there are stages before it, of which
         no more than k - 1 are counted.
         """
-        before = _moe_before(self.transformer)
+        before = moe_before(self.transformer.layer_kinds)
         number = len(before) - 1
         few, many = np.zeros((2, min(number, _MOST_PLACES), number + 1), dtype=np.int64)
         for size in range(number + 1):
@@ -722,7 +712,7 @@ class CutMemory:
         layouts, layers
             As of :meth:`stage_bytes`.
         """
-        ends, before = np.cumsum(layers, axis=0), _moe_before(self.transformer)
+        ends, before = np.cumsum(layers, axis=0), moe_before(self.transformer.layer_kinds)
         moe = before[ends] - before[ends - layers]
         return self._lines(layouts).held(layouts, np.arange(len(layers))[:, None], layers - moe, moe)
 
@@ -763,7 +753,7 @@ class CutMemory:
         layers
             Of each stage, shape (p, n).
         """
-        before = _moe_before(self.transformer)
+        before = moe_before(self.transformer.layer_kinds)
         ends, rows, devices = np.cumsum(layers, axis=0), [], self._devices(layouts)
         for index, held in enumerate(layers):
             moe = before[ends[index]] - before[ends[index] - held]

@@ -626,7 +626,8 @@ class StageParameters:
     Attributes
     ----------
     dense, experts
-        Of the layers of one stage: all but routed experts, and these.
+        Of the layers of one stage in the mean of all: all but routed experts, and these; by kind of layer, as
+        :attr:`planner.transformer.Transformer.kind_counts` lists them, shape (kinds, n).
     first, last
         More on the first stage (embedding), and on the last (head, and a copy of a tied embedding where it is another
         stage).
@@ -654,11 +655,11 @@ def stage_parameters(transformer: Transformer, layouts: Layouts) -> StageParamet
     transformer, layouts
         The network, and n layouts of it.
     """
-    kinds = transformer.layer_kinds
-    dense = experts = np.zeros(1)
-    for kind in dict.fromkeys(kinds):
-        held, count = block_parameters(transformer, kind, layouts), kinds.count(kind)
-        dense, experts = dense + count * held.shared, experts + count * held.routed
+    held = [(block_parameters(transformer, kind, layouts), count) for kind, count in transformer.kind_counts.items()]
+    dense, experts = (
+        np.array(np.broadcast_arrays(*(count * getattr(one, name) for one, count in held)))
+        for name in ("shared", "routed")
+    )
     first, last = embedding_parameters(transformer, layouts), head_parameters(transformer, layouts)
     is_one = layouts.pipeline == 1
     is_tied = transformer.has_tied_embeddings and transformer.head in ("language", "masked_language")

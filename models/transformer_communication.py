@@ -358,16 +358,18 @@ def replica_communication(
     reduction
         How the program does it; by default in half precision and in one piece.
     layers
-        Of every stage, shape (p, n), for what each of them communicates; left out: equal stages, and the fullest.
+        Of every stage by kind, shape (kinds, p, n), for what each of them communicates; left out: equal stages, and the
+        fullest.
     """
     by = reduction or Reduction()
     held = stage_parameters(transformer, layouts)
-    dense, experts = held.dense + held.ends, held.experts
+    dense, experts = held.dense.sum(axis=0) + held.ends, held.experts.sum(axis=0)
     if layers is not None:
-        index, share = np.arange(len(layers))[:, None], layouts.pipeline / transformer.num_layers
+        index = np.arange(layers.shape[1])[:, None]
         is_last = (index == layouts.pipeline - 1) & (index > 0)
-        dense = held.dense * share * layers + (index == 0) * held.first + np.where(is_last, held.last, 0.0)
-        experts = held.experts * share * layers
+        share = layouts.pipeline / np.array([*transformer.kind_counts.values()])[:, None]
+        dense, experts = (((one * share)[:, None] * layers).sum(axis=0) for one in (held.dense, held.experts))
+        dense = dense + (index == 0) * held.first + np.where(is_last, held.last, 0.0)
     zero, passes = layouts.zero, layouts.num_microbatches
     gathers = np.where(zero == 3, 2 * passes if by.frees_weights else 1, np.where(zero >= 1, 1, 0))
     is_whole = (zero == 0) | ((zero == 1) & (not by.shards_gradients))

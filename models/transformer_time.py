@@ -9,9 +9,9 @@ counts, and a fitted share of the shorter, their contention for the device's mem
 **One step.** All devices of one stage of one replica are of one group. Replicas whose stages lie on the same groups and
 which do as many micro-batches make a *class*; layers are cut into stages alike in all of them, since gradients add up.
 
-- *Stage.* One layer's seconds on its group, times its layers; the first has the embedding besides, the last the head. A
-  stage computes nothing while it sends. Between two groups a device has its part of its machine's link, and the slower
-  side counts. Layers of different kinds (with experts and without) count by their mean.
+- *Stage.* The seconds of its own layers, with experts and without, on its group; the first has the embedding besides,
+  the last the head. A stage computes nothing while it sends. Between two groups a device has its part of its machine's
+  link, and the slower side counts.
 - *Schedule.* See :mod:`planner.models.transformer_schedule`. What it takes beyond the work of the slowest stage is the
   part ``bubble``. Gradients of weights, which zero-bubble schedules put off, are half of a backward pass.
 - *Replicas.* All data ranks of a stage communicate its gradients and weights: as if all stood on machines of one group
@@ -21,8 +21,9 @@ which do as many micro-batches make a *class*; layers are cut into stages alike 
 :class:`Step` is the general case: 1F1B over any cut and any groups, ZeRO 0 and 1, without virtual stages.
 :func:`iteration_times` is its reduction to layers that are dealt out evenly to one group
 (:func:`planner.models.layouts.dealt_layers`): three stages stand for all, for the schedule, too, where those between
-the ends are equal, by closed forms. It knows every schedule, ZeRO 2 and 3 and virtual stages. Tests hold one against
-the other.
+the ends are equal, by closed forms; of layers of both kinds those stand for all of which one is the busiest
+(:func:`planner.models.layouts.busiest_stages`). It knows every schedule, ZeRO 2 and 3 and virtual stages. Tests hold
+one against the other.
 
 Leaves out stragglers, input, checkpoints, and the memory that a nearly full device is short of.
 
@@ -69,7 +70,19 @@ from planner.models.compute import (
     layer_seconds,
     move_s,
 )
-from planner.models.layouts import Bools, EvenCut, Ints, Layouts, Recompute, Schedule, cut_of, dealt_layers
+from planner.models.layouts import (
+    Bools,
+    BusyStages,
+    Ints,
+    Layouts,
+    Recompute,
+    Schedule,
+    busiest_stages,
+    cut_of,
+    dealt_layers,
+    fullest_layers,
+    layers_by_kind,
+)
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
 from planner.models.roofline import longer_of
 from planner.models.schedule import one_forward_one_backward_s, played_s
@@ -89,9 +102,10 @@ from planner.transformer import LayerKind, Transformer
 
 LAYER_PARTS = ("compute", "recompute", "tensor", "expert", "context", "launch")  # of what a device does for its layers
 PARTS = (*LAYER_PARTS, "bubble", "pipeline", "data", "optimizer")
+_INTERVAL = (*LAYER_PARTS, "forward", "hidden")  # of compute, what the forward pass takes; what overlapped experts hide
 
 _COMPUTING = ("tensor", "context", "expert", "expert_tensor", "microbatch", "sequence_parallel")
-_COMMUNICATING = (*_COMPUTING, "pipeline", "data", "recompute", "overlap_tensor", "order")
+_COMMUNICATING = (*_COMPUTING, "pipeline", "data", "recompute", "overlap_tensor", "overlap_expert", "order")
 _REPLICATING = ("tensor", "context", "expert", "expert_tensor", "pipeline", "data", "order", "zero", "num_microbatches")
 _LAUNCH_SHARPNESS = 3.0  # a layer's kernels differ: while some fill the device, others wait for the host
 _MOST_CODES = 2**40  # so that one more decision still fits 63 bits,
@@ -152,6 +166,27 @@ def _sum_of(layouts: Layouts, arrays: Iterable[Floats]) -> Floats:
     return sum(arrays, start=np.zeros(len(layouts)))
 
 
+def _of_stages(layers: Ints, by_kind: Floats) -> Floats:
+    """Return what the layers of stages take together, shape (p, n): of (kinds, p, n), and of a layer (kinds, n)."""
+    return np.asarray((layers * by_kind[:, None]).sum(axis=0))
+
+
+def _counts(transformer: Transformer) -> Ints:
+    """Return the layers of each kind, shape (kinds, 1)."""
+    return np.array([*transformer.kind_counts.values()])[:, None]
+
+
+def mean_layer(transformer: Transformer, by_kind: Floats) -> Floats:
+    """Return the mean over all layers of what a layer of each kind takes.
+
+    Parameters
+    ----------
+    transformer, by_kind
+        The network; of shape (kinds, n), as :attr:`planner.transformer.Transformer.kind_counts` lists kinds.
+    """
+    return np.asarray((_counts(transformer) / transformer.num_layers * by_kind).sum(axis=0))
+
+
 def _distinct(layouts: Layouts, names: Sequence[str]) -> tuple[Ints, Ints]:
     """Return the index of one layout of each combination of some decisions, and for each layout which."""
     arrays = layouts.arrays()
@@ -191,9 +226,10 @@ def interval_times(
 
     Returns
     -------
-    :data:`LAYER_PARTS`; besides ``forward`` (of ``compute``, what the forward pass takes), ``embedding`` and ``head``,
-    both ways and with their communication, ``embedding_forward`` and ``head_forward`` of them, and ``transfer``, one
-    virtual stage's passage to the next. Arrays of shape (n,).
+    :data:`LAYER_PARTS`, and ``forward`` (of ``compute``, what the forward pass takes), of all layers of each kind,
+    shape (kinds, n), as :attr:`planner.transformer.Transformer.kind_counts` lists them; besides ``embedding`` and
+    ``head``, both ways and with their communication, ``embedding_forward`` and ``head_forward`` of them, and
+    ``transfer``, one virtual stage's passage to the next, shape (n,).
     """
     return _intervals(_common_of(transformer, tiers, rates, software, constants, expert_imbalance), layouts)
 
@@ -225,8 +261,8 @@ def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     groups = groups_of(common.tiers, layouts)
     layer_of, to_layer = _distinct(layouts, _COMPUTING)
     few = layouts.of(layer_of)
-    interval = {name: np.zeros(len(layouts)) for name in (*LAYER_PARTS, "forward")}
-    for kind in dict.fromkeys(network.layer_kinds):
+    interval = {name: np.zeros((len(network.kind_counts), len(layouts))) for name in _INTERVAL}
+    for index, (kind, count) in enumerate(network.kind_counts.items()):
         layer = layer_seconds(
             network,
             kind,
@@ -238,7 +274,7 @@ def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
         )
         layer = LayerSeconds(**{name: getattr(layer, name)[to_layer] for name in LayerSeconds.__slots__})
         for name, seconds in _layer_parts(common, layouts, kind, layer, groups).items():
-            interval[name] = interval[name] + network.layer_kinds.count(kind) * seconds
+            interval[name][index] = count * seconds
     sent = communication_times(pipeline_communication(network, layouts), groups)
     interval["transfer"] = _sum_of(layouts, (one.forward_s for one in sent.values())) / layouts.interleave
     # The ends' tensor-parallel communication is exposed, but for the gather beside the head's backward product.
@@ -252,7 +288,7 @@ def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
         (times,) = communication_times(communicated, groups).values()
         interval[name] = seconds + common.exposed_s(seconds, times)
         interval[f"{name}_forward"] = _FORWARD_OF_ENDS * seconds + times.forward_s
-    return {name: array[to_interval] for name, array in interval.items()}
+    return {name: array[..., to_interval] for name, array in interval.items()}
 
 
 def _layer_parts(
@@ -282,13 +318,14 @@ def _layer_parts(
     tensor, routed_tensor = (
         common.exposed_s(compute, times[name]) if name in times else np.zeros(1) for name in ("tensor", "expert_tensor")
     )
+    expert = times["experts"].total_s if "experts" in times else np.zeros(len(layouts))
     attention = 3 * layer.attention_s + np.where(is_full, layer.attention_s, 0.0)
     parts = {
         "compute": compute,
         "recompute": layer.again_s(layouts.recompute, software),
         # Around routed experts nothing runs beside the gathers.
         "tensor": np.where(layouts.overlap_tensor, common.beside(compute, tensor), tensor) + routed_tensor,
-        "expert": times["experts"].total_s if "experts" in times else np.zeros(len(layouts)),
+        "expert": np.where(layouts.overlap_expert, common.beside(compute, expert), expert),
         "context": common.beside(attention, times["context"].total_s),
     }
     # Launching a layer's kernels takes a floor of the host's time, of which the device's own is no part: backward twice
@@ -296,7 +333,7 @@ def _layer_parts(
     device_s = _sum_of(layouts, parts.values())
     floor_s = software.launch_s * (3.0 + is_full) * (1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1))
     parts["launch"] = longer_of(device_s, floor_s, _LAUNCH_SHARPNESS) - device_s
-    return {**parts, "forward": layer.forward_s}
+    return {**parts, "forward": layer.forward_s, "hidden": expert - parts["expert"]}
 
 
 # -- behind the schedule: replicas' communication and the optimiser, of any stages -------------------------------------
@@ -327,25 +364,34 @@ def _behind_s(common: _Common, layouts: Layouts, communicated: Pair, forward: Fl
 
 
 def _optimizer_bytes(
-    transformer: Transformer, software: Software, layouts: Layouts, share: Floats, has_end: Bools | bool = True
+    transformer: Transformer, software: Software, layouts: Layouts, layers: Ints, has_end: Bools
 ) -> Floats:
     """Return the bytes of state that a stage's step of the optimiser moves on one device; ZeRO of any stage shards it.
 
     Parameters
     ----------
-    share
-        Of all layers, that the stage holds.
+    layers
+        Of stages by kind, shape (kinds, p, n).
     has_end
-        Whether it holds embedding or head.
+        Whether they hold embedding or head, shape (p, n).
     """
-    experts = transformer.experts
-    routed = experts.num_experts * transformer.expert_parameters * transformer.num_moe_layers if experts else 0
+    counts, experts = transformer.kind_counts, transformer.experts
+    routed = [
+        count * experts.num_experts * transformer.expert_parameters if experts and kind == "moe" else 0
+        for kind, count in counts.items()
+    ]
+    outside = [count * transformer.block_parameters(kind) for kind, count in counts.items()]
+    share = layers / _counts(transformer)[:, None]
+    dense_held, routed_held = (
+        (np.array(one, dtype=np.float64)[:, None, None] * share).sum(axis=0)
+        for one in ([whole - part for whole, part in zip(outside, routed, strict=True)], routed)
+    )
     both = transformer.embedding_parameters + transformer.head_parameters
     ends = np.where(layouts.pipeline > 1, max(transformer.embedding_parameters, transformer.head_parameters), both)
     ranks = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
-    dense = ((transformer.num_parameters - both - routed) * share + ends * has_end) / layouts.tensor
+    dense = (dense_held + ends * has_end) / layouts.tensor
     copies = np.where(layouts.zero > 0, ranks / layouts.expert_share, 1)
-    experts_held = routed * share / (layouts.expert_tensor * layouts.expert) / copies
+    experts_held = routed_held / (layouts.expert_tensor * layouts.expert) / copies
     held = dense / ranks + experts_held
     return np.asarray(held * software.optimizer_bytes)
 
@@ -392,18 +438,23 @@ def iteration_times(
     interval = _intervals(common, layouts)
     number, stages, transfer = layouts.num_microbatches, layouts.pipeline, interval["transfer"]
     cut = cut_of(transformer.num_layers, layouts, chunk_layers)
+    whole = {name: interval[name].sum(axis=0) for name in _INTERVAL}
     share = cut.most / transformer.num_layers
-    inner = {name: interval[name] * share for name in LAYER_PARTS}
+    inner = {name: whole[name] * share for name in LAYER_PARTS}
     times = stage_times(transformer, layouts, interval, chunk_layers)
     (ahead, both), ends = times["middle"], (times["first"], times["last"])
-    parts = {name: number * seconds for name, seconds in inner.items()}
-    # The busiest stage is an end where that is longer than one more transfer: the last output and the first error go
-    # nowhere, so that an end sends once less.
-    longer = np.maximum(ends[0][1], ends[1][1])
-    is_end = (stages == 2) | (longer > transfer)
-    more = np.where(stages > 1, np.where(is_end, longer, 0.0), ends[0][1] + ends[1][1])
-    parts["compute"] = parts["compute"] + number * more
-    parts["pipeline"] = number * np.where(stages > 1, 2.0 * layouts.interleave - is_end, 0.0) * transfer
+    busy = busiest_stages(transformer, layouts, chunk_layers) if len(transformer.kind_counts) > 1 else None
+    if busy is None:
+        parts = {name: number * seconds for name, seconds in inner.items()}
+        # The busiest stage is an end where that is longer than one more transfer: the last output and the first error
+        # go nowhere, so that an end sends once less.
+        longer = np.maximum(ends[0][1], ends[1][1])
+        is_end = (stages == 2) | (longer > transfer)
+        more = np.where(stages > 1, np.where(is_end, longer, 0.0), ends[0][1] + ends[1][1])
+        parts["compute"] = parts["compute"] + number * more
+        parts["pipeline"] = number * np.where(stages > 1, 2.0 * layouts.interleave - is_end, 0.0) * transfer
+    else:
+        parts = _busiest_parts(transformer, layouts, interval, busy)
     extras = [(forward, end - forward) for forward, end in ends]
     stages_of = partial(
         Stages.of,
@@ -412,25 +463,75 @@ def iteration_times(
         both - ahead,
         first_extra_s=extras[0],
         last_extra_s=extras[1],
-        weight_gradient_s=(inner["compute"] - interval["forward"] * share) / 2,
+        weight_gradient_s=(inner["compute"] - whole["forward"] * share) / 2,
     )
     scheduled = step_s(stages_of(transfer_s=transfer, is_blocking=True), layouts)
     # Closed forms of zero-bubble schedules know no device that puts less off than others.
     is_closed = cut.is_alike & ((layouts.schedule != Schedule.ZERO_BUBBLE) | (cut.last_less == 0))
+    if busy is not None:
+        is_closed = is_closed & busy.is_alike
     if not is_exact and not is_closed.all():
-        scheduled = np.where(is_closed, scheduled, lower_bound_s(stages_of(), layouts, cut, transfer))
+        if busy is None:
+            bound = lower_bound_s(stages_of(), layouts, cut, transfer)
+        else:
+            bound = _busiest_bound_s(transformer, layouts, interval, busy)
+        scheduled = np.where(is_closed, scheduled, bound)
     elif len(uneven := np.flatnonzero(~np.broadcast_to(is_closed, len(layouts)))):
-        few = {name: np.broadcast_to(array, len(layouts))[uneven] for name, array in interval.items()}
+        few = {name: array[..., uneven] for name, array in interval.items()}
         scheduled[uneven] = _uneven_s(transformer, layouts.of(uneven), few, chunk_layers)
+    if is_exact:  # what fills the pipeline, forward, and what empties it have no other micro-batch beside them
+        scheduled = scheduled + np.minimum(number, stages) * whole["hidden"] * share
     parts["bubble"] = np.maximum(scheduled - _sum_of(layouts, parts.values()), 0.0)
-    parts["data"] = _replicas_s(common, layouts, interval, cut)
-    moved = [
-        _optimizer_bytes(transformer, software, layouts, layers / transformer.num_layers, has_end)
-        for layers, has_end in ((cut.most, stages == 1), (cut.most - np.minimum(cut.first_less, cut.last_less), True))
-    ]
-    parts["optimizer"] = move_s(np.maximum(*moved), rates)
+    held = np.array([np.broadcast_arrays(cut.most - cut.first_less, cut.most, cut.most - cut.last_less)])
+    if busy is not None:  # the last stage is the third again
+        held = busy.layers[:, [0, min(1, len(busy.index) - 1), -1, *range(2, len(busy.index) - 1)]]
+    is_each = chunk_layers is not None and np.ndim(chunk_layers) > 1
+    parts["data"] = _replicas_s(common, layouts, interval, held, is_each=is_each)
+    moved = _optimizer_bytes(transformer, software, layouts, *fullest_layers(transformer, layouts, chunk_layers))
+    parts["optimizer"] = move_s(moved.max(axis=0), rates)
     parts = {name: np.broadcast_to(parts[name], len(layouts)) for name in PARTS}
     return {**parts, "total": _sum_of(layouts, parts.values())}
+
+
+def _ends_of(layouts: Layouts, interval: Mapping[str, Floats], busy: BusyStages) -> tuple[Floats, Ints]:
+    """Return what embedding and head take on each of some stages, and how often these send; for a micro-batch."""
+    is_first, is_last = busy.index == 0, busy.index == layouts.pipeline - 1
+    ends = is_first * interval["embedding"] + is_last * interval["head"]
+    return ends, np.where(layouts.pipeline > 1, 2 * layouts.interleave - (is_first | is_last), 0)
+
+
+def _busiest_parts(
+    transformer: Transformer, layouts: Layouts, interval: Mapping[str, Floats], busy: BusyStages
+) -> dict[str, Floats]:
+    """Return the parts of what the busiest stage computes and sends in a step."""
+    ends, sends = _ends_of(layouts, interval, busy)
+    layer_s, _ = kind_times(transformer, interval)
+    number, transfer = layouts.num_microbatches, interval["transfer"]
+    most = np.argmax(_of_stages(busy.layers, layer_s) + ends + sends * transfer, axis=0)[None]
+    share = np.take_along_axis(busy.layers, most[None], axis=1)[:, 0] / _counts(transformer)
+    parts = {name: number * (share * interval[name]).sum(axis=0) for name in LAYER_PARTS}
+    ends, sends = (np.take_along_axis(one, most, axis=0)[0] for one in (ends, sends))
+    parts["compute"] = parts["compute"] + number * ends
+    return {**parts, "pipeline": number * sends * transfer}
+
+
+def _busiest_bound_s(
+    transformer: Transformer, layouts: Layouts, interval: Mapping[str, Floats], busy: BusyStages
+) -> Floats:
+    """Return seconds that no schedule goes below: as :func:`planner.models.transformer_schedule.lower_bound_s` says."""
+    ends, sends = _ends_of(layouts, interval, busy)
+    layer_s, ahead_s = kind_times(transformer, interval)
+    apart_s = (interval["compute"] - interval["forward"]) / 2 / _counts(transformer)
+    apart_s = apart_s * (layouts.schedule == Schedule.ZERO_BUBBLE)
+    number, sent_s, is_behind = layouts.num_microbatches, busy.index * interval["transfer"], busy.index > 0
+    embedding, forward = interval["embedding"], interval["embedding_forward"]
+    head_s = np.where(is_behind, _of_stages(busy.before, ahead_s) + forward + sent_s, 0.0)
+    passed = _of_stages(busy.before, layer_s - ahead_s - apart_s)
+    tail_s = np.where(is_behind, passed + embedding - forward + sent_s, 0.0)
+    own_s = number * (_of_stages(busy.layers, layer_s - apart_s) + ends)
+    own_s = own_s + np.maximum(number * sends - is_behind, 0) * interval["transfer"]
+    weights_s = number * _of_stages(busy.layers, apart_s)
+    return np.asarray((head_s + own_s + np.maximum(tail_s, weights_s)).max(axis=0))
 
 
 def _uneven_s(
@@ -444,17 +545,18 @@ def _uneven_s(
     chosen = back = np.arange(len(layouts))
     if given is None or given.ndim == 1:
         chosen, back = _distinct(layouts, (*_COMMUNICATING, "interleave", "schedule", "num_microbatches"))
-    layouts, interval = layouts.of(chosen), {name: array[chosen] for name, array in interval.items()}
-    layer_s, ahead_s = layer_times(transformer, interval)
-    apart_s = (interval["compute"] - interval["forward"]) / 2 / transformer.num_layers
+    layouts, interval = layouts.of(chosen), {name: array[..., chosen] for name, array in interval.items()}
+    layer_s, ahead_s = kind_times(transformer, interval)
+    apart_s = (interval["compute"] - interval["forward"]) / 2 / _counts(transformer)
     found = np.empty(len(layouts))
     cuts, of_cut = _distinct(layouts, ("pipeline", "interleave", "schedule"))
     for index, at in enumerate(cuts):
         some, number = np.flatnonzero(of_cut == index), layouts.num_microbatches
         p, v, schedule = (int(getattr(layouts, name)[at]) for name in ("pipeline", "interleave", "schedule"))
         layers = (dealt_layers(transformer.num_layers, p, v) if given is None else given).reshape(p * v, -1)
-        forward, both = layers * ahead_s[some], layers * layer_s[some]
-        weights = layers * apart_s[some] * (schedule == Schedule.ZERO_BUBBLE)
+        layers = layers_by_kind(transformer, layers)
+        forward, both, weights = (_of_stages(layers, one[:, some]) for one in (ahead_s, layer_s, apart_s))
+        weights = weights * (schedule == Schedule.ZERO_BUBBLE)
         backward = both - forward - weights
         for row, name in ((0, "embedding"), (-1, "head")):
             forward[row] += interval[f"{name}_forward"][some]
@@ -479,22 +581,30 @@ def _uneven_s(
     return found[back]
 
 
-def _replicas_s(common: _Common, layouts: Layouts, interval: Mapping[str, Floats], cut: EvenCut) -> Floats:
-    """Return what nothing hides of reductions and gathers: of the first, the fullest and the last stage the most."""
-    chosen, back = _distinct(layouts, _REPLICATING)
-    few = layouts.of(chosen)
-    number, groups = common.transformer.num_layers, groups_of(common.tiers, few)
-    layers = np.broadcast_to([cut.most - cut.first_less, cut.most, cut.most - cut.last_less], (3, len(layouts)))
-    rows = np.where(few.pipeline > 1, layers[:, chosen], np.array([[number], [0], [0]]))
+def _replicas_s(
+    common: _Common, layouts: Layouts, interval: Mapping[str, Floats], layers: Ints, *, is_each: bool
+) -> Floats:
+    """Return what nothing hides of reductions and gathers, of the stage where that is most.
+
+    ``layers``: of the first stage, one between, the last, and others between, by kind: shape (kinds, r, n);
+    ``is_each``: whether equal layouts may have unlike ones.
+    """
+    chosen = back = np.arange(len(layouts))
+    if not is_each:
+        chosen, back = _distinct(layouts, (*_REPLICATING, *(["interleave"] if len(layers) > 1 else [])))
+    few, counts = layouts.of(chosen), _counts(common.transformer)
+    groups, layers = groups_of(common.tiers, few), np.broadcast_to(layers, (*layers.shape[:2], len(layouts)))
+    is_first = (np.arange(layers.shape[1]) == 0)[:, None]
+    rows = np.where(few.pipeline > 1, layers[..., chosen], counts[:, None] * is_first)
     three = replace(few, pipeline=np.where(few.pipeline > 1, 3, 1))  # they stand for all
     *spread, tied = replica_communication(common.transformer, three, common.reduction, layers=rows)
     times = replica_times(spread, groups).values()
     # A tied embedding is reduced between the two ends after the last micro-batch: alone, nothing runs beside it.
     tied_s = np.broadcast_to(replica_times([tied], groups)["tied"][0], len(few))[back]
     reduced, gathered = (_sum_of(few, (one[way] for one in times))[:, back] for way in (0, 1))
-    layer_s, _ = layer_times(common.transformer, interval)
-    forward = layers * interval["forward"] / number
-    behind, ahead = _behind_s(common, layouts, (reduced, gathered), forward, layers * layer_s)
+    layer_s, _ = kind_times(common.transformer, interval)
+    forward = (layers * interval["forward"][:, None] / counts[:, None]).sum(axis=0)
+    behind, ahead = _behind_s(common, layouts, (reduced, gathered), forward, _of_stages(layers, layer_s))
     return np.asarray(tied_s + (behind + ahead).max(axis=0))
 
 
@@ -518,7 +628,7 @@ def stage_times(
     Returns
     -------
     ``middle``: of the fullest stage, without embedding and head; ``first`` and ``last``: how much longer these take,
-    less than 0 where they have a layer less.
+    less than 0 where they have a layer less. All as if each layer took the mean of all.
     """
     cut = cut_of(transformer.num_layers, layouts, chunk_layers)
     layer_s, ahead_s = layer_times(transformer, interval)
@@ -533,15 +643,45 @@ def stage_times(
 
 
 def layer_times(transformer: Transformer, interval: Mapping[str, Floats]) -> Pair:
-    """Return the seconds of a layer, both ways and forward: communication and launching fall to ways as computing does.
+    """Return the seconds of a layer in the mean of all, both ways and forward, shape (n,).
 
     Parameters
     ----------
     transformer, interval
         As for :func:`stage_times`.
     """
-    both = np.asarray(sum(interval[name] for name in LAYER_PARTS)) / transformer.num_layers
+    both, forward = (mean_layer(transformer, one) for one in kind_times(transformer, interval))
+    return both, forward
+
+
+def kind_times(transformer: Transformer, interval: Mapping[str, Floats]) -> Pair:
+    """Return the seconds of a layer of each kind, both ways and forward, shape (kinds, n).
+
+    Communication and launching fall to ways as computing does.
+
+    Parameters
+    ----------
+    transformer, interval
+        As for :func:`stage_times`.
+    """
+    both = np.asarray(sum(interval[name] for name in LAYER_PARTS)) / _counts(transformer)
     return both, both * interval["forward"] / (interval["compute"] + interval["recompute"])
+
+
+def quickest_layers(transformer: Transformer, interval: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """Return the seconds of a micro-batch as if all layers were of the kind that takes least.
+
+    Parameters
+    ----------
+    transformer, interval
+        As for :func:`stage_times`.
+    """
+    if len(transformer.kind_counts) == 1:
+        return interval
+    both, _ = kind_times(transformer, interval)
+    least, counts = np.argmin(both, axis=0)[None], _counts(transformer)
+    alike = {name: np.take_along_axis(interval[name] / counts, least, axis=0) * counts for name in _INTERVAL}
+    return {**interval, **alike}
 
 
 # -- the step of any cut on any groups ---------------------------------------------------------------------------------
@@ -587,12 +727,12 @@ class DeviceGroup:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupSeconds:
-    """Seconds of one micro-batch on devices of one group; arrays of shape (n,).
+    """Seconds of one micro-batch on devices of one group; arrays of shape (n,), of layers by kind of shape (kinds, n).
 
     Attributes
     ----------
     layer
-        Of one layer, by part.
+        Of one layer of each kind, by part.
     layer_forward_s
         Of one layer's parts, what falls to the forward pass.
     computed_forward_s
@@ -620,7 +760,7 @@ class GroupSeconds:
 
     @cached_property
     def layer_s(self) -> Floats:
-        """Of one layer, both ways."""
+        """Of one layer of each kind, both ways."""
         return np.asarray(sum(self.layer.values(), np.zeros(1)))
 
     @cached_property
@@ -680,14 +820,14 @@ def group_seconds(
         As for :func:`iteration_times`.
     """
     common = _common_of(transformer, group.tiers, group.rates, software, constants, expert_imbalance)
-    interval, layers = _intervals(common, own), transformer.num_layers
-    layer = {name: np.broadcast_to(interval[name], len(own)) / layers for name in LAYER_PARTS}
+    interval, counts = _intervals(common, own), _counts(transformer)
+    layer = {name: interval[name] / counts for name in LAYER_PARTS}
     return GroupSeconds(
         layer=layer,
         layer_forward_s=_sum_of(own, layer.values())
         * interval["forward"]
         / (interval["compute"] + interval["recompute"]),
-        computed_forward_s=interval["forward"] / layers,
+        computed_forward_s=interval["forward"] / counts,
         embedding_s=interval["embedding"],
         head_s=interval["head"],
         embedding_forward_s=interval["embedding_forward"],
@@ -739,6 +879,11 @@ class Step:
         return self.groups[0].common
 
     @cached_property
+    def kinds(self) -> Ints:
+        """Layers of each stage by kind, shape (kinds, p, n)."""
+        return layers_by_kind(self._common.transformer, self.layers)
+
+    @cached_property
     def is_there(self) -> Bools:
         """Whether a layout has a stage."""
         return np.asarray(np.arange(len(self.layers))[:, None] < self.layouts.pipeline)
@@ -754,15 +899,18 @@ class Step:
         return np.asarray((np.arange(len(self.layers)) == 0)[:, None])
 
     def of_group(self, one: ReplicaClass, name: str) -> Floats:
-        """Return a figure of the group on which each stage of a class lies, shape (p, n).
+        """Return a figure of the group on which each stage of a class lies, shape (p, n); of layers (kinds, p, n).
 
         Parameters
         ----------
         one, name
             The class, and a field of :class:`GroupSeconds`.
         """
-        table = np.array([np.broadcast_to(getattr(group, name), len(self.layouts)) for group in self.groups])
-        return np.asarray(np.take_along_axis(table, one.groups, axis=0))
+        figures = [np.asarray(getattr(group, name)) for group in self.groups]
+        table = np.array([np.broadcast_to(one, (*one.shape[:-1], len(self.layouts))) for one in figures])
+        if table.ndim == 2:
+            return np.asarray(np.take_along_axis(table, one.groups, axis=0))
+        return np.asarray(np.take_along_axis(table.swapaxes(0, 1), one.groups[None], axis=1))
 
     def ends_s(self, one: ReplicaClass, way: str = "") -> Floats:
         """Return what embedding and head take on each stage of a class, shape (p, n).
@@ -804,8 +952,7 @@ class Step:
             The class.
         """
         ends, ends_ahead, (down, up) = self.ends_s(one), self.ends_s(one, "_forward"), self.sends_s(one)
-        ahead = self.layers * self.of_group(one, "layer_forward_s")
-        both = self.layers * self.of_group(one, "layer_s")
+        ahead, both = ((self.kinds * self.of_group(one, name)).sum(axis=0) for name in ("layer_forward_s", "layer_s"))
         return ahead + ends_ahead + down, both - ahead + ends - ends_ahead + up
 
     @cached_property
@@ -838,7 +985,7 @@ class Step:
     def exposed_s(self) -> Floats:
         """Seconds of reductions and gathers that nothing hides, the slowest group of each stage, shape (p, n)."""
         common, rows = self._common, []
-        *spread, tied = replica_communication(common.transformer, self.layouts, common.reduction, layers=self.layers)
+        *spread, tied = replica_communication(common.transformer, self.layouts, common.reduction, layers=self.kinds)
         tied_s = []
         if np.any(tied.gradient_bytes):  # a tied embedding's gradient is added up by the first and the last stage
             for group in self.groups:
@@ -851,7 +998,7 @@ class Step:
                 if is_here.any():
                     times = replica_times(spread, group.groups).values()
                     reduced, gathered = (sum((row[way] for row in times), np.zeros(1)) for way in (0, 1))
-                    ahead, whole = self.layers * group.computed_forward_s, self.layers * group.layer_s
+                    ahead, whole = (_of_stages(self.kinds, by) for by in (group.computed_forward_s, group.layer_s))
                     shown = _behind_s(common, self.layouts, (reduced, gathered), ahead, whole)
                     exposed = np.where(is_here, shown[0] + shown[1], exposed)
             exposed = exposed * self.is_there
@@ -866,8 +1013,7 @@ class Step:
     def optimizer_s(self) -> Floats:
         """Seconds of the optimiser's step on each stage, on its slowest group, shape (p, n)."""
         network, has_end = self._common.transformer, self._is_first | self._is_last
-        share = self.layers / network.num_layers
-        moved = _optimizer_bytes(network, self._common.software, self.layouts, share, has_end)
+        moved = _optimizer_bytes(network, self._common.software, self.layouts, self.kinds, has_end)
         slowest = np.zeros(self.layers.shape)
         for one in self.classes:
             for index, group in enumerate(self.groups):
@@ -885,11 +1031,11 @@ class Step:
         for one in self.classes:
             (forward, backward), (down, up) = self.passes_s(one), self.sends_s(one)
             stage, number = np.argmax(forward + backward, axis=0), one.num_microbatches
-            group, layers = one.groups[stage, columns], self.layers[stage, columns]
+            group, layers = one.groups[stage, columns], self.kinds[:, stage, columns]
             row = {}
             for name in LAYER_PARTS:
-                table = np.array([np.broadcast_to(each.layer[name], len(columns)) for each in self.groups])
-                row[name] = number * layers * table[group, columns]
+                table = np.array([each.layer[name] for each in self.groups])
+                row[name] = (number * layers * table[group, :, columns].T).sum(axis=0)
             row["compute"] = row["compute"] + number * self.ends_s(one)[stage, columns]
             row["pipeline"] = number * (down + up)[stage, columns]
             rows.append(row)
@@ -998,7 +1144,7 @@ PROGRAMS: Mapping[str, Program] = {
     MEGATRON_CORE: Program(
         kernels=KERNELS["megatron-core"],
         precision=PRECISIONS["megatron"],
-        has=frozenset({"sequence_parallel", "overlap_tensor", "overlap_data", "zero"}),
+        has=frozenset({"sequence_parallel", "overlap_tensor", "overlap_data", "overlap_expert", "zero"}),
     ),
     "megatron-lm": Program(kernels=_OLD, precision=PRECISIONS["mixed"]),
     "megatron-lm-fused": Program(kernels=_OLD, precision=PRECISIONS["megatron"]),

@@ -386,6 +386,12 @@ class Transformer:
         return tuple("moe" if index in with_experts else "dense" for index in range(self.num_layers))
 
     @property
+    def kind_counts(self) -> dict[LayerKind, int]:
+        """How many blocks there are of each kind that there is, those without experts first."""
+        counts: dict[LayerKind, int] = {"dense": self.num_layers - self.num_moe_layers, "moe": self.num_moe_layers}
+        return {kind: count for kind, count in counts.items() if count}
+
+    @property
     def num_moe_layers(self) -> int:
         """Blocks with experts."""
         return len(self._moe_layers)

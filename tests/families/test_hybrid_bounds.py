@@ -33,7 +33,12 @@ SMALL = st.fixed_dictionaries(
     }
 )
 EXPERTS = st.sampled_from(
-    [None, {"count": 4, "top_k": 2, "size": 512}, {"count": 2, "top_k": 1, "size": 256, "every": 2}]
+    [
+        None,
+        {"count": 4, "top_k": 2, "size": 512},
+        {"count": 2, "top_k": 1, "size": 256, "every": 2},
+        {"count": 2, "top_k": 2, "size": 4096, "dense_first": 1},
+    ]
 )
 NO_PINS: dict[str, Any] = {}
 PINS = st.sampled_from(

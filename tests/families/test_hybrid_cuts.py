@@ -17,6 +17,7 @@ from planner.families.hybrid.configuration import HybridConfiguration, PipelineS
 from planner.families.hybrid.cost import HybridCost, Placement, all_cuts, costs_of, cut_columns, has_few_cuts
 from planner.families.hybrid.grid_search import OTHER_CUTS, all_cuts_bound_s, configuration_of_point, improved
 from planner.families.hybrid.search import plan
+from planner.models.transformer_time import LAYER_PARTS
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
@@ -149,9 +150,19 @@ def seconds_of(mixed: HybridCost, point: dict[str, int], layers: Any) -> float:
     return float(mixed.seconds({**columns, **cut_columns(np.array(layers)[:, None])})[0])
 
 
+def with_experts(problem: Problem, **experts: int) -> Problem:
+    """The same question of a network with experts that take much longer than what they stand in for, in most layers."""
+    sizes = {**SIZES, "layers": problem.resolved["dnn"]["transformer"]["layers"], "vocabulary": 32000}
+    dnn = {**problem.resolved["dnn"], "transformer": {
+        **sizes, "feed_forward": 1536, "experts": {"count": 4, "top_k": 4, "size": 6144, **experts}}}  # fmt: skip
+    return planner.load({**problem.resolved, "dnn": dnn})
+
+
 @pytest.mark.parametrize("stages", [3, 4])
-def test_the_cut_of_a_setting_with_few_is_the_best_of_all(stages: int) -> None:
-    mixed, point = pipeline(question(9, 4, count=1, devices=4), stages)
+@pytest.mark.parametrize("experts", [None, {"dense_first": 3}, {"every": 2}])
+def test_the_cut_of_a_setting_with_few_is_the_best_of_all(stages: int, experts: dict[str, int] | None) -> None:
+    problem = question(9, 4, count=1, devices=4)
+    mixed, point = pipeline(problem if experts is None else with_experts(problem, **experts), stages)
     columns = {name: np.array([value]) for name, value in point.items()}
     of_all = [seconds_of(mixed, point, one) for one in cuts(9, stages)]
     assert mixed.seconds(columns)[0] == pytest.approx(min(of_all), rel=1e-12)
@@ -159,6 +170,45 @@ def test_the_cut_of_a_setting_with_few_is_the_best_of_all(stages: int) -> None:
     chosen = configuration_of_point(mixed, point)
     assert not chosen.is_even
     assert seconds_of(mixed, point, [one.layers for one in chosen.stages]) == min(of_all)
+
+
+@pytest.mark.parametrize("experts", [{"dense_first": 2}, {"dense_first": 3}, {"dense_first": 5}])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_of_layers_of_both_kinds_no_cut_has_a_quicker_slowest_stage(stages: int, experts: dict[str, int]) -> None:
+    mixed, point = pipeline(with_experts(question(11, 4, count=1, devices=4), **experts), stages)
+    columns = {name: np.array([value]) for name, value in point.items()}
+
+    def slowest_s(layers: Any) -> float:
+        step = mixed.step(columns, np.array(layers)[:, None])
+        return float(np.sum(step.passes_s(step.classes[0]), axis=0).max())
+
+    found = mixed._cut_balanced(columns).step.layers[:, 0]
+    tried = {cut: slowest_s(cut) for cut in cuts(11, stages)}
+    assert slowest_s(found) == pytest.approx(min(tried.values()))
+
+
+def test_a_stage_takes_what_its_own_layers_take() -> None:
+    layers = (14, 16, 16, 15)  # of DeepSeek-V3: the first stage has its three layers without experts
+    dnn = {"zoo": "deepseek-v3", "global_batch": 1024, "dtype": "bf16", "optimizer": "adam"}
+    machines = [{"count": 64, "devices": 4, "device": "gb200", "inside": "nvlink-5", "network": "400 Gbit/s"}]
+    block = {"pipeline": 4, "data": 64, "expert": 64, "microbatch": 1, "stages": [{"layers": one} for one in layers]}
+    spec = {"dnn": dnn, "cluster": {"machines": machines}, "families": ["hybrid"], "objective": "iteration_time"}
+    problem = planner.load({**spec, "configuration": {"hybrid": block}})
+    assert problem.configuration is not None
+    chosen = hybrid.configuration_of(problem, problem.configuration[1])
+    rows = hybrid.predict(problem, chosen).details["stages"]
+    cost = costs_of(problem)[0]
+    interval = cost.interval(cost.layouts({name: np.array([code]) for name, code in chosen.codes().items()}))
+    of_kind = {
+        kind: sum(float(interval[name][index, 0]) for name in LAYER_PARTS) / count
+        for index, (kind, count) in enumerate(cost.transformer.kind_counts.items())
+    }
+    assert of_kind["dense"] < 0.95 * of_kind["moe"]
+    taken = [of_kind[kind] for kind in cost.transformer.layer_kinds]
+    expected = [sum(taken[end - size : end]) for size, end in zip(layers, np.cumsum(layers).tolist(), strict=True)]
+    expected[0] += float(interval["embedding"][0])
+    expected[-1] += float(interval["head"][0])
+    assert [row["forward_s"] + row["backward_s"] for row in rows] == pytest.approx(expected)
 
 
 def test_moving_layers_ends_where_no_neighbour_is_faster() -> None:

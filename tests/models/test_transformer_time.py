@@ -14,7 +14,7 @@ from planner.models.layouts import EvenCut, Layouts, Recompute, Schedule, dealt_
 from planner.models.schedule import PipelineTimes, simulate
 from planner.models.transformer_communication import replica_communication, replica_times
 from planner.models.transformer_schedule import order_name
-from planner.models.transformer_time import PARTS, interval_times, iteration_times, layer_times, stage_times
+from planner.models.transformer_time import PARTS, interval_times, iteration_times, kind_times, stage_times
 from planner.transformer import Transformer
 
 Decisions = dict[str, int | bool]
@@ -182,24 +182,35 @@ def test_a_layer_less_is_a_layer_less_of_each_pass(recompute: int, microbatch: i
     turns=st.integers(1, 9),
     schedule=st.sampled_from(list(Schedule)),
     data=st.sampled_from([1, 4]),
+    experts=st.sampled_from([None, (2, 1), (0, 2)]),  # how many layers are without first, and which have some then
 )
 def test_where_layers_do_not_divide_the_schedule_is_played_stage_by_stage(
-    layers: int, pipeline: int, interleave: int, turns: int, schedule: Schedule, data: int
-) -> None:
+    layers: int, pipeline: int, interleave: int, turns: int, schedule: Schedule, data: int,
+    experts: tuple[int, int] | None,
+) -> None:  # fmt: skip
     chunks = min(interleave, (layers + 2) // pipeline) if schedule is Schedule.ONE_F_ONE_B else 1
     assume(pipeline <= layers)
     network = replace(GPT, num_layers=layers)
+    if experts is not None and MIXTURE.experts is not None:
+        first, every = experts
+        network = replace(
+            MIXTURE, num_layers=layers, experts=replace(MIXTURE.experts, num_dense_first=first, every=every)
+        )
     number = turns * (pipeline if chunks > 1 else 1)
     layout = Layouts.one(
         pipeline=pipeline, interleave=chunks, num_microbatches=number, schedule=int(schedule), data=data
     )
-    interval = {name: float(one[0]) for name, one in intervals(network, layout).items()}
-    both, ahead = (float(one[0]) for one in layer_times(network, intervals(network, layout)))
-    weights = (interval["compute"] - interval["forward"]) / 2 / layers * (schedule is Schedule.ZERO_BUBBLE)
-    stages = [
-        [count * ahead, count * (both - ahead - weights), count * weights]
-        for count in dealt_layers(layers, pipeline, chunks).ravel().tolist()
-    ]
+    drawn = intervals(network, layout)
+    interval = {name: float(one[0]) for name, one in drawn.items() if one.ndim == 1}
+    layer: dict[str, tuple[float, ...]] = {}
+    for index, (kind, count) in enumerate(network.kind_counts.items()):
+        both, ahead = (float(one[index, 0]) for one in kind_times(network, drawn))
+        apart = float((drawn["compute"] - drawn["forward"])[index, 0]) / 2 / count * (schedule is Schedule.ZERO_BUBBLE)
+        layer[kind] = (ahead, both - ahead - apart, apart)
+    left, stages = list(network.layer_kinds), []
+    for count in dealt_layers(layers, pipeline, chunks).ravel().tolist():
+        own, left = left[:count], left[count:]
+        stages.append([sum(layer[kind][way] for kind in own) for way in range(3)])
     for stage, name in ((stages[0], "embedding"), (stages[-1], "head")):
         stage[0] += interval[f"{name}_forward"]
         stage[1] += interval[name] - interval[f"{name}_forward"]
@@ -223,7 +234,7 @@ def test_where_layers_do_not_divide_the_schedule_is_played_stage_by_stage(
         for is_exact in (True, False)
     )
     found_s = float(exact["total"][0] - exact["data"][0] - exact["optimizer"][0])
-    is_uneven = not EvenCut.of(layers, layout).is_alike[0]
+    is_uneven = not EvenCut.of(layers, layout).is_alike[0] or (experts is not None and experts[0] > 0)
     if is_uneven or (schedule is Schedule.ZERO_BUBBLE and layers % pipeline):
         assert found_s == pytest.approx(run.makespan_s)
     assert run.makespan_s * 0.95 <= found_s <= run.makespan_s * (1 + 1e-9)

@@ -15,8 +15,14 @@ Each rests on one thing that can only make a step longer, and that is left out o
 Recomputation only adds work, and more of it than communication can hide behind; communication that overlaps computing
 never takes longer than if it does not.
 
+Which layers, with experts or without, a device holds depends on its virtual stages. Where these are open, *ideal* takes
+all layers to be of the quicker kind, some device to do the mean of all, and of k devices with most layers one to have
+no more of the quicker kind than a k-th of them; *communication* tries all that devices may hold.
+
 **Any cut on any groups** (:class:`CutBounds`). With ``z_k`` seconds of a layer on group k, ``e_i`` what stage i does
-besides, ``T`` the slowest stage and ``X`` the sum of all stages, for one micro-batch:
+besides, ``T`` the slowest stage and ``X`` the sum of all stages, for one micro-batch. Of layers of both kinds each
+counts as ``w`` layers, which are L in all, in proportion to its seconds ``t`` on the first group; ``z_k`` is the less
+``t_k / w`` of both kinds on group k, so that no layer takes less than ``w z_k``:
 
 - stages hold no more than ``(T - e_i) / z_i`` layers, so that ``T >= (L + sum e_i / z_i) / sum 1 / z_i``; and ``X >=
   sum e_i + L min z_k``. The path once through all stages that else dwells on the slowest one, i, takes ``X + (m - w) T
@@ -47,15 +53,24 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.errors import InfeasibleError
-from planner.families.hybrid.configuration import COARSE
+from planner.families.hybrid.configuration import COARSE, OVERLAPS
 from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
 from planner.families.hybrid.space import Bound, Space
 from planner.models.communication import ORDERS, Tier
-from planner.models.layouts import Bools, EvenCut, Ints, Layouts, Recompute, Schedule, shared_bound_s
+from planner.models.layouts import (
+    Bools,
+    EvenCut,
+    Ints,
+    Layouts,
+    Recompute,
+    Schedule,
+    fewest_chunks,
+    shared_bound_s,
+)
 from planner.models.operators import flop_per_sample
 from planner.models.schedule import MOST_ROUNDS
 from planner.models.transformer_schedule import Stages, lower_bound_s
-from planner.models.transformer_time import LAYER_PARTS, stage_times
+from planner.models.transformer_time import kind_times, mean_layer, quickest_layers, stage_times
 from planner.networks import samples_of
 from planner.problem import Problem
 from planner.search import Search
@@ -74,6 +89,7 @@ _BEST = {
     "offload_optimizer": 0,
     "overlap_data": 1,
     "overlap_tensor": 1,
+    "overlap_expert": 1,
     "order": 0,
 }
 _FEW = (
@@ -204,7 +220,7 @@ class EvenBounds(Bounds):
         found = np.empty(len(back))
         for part in self.slices(len(found)):
             some = {name: column[part] for name, column in nodes.items()}
-            found[part] = self._any_schedule_s(some, {name: array[back[part]] for name, array in interval.items()})
+            found[part] = self._any_schedule_s(some, {name: array[..., back[part]] for name, array in interval.items()})
         return found
 
     def _any_schedule_s(self, nodes: Columns, interval: Mapping[str, Floats]) -> Floats:
@@ -218,7 +234,30 @@ class EvenBounds(Bounds):
         # With the most virtual stages that a device may have a stage waits least for others.
         most = max(self.space.axes["interleave"].values, default=1)
         chunks = np.clip((self.cost.transformer.num_layers + 2) // nodes["pipeline"], 1, most)
+        network = self.cost.transformer
         layouts = self._group.layouts({**_filled(nodes), "interleave": chunks})
+        found = self._of_layers_alike_s(layouts, quickest_layers(network, interval))
+        if len(network.kind_counts) > 1:
+            found = np.maximum(found, layouts.num_microbatches * self._busiest_s(layouts, interval))
+        return found
+
+    def _busiest_s(self, layouts: Layouts, interval: Mapping[str, Floats]) -> Floats:
+        """Return seconds of a micro-batch that some device is not under, whatever layers virtual stages give it.
+
+        The mean of all devices; and of those with most layers the one with fewest of the quicker kind.
+        """
+        network, pipeline = self.cost.transformer, layouts.pipeline
+        by_kind, _ = kind_times(network, interval)
+        counts = np.array([*network.kind_counts.values()])
+        mean_s = (counts @ by_kind + interval["embedding"] + interval["head"]) / pipeline
+        most = -(-network.num_layers // pipeline)
+        fullest = pipeline - (most * pipeline - network.num_layers)
+        quick = np.minimum(counts[np.argmin(by_kind, axis=0)] // fullest, most)
+        fullest_s = quick * by_kind.min(axis=0) + (most - quick) * by_kind.max(axis=0)
+        return np.asarray(np.maximum(mean_s, fullest_s))
+
+    def _of_layers_alike_s(self, layouts: Layouts, interval: Mapping[str, Floats]) -> Floats:
+        """Return the same of layers that are all alike."""
         times = stage_times(self.cost.transformer, layouts, interval)
         ahead, both = times["middle"]
         first, last = ((forward, whole - forward) for forward, whole in (times["first"], times["last"]))
@@ -241,7 +280,7 @@ class EvenBounds(Bounds):
             "sequence_parallel": (0, 1),
             "schedule": (plain,) if plain in schedules else schedules,  # it keeps no more than the others
         }
-        if len(set(self.cost.transformer.layer_kinds)) > 1:  # virtual stages may share layers out better than stages do
+        if len(self.cost.transformer.kind_counts) > 1:  # virtual stages may share layers out better than stages do
             free["interleave"] = self.space.axes["interleave"].values
         return self._smallest_memory(nodes, free)
 
@@ -255,7 +294,10 @@ class EvenBounds(Bounds):
             step = self._any_schedule_s(columns, self._group.interval(self._group.layouts(_filled(columns))))
             return np.maximum(busy, step) + parts["data"] + parts["optimizer"]
 
-        return self._minimum(nodes, {"zero": _EVERY_ZERO}, seconds)
+        free: dict[str, Sequence[int]] = {"zero": _EVERY_ZERO}
+        if len(self.cost.transformer.kind_counts) > 1:  # virtual stages say which layers a device holds
+            free["interleave"] = self.space.axes["interleave"].values
+        return self._minimum(nodes, free, seconds)
 
     def schedule_s(self, nodes: Columns) -> Floats:
         """Return the seconds with the schedule, the best of all recomputation; infinity where nothing fits.
@@ -271,7 +313,7 @@ class EvenBounds(Bounds):
     def memory_s(self, nodes: Columns) -> Floats:
         """Return the seconds with all overlaps; infinity where it does not fit without any."""
         found = np.empty(len(nodes["tensor"]))
-        overlaps = {"overlap_data": 0, "overlap_tensor": 0}
+        overlaps = dict.fromkeys(OVERLAPS, 0)
         for part in self.slices(len(found)):
             columns = {name: column[part] for name, column in nodes.items()}
             held = self._group.memory(self._group.layouts(_filled(columns, overlaps)))["total"]
@@ -305,10 +347,16 @@ class EvenBounds(Bounds):
         return parts
 
     def _minimum(self, nodes: Columns, free: Mapping[str, Sequence[int]], seconds: Bound) -> Floats:
-        """Return the least of what some free decisions give."""
+        """Return the least of what some free decisions give; of virtual stages what devices hold counts."""
         found = np.full(len(nodes["tensor"]), inf)
         for part in self.slices(len(found), MOST_AT_ONCE // 16):
             columns, owner = self.space.below({name: column[part] for name, column in nodes.items()}, free)
+            if "interleave" in free and len(owner):
+                fewest = fewest_chunks(self.cost.transformer, self._group.layouts(_filled(columns)))
+                columns = {**columns, "interleave": fewest, "": owner}
+                first, _ = distinct(columns, list(columns))
+                columns = {name: column[first] for name, column in columns.items()}
+                owner = columns.pop("")
             if len(owner):
                 np.minimum.at(found[part], owner, seconds(columns))
         return found
@@ -324,7 +372,7 @@ class EvenBounds(Bounds):
             rows = self._may_be_smallest(columns)
             columns, owner = {name: column[rows] for name, column in columns.items()}, owner[rows]
             if len(owner):
-                layouts = self._group.layouts(_filled(columns, {"overlap_data": 0, "overlap_tensor": 0}))
+                layouts = self._group.layouts(_filled(columns, dict.fromkeys(OVERLAPS, 0)))
                 np.minimum.at(found[part], owner, self._group.memory(layouts)["total"])
         return found
 
@@ -378,10 +426,12 @@ class CutBounds(Bounds):
         """Return the bound of nodes whose links cost nothing; infinite where a group has no room for a part."""
         if self.space.is_split:  # too many to know them all
             first, back = distinct(nodes, _FEW)
-            layer, embedding, head = self._ideal_layers({name: nodes[name][first] for name in _FEW})[:, :, back]
+            table = self._ideal_layers({name: nodes[name][first] for name in _FEW})[:, :, back]
         else:
-            codes, table = self._known_layers
-            layer, embedding, head = table[:, :, np.searchsorted(codes, self._code(nodes))]
+            codes, known = self._known_layers
+            table = known[:, :, np.searchsorted(codes, self._code(nodes))]
+        mean, layer, _ = self._layers(table[:-2])
+        embedding, head = table[-2:]
         each = nodes["tensor"] * nodes["context"] * nodes[self.space.coarse[2]]
         layers = self.cost.transformer.num_layers
         most = self.cost.batch if self.cost.has_replicas else layers
@@ -393,7 +443,7 @@ class CutBounds(Bounds):
         )
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.cost.has_replicas:
-                found = self._replicated_s(nodes, layers * layer + embedding + head, parts)
+                found = self._replicated_s(nodes, layers * mean + embedding + head, parts)
             else:  # embedding on the first group, head on the last
                 ends = embedding[0] / layer[0] + head[-1] / layer[-1]
                 slowest = (layers + ends) / (parts / layer).sum(axis=0)
@@ -423,13 +473,16 @@ class CutBounds(Bounds):
 
     @cached_property
     def _known_layers(self) -> tuple[Ints, Floats]:
-        """The numbers of all such decisions, in order, and the seconds of each, shape (3, groups, n)."""
+        """The numbers of all such decisions, in order, and the seconds of each, shape (kinds + 2, groups, n)."""
         nodes = self.space.grid().expand({}, 0)
         codes, first = np.unique(self._code(nodes), return_index=True)
         return codes, self._ideal_layers({name: nodes[name][first] for name in _FEW})
 
     def _ideal_layers(self, few: Columns) -> Floats:
-        """Return the least seconds of a layer, an embedding and a head on each group over all orders: (3, k, n)."""
+        """Return the least seconds on each group over all orders, shape (kinds + 2, groups, n).
+
+        Of a layer of each kind, an embedding and a head.
+        """
         axes, size = self.space.axes, len(few["tensor"])
         # Of one stage the pipeline's place in an order does not matter.
         orders = {tuple(one for one in ORDERS[index] if one != "pipeline"): index for index in axes["order"].values}
@@ -451,10 +504,19 @@ class CutBounds(Bounds):
                     overlap_tensor=(few["tensor"] > 1) & bool(is_parallel),
                 )
                 times = group.interval(layouts)
-                layer = sum((times[name] for name in LAYER_PARTS), np.zeros(size)) / self.cost.transformer.num_layers
-                rows.append(np.array([layer, times["embedding"], times["head"]]))
+                layer, _ = kind_times(self.cost.transformer, times)
+                rows.append(np.array([*layer, times["embedding"], times["head"]]))
             found.append(np.min(rows, axis=0))
         return np.array(found).swapaxes(0, 1)
+
+    def _layers(self, by_kind: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return seconds of a layer on each group, of shape (kinds, groups, n): their mean, z, and the least; (k, n).
+
+        ``z``: see the module.
+        """
+        mean = np.array([mean_layer(self.cost.transformer, one) for one in by_kind.swapaxes(0, 1)])
+        weights = by_kind[:, 0] / mean[0]
+        return mean, (by_kind / weights[:, None]).min(axis=0), by_kind.min(axis=0)
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
@@ -503,13 +565,14 @@ class CutBounds(Bounds):
         columns["overlap_tensor"] = self._may_overlap(nodes)
         groups, parts = self.cost.group_seconds(columns), self.cost.parts_of(nodes)
         layers = self.cost.transformer.num_layers
-        layer, transfer, embedding, head = (
+        transfer, embedding, head = (
             np.array([np.broadcast_to(getattr(one, name), len(nodes["tensor"])) for one in groups])
-            for name in ("layer_s", "transfer_s", "embedding_s", "head_s")
+            for name in ("transfer_s", "embedding_s", "head_s")
         )
+        mean, layer, least = self._layers(np.array([one.layer_s for one in groups]).swapaxes(0, 1))
         if self.cost.has_replicas:
             sent = 2 * (nodes["pipeline"] - 1) * transfer
-            return self._replicated_s(nodes, layers * layer + embedding + head + sent, parts)
+            return self._replicated_s(nodes, layers * mean + embedding + head + sent, parts)
         fixed = 2 * (parts - 1) * transfer  # a boundary inside a group: one stage sends down it, and one up
         fixed[0] += embedding[0]
         fixed[-1] += head[-1]
@@ -517,9 +580,9 @@ class CutBounds(Bounds):
             fixed[index - 1 : index + 1] += np.maximum(groups[index - 1].between_s, groups[index].between_s)
         slowest = (layers + (fixed / layer).sum(axis=0)) / (parts / layer).sum(axis=0)
         stages = parts.sum(axis=0)
-        if len(groups) == 1:  # layers are whole: one stage has their mean, rounded up
+        if len(groups) == 1:  # layers are whole: one stage has their mean number, rounded up
             end = np.minimum(transfer[0] + np.minimum(embedding[0], head[0]), 2 * transfer[0])
-            slowest = np.maximum(slowest, -(-layers // stages) * layer[0] + np.where(stages > 2, end, transfer[0]))
+            slowest = np.maximum(slowest, -(-layers // stages) * least[0] + np.where(stages > 2, end, transfer[0]))
         return self._step_s(nodes, slowest, fixed.sum(axis=0) + layers * layer.min(axis=0), stages)
 
     def _may_overlap(self, nodes: Columns) -> Ints:

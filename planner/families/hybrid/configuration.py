@@ -27,7 +27,12 @@ PINS: Mapping[str, str] = {row.key: row.block[NAME] for row in DECISIONS if NAME
 COARSE = ("tensor", "context", "pipeline", "data", "expert", "expert_tensor")
 # What goes with stages on several kinds of machines, with replicas that differ, and with the cuts that are searched:
 # these values, and no higher ZeRO.
-OF_CUTS: Mapping[str, int | str | bool] = {"schedule": "1f1b", "interleave": 1, "offload_optimizer": False}
+OF_CUTS: Mapping[str, int | str | bool] = {
+    "schedule": "1f1b",
+    "interleave": 1,
+    "overlap_expert": False,
+    "offload_optimizer": False,
+}
 CODES_OF_CUTS = {name: LAYOUT[name].code(value) for name, value in OF_CUTS.items()}
 MOST_ZERO_OF_CUTS = 1
 
@@ -611,7 +616,10 @@ def completed(problem: Problem, given: Mapping[str, Any], batch: int) -> dict[st
         # On, if no rule that leads to it forbids that beside what is decided already.
         codes = {key: LAYOUT[key].code(value) for key, value in found.items() if value is not None} | {name: 1}
         mine = [one for one in rules if one.key == name and codes.keys() >= set(one.names)]
-        is_on = name in has and 1 not in problem.excluded.get(row.key, ()) and broken_rule(mine, codes) is None
+        is_open = name not in OF_CUTS or not given.get("replicas")
+        is_on = (
+            is_open and name in has and 1 not in problem.excluded.get(row.key, ()) and broken_rule(mine, codes) is None
+        )
         found[name] = row.decoded(int(problem.fixed.get(row.key, is_on)))
     return found
 

@@ -42,6 +42,7 @@ from planner.models.layouts import (
     Ints,
     Layouts,
     balanced_layers,
+    layers_by_kind,
     share_microbatches,
     shared_bound_s,
 )
@@ -57,7 +58,8 @@ from planner.models.transformer_time import (
     group_seconds,
     interval_times,
     iteration_times,
-    layer_times,
+    kind_times,
+    mean_layer,
 )
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -70,7 +72,9 @@ _HOST_LINK_BYTES_PER_S = 25e9  # PCIe 4.0 x16 as copies reach it, where the clus
 _HOST_MEMORY_BYTES_PER_S = 200e9  # of a machine: eight channels of DDR4-3200
 _MOST_FEW = 2_000  # stages of all cuts of a setting together
 _MOST_CELLS = 200_000  # stages in one array
+_MOST_ROUNDS = 6  # of cuts of layers of both kinds
 _ROUNDING = 1 + 1e-12
+_LESS = 1e-12  # relative; less is rounding
 
 
 def why_not(problem: Problem) -> str | None:
@@ -312,8 +316,10 @@ class GroupCost:
     def device_loads(self, layout: Layouts, chunk_layers: Ints) -> Floats:
         """Return the seconds that each device of one layout computes for a micro-batch, shape (p,)."""
         interval = self.interval(layout)
-        both_s, _ = layer_times(self.transformer, interval)
-        loads = chunk_layers.reshape(int(layout.interleave[0]), -1).sum(axis=0) * both_s
+        both_s, _ = kind_times(self.transformer, interval)
+        kinds = layers_by_kind(self.transformer, chunk_layers)
+        held = kinds.reshape(len(kinds), int(layout.interleave[0]), -1).sum(axis=1)
+        loads = (held * both_s).sum(axis=0)
         loads[0] += interval["embedding"][0]
         loads[-1] += interval["head"][0]
         return np.asarray(loads)
@@ -623,22 +629,39 @@ class HybridCost:
         bare = self.step(columns)
         own = ReplicaClass(groups=bare.classes[0].groups, num_microbatches=bare.layouts.num_microbatches)
         if self.has_replicas:  # the group whose layers are slowest
-            slowest = np.argmax([np.broadcast_to(one.layer_s, len(bare.layouts)) for one in bare.groups], axis=0)
+            slowest = np.argmax([mean_layer(self.transformer, one.layer_s) for one in bare.groups], axis=0)
             own = replace(own, groups=np.asarray(np.broadcast_to(slowest, own.groups.shape)))
         down, up = bare.sends_s(own)
+        layer_s, fixed_s = bare.of_group(own, "layer_s"), bare.ends_s(own) + (down + up)
+        counts, experts = np.array([*self.transformer.kind_counts.values()]), self.transformer.experts
+        is_mixed = len(counts) > 1
+        # A layer more or less is one behind the first dense ones, by their mean; what else a stage's own layers take
+        # more or less is as fixed as its ends, for the cut found before.
+        if is_mixed and experts is not None:
+            counts[0] -= experts.num_dense_first
+        mean_s = (layer_s * (counts / counts.sum())[:, None, None]).sum(axis=0)
 
         def balanced(*, is_certain: bool) -> tuple[Ints, Bools]:
-            return balanced_layers(
-                bare.of_group(own, "layer_s"),
-                bare.ends_s(own) + (down + up),
-                self.most_layers(columns, own.groups, is_certain=is_certain),
-                bare.is_there,
-                own.groups,
-                self.transformer.num_layers,
-            )
+            most = self.most_layers(columns, own.groups, is_certain=is_certain)
+
+            def cut(more_s: Floats | float) -> tuple[Ints, Bools]:
+                total = self.transformer.num_layers
+                return balanced_layers(mean_s, fixed_s + more_s, most, bare.is_there, own.groups, total)
+
+            best, can = cut(0.0)
+            best_s, layers, before = np.full(len(can), inf), best, np.zeros_like(best)
+            for _ in range(_MOST_ROUNDS if is_mixed else 0):
+                if (layers == before).all():
+                    break
+                held_s = (layers_by_kind(self.transformer, layers) * layer_s).sum(axis=0)
+                slowest_s = (held_s + fixed_s * bare.is_there).max(axis=0)
+                is_better = slowest_s < best_s * (1 - _LESS)
+                best, best_s = np.where(is_better, layers, best), np.where(is_better, slowest_s, best_s)
+                before, (layers, _) = layers, cut(held_s - layers * mean_s)
+            return best, can
 
         layers, can = balanced(is_certain=False)
-        if len(set(self.transformer.layer_kinds)) > 1:  # as many as may fit may yet not be those that do
+        if is_mixed:  # as many as may fit may yet not be those that do
             fits = can & self._fits(columns, replace(bare, layers=layers))
             if not fits[can].all():
                 certain, is_any = balanced(is_certain=True)

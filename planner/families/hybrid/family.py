@@ -21,6 +21,7 @@ from planner.families.hybrid.configuration import (
     MOST_ZERO_OF_CUTS,
     NAME,
     OF_CUTS,
+    OVERLAPS,
     HybridConfiguration,
     LayoutRule,
     PipelineStage,
@@ -37,10 +38,10 @@ from planner.families.hybrid.cost import GroupCost, HybridCost, cost_of_machines
 from planner.families.hybrid.launch import launch_lines, launch_words, not_expressed, options, other_program
 from planner.families.hybrid.timeline import Pipeline, Tail, draw, view
 from planner.models.compute import UNCALIBRATED
-from planner.models.layouts import Ints, Layouts, Schedule, chunked_layers
+from planner.models.layouts import Ints, Layouts, Schedule, chunked_layers, layers_by_kind
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample
-from planner.models.transformer_time import LAYER_PARTS, PARTS, Step, layer_times
+from planner.models.transformer_time import LAYER_PARTS, PARTS, Step, kind_times
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -172,7 +173,7 @@ def _shape_faults(
     if len(names) != len(set(names)):
         yield _fault("replicas", ", ".join(names), "a group of machines stands twice.", "Add its replicas up.")
     for key, value in OF_CUTS.items() if replicas or len(runs) > 1 else ():
-        if given[key] != value:
+        if given[key] not in (None, value):
             text = "stages on several kinds of machines, and replicas, go with it only."
             yield _fault(key, given[key], text, f"Write {key}: {written(value)}.")
     if (given["zero"] or 0) > MOST_ZERO_OF_CUTS:
@@ -385,9 +386,10 @@ class _PricedEven(_Priced):
 
     @cached_property
     def _chunk_layers(self) -> Ints:
-        """Layers of each virtual stage, shape (v, p)."""
+        """Layers of each virtual stage by kind, shape (kinds, v, p)."""
         chunks = np.array(self.chosen.chunk_layers(self.cost.transformer.num_layers))
-        return chunks.reshape(self.chosen.interleave, self.chosen.pipeline)
+        kinds = layers_by_kind(self.cost.transformer, chunks)
+        return kinds.reshape(-1, self.chosen.interleave, self.chosen.pipeline)
 
     @property
     def _given(self) -> tuple[int, ...] | None:
@@ -398,7 +400,7 @@ class _PricedEven(_Priced):
         """See the base; communication as it would be beside no computing."""
         found = self.cost.first.parts(self._layout, self._given)
         stall_s = float(self.cost.stalls_s(self.columns, found["total"])[0])
-        alone = replace(self._layout, overlap_data=np.array([False]), overlap_tensor=np.array([False]))
+        alone = replace(self._layout, **dict.fromkeys(OVERLAPS, np.array([False])))
         exposed = self.cost.first.parts(alone, self._given)
         parts = {name: float(found[name][0]) for name in PARTS} | {"input_stall": stall_s}
         return parts, {name: float(exposed[name][0]) for name in _COMMUNICATION}
@@ -406,13 +408,12 @@ class _PricedEven(_Priced):
     def stages(self) -> tuple[list[dict[str, Any]], dict[str, float]]:
         """See the base; seconds of each virtual stage, sending left out."""
         held, limit = self.cost.first.stage_memory(self._layout, self._given), self.cost.first.memory_limit_bytes
-        interval = {name: float(np.broadcast_to(one, 1)[0]) for name, one in self._interval.items()}
-        both_s, ahead_s = (float(one[0]) for one in layer_times(self.cost.transformer, self._interval))
-        forward = self._chunk_layers * ahead_s
-        backward = self._chunk_layers * (both_s - ahead_s)
+        both_s, ahead_s = (one[:, :, None] for one in kind_times(self.cost.transformer, self._interval))
+        forward, backward = ((self._chunk_layers * one).sum(axis=0) for one in (ahead_s, both_s - ahead_s))
         for at, name in (((0, 0), "embedding"), ((-1, -1), "head")):
-            forward[at] += interval[f"{name}_forward"]
-            backward[at] += interval[name] - interval[f"{name}_forward"]
+            ahead, both = (float(self._interval[one][0]) for one in (f"{name}_forward", name))
+            forward[at] += ahead
+            backward[at] += both - ahead
         rows = [
             {
                 "memory_bytes": float(total),
@@ -433,23 +434,22 @@ class _PricedEven(_Priced):
 
     def pipelines(self, prediction: Prediction) -> Iterator[Pipeline]:
         cost, parts, rows = self.cost.first, prediction.breakdown_s, prediction.details["stages"]
-        interval = {name: float(np.broadcast_to(one, 1)[0]) for name, one in self._interval.items()}
         chunks, transfer_s = self.chosen.interleave, prediction.details["transfer_s"]
-        shares = self._chunk_layers.sum(axis=0) / cost.transformer.num_layers
+        shares = self._chunk_layers.sum(axis=1).T / list(cost.transformer.kind_counts.values())
+        seconds = {name: (shares * self._interval[name][:, 0]).sum(axis=1) for name in (*LAYER_PARTS, "forward")}
         schedule = Schedule(int(self._layout.schedule[0]))
         yield Pipeline(
             device=[cost.group.device.name] * len(rows),
             num_devices=self.chosen.tensor * self.chosen.context * self.chosen.data,
             rows=rows,
-            layer_parts=[{name: interval[name] * share / chunks for name in LAYER_PARTS} for share in shares],
-            computed_forward_s=[interval["forward"] * share / chunks for share in shares],
+            layer_parts=[
+                {name: float(seconds[name][index]) / chunks for name in LAYER_PARTS} for index in range(len(rows))
+            ],
+            computed_forward_s=(seconds["forward"] / chunks).tolist(),
             sends_s=(transfer_s, transfer_s),
             num_microbatches=self.chosen.num_microbatches,
             schedule=schedule,
-            weights_s=[
-                (interval["compute"] - interval["forward"]) * share / 2 * (schedule is Schedule.ZERO_BUBBLE)
-                for share in shares
-            ],
+            weights_s=((seconds["compute"] - seconds["forward"]) / 2 * (schedule is Schedule.ZERO_BUBBLE)).tolist(),
             end_s=prediction.iteration_time_s - parts["data"] - parts["optimizer"] - parts["input_stall"],
             tails=[Tail(parts["data"], parts["optimizer"], prediction.communication_s["data"])] * len(rows),
         )
@@ -528,20 +528,18 @@ class _PricedCut(_Priced):
         end_s = float(step.class_steps_s.max())
         for index, one in enumerate(step.classes):
             rows, on = self._rows[index * size : (index + 1) * size], one.groups[:, 0].tolist()
-            seconds = [step.groups[group] for group in on]
+            seconds = [{**step.groups[group].layer, "forward": step.groups[group].computed_forward_s} for group in on]
+            parts = [
+                {name: float((one[:, 0] * step.kinds[:, stage, 0]).sum()) for name, one in row.items()}
+                for stage, row in enumerate(seconds)
+            ]
             data = self.chosen.replicas[index].data if self.chosen.replicas else self.chosen.data
             yield Pipeline(
                 device=[self.cost.groups[group].group.device.name for group in on],
                 num_devices=self.chosen.tensor * self.chosen.context * data,
                 rows=rows,
-                layer_parts=[
-                    {name: float(np.broadcast_to(group.layer[name], 1)[0]) * row["layers"] for name in LAYER_PARTS}
-                    for group, row in zip(seconds, rows, strict=True)
-                ],
-                computed_forward_s=[
-                    float(np.broadcast_to(group.computed_forward_s, 1)[0]) * row["layers"]
-                    for group, row in zip(seconds, rows, strict=True)
-                ],
+                layer_parts=[{name: row[name] for name in LAYER_PARTS} for row in parts],
+                computed_forward_s=[row["forward"] for row in parts],
                 sends_s=None,
                 num_microbatches=int(one.num_microbatches[0]),
                 schedule=Schedule.ONE_F_ONE_B,

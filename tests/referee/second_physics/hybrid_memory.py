@@ -106,16 +106,19 @@ def _before_first_backward(block: Mapping[str, Any], stage: int) -> int:
     return found
 
 
+def kinds_of(network: Transformer, sizes: Sequence[int]) -> list[tuple[LayerKind, ...]]:
+    """Return the kinds of the layers of chunks that follow one another."""
+    left, found = network.layer_kinds, []
+    for size in sizes:
+        found.append(left[:size])
+        left = left[size:]
+    return found
+
+
 def rows_of(network: Transformer, block: Mapping[str, Any]) -> list[dict[str, float]]:
     """Return the bytes of every stage by term, the caller's reserve left out."""
-    kinds = network.layer_kinds
-    layers = {kind: layer_of(network, block, kind) for kind in dict.fromkeys(kinds)}
-    cuts, first = cuts_of(network, block), 0
-    chunks: list[tuple[LayerKind, ...]] = []
-    for size in cuts:
-        chunks.append(tuple(kinds[first : first + size]))
-        first += size
-    pipeline = block["pipeline"]
+    layers = {kind: layer_of(network, block, kind) for kind in dict.fromkeys(network.layer_kinds)}
+    chunks, pipeline = kinds_of(network, cuts_of(network, block)), block["pipeline"]
     return [_row(network, block, stage, chunks[stage::pipeline], layers) for stage in range(pipeline)]
 
 

@@ -7,12 +7,12 @@ from planner.checks.report import SAME, Finding, agree, agreement
 from planner.cluster import Device, MachineGroup
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.transformer import Transformer
+from planner.transformer import LayerKind, Transformer
 from tests.referee.second_physics.facts import groups_of, holds
 from tests.referee.second_physics.hybrid_layer import layer_of
 from tests.referee.second_physics.hybrid_memory import counted as counted_block
-from tests.referee.second_physics.hybrid_memory import in_order
-from tests.referee.second_physics.hybrid_time import flop_per_token, forward_again
+from tests.referee.second_physics.hybrid_memory import in_order, kinds_of
+from tests.referee.second_physics.hybrid_time import flop_per_token, layers_flop
 
 __all__ = ["Rows", "devices_of", "replay_s", "time_findings"]
 
@@ -118,21 +118,19 @@ def _no_quicker(
 ) -> Iterator[Finding]:
     """Yield whether every stage takes as long as its FLOP at its device's peak, and its weights at the bandwidth.
 
-    Layers of different sorts count by their mean, as the cost model deals them out; logits count on the last stage.
+    Logits count on the last stage.
     """
-    kinds, count = network.layer_kinds, network.num_layers
     words = network.vocabulary_size if network.head == "language" else 0
     logits = 2 * network.hidden_size * words
     tokens = view["microbatch"] * network.sequence_length / view["context"] / view["tensor"]
-    both = (flop_per_token(network) - 3 * logits) * tokens / count
-    again = 1.0 + forward_again(network, view) / 3
-    read = 2.0 * sum(layer_of(network, view, kind).read * kinds.count(kind) for kind in dict.fromkeys(kinds)) / count
-    wrong = []
-    for stage, (row, device) in enumerate(zip(rows, devices, strict=True)):
+    wrong, held = [], kinds_of(network, [row["layers"] for row in rows])
+    for stage, (row, device, own) in enumerate(zip(rows, devices, held, strict=True)):
         took = row["forward_s"] + row["backward_s"]
-        flop = row["layers"] * both * again + (3 * logits * tokens if stage == len(rows) - 1 else 0.0)
-        least = max(flop / _peak(device, dtype), 3 * row["layers"] * read / device.memory_bandwidth_bytes_per_s)
-        state = _STATE_BYTES * _state_share(network, view) * row["layers"] / device.memory_bandwidth_bytes_per_s
+        once, again = layers_flop(network, view, own)
+        flop = tokens * (3 * once + again + (3 * logits if stage == len(rows) - 1 else 0.0))
+        read = 2.0 * sum(layer_of(network, view, kind).read for kind in own)
+        least = max(flop / _peak(device, dtype), 3 * read / device.memory_bandwidth_bytes_per_s)
+        state = _STATE_BYTES * _state_share(network, view, own) / device.memory_bandwidth_bytes_per_s
         if took < least * (1 - SAME) or row["optimizer_s"] < state * (1 - SAME):
             wrong.append(stage + 1)
     yield holds(
@@ -140,13 +138,12 @@ def _no_quicker(
     )
 
 
-def _state_share(network: Transformer, view: Mapping[str, Any]) -> float:
-    """Return the parameters of a layer of which a device keeps the optimiser's state, the mean of all sorts."""
-    kinds = network.layer_kinds
+def _state_share(network: Transformer, view: Mapping[str, Any], kinds: Sequence[LayerKind]) -> float:
+    """Return the parameters of some layers of which a device keeps the optimiser's state."""
     plain = {**view, "tensor": 1, "expert": 1, "expert_tensor": 1}
-    whole = sum(layer_of(network, plain, kind).read * kinds.count(kind) for kind in dict.fromkeys(kinds))
+    whole = sum(layer_of(network, plain, kind).read for kind in kinds)
     ranks = view["data"] * view["context"] if view["zero"] else view["expert"]
-    return float(whole / network.num_layers / view["tensor"] / ranks)
+    return float(whole / view["tensor"] / ranks)
 
 
 def _exchanged(network: Transformer, block: Mapping[str, Any], groups: Sequence[MachineGroup], stated: Rows) -> Finding:

@@ -20,10 +20,10 @@ from planner.problem import Problem
 from planner.transformer import Transformer
 from tests.referee.second_physics.facts import holds
 from tests.referee.second_physics.hybrid_layer import layer_of
-from tests.referee.second_physics.hybrid_memory import counted, cuts_of, in_order
+from tests.referee.second_physics.hybrid_memory import counted, cuts_of, in_order, kinds_of
 from tests.referee.second_physics.hybrid_program import program_of
 
-__all__ = ["BELOW", "MOST_TASKS", "flop_per_token", "forward_again", "replay_s", "time_findings"]
+__all__ = ["BELOW", "MOST_TASKS", "flop_per_token", "layers_flop", "replay_s", "time_findings"]
 
 MOST_TASKS = 200_000
 BELOW = 0.002
@@ -44,14 +44,15 @@ def flop_per_token(network: Transformer) -> float:
     return _FLOP * (layers + network.hidden_size * words)
 
 
-def forward_again(network: Transformer, block: Mapping[str, Any]) -> float:
-    """Return what full recomputation computes of all layers' forward pass again, at least: some leave out the end."""
+def layers_flop(network: Transformer, block: Mapping[str, Any], kinds: Sequence[str]) -> tuple[float, float]:
+    """Return the FLOP of a token forward in some layers, and those that full recomputation repeats, at least.
+
+    Some programs leave out the end.
+    """
+    once = 2 * sum(_multiply_adds(network, kind) for kind in kinds)
     if block["recompute"] != "full":
-        return 0.0
-    if not program_of(block).stops_early:
-        return 1.0
-    kinds = network.layer_kinds
-    return 1 - sum(_last(network, kind) for kind in kinds) / sum(_multiply_adds(network, kind) for kind in kinds)
+        return once, 0.0
+    return once, once - 2 * program_of(block).stops_early * sum(_last(network, kind) for kind in kinds)
 
 
 def _last(network: Transformer, kind: str) -> float:
@@ -201,34 +202,28 @@ def _replayed(block: Mapping[str, Any], found: Prediction, busy_s: float) -> Fin
     )
 
 
-def _layers(network: Transformer, block: Mapping[str, Any], stage: int) -> float:
-    """Return the layers of a stage."""
-    return float(sum(cuts_of(network, block)[stage :: block["pipeline"]]))
-
-
 def _no_quicker(
     network: Transformer, block: Mapping[str, Any], stages: Sequence[Mapping[str, Any]], peak: float, bandwidth: float
 ) -> Iterator[Finding]:
     """Yield whether every stage takes as long as its FLOP at the peak, and as its weights to be read.
 
-    Layers of different kinds count by their mean, as the cost model deals them out. The forward pass alone is looked at
-    where a stage has as many layers as others.
+    The forward pass alone is looked at where a stage has as many layers as others.
     """
-    kinds, count = network.layer_kinds, network.num_layers
     tokens = block["microbatch"] * network.sequence_length / block["context"]
-    flop = 2 * sum(_multiply_adds(network, kind) for kind in kinds) / count * tokens / block["tensor"]
-    read = 2.0 * sum(layer_of(network, block, kind).read * kinds.count(kind) for kind in dict.fromkeys(kinds)) / count
+    chunks = kinds_of(network, cuts_of(network, block))
     words = network.vocabulary_size if network.head == "language" else 0
     logits = 2 * network.hidden_size * words * tokens / block["tensor"]
-    again = forward_again(network, block)
     faults: dict[str, list[int]] = {"FLOP at the peak": [], "weights at the bandwidth": []}
     for stage, row in enumerate(stages):
-        layers, both_s = _layers(network, block, stage), sum(row["forward_s"]) + sum(row["backward_s"])
-        least = (3 + again) * layers * flop + (3 * logits if stage == len(stages) - 1 else 0.0)
-        ahead = layers * flop if layers * block["pipeline"] >= count else 0.0
+        own = [kind for chunk in chunks[stage :: block["pipeline"]] for kind in chunk]
+        both_s = sum(row["forward_s"]) + sum(row["backward_s"])
+        once, again = (flop * tokens / block["tensor"] for flop in layers_flop(network, block, own))
+        read = 2.0 * sum(layer_of(network, block, kind).read for kind in own)
+        least = 3 * once + again + (3 * logits if stage == len(stages) - 1 else 0.0)
+        ahead = once if len(own) * block["pipeline"] >= network.num_layers else 0.0
         if both_s < least / peak * (1 - SAME) or sum(row["forward_s"]) < ahead / peak * (1 - SAME):
             faults["FLOP at the peak"].append(stage + 1)
-        if both_s < 3 * layers * read / bandwidth * (1 - SAME):
+        if both_s < 3 * read / bandwidth * (1 - SAME):
             faults["weights at the bandwidth"].append(stage + 1)
     for name, wrong in faults.items():
         yield holds(name, not wrong, "every stage takes as long", f"stages {wrong} would be quicker")
