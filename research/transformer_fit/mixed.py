@@ -408,7 +408,7 @@ def _told_inside(rows: Sequence[MixedRow], figures: Figures) -> Iterator[Sequenc
 def _implied_bytes_per_s(row: MixedRow) -> float:
     """Return what a machine would send in a second, had it summed up gradients of two bytes as long as the row says."""
     last = row.layers[-1] * row.transformer.block_parameters("dense")
-    held = (last + row.transformer.embedding_parameters * (2 if row.pipeline == 1 else 1)) / row.tensor
+    held = (last + row.transformer.embedding_parameters) / row.tensor
     sent = 2 * (row.data - 1) / row.data * 2.0 * held * row.devices_per_machine
     return sent / row.gradients_s
 
@@ -428,8 +428,9 @@ _HEAD = """\
 `python -m research.transformer_fit.mixed` holds the model against steps on several kinds of machines, and on kinds
 without rows of their own. Fitted to the rows of `amp-homogeneous`:
 {told}.
-Its own errors are of fits that saw no row of the same degrees. Nothing is fitted to any other row here. How rows are
-read, and where the program's code says so, stands in `research/transformer_fit/mixed.py`.
+Its own errors are of fits that saw no row of the same degrees. Nothing is fitted to any other row here, but how rows
+are read was settled with all of them in view: `research/transformer_fit/mixed.py` says how, and where the program's
+code says so.
 
 | family | machines | rows | rank | mean error | bias | aim |
 |---|---|---|---|---|---|---|
@@ -469,8 +470,8 @@ bytes for each number of the stream would look the same.
 
 `sailor-het` misses its aim, for its network is not told: 1 Gbit/s (125 MB/s) a machine is taken. In the time that the
 rows say gradients took, one machine would have sent {implied} MB/s. Told these rates, one for each
-row, the rows would be off by {told}: eight cards of a machine must reach less of each other than four
-T4s do, whose figure is taken for them.
+row, the rows would be off by {told}: eight cards of a machine would have to reach less of each other than
+four T4s do, whose figure is taken for them.
 """
 
 
