@@ -70,6 +70,7 @@ accuracy: $(VENV)/.dev $(HEAVY)/.ready
 	$(HEAVY)/bin/python -m research.timm_networks
 	$(BIN)/python -m research.transformer_fit --write
 	$(BIN)/python -m research.nanotron --write
+	$(BIN)/python -m research.transformer_fit.mixed --write
 	$(BIN)/python -m research.step_fit --write
 	$(BIN)/python -m research.fused_fit --write
 	$(BIN)/python -m research.kernel_fit --write

@@ -368,6 +368,8 @@ class Software:
         How fast its products are on devices with fp8, over what the device's share says.
     sends_once
         Whether a token that several experts of one machine take travels there once, and is copied there (DeepEP).
+    tied_gradient_bytes
+        Of a tied embedding's gradient, as first and last stage add it up; 0: as of any other.
     """
 
     name: str
@@ -388,6 +390,7 @@ class Software:
     element_passes: float = 1.0
     fp8_device_ratio: float = 1.0
     sends_once: bool = False
+    tied_gradient_bytes: float = 0.0
 
 
 def misalignment(width: Ints | int) -> Floats:

@@ -336,6 +336,8 @@ class Reduction:
         Whether ZeRO-2 and 3 reduce the gradients of every micro-batch, rather than of the step.
     shards_gradients
         Whether ZeRO-1 reduces by a reduce-scatter; else by an all-reduce, as without ZeRO.
+    tied_gradient_bytes
+        Of one parameter of a tied embedding, between first and last stage; 0: as of any other.
     """
 
     gradient_bytes: float = 2.0
@@ -344,6 +346,7 @@ class Reduction:
     frees_weights: bool = True
     reduces_every_microbatch: bool = False
     shards_gradients: bool = True
+    tied_gradient_bytes: float = 0.0
 
 
 def replica_communication(
@@ -394,7 +397,7 @@ def replica_communication(
     tied = ReplicaCommunication(
         name="tied",
         group="ends",
-        gradient_bytes=by.gradient_bytes * held.tied,
+        gradient_bytes=(by.tied_gradient_bytes or by.gradient_bytes) * held.tied,
         weight_bytes=nothing,
         num_pieces=np.ones(1),
         all_reduces=np.where(layouts.pipeline > 1, 1.0, 0.0),

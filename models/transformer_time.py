@@ -135,6 +135,7 @@ class _Common:
             bucket_bytes=software.bucket_bytes,
             reduces_every_microbatch=software.reduces_every_microbatch,
             shards_gradients=software.shards_gradients,
+            tied_gradient_bytes=software.tied_gradient_bytes,
         )
 
     def beside(self, computing: Floats, communication: Floats) -> Floats:

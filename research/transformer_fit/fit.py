@@ -117,6 +117,7 @@ SOFTWARE: Mapping[str, Mapping[str, bool | float]] = {
         "sends_once": True,
     },
 }
+_UNSAID = ("name", "tied_gradient_bytes")  # not in the shipped file: no program there does it otherwise than by default
 # Programs that share their launch floor: the host's code is the same, but for a few kernels.
 _FLOOR_OF = {
     "megatron-lm-fused": "megatron-lm",
@@ -248,7 +249,7 @@ def described(parameters: Parameters) -> dict[str, dict[str, object]]:
     software = {}
     for name in SOFTWARE:
         one = software_of(parameters, name)
-        software[name] = {field.name: getattr(one, field.name) for field in fields(Software) if field.name != "name"}
+        software[name] = {each.name: getattr(one, each.name) for each in fields(Software) if each.name not in _UNSAID}
     return {
         "constants": {**constants},
         "devices": {**devices},

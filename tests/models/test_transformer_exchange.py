@@ -271,6 +271,11 @@ def test_a_tied_embedding_is_summed_over_both_ends_where_they_are_two() -> None:
         seconds = replica_times([tied], groups_of(TIERS, layout))["tied"][0]
         # Two machines: half of the buffer each way over each device's rail.
         assert seconds == pytest.approx((2e-5 + tied_bytes / 25e9) if tied_bytes else 0)
+        short, whole = (
+            replica_communication(GPT3, layout, Reduction(gradient_bytes=4.0, tied_gradient_bytes=own))[2]
+            for own in (2.0, 0.0)
+        )
+        assert (short.gradient_bytes.item(), whole.gradient_bytes.item()) == pytest.approx((tied_bytes, 2 * tied_bytes))
     assert not replica_communication(UNTIED, Layouts.one(pipeline=4))[2].gradient_bytes.any()
 
 

@@ -1,11 +1,15 @@
 """The report on steps measured on several kinds of machines."""
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from research import ROOT
 from research.transformer_fit.mixed import (
     FITTED,
+    READING,
     fitted_figures,
     main,
     predicted_s,
@@ -13,7 +17,9 @@ from research.transformer_fit.mixed import (
     read_mixed_rows,
 )
 
-LEAST_RANK_CORRELATION = 0.85  # what is aimed at for rows on several kinds, to which nothing is fitted
+# What is aimed at for rows on several kinds, to which nothing is fitted.
+LEAST_RANK_CORRELATION = 0.9
+MOST_MEAN_ERROR = 0.1
 
 
 @pytest.mark.measured
@@ -23,8 +29,20 @@ def test_layouts_on_two_kinds_are_ranked_as_measured(data_folder: Path) -> None:
     figures = fitted_figures(rows)
     assert all(FITTED[name][1] < value < FITTED[name][2] for name, value in figures.items())
     assert rank_correlation(own, figures) > LEAST_RANK_CORRELATION
-    ratios = [predicted_s(row, figures) / row.iteration_s - 1 for row in own]
-    assert sum(abs(one) for one in ratios) / len(ratios) < 0.15
+    sizes = [abs(predicted_s(row, figures) / row.iteration_s - 1) for row in own]
+    mean = sum(sizes) / len(sizes)
+    assert mean < MOST_MEAN_ERROR
+    line = f"| `amp-het_cluster` | 12 V100 and 4 T4 | 12 | {rank_correlation(own, figures):.2f} | {100 * mean:.1f} % |"
+    assert line in (ROOT / "docs" / "accuracy_transformers.md").read_text(encoding="utf-8"), "run make accuracy"
+
+
+@pytest.mark.measured
+def test_only_what_goes_between_two_stages_depends_on_the_tied_gradient(data_folder: Path) -> None:
+    figures = {name: start for name, (start, _, _) in FITTED.items()}
+    wide = replace(READING, software={**READING.software, "tied_gradient_bytes": 4.0})
+    for row in read_mixed_rows(data_folder):
+        is_longer = predicted_s(row, figures, wide) > predicted_s(row, figures)
+        assert is_longer == (row.family.startswith("amp-") and row.pipeline > 1)
 
 
 @pytest.mark.measured
@@ -35,7 +53,8 @@ def test_rows_are_read_as_the_notes_say(data_folder: Path) -> None:
     assert first.layers == (3, 4, 3, 3, 3, 3, 3, 2)
     assert all(sum(row.layers) == row.transformer.num_layers for row in rows)
     assert all(len(row.machines) * row.devices_per_machine == row.tensor * row.pipeline * row.data for row in rows)
-    assert {row.family for row in rows} == {"amp-het_cluster", "amp-homogeneous", "sailor-het"}
+    numbers = Counter(row.family for row in rows)
+    assert numbers == {"amp-het_cluster": 12, "amp-homogeneous": 14, "sailor-gh200": 8, "sailor-het": 3}
 
 
 def test_without_data_the_report_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
