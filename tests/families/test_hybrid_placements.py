@@ -15,7 +15,7 @@ from planner.families.hybrid import family as hybrid
 from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid.bounds import CutBounds
 from planner.families.hybrid.configuration import HybridConfiguration
-from planner.families.hybrid.cost import costs_of
+from planner.families.hybrid.cost import HybridCost, Placement, costs_of
 from planner.families.hybrid.grid_search import Found, configuration_of_point, placements_of, searched
 from planner.families.hybrid.search import plan
 from planner.plan import Alternative, Plan
@@ -101,6 +101,18 @@ def test_no_layout_is_quicker_than_a_bound_above_it(problem: Problem, which: int
         assert bound is not None
         least = bound({name: points[name] for name in known})
         assert np.all((least <= seconds * (1 + 1e-9)) | np.isinf(seconds)), names
+
+
+def test_ranks_whose_experts_lie_in_a_tensor_group_are_no_farther_apart_than_they_must_be() -> None:
+    dnn = {"zoo": "deepseek-v2", "global_batch": 512, "dtype": "bf16", "optimizer": "adam"}
+    machines = [{"count": 16, "devices": 8, "device": "h100-sxm", "inside": "nvlink-4", "network": "400 Gbit/s"}]
+    spec = {"dnn": dnn, "cluster": {"machines": machines}, "families": ["hybrid"], "objective": "iteration_time"}
+    bounds = CutBounds(HybridCost((costs_of(planner.load(spec))[0],), Placement.STAGES))
+    point = {"tensor": 8, "context": 2, "data": 1, "expert": 16, "expert_tensor": 1, "microbatch": 8, "stages_0": 8,
+             "sequence_parallel": 1, "order": 3, "recompute": 0, "zero": 0, "overlap_data": 0,
+             "overlap_tensor": 1}  # fmt: skip
+    columns = {name: np.array([value]) for name, value in point.items()}
+    assert bounds.ideal_s(columns)[0] <= bounds.path_s(columns)[0] < np.inf
 
 
 @given(QUESTIONS, st.integers(0, 99))

@@ -56,7 +56,7 @@ from planner.errors import InfeasibleError
 from planner.families.hybrid.configuration import COARSE, OVERLAPS
 from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
 from planner.families.hybrid.space import Bound, Space
-from planner.models.communication import ORDERS, Tier
+from planner.models.communication import ORDERS, Tier, axes_of
 from planner.models.layouts import (
     Bools,
     EvenCut,
@@ -498,11 +498,12 @@ class CutBounds(Bounds):
                     expert=few["expert"],
                     expert_tensor=few["expert_tensor"],
                     microbatch=few["microbatch"],
-                    data=few["expert"],
                     order=np.full(size, order),
                     sequence_parallel=np.full(size, bool(is_parallel)),
                     overlap_tensor=(few["tensor"] > 1) & bool(is_parallel),
                 )
+                *_, (data, _) = axes_of(layouts)["expert"]  # no more data ranks than experts need: neighbours are near
+                layouts = replace(layouts, data=data)
                 times = group.interval(layouts)
                 layer, _ = kind_times(self.cost.transformer, times)
                 rows.append(np.array([*layer, times["embedding"], times["head"]]))
