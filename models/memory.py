@@ -86,7 +86,8 @@ class Precision:
     """Bytes of one number: as weight, as gradient, as activation; master copy and optimiser state per parameter.
 
     Mixed precision keeps 2 + 2 + 4 + 8 = 16 bytes a parameter with Adam (S. Rajbhandari et al., SC20,
-    arXiv:1910.02054); fp32 keeps 4 + 4 + 0 + 8.
+    arXiv:1910.02054); fp32 keeps 4 + 4 + 0 + 8. ``widened_bytes``: of the copy of a gradient in another type that an
+    optimiser of ZeRO 0, 2 and 3 makes for its step.
     """
 
     weight_bytes: int
@@ -94,6 +95,7 @@ class Precision:
     activation_bytes: int
     master_bytes: int
     optimizer_bytes: int
+    widened_bytes: int = 0
 
     @classmethod
     def of(cls, dtype: str, optimizer: str) -> "Precision":
@@ -368,7 +370,12 @@ PRECISIONS: Mapping[str, Precision] = {
     "mixed": Precision(weight_bytes=2, gradient_bytes=2, activation_bytes=2, master_bytes=4, optimizer_bytes=8),
     # 18 bytes: gradients summed in fp32 (Megatron-LM with bf16; Korthikanti et al., figure 1).
     "megatron": Precision(weight_bytes=2, gradient_bytes=4, activation_bytes=2, master_bytes=4, optimizer_bytes=8),
-    # As above, with fp8 copies of every weight, as it is and transposed (Transformer Engine).
+    # The same with ``--grad-reduce-in-bf16``. The distributed optimiser reads them as they are, told so
+    # (``--use-precision-aware-optimizer``); others widen theirs (``_copy_model_grads_to_main_grads`` of Megatron-Core).
+    "megatron-bf16-gradients": Precision(
+        weight_bytes=2, gradient_bytes=2, activation_bytes=2, master_bytes=4, optimizer_bytes=8, widened_bytes=4
+    ),
+    # Gradients in fp32, with fp8 copies of every weight, as it is and transposed (Transformer Engine).
     "megatron-fp8": Precision(weight_bytes=4, gradient_bytes=4, activation_bytes=2, master_bytes=4, optimizer_bytes=8),
     # Weights and gradients are kept in fp32 and computed with in bf16 (PyTorch's fully sharded data parallel).
     "fsdp": Precision(weight_bytes=4, gradient_bytes=4, activation_bytes=2, master_bytes=0, optimizer_bytes=8),
@@ -529,7 +536,8 @@ class _Devices:
         ]
         terms = {
             "weights": precision.weight_bytes * states[0],
-            "gradients": precision.gradient_bytes * states[1],
+            "gradients": precision.gradient_bytes * states[1]
+            + precision.widened_bytes * ((zero != 1) & (shards > 1) & ~layouts.offload_optimizer) * states[2],
             "optimizer": (precision.master_bytes + precision.optimizer_bytes) * states[2] * ~layouts.offload_optimizer,
             "activations": activations,
             "temporary": np.maximum(moment, 0.0) + placeholders + np.where(shards > 1, gathered, 0.0),

@@ -39,6 +39,7 @@ under the same names, in :mod:`planner.data.fits`. Sources:
 - ``megatron-lm-fused``: 18 bytes, as the GEMM that gives a gradient adds it up in four (the same, figure 1);
 - ``megatron-deepspeed-bf16``: DeepSpeed's optimiser for bf16 as it stood early in 2022: gradients in two bytes, their
   sums and the master copy in four, whole on every device; only the moments are sharded (docs/transformer_memory.md);
+- ``megatron-core``: the same; told so, gradients in two bytes (``--grad-reduce-in-bf16``);
 - ``composer-fsdp``, ``torchtitan``: PyTorch's fully sharded data parallel. What selective recomputation of torchtitan
   frees is left out: it counts as if it freed nothing, which is too much memory, never too little.
 
@@ -981,12 +982,14 @@ class Program:
     """What a program keeps, and what it has.
 
     ``has``: decisions of :class:`planner.models.layouts.Layouts` that are on in it unless they are turned off; of the
-    overlaps it can have no others.
+    overlaps it can have no others. ``bf16_gradients``: what it keeps where it is asked to keep and reduce gradients in
+    bf16; None: it has no such option.
     """
 
     kernels: Kernels
     precision: Precision
     has: frozenset[str] = frozenset()
+    bf16_gradients: Precision | None = None
 
 
 _OLD = KERNELS["megatron-2021"]
@@ -997,6 +1000,7 @@ PROGRAMS: Mapping[str, Program] = {
         kernels=KERNELS["megatron-core"],
         precision=PRECISIONS["megatron"],
         has=frozenset({"sequence_parallel", "overlap_tensor", "overlap_data", "zero"}),
+        bf16_gradients=PRECISIONS["megatron-bf16-gradients"],
     ),
     "megatron-lm": Program(kernels=_OLD, precision=PRECISIONS["mixed"]),
     "megatron-lm-fused": Program(kernels=_OLD, precision=PRECISIONS["megatron"]),

@@ -23,7 +23,7 @@ from planner.problem import Problem
 from planner.transformer import LayerKind, Transformer
 from tests.referee.second_physics.facts import holds
 from tests.referee.second_physics.hybrid_layer import IMBALANCE, NUMBER_BYTES, Layer, layer_of, tokens_of
-from tests.referee.second_physics.hybrid_program import PROGRAM, program_of
+from tests.referee.second_physics.hybrid_program import GRADIENTS, PROGRAM, program_of
 
 __all__ = ["LOOSE", "counted", "cuts_of", "fullest_bytes", "in_order", "memory_findings", "reserve_of", "rows_of"]
 
@@ -244,7 +244,8 @@ def _is_counted_whole(network: Transformer) -> bool:
 
 def counted(problem: Problem, block: Mapping[str, Any]) -> dict[str, Any]:
     """Return a block with what the question says of experts and of the program."""
-    return {**block, IMBALANCE: problem.calibration.expert_imbalance, PROGRAM: problem.calibration.program}
+    given = problem.calibration
+    return {**block, IMBALANCE: given.expert_imbalance, PROGRAM: given.program, GRADIENTS: given.gradients}
 
 
 def reserve_of(problem: Problem, devices: Iterable[Device]) -> float:

@@ -6,7 +6,7 @@ copy lie whole on every device (docs/transformer_memory.md); PyTorch's sharded d
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.checks.report import Finding
@@ -14,9 +14,10 @@ from planner.plan import Prediction
 from planner.problem import Problem
 from tests.referee.second_physics.facts import holds
 
-__all__ = ["PROGRAM", "Program", "program_finding", "program_of"]
+__all__ = ["GRADIENTS", "PROGRAM", "Program", "program_finding", "program_of"]
 
 PROGRAM = "program"  # a block's key for the name of the program; Megatron-Core without
+GRADIENTS = "gradients"  # and for the type in which it keeps and reduces gradients, where that is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,4 +63,9 @@ def program_finding(problem: Problem, found: Prediction) -> Finding:
 
 def program_of(block: Mapping[str, Any]) -> Program:
     """Return what the program of a block does."""
-    return _PROGRAMS[block.get(PROGRAM, "megatron-core")]
+    found = _PROGRAMS[block.get(PROGRAM, "megatron-core")]
+    if block.get(GRADIENTS) != "bf16":
+        return found
+    # Copies in four bytes, but of the distributed optimiser, be it of one rank, which reads gradients as they are.
+    is_widened = block["zero"] != 1 and block["data"] * block["context"] > 1 and not block["offload_optimizer"]
+    return replace(found, gradient=2.0 + 4.0 * is_widened)
