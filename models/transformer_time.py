@@ -40,8 +40,10 @@ under the same names, in :mod:`planner.data.fits`. Sources:
 - ``megatron-deepspeed-bf16``: DeepSpeed's optimiser for bf16 as it stood early in 2022: gradients in two bytes, their
   sums and the master copy in four, whole on every device; only the moments are sharded (docs/transformer_memory.md);
 - ``megatron-core``: the same; told so, gradients in two bytes (``--grad-reduce-in-bf16``);
-- ``composer-fsdp``, ``torchtitan``: PyTorch's fully sharded data parallel. What selective recomputation of torchtitan
-  frees is left out: it counts as if it freed nothing, which is too much memory, never too little.
+- ``composer-fsdp``, ``torchtitan``: PyTorch's fully sharded data parallel. Composer's loss is FlashAttention's
+  kernel, torchtitan's is compiled with the model: neither copies logits. torchtitan's selective recomputation keeps
+  what attention and every second matrix put out (its default, by operators: ``_apply_ac_to_transformer_block`` of
+  ``parallelize_llama.py``); a compiled model does not keep what nobody reads.
 
 What a program has is by its own options: Megatron-Core 0.16 (``--overlap-grad-reduce``, ``--tp-comm-overlap``,
 ``--sequence-parallel``, ``--use-distributed-optimizer``); torchtitan splits the sequence with every tensor degree, and
@@ -993,8 +995,10 @@ class Program:
 
 
 _OLD = KERNELS["megatron-2021"]
-_SHARDED = Program(kernels=KERNELS["fsdp"], precision=PRECISIONS["fsdp"], has=frozenset({"overlap_data", "zero"}))
-_TITAN = replace(_SHARDED, has=_SHARDED.has | {"sequence_parallel"})
+_SHARDED = Program(
+    kernels=KERNELS["composer-fsdp"], precision=PRECISIONS["fsdp"], has=frozenset({"overlap_data", "zero"})
+)
+_TITAN = replace(_SHARDED, kernels=KERNELS["torchtitan"], has=_SHARDED.has | {"sequence_parallel"})
 PROGRAMS: Mapping[str, Program] = {
     MEGATRON_CORE: Program(
         kernels=KERNELS["megatron-core"],
@@ -1004,9 +1008,11 @@ PROGRAMS: Mapping[str, Program] = {
     ),
     "megatron-lm": Program(kernels=_OLD, precision=PRECISIONS["mixed"]),
     "megatron-lm-fused": Program(kernels=_OLD, precision=PRECISIONS["megatron"]),
-    "megatron-deepspeed": Program(kernels=_OLD, precision=PRECISIONS["mixed"], has=frozenset({"zero"})),
+    "megatron-deepspeed": Program(
+        kernels=KERNELS["megatron-deepspeed"], precision=PRECISIONS["mixed"], has=frozenset({"zero"})
+    ),
     "megatron-deepspeed-bf16": Program(kernels=_OLD, precision=_WHOLE_MASTER, has=frozenset({"zero"})),
     "composer-fsdp": _SHARDED,
     "torchtitan": replace(_TITAN, has=_TITAN.has | {"overlap_tensor"}),
-    "torchtitan-eager": _TITAN,
+    "torchtitan-eager": replace(_TITAN, kernels=KERNELS["torchtitan-eager"]),
 }

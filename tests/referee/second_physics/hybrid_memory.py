@@ -224,6 +224,7 @@ def _temporary(
     if block["data"] * block["context"] > 1:
         layer = max([one.shared + one.routed for one in held], default=0.0)
         found += NUMBER_BYTES * layer if block["zero"] >= 2 else 0.0
+        found += program.buffers if block["zero"] >= 1 else 0.0
         ahead = layer if block["overlap_data"] else 0.0
         found += NUMBER_BYTES * (max(layer, *ends) + ahead) if block["zero"] >= 3 else 0.0
     return found

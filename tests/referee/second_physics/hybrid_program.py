@@ -28,7 +28,8 @@ class Program:
     written, masked ones too. ``keeps_masks``: of dropout, a byte a number. ``fuses_loss``: in the logits' own place;
     else copies of them in four bytes are made. ``holds_gradients``: an empty one of every shape of matrix.
     ``copies_context``: of attention's output, where an all-to-all spreads the context. ``stops_early``: a layer's last
-    products are not computed again.
+    products are not computed again. ``buffers``: bytes, of ranks that share states out. ``keeps_every_second``: selective recomputation keeps what attention and every
+    second matrix give, and nothing else; ``keeps_last``: the layer's last matrix is one of them.
     """
 
     weight: float = 2.0
@@ -40,6 +41,9 @@ class Program:
     holds_gradients: bool = False
     copies_context: bool = False
     stops_early: bool = False
+    buffers: float = 0.0
+    keeps_every_second: bool = False
+    keeps_last: bool = False
 
 
 _SHARDED = Program(weight=4.0, gradient=4.0, state=8.0, stops_early=True)
@@ -47,11 +51,11 @@ _PROGRAMS: Mapping[str, Program] = {
     "megatron-core": Program(gradient=4.0, fuses_loss=True, holds_gradients=True, copies_context=True),
     "megatron-lm": Program(keeps_scores=True, keeps_masks=True),
     "megatron-lm-fused": Program(gradient=4.0, keeps_scores=True, keeps_masks=True),
-    "megatron-deepspeed": Program(keeps_scores=True, keeps_masks=True),
+    "megatron-deepspeed": Program(keeps_scores=True, keeps_masks=True, buffers=5e8 * 2 * 2 * 4.5),
     "megatron-deepspeed-bf16": Program(gradient=2.0 + 4.0 + 4.0, state=8.0, keeps_scores=True, keeps_masks=True),
-    "composer-fsdp": _SHARDED,
-    "torchtitan": _SHARDED,
-    "torchtitan-eager": _SHARDED,
+    "composer-fsdp": replace(_SHARDED, fuses_loss=True),
+    "torchtitan": replace(_SHARDED, fuses_loss=True, keeps_every_second=True),
+    "torchtitan-eager": replace(_SHARDED, keeps_every_second=True, keeps_last=True),
 }
 
 
