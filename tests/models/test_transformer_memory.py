@@ -463,7 +463,14 @@ def test_what_selective_recomputation_keeps_is_counted_alike_a_second_time(progr
         dnn = row(name).transformer
         if dnn.head != "language" or dnn.image is not None:
             continue
-        block = {"tensor": tensor, "context": 1, "data": 1, "expert": 1, "expert_tensor": tensor, "microbatch": 2}
+        block: dict[str, Any] = {
+            "tensor": tensor,
+            "context": 1,
+            "data": 1,
+            "expert": 1,
+            "expert_tensor": tensor,
+            "microbatch": 2,
+        }
         block |= {"sequence_parallel": tensor > 1, "recompute": "selective", "program": program, "zero": 0}
         layout = Layouts.one(
             tensor=tensor,

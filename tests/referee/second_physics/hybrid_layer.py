@@ -141,11 +141,8 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
         return plain + scores, gradients
     entry = tokens * NUMBER_BYTES * hidden / split
     if block["recompute"] == "selective" and program.keeps_every_second:
-        given = _given(network, block, kind)[::2]
-        if not program.keeps_last and network.norm_position in ("before", "shared", "parallel"):
-            given = [share for share, is_last in given if not is_last]
-        else:
-            given = [share for share, _ in given]
+        is_read = program.keeps_last or network.norm_position not in ("before", "shared", "parallel")
+        given = [share for share, is_last in _given(network, block, kind)[::2] if is_read or not is_last]
         kept = entry + tokens * (NUMBER_BYTES * (sum(given) + heads * value / tensor) + _LOG_SUM_BYTES * heads / tensor)
         kept = min(kept, plain)
         return kept, plain - kept + gradients
