@@ -204,7 +204,9 @@ class Kernels:
         Whether masks are kept: 1 byte a number, of both residual branches, of the scores and of the embedding.
     is_loss_fused
         Whether the loss overwrites the logits by their gradient, or is compiled into kernels that make no copies of
-        them. If not, it makes two fp32 copies, one of which is kept for the backward pass.
+        them. If not, it makes fp32 copies, one of which is kept for the backward pass.
+    num_loss_copies
+        Two; three at a time of PyTorch's own: the logarithm of the softmax, its gradient, and that of the logits.
     has_placeholders
         Whether an empty gradient of every matrix of a block is held for good (Transformer Engine, where gradients are
         summed in fp32 by the product itself: one for each shape).
@@ -225,6 +227,7 @@ class Kernels:
     is_flash: bool = True
     has_dropout: bool = False
     is_loss_fused: bool = False
+    num_loss_copies: int = 2
     has_placeholders: bool = False
     copies_context: bool = False
     shard_buffers_bytes: float = 0.0
@@ -243,8 +246,8 @@ KERNELS: Mapping[str, Kernels] = {
     # overlapping communication; steps with pipelines, which do not overlap, were measured to hold as much).
     "megatron-deepspeed": Kernels(is_flash=False, has_dropout=True, shard_buffers_bytes=9e9),
     "composer-fsdp": Kernels(is_loss_fused=True),
-    "torchtitan": Kernels(is_loss_fused=True, keeps_second_products=True),
-    "torchtitan-eager": Kernels(keeps_second_products=True, keeps_unread=True),
+    "torchtitan": Kernels(is_loss_fused=True, num_loss_copies=3, keeps_second_products=True),
+    "torchtitan-eager": Kernels(num_loss_copies=3, keeps_second_products=True, keeps_unread=True),
 }
 
 
@@ -548,7 +551,8 @@ class _Devices:
         self._head_kept = head * samples / layouts.stream_split + (number if is_fused else _LOSS_COPY_BYTES) * logits
         # Its backward pass needs the gradients of logits, of their matrix, and of the stream, which is gathered there.
         gathered = np.where(layouts.stream_split > 1, 2, 1) * number * stream * samples
-        loss = 0.0 if is_fused else (number + _LOSS_COPY_BYTES) * logits
+        copies = max(number + _LOSS_COPY_BYTES, (kernels.num_loss_copies - 1) * _LOSS_COPY_BYTES)
+        loss = 0.0 if is_fused else copies * logits
         self._head_working = number * rows * transformer.hidden_size + gathered + loss
 
     def terms(self, stage: Stage) -> dict[str, Floats]:

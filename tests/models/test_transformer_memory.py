@@ -215,6 +215,7 @@ kernels = st.builds(
     is_flash=st.booleans(),
     has_dropout=st.booleans(),
     is_loss_fused=st.booleans(),
+    num_loss_copies=st.sampled_from([2, 3]),
     has_placeholders=st.booleans(),
     copies_context=st.booleans(),
     shard_buffers_bytes=st.sampled_from([0.0, 9e9]),

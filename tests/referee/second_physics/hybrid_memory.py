@@ -216,7 +216,7 @@ def _temporary(
         copies = 0.0
         if not program.fuses_loss and network.head in ("language", "masked_language"):  # a gradient, and another copy
             logits = tokens_of(network, block) * _rows_of_words(network, block["tensor"])
-            copies = (NUMBER_BYTES + _COPY_BYTES) * logits
+            copies = (_COPY_BYTES if program.more_copies else NUMBER_BYTES) * logits + _COPY_BYTES * logits
         moment = max(moment, matrix + whole * (2 if is_gathered else 1) + copies)
     found = max(moment, 0.0)
     if program.holds_gradients:

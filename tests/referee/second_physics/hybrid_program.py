@@ -28,8 +28,9 @@ class Program:
     written, masked ones too. ``keeps_masks``: of dropout, a byte a number. ``fuses_loss``: in the logits' own place;
     else copies of them in four bytes are made. ``holds_gradients``: an empty one of every shape of matrix.
     ``copies_context``: of attention's output, where an all-to-all spreads the context. ``stops_early``: a layer's last
-    products are not computed again. ``buffers``: bytes, of ranks that share states out. ``keeps_every_second``: selective recomputation keeps what attention and every
-    second matrix give, and nothing else; ``keeps_last``: the layer's last matrix is one of them.
+    products are not computed again. ``more_copies``: the loss has three copies at a time, not two and a gradient of two
+    bytes. ``buffers``: bytes, of ranks that share states out. ``keeps_every_second``: selective recomputation keeps
+    what attention and every second matrix give, and nothing else; ``keeps_last``: a layer's last matrix is among them.
     """
 
     weight: float = 2.0
@@ -41,6 +42,7 @@ class Program:
     holds_gradients: bool = False
     copies_context: bool = False
     stops_early: bool = False
+    more_copies: bool = False
     buffers: float = 0.0
     keeps_every_second: bool = False
     keeps_last: bool = False
@@ -55,7 +57,7 @@ _PROGRAMS: Mapping[str, Program] = {
     "megatron-deepspeed-bf16": Program(gradient=2.0 + 4.0 + 4.0, state=8.0, keeps_scores=True, keeps_masks=True),
     "composer-fsdp": replace(_SHARDED, fuses_loss=True),
     "torchtitan": replace(_SHARDED, fuses_loss=True, keeps_every_second=True),
-    "torchtitan-eager": replace(_SHARDED, keeps_every_second=True, keeps_last=True),
+    "torchtitan-eager": replace(_SHARDED, more_copies=True, keeps_every_second=True, keeps_last=True),
 }
 
 
