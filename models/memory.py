@@ -87,7 +87,8 @@ class Precision:
     """Bytes of one number: as weight, as gradient, as activation; master copy and optimiser state per parameter.
 
     Mixed precision keeps 2 + 2 + 4 + 8 = 16 bytes a parameter with Adam (S. Rajbhandari et al., SC20,
-    arXiv:1910.02054); fp32 keeps 4 + 4 + 0 + 8.
+    arXiv:1910.02054); fp32 keeps 4 + 4 + 0 + 8. ``widened_bytes``: of the copy of a gradient in another type that an
+    optimiser of ZeRO 0, 2 and 3 makes for its step.
     """
 
     weight_bytes: int
@@ -95,6 +96,7 @@ class Precision:
     activation_bytes: int
     master_bytes: int
     optimizer_bytes: int
+    widened_bytes: int = 0
 
     @classmethod
     def of(cls, dtype: str, optimizer: str) -> "Precision":
@@ -202,14 +204,23 @@ class Kernels:
     has_dropout
         Whether masks are kept: 1 byte a number, of both residual branches, of the scores and of the embedding.
     is_loss_fused
-        Whether the loss overwrites the logits by their gradient. If not, it makes two fp32 copies of them, one of which
-        is kept for the backward pass.
+        Whether the loss overwrites the logits by their gradient, or is compiled into kernels that make no copies of
+        them. If not, it makes fp32 copies, one of which is kept for the backward pass.
+    num_loss_copies
+        Two; three at a time of PyTorch's own: the logarithm of the softmax, its gradient, and that of the logits.
     has_placeholders
         Whether an empty gradient of every matrix of a block is held for good (Transformer Engine, where gradients are
         summed in fp32 by the product itself: one for each shape).
     copies_context
         Whether attention's output is kept twice where the context is spread: before and after an all-to-all exchange
         (S. A. Jacobs et al., arXiv 2309.14509). A ring needs no second one.
+    shard_buffers_bytes
+        Buffers through which ranks that share out states exchange gradients and weights, where they are no views.
+    keeps_second_products
+        Whether selective recomputation keeps what attention and every second matrix of a layer put out, the first, the
+        third and so on of queries, keys, values, and all that follow, and computes all else again.
+    keeps_unread
+        Whether that includes the last matrix's, which no backward pass reads: nobody looks where nothing is compiled.
     product_input_bytes
         A number kept as input of GEMMs alone; by default that of activations (1: fp8 as Transformer Engine has it).
     """
@@ -217,8 +228,12 @@ class Kernels:
     is_flash: bool = True
     has_dropout: bool = False
     is_loss_fused: bool = False
+    num_loss_copies: int = 2
     has_placeholders: bool = False
     copies_context: bool = False
+    shard_buffers_bytes: float = 0.0
+    keeps_second_products: bool = False
+    keeps_unread: bool = False
     product_input_bytes: float | None = None
 
 
@@ -228,7 +243,13 @@ KERNELS: Mapping[str, Kernels] = {
     "megatron-core-fp8": Kernels(
         is_loss_fused=True, has_placeholders=True, copies_context=True, product_input_bytes=1.0
     ),
-    "fsdp": Kernels(),
+    # DeepSpeed with ZeRO: 4.5 times both buckets of 5e8 numbers, 9 GB (Hugging Face, "DeepSpeed integration", of
+    # overlapping communication; steps with pipelines, which do not overlap, were measured to hold as much).
+    "megatron-deepspeed": Kernels(is_flash=False, has_dropout=True, shard_buffers_bytes=9e9),
+    "composer-fsdp": Kernels(is_loss_fused=True),
+    "torchtitan": Kernels(is_loss_fused=True, num_loss_copies=3, keeps_second_products=True),
+    "nanotron": Kernels(num_loss_copies=3),
+    "torchtitan-eager": Kernels(num_loss_copies=3, keeps_second_products=True, keeps_unread=True),
 }
 
 
@@ -319,12 +340,46 @@ def layer_bytes(
         if one.kind == "activation":
             way = "routed" if one.name in _ROUTED_SPLIT else "tensor"
             widest = np.maximum(widest, numbers(_Kept(**{way: one.input_elements + one.output_elements})))
+    partly = plain
+    if kernels.keeps_second_products:
+        products = _second_products(transformer, operators, keeps_unread=kernels.keeps_unread)
+        partly = np.minimum(only_input + activation_bytes * numbers(products) + rows * _LOG_SUM_BYTES, plain)
     is_full, is_none = layouts.recompute == Recompute.FULL, layouts.recompute == Recompute.NONE
-    again = np.where(is_full, plain + scores - only_input, np.where(is_none, 0.0, scores))
-    return LayerBytes(
-        kept=np.where(is_full, only_input, plain + np.where(is_none, scores, 0.0)),
-        working=again + activation_bytes * widest,
-    )
+    kept = np.where(is_full, only_input, np.where(is_none, plain + scores, partly))
+    return LayerBytes(kept=kept, working=plain + scores - kept + activation_bytes * widest)
+
+
+def _second_products(
+    transformer: Transformer, operators: Sequence[TransformerOperator], *, keeps_unread: bool
+) -> _Kept:
+    """Return what attention and every second matrix of a layer put out, of one sample.
+
+    Matrices of queries, keys and values count by themselves, as do both halves of a gated part; those of experts, which
+    one product has all of, are none of them.
+    """
+    ends = {one.name for one in operators}  # whose output leaves the layer through additions alone
+    for one in reversed(operators):
+        for name in one.inputs:
+            if one.kind != "residual" or one.name not in ends:
+                ends.discard(name)
+    kept, number = {"tensor": 0, "keys": 0, "stream": 0}, 0
+    keys = transformer.num_kv_heads * transformer.head_size * transformer.sequence_length
+    for one in operators:
+        if one.name == "attention.context":
+            kept["tensor"] += one.output_elements
+        if one.kind not in _PRODUCTS or one.product is None or one.product.count > 1:
+            continue
+        halves = [one.output_elements]
+        if one.name == "attention.qkv":
+            halves = [one.output_elements - 2 * keys, keys, keys]
+        elif one.name.endswith(".up") and transformer.is_gated:
+            halves = [one.output_elements // 2] * 2
+        for part, elements in enumerate(halves):
+            number += 1
+            if number % 2 and (keeps_unread or one.name not in ends):
+                is_key = one.name == "attention.qkv" and part > 0
+                kept["keys" if is_key else "tensor" if one.name in _TENSOR_SPLIT else "stream"] += elements
+    return _Kept(**kept)
 
 
 def _kept_elements(transformer: Transformer, operators: Sequence[TransformerOperator]) -> tuple[_Kept, _Kept]:
@@ -369,7 +424,12 @@ PRECISIONS: Mapping[str, Precision] = {
     "mixed": Precision(weight_bytes=2, gradient_bytes=2, activation_bytes=2, master_bytes=4, optimizer_bytes=8),
     # 18 bytes: gradients summed in fp32 (Megatron-LM with bf16; Korthikanti et al., figure 1).
     "megatron": Precision(weight_bytes=2, gradient_bytes=4, activation_bytes=2, master_bytes=4, optimizer_bytes=8),
-    # As above, with fp8 copies of every weight, as it is and transposed (Transformer Engine).
+    # The same with ``--grad-reduce-in-bf16``. The distributed optimiser reads them as they are, told so
+    # (``--use-precision-aware-optimizer``); others widen theirs (``_copy_model_grads_to_main_grads`` of Megatron-Core).
+    "megatron-bf16-gradients": Precision(
+        weight_bytes=2, gradient_bytes=2, activation_bytes=2, master_bytes=4, optimizer_bytes=8, widened_bytes=4
+    ),
+    # Gradients in fp32, with fp8 copies of every weight, as it is and transposed (Transformer Engine).
     "megatron-fp8": Precision(weight_bytes=4, gradient_bytes=4, activation_bytes=2, master_bytes=4, optimizer_bytes=8),
     # Weights and gradients are kept in fp32 and computed with in bf16 (PyTorch's fully sharded data parallel).
     "fsdp": Precision(weight_bytes=4, gradient_bytes=4, activation_bytes=2, master_bytes=0, optimizer_bytes=8),
@@ -493,7 +553,8 @@ class _Devices:
         self._head_kept = head * samples / layouts.stream_split + (number if is_fused else _LOSS_COPY_BYTES) * logits
         # Its backward pass needs the gradients of logits, of their matrix, and of the stream, which is gathered there.
         gathered = np.where(layouts.stream_split > 1, 2, 1) * number * stream * samples
-        loss = 0.0 if is_fused else (number + _LOSS_COPY_BYTES) * logits
+        copies = max(number + _LOSS_COPY_BYTES, (kernels.num_loss_copies - 1) * _LOSS_COPY_BYTES)
+        loss = 0.0 if is_fused else copies * logits
         self._head_working = number * rows * transformer.hidden_size + gathered + loss
 
     def terms(self, stage: Stage) -> dict[str, Floats]:
@@ -524,16 +585,18 @@ class _Devices:
         ahead = np.where(layouts.overlap_data, block, 0.0)
         shards = layouts.data * layouts.context
         gathered = number * ((zero >= 3) * (np.maximum(block, ends) + ahead) + (zero >= 2) * block)
+        buffers = self._kernels.shard_buffers_bytes * (zero >= 1)
         states = [
             np.where(zero >= least, (shared + routed * layouts.expert_share) / shards, shared + routed)
             for least in (3, 2, 1)
         ]
         terms = {
             "weights": precision.weight_bytes * states[0],
-            "gradients": precision.gradient_bytes * states[1],
+            "gradients": precision.gradient_bytes * states[1]
+            + precision.widened_bytes * ((zero != 1) & (shards > 1) & ~layouts.offload_optimizer) * states[2],
             "optimizer": (precision.master_bytes + precision.optimizer_bytes) * states[2] * ~layouts.offload_optimizer,
             "activations": activations,
-            "temporary": np.maximum(moment, 0.0) + placeholders + np.where(shards > 1, gathered, 0.0),
+            "temporary": np.maximum(moment, 0.0) + placeholders + np.where(shards > 1, gathered + buffers, 0.0),
             "reserve": np.full(size, float(self._reserve_bytes)),
         }
         terms = {name: np.broadcast_to(terms[name], size) for name in TERMS}

@@ -40,9 +40,12 @@ under the same names, in :mod:`planner.data.fits`. Sources:
 - ``megatron-lm-fused``: 18 bytes, as the GEMM that gives a gradient adds it up in four (the same, figure 1);
 - ``megatron-deepspeed-bf16``: DeepSpeed's optimiser for bf16 as it stood early in 2022: gradients in two bytes, their
   sums and the master copy in four, whole on every device; only the moments are sharded (docs/transformer_memory.md);
-- ``composer-fsdp``, ``torchtitan``: PyTorch's fully sharded data parallel. What selective recomputation of torchtitan
-  frees is left out: it counts as if it freed nothing, which is too much memory, never too little.
-- ``nanotron``: 20 bytes: gradients in two bytes beside their sums in four (``accumulate_grad_in_fp32``).
+- ``megatron-core``: the same; told so, gradients in two bytes (``--grad-reduce-in-bf16``);
+- ``nanotron``: 20 bytes: gradients in two bytes beside their sums in four (``accumulate_grad_in_fp32``);
+- ``composer-fsdp``, ``torchtitan``: PyTorch's fully sharded data parallel. Composer's loss is FlashAttention's
+  kernel, torchtitan's is compiled with the model: neither copies logits. torchtitan's selective recomputation keeps
+  what attention and every second matrix put out (its default, by operators: ``_apply_ac_to_transformer_block`` of
+  ``parallelize_llama.py``); a compiled model does not keep what nobody reads.
 
 What a program has is by its own options: Megatron-Core 0.16 (``--overlap-grad-reduce``, ``--tp-comm-overlap``,
 ``--sequence-parallel``, ``--use-distributed-optimizer``); torchtitan splits the sequence with every tensor degree, and
@@ -480,8 +483,8 @@ def iteration_times(
     elif len(uneven := np.flatnonzero(~np.broadcast_to(is_closed, len(layouts)))):
         few = {name: array[..., uneven] for name, array in interval.items()}
         scheduled[uneven] = _uneven_s(transformer, layouts.of(uneven), few, chunk_layers)
-    if is_exact:  # what fills the pipeline, forward, and what empties it have no other micro-batch beside them
-        scheduled = scheduled + np.minimum(number, stages) * whole["hidden"] * share
+    if is_exact:
+        scheduled = scheduled + filling_s(transformer, layouts, interval, chunk_layers)
     parts["bubble"] = np.maximum(scheduled - _sum_of(layouts, parts.values()), 0.0)
     held = np.array([np.broadcast_arrays(cut.most - cut.first_less, cut.most, cut.most - cut.last_less)])
     if busy is not None:  # the last stage is the third again
@@ -492,6 +495,26 @@ def iteration_times(
     parts["optimizer"] = move_s(moved.max(axis=0), rates)
     parts = {name: np.broadcast_to(parts[name], len(layouts)) for name in PARTS}
     return {**parts, "total": _sum_of(layouts, parts.values())}
+
+
+def filling_s(
+    transformer: Transformer,
+    layouts: Layouts,
+    interval: Mapping[str, Floats],
+    chunk_layers: Sequence[int] | Ints | None = None,
+) -> Floats:
+    """Return what overlapping the experts' exchange leaves to see: nothing is beside what fills and empties a pipeline.
+
+    That is as many micro-batches as there are stages, both ways.
+
+    Parameters
+    ----------
+    transformer, layouts, interval, chunk_layers
+        As for :func:`stage_times`.
+    """
+    share = cut_of(transformer.num_layers, layouts, chunk_layers).most / transformer.num_layers
+    alone = np.minimum(layouts.num_microbatches, layouts.pipeline)
+    return np.asarray(alone * interval["hidden"].sum(axis=0) * share)
 
 
 def _ends_of(layouts: Layouts, interval: Mapping[str, Floats], busy: BusyStages) -> tuple[Floats, Ints]:
@@ -1129,34 +1152,40 @@ class Program:
     """What a program keeps, and what it has.
 
     ``has``: decisions of :class:`planner.models.layouts.Layouts` that are on in it unless they are turned off; of the
-    overlaps it can have no others.
+    overlaps it can have no others. ``bf16_gradients``: what it keeps where it is asked to keep and reduce gradients in
+    bf16; None: it has no such option.
     """
 
     kernels: Kernels
     precision: Precision
     has: frozenset[str] = frozenset()
+    bf16_gradients: Precision | None = None
 
 
 _OLD = KERNELS["megatron-2021"]
-_SHARDED = Program(kernels=KERNELS["fsdp"], precision=PRECISIONS["fsdp"], has=frozenset({"overlap_data", "zero"}))
-_SUMS_APART = replace(PRECISIONS["megatron"], gradient_bytes=6)
-_TITAN = replace(_SHARDED, has=_SHARDED.has | {"sequence_parallel"})
+_SHARDED = Program(
+    kernels=KERNELS["composer-fsdp"], precision=PRECISIONS["fsdp"], has=frozenset({"overlap_data", "zero"})
+)
+_TITAN = replace(_SHARDED, kernels=KERNELS["torchtitan"], has=_SHARDED.has | {"sequence_parallel"})
 PROGRAMS: Mapping[str, Program] = {
     MEGATRON_CORE: Program(
         kernels=KERNELS["megatron-core"],
         precision=PRECISIONS["megatron"],
         has=frozenset({"sequence_parallel", "overlap_tensor", "overlap_data", "overlap_expert", "zero"}),
+        bf16_gradients=PRECISIONS["megatron-bf16-gradients"],
     ),
     "megatron-lm": Program(kernels=_OLD, precision=PRECISIONS["mixed"]),
     "megatron-lm-fused": Program(kernels=_OLD, precision=PRECISIONS["megatron"]),
-    "megatron-deepspeed": Program(kernels=_OLD, precision=PRECISIONS["mixed"], has=frozenset({"zero"})),
+    "megatron-deepspeed": Program(
+        kernels=KERNELS["megatron-deepspeed"], precision=PRECISIONS["mixed"], has=frozenset({"zero"})
+    ),
     "megatron-deepspeed-bf16": Program(kernels=_OLD, precision=_WHOLE_MASTER, has=frozenset({"zero"})),
     "composer-fsdp": _SHARDED,
     "torchtitan": replace(_TITAN, has=_TITAN.has | {"overlap_tensor"}),
-    "torchtitan-eager": _TITAN,
+    "torchtitan-eager": replace(_TITAN, kernels=KERNELS["torchtitan-eager"]),
     "nanotron": Program(
-        kernels=KERNELS["fsdp"],
-        precision=_SUMS_APART,
+        kernels=KERNELS["nanotron"],
+        precision=replace(PRECISIONS["megatron"], gradient_bytes=6),
         has=frozenset({"sequence_parallel", "overlap_tensor", "overlap_data", "zero"}),
     ),
 }

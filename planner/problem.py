@@ -148,6 +148,7 @@ class Calibration:
     None where they wait behind a barrier. ``transformer_reserve_bytes``: ``memory_reserve_bytes`` where that is
     given, else the most that a device which trains a transformer keeps for itself, of which a small one keeps
     ``transformer_reserve_share`` of its memory. ``program``: what trains a transformer, by name.
+    ``gradients``: the type in which it keeps and reduces gradients, None where that is left to it.
     ``expert_imbalance``: tokens of the rank whose experts have most, over the mean of all ranks.
     ``most_bytes_per_s``: what a machine sends at most, whatever the rate of its network cards.
     ``assumed_efficiencies``: which of the two efficiencies nobody gave. ``transport``: by what machines send, None
@@ -175,6 +176,7 @@ class Calibration:
     transformer_reserve_bytes: float = 0.0
     transformer_reserve_share: float = float("inf")
     program: str = "megatron-core"
+    gradients: str | None = None
     expert_imbalance: float = 1.0
     straggler_deviation_s: float = 0.0
     queue: Queue | None = None

@@ -45,7 +45,7 @@ _KNOWN = """
     add-qkv-bias attention-backend attention-dropout bf16 ckpt-format context-parallel-size
     cross-entropy-loss-fusion data-parallel-sharding-strategy ddp-bucket-size disable-bias-linear eval-iters
     expert-model-parallel-size expert-tensor-parallel-size ffn-hidden-size fp16 global-batch-size
-    group-query-attention hidden-dropout hidden-size kv-channels kv-lora-rank log-interval lr
+    grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size kv-channels kv-lora-rank log-interval lr
     max-position-embeddings micro-batch-size mock-data moe-aux-loss-coeff moe-ffn-hidden-size moe-grouped-gemm
     moe-flex-dispatcher-backend moe-layer-freq moe-router-enable-expert-bias moe-router-load-balancing-type
     moe-router-score-function
@@ -80,7 +80,8 @@ def export(job: Job) -> Export:
     layout = as_run(layout, network)
     layout, more = _with_buckets(layout)
     more += [_SGD[job.problem.training.optimizer]] if job.problem.training.optimizer in _SGD else []
-    lines = launch_lines(network, layout.chosen, dtype=layout.dtype, devices_per_machine=1)
+    gradients = job.problem.calibration.gradients
+    lines = launch_lines(network, layout.chosen, dtype=layout.dtype, devices_per_machine=1, gradients=gradients)
     start = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))
     groups = [line.removesuffix(" \\") for line in lines[start + 1 :]]
     program = " \\\n    ".join([script_words(job.settings.script, _PROGRAM), *groups, *more])

@@ -27,6 +27,7 @@ TARGET, VERSION = "torchtitan", "torchtitan 0.3.0"
 _FLAGS = flags_of("torchtitan")
 _PARALLEL = "parallelism."
 _NUMBERS = {"bf16": "bfloat16", "fp32": "float32", "tf32": "float32"}
+_OWN = ("torchtitan", "torchtitan-eager")  # programs of the cost model
 _SHARDS_GRADIENTS, _SHARDS_WEIGHTS = 2, 3  # stages of ZeRO
 
 
@@ -69,8 +70,8 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
     if chosen.zero == 0 and (chosen.context > 1 or (network.experts is not None and chosen.expert > 1)):
         why = "it shards weights and gradients, too, where a sequence is split or experts are spread; the plan does not"
         layout = layout.instead(why, zero=_SHARDS_GRADIENTS if chosen.pipeline == 1 else 1)
-    notes = []
-    if chosen.recompute == "selective":
+    notes, program = [], layout.job.problem.calibration.program
+    if chosen.recompute == "selective" and program not in _OWN:
         notes.append(
             "its selective checkpointing keeps products and exchanges and computes all else again; the plan's computes "
             "attention's scores again"
@@ -84,8 +85,7 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
     layout = layout.noted(*notes).with_usual_order()
     if network.experts is not None and chosen.expert_tensor > 1:
         layout = layout.instead("its experts are spread over ranks and never cut by a tensor degree", expert_tensor=1)
-    program = layout.job.problem.calibration.program
-    if program not in {"torchtitan", "torchtitan-eager"} and layout.is_hybrid:
+    if program not in _OWN and layout.is_hybrid:
         layout = layout.noted(f"seconds and memory were predicted for {program}; calibration.program: torchtitan")
     flavour = flavour_of(network)
     if flavour is None:

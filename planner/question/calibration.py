@@ -44,7 +44,7 @@ from planner.models.kernels import Execution, Shares, network_profile, work_by_l
 from planner.models.memory import Precision
 from planner.models.operators import is_known
 from planner.models.roofline import DeviceLimits, peak_flop_per_s, reached_bytes_per_s
-from planner.models.transformer_time import transformer_profile
+from planner.models.transformer_time import PROGRAMS, transformer_profile
 from planner.names import OF_TRANSFORMERS, fold
 from planner.problem import Assumption, Calibration, Limits, Training
 from planner.question.blocks import MOST_POINTS, CalibrationSpec, CurveSpec
@@ -170,6 +170,7 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         transformer_reserve_bytes=spec.memory_reserve if has_reserve else TRANSFORMER_RESERVE_BYTES,
         **reserve_share,
         program=spec.program,
+        gradients=spec.gradients,
         expert_imbalance=spec.expert_imbalance,
         straggler_deviation_s=spec.straggler_deviation,
         queue=None if spec.queue is None else spec.queue.build(),
@@ -420,6 +421,7 @@ class Profiler:
         notes, given = self.reading.notes, self.calibration
         if is_hybrid_asked or is_by_rooflines:
             self._note_program()
+        self._note_gradients(is_hybrid_asked=is_hybrid_asked)
         if not is_hybrid_asked or tuple(families) != (OF_TRANSFORMERS,):  # which has seconds and links of its own
             if is_by_rooflines:
                 fitted = transformer_rates()["devices"]
@@ -498,6 +500,26 @@ class Profiler:
         more = "; layouts are those of Megatron-Core, and what it lacks is to be pinned or excluded"
         words = "" if program == _PROGRAM else more
         notes.assumptions.append(f"the program that trains: {program} (calibration.program){words}")
+
+    def _note_gradients(self, *, is_hybrid_asked: bool) -> None:
+        """Say in which type gradients are kept where that is told, and refuse one that the program does not have."""
+        notes, program, asked = self.reading.notes, self.calibration.program, self.calibration.gradients
+        path = ("calibration", "gradients")
+        if asked is None:
+            return
+        if PROGRAMS[program].bf16_gradients is None:
+            others = [name for name, one in PROGRAMS.items() if one.bf16_gradients is not None]
+            mend = f"Leave it out, or write program: {' or '.join(others)}."
+            notes.fault(path, f"{program} keeps gradients in a type of its own.", mend)
+        elif asked == "bf16" and self.training.dtype != "bf16":
+            what = f"gradients in bf16 go with numbers in bf16, and dnn.dtype is {self.training.dtype}."
+            notes.fault(path, what, "Write dnn.dtype: bf16, or leave gradients out.")
+        elif not is_hybrid_asked:
+            notes.warnings.append(
+                f"calibration.gradients alters nothing: no family that is asked counts with {program}"
+            )
+        else:
+            notes.assumptions.append(f"gradients are kept and reduced in {asked} (calibration.gradients)")
 
     def _note_share_of_peak(self, dnn: Dnn, *, is_measured: bool) -> None:
         """Say what share of its peak each device is taken to reach, and warn where that is doubtful."""

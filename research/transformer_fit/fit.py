@@ -44,6 +44,7 @@ _SCALE = 0.04  # error from which on a row counts less than quadratically
 _STEP = 1e-4  # of a parameter's logarithm, for a slope
 _EVALUATIONS = 18  # from the priors
 _FEW_EVALUATIONS = 4  # from a fit to a few rows more
+_BF16_BYTES = 2
 _PRIOR_WEIGHT = 0.12  # of a deviation of one prior's width against one row's error of _SCALE in a family of one
 
 
@@ -236,10 +237,16 @@ def as_unmeasured(parameters: Parameters, fitted: Collection[str]) -> dict[str, 
 
 
 def software_of(parameters: Parameters, name: str) -> Software:
-    """Return what a training program does."""
+    """Return what a training program does, by itself."""
     floor = parameters[f"software.{_FLOOR_OF.get(name, name)}.launch_s"]
     ratio = parameters.get(f"software.{_LIBRARIES_OF.get(name, name)}.fp8_device_ratio", 1.0)
     return Software(name=name, launch_s=floor, fp8_device_ratio=ratio, **SOFTWARE[name])  # type: ignore[arg-type]  # fields by their names
+
+
+def _software_of(parameters: Parameters, row: Row) -> Software:
+    """Return what a row's program does, told as there."""
+    found = software_of(parameters, row.software)
+    return replace(found, gradient_bytes=_BF16_BYTES) if row.has_bf16_gradients else found
 
 
 def described(parameters: Parameters) -> dict[str, dict[str, object]]:
@@ -266,7 +273,8 @@ class Table:
         together: dict[tuple[object, ...], list[int]] = {}
         for index, row in enumerate(self.rows):
             figures = tuple(sorted(row.device_figures.items()))
-            together.setdefault((row.transformer, row.device, figures, row.tiers, row.software), []).append(index)
+            told = (row.transformer, row.device, figures, row.tiers, row.software, row.has_bf16_gradients)
+            together.setdefault(told, []).append(index)
         self._sweeps = [(np.array(indices), _joined([self.rows[i] for i in indices])) for indices in together.values()]
 
     def predict(self, parameters: Parameters, changed: str = "", known: Floats | None = None) -> Floats:
@@ -288,7 +296,7 @@ class Table:
                 layouts,
                 rates=rates_of(parameters, row.device, row.device_figures),
                 tiers=row.tiers,
-                software=software_of(parameters, row.software),
+                software=_software_of(parameters, row),
                 constants=constants,
             )["total"]
         return found

@@ -153,7 +153,10 @@ LEFT_OUT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One measured step. ``group``: family, network, devices and batch; within it only the layout differs."""
+    """One measured step. ``group``: family, network, devices and batch; within it only the layout differs.
+
+    ``has_bf16_gradients``: whether the program is told to keep and reduce gradients in bf16.
+    """
 
     family: str
     group: tuple[str, ...]
@@ -164,6 +167,7 @@ class Row:
     layout: Mapping[str, int | bool]
     iteration_s: float
     device_figures: Mapping[str, float] = field(default_factory=dict)
+    has_bf16_gradients: bool = False
 
     def layouts(self) -> Layouts:
         """Return the row's layout, alone."""
@@ -349,6 +353,12 @@ def _cut(case: str, num_layers: int, sequence_length: int) -> Transformer:
 
 # -- vendors' recipes ------------------------------------------------------------------------------------------------
 
+# Recipes reduce gradients in bf16: ``optim.grad_sync_dtype: bf16`` of Llama 3 8B and 405B in NVIDIA's
+# NeMo-Framework-Launcher (examples/training/llama/h100/llama3_8b_bf16.sh, llama3_405b_bf16.sh), whose batches and 72
+# machines they have, and of Grok-1 (grok1/grok1_314b.yaml of dgxc-benchmarking), which NeMo hands on as
+# ``grad_reduce_in_fp32=False``. Nemotron 15B at first did not (nemotron/nemotron4-15b-synth.yaml there: none, fp32); of
+# its later one the files do not tell, and with gradients in fp32 it would need 80.2 GiB of a device before any context.
+_FP32_15B = "@1b9bb6b"
 _OF_EXPERTS = {"count": "num_experts", "top_k": "top_k", "size": "expert_size"}
 _OF_NETWORK = {
     "layers": "num_layers",
@@ -400,6 +410,7 @@ def _recipe_row(cells: Mapping[str, str]) -> Row:
             "overlap_tensor": has_tensor,
         },
         iteration_s=float(cells["step_s"]),
+        has_bf16_gradients=not (recipe.startswith("15B") and cells["source"].endswith(_FP32_15B)),
     )
 
 

@@ -31,7 +31,7 @@ FLAGS = """group-query-attention swiglu disable-bias-linear add-qkv-bias qk-laye
     use-precision-aware-optimizer use-megatron-fsdp no-gradient-accumulation-fusion overlap-grad-reduce
     overlap-param-gather tp-comm-overlap optimizer-cpu-offload use-tp-pp-dp-mapping moe-grouped-gemm
     moe-router-enable-expert-bias account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split bf16 fp16
-    accumulate-allreduce-grads-in-fp32"""
+    accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16"""
 NAMES = {
     "position-embedding-type": ["learned_absolute", "rope", "none"],
     "normalization": ["LayerNorm", "RMSNorm"],

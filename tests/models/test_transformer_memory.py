@@ -17,6 +17,8 @@ from planner.models.memory import KERNELS, PRECISIONS, TERMS, Kernels, layer_byt
 from planner.models.operators import block_operators, block_parameters
 from planner.models.schedule import peak_weight
 from planner.transformer import Experts, LatentAttention, Transformer
+from planner.zoo.transformers import row, row_names
+from tests.referee.second_physics.hybrid_layer import layer_of
 
 GIB = 2**30
 OLD = KERNELS["megatron-2021"]
@@ -213,8 +215,12 @@ kernels = st.builds(
     is_flash=st.booleans(),
     has_dropout=st.booleans(),
     is_loss_fused=st.booleans(),
+    num_loss_copies=st.sampled_from([2, 3]),
     has_placeholders=st.booleans(),
     copies_context=st.booleans(),
+    shard_buffers_bytes=st.sampled_from([0.0, 9e9]),
+    keeps_second_products=st.booleans(),
+    keeps_unread=st.booleans(),
     product_input_bytes=st.none() | st.just(1.0),
 )
 precisions = st.sampled_from([PRECISIONS[name] for name in sorted(PRECISIONS)])
@@ -389,3 +395,103 @@ def test_zero_gathers_gradients_and_weights_of_the_layer_at_work_by_hand(overlap
     assert weights["temporary"] - gradients["temporary"] == pytest.approx(2 * (np.array(gathered) + ahead))
     alone = stage_memory_bytes(dnn, Layouts.one(pipeline=3, zero=3), precision=MIXED)
     assert alone["temporary"] == pytest.approx(plain["temporary"])
+
+
+# -- what programs differ in
+
+
+TITAN, EAGER = KERNELS["torchtitan"], KERNELS["torchtitan-eager"]
+
+
+@given(
+    keys=st.sampled_from([2, 4, 8]),
+    size=st.sampled_from([8, 64]),
+    feed_forward=st.integers(16, 4096),
+    tokens=st.integers(1, 64),
+    samples=st.integers(1, 4),
+)
+def test_a_llama_layer_keeps_queries_values_attention_and_the_gate_with_torchtitans_selective_recomputation(
+    keys: int, size: int, feed_forward: int, tokens: int, samples: int
+) -> None:
+    heads, h = 8, 8 * size
+    dnn = gpt(
+        num_layers=1,
+        hidden_size=h,
+        num_heads=heads,
+        num_kv_heads=keys,
+        feed_forward_size=feed_forward,
+        sequence_length=tokens,
+        is_gated=True,
+        positions="rotary",
+        norm="rms_norm",
+        has_biases=False,
+    )
+    way: dict[str, Any] = {"recompute": int(Recompute.SELECTIVE), "microbatch": samples}
+    entry, attended = 2 * h, 2 * h + 4 * heads
+    numbers = entry + attended + 2 * (h + keys * size + feed_forward)
+    assert kept(dnn, TITAN, **way) == samples * tokens * numbers
+    assert kept(dnn, EAGER, **way) == samples * tokens * (numbers + 2 * h)
+
+
+@settings(max_examples=200)
+@given(
+    dnn=transformers(), tensor=st.sampled_from([1, 2, 4]), is_split=st.booleans(), kernels=st.sampled_from([*KERNELS])
+)
+def test_the_more_is_computed_again_the_less_is_kept_and_the_more_is_made_anew(
+    dnn: Transformer, tensor: int, is_split: bool, kernels: str
+) -> None:
+    layout = Layouts.one(tensor=tensor, sequence_parallel=is_split and tensor > 1)
+    for kind in set(dnn.layer_kinds):
+        none, selective, full = (
+            layer_bytes(
+                dnn, kind, replace(layout, recompute=np.array([way])), activation_bytes=2, kernels=KERNELS[kernels]
+            )
+            for way in Recompute
+        )
+        if dnn.norm_position in ("before", "both"):  # where the stream is read, and kept
+            assert full.kept <= selective.kept * (1 + 1e-12)
+        assert selective.kept <= none.kept * (1 + 1e-12)
+        assert none.working <= selective.working * (1 + 1e-12)
+        for one in (selective, full):  # together: all that the layer's backward pass reads
+            assert one.kept + one.working == pytest.approx(none.kept + none.working)
+
+
+@pytest.mark.parametrize("program", ["torchtitan", "torchtitan-eager"])
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_what_selective_recomputation_keeps_is_counted_alike_a_second_time(program: str, tensor: int) -> None:
+    count = 0
+    for name in row_names():
+        dnn = row(name).transformer
+        if dnn.head != "language" or dnn.image is not None:
+            continue
+        block: dict[str, Any] = {
+            "tensor": tensor,
+            "context": 1,
+            "data": 1,
+            "expert": 1,
+            "expert_tensor": tensor,
+            "microbatch": 2,
+        }
+        block |= {"sequence_parallel": tensor > 1, "recompute": "selective", "program": program, "zero": 0}
+        layout = Layouts.one(
+            tensor=tensor,
+            expert_tensor=tensor,
+            microbatch=2,
+            sequence_parallel=tensor > 1,
+            recompute=int(Recompute.SELECTIVE),
+        )
+        for kind in set(dnn.layer_kinds):
+            ours = layer_bytes(dnn, kind, layout, activation_bytes=2, kernels=KERNELS[program])
+            assert float(ours.kept[0]) == pytest.approx(layer_of(dnn, block, kind).kept), name
+            count += 1
+    assert count > 20
+
+
+@given(zero=st.integers(0, 3), data=st.sampled_from([1, 2, 64]))
+def test_deepspeed_holds_buffers_where_ranks_share_states_out(zero: int, data: int) -> None:
+    layout = Layouts.one(tensor=8, data=data, zero=zero)
+    held = [
+        float(memory_bytes(GPT_175B, layout, precision=MIXED, kernels=kernels)["total"][0])
+        for kernels in (KERNELS["megatron-deepspeed"], OLD)
+    ]
+    assert held[0] - held[1] == pytest.approx(9e9 if zero and data > 1 else 0.0)

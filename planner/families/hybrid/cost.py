@@ -221,10 +221,17 @@ class GroupCost:
         """The name of the program that trains."""
         return self.problem.calibration.program
 
+    @property
+    def has_bf16_gradients(self) -> bool:
+        """Whether the program is asked to keep and reduce gradients in bf16."""
+        return self.problem.calibration.gradients == "bf16"
+
     @cached_property
     def software(self) -> Software:
         """What it takes; where gradients are kept in shards, every micro-batch must reduce them."""
         fields = {**self.problem.transformer_rates["software"][self.program], "reduces_every_microbatch": True}
+        if self.has_bf16_gradients:
+            fields["gradient_bytes"] = self.precision.gradient_bytes
         return Software(name=self.program, **{**fields, "launch_s": fields["launch_s"] * self.slowdown})
 
     @cached_property
@@ -250,7 +257,8 @@ class GroupCost:
     @property
     def precision(self) -> Precision:
         """Bytes of weights, gradients and state."""
-        return PROGRAMS[self.program].precision
+        program = PROGRAMS[self.program]
+        return (self.has_bf16_gradients and program.bf16_gradients) or program.precision
 
     @property
     def kernels(self) -> Kernels:

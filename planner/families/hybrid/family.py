@@ -35,13 +35,20 @@ from planner.families.hybrid.configuration import (
     rules_of,
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, cost_of_machines
-from planner.families.hybrid.launch import launch_lines, launch_words, not_expressed, options, other_program
+from planner.families.hybrid.launch import (
+    gradient_options,
+    launch_lines,
+    launch_words,
+    not_expressed,
+    options,
+    other_program,
+)
 from planner.families.hybrid.timeline import Pipeline, Tail, draw, view
 from planner.models.compute import UNCALIBRATED
 from planner.models.layouts import Ints, Layouts, Schedule, chunked_layers, layers_by_kind
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample
-from planner.models.transformer_time import LAYER_PARTS, PARTS, Step, kind_times
+from planner.models.transformer_time import LAYER_PARTS, PARTS, PROGRAMS, Step, filling_s, kind_times
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -361,6 +368,7 @@ class _Priced(ABC):
         return {
             "program": first.program,
             "dtype": first.problem.training.dtype,
+            "gradients": first.problem.calibration.gradients,
             "devices_per_machine": first.group.devices_per_machine,
         }
 
@@ -430,7 +438,12 @@ class _PricedEven(_Priced):
 
     def figures(self) -> dict[str, Any]:
         transfer_s = float(self._interval["transfer"][0]) if self.chosen.pipeline > 1 else 0.0
-        return {"expert_imbalance": self.cost.first.expert_imbalance, "transfer_s": transfer_s}
+        filling = filling_s(self.cost.transformer, self._layout, self._interval, self._given)
+        return {
+            "expert_imbalance": self.cost.first.expert_imbalance,
+            "transfer_s": transfer_s,
+            "filling_s": float(filling[0]),
+        }
 
     def pipelines(self, prediction: Prediction) -> Iterator[Pipeline]:
         cost, parts, rows = self.cost.first, prediction.breakdown_s, prediction.details["stages"]
@@ -587,7 +600,10 @@ def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:
             "is_calibrated": all(one.is_calibrated for one in cost.groups),
             **priced.figures(),
             "stages": rows,
-            "options": list(options(network, configuration, cost.first.program)),
+            "options": [
+                *options(network, configuration, cost.first.program),
+                *gradient_options(configuration, problem.calibration.gradients),
+            ],
             "launch": list(launch_lines(network, configuration, **priced.launched)) if priced.has_launch else [],
         },
     )
@@ -624,7 +640,9 @@ def explain(problem: Problem, configuration: HybridConfiguration, prediction: Pr
             f"the rank whose experts have most tokens is taken to have {cost.first.expert_imbalance:g} times the mean "
             f"(calibration.expert_imbalance)"
         )
-    lines += _memory_lines(rows, prediction.memory_bytes, configuration.pipeline)
+    lines += _memory_lines(
+        rows, prediction.memory_bytes, configuration.pipeline, _bf16_saving(cost.first, configuration)
+    )
     lines += _launch_lines(priced)
     lines += [*_uncalibrated(cost), *_outside_lines(cost, configuration)]
     if len(cost.groups) > 1:
@@ -670,8 +688,22 @@ def _classes_line(configuration: HybridConfiguration, details: Mapping[str, Any]
     return f"a micro-batch takes a stage {low} to {high}; {place} is the slowest"
 
 
-def _memory_lines(rows: Sequence[Mapping[str, Any]], memory_bytes: Mapping[str, float], stages: int) -> list[str]:
-    """Return the free memory of every stage, of so many in a pipeline, or that it does not fit."""
+def _bf16_saving(cost: GroupCost, chosen: HybridConfiguration) -> float:
+    """Return the share of gradients' bytes that a program saves which may be asked for bf16; 0 where it may not."""
+    short, is_copied = PROGRAMS[cost.program].bf16_gradients, chosen.zero != 1 and chosen.data * chosen.context > 1
+    is_told, is_bf16 = cost.problem.calibration.gradients is not None, cost.problem.training.dtype == "bf16"
+    if short is None or is_copied or is_told or not is_bf16:
+        return 0.0
+    return 1 - short.gradient_bytes / cost.precision.gradient_bytes
+
+
+def _memory_lines(
+    rows: Sequence[Mapping[str, Any]], memory_bytes: Mapping[str, float], stages: int, bf16_saving: float
+) -> list[str]:
+    """Return the free memory of every stage, of so many in a pipeline, or that it does not fit.
+
+    ``bf16_saving``: the share of gradients' bytes that is saved if they are asked for in bf16.
+    """
     rooms = [(row["room_bytes"], index) for index, row in enumerate(rows) if row["room_bytes"] is not None]
     if not rooms:
         return []
@@ -680,7 +712,11 @@ def _memory_lines(rows: Sequence[Mapping[str, Any]], memory_bytes: Mapping[str, 
     named = "" if name is None else f" on {name}"
     if smallest < 0:
         held, missing = (format_human(one, Dimension.DATA, 4) for one in (rows[index]["memory_bytes"], -smallest))
-        return [f"it does not fit: a device of stage {place}{named} would hold {held}, {missing} more than it may"]
+        mended = all(-room <= bf16_saving * rows[at]["terms_bytes"]["gradients"] for room, at in rooms)
+        hint = "; with gradients in bf16, which alters what is learned, it fits: calibration.gradients: bf16" * mended
+        return [
+            f"it does not fit: a device of stage {place}{named} would hold {held}, {missing} more than it may{hint}"
+        ]
     reserve_bytes = memory_bytes.get("reserve", 0.0)
     kept = f", beside a reserve of {format_human(reserve_bytes, Dimension.DATA)}" if reserve_bytes else ""
     words = [format_human(room, Dimension.DATA) for room, _ in rooms]
@@ -696,10 +732,11 @@ def _launch_lines(priced: _Priced) -> list[str]:
     if other := other_program(cost.first.program):
         return [other]
     if cost.has_replicas:
+        gradients = cost.first.problem.calibration.gradients
         return [
             "Megatron-LM gives every replica as many micro-batches, so that it cannot launch this layout: a script of "
             "your own must give each replica its own number, and weigh its gradients by its samples; the other "
-            f"decisions, in its words: {' '.join(options(network, chosen))}"
+            f"decisions, in its words: {' '.join((*options(network, chosen), *gradient_options(chosen, gradients)))}"
         ]
     lines = []
     if len(cost.groups) > 1:

@@ -176,6 +176,23 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
     )
 
 
+def gradient_options(chosen: HybridConfiguration, gradients: str | None) -> tuple[str, ...]:
+    """Return the options by which gradients are kept and reduced in a type; none where that is the program's own.
+
+    The distributed optimiser, be it of one rank, is told to read gradients in bf16 as they are; one on the host has the
+    same option already, and that of ``--use-megatron-fsdp`` has none (Megatron-Bridge turns it off beside FSDP).
+    """
+    if gradients != "bf16":
+        return ()
+    is_alone = chosen.zero == 0 and chosen.data * chosen.context == 1
+    is_told = (is_alone or chosen.zero == 1) and not chosen.offload_optimizer
+    return (
+        "--grad-reduce-in-bf16",
+        *_if(is_alone and is_told, "--use-distributed-optimizer"),
+        *_if(is_told, "--use-precision-aware-optimizer"),
+    )
+
+
 def orders_of(transformer: Transformer, chosen: HybridConfiguration) -> tuple[str, ...]:
     """Return the orders of ranks in which the program makes a layout's groups, of the two that it has an option for.
 
@@ -196,6 +213,7 @@ def launch_lines(
     dtype: str,
     devices_per_machine: int,
     program: str = MEGATRON_CORE,
+    gradients: str | None = None,
 ) -> tuple[str, ...]:
     """Return the lines of a shell that start a layout on one machine: environment, launcher, groups of options.
 
@@ -217,7 +235,11 @@ def launch_lines(
     groups = [f"torchrun {where} pretrain_gpt.py", *network_lines(transformer, dtype), *decisions]
     # Tokens reach experts that are not spread, too; where they are, a decision's option says how.
     is_alone = transformer.experts is not None and chosen.expert == 1
-    last = [*_HALVES.get(dtype, ()), *_if(is_alone, "--moe-token-dispatcher-type alltoall")]
+    last = [
+        *_HALVES.get(dtype, ()),
+        *gradient_options(chosen, gradients),
+        *_if(is_alone, "--moe-token-dispatcher-type alltoall"),
+    ]
     groups += [" ".join(last)] if last else []
     environment: list[str] = []  # that the program checks
     if chosen.zero >= _SHARDS_WEIGHTS and not chosen.offload_optimizer:
@@ -234,6 +256,7 @@ def launch_words(
     dtype: str,
     devices_per_machine: int,
     program: str = MEGATRON_CORE,
+    gradients: str | None = None,
 ) -> list[str]:
     """Return lines that say how to launch a layout, and what must be done by hand; or that nothing is known of it."""
     if other := other_program(program):
@@ -244,11 +267,13 @@ def launch_words(
     if strange := not_expressed(transformer):
         lines = [
             f"{start}: its pretrain_gpt.py has no {', no '.join(strange)}; give its decisions to a script of your own: "
-            f"{' '.join(options(transformer, chosen))}"
+            f"{' '.join((*options(transformer, chosen), *gradient_options(chosen, gradients)))}"
         ]
     else:
         lines = [f"{start}, on made-up data{where}:"]
-        lines += launch_lines(transformer, chosen, dtype=dtype, devices_per_machine=devices_per_machine)
+        lines += launch_lines(
+            transformer, chosen, dtype=dtype, devices_per_machine=devices_per_machine, gradients=gradients
+        )
     return [*lines, *_by_hand(transformer, chosen, dtype, devices_per_machine)]
 
 

@@ -139,10 +139,42 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
     gradients = tokens * NUMBER_BYTES * widest
     if block["recompute"] == "none":
         return plain + scores, gradients
+    entry = tokens * NUMBER_BYTES * hidden / split
+    if block["recompute"] == "selective" and program.keeps_every_second:
+        is_read = program.keeps_last or network.norm_position not in ("before", "shared", "parallel")
+        given = [share for share, is_last in _given(network, block, kind)[::2] if is_read or not is_last]
+        kept = entry + tokens * (NUMBER_BYTES * (sum(given) + heads * value / tensor) + _LOG_SUM_BYTES * heads / tensor)
+        kept = min(kept, plain)
+        return kept, plain - kept + gradients
     if block["recompute"] == "selective":
         return plain, scores + gradients
-    entry = tokens * NUMBER_BYTES * hidden / split
     return entry, plain + scores - entry + gradients
+
+
+def _given(network: Transformer, block: Mapping[str, Any], kind: str) -> list[tuple[float, bool]]:
+    """Return the numbers a token that each matrix of a layer gives on a device, in order, and whether it is the last.
+
+    Those of experts, which are one product, are left out.
+    """
+    tensor, split = block["tensor"], block["tensor"] if block["sequence_parallel"] else 1
+    hidden, latent = network.hidden_size / split, network.latent
+    if latent is None:
+        keys = network.num_kv_heads / min(tensor, network.num_kv_heads) * network.head_size
+        found = [network.num_heads * network.head_size / tensor, keys, keys]
+    else:
+        found = [] if latent.query_rank is None else [latent.query_rank / split]
+        found += [network.num_heads * network.head_size / tensor, (latent.key_value_rank + latent.rope_size) / split]
+        found += [network.num_heads * (latent.nope_size + latent.value_size) / tensor]
+    found += [hidden]
+    inner, experts = float(network.feed_forward_size), network.experts
+    if kind == "moe" and experts is not None:
+        found += [experts.num_experts / split]
+        inner = float(experts.num_shared * experts.shared_size)
+    if not inner:
+        return [(one, False) for one in found]
+    rows = [*((one, False) for one in [*found, *[inner / tensor] * (1 + network.is_gated)]), (hidden, True)]
+    gate = kind == "moe" and experts is not None and experts.has_shared_gate
+    return [*rows, *[(1.0 / split, False)] * gate]
 
 
 def _fed(network: Transformer, block: Mapping[str, Any], kind: str, imbalance: float) -> tuple[float, float, float]:

@@ -23,7 +23,7 @@ from planner.problem import Problem
 from planner.transformer import LayerKind, Transformer
 from tests.referee.second_physics.facts import holds
 from tests.referee.second_physics.hybrid_layer import IMBALANCE, NUMBER_BYTES, Layer, layer_of, tokens_of
-from tests.referee.second_physics.hybrid_program import PROGRAM, program_of
+from tests.referee.second_physics.hybrid_program import GRADIENTS, PROGRAM, program_of
 
 __all__ = ["LOOSE", "counted", "cuts_of", "fullest_bytes", "in_order", "memory_findings", "reserve_of", "rows_of"]
 
@@ -57,8 +57,11 @@ def cuts_of(network: Transformer, block: Mapping[str, Any]) -> list[int]:
     return [layers for row in cuts for layers in row]
 
 
-def in_order(block: Mapping[str, Any], stage: int) -> Iterator[tuple[str, int, int]]:
-    """Yield what a stage does, in order: forward (F) or backward (B), chunk, micro-batch."""
+def in_order(block: Mapping[str, Any], stage: int, more: int = 0) -> Iterator[tuple[str, int, int]]:
+    """Yield what a stage does, in order: forward (F) or backward (B), chunk, micro-batch.
+
+    ``more``: passes forward ahead of the first backward, beyond what the schedule has.
+    """
     pipeline, chunks = block["pipeline"], block["interleave"]
     number = block["global_batch_size"] // (block["data"] * block["microbatch"])
     every, turn = number * chunks, pipeline * chunks
@@ -73,13 +76,18 @@ def in_order(block: Mapping[str, Any], stage: int) -> Iterator[tuple[str, int, i
         chunk = index % turn // pipeline
         return name, chunk if name == "F" else chunks - 1 - chunk, index // turn * pipeline + index % pipeline
 
-    warm = min(every, warm + block.get("overlap_expert", False))
+    warm = min(every, warm + more)
     for index in range(warm):
         yield task("F", index)
     for index in range(every):
         if warm + index < every:
             yield task("F", warm + index)
         yield task("B", index)
+
+
+def _more(block: Mapping[str, Any]) -> int:
+    """Return the passes that wait where experts' exchange runs beside another micro-batch."""
+    return int(block.get("overlap_expert", False))
 
 
 def _most_in_flight(block: Mapping[str, Any], stage: int, chunk_bytes: Sequence[float]) -> float:
@@ -89,7 +97,9 @@ def _most_in_flight(block: Mapping[str, Any], stage: int, chunk_bytes: Sequence[
     if block["schedule"] == "gpipe":
         return float(number * sum(chunk_bytes))
     held = most = 0.0
-    for left, (name, chunk, _) in zip(range(6 * pipeline * chunks + 6), in_order(block, stage), strict=False):
+    for left, (name, chunk, _) in zip(
+        range(6 * pipeline * chunks + 6), in_order(block, stage, _more(block)), strict=False
+    ):
         del left
         held += chunk_bytes[chunk] if name == "F" else -chunk_bytes[chunk]
         most = max(most, held)
@@ -99,7 +109,7 @@ def _most_in_flight(block: Mapping[str, Any], stage: int, chunk_bytes: Sequence[
 def _before_first_backward(block: Mapping[str, Any], stage: int) -> int:
     """Return how many micro-batches have passed a stage's first chunk when it begins to run backward."""
     found = 0
-    for name, chunk, _ in in_order(block, stage):
+    for name, chunk, _ in in_order(block, stage, _more(block)):
         if name == "B":
             break
         found += chunk == 0
@@ -220,7 +230,7 @@ def _temporary(
         copies = 0.0
         if not program.fuses_loss and network.head in ("language", "masked_language"):  # a gradient, and another copy
             logits = tokens_of(network, block) * _rows_of_words(network, block["tensor"])
-            copies = (NUMBER_BYTES + _COPY_BYTES) * logits
+            copies = (_COPY_BYTES if program.more_copies else NUMBER_BYTES) * logits + _COPY_BYTES * logits
         moment = max(moment, matrix + whole * (2 if is_gathered else 1) + copies)
     found = max(moment, 0.0)
     if program.holds_gradients:
@@ -228,6 +238,7 @@ def _temporary(
     if block["data"] * block["context"] > 1:
         layer = max([one.shared + one.routed for one in held], default=0.0)
         found += NUMBER_BYTES * layer if block["zero"] >= 2 else 0.0
+        found += program.buffers if block["zero"] >= 1 else 0.0
         ahead = layer if block["overlap_data"] else 0.0
         found += NUMBER_BYTES * (max(layer, *ends) + ahead) if block["zero"] >= 3 else 0.0
     return found
@@ -248,7 +259,8 @@ def _is_counted_whole(network: Transformer) -> bool:
 
 def counted(problem: Problem, block: Mapping[str, Any]) -> dict[str, Any]:
     """Return a block with what the question says of experts and of the program."""
-    return {**block, IMBALANCE: problem.calibration.expert_imbalance, PROGRAM: problem.calibration.program}
+    given = problem.calibration
+    return {**block, IMBALANCE: given.expert_imbalance, PROGRAM: given.program, GRADIENTS: given.gradients}
 
 
 def reserve_of(problem: Problem, devices: Iterable[Device]) -> float:

@@ -6,7 +6,7 @@ copy lie whole on every device (docs/transformer_memory.md); PyTorch's sharded d
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.checks.report import Finding
@@ -14,9 +14,10 @@ from planner.plan import Prediction
 from planner.problem import Problem
 from tests.referee.second_physics.facts import holds
 
-__all__ = ["PROGRAM", "Program", "program_finding", "program_of"]
+__all__ = ["GRADIENTS", "PROGRAM", "Program", "program_finding", "program_of"]
 
 PROGRAM = "program"  # a block's key for the name of the program; Megatron-Core without
+GRADIENTS = "gradients"  # and for the type in which it keeps and reduces gradients, where that is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,9 @@ class Program:
     written, masked ones too. ``keeps_masks``: of dropout, a byte a number. ``fuses_loss``: in the logits' own place;
     else copies of them in four bytes are made. ``holds_gradients``: an empty one of every shape of matrix.
     ``copies_context``: of attention's output, where an all-to-all spreads the context. ``stops_early``: a layer's last
-    products are not computed again.
+    products are not computed again. ``more_copies``: the loss has three copies at a time, not two and a gradient of two
+    bytes. ``buffers``: bytes, of ranks that share states out. ``keeps_every_second``: selective recomputation keeps
+    what attention and every second matrix give, and nothing else; ``keeps_last``: a layer's last matrix is among them.
     """
 
     weight: float = 2.0
@@ -39,6 +42,10 @@ class Program:
     holds_gradients: bool = False
     copies_context: bool = False
     stops_early: bool = False
+    more_copies: bool = False
+    buffers: float = 0.0
+    keeps_every_second: bool = False
+    keeps_last: bool = False
 
 
 _SHARDED = Program(weight=4.0, gradient=4.0, state=8.0, stops_early=True)
@@ -46,12 +53,12 @@ _PROGRAMS: Mapping[str, Program] = {
     "megatron-core": Program(gradient=4.0, fuses_loss=True, holds_gradients=True, copies_context=True),
     "megatron-lm": Program(keeps_scores=True, keeps_masks=True),
     "megatron-lm-fused": Program(gradient=4.0, keeps_scores=True, keeps_masks=True),
-    "megatron-deepspeed": Program(keeps_scores=True, keeps_masks=True),
+    "megatron-deepspeed": Program(keeps_scores=True, keeps_masks=True, buffers=5e8 * 2 * 2 * 4.5),
     "megatron-deepspeed-bf16": Program(gradient=2.0 + 4.0 + 4.0, state=8.0, keeps_scores=True, keeps_masks=True),
-    "composer-fsdp": _SHARDED,
-    "torchtitan": _SHARDED,
-    "torchtitan-eager": _SHARDED,
-    "nanotron": Program(gradient=6.0),
+    "composer-fsdp": replace(_SHARDED, fuses_loss=True),
+    "torchtitan": replace(_SHARDED, fuses_loss=True, keeps_every_second=True),
+    "torchtitan-eager": replace(_SHARDED, more_copies=True, keeps_every_second=True, keeps_last=True),
+    "nanotron": Program(gradient=6.0, more_copies=True),
 }
 
 
@@ -63,4 +70,9 @@ def program_finding(problem: Problem, found: Prediction) -> Finding:
 
 def program_of(block: Mapping[str, Any]) -> Program:
     """Return what the program of a block does."""
-    return _PROGRAMS[block.get(PROGRAM, "megatron-core")]
+    found = _PROGRAMS[block.get(PROGRAM, "megatron-core")]
+    if block.get(GRADIENTS) != "bf16":
+        return found
+    # Copies in four bytes, but of the distributed optimiser, be it of one rank, which reads gradients as they are.
+    is_widened = block["zero"] != 1 and block["data"] * block["context"] > 1 and not block["offload_optimizer"]
+    return replace(found, gradient=2.0 + 4.0 * is_widened)

@@ -164,6 +164,10 @@ def time_findings(
     yield from _no_quicker(network, counted(problem, block), stages, peak, device.memory_bandwidth_bytes_per_s)
     yield _optimizer(network, block, parts["optimizer"], device.memory_bandwidth_bytes_per_s)
     yield from _figures(network, block, found, peak)
+    # What is not hidden of a few micro-batches is no more than if all that all of them show were hidden of one each.
+    filling_s, shown_s = found.details.get("filling_s", 0.0), parts["expert"] + parts["compute"]
+    most_s = min(number, len(stages)) / number * shown_s if block.get("overlap_expert") else 0.0
+    yield holds("filling", 0 <= filling_s <= most_s, f"{filling_s:.6g} s", f"{filling_s:.9g} s, at most {most_s:.9g} s")
     imbalance = problem.calibration.expert_imbalance if network.experts is not None else 1.0
     stated = found.details.get("expert_imbalance", 1.0)
     yield agreement("tokens of the fullest rank's experts, over the mean", [("expert_imbalance", stated, imbalance)])
@@ -180,6 +184,7 @@ def _replayed(block: Mapping[str, Any], found: Prediction, busy_s: float) -> Fin
     """Return whether the step without exchange of replicas, optimiser and input is what the schedule takes."""
     stages, transfer_s = found.details["stages"], found.details["transfer_s"]
     stated_s = found.iteration_time_s - sum(found.breakdown_s[name] for name in _BEHIND)
+    stated_s -= found.details.get("filling_s", 0.0)
     number = block["global_batch_size"] // (block["data"] * block["microbatch"])
     tasks = 2 * number * block["pipeline"] * block["interleave"]
     if tasks > MOST_TASKS:
