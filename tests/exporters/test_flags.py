@@ -37,6 +37,7 @@ def texts(target: str) -> str:
         *jobs,
         even_job(MOE, expert=2, data=4, zero=1),
         even_job(MOE, expert=2, data=4, pipeline=2),
+        even_job(MOE, expert=2, data=4, overlap_expert=True),
         even_job(MOE, **WHOLE),
     ]:
         try:

@@ -29,7 +29,7 @@ SHARES = "attention-dropout hidden-dropout lr moe-aux-loss-coeff"
 FLAGS = """group-query-attention swiglu disable-bias-linear add-qkv-bias qk-layernorm multi-latent-attention
     untie-embeddings-and-output-weights cross-entropy-loss-fusion mock-data sequence-parallel use-distributed-optimizer
     use-precision-aware-optimizer use-megatron-fsdp no-gradient-accumulation-fusion overlap-grad-reduce
-    overlap-param-gather tp-comm-overlap optimizer-cpu-offload use-tp-pp-dp-mapping moe-grouped-gemm
+    overlap-param-gather tp-comm-overlap overlap-moe-expert-parallel-comm optimizer-cpu-offload use-tp-pp-dp-mapping moe-grouped-gemm
     moe-router-enable-expert-bias account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split bf16 fp16
     accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16"""
 NAMES = {
@@ -83,6 +83,12 @@ def conditions_hold(environment: list[str], given: argparse.Namespace, network: 
         assert environment == ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
         assert given.ckpt_format == "fsdp_dtensor"
         assert given.pipeline_model_parallel_size == 1
+    elif given.overlap_moe_expert_parallel_comm:
+        assert environment == ["export CUDA_DEVICE_MAX_CONNECTIONS=32"]
+        chunks = (given.num_layers_per_virtual_pipeline_stage, given.pipeline_model_parallel_layout)
+        assert given.pipeline_model_parallel_size == 1 or any(one is not None for one in chunks)
+        assert given.expert_model_parallel_size > 1
+        assert given.recompute_granularity != "full"
     else:
         assert environment == ["export CUDA_DEVICE_MAX_CONNECTIONS=1"] * (max(degrees) > 1)
     assert given.bf16 != given.fp16

@@ -15,7 +15,7 @@ from planner.families.hybrid import grid_search
 from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid import space as hybrid_space
 from planner.families.hybrid.bounds import Bounds
-from planner.families.hybrid.configuration import layouts_of
+from planner.families.hybrid.configuration import OVERLAPS, layouts_of
 from planner.families.hybrid.cost import HybridCost, costs_of, has_few_cuts
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
@@ -132,7 +132,7 @@ def _columns() -> dict[str, Any]:
         name: np.array([1])
         for name in ("tensor", "context", "pipeline", "data", "expert", "expert_tensor", "interleave")
     }
-    flags = ("sequence_parallel", "overlap_data", "overlap_tensor", "offload_optimizer", "zero", "order")
+    flags = ("sequence_parallel", *OVERLAPS, "offload_optimizer", "zero", "order")
     return {**ones, **{name: np.array([0]) for name in flags}, "recompute": np.array([2]), "schedule": np.array([1])}
 
 

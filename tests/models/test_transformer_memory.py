@@ -193,7 +193,7 @@ VALUES: dict[str, tuple[int, ...]] = {
     **{"interleave": (1, 2, 3), "microbatch": (1, 2), "num_microbatches": (1, 2, 3, 5), "order": (0, 1)},
     **{"zero": (0, 1, 2, 3), "recompute": (0, 1, 2), "schedule": (0, 1, 2)},
 }
-FLAGS = ("sequence_parallel", "overlap_data", "overlap_tensor", "offload_optimizer")
+FLAGS = ("sequence_parallel", "overlap_data", "overlap_tensor", "overlap_expert", "offload_optimizer")
 
 
 def layouts(size: int) -> st.SearchStrategy[Layouts]:
@@ -254,6 +254,7 @@ def test_what_is_in_flight_agrees_with_the_order_of_the_schedule(
     dnn: Transformer, many: Layouts, data: st.DataObject
 ) -> None:
     """The referee walks through every device's tasks, and weighs what lies between forward and backward."""
+    many = replace(many, overlap_expert=np.array([False]))
     pipeline, interleave = int(many.pipeline[0]), int(many.interleave[0])
     is_gpipe = bool(many.schedule[0] == Schedule.GPIPE)
     weights = np.array([data.draw(st.integers(0, 5)), data.draw(st.integers(0, 5))])
@@ -273,6 +274,18 @@ def test_what_is_in_flight_agrees_with_the_order_of_the_schedule(
     # With few micro-batches a device never reaches the moment that its chunks in turn would allow.
     is_exact = interleave == 1 or number >= 3 * pipeline or len(set(chunks)) == 1
     assert found == pytest.approx(list(expected)) if is_exact else bool((np.array(found) >= expected - 1e-9).all())
+
+
+@pytest.mark.parametrize(
+    ("layout", "chunks"), [({}, 1), ({"pipeline": 2, "interleave": 2}, 5), ({"pipeline": 4, "interleave": 1}, 4)]
+)
+def test_one_more_pass_waits_where_experts_exchange_beside_another(layout: dict[str, int], chunks: int) -> None:
+    dnn = Transformer(num_layers=8, hidden_size=8, num_heads=1, vocabulary_size=8, sequence_length=8)
+    held = [
+        every_stage(dnn, Layouts.one(num_microbatches=16, overlap_expert=flag, **layout))[1] for flag in (False, True)
+    ]
+    layers = 8 // (layout.get("pipeline", 1) * layout.get("interleave", 1))
+    assert [int(stage.dense_in_flight[0]) for stage in held] == [chunks * layers, (chunks + 1) * layers]
 
 
 @settings(max_examples=100)

@@ -377,11 +377,11 @@ class EvenBounds(Bounds):
         return found
 
     def _may_be_smallest(self, columns: Columns) -> Bools:
-        """Return which layouts may need least memory: ZeRO 1 needs no more than 0, and the host is free."""
+        """Return which layouts may need least memory: ZeRO 1 without buffers needs no more than 0; the host is free."""
         zero, offload_optimizer = columns["zero"], columns["offload_optimizer"] == 1
         is_alone = columns["context"] * columns["data"] == 1
         found = np.ones(len(zero), dtype=bool)
-        if 1 in self.space.axes["zero"].values:
+        if 1 in self.space.axes["zero"].values and not self._group.kernels.shard_buffers_bytes:
             found &= (zero > 0) | is_alone
         if 1 in self.space.axes["offload_optimizer"].values:
             found &= offload_optimizer | (zero > 1)

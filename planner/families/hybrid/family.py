@@ -464,6 +464,7 @@ class _PricedEven(_Priced):
             schedule=schedule,
             weights_s=((seconds["compute"] - seconds["forward"]) / 2 * (schedule is Schedule.ZERO_BUBBLE)).tolist(),
             end_s=prediction.iteration_time_s - parts["data"] - parts["optimizer"] - parts["input_stall"],
+            filling_s=prediction.details["filling_s"],
             tails=[Tail(parts["data"], parts["optimizer"], prediction.communication_s["data"])] * len(rows),
         )
 

@@ -244,6 +244,8 @@ def launch_lines(
     environment: list[str] = []  # that the program checks
     if chosen.zero >= _SHARDS_WEIGHTS and not chosen.offload_optimizer:
         environment = ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
+    elif chosen.overlap_expert:  # else the streams of two micro-batches wait for each other
+        environment = ["export CUDA_DEVICE_MAX_CONNECTIONS=32"]
     elif chosen.tensor > 1 or chosen.context > 1:
         environment = ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
     return (*environment, *(f"{line} \\" for line in groups[:-1]), groups[-1])

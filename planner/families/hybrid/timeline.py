@@ -104,6 +104,8 @@ class Pipeline:
         Before the names of the stages, where there are several classes.
     own_end_s, end_s
         When its last backward shall have ended, where that is known by itself; and that of the last class.
+    filling_s
+        Of these, what is drawn behind the passes: experts' exchange that nothing hides while stages fill and empty.
     """
 
     device: Sequence[str]
@@ -117,6 +119,7 @@ class Pipeline:
     end_s: float
     tails: Sequence[Tail]
     own_end_s: float | None = None
+    filling_s: float = 0.0
     weights_s: Sequence[float] = ()
     where: str = ""
 
@@ -173,7 +176,8 @@ def draw(
             drawing.process(name, rows, count=count, member=member)
             names.append(name)
         end_s = pipeline.end_s
-        counts = draw_line(drawing, pipeline.line(names), end_s if pipeline.own_end_s is None else pipeline.own_end_s)
+        played_s = (end_s if pipeline.own_end_s is None else pipeline.own_end_s) - pipeline.filling_s
+        counts = draw_line(drawing, pipeline.line(names), played_s)
         for name, row, tail, changes in zip(names, pipeline.rows, pipeline.tails, counts, strict=True):
             left_s = busy_s - end_s - tail.exposed_s - tail.optimizer_s
             pieces = [
@@ -182,6 +186,8 @@ def draw(
                 ("wait for the slowest stage", left_s if left_s > _SAME * busy_s else 0.0, "wait"),
                 ("wait for input", stall_s, "wait"),
             ]
+            if pipeline.filling_s:
+                drawing.chain(name, played_s, [("experts' exchange that nothing hides", pipeline.filling_s, "expert")])
             drawing.chain(name, end_s, pieces)
             shown_s = end_s + tail.exposed_s
             first_s = max(shown_s - max(tail.communicated_s, tail.exposed_s), 0.0)
