@@ -247,7 +247,7 @@ def device_shares(device: Device, dtype: str, rates: Mapping[str, Mapping[str, A
         The device, and the type of the products.
     rates
         ``devices``, the shares of those that were fitted; ``unmeasured``, those of others; ``chips``, the fitted
-        devices by name.
+        devices by name; ``products``, the share of products of devices of which steps tell no other.
 
     Notes
     -----
@@ -271,6 +271,7 @@ def device_shares(device: Device, dtype: str, rates: Mapping[str, Mapping[str, A
     product = min(product, law["most_product_efficiency"])
     if device.matmul_flop_per_s and "bf16" in device.peak_flop_per_s:
         product = min(product, device.matmul_flop_per_s / device.peak_flop_per_s["bf16"])
+    product = rates.get("products", {}).get(device.name, product)
     return {
         "product_efficiency": product,
         "memory_efficiency": law["memory_efficiency"],

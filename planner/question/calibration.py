@@ -242,7 +242,7 @@ def with_usual_links(
         usual["most_bytes_per_s"] = float("inf") if is_by_rooflines else reached.most_bytes_per_s
         assumed += [] if is_transport_given else ["bandwidth_efficiency"]
     if given.inside_efficiency is None and (is_by_rooflines or not is_fitted(given)):
-        usual["inside_efficiency"] = shares["inside_efficiency"] if is_by_rooflines else reached.inside_share
+        usual["inside_efficiency"] = reached.inside_share
         assumed.append("inside_efficiency")
     return replace(fitted, **usual, assumed_efficiencies=frozenset(assumed))
 

@@ -11,7 +11,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from planner.data.fits import transformer_rates
 from research import ROOT, page_with
+from research.transformer_fit import mixed
 from research.transformer_fit.fit import PRIORS, Table, described, fit, predict
 from research.transformer_fit.ranges import ranges_text
 from research.transformer_fit.report import bands, folds, left_out_errors, table_text, unmeasured_band
@@ -127,6 +129,7 @@ def _yaml_text(
         f"data: {{files: [{', '.join(_FILES)}], rows: {num_rows}, sha256: {digest}}}",
     ]
     for section, entries in described(parameters).items():
+        lines += mixed.product_lines(transformer_rates()["products"]) if section == "software" else []
         lines.append(f"{section}:")
         for name, value in entries.items():
             if isinstance(value, Mapping):

@@ -66,12 +66,15 @@ __all__ = [
     "Reading",
     "fitted_figures",
     "predicted_s",
+    "product_lines",
     "rank_correlation",
     "read_mixed_rows",
 ]
 
 _PAGE = ROOT / "docs" / "accuracy_transformers.md"
 _PART = "research/transformer_fit/mixed.py"
+_RATES = ROOT / "planner" / "data" / "transformer_rates.yaml"
+_MODULE = "python -m research.transformer_fit.mixed --write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -548,33 +551,50 @@ def _tried(of: Mapping[str, Sequence[MixedRow]], readings: Mapping[str, Reading]
 
 
 def _untold(of: Mapping[str, Sequence[MixedRow]]) -> Iterator[Sequence[str]]:
-    """Yield the cells of AMP's rows without any figure that is fitted to some of them."""
+    """Yield the cells of AMP's rows as an ordinary question has them, with and without the T4's share of products."""
     given, known = transformer_rates(), device("t4")
-    figures = device_shares(known, "fp16", given) | {"launch_s": given["software"][_SOFTWARE]["launch_s"]}
     reached = links_reached("tcp", _PCIE_BYTES_PER_S).inside_share / given["constants"]["inside_efficiency"]
-    for words, share in (
-        ("nothing fitted, the program as it ships", 1.0),
-        ("the same, and PCIe reaching what it does elsewhere (`links_reached.yaml`)", reached),
-    ):
-        inside = {**figures, "inside_bytes_per_s": _PCIE_BYTES_PER_S * share}
+    inside = {
+        "inside_bytes_per_s": _PCIE_BYTES_PER_S * reached,
+        "launch_s": given["software"][_SOFTWARE]["launch_s"],
+    }
+    unmeasured = {**given, "products": {}}
+    for words, rates in (("as it ships", given), ("the same, the T4 as one that nobody measured", unmeasured)):
+        figures = {**device_shares(known, "fp16", rates), **inside}
         told, mixed = (
-            _errors(own, [predicted_s(row, inside, Reading()) for row in own])
+            _errors(own, [predicted_s(row, figures, Reading()) for row in own])
             for own in (of[_TOLD_BY], of["amp-het_cluster"])
         )
         yield (words, told[1], *mixed)
+
+
+def product_lines(shares: Mapping[str, float]) -> list[str]:
+    """Return the section ``products`` of the file of rates, as lines."""
+    told = ", ".join(f"{name}: {share:.3g}" for name, share in shares.items())
+    return [f"# Shares of products that steps of one source tell (written by: {_MODULE}).", f"products: {{{told}}}"]
+
+
+def rates_with(text: str, shares: Mapping[str, float]) -> str:
+    """Return the file of rates with other shares in its section ``products``."""
+    kept = [line for line in text.splitlines() if _MODULE not in line and not line.startswith("products:")]
+    at = kept.index("software:")
+    return "\n".join([*kept[:at], *product_lines(shares), *kept[at:], ""])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the report, and write it where that is asked for; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m research.transformer_fit.mixed", description=__doc__)
     parser.add_argument("--data", type=Path, default=os.environ.get("PLANNER_DATA"), help="folder of measured data")
-    parser.add_argument("--write", action="store_true", help=f"write its part of {_PAGE.name} anew")
+    parser.add_argument("--write", action="store_true", help=f"write its parts of {_PAGE.name} and {_RATES.name}")
     given = parser.parse_args(arguments)
     if given.data is None or not (given.data / "llm" / "open.csv").is_file():
         print("no measured data: name their folder by --data or PLANNER_DATA.", file=sys.stderr)
         return 2
-    text = report(read_mixed_rows(given.data))
+    rows = read_mixed_rows(given.data)
+    text = report(rows)
     if given.write:
+        told = {"t4": fitted_figures(rows)["product_efficiency"]}
+        _RATES.write_text(rates_with(_RATES.read_text(encoding="utf-8"), told), encoding="utf-8")
         _PAGE.write_text(page_with(_PAGE.read_text(encoding="utf-8"), _PART, text), encoding="utf-8")
     else:
         print(text)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, MIXTURE, RATES, SOFTWARE, TIERS
 
-from planner.cost import Floats
 from planner.errors import SpecError
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import HybridConfiguration
@@ -54,7 +53,7 @@ def test_every_device_has_its_part_of_experts_and_each_part_as_many_copies(
 def test_whole_experts_multiply_as_much_and_gather_nothing(expert: int, tensor: int) -> None:
     whole, *_, cut = layouts_of(tensor, data=8, expert=expert, microbatch=2)
 
-    def seconds(layout: Layouts) -> Floats:
+    def seconds(layout: Layouts) -> Any:
         shared: dict[str, Any] = {"rates": RATES, "software": SOFTWARE, "constants": CONSTANTS, "tiers": TIERS}
         return interval_times(WIDE, layout, **shared)["compute"].sum(axis=0)
 

@@ -32,6 +32,7 @@ import numpy as np
 from planner.cluster import TRAINING_DTYPES, Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
+from planner.data.fits import PCIE_BYTES_PER_S, links_reached
 from planner.errors import Fault, InfeasibleError, SpecError
 from planner.families.hybrid.configuration import CODES_OF_CUTS, HybridConfiguration, layouts_of
 from planner.models.communication import Tier, tiers_of
@@ -246,7 +247,11 @@ class GroupCost:
             share = given.network_bytes_per_s(nominal) / nominal if is_bounded else given.bandwidth_efficiency
             found = replace(found, outside_efficiency=share)
         if given.inside_efficiency != 1 and "inside_efficiency" not in assumed:
-            found = replace(found, inside_efficiency=given.inside_efficiency)
+            return replace(found, inside_efficiency=given.inside_efficiency)
+        inside = self.group.inside
+        if inside is not None and inside.bandwidth_bytes_per_s <= PCIE_BYTES_PER_S:
+            reached = links_reached("rdma", inside.bandwidth_bytes_per_s)
+            found = replace(found, inside_efficiency=reached.inside_share)
         return found
 
     @property
