@@ -336,8 +336,11 @@ def _layer_parts(
     # forward.
     device_s = _sum_of(layouts, parts.values())
     floor_s = software.launch_s * (3.0 + is_full) * (1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1))
-    parts["launch"] = longer_of(device_s, floor_s, _LAUNCH_SHARPNESS) - device_s
-    return {**parts, "forward": layer.forward_s, "hidden": expert - parts["expert"]}
+    took_s, shown_s = (
+        longer_of(one, floor_s, _LAUNCH_SHARPNESS) for one in (device_s, device_s + expert - parts["expert"])
+    )
+    parts["launch"] = took_s - device_s
+    return {**parts, "forward": layer.forward_s, "hidden": (shown_s - took_s) * layouts.overlap_expert}
 
 
 # -- behind the schedule: replicas' communication and the optimiser, of any stages -------------------------------------
@@ -513,7 +516,8 @@ def filling_s(
         As for :func:`stage_times`.
     """
     share = cut_of(transformer.num_layers, layouts, chunk_layers).most / transformer.num_layers
-    alone = np.minimum(layouts.num_microbatches, layouts.pipeline)
+    waited = (layouts.pipeline - 1) / layouts.interleave  # for other stages to fill and to empty
+    alone = np.minimum(layouts.num_microbatches, layouts.pipeline) + waited
     return np.asarray(alone * interval["hidden"].sum(axis=0) * share)
 
 
@@ -1153,20 +1157,26 @@ class Program:
 
     ``has``: decisions of :class:`planner.models.layouts.Layouts` that are on in it unless they are turned off; of the
     overlaps it can have no others. ``bf16_gradients``: what it keeps where it is asked to keep and reduce gradients in
-    bf16; None: it has no such option.
+    bf16; None: it has no such option. ``cuts_experts``: whether experts are cut as all else is unless it is told not to.
     """
 
     kernels: Kernels
     precision: Precision
     has: frozenset[str] = frozenset()
     bf16_gradients: Precision | None = None
+    cuts_experts: bool = True
 
 
 _OLD = KERNELS["megatron-2021"]
 _SHARDED = Program(
     kernels=KERNELS["composer-fsdp"], precision=PRECISIONS["fsdp"], has=frozenset({"overlap_data", "zero"})
 )
-_TITAN = replace(_SHARDED, kernels=KERNELS["torchtitan"], has=_SHARDED.has | {"sequence_parallel"})
+_TITAN = replace(
+    _SHARDED,
+    kernels=KERNELS["torchtitan"],
+    has=_SHARDED.has | {"sequence_parallel"},
+    cuts_experts=False,
+)
 PROGRAMS: Mapping[str, Program] = {
     MEGATRON_CORE: Program(
         kernels=KERNELS["megatron-core"],

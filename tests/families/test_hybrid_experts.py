@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, MIXTURE, RATES, SOFTWARE, TIERS
 
-from planner.errors import SpecError
+from planner.errors import InfeasibleError, SpecError
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.launch import options
@@ -20,7 +20,7 @@ from planner.models.layouts import Layouts
 from planner.models.memory import PRECISIONS, memory_bytes
 from planner.models.operators import block_parameters
 from planner.models.transformer_communication import layer_communication
-from planner.models.transformer_time import interval_times, iteration_times
+from planner.models.transformer_time import PARTS, interval_times, iteration_times
 from planner.search import Search
 from planner.transformer import Transformer
 
@@ -101,7 +101,9 @@ def test_an_expert_degree_may_span_tensor_ranks_where_experts_are_whole() -> Non
 def test_a_layout_that_leaves_it_out_cuts_experts_as_all_else_and_no_network_without_them() -> None:
     of_experts = given_layout(question(MOE), tensor=2, data=2, sequence_parallel=True, microbatch=1)
     dense = given_layout(question(), tensor=2, data=2, microbatch=1)
-    assert (of_experts.expert_tensor, dense.expert_tensor) == (2, 1)
+    titan = question(MOE, calibration={"program": "torchtitan"})
+    whole = given_layout(titan, tensor=2, data=2, sequence_parallel=True, microbatch=1)
+    assert (of_experts.expert_tensor, dense.expert_tensor, whole.expert_tensor) == (2, 1, 1)
     with pytest.raises(SpecError, match="a tensor degree of experts of 2 is asked for"):
         given_layout(question(), tensor=2, data=2, expert_tensor=2, microbatch=1)
     with pytest.raises(SpecError, match="experts 2 does not divide the tensor degree 1"):
@@ -128,3 +130,57 @@ def test_wide_and_deep_layouts_of_many_experts_have_finite_seconds() -> None:
     )
     shared: dict[str, Any] = {"rates": RATES, "software": SOFTWARE, "constants": CONSTANTS, "tiers": TIERS}
     assert np.isfinite(iteration_times(many, layout, **shared)["total"]).all()
+
+
+# -- exchange beside another micro-batch's computing -------------------------------------------------------------------
+
+
+@given(num_microbatches=st.sampled_from([1, 2, 8, 64]), expert=st.sampled_from([2, 4, 8]))
+def test_what_is_hidden_never_makes_a_step_longer_and_one_micro_batch_alone_hides_nothing(
+    num_microbatches: int, expert: int
+) -> None:
+    shared: dict[str, Any] = {"rates": RATES, "software": SOFTWARE, "constants": CONSTANTS, "tiers": TIERS}
+    for degrees in ({"data": 8}, {"data": 8, "pipeline": 2, "interleave": 2}):
+        if num_microbatches % degrees.get("pipeline", 1):
+            continue
+        off, on = (
+            iteration_times(
+                WIDE,
+                Layouts.one(**degrees, expert=expert, num_microbatches=num_microbatches, overlap_expert=flag),
+                **shared,
+            )
+            for flag in (False, True)
+        )
+        assert on["expert"] < off["expert"]
+        assert on["compute"] == off["compute"]
+        if num_microbatches <= degrees.get("pipeline", 1):
+            assert on["total"] == pytest.approx(off["total"], rel=1e-3)
+        else:
+            assert on["total"] < off["total"]
+        assert on["total"] == pytest.approx(sum(on[name] for name in PARTS))
+
+
+def test_it_is_on_where_it_can_be_and_refused_where_not() -> None:
+    batch: dict[str, Any] = {"data": 4, "expert": 2, "microbatch": 1}
+    assert given_layout(question(MOE), **batch).overlap_expert
+    assert not given_layout(question(MOE), data=4, microbatch=1).overlap_expert
+    assert not given_layout(question(MOE), **batch, recompute="full").overlap_expert
+    assert not given_layout(question(MOE), pipeline=2, data=2, expert=2, microbatch=1).overlap_expert
+    assert given_layout(question(MOE), pipeline=2, interleave=2, data=2, expert=2, microbatch=1).overlap_expert
+    with pytest.raises(SpecError, match="not recomputed in full"):
+        given_layout(question(MOE), **batch, recompute="full", overlap_expert=True)
+    with pytest.raises(SpecError, match="several chunks each: 1 is too few"):
+        given_layout(question(MOE), pipeline=2, data=2, expert=2, microbatch=1, overlap_expert=True)
+    with pytest.raises(SpecError, match="torchtitan has no overlap_expert"):
+        given_layout(question(MOE, calibration={"program": "torchtitan"}), **batch, overlap_expert=True)
+
+
+def test_a_plan_takes_it_or_leaves_it_as_memory_and_pins_say() -> None:
+    pins = {"tensor_parallel_size": 1, "expert_parallel_size": 4, "pipeline_parallel_size": 1}
+    found = {flag: plan(question(MOE, fix={**pins, "overlap_expert": flag}), Search()) for flag in (False, True)}
+    best = plan(question(MOE, fix=pins), Search())
+    times = {flag: one.prediction.iteration_time_s for flag, one in found.items()}
+    assert times[True] < times[False]
+    assert best.prediction.iteration_time_s == pytest.approx(times[True])
+    with pytest.raises(InfeasibleError):
+        plan(question(MOE, fix={**pins, "overlap_expert": True, "recompute": "full"}), Search())

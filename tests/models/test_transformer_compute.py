@@ -285,3 +285,12 @@ def test_shipped_devices_of_the_h100s_chip_have_its_shares() -> None:
     h100, h800, h200 = (device_shares(known_device(name), "bf16", rates) for name in ("h100", "h800", "h200"))
     assert h100 == h800 == h200
     assert device_shares(known_device("h20"), "bf16", rates) != h100
+
+
+def test_products_of_a_device_that_steps_of_one_source_tell_reach_what_these_say() -> None:
+    rates = transformer_rates()
+    told, law = (device_shares(known_device("t4"), "fp16", one) for one in (rates, {**rates, "products": {}}))
+    assert told["product_efficiency"] == rates["products"]["t4"] < 0.5 < law["product_efficiency"]
+    assert told["memory_efficiency"] == law["memory_efficiency"]
+    ratio = rates["unmeasured"]["attention_ratio"]
+    assert told["attention_efficiency"] == pytest.approx(ratio * told["product_efficiency"])

@@ -605,10 +605,11 @@ def completed(problem: Problem, given: Mapping[str, Any], batch: int) -> dict[st
     transformer = problem.dnn.transformer
     assert transformer is not None, "asked by why_not"
     found, rules = {name: given[name] for name in LAYOUT}, (*rules_of(transformer, batch), *unlike_rules())
-    has = PROGRAMS[problem.calibration.program].has
-    if found["expert_tensor"] is None:  # as Megatron-Core: experts are cut as all else is
-        whole = 1 if transformer.experts is None else found["tensor"]
-        found["expert_tensor"] = problem.fixed.get(LAYOUT["expert_tensor"].key, whole)
+    program = PROGRAMS[problem.calibration.program]
+    has = program.has
+    if found["expert_tensor"] is None:
+        is_cut = transformer.experts is not None and program.cuts_experts
+        found["expert_tensor"] = problem.fixed.get(LAYOUT["expert_tensor"].key, found["tensor"] if is_cut else 1)
     for name in _OPEN:
         if found[name] is not None:
             continue

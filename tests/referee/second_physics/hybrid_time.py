@@ -166,7 +166,8 @@ def time_findings(
     yield from _figures(network, block, found, peak)
     # What is not hidden of a few micro-batches is no more than if all that all of them show were hidden of one each.
     filling_s, shown_s = found.details.get("filling_s", 0.0), parts["expert"] + parts["compute"]
-    most_s = min(number, len(stages)) / number * shown_s if block.get("overlap_expert") else 0.0
+    alone = min(number, len(stages)) + (len(stages) - 1) / chunks
+    most_s = alone / number * shown_s if block.get("overlap_expert") else 0.0
     yield holds("filling", 0 <= filling_s <= most_s, f"{filling_s:.6g} s", f"{filling_s:.9g} s, at most {most_s:.9g} s")
     imbalance = problem.calibration.expert_imbalance if network.experts is not None else 1.0
     stated = found.details.get("expert_imbalance", 1.0)
