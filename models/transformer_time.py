@@ -1157,7 +1157,7 @@ class Program:
 
     ``has``: decisions of :class:`planner.models.layouts.Layouts` that are on in it unless they are turned off; of the
     overlaps it can have no others. ``bf16_gradients``: what it keeps where it is asked to keep and reduce gradients in
-    bf16; None: it has no such option. ``cuts_experts``: whether experts are cut as all else is unless it is told not to.
+    bf16; None: it has no such option. ``cuts_experts``: whether experts are cut as all else is, unless told otherwise.
     """
 
     kernels: Kernels

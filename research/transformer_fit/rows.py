@@ -431,6 +431,7 @@ def _nanotron_row(run: Run) -> Row:
         software="nanotron",
         layout={
             "tensor": run.tensor,
+            "pipeline": run.pipeline,
             "data": run.data,
             "microbatch": run.microbatch,
             "num_microbatches": GLOBAL_BATCH // (run.data * run.microbatch),

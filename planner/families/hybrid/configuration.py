@@ -332,23 +332,23 @@ def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         lambda one: (one["overlap_tensor"] == 0) | (one["tensor"] == 1) | (one["sequence_parallel"] == 1),
         "Megatron-Core overlaps the tensor-parallel exchange under sequence parallelism only.",
     )
-    yield _rule(
-        "overlap_expert",
-        "pipeline interleave schedule overlap_expert",
-        lambda one: (
-            (one["overlap_expert"] == 0)
-            | (one["schedule"] == Schedule.ONE_F_ONE_B) & ((one["pipeline"] == 1) | (one["interleave"] > 1))
+    for names, holds, words in (
+        ("expert", lambda one: one["expert"] > 1, "where experts are spread: the expert degree is {expert}."),
+        ("schedule", lambda one: one["schedule"] == Schedule.ONE_F_ONE_B, "with 1F1B."),
+        (
+            "pipeline interleave",
+            lambda one: (one["pipeline"] == 1) | (one["interleave"] > 1),
+            "in a pipeline of {pipeline} stages with several chunks each: {interleave} is too few.",
         ),
-        "Megatron-Core runs the experts' exchange beside another micro-batch with 1F1B, and in a pipeline of "
-        "{pipeline} stages with several chunks each: {interleave} is too few.",
-    )
-    yield _rule(
-        "overlap_expert",
-        "recompute overlap_expert",
-        lambda one: (one["overlap_expert"] == 0) | (one["recompute"] < Recompute.FULL),
-        "Megatron-Core runs the experts' exchange beside another micro-batch only where layers are not recomputed in "
-        "full.",
-    )
+        ("recompute", lambda one: one["recompute"] < Recompute.FULL, "where layers are not recomputed in full."),
+        ("zero", lambda one: one["zero"] < _SHARDS_WEIGHTS, "with ZeRO 0 and 1, whose layers are called in parts."),
+    ):
+        yield _rule(
+            "overlap_expert",
+            f"{names} overlap_expert",
+            lambda one, holds=holds: (one["overlap_expert"] == 0) | holds(one),  # type: ignore[misc]  # bound now
+            f"Megatron-Core runs the experts' exchange beside another micro-batch only {words}",
+        )
 
 
 def _cut_rules(transformer: Transformer) -> Iterator[LayoutRule]:
@@ -550,12 +550,6 @@ def unlike_rules() -> tuple[LayoutRule, ...]:
             "overlap_tensor",
             "tensor overlap_tensor",
             lambda one: (one["tensor"] > 1) | (one["overlap_tensor"] == 0),
-            words,
-        ),
-        _rule(
-            "overlap_expert",
-            "expert overlap_expert",
-            lambda one: (one["expert"] > 1) | (one["overlap_expert"] == 0),
             words,
         ),
         _rule("zero", "context data zero", lambda one: is_shared(one) | (one["zero"] == 0), words),

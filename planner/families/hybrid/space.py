@@ -126,7 +126,8 @@ class Space:
         for key, name in PINS.items():
             row = LAYOUT[name]
             if (pinned := self.problem.fixed.get(key)) is not None:
-                values[name] = [one for one in [row.code(pinned)] if one >= 1 or not row.is_count]
+                has = name not in OVERLAPS or row.code(pinned) in values[name]  # of the program
+                values[name] = [one for one in [row.code(pinned)] if has and (one >= 1 or not row.is_count)]
             out = {row.code(one) for one in self._excluded(key)}
             values[name] = [one for one in values[name] if one not in out]
         if self._pinned_schedule == "interleaved":
