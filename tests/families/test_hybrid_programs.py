@@ -195,7 +195,7 @@ def test_the_error_is_that_of_the_programs_own_measurements_within_their_ranges(
     assert found.relative_error is not None
     assert found.relative_error["from"] == source
     if program == "megatron-lm":
-        assert ": the program megatron-lm (composer-fsdp" in found.relative_error["conditions"]
+        assert ": the program megatron-lm (nanotron, composer-fsdp" in found.relative_error["conditions"]
 
 
 def test_a_program_that_was_not_measured_on_a_device_is_named() -> None:
