@@ -309,7 +309,9 @@ def transformer_ranges() -> Rows:
 
 @cache
 def transformer_rates() -> Rows:
-    """Return constants, shares of devices, figures of programs, and bands: the sections of the file, and ``chips``.
+    """Return constants, shares of devices, figures of programs, and bands: the sections of the file, and more.
+
+    ``pcie``: the ``share`` that links inside machines of at most ``most_bytes_per_s`` reach.
 
     ``constants`` and an entry of ``software`` hold the fields of the classes of these names (but the name) in
     :mod:`planner.models.compute`; an entry of ``devices`` its three fitted shares, and ``unmeasured`` what tells those
@@ -325,4 +327,5 @@ def transformer_rates() -> Rows:
     sections = ("constants", "devices", "unmeasured", "products", "software", "bands", "device_bands")
     file = _file("transformer_rates.yaml")
     chips = MappingProxyType({name: device(name) for name in file["devices"]})
-    return MappingProxyType({**{name: file.get(name, MappingProxyType({})) for name in sections}, "chips": chips})
+    more = {"chips": chips, "pcie": {"most_bytes_per_s": PCIE_BYTES_PER_S, **_file("links_reached.yaml")["pcie"]}}
+    return MappingProxyType({**{name: file.get(name, MappingProxyType({})) for name in sections}, **more})

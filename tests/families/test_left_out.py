@@ -11,7 +11,7 @@ import planner
 from planner.answer.documents import dump
 from planner.api import configuration_of, with_left_out
 from planner.cli.run import run
-from planner.errors import SpecError
+from planner.errors import InfeasibleError, SpecError
 from planner.families import FAMILIES
 from planner.families.searches import SEARCHES
 from planner.plan import Plan
@@ -173,8 +173,8 @@ def test_a_program_has_no_overlap_that_it_lacks_in_plan_or_predict(program: str,
     fixed = {"tensor_parallel_size": 2, "data_parallel_size": 2, "sequence_parallel": True}
     found = SEARCHES["hybrid"](planner.load({**asked, "fix": fixed}), Search()).configuration.to_document()
     assert {key for key in ("overlap_tensor", "overlap_data") if found[key]} == on & {"overlap_tensor", "overlap_data"}
-    pinned = SEARCHES["hybrid"](planner.load({**asked, "fix": {**fixed, "overlap_tensor": True}}), Search())
-    assert pinned.configuration.to_document()["overlap_tensor"]
+    with pytest.raises(InfeasibleError, match=r"fix.overlap_tensor is True, and it can be False"):
+        SEARCHES["hybrid"](planner.load({**asked, "fix": {**fixed, "overlap_tensor": True}}), Search())
 
 
 def test_pins_and_exclusions_hold_for_what_is_left_out() -> None:

@@ -171,7 +171,9 @@ def test_every_shipped_figure_lies_within_the_bounds_of_its_prior() -> None:
 def test_the_rows_that_are_read_are_those_whose_settings_are_told(data_folder: Path) -> None:
     rows = read_rows(data_folder)
     recipes = {f"recipes-{name}" for name in ("h100-8b", "h100-405b", "h100-15b", "h100-grok", "gb200-405b")}
-    assert {row.family for row in rows} == set(FAMILIES) | recipes
+    assert {row.family for row in rows} == set(FAMILIES) | recipes | {
+        f"nanotron-{model}" for model in ("1b", "3b", "8b")
+    }
     for row in rows:
         one = row.layouts()
         assert int(one.num_devices[0]) >= 1

@@ -32,7 +32,6 @@ import numpy as np
 from planner.cluster import TRAINING_DTYPES, Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
-from planner.data.fits import PCIE_BYTES_PER_S, links_reached
 from planner.errors import Fault, InfeasibleError, SpecError
 from planner.families.hybrid.configuration import CODES_OF_CUTS, HybridConfiguration, layouts_of
 from planner.models.communication import Tier, tiers_of
@@ -248,10 +247,9 @@ class GroupCost:
             found = replace(found, outside_efficiency=share)
         if given.inside_efficiency != 1 and "inside_efficiency" not in assumed:
             return replace(found, inside_efficiency=given.inside_efficiency)
-        inside = self.group.inside
-        if inside is not None and inside.bandwidth_bytes_per_s <= PCIE_BYTES_PER_S:
-            reached = links_reached("rdma", inside.bandwidth_bytes_per_s)
-            found = replace(found, inside_efficiency=reached.inside_share)
+        inside, pcie = self.group.inside, self.problem.transformer_rates.get("pcie", {"most_bytes_per_s": 0.0})
+        if inside is not None and inside.bandwidth_bytes_per_s <= pcie["most_bytes_per_s"]:
+            found = replace(found, inside_efficiency=pcie["share"])
         return found
 
     @property

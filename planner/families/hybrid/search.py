@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from planner.decisions import row_of
+from planner.decisions import LAYOUT, row_of
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families.answer import TOO_SHORT, iterations_of, plan_of
 from planner.families.hybrid.bounds import EvenBounds, lower_bound
@@ -395,7 +395,8 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
     for key, name in PINS.items():
         values = free.axes[name].values
         if key in problem.fixed and not set(space.axes[name].values) & set(values):
-            listed = ", ".join(map(str, values[:_MOST_VALUES])) + ", ..." * (len(values) > _MOST_VALUES)
+            some = [str(LAYOUT[name].decoded(one)) for one in values[:_MOST_VALUES]]
+            listed = ", ".join(some) + ", ..." * (len(values) > _MOST_VALUES)
             return f"No plan fits: fix.{key} is {problem.fixed[key]}, and it can be {listed}. Change it."
     for key in problem.excluded:
         if not space.axes[PINS.get(key, key)].values:
