@@ -460,6 +460,12 @@ _BYTES = 2  # of an activation
 SCORE_BACKWARD = 1.7  # bytes moved backward over forward, per score: counted below
 FLASH_BACKWARD = 2.5  # five products for two: the scores are computed again (T. Dao, arXiv 2307.08691, section 3)
 _LOSS_BYTES = 42.0  # of one logit both ways, not fused: in four bytes, read or written ten times, once in two
+_OF_DENSE = (
+    "tensor",
+    "context",
+    "microbatch",
+    "sequence_parallel",
+)  # what dense products ask for
 _DROPOUT_BYTES = 5  # read, write, and the mask
 _LAST = ("feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down")
 _ROW_PARALLEL = ("attention.output", *_LAST)
@@ -530,12 +536,16 @@ def layer_seconds(
     """
     operators = block_operators(transformer, kind)
     forward, backward, last = (np.zeros(len(layouts)) for _ in range(3))
+    dense, of_dense = layouts.distinct(_OF_DENSE)
+    few = layouts.of(dense)
     for one in operators:
         if one.name.startswith("attention") and one.kind in ("attention", "softmax"):
             continue
         tokens = expert_imbalance if one.name.startswith(ROUTED) else 1.0
-        if one.product is not None:
+        if one.product is not None and one.name.startswith(ROUTED):
             ahead, back = _products_s(one, layouts, rates, constants, tokens)
+        elif one.product is not None:
+            ahead, back = (seconds[of_dense] for seconds in _products_s(one, few, rates, constants))
         else:
             ahead, back = (tokens * way for way in _element_s(one, layouts, rates, software, constants))
         forward, backward = forward + ahead, backward + back

@@ -59,6 +59,10 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
+_MOST_CODES = 2**40  # so that one more decision still fits 63 bits,
+_MOST_WIDTH = 2**20  # of no more values than these
+
+
 class Recompute(IntEnum):
     """What the backward pass computes again instead of reading it from memory (Korthikanti et al., section 5)."""
 
@@ -177,6 +181,28 @@ class Layouts:
             for name, array in self.arrays().items()
         }
         return Layouts(**taken)  # type: ignore[arg-type]  # arrays of both kinds, by the name of the field
+
+    def distinct(self, names: Sequence[str]) -> tuple[Ints, Ints]:
+        """Return the index of one layout of each combination of some decisions, and for each layout which.
+
+        Parameters
+        ----------
+        names
+            Of the decisions.
+        """
+        arrays = self.arrays()
+        code, size = np.zeros(len(self), dtype=np.int64), 1
+        for name in names:
+            number = np.asarray(arrays[name], dtype=np.int64)
+            number = number - number.min()
+            if int(number.max()) >= _MOST_WIDTH:
+                number = np.unique(number, return_inverse=True)[1]
+            width = int(number.max()) + 1
+            if size * width >= _MOST_CODES:
+                code, size = np.unique(code, return_inverse=True)[1], len(self)
+            code, size = code * width + number, size * width
+        _, chosen, back = np.unique(code, return_index=True, return_inverse=True)
+        return chosen, back
 
     @property
     def num_devices(self) -> Ints:

@@ -111,8 +111,6 @@ _COMPUTING = ("tensor", "context", "expert", "expert_tensor", "microbatch", "seq
 _COMMUNICATING = (*_COMPUTING, "pipeline", "data", "recompute", "overlap_tensor", "overlap_expert", "order")
 _REPLICATING = ("tensor", "context", "expert", "expert_tensor", "pipeline", "data", "order", "zero", "num_microbatches")
 _LAUNCH_SHARPNESS = 3.0  # a layer's kernels differ: while some fill the device, others wait for the host
-_MOST_CODES = 2**40  # so that one more decision still fits 63 bits,
-_MOST_WIDTH = 2**20  # of no more values than these
 _FORWARD_OF_ENDS = 1 / 3  # of what embedding and head compute: the rest is backward
 
 Pair = tuple[Floats, Floats]  # forward, and both ways
@@ -191,23 +189,6 @@ def mean_layer(transformer: Transformer, by_kind: Floats) -> Floats:
     return np.asarray((_counts(transformer) / transformer.num_layers * by_kind).sum(axis=0))
 
 
-def _distinct(layouts: Layouts, names: Sequence[str]) -> tuple[Ints, Ints]:
-    """Return the index of one layout of each combination of some decisions, and for each layout which."""
-    arrays = layouts.arrays()
-    code, size = np.zeros(len(layouts), dtype=np.int64), 1
-    for name in names:
-        number = np.asarray(arrays[name], dtype=np.int64)
-        number = number - number.min()
-        if int(number.max()) >= _MOST_WIDTH:
-            number = np.unique(number, return_inverse=True)[1]
-        width = int(number.max()) + 1
-        if size * width >= _MOST_CODES:
-            code, size = np.unique(code, return_inverse=True)[1], len(layouts)
-        code, size = code * width + number, size * width
-    _, chosen, back = np.unique(code, return_index=True, return_inverse=True)
-    return chosen, back
-
-
 # -- one micro-batch through all layers --------------------------------------------------------------------------------
 
 
@@ -260,10 +241,10 @@ def _common_of(
 def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     """Return the same, computed once for each combination of the few decisions on which it depends."""
     network, constants, software = common.transformer, common.constants, common.software
-    interval_of, to_interval = _distinct(layouts, _COMMUNICATING)
+    interval_of, to_interval = layouts.distinct(_COMMUNICATING)
     layouts = layouts.of(interval_of)
     groups = groups_of(common.tiers, layouts)
-    layer_of, to_layer = _distinct(layouts, _COMPUTING)
+    layer_of, to_layer = layouts.distinct(_COMPUTING)
     few = layouts.of(layer_of)
     interval = {name: np.zeros((len(network.kind_counts), len(layouts))) for name in _INTERVAL}
     for index, (kind, count) in enumerate(network.kind_counts.items()):
@@ -572,12 +553,12 @@ def _uneven_s(
     given = None if chunk_layers is None else np.asarray(chunk_layers, dtype=np.int64)
     chosen = back = np.arange(len(layouts))
     if given is None or given.ndim == 1:
-        chosen, back = _distinct(layouts, (*_COMMUNICATING, "interleave", "schedule", "num_microbatches"))
+        chosen, back = layouts.distinct((*_COMMUNICATING, "interleave", "schedule", "num_microbatches"))
     layouts, interval = layouts.of(chosen), {name: array[..., chosen] for name, array in interval.items()}
     layer_s, ahead_s = kind_times(transformer, interval)
     apart_s = (interval["compute"] - interval["forward"]) / 2 / _counts(transformer)
     found = np.empty(len(layouts))
-    cuts, of_cut = _distinct(layouts, ("pipeline", "interleave", "schedule"))
+    cuts, of_cut = layouts.distinct(("pipeline", "interleave", "schedule"))
     for index, at in enumerate(cuts):
         some, number = np.flatnonzero(of_cut == index), layouts.num_microbatches
         p, v, schedule = (int(getattr(layouts, name)[at]) for name in ("pipeline", "interleave", "schedule"))
@@ -619,7 +600,7 @@ def _replicas_s(
     """
     chosen = back = np.arange(len(layouts))
     if not is_each:
-        chosen, back = _distinct(layouts, (*_REPLICATING, *(["interleave"] if len(layers) > 1 else [])))
+        chosen, back = layouts.distinct((*_REPLICATING, *(["interleave"] if len(layers) > 1 else [])))
     few, counts = layouts.of(chosen), _counts(common.transformer)
     groups, layers = groups_of(common.tiers, few), np.broadcast_to(layers, (*layers.shape[:2], len(layouts)))
     is_first = (np.arange(layers.shape[1]) == 0)[:, None]
