@@ -17,7 +17,8 @@ _PLANS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "mixtral": ("mixtral-8x7b", 256, 8, {}),
     "gpt3-175b": ("gpt3-175b", 1536, 128, {}),
     "gpt3-175b-uneven": ("gpt3-175b", 1536, 112, {"num_stages": 7}),
-    "deepseek-v3": ("deepseek-v3", 2048, 128, {}),
+    "deepseek-v3": ("deepseek-v3", 2048, 128, {"num_stages": 1}),
+    "deepseek-v3-chunks": ("deepseek-v3", 2048, 128, {}),
     "deepseek-v3-stages": ("deepseek-v3", 2048, 128, {"num_stages": 8}),
 }
 LARGE = tuple(_PLANS)
