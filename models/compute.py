@@ -460,12 +460,7 @@ _BYTES = 2  # of an activation
 SCORE_BACKWARD = 1.7  # bytes moved backward over forward, per score: counted below
 FLASH_BACKWARD = 2.5  # five products for two: the scores are computed again (T. Dao, arXiv 2307.08691, section 3)
 _LOSS_BYTES = 42.0  # of one logit both ways, not fused: in four bytes, read or written ten times, once in two
-_OF_DENSE = (
-    "tensor",
-    "context",
-    "microbatch",
-    "sequence_parallel",
-)  # what dense products ask for
+_OF_DENSE = ("tensor", "context", "microbatch", "sequence_parallel")  # what products but routed experts' ask for
 _DROPOUT_BYTES = 5  # read, write, and the mask
 _LAST = ("feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down")
 _ROW_PARALLEL = ("attention.output", *_LAST)

@@ -40,7 +40,7 @@ under the same names, in :mod:`planner.data.fits`. Sources:
 - ``megatron-lm-fused``: 18 bytes, as the GEMM that gives a gradient adds it up in four (the same, figure 1);
 - ``megatron-deepspeed-bf16``: DeepSpeed's optimiser for bf16 as it stood early in 2022: gradients in two bytes, their
   sums and the master copy in four, whole on every device; only the moments are sharded (docs/transformer_memory.md);
-- ``megatron-core``: the same; told so, gradients in two bytes (``--grad-reduce-in-bf16``);
+- ``megatron-core``: 18 bytes; told so, gradients in two bytes (``--grad-reduce-in-bf16``);
 - ``nanotron``: 20 bytes: gradients in two bytes beside their sums in four (``accumulate_grad_in_fp32``);
 - ``composer-fsdp``, ``torchtitan``: PyTorch's fully sharded data parallel. Composer's loss is FlashAttention's
   kernel, torchtitan's is compiled with the model: neither copies logits. torchtitan's selective recomputation keeps
@@ -489,7 +489,8 @@ def filling_s(
 ) -> Floats:
     """Return what overlapping the experts' exchange leaves to see: nothing is beside what fills and empties a pipeline.
 
-    That is as many micro-batches as there are stages, both ways.
+    That is as many micro-batches as there are stages, both ways, and what a stage waits for the others meanwhile. Of
+    layers of both kinds it is that of the mean layer.
 
     Parameters
     ----------

@@ -171,6 +171,13 @@ def test_it_is_on_where_it_can_be_and_refused_where_not() -> None:
         given_layout(question(MOE), **batch, recompute="full", overlap_expert=True)
     with pytest.raises(SpecError, match="several chunks each: 1 is too few"):
         given_layout(question(MOE), pipeline=2, data=2, expert=2, microbatch=1, overlap_expert=True)
+    with pytest.raises(SpecError, match="only with 1F1B"):
+        given_layout(question(MOE), **batch, schedule="gpipe", overlap_expert=True)
+    with pytest.raises(SpecError, match="only with ZeRO 0 and 1"):
+        given_layout(question(MOE), **batch, zero=2, overlap_expert=True)
+    for network in (question(MOE), question()):
+        with pytest.raises(SpecError, match="only where experts are spread: the expert degree is 1"):
+            given_layout(network, data=4, microbatch=1, overlap_expert=True)
     with pytest.raises(SpecError, match="torchtitan has no overlap_expert"):
         given_layout(question(MOE, calibration={"program": "torchtitan"}), **batch, overlap_expert=True)
 

@@ -204,6 +204,18 @@ def test_a_program_that_was_not_measured_on_a_device_is_named() -> None:
         assert any(f"the program {program} (" in line for line in lines) == is_named
 
 
+def test_devices_that_pcie_joins_exchange_at_the_share_that_it_reaches() -> None:
+    machines = {"count": 1, "device": "l40s", "devices": 4, "inside": "pcie-4-x16", "network": "100 Gbit/s"}
+    share = transformer_rates()["pcie"]["share"]
+    asked: dict[str, Any] = {"cluster": {"machines": [machines]}}
+    usual, told, quick = (
+        predicted(question(None, calibration=more, **asked), {"tensor": 4, "microbatch": 1})[1].breakdown_s
+        for more in ({}, {"inside_efficiency": share}, {"inside_efficiency": 0.85})
+    )
+    assert usual["tensor"] == pytest.approx(told["tensor"])
+    assert usual["tensor"] > 2 * quick["tensor"]
+
+
 def test_other_families_count_with_the_same_program() -> None:
     def forward_s(program: str) -> float:
         problem = question(program, LONG, families=["all_reduce", "hybrid"])

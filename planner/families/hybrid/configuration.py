@@ -341,7 +341,11 @@ def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
             "in a pipeline of {pipeline} stages with several chunks each: {interleave} is too few.",
         ),
         ("recompute", lambda one: one["recompute"] < Recompute.FULL, "where layers are not recomputed in full."),
-        ("zero", lambda one: one["zero"] < _SHARDS_WEIGHTS, "with ZeRO 0 and 1, whose layers are called in parts."),
+        (
+            "zero",
+            lambda one: one["zero"] < _SHARDS_WEIGHTS,
+            "with ZeRO 0 and 1: it calls layers in parts, past the hooks that gather a whole one.",
+        ),
     ):
         yield _rule(
             "overlap_expert",
@@ -587,9 +591,10 @@ def nearest(rules: Sequence[LayoutRule], broken: LayoutRule, codes: Mapping[str,
 # -- what a block ``configuration.hybrid`` means by the keys that it leaves out ----------------------------------------
 #
 # What ``plan`` takes by default. A key is taken as a pin asks; else it is on where the program has it (PROGRAMS), the
-# rules of the search give it a meaning and the question does not exclude it: an overlap never makes a step longer,
-# and a step of the optimiser that data ranks share is shorter. The degrees, the schedule, the micro-batch,
-# recomputation and where the optimiser runs are what is asked about: left out they are their rows' defaults.
+# rules of the search give it a meaning and the question does not exclude it: an overlap does not make a step longer
+# (that of experts keeps one more micro-batch), and a step of the optimiser that data ranks share is shorter. The
+# degrees, the schedule, the micro-batch, recomputation and where the optimiser runs are what is asked about: left out
+# they are their rows' defaults.
 
 _OPEN = [name for name, row in LAYOUT.items() if row.default is None]  # an overlap comes after what it needs
 
