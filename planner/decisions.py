@@ -79,6 +79,8 @@ class Decision:
         Whether it is a number of bytes.
     default
         Of a layout: what a block that leaves it out means; None: on where the program has it and it means something.
+    is_shown_always
+        Of a layout: whether a block and a headline say it at its default, too.
     takes_memory
         Whether a value that is pinned may be what leaves no room on a device.
     flags
@@ -96,6 +98,7 @@ class Decision:
     excluded_by: tuple[str, ...] = ()
     is_size: bool = False
     default: int | str | bool | None = None
+    is_shown_always: bool = True
     takes_memory: bool = False
     flags: Mapping[str, str] = field(default_factory=dict)
 

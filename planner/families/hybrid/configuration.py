@@ -205,7 +205,12 @@ class HybridConfiguration(LayoutDecisions):
 
     def to_document(self) -> dict[str, Any]:
         """Return the block that ``predict`` reads back."""
-        found = {"global_batch_size": self.global_batch_size, **{name: getattr(self, name) for name in LAYOUT}}
+        shown = {
+            name: getattr(self, name)
+            for name, row in LAYOUT.items()
+            if row.is_shown_always or getattr(self, name) != row.default
+        }
+        found = {"global_batch_size": self.global_batch_size, **shown}
         found |= {} if self.machines is None else {"machines": self.machines}
         found |= {"stages": [one.to_document() for one in self.stages]} if self.stages else {}
         return found | ({"replicas": [one.to_document() for one in self.replicas]} if self.replicas else {})
