@@ -8,6 +8,8 @@ again, operator by operator, and tests hold the two against each other and again
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from planner.numerics import PLAIN, Activation, Numerics, Rotary, Routing, routing_of
+
 # --- Parts of a transformer that not every one has: experts, latent attention, images; and the sizes that are allowed
 
 # A default that follows from other fields: given as None, and filled in before anyone can read it.
@@ -43,6 +45,8 @@ class Experts:
     groups, top_groups
         Equal groups that the experts are in, one behind the other, and of how many of them a token's experts are at
         most: node-limited routing (DeepSeek-AI, arXiv 2412.19437, section 2.1.2).
+    routing
+        How the router scores and balances; by default as a router with or without a bias does.
     """
 
     num_experts: int
@@ -56,9 +60,11 @@ class Experts:
     has_shared_gate: bool = False
     groups: int = 1
     top_groups: int = 1
+    routing: Routing = OPEN
 
     def __post_init__(self) -> None:
         fill(self, "shared_size", self.expert_size)
+        fill(self, "routing", routing_of(has_router_bias=self.has_router_bias))
         check_within("num_experts", self.num_experts, MOST_EXPERTS)
         check_within("top_k", self.top_k, MOST_EXPERTS)
         check_within("expert_size", self.expert_size, MOST_WIDTH)
@@ -249,6 +255,8 @@ class Transformer:
         Set for a network that reads images.
     experts, latent
         Mixture of experts, and latent attention, where there are any.
+    rotary, numerics
+        What rotary positions turn by, where there are any, and all else that costs nothing.
     """
 
     num_layers: int
@@ -282,6 +290,8 @@ class Transformer:
     image: Image | None = None
     experts: Experts | None = None
     latent: LatentAttention | None = None
+    rotary: Rotary | None = None
+    numerics: Numerics = PLAIN
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -295,6 +305,7 @@ class Transformer:
         fill(self, "has_final_norm", self.norm_position != "after")
         fill(self, "head", "language" if self.image is None else "classes")
         fill(self, "has_head_bias", self.head == "masked_language")
+        fill(self, "rotary", Rotary() if self.positions == "rotary" else None)
         self._check_derived()
         self._check_parts()
 
@@ -360,6 +371,8 @@ class Transformer:
                 )
             if self.has_query_key_norms:
                 raise ValueError("latent attention has norms of its own. Leave out those of queries and keys.")
+        if self.rotary is not None and self.positions != "rotary":
+            raise ValueError(f"positions are '{self.positions}', and rotary describes others. Leave one of them out.")
         if self.experts is not None and not self.num_moe_layers:
             raise ValueError(
                 f"none of the {self.num_layers} layers has experts: the first {self.experts.num_dense_first} are "
@@ -395,6 +408,11 @@ class Transformer:
     def num_moe_layers(self) -> int:
         """Blocks with experts."""
         return len(self._moe_layers)
+
+    @property
+    def activation(self) -> Activation:
+        """The function of the feed-forward part."""
+        return self.numerics.activation or ("silu" if self.is_gated else "gelu")
 
     @property
     def value_head_size(self) -> int:

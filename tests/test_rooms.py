@@ -22,7 +22,7 @@ LEAVES = {
     "planner.shown",
     "planner.targets",
 }
-SIZES = {"planner.transformer"}  # what a Dnn was made of, where it is a transformer
+SIZES = {"planner.transformer", "planner.numerics"}  # what a Dnn was made of, where it is a transformer
 GRAPHS = {"planner.cluster", "planner.dnn"} | SIZES
 WAIST = {
     "planner.constraints",

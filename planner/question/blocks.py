@@ -9,6 +9,7 @@ from planner import data
 from planner.cluster import Storage
 from planner.dnn import MOST_LAYERS, PRODUCT_KINDS, Layer, Operator, OperatorKind, Product, Tensor, Window
 from planner.problem import USUAL_ALGORITHMS, Algorithm, Queue
+from planner.question.numerics import NumericsSpec, RotarySpec, RoutingSpec
 from planner.question.values import (
     Bytes,
     Count,
@@ -553,6 +554,7 @@ class ExpertsSpec(Model):
     shared_gate: bool = False
     groups: NumExperts = 1
     top_groups: NumExperts = 1
+    routing: RoutingSpec | None = None
 
 
 class LatentAttentionSpec(Model):
@@ -609,6 +611,8 @@ class TransformerSpec(Model):
     experts: ExpertsSpec | None = None
     latent_attention: LatentAttentionSpec | None = None
     image: ImageSpec | None = None
+    rotary: RotarySpec | None = None
+    numerics: NumericsSpec | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

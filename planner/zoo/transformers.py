@@ -11,7 +11,9 @@ from importlib import resources
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from planner import numerics
 from planner.dnn import Dnn, Layer, Repeat
+from planner.numerics import PLAIN, Rotary, part_of, routing_of
 from planner.transformer import Experts, Image, LatentAttention, Transformer
 from planner.yaml_text import plain_yaml
 
@@ -136,12 +138,18 @@ def transformer_of(block: Mapping[str, Any]) -> Transformer:
     plain = {field: block[key] for key, field in _FIELDS.items() if block.get(key) is not None}
     experts, latent, image = (block.get(key) for key in ("experts", "latent_attention", "image"))
     if experts:
-        plain["experts"] = Experts(**_named(experts, _EXPERT_FIELDS))
+        usual = routing_of(has_router_bias=bool(experts.get("router_bias")))
+        routing = part_of(usual, experts.get("routing") or {})
+        plain["experts"] = Experts(**_named(experts, _EXPERT_FIELDS), routing=routing)
     if latent:
         plain["latent"] = LatentAttention(**{"query_rank": None, **latent})
     if image:
         plain["image"] = Image(**_named(image, _IMAGE_FIELDS))
         plain.update(vocabulary_size=0, sequence_length=plain["image"].num_tokens)
+    if block.get("rotary"):
+        plain["rotary"] = part_of(Rotary(), block["rotary"])
+    if block.get("numerics"):
+        plain["numerics"] = part_of(PLAIN, block["numerics"])
     return Transformer(**plain)
 
 
@@ -167,6 +175,15 @@ def block_of(transformer: Transformer) -> dict[str, Any]:
         block["latent_attention"] = {
             key: value for key, value in asdict(transformer.latent).items() if value is not None
         }
+    experts = transformer.experts
+    if experts is not None:
+        usual = routing_of(has_router_bias=experts.has_router_bias)
+        if routing := numerics.block_of(experts.routing, usual):
+            block["experts"]["routing"] = routing
+    if transformer.rotary is not None and (rotary := numerics.block_of(transformer.rotary)):
+        block["rotary"] = rotary
+    if figures := numerics.block_of(transformer.numerics):
+        block["numerics"] = figures
     return block
 
 
