@@ -43,6 +43,7 @@ from planner.models.operators import (
     head_operators,
     operator_kind,
 )
+from planner.models.optimizers import Optimizer
 from planner.models.roofline import MOVED, USUAL_LOADS, DeviceLimits, Grid, longer_of, peak_flop_per_s, startup_width
 from planner.transformer import LayerKind, Transformer
 
@@ -371,6 +372,10 @@ class Software:
         Whether a token that several experts of one machine take travels there once, and is copied there (DeepEP).
     tied_gradient_bytes
         Of a tied embedding's gradient, as first and last stage add it up; 0: as of any other.
+    end_optimizer_bytes
+        What the optimiser's step moves more per parameter of embedding and head.
+    has_matrix_optimizer
+        Whether it computes with whole matrices (:mod:`planner.models.optimizers`).
     """
 
     name: str
@@ -392,6 +397,24 @@ class Software:
     fp8_device_ratio: float = 1.0
     sends_once: bool = False
     tied_gradient_bytes: float = 0.0
+    end_optimizer_bytes: float = 0.0
+    has_matrix_optimizer: bool = False
+
+    def stepped_by(self, optimizer: Optimizer) -> "Software":
+        """Return the same with another optimiser than Adam.
+
+        Parameters
+        ----------
+        optimizer
+            What steps the weights. Where it needs whole matrices, ranks do not share gradients out.
+        """
+        return replace(
+            self,
+            optimizer_bytes=optimizer.moved_bytes(self.optimizer_bytes),
+            end_optimizer_bytes=2 * (optimizer.end_state_bytes - optimizer.state_bytes),
+            has_matrix_optimizer=optimizer.needs_matrices,
+            shards_gradients=self.shards_gradients and not optimizer.needs_matrices,
+        )
 
 
 def misalignment(width: Ints | int) -> Floats:

@@ -44,7 +44,7 @@ step that is delayed by one iteration (their section 5.2), and reads of the host
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
@@ -75,11 +75,12 @@ from planner.models.operators import (
     stage_parameters,
     vocabulary_rows,
 )
+from planner.models.optimizers import OPTIMIZERS
 from planner.transformer import LayerKind, Transformer
 
 STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32
-# State per parameter beyond the weight: none; one fp32 momentum; two fp32 moments.
-OPTIMIZER_BYTES = {"sgd": 0, "momentum": 4, "adam": 8}
+# State per parameter beyond the weight; of Muon, whose embedding keeps more, as much as that.
+OPTIMIZER_BYTES = {name: max(one.state_bytes, one.end_state_bytes) for name, one in OPTIMIZERS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +89,18 @@ class Precision:
 
     Mixed precision keeps 2 + 2 + 4 + 8 = 16 bytes a parameter with Adam (S. Rajbhandari et al., SC20,
     arXiv:1910.02054); fp32 keeps 4 + 4 + 0 + 8. ``widened_bytes``: of the copy of a gradient in another type that an
-    optimiser of ZeRO 0, 2 and 3 makes for its step.
+    optimiser of ZeRO 0, 2 and 3 makes for its step. ``end_bytes``: of state that embedding and head keep more than
+    other parameters. ``has_whole_matrices``: ranks that share state take whole matrices.
     """
 
     weight_bytes: int
     gradient_bytes: int
     activation_bytes: int
     master_bytes: int
-    optimizer_bytes: int
+    optimizer_bytes: float
     widened_bytes: int = 0
+    end_bytes: float = 0.0
+    has_whole_matrices: bool = False
 
     @classmethod
     def of(cls, dtype: str, optimizer: str) -> "Precision":
@@ -126,7 +130,7 @@ class MemoryUse:
 
     weights_bytes: int
     gradients_bytes: int
-    optimizer_bytes: int
+    optimizer_bytes: float
     activations_per_sample_bytes: int
     reserve_bytes: float
 
@@ -590,11 +594,19 @@ class _Devices:
             np.where(zero >= least, (shared + routed * layouts.expert_share) / shards, shared + routed)
             for least in (3, 2, 1)
         ]
+        kept_bytes = precision.master_bytes + precision.optimizer_bytes
+        optimizer = kept_bytes * states[2]
+        if precision.end_bytes:
+            outside = is_first * self._embedding + is_last * self._head
+            optimizer = optimizer + precision.end_bytes * np.where(zero >= 1, outside / shards, outside)
+        if precision.has_whole_matrices:  # one rank has the largest
+            largest = np.maximum.reduce([held.largest for held, _ in self._layers.values()])
+            optimizer = np.maximum(optimizer, kept_bytes * np.minimum(largest, shared + routed))
         terms = {
             "weights": precision.weight_bytes * states[0],
             "gradients": precision.gradient_bytes * states[1]
             + precision.widened_bytes * ((zero != 1) & (shards > 1) & ~layouts.offload_optimizer) * states[2],
-            "optimizer": (precision.master_bytes + precision.optimizer_bytes) * states[2] * ~layouts.offload_optimizer,
+            "optimizer": optimizer * ~layouts.offload_optimizer,
             "activations": activations,
             "temporary": np.maximum(moment, 0.0) + placeholders + np.where(shards > 1, gathered + buffers, 0.0),
             "reserve": np.full(size, float(self._reserve_bytes)),
@@ -837,7 +849,7 @@ class CutMemory:
         return _Devices(
             self.transformer,
             layouts.of(slice(None)),
-            self.precision,
+            replace(self.precision, has_whole_matrices=False),  # which is no line; of many ranks it is a little less
             self.kernels,
             self.reserve_bytes,
             self.expert_imbalance,

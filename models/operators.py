@@ -513,6 +513,22 @@ COLUMN_SPLIT = frozenset(
 _ROW_SPLIT = frozenset({"attention.output", "feed_forward.down", "feed_forward.shared.down"})
 
 
+def split_share(name: str, layouts: Layouts) -> tuple[bool, Floats]:
+    """Return whether an operator's matrix is split by columns rather than by rows, and which part a device has.
+
+    Parameters
+    ----------
+    name
+        Of an operator of a block.
+    layouts
+        n of them; the part is of shape (n,), or 1 where the matrix is whole.
+    """
+    if name.startswith(ROUTED):
+        return name.endswith(".up"), np.asarray(1 / layouts.expert_tensor)
+    is_split = name in COLUMN_SPLIT or name in _ROW_SPLIT
+    return name not in _ROW_SPLIT, np.asarray(1 / layouts.tensor) if is_split else np.ones(1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
     """Parameters on one device, one element a layout.

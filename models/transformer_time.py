@@ -87,6 +87,7 @@ from planner.models.layouts import (
     layers_by_kind,
 )
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
+from planner.models.optimizers import matrices_of
 from planner.models.roofline import longer_of
 from planner.models.schedule import one_forward_one_backward_s, played_s
 from planner.models.transformer_communication import (
@@ -381,7 +382,28 @@ def _optimizer_bytes(
     copies = np.where(layouts.zero > 0, ranks / layouts.expert_share, 1)
     experts_held = routed_held / (layouts.expert_tensor * layouts.expert) / copies
     held = dense / ranks + experts_held
-    return np.asarray(held * software.optimizer_bytes)
+    more = software.end_optimizer_bytes * ends * has_end / layouts.tensor / ranks
+    return np.asarray(held * software.optimizer_bytes + more)
+
+
+def _matrices_s(common: _Common, rates: DeviceRates, layouts: Layouts, layers: Ints) -> Floats:
+    """Return what the optimiser of stages computes with whole matrices, shape (p, n); 0 of most optimisers.
+
+    Ranks that share the state share the matrices; one of them has the one that takes most.
+
+    Parameters
+    ----------
+    layers
+        Of stages by kind, shape (kinds, p, n).
+    """
+    if not common.software.has_matrix_optimizer:
+        return np.zeros(1)
+    shared = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
+    flop, largest = np.zeros(layers.shape[1:]), np.zeros(layers.shape[1:])
+    for kind, held in zip(common.transformer.kind_counts, layers, strict=True):
+        one = matrices_of(common.transformer, kind, layouts)
+        flop, largest = flop + held * one.flop, np.maximum(largest, (held > 0) * one.largest_flop)
+    return np.asarray(np.maximum(flop / shared, largest) / rates.multiplied_flop_per_s)
 
 
 # -- the step of an even cut on one group ------------------------------------------------------------------------------
@@ -475,8 +497,10 @@ def iteration_times(
         held = busy.layers[:, [0, min(1, len(busy.index) - 1), -1, *range(2, len(busy.index) - 1)]]
     is_each = chunk_layers is not None and np.ndim(chunk_layers) > 1
     parts["data"] = _replicas_s(common, layouts, interval, held, is_each=is_each)
-    moved = _optimizer_bytes(transformer, software, layouts, *fullest_layers(transformer, layouts, chunk_layers))
-    parts["optimizer"] = move_s(moved.max(axis=0), rates)
+    fullest = fullest_layers(transformer, layouts, chunk_layers)
+    moved = _optimizer_bytes(transformer, software, layouts, *fullest)
+    matrices_s = _matrices_s(common, common.rates, layouts, fullest[0])
+    parts["optimizer"] = (move_s(moved, rates) + matrices_s).max(axis=0)
     parts = {name: np.broadcast_to(parts[name], len(layouts)) for name in PARTS}
     return {**parts, "total": _sum_of(layouts, parts.values())}
 
@@ -1027,7 +1051,9 @@ class Step:
         slowest = np.zeros(self.layers.shape)
         for one in self.classes:
             for index, group in enumerate(self.groups):
-                slowest = np.where(one.groups == index, np.maximum(slowest, move_s(moved, group.group.rates)), slowest)
+                took = move_s(moved, group.group.rates)
+                took = took + _matrices_s(self._common, group.common.rates, self.layouts, self.kinds)
+                slowest = np.where(one.groups == index, np.maximum(slowest, took), slowest)
         return np.asarray(slowest * self.is_there)
 
     def parts(self) -> dict[str, Floats]:

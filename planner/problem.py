@@ -115,6 +115,11 @@ class Training:
     num_devices: int | None = None
 
     @property
+    def own_words(self) -> str:
+        """What of it the family of transformers alone counts; nothing where every family does."""
+        return "an optimizer that computes with whole matrices" if self.optimizer == "muon" else ""
+
+    @property
     def fixed_batch_size(self) -> int | None:
         """The global batch where it is fixed, directly or by devices; None where it may vary."""
         if self.global_batch_size is None and self.batch_per_device and self.num_devices:

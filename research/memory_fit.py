@@ -81,7 +81,7 @@ class Run:
 
 def read_kept(path: Path = TABLE) -> dict[tuple[str, str], Kept]:
     """Return what networks keep, by name and size of image."""
-    per_parameter = _PRECISION.weight_bytes + _PRECISION.gradient_bytes + _PRECISION.master_bytes
+    per_parameter: float = _PRECISION.weight_bytes + _PRECISION.gradient_bytes + _PRECISION.master_bytes
     per_parameter += _PRECISION.optimizer_bytes
     with path.open(newline="", encoding="utf-8") as file:
         return {

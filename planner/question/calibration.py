@@ -43,6 +43,7 @@ from planner.models.compute import (
 from planner.models.kernels import Execution, Shares, network_profile, work_by_layer
 from planner.models.memory import Precision
 from planner.models.operators import is_known
+from planner.models.optimizers import OPTIMIZERS
 from planner.models.roofline import DeviceLimits, peak_flop_per_s, reached_bytes_per_s
 from planner.models.transformer_time import PROGRAMS, transformer_profile
 from planner.names import OF_TRANSFORMERS, fold
@@ -368,7 +369,9 @@ class Profiler:
         found = transformer_profile(
             dnn,
             rates=DeviceRates.of(device, dtype, device_shares(device, dtype, rates)),
-            software=Software(name=program, **rates["software"][program]),
+            software=Software(name=program, **rates["software"][program]).stepped_by(
+                OPTIMIZERS[self.training.optimizer]
+            ),
             constants=Constants(**rates["constants"]),
             update_s=self.calibration.update,
         )

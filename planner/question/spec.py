@@ -42,6 +42,7 @@ from planner.question.values import (
     Index,
     Model,
     Name,
+    OptimizerName,
     Positive,
     PositiveBytes,
     PositiveSeconds,
@@ -339,7 +340,7 @@ class DnnSpec(Model):
     epochs: Positive | None = None
     sample_bytes: Bytes | None = None
     dtype: Dtype | None = None
-    optimizer: Literal["sgd", "momentum", "adam"] | None = None
+    optimizer: OptimizerName | None = None
     substitutions: list[SubstitutionSpec] = []
     warnings: list[Text] = []
 

@@ -80,6 +80,30 @@ File = Annotated[str, Field(min_length=1)]  # as the system has it, whatever its
 Text = Annotated[str, AfterValidator(lambda text: visible(text, keep="\n"))]
 Name = Annotated[str, Field(min_length=1), AfterValidator(visible)]
 Dtype = Literal["fp32", "tf32", "fp16", "bf16"]
+_STATES = {"fp32": "", "bf16": "_bf16", "fp8": "_fp8", "8bit": "_8bit"}  # of Adam's moments
+
+
+def _optimizer(value: object) -> object:
+    """Return an optimiser's name from ``{name: adam, states: bf16}``, in which Adam's moments may be told apart."""
+    if not isinstance(value, dict):
+        return value
+    name, states = value.get("name"), value.get("states", "fp32")
+    if more := sorted(str(key) for key in value if key not in ("name", "states")):
+        raise ValueError(f"an optimizer has a name and states, and {more[0]!r} is neither. Leave it out.")
+    if states == "fp32":
+        return name
+    if name not in ("adam", "adamw") or states not in _STATES:
+        raise ValueError(
+            f"states {states!r} of {name!r} are not known. Write adam with states of {', '.join(_STATES)}; or leave "
+            f"states out."
+        )
+    return f"adam{_STATES[states]}"
+
+
+OptimizerName = Annotated[
+    Literal["sgd", "momentum", "adam", "adamw", "adam_bf16", "adam_fp8", "adam_8bit", "adafactor", "muon"],
+    BeforeValidator(_optimizer, json_schema_input_type=str | dict[str, str]),
+]
 
 
 class Model(BaseModel):

@@ -14,8 +14,9 @@ import numpy as np
 from planner.decisions import DECISIONS, LAYOUT, LayoutDecisions
 from planner.models.communication import DEGREES, ORDERS
 from planner.models.layouts import Bools, Ints, Layouts, Recompute, Schedule, dealt_layers
+from planner.models.optimizers import OPTIMIZERS
 from planner.models.transformer_time import MEGATRON_CORE, PROGRAMS
-from planner.problem import Problem
+from planner.problem import Problem, Training
 from planner.transformer import Transformer
 
 NAME = "hybrid"
@@ -503,6 +504,27 @@ def program_rules(program: str) -> tuple[LayoutRule, ...]:
     )
 
 
+def training_rules(training: Training) -> tuple[LayoutRule, ...]:
+    """Return what a layout asks of how the network is trained: an optimiser that needs whole matrices."""
+    if not OPTIMIZERS[training.optimizer].needs_matrices:
+        return ()
+    whole = f"{training.optimizer} steps whole matrices"
+    return (
+        _rule(
+            "zero",
+            "zero",
+            lambda one: one["zero"] < _SHARDS_WEIGHTS,
+            f"{whole}, and ZeRO {{zero}} cuts them: it goes with ZeRO 0 and 1.",
+        ),
+        _rule(
+            "offload_optimizer",
+            "offload_optimizer",
+            lambda one: one["offload_optimizer"] == 0,
+            f"{whole} by products of matrices, which a host takes too long for.",
+        ),
+    )
+
+
 def launch_rules(program: str, transformer: Transformer) -> tuple[LayoutRule, ...]:
     """Return the rules of layouts that a program can start; a pinned order of ranks is not asked for its reasons.
 
@@ -608,7 +630,8 @@ def completed(problem: Problem, given: Mapping[str, Any], batch: int) -> dict[st
     """Return the decisions of a block, of a question whose network is a transformer."""
     transformer = problem.dnn.transformer
     assert transformer is not None, "asked by why_not"
-    found, rules = {name: given[name] for name in LAYOUT}, (*rules_of(transformer, batch), *unlike_rules())
+    found = {name: given[name] for name in LAYOUT}
+    rules = (*rules_of(transformer, batch), *training_rules(problem.training), *unlike_rules())
     program = PROGRAMS[problem.calibration.program]
     has = program.has
     if found["expert_tensor"] is None:

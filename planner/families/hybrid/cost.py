@@ -47,6 +47,7 @@ from planner.models.layouts import (
     shared_bound_s,
 )
 from planner.models.memory import CutMemory, Host, Kernels, Precision, memory_bytes, offload_s, stage_memory_bytes
+from planner.models.optimizers import OPTIMIZERS, Optimizer
 from planner.models.ssgd import Strategy
 from planner.models.transformer_time import (
     PARTS,
@@ -85,11 +86,6 @@ def why_not(problem: Problem) -> str | None:
         return (
             f"hybrid parallelism is fitted to training in {' and '.join(_DTYPES)}, and dnn.dtype is "
             f"{problem.training.dtype}. Write dtype: bf16."
-        )
-    if problem.training.optimizer != "adam":
-        return (
-            f"hybrid parallelism counts the state of Adam, and dnn.optimizer is {problem.training.optimizer}. Write "
-            f"optimizer: adam."
         )
     if not problem.transformer_rates:
         return "hybrid parallelism needs the fitted figures of transformers, which are missing."
@@ -232,7 +228,13 @@ class GroupCost:
         fields = {**self.problem.transformer_rates["software"][self.program], "reduces_every_microbatch": True}
         if self.has_bf16_gradients:
             fields["gradient_bytes"] = self.precision.gradient_bytes
-        return Software(name=self.program, **{**fields, "launch_s": fields["launch_s"] * self.slowdown})
+        found = Software(name=self.program, **{**fields, "launch_s": fields["launch_s"] * self.slowdown})
+        return found.stepped_by(self.optimizer)
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """What steps the weights."""
+        return OPTIMIZERS[self.problem.training.optimizer]
 
     @cached_property
     def constants(self) -> Constants:
@@ -260,8 +262,13 @@ class GroupCost:
     @property
     def precision(self) -> Precision:
         """Bytes of weights, gradients and state."""
-        program = PROGRAMS[self.program]
-        return (self.has_bf16_gradients and program.bf16_gradients) or program.precision
+        program, optimizer = PROGRAMS[self.program], self.optimizer
+        return replace(
+            (self.has_bf16_gradients and program.bf16_gradients) or program.precision,
+            optimizer_bytes=optimizer.state_bytes,
+            end_bytes=optimizer.end_state_bytes - optimizer.state_bytes,
+            has_whole_matrices=optimizer.needs_matrices,
+        )
 
     @property
     def kernels(self) -> Kernels:

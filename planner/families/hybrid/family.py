@@ -33,6 +33,7 @@ from planner.families.hybrid.configuration import (
     nearest,
     program_rules,
     rules_of,
+    training_rules,
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, cost_of_machines
 from planner.families.hybrid.launch import (
@@ -214,7 +215,11 @@ def _listed_faults(given: Mapping[str, Any], stages: Sequence[PipelineStage], la
 
 def _rules(cost: GroupCost, found: HybridConfiguration) -> list[LayoutRule]:
     """Return the rules of layouts, but those that ask for equal layers where they differ, or for equal replicas."""
-    rules = (*rules_of(cost.transformer, cost.batch, is_dealt=found.is_even), *program_rules(cost.program))
+    rules = (
+        *rules_of(cost.transformer, cost.batch, is_dealt=found.is_even),
+        *program_rules(cost.program),
+        *training_rules(cost.problem.training),
+    )
     return [one for one in rules if not (found.replicas and "data" in one.names)]
 
 

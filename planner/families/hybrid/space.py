@@ -27,6 +27,7 @@ from planner.families.hybrid.configuration import (
     is_spread,
     launch_rules,
     rules_of,
+    training_rules,
     unlike_rules,
 )
 from planner.families.hybrid.cost import HybridCost
@@ -115,7 +116,7 @@ class Space:
     @cached_property
     def layout_rules(self) -> tuple[LayoutRule, ...]:
         """What any even layout must keep to."""
-        return rules_of(self.transformer, self.batch)
+        return (*rules_of(self.transformer, self.batch), *training_rules(self.problem.training))
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -164,7 +165,7 @@ class Space:
         chunks = {*range(1, min((layers + 2) // 2, MOST_UNLIKE_CHUNKS) + 1)}
         chunks |= {1, *_divisors(layers, layers), *_divisors(layers + 2, layers)}
         return {
-            **{name: list(range(len(row.values))) for name, row in LAYOUT.items() if row.values},
+            **{name: self._kept(name, range(len(row.values))) for name, row in LAYOUT.items() if row.values},
             "tensor": self._kept("tensor", tensor),
             "context": self._kept("context", _divisors(network.sequence_length, most)),
             "pipeline": self._kept("pipeline", range(1, min(layers, most) + 1)),

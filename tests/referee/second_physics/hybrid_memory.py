@@ -23,7 +23,7 @@ from planner.problem import Problem
 from planner.transformer import LayerKind, Transformer
 from tests.referee.second_physics.facts import holds
 from tests.referee.second_physics.hybrid_layer import IMBALANCE, NUMBER_BYTES, Layer, layer_of, tokens_of
-from tests.referee.second_physics.hybrid_program import GRADIENTS, PROGRAM, program_of
+from tests.referee.second_physics.hybrid_program import GRADIENTS, OPTIMIZER, PROGRAM, program_of
 
 __all__ = ["LOOSE", "counted", "cuts_of", "fullest_bytes", "in_order", "memory_findings", "reserve_of", "rows_of"]
 
@@ -154,10 +154,14 @@ def _row(
     waiting = (kept, [*nothing, head])  # their fullest moments may differ, and are added
     program = program_of(block)
     ahead = _before_first_backward(block, stage) if embedding else 0
+    state = program.state * (spread if zero >= 1 else shared + routed)
+    if block.get(OPTIMIZER) == "muon":  # whole matrices; the ends keep a second moment
+        state += 4 * sum(ends) / (ranks if zero >= 1 else 1)
+        state = max(state, program.state * min(max(one.largest for one in layers.values()), shared + routed))
     return {
         "weights": program.weight * (spread if zero >= 3 else shared + routed),
         "gradients": program.gradient * (spread if zero >= 2 else shared + routed),
-        "optimizer": 0.0 if block["offload_optimizer"] else program.state * (spread if zero >= 1 else shared + routed),
+        "optimizer": 0.0 if block["offload_optimizer"] else state,
         "activations": sum(_most_in_flight(block, stage, one) for one in waiting if any(one)) + ahead * embedding,
         "temporary": _temporary(network, block, held, ends, head),
     }
@@ -260,7 +264,8 @@ def _is_counted_whole(network: Transformer) -> bool:
 def counted(problem: Problem, block: Mapping[str, Any]) -> dict[str, Any]:
     """Return a block with what the question says of experts and of the program."""
     given = problem.calibration
-    return {**block, IMBALANCE: given.expert_imbalance, PROGRAM: given.program, GRADIENTS: given.gradients}
+    asked = {IMBALANCE: given.expert_imbalance, PROGRAM: given.program, GRADIENTS: given.gradients}
+    return {**block, **asked, OPTIMIZER: problem.training.optimizer}
 
 
 def reserve_of(problem: Problem, devices: Iterable[Device]) -> float:

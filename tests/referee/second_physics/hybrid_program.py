@@ -14,9 +14,10 @@ from planner.plan import Prediction
 from planner.problem import Problem
 from tests.referee.second_physics.facts import holds
 
-__all__ = ["GRADIENTS", "PROGRAM", "Program", "program_finding", "program_of"]
+__all__ = ["GRADIENTS", "OPTIMIZER", "PROGRAM", "Program", "program_finding", "program_of", "state_bytes"]
 
 PROGRAM = "program"  # a block's key for the name of the program; Megatron-Core without
+OPTIMIZER = "optimizer"  # and for that of its optimiser; Adam without
 GRADIENTS = "gradients"  # and for the type in which it keeps and reduces gradients, where that is told
 
 
@@ -68,9 +69,20 @@ def program_finding(problem: Problem, found: Prediction) -> Finding:
     return holds("program", asked == stated, asked, f"{asked} is asked for, and the figures are those of {stated}")
 
 
+# Numbers of four bytes; two of two bytes, or of one, these with a scale for 256; rows and columns of a matrix.
+_STATES = {"sgd": 0, "momentum": 4, "adam": 8, "adamw": 8, "adam_bf16": 4, "adam_fp8": 2, "adam_8bit": 2 + 8 / 256}
+_STATES |= {"adafactor": 0.008, "muon": 4}
+
+
+def state_bytes(block: Mapping[str, Any]) -> float:
+    """Return the bytes that the optimiser of a block keeps of a parameter inside the layers."""
+    return _STATES[block.get(OPTIMIZER, "adam")]
+
+
 def program_of(block: Mapping[str, Any]) -> Program:
     """Return what the program of a block does."""
     found = _PROGRAMS[block.get(PROGRAM, "megatron-core")]
+    found = replace(found, state=found.state - 8 + state_bytes(block))
     if block.get(GRADIENTS) != "bf16":
         return found
     # Copies in four bytes, but of the distributed optimiser, be it of one rank, which reads gradients as they are.

@@ -21,7 +21,7 @@ from planner.transformer import Transformer
 from tests.referee.second_physics.facts import holds
 from tests.referee.second_physics.hybrid_layer import layer_of
 from tests.referee.second_physics.hybrid_memory import counted, cuts_of, in_order, kinds_of
-from tests.referee.second_physics.hybrid_program import program_of
+from tests.referee.second_physics.hybrid_program import program_of, state_bytes
 
 __all__ = ["BELOW", "MOST_TASKS", "flop_per_token", "layers_flop", "replay_s", "time_findings"]
 
@@ -30,7 +30,7 @@ BELOW = 0.002
 _DEVICE = ("compute", "recompute", "tensor", "expert", "context", "launch")
 _BEHIND = ("data", "optimizer", "input_stall")  # parts of a step that are outside the pipeline's schedule
 _FLOP = 6  # of a multiply-add forward and two backward
-_STATE_BYTES = 24  # of a parameter: master copy and two moments, read and written
+_MASTER_BYTES = 4  # of a parameter, which is read and written like the optimiser's state
 
 
 def flop_per_token(network: Transformer) -> float:
@@ -162,7 +162,7 @@ def time_findings(
     yield _replayed(block, found, number * busy_s)
     peak = device.peak_flop_per_s.get(problem.training.dtype) or max(device.peak_flop_per_s.values(), default=1.0)
     yield from _no_quicker(network, counted(problem, block), stages, peak, device.memory_bandwidth_bytes_per_s)
-    yield _optimizer(network, block, parts["optimizer"], device.memory_bandwidth_bytes_per_s)
+    yield _optimizer(network, counted(problem, block), parts["optimizer"], device.memory_bandwidth_bytes_per_s)
     yield from _figures(network, block, found, peak)
     # What is not hidden of a few micro-batches is no more than if all that all of them show were hidden of one each.
     filling_s, shown_s = found.details.get("filling_s", 0.0), parts["expert"] + parts["compute"]
@@ -243,7 +243,8 @@ def _optimizer(network: Transformer, block: Mapping[str, Any], stated_s: float, 
     ranks = block["tensor"] * block["pipeline"] * block["expert"]
     if block["zero"] > 0:
         ranks = block["tensor"] * block["pipeline"] * block["data"] * block["context"]
-    least_s = 0.0 if block["offload_optimizer"] else _STATE_BYTES * layers / ranks / bandwidth
+    moved = 2 * (_MASTER_BYTES + state_bytes(block))
+    least_s = 0.0 if block["offload_optimizer"] else moved * layers / ranks / bandwidth
     text = f"no less than {least_s:.6g} s of its state's bytes"
     return holds("optimizer", stated_s >= least_s * (1 - SAME), text, f"{stated_s:.9g} s is less than {least_s:.9g} s")
 
