@@ -1,23 +1,13 @@
-"""Pipeline schedules: what every device does in turn, and when it ends. Orders are data, ends are longest paths.
+"""Pipeline schedules: when each ends. Orders of tasks are data (:mod:`planner.models.orders`), ends are longest paths.
 
-**Tasks.** A network is cut into ``K = p v`` stages in the order of its layers. Stage k runs on device ``k mod p``, so
-that each of p devices has v chunks; a device stands for all replicas of its stages. Each of m micro-batches passes
-forward through all stages and backward through all of them. ZB-H1 splits a backward: the gradients of the weights are
-tasks of their own.
-
-**Orders** (:func:`order_of`), the same whatever the times. Device d does ``lead`` forwards, then a backward and a
-forward in turn, then the backwards that are left:
-
-    gpipe        lead = m                                   Y. Huang et al., arXiv:1811.06965
-    1f1b         lead = p - d                               D. Narayanan et al., SC21, arXiv:2104.04473, section 2.2
-    interleaved  lead = 2 (p - d - 1) + (v - 1) p + 1       the same, figure 4: p micro-batches of a chunk at a time
-    zb-h1        lead = p - d, weights d micro-batches late P. Qi et al., arXiv:2401.10241, section 3
+A device stands for all replicas of its stages.
 
 **Longest paths.** A task starts when the one before it on its device has ended and its input has arrived: the output of
 stage k - 1 for a forward, the error of stage k + 1 for a backward, for that of the last stage its own forward. What is
-sent takes time on a line of its own: between a device and the next there is one channel for outputs and one for errors,
-each of which sends one at a time, in the order in which its device produces. Where sending blocks, the line is the
-device itself. So all tasks and transfers are nodes with at most two predecessors each,
+sent takes time on a line of its own: between a device and the next there is one channel down the line and one up, which
+carry outputs and errors (in a V both carry both), each of which sends one at a time, in the order in which its device
+produces; at the turn of a V nothing is sent. Where sending blocks, the line is the device itself.
+So all tasks and transfers are nodes with at most two predecessors each,
 
     end = max(end of the one before it on its line, end of what it waits for) + its seconds,
 
@@ -25,8 +15,8 @@ found in one pass over a topological order that is the same for all times (:func
 monotone in every time, and double if all double.
 
 **Many micro-batches** are leapt over, exactly. After its warm-up a device repeats the same few tasks, a *round*, with
-the micro-batches counted up: one under 1F1B, p of them interleaved. A round turns the vector x of times at which lines
-are free and outputs arrive into ``g(x)``, each entry the greatest of sums ``x_i + constant``. So g is convex, and
+the micro-batches counted up: p of them interleaved, one under the others. A round turns the vector x of times at which
+lines are free and outputs arrive into ``g(x)``, each entry the greatest of sums ``x_i + constant``. So g is convex, and
 ``g(x + s) = g(x) + s`` for one number s added to all entries. Let c rounds add d to x, and c more rounds add the same d
 (a vector: devices may still drift apart). Along ``x + t d`` each entry of ``h(t) = g^c(x + t d) - (x + t d)`` is convex
 and equals that of d at t = 0 and t = 1. If it does at t = n, too, it does so everywhere in between. Hence ``n + 1``
@@ -51,7 +41,7 @@ of the two directions, that slow each other; jitter.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from math import lcm
 from typing import TypeVar
 
@@ -60,13 +50,25 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.errors import ModelError
+from planner.models.orders import (
+    FORWARD,
+    IS_V,
+    PUTS_OFF,
+    WEIGHTS,
+    WHOLE,
+    Order,
+    Task,
+    check_schedule,
+    devices_of,
+    in_flight,
+    neighbour_of,
+    order_of,
+    slotted,
+)
 
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1")
-FORWARD, BACKWARD, WEIGHTS = range(3)
-
-Task = tuple[int, int, int]  # kind, stage, micro-batch
-Order = tuple[Task, ...]  # of one device
 Ints = NDArray[np.int64]
+
+Number = TypeVar("Number", int, float)
 
 MOST_LISTED = 500_000  # forwards and backwards that a timeline may have
 MOST_TASKS = 4_000_000  # forwards and backwards that are simulated where rounds do not become regular, some seconds
@@ -78,123 +80,6 @@ _MANY = 64  # micro-batches from which on leaps may pay
 _AT_ONCE = 12  # devices from which on 1F1B round by round is quicker than a longest path whose order is not known yet
 _COLUMNS_PER_STAGE = 16  # pipelines a stage from which on a running maximum is quicker row by row
 _KEPT_TASKS = 5_000  # tasks of a schedule whose topological order is worth remembering
-
-
-# -- orders ----------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=8)
-def order_of(schedule: str, num_devices: int, num_microbatches: int, chunks_per_device: int = 1) -> tuple[Order, ...]:
-    """Return every device's tasks in order, by the rules at the head of the chapter.
-
-    Parameters
-    ----------
-    schedule
-        One of ``SCHEDULES``.
-    num_devices, num_microbatches, chunks_per_device
-        p, m and v, all >= 1; m is a multiple of p for the interleaved schedule, and v is 1 for all others.
-
-    Raises
-    ------
-    ModelError
-        If there is no such schedule for these numbers.
-
-    >>> order_of("1f1b", 2, 2)[1]
-    ((0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1))
-    """
-    p, m, v = num_devices, num_microbatches, chunks_per_device
-    _check_schedule(schedule, p, m, v)
-    orders = []
-    for d in range(p):
-        # Number n of a device's forwards: p micro-batches of a chunk, then of the next one; chunks backwards reversed.
-        numbered = [(n % (p * v) // p, n // (p * v) * p + n % p) for n in range(m * v)]
-        forwards = [(FORWARD, chunk * p + d, j) for chunk, j in numbered]
-        lead = {"gpipe": m, "interleaved": 2 * (p - d - 1) + (v - 1) * p + 1}.get(schedule, p - d)
-        tasks = forwards[:lead]
-        for n, (chunk, j) in enumerate(numbered):
-            tasks.append((BACKWARD, (v - 1 - chunk) * p + d, j))
-            if schedule == "zb-h1" and n >= d:
-                tasks.append((WEIGHTS, d, n - d))
-            tasks += forwards[n + lead : n + lead + 1]
-        if schedule == "zb-h1":
-            tasks += [(WEIGHTS, d, j) for j in range(max(m - d, 0), m)]
-        orders.append(tuple(tasks))
-    return tuple(orders)
-
-
-def _check_schedule(schedule: str, p: int, m: int, v: int) -> None:
-    """Refuse a schedule that does not exist for these numbers."""
-    if schedule not in SCHEDULES or min(p, m, v) < 1:
-        raise ModelError(f"no schedule {schedule!r} for {p} devices, {m} micro-batches and {v} chunks a device.")
-    if schedule != "interleaved" and v > 1:
-        raise ModelError(f"{schedule} has one stage a device, not {v}; only the interleaved schedule has chunks.")
-    if schedule == "interleaved" and m % p:
-        raise ModelError(f"the interleaved schedule needs micro-batches in multiples of its {p} devices, not {m}.")
-
-
-def in_flight(schedule: str, num_devices: int, num_microbatches: int, chunks_per_device: int = 1) -> tuple[int, ...]:
-    """Return, by stage, the most micro-batches between forward and backward: ``min(m, p - d)`` for 1F1B, m for GPipe.
-
-    It follows from the order alone, whatever the times. The chunks of a device need not reach their most at once; see
-    :func:`peak_weight`.
-
-    Parameters
-    ----------
-    schedule, num_devices, num_microbatches, chunks_per_device
-        As of :func:`order_of`.
-
-    >>> in_flight("1f1b", 4, 8), in_flight("interleaved", 2, 4, 2)
-    ((4, 3, 2, 1), (4, 3, 2, 1))
-    """
-    p, m, v = num_devices, num_microbatches, chunks_per_device
-    if schedule != "interleaved":
-        return (m,) * p if schedule == "gpipe" else tuple(min(m, p - d) for d in range(p))
-    counts = [0] * (p * v)
-    for d, order in enumerate(order_of(schedule, p, _enough(p, m), v)):
-        for stage in range(d, p * v, p):
-            counts[stage] = max(accumulate(1 - 2 * kind for kind, at, _ in order if at == stage))
-    return tuple(counts)
-
-
-def peak_weight(
-    weights: Sequence[float], schedule: str, num_devices: int, num_microbatches: int, chunks_per_device: int = 1
-) -> Floats:
-    """Return, by device, the most that its micro-batches in flight weigh together; shape (p,).
-
-    Parameters
-    ----------
-    weights
-        By stage, of one micro-batch in flight: bytes of activations, say.
-    schedule, num_devices, num_microbatches, chunks_per_device
-        As of :func:`order_of`.
-    """
-    p, m, v = num_devices, num_microbatches, chunks_per_device
-    each = np.asarray(weights, dtype=np.float64)
-    if schedule != "interleaved":
-        return np.asarray(in_flight(schedule, p, m), dtype=np.float64) * each
-    orders = [np.array(order) for order in order_of(schedule, p, _enough(p, m), v)]
-    return np.array([np.cumsum((1 - 2 * order[:, 0]) * each[order[:, 1]]).max() for order in orders])
-
-
-def _enough(p: int, m: int) -> int:
-    """Return how many micro-batches of the interleaved schedule show the most that are ever in flight.
-
-    After its lead of ``w <= 2 p + (v - 1) p`` forwards a device does a backward and a forward in turn. Which stages
-    they are of repeats every ``p v`` of each, and what is in flight with them; at the end there are backwards alone. So
-    ``w + p v`` forwards show all, and each micro-batch has v: ``3 p`` micro-batches do.
-    """
-    return min(m, 3 * p)
-
-
-def bubble_share(schedule: str, num_devices: int, num_microbatches: int, chunks_per_device: int = 1) -> float:
-    """Return idle over ideal time for *equal* stages and free transfers: ``(p - 1) / (v m)``; no bound for others.
-
-    Parameters
-    ----------
-    schedule, num_devices, num_microbatches, chunks_per_device
-        As of :func:`order_of`. Not for ZB-H1, whose bubble depends on the times.
-    """
-    return (num_devices - 1) / ((chunks_per_device if schedule == "interleaved" else 1) * num_microbatches)
 
 
 # -- one iteration ---------------------------------------------------------------------------------------------------
@@ -213,7 +98,7 @@ class PipelineTimes:
     sync_s, update_s
         By stage, once an iteration: the exchange of gradients between replicas, and the optimiser. Empty: 0.
     weights_s
-        By stage, of the gradients of the weights, which only ZB-H1 puts off. Empty: 0.
+        By stage, of the gradients of the weights, of schedules that put them off. Empty: 0.
     """
 
     forward_s: Sequence[float]
@@ -229,8 +114,9 @@ class PipelineTimes:
 class PipelineTask:
     """What runs from ``start_s`` to ``end_s``.
 
-    Kinds: forward, backward, weights, send_output, send_error, sync, update. ``stage`` is the one that computes or
-    sends; a sync or update is the device's, and has no micro-batch.
+    Kinds: forward, backward, weights, whole (a backward with the gradients of the weights, where others are without),
+    send_output, send_error, sync, update. ``stage`` is the one that computes or sends; a sync or update is the
+    device's, and has no micro-batch.
     """
 
     kind: str
@@ -241,7 +127,8 @@ class PipelineTask:
     end_s: float
 
 
-_KINDS = ("forward", "backward", "weights", "send_output", "send_error")  # of a node, by its row of seconds
+_KINDS = ("forward", "backward", "weights", "whole", "send_output", "send_error")  # of a node, by its row of seconds
+_SENDS = len(_KINDS) - 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -301,7 +188,7 @@ def simulate(
     ------
     ModelError
         If a time is negative or not finite, the lengths do not agree, the schedule does not exist for these numbers, or
-        another than ZB-H1 has weights_s; or if there are too many tasks to list, or to simulate where they do not
+        has weights_s and puts none off; or if there are too many tasks to list, or to simulate where they do not
         become regular.
 
     >>> times = PipelineTimes(forward_s=[2, 1], backward_s=[2, 1])
@@ -314,7 +201,7 @@ def simulate(
     if v < 1 or num_stages % v:
         raise ModelError(f"{num_stages} stages are no multiple of {v} chunks a device.")
     p = num_stages // v
-    _check_schedule(schedule, p, m, v)
+    check_schedule(schedule, p, m, v)
     if with_tasks and 2 * m * num_stages > MOST_LISTED:
         most = MOST_LISTED // (2 * num_stages)
         raise ModelError(
@@ -322,27 +209,28 @@ def simulate(
             f"fewer, or leave out the timeline."
         )
     forward_s, backward_s, weights_s, output_s, error_s, sync_s, update_s = columns
-    if any(weights_s) and schedule != "zb-h1":
+    if any(weights_s) and schedule not in PUTS_OFF:
         raise ModelError(f"{schedule} puts no gradients of weights off. Add weights_s to backward_s.")
     is_plain = not (with_tasks or is_blocking)
     tasks: list[list[PipelineTask]] = []
     if is_plain and schedule == "gpipe":
         compute_end_s = _gpipe_end_s(*map(np.array, (forward_s, backward_s, output_s[:-1], error_s[1:])), m=m)
-    elif is_plain and schedule != "zb-h1" and m > max(_MANY, p * p // 2, 2 * least_microbatches(p, schedule)):
+    elif is_plain and schedule != "dualpipe" and m > max(_MANY, p * p // 2, 2 * least_microbatches(p, schedule)):
         compute_end_s = steady_end_s(times, schedule=schedule, num_microbatches=m, chunks_per_device=v)
     elif is_plain and schedule == "1f1b" and p >= _AT_ONCE:
         sent_s = np.array(output_s[:-1]), np.array(error_s[1:])
         compute_end_s = _rounds_end_s(np.array(forward_s), np.array(backward_s), np.array([m]), sent_s)
     else:
         part = (_whole if 2 * m * num_stages <= _KEPT_TASKS else _whole.__wrapped__)(schedule, p, m, v, is_blocking)
-        seconds = [one for column in columns[:5] for one in column]
+        seconds = _rows(columns)
         ends_s = part.run([0.0] * (3 * p), seconds)
         compute_end_s = np.array([ends_s[register] for register in part.kept[:p]])
-        tasks = part.tasks(ends_s, seconds, p, num_stages) if with_tasks else []
+        tasks = part.tasks(ends_s, seconds, devices_of(schedule, p, v)) if with_tasks else []
     by_device = [
-        np.array(one).reshape(v, p).sum(axis=0) for one in (forward_s, backward_s, weights_s, sync_s, update_s)
+        np.bincount(devices_of(schedule, p, v), weights=one, minlength=p).astype(np.float64)
+        for one in (forward_s, backward_s, weights_s, sync_s, update_s)
     ]
-    busy_s = m * (by_device[0] + by_device[1] + by_device[2])
+    busy_s = (m // 2 if schedule == "dualpipe" else m) * (by_device[0] + by_device[1] + by_device[2])
     synced_s = compute_end_s + by_device[3]
     end_s = synced_s + by_device[4]
     makespan_s = float(end_s.max())
@@ -364,8 +252,15 @@ def simulate(
     )
 
 
+def _rows(columns: Sequence[list[Number]]) -> list[Number]:
+    """Return the seconds of nodes, row by row of ``_KINDS``."""
+    forward, backward, weights, output, error = columns[:5]
+    whole = [one + other for one, other in zip(backward, weights, strict=True)]
+    return [one for row in (forward, backward, weights, whole, output, error) for one in row]
+
+
 def _columns(times: PipelineTimes) -> list[list[float]]:
-    """Return all times by the stage that computes or sends, in the order of ``_KINDS``, then sync and update; checked.
+    """Return all times by the stage that computes or sends: tasks, what is sent, then sync and update; checked.
 
     Transfers have a stage more than boundaries: the last sends no output, and the first no error.
     """
@@ -389,8 +284,6 @@ def _columns(times: PipelineTimes) -> list[list[float]]:
 
 # -- longest paths ---------------------------------------------------------------------------------------------------
 
-Number = TypeVar("Number", int, float)
-
 
 @dataclass(frozen=True, slots=True)
 class _Part:
@@ -400,7 +293,7 @@ class _Part:
     ----------
     nodes
         Registers of the two predecessors, and the index of its seconds: ``row x K + stage``, rows as in ``_KINDS``.
-        Registers 0 to 3p - 1 are when devices, their channels for outputs, and those for errors are free before; then
+        Registers 0 to 3p - 1 are when devices, their channels down the line, and those up are free before; then
         come arrivals of what was sent before, then the nodes.
     microbatches
         Of each node.
@@ -424,15 +317,16 @@ class _Part:
         return ends
 
     def tasks(
-        self, ends_s: Sequence[float], seconds: Sequence[float], num_devices: int, num_stages: int
+        self, ends_s: Sequence[float], seconds: Sequence[float], devices: Sequence[int]
     ) -> list[list[PipelineTask]]:
-        """Return what a whole schedule does, by device, without transfers that take no time."""
+        """Return what a whole schedule does, by device, without transfers that take no time; ``devices``: of stages."""
+        num_devices, num_stages = max(devices) + 1, len(devices)
         rows: list[list[PipelineTask]] = [[] for _ in range(num_devices)]
         listed = zip(self.nodes, self.microbatches, ends_s[3 * num_devices :], strict=True)
         for (one, other, index), microbatch, end_s in listed:
             row, stage = divmod(index, num_stages)
-            if row <= WEIGHTS or seconds[index] > 0:
-                start_s, device = max(ends_s[one], ends_s[other]), stage % num_devices
+            if row < _SENDS or seconds[index] > 0:
+                start_s, device = max(ends_s[one], ends_s[other]), devices[stage]
                 rows[device].append(
                     PipelineTask(
                         kind=_KINDS[row],
@@ -447,6 +341,7 @@ class _Part:
 
 
 def _part(
+    schedule: str,
     orders: Sequence[Order],
     cuts: tuple[Sequence[int], Sequence[int]],
     waiting: Sequence[Task],
@@ -459,7 +354,10 @@ def _part(
 
     ``has_sends``: whether transfers are nodes of their own; else seconds of tasks include them.
     """
-    p, last, (low, high) = len(orders), num_stages - 1, cuts
+    p, (low, high) = len(orders), cuts
+    device_of = devices_of(schedule, p, num_stages // p)
+    goes = [[neighbour_of(schedule, num_stages, kind, stage) for stage in range(num_stages)] for kind in range(WHOLE)]
+    comes = [{to for to in row if to is not None} for row in goes]  # stages that wait for another
     lines = list(range(3 * p))  # the register that each line has got to
     arrivals = {task: 3 * p + index for index, task in enumerate(waiting)}
     nodes: list[tuple[int, int, int]] = []
@@ -470,17 +368,20 @@ def _part(
         for device in devices:
             order, at = orders[device], position[device]
             while at < high[device]:
-                task = kind, stage, j = order[at]
-                if kind != WEIGHTS and stage != (0, last)[kind] and task not in arrivals:
+                kind, stage, j = order[at]
+                way = kind if kind < WHOLE else kind - WEIGHTS  # a whole backward waits and sends as any backward
+                if stage in comes[way] and (way, stage, j) not in arrivals:
                     break
-                nodes.append((lines[device], arrivals.pop(task, lines[device]), kind * num_stages + stage))
+                nodes.append((lines[device], arrivals.pop((way, stage, j), lines[device]), kind * num_stages + stage))
                 lines[device], register = register, register + 1
-                if kind != WEIGHTS and stage != (last, 0)[kind] and not has_sends:
-                    arrivals[kind, stage + 1 - 2 * kind, j] = lines[device]
-                elif kind != WEIGHTS and stage != (last, 0)[kind]:
-                    line = device if is_blocking else (1 + kind) * p + device
-                    nodes.append((register - 1, lines[line], (WEIGHTS + 1 + kind) * num_stages + stage))
-                    arrivals[kind, stage + 1 - 2 * kind, j] = lines[line] = register
+                to = goes[way][stage]
+                if to is not None and (not has_sends or (schedule in IS_V and device_of[to] == device)):
+                    arrivals[way, to, j] = lines[device]
+                elif to is not None:
+                    is_down = way == FORWARD if schedule not in IS_V else device_of[to] > device
+                    line = device if is_blocking else (1 if is_down else 2) * p + device
+                    nodes.append((register - 1, lines[line], (_SENDS + way) * num_stages + stage))
+                    arrivals[way, to, j] = lines[line] = register
                     register += 1
                     microbatches.append(j)
                 microbatches.append(j)
@@ -496,7 +397,7 @@ def _part(
 def _whole(schedule: str, p: int, m: int, v: int, is_blocking: bool) -> _Part:  # a key of the cache
     """Return all tasks of a schedule."""
     orders = order_of(schedule, p, m, v)
-    return _part(orders, ([0] * p, [len(order) for order in orders]), (), p * v, is_blocking=is_blocking)
+    return _part(schedule, orders, ([0] * p, [len(order) for order in orders]), (), p * v, is_blocking=is_blocking)
 
 
 # -- many micro-batches: leaps over steady rounds ----------------------------------------------------------------------
@@ -505,7 +406,7 @@ _Round = Callable[[list[int]], list[int]]
 
 
 def steady_end_s(times: PipelineTimes, *, schedule: str, num_microbatches: int, chunks_per_device: int = 1) -> Floats:
-    """Return the end of every device's last backward under 1F1B or the interleaved schedule; shape (p,).
+    """Return the end of every device's last task under a schedule with a steady round; shape (p,).
 
     Parameters
     ----------
@@ -520,9 +421,9 @@ def steady_end_s(times: PipelineTimes, *, schedule: str, num_microbatches: int, 
     v, columns = chunks_per_device, _columns(times)[:5]
     num_stages = len(times.forward_s)
     p = num_stages // v
-    ratios = [one.as_integer_ratio() for column in columns for one in column]
-    scale = lcm(*(below for _, below in ratios))
-    seconds = [above * (scale // below) for above, below in ratios]
+    ratios = [[one.as_integer_ratio() for one in column] for column in columns]
+    scale = lcm(*(below for column in ratios for _, below in column))
+    seconds = _rows([[above * (scale // below) for above, below in column] for column in ratios])
     warm_up, one_round, drain = _steady_parts(schedule, p, v)
     each = _round_microbatches(p, schedule)
 
@@ -560,9 +461,24 @@ def least_microbatches(num_devices: int, schedule: str) -> int:
     Parameters
     ----------
     num_devices, schedule
-        p, and 1f1b, interleaved or zb-h1.
+        p, and any but GPipe and DualPipe.
     """
-    return {"1f1b": num_devices + 1, "zb-h1": 2 * num_devices + 1}.get(schedule, 4 * num_devices)
+    p = num_devices
+    known = {"1f1b": p + 1, "zb_h1": 2 * p + 1, "zb_h2": 4 * p + 1, "zb_v": 2 * p + 1, "dualpipe_v": 2 * p + 1}
+    if schedule in _SLOTTED:
+        return _steady_slot(schedule, p) // _BLOCK + 2
+    return known.get(schedule, 4 * p)
+
+
+_SLOTTED = ("v_half", "v_min")
+_BLOCK = 6  # slots of a round
+
+
+@lru_cache(maxsize=64)
+def _steady_slot(schedule: str, p: int) -> int:
+    """Return a slot from which on every six are as the six before, as long as there are micro-batches to begin."""
+    first = max(slot for row in slotted(schedule, p, 1) for slot, _ in row)
+    return (first // _BLOCK + 2) * _BLOCK
 
 
 def _round_microbatches(num_devices: int, schedule: str) -> int:
@@ -575,17 +491,26 @@ def _steady_parts(schedule: str, p: int, v: int, *, has_sends: bool = True) -> t
     """Return the warm-up, one steady round, and the drain, of a schedule with one steady round.
 
     Before the round device d has done its warm-up of w_d forwards and, of the backwards and forwards in turn, 2 d tasks
-    under the interleaved schedule, none under 1F1B, and under ZB-H1 those of p micro-batches, so that it has put off
-    all gradients of weights that it does: no task before that cut waits for one behind it.
+    under the interleaved schedule, none under 1F1B, and under ZB-H1 those of p micro-batches (ZB-H2: 2 p), so that it
+    has put off all gradients of weights that it does; under ZB-V and DualPipeV all tasks before its main part, and in a
+    schedule of slots those before one: no task before that cut waits for one behind it.
     """
-    each = _round_microbatches(p, schedule)
-    orders = order_of(schedule, p, least_microbatches(p, schedule), v)
-    begin = {
-        "1f1b": [p - d for d in range(p)],
-        "zb-h1": [p - d + 3 * p - d for d in range(p)],
-    }.get(schedule, [2 * (p - d - 1) + (v - 1) * p + 2 * d for d in range(p)])
-    end = [one + (3 if schedule == "zb-h1" else 2) * each * v for one in begin]
-    make = partial(_part, num_stages=p * v, is_blocking=False, has_sends=has_sends)
+    each, least = _round_microbatches(p, schedule), least_microbatches(p, schedule)
+    orders = order_of(schedule, p, least, v)
+    if schedule in _SLOTTED:
+        last = _steady_slot(schedule, p)
+        begin = [sum(slot < last for slot, _ in row) for row in slotted(schedule, p, least)]
+    else:
+        begin = {
+            "1f1b": [p - d for d in range(p)],
+            "zb_h1": [p - d + 3 * p - d for d in range(p)],
+            "zb_h2": [2 * (p - d) - 1 + 6 * p - 2 * d for d in range(p)],
+            "zb_v": [2 * (p - d) - 1 + 2 * d + 3 * (p - d) for d in range(p)],
+            "dualpipe_v": [2 * (p - d - 1) + 2 * (d + 1) + 3 * (p - d - 1) for d in range(p)],
+        }.get(schedule, [2 * (p - d - 1) + (v - 1) * p + 2 * d for d in range(p)])
+    size = 3 if schedule in PUTS_OFF - {"dualpipe_v"} else 2  # tasks of a chunk
+    end = [one + size * each * v for one in begin]
+    make = partial(_part, schedule, num_stages=p * v, is_blocking=False, has_sends=has_sends)
     warm_up = make(orders, ([0] * p, begin), ())
     one_round = make(orders, (begin, end), warm_up.waiting)
     assert one_round.waiting == tuple((kind, stage, j + each) for kind, stage, j in warm_up.waiting)
@@ -786,7 +711,9 @@ def _waves(schedule: str, p: int, m: int, v: int) -> tuple[_Waves, ...]:
     if m < least_microbatches(p, schedule):
         orders = order_of(schedule, p, m, v)
         whole = [len(order) for order in orders]
-        parts: tuple[_Part, ...] = (_part(orders, ([0] * p, whole), (), p * v, is_blocking=False, has_sends=False),)
+        parts: tuple[_Part, ...] = (
+            _part(schedule, orders, ([0] * p, whole), (), p * v, is_blocking=False, has_sends=False),
+        )
     else:
         parts = _steady_parts(schedule, p, v, has_sends=False)
     found, waiting = [], 0
@@ -821,9 +748,10 @@ def played_s(
         Of one micro-batch on each virtual stage, what it sends included, since it computes nothing meanwhile; shape
         (K, n).
     weights_s
-        Of the gradients of its weights, which ZB-H1 puts off and ``backward_s`` then has not; shape (K, n).
+        Of the gradients of its weights, where they are put off and ``backward_s`` has them not; shape (K, n).
     schedule, num_devices, num_microbatches
-        As of :func:`order_of`; not GPipe, which has a closed form.
+        As of :func:`order_of`; not GPipe, which has a closed form, nor DualPipe, which is DualPipeV on half of the
+        devices and micro-batches.
 
     Notes
     -----
@@ -831,7 +759,8 @@ def played_s(
     the first ``_MOST_PLAYED`` does, those left add what the last half of these did on average.
     """
     p, m, v = num_devices, num_microbatches, len(forward_s) // num_devices
-    seconds = np.concatenate([forward_s, backward_s, np.zeros_like(forward_s) if weights_s is None else weights_s])
+    apart_s = np.zeros_like(forward_s) if weights_s is None else weights_s
+    seconds = np.concatenate([forward_s, backward_s, apart_s, backward_s + apart_s])
     least = least_microbatches(p, schedule)
     first, *steady = _waves(schedule, p, min(m, least), v)
     state = first.run(np.zeros((3 * p, seconds.shape[1])), seconds)

@@ -178,7 +178,7 @@ def order_name(schedule: Schedule, chunks_per_device: int) -> str:
         Of one layout; 1F1B with several chunks is interleaved.
     """
     plain = "1f1b" if chunks_per_device == 1 else "interleaved"
-    return {Schedule.GPIPE: "gpipe", Schedule.ONE_F_ONE_B: plain, Schedule.ZERO_BUBBLE: "zb-h1"}[schedule]
+    return {Schedule.GPIPE: "gpipe", Schedule.ONE_F_ONE_B: plain, Schedule.ZERO_BUBBLE: "zb_h1"}[schedule]
 
 
 def step_s(stages: Stages, layouts: Layouts) -> Floats:

@@ -25,6 +25,7 @@ from planner.families.pipeline.domain import Domain
 from planner.families.pipeline.rows import PlainSource, StageRows, quick_shapes
 from planner.families.pipeline.search import InterleavedSource, plan
 from planner.models import schedule
+from planner.models.orders import order_of
 from planner.models.stages import Stage
 from planner.plan import Plan
 from planner.problem import Limits, Problem
@@ -277,7 +278,7 @@ class Counted(Search):
 def test_a_limit_holds_for_batches_of_millions(batch: int, asked_for: int) -> None:
     """No schedule is walked through task by task, and what was searched until then is a good answer."""
     problem = planner.load(question(4, dnn={"global_batch": batch}))
-    orders = patch.object(schedule, "order_of", wraps=schedule.order_of)
+    orders = patch.object(schedule, "order_of", wraps=order_of)
     rows = patch.object(pipeline_plain, "StageRows", wraps=pipeline_rows.StageRows)
     with orders as walked, rows as made:
         found = plan(problem, Counted(seed=asked_for))

@@ -10,16 +10,8 @@ from hypothesis import strategies as st
 
 from planner.errors import ModelError
 from planner.models import schedule as pipeline_schedule
-from planner.models.schedule import (
-    PipelineTask,
-    PipelineTimes,
-    ScheduleRun,
-    bubble_share,
-    in_flight,
-    order_of,
-    peak_weight,
-    simulate,
-)
+from planner.models.orders import bubble_share, in_flight, order_of, peak_weight
+from planner.models.schedule import PipelineTask, PipelineTimes, ScheduleRun, simulate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,7 +347,7 @@ def test_the_order_does_not_depend_on_any_time() -> None:
         ({"schedule": "zigzag"}, "no schedule 'zigzag'"),
         ({"chunks_per_device": 2}, "only the interleaved schedule has chunks"),
         ({"num_microbatches": 0}, "0 micro-batches"),
-        ({"schedule": "zb-h1", "chunks_per_device": 2}, "zb-h1 has one stage a device, not 2"),
+        ({"schedule": "zb_h1", "chunks_per_device": 2}, "zb_h1 has one stage a device, not 2"),
         ({"output_s": [1.0, 2.0]}, "output_s has 2 entries; 2 stages need 1"),
         ({"error_s": [-1.0]}, "error_s must be finite and >= 0"),
         ({"weights_s": [0.0, 1.0]}, "1f1b puts no gradients of weights off"),

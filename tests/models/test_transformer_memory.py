@@ -15,7 +15,7 @@ from planner.cost import Floats
 from planner.models.layouts import Layouts, Recompute, Schedule, dealt_layers, every_stage, fullest_stages
 from planner.models.memory import KERNELS, PRECISIONS, TERMS, Kernels, layer_bytes, memory_bytes, stage_memory_bytes
 from planner.models.operators import block_operators, block_parameters
-from planner.models.schedule import peak_weight
+from planner.models.orders import peak_weight
 from planner.transformer import Experts, LatentAttention, Transformer
 from planner.zoo.transformers import row, row_names
 from tests.referee.second_physics.hybrid_layer import layer_of

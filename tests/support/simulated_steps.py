@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from planner.models.layouts import Schedule
-from planner.models.schedule import order_of
+from planner.models.orders import order_of
 from planner.models.transformer_schedule import order_name
 
 __all__ = ["Events", "StageTimes", "simulate_step"]

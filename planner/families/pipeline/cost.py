@@ -25,7 +25,8 @@ from planner.dnn import Dnn
 from planner.families.parsing import check_inner_links
 from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import Precision
-from planner.models.schedule import PipelineTimes, ScheduleRun, peak_weight, simulate
+from planner.models.orders import peak_weight
+from planner.models.schedule import PipelineTimes, ScheduleRun, simulate
 from planner.models.ssgd import Strategy
 from planner.models.stages import LayerBytes, Place, Stage, StageCosts, StageMachines, places_of
 from planner.problem import Problem

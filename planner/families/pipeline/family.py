@@ -17,7 +17,8 @@ from planner.errors import Fault, SpecError
 from planner.families.parsing import wrong
 from planner.families.pipeline.cost import NAME, PipelineConfiguration, PipelineCost, Shape, StageTimes
 from planner.families.timeline_drawing import Drawing
-from planner.models.schedule import PipelineTask, ScheduleRun, bubble_share
+from planner.models.orders import bubble_share
+from planner.models.schedule import PipelineTask, ScheduleRun
 from planner.models.stages import PlaceError, Stage
 from planner.plan import Prediction
 from planner.problem import Problem
