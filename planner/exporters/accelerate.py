@@ -42,7 +42,7 @@ from planner.exporters.scripts import (
 )
 from planner.families.all_reduce.buckets import DDP_CAP_BYTES, DDP_FIRST_BYTES, MIB, ddp_buckets
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.hybrid.launch import not_expressed
+from planner.families.hybrid.launch_network import not_expressed
 
 __all__ = ["EXPORTERS", "FILE", "VERSION", "Engine", "degrees", "engine_of", "export", "recognises", "run_with"]
 

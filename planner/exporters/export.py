@@ -15,9 +15,10 @@ from planner.exporters.scripts import safe_name
 from planner.names import find, fold
 from planner.plan import Plan
 from planner.problem import Problem
+from planner.transformer import Transformer
 
 __all__ = ["PROGRAMS", "TARGETS", "Export", "Exporter", "Job", "Settings", "Target", "advised", "degrees_of", "export"]
-__all__ += ["job_name", "refusal_of", "refused", "target_of"]
+__all__ += ["job_name", "network_of", "refusal_of", "refused", "target_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +107,14 @@ class Exporter:
         Whether a file, by its path and its text, is one of these.
     degrees
         Of such a file: its decisions as a ``fix`` block has them; raises SpecError where it is damaged.
+    network
+        Of such a file: the network that it trains, where its sizes stand in it; raises SpecError as ``degrees`` does.
     """
 
     export: Callable[[Job], Export]
     recognises: Callable[[Path, str], bool]
     degrees: Callable[[Path, str], Mapping[str, object]]
+    network: Callable[[Path, str], Transformer | None] = lambda _path, _text: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +252,15 @@ def degrees_of(path: Path, text: str) -> tuple[str, Mapping[str, object]] | None
         exporter = row.exporter(name)
         if exporter.recognises(path, text):
             return name, exporter.degrees(path, text)
+    return None
+
+
+def network_of(path: Path, text: str) -> Transformer | None:
+    """Return the network that a launch file of an export trains; None where it is none, or says no sizes."""
+    for name, row in TARGETS.items():
+        exporter = row.exporter(name)
+        if exporter.recognises(path, text):
+            return exporter.network(path, text)
     return None
 
 

@@ -8,7 +8,7 @@ Of the bucket: ``megatron/core/distributed/param_and_grad_buffer.py`` of megatro
 it holds ``--ddp-bucket-size`` numbers, in the reverse order of the network, as PyTorch's DDP does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from planner.decisions import flags_of
@@ -23,12 +23,16 @@ from planner.exporters.layouts import (
     shared_pins,
     time_text,
 )
+from planner.exporters.megatron_network import transformer_of
 from planner.exporters.scripts import Parsed, launched, script_words
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.hybrid.launch import SHARDING, VERSION, launch_lines, not_expressed, options, orders_of
+from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid.launch import SHARDING, VERSION, launch_lines, options, orders_of
+from planner.families.hybrid.launch_network import not_expressed, unsaid
 from planner.transformer import Transformer
 
-__all__ = ["EXPORTERS", "KNOWN", "VERSION", "as_run", "degrees", "export", "recognises"]
+__all__ = ["EXPORTERS", "KNOWN", "VERSION", "as_run", "degrees", "export", "layout_of_options", "network"]
+__all__ += ["recognises", "words_of"]
 
 TARGET = "megatron"
 _FLAGS = flags_of("megatron")
@@ -42,21 +46,27 @@ _KEY_VALUE_COPIES = "core_v0.16"
 # are held against the installed megatron-core by a test.
 _KNOWN = """
     accumulate-allreduce-grads-in-fp32 account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split
-    add-qkv-bias attention-backend attention-dropout bf16 ckpt-format context-parallel-size
+    activation-func-clamp-value add-qkv-bias apply-layernorm-1p attention-backend attention-dropout bf16 ckpt-format
+    context-parallel-size
     cross-entropy-loss-fusion data-parallel-sharding-strategy ddp-bucket-size disable-bias-linear eval-iters
-    expert-model-parallel-size expert-tensor-parallel-size ffn-hidden-size fp16 global-batch-size
-    grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size kv-channels kv-lora-rank log-interval lr
-    max-position-embeddings micro-batch-size mock-data moe-aux-loss-coeff moe-ffn-hidden-size moe-grouped-gemm
-    moe-flex-dispatcher-backend moe-layer-freq moe-router-enable-expert-bias moe-router-load-balancing-type
-    moe-router-score-function
-    moe-router-topk moe-shared-expert-intermediate-size moe-token-dispatcher-type
-    multi-latent-attention no-gradient-accumulation-fusion normalization num-attention-heads num-experts num-layers
+    expert-model-parallel-size expert-tensor-parallel-size ffn-hidden-size fp16 global-batch-size glu-linear-offset
+    grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size init-method-std kv-channels kv-lora-rank
+    log-interval lr make-vocab-size-divisible-by
+    max-position-embeddings micro-batch-size mock-data moe-apply-probs-on-input moe-aux-loss-coeff moe-ffn-hidden-size
+    moe-flex-dispatcher-backend moe-grouped-gemm moe-layer-freq moe-router-bias-update-rate
+    moe-router-enable-expert-bias moe-router-group-topk moe-router-load-balancing-type moe-router-num-groups
+    moe-router-pre-softmax moe-router-score-function moe-router-topk moe-router-topk-scaling-factor
+    moe-shared-expert-intermediate-size moe-token-dispatcher-type moe-z-loss-coeff mscale mscale-all-dim
+    multi-latent-attention no-gradient-accumulation-fusion no-rope-freq norm-epsilon normalization
+    num-attention-heads num-experts num-layers
     num-layers-per-virtual-pipeline-stage num-query-groups optimizer optimizer-cpu-offload overlap-grad-reduce
     overlap-param-gather pipeline-model-parallel-layout pipeline-model-parallel-size position-embedding-type
-    q-lora-rank qk-head-dim qk-layernorm qk-pos-emb-head-dim recompute-granularity recompute-method
-    recompute-num-layers seq-length sequence-parallel split swiglu tensor-model-parallel-size tokenizer-type
+    q-lora-rank qk-head-dim qk-l2-norm qk-layernorm qk-pos-emb-head-dim quick-geglu recompute-granularity
+    recompute-method recompute-num-layers rope-scaling-factor rope-type rotary-base rotary-interleaved rotary-percent
+    rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length sequence-parallel split squared-relu swiglu
+    tensor-model-parallel-size tokenizer-type
     tp-comm-overlap train-iters untie-embeddings-and-output-weights use-distributed-optimizer use-megatron-fsdp
-    use-precision-aware-optimizer use-tp-pp-dp-mapping v-head-dim vocab-size
+    use-precision-aware-optimizer use-rope-scaling use-tp-pp-dp-mapping v-head-dim vocab-size
 """
 KNOWN = frozenset(_KNOWN.split())
 
@@ -77,15 +87,26 @@ def export(job: Job) -> Export:
     if strange := not_expressed(network):
         hint = f"Give a script of your own these options: {' '.join(options(network, layout.chosen))}"
         raise layout.refused(f"its {_PROGRAM} has no {', no '.join(strange)}", hint)
-    layout = as_run(layout, network)
-    layout, more = _with_buckets(layout)
+    layout, environment, groups = words_of(layout, network)
+    program = " \\\n    ".join([script_words(job.settings.script, _PROGRAM), *groups])
+    return layout_export(layout, VERSION, program, environment=environment)
+
+
+def words_of(layout: Layout, network: Transformer) -> tuple[Layout, Sequence[str], list[str]]:
+    """Return a layout as Megatron-LM runs it, with its notes; lines of its environment, and groups of its options.
+
+    Raises
+    ------
+    InfeasibleError
+        For what Megatron-LM cannot run.
+    """
+    job = layout.job
+    layout, more = _with_buckets(as_run(layout, network))
     more += [_SGD[job.problem.training.optimizer]] if job.problem.training.optimizer in _SGD else []
     gradients = job.problem.calibration.gradients
     lines = launch_lines(network, layout.chosen, dtype=layout.dtype, devices_per_machine=1, gradients=gradients)
     start = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))
-    groups = [line.removesuffix(" \\") for line in lines[start + 1 :]]
-    program = " \\\n    ".join([script_words(job.settings.script, _PROGRAM), *groups, *more])
-    return layout_export(layout, VERSION, program, environment=lines[:start])
+    return layout, lines[:start], [*(line.removesuffix(" \\") for line in lines[start + 1 :]), *more]
 
 
 def as_run(layout: Layout, network: Transformer) -> Layout:
@@ -105,6 +126,8 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
             f"a tensor degree of {chosen.tensor} copies the {network.num_kv_heads} heads of keys and values, which "
             f"Megatron-LM does from {_KEY_VALUE_COPIES} on"
         )
+    if left := unsaid(network):
+        layout = layout.noted(f"its {_PROGRAM} has no option for {'; for '.join(left)}: set them in its code")
     if (program := layout.job.problem.calibration.program) != "megatron-core" and layout.is_hybrid:
         layout = layout.noted(f"seconds and memory were predicted for {program}; calibration.program: megatron-core")
     return layout.noted(
@@ -147,12 +170,40 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     SpecError
         If an option is unknown, missing or no number, or the degrees do not divide the devices.
     """
+    file, devices = _options_of(path, text)
+    return shared_pins(layout_of_options(file, devices))
+
+
+def network(path: Path, text: str) -> Transformer:
+    """Return the network of a script.
+
+    Raises
+    ------
+    SpecError
+        If an option is unknown, missing or no number, or the sizes do not go together.
+    """
+    return transformer_of(_options_of(path, text)[0])
+
+
+def _options_of(path: Path, text: str) -> tuple[Parsed, int]:
+    """Return the options of a script, all of them known, and its number of devices."""
     command, devices = launched(path, text, f"--{_FLAGS['tensor']}")
     file = Parsed.of_options(path, command[command.index("--num-layers") if "--num-layers" in command else 0 :])
-    flags = file.flags
-    if unknown := sorted(flags.keys() - KNOWN):
+    if unknown := sorted(file.flags.keys() - KNOWN):
         problem, hint = "Megatron-LM has no such option, or planner does not write it.", "Correct its name."
         raise SpecError.of([Fault(file=str(path), field=f"--{name}", problem=problem, mend=hint) for name in unknown])
+    return file, devices
+
+
+def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
+    """Return the layout that options describe on a number of devices.
+
+    Raises
+    ------
+    SpecError
+        If an option is missing or no number, or the degrees do not divide the devices.
+    """
+    flags = file.flags
     batch, micro = file.count("global-batch-size"), file.count(_FLAGS["microbatch"])
     if batch % micro:
         raise file.fault(f"{batch} samples do not divide by {micro}.", hint="Correct the batch.")
@@ -165,7 +216,7 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     zero = int("use-distributed-optimizer" in flags)
     if "use-megatron-fsdp" in flags:
         zero = next((stage for stage, word in SHARDING.items() if word == file.value(_FLAGS["zero"])), 1)
-    chosen = read_layout(
+    return read_layout(
         file,
         TARGET,
         num_devices=devices,
@@ -174,7 +225,6 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
         interleave=interleave,
         zero=zero,
     )
-    return shared_pins(chosen)
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees)}
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network)}

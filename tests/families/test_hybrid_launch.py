@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import planner
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
-from planner.families.hybrid.launch import launch_lines, launch_words, not_expressed, orders_of
+from planner.families.hybrid.launch import launch_lines, launch_words, orders_of
+from planner.families.hybrid.launch_network import not_expressed
 from planner.transformer import Transformer
 from planner.zoo.transformers import row, row_names
 
@@ -24,9 +25,13 @@ NUMBERS = """num-layers hidden-size ffn-hidden-size num-attention-heads num-quer
     pipeline-model-parallel-size context-parallel-size expert-model-parallel-size expert-tensor-parallel-size
     num-layers-per-virtual-pipeline-stage micro-batch-size global-batch-size recompute-num-layers num-experts
     moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size q-lora-rank kv-lora-rank qk-head-dim
-    qk-pos-emb-head-dim v-head-dim"""
-SHARES = "attention-dropout hidden-dropout lr moe-aux-loss-coeff"
-FLAGS = """group-query-attention swiglu disable-bias-linear add-qkv-bias qk-layernorm multi-latent-attention
+    qk-pos-emb-head-dim v-head-dim rotary-base rotary-seq-len-interpolation-factor no-rope-freq
+    make-vocab-size-divisible-by moe-router-num-groups moe-router-group-topk"""
+SHARES = """attention-dropout hidden-dropout lr moe-aux-loss-coeff norm-epsilon init-method-std rotary-percent
+    rope-scaling-factor rotary-scaling-factor mscale mscale-all-dim moe-router-topk-scaling-factor
+    moe-router-bias-update-rate moe-z-loss-coeff activation-func-clamp-value glu-linear-offset"""
+FLAGS = """group-query-attention swiglu quick-geglu squared-relu use-rope-scaling rotary-interleaved qk-l2-norm
+    apply-layernorm-1p moe-router-pre-softmax moe-apply-probs-on-input disable-bias-linear add-qkv-bias qk-layernorm multi-latent-attention
     untie-embeddings-and-output-weights cross-entropy-loss-fusion mock-data sequence-parallel use-distributed-optimizer
     use-precision-aware-optimizer use-megatron-fsdp no-gradient-accumulation-fusion overlap-grad-reduce
     overlap-param-gather tp-comm-overlap overlap-moe-expert-parallel-comm optimizer-cpu-offload use-tp-pp-dp-mapping moe-grouped-gemm
@@ -41,7 +46,8 @@ NAMES = {
     "tokenizer-type": ["NullTokenizer"],
     "moe-token-dispatcher-type": ["allgather", "alltoall", "flex"],
     "moe-flex-dispatcher-backend": ["deepep", "hybridep"],
-    "moe-router-load-balancing-type": ["aux_loss", "none"],
+    "moe-router-load-balancing-type": ["aux_loss", "seq_aux_loss", "global_aux_loss", "none"],
+    "rope-type": ["rope", "yarn"],
     "moe-router-score-function": ["softmax", "sigmoid"],
     "data-parallel-sharding-strategy": ["optim_grads", "optim_grads_params"],
     "ckpt-format": ["fsdp_dtensor"],

@@ -40,10 +40,10 @@ from planner.families.hybrid.launch import (
     gradient_options,
     launch_lines,
     launch_words,
-    not_expressed,
     options,
     other_program,
 )
+from planner.families.hybrid.launch_network import not_expressed
 from planner.families.hybrid.timeline import Pipeline, Tail, draw, view
 from planner.models.compute import UNCALIBRATED
 from planner.models.layouts import Ints, Layouts, Schedule, chunked_layers, layers_by_kind

@@ -7,6 +7,7 @@ program cannot do is said in words; for another program there is no command.
 
 from planner.decisions import flags_of
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, broken_rule, launch_rules
+from planner.families.hybrid.launch_network import network_lines, not_expressed, unsaid
 from planner.models.transformer_time import MEGATRON_CORE
 from planner.transformer import Transformer
 
@@ -17,94 +18,6 @@ _SHARDS_WEIGHTS = 2  # from this stage of ZeRO on another part of the program is
 _PORT = 6000
 _DEEPEP = "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep"  # a token is sent once to a machine
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
-_POSITIONS = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
-_NORMS = {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
-
-
-def not_expressed(network: Transformer) -> list[str]:
-    """Return what of a network the program cannot train, in a few words each."""
-    names = {
-        "attention to later tokens": not network.is_causal,
-        f"the head '{network.head}'": network.head != "language",
-        "images": network.image is not None,
-        "ALiBi": network.positions == "alibi",
-        f"norms '{network.norm_position}'": network.norm_position != "before",
-        "layer norms without biases": network.norm == "layer_norm" and not network.has_norm_biases,
-        "a norm behind the embedding": network.has_embedding_norm,
-        "segments": network.num_token_types > 0,
-        "norms without scales": not network.has_norm_scales,
-        "biases of all matrices but queries, keys and values": network.has_biases and not network.has_qkv_biases,
-        "a bias of attention's output unlike the others'": network.has_output_bias != network.has_biases,
-        "norms over all heads' queries": network.query_key_norm_scales > 2 * network.head_size,
-        "a bias of the logits": network.has_head_bias,
-        "a gate of the shared experts": network.experts is not None and network.experts.has_shared_gate,
-    }
-    return [name for name, is_so in names.items() if is_so]
-
-
-def network_lines(network: Transformer, dtype: str) -> list[str]:
-    """Return the options of a network, a line for each group of them: sizes, parts, latent attention, experts, tokens.
-
-    What :func:`not_expressed` names is left out; kernels and dropout are as they are counted.
-    """
-    latent, experts = network.latent, network.experts
-    positions = max(network.sequence_length, network.num_positions)
-    is_wide = latent is None and network.head_size * network.num_heads != network.hidden_size
-    sizes = [
-        f"--num-layers {network.num_layers} --hidden-size {network.hidden_size}",
-        f"--ffn-hidden-size {network.feed_forward_size} --num-attention-heads {network.num_heads}",
-        *_if(
-            network.num_kv_heads != network.num_heads,
-            f"--group-query-attention --num-query-groups {network.num_kv_heads}",
-        ),
-        *_if(is_wide, f"--kv-channels {network.head_size}"),
-        f"--seq-length {network.sequence_length} --max-position-embeddings {positions}",
-    ]
-    parts = [
-        *_if(network.positions in _POSITIONS, f"--position-embedding-type {_POSITIONS.get(network.positions)}"),
-        f"--normalization {_NORMS[network.norm]}",
-        *_if(network.is_gated, "--swiglu"),
-        *_if(not network.has_biases, "--disable-bias-linear"),
-        *_if(not network.has_biases and network.has_qkv_biases, "--add-qkv-bias"),
-        # Latent attention's narrow layers have norms.
-        *_if(network.has_query_key_norms or latent is not None, "--qk-layernorm"),
-        *_if(not network.has_tied_embeddings, "--untie-embeddings-and-output-weights"),
-        *_if(latent is None, "--attention-backend flash"),
-        "--attention-dropout 0 --hidden-dropout 0 --cross-entropy-loss-fusion",
-    ]
-    attention: list[str] = []
-    if latent is not None:
-        attention = [
-            "--multi-latent-attention",
-            *_if(latent.query_rank is not None, f"--q-lora-rank {latent.query_rank}"),
-            f"--kv-lora-rank {latent.key_value_rank} --qk-head-dim {latent.nope_size}",
-            f"--qk-pos-emb-head-dim {latent.rope_size} --v-head-dim {latent.value_size}",
-        ]
-    mixture: list[str] = []  # how experts are spread is a decision
-    if experts is not None:
-        pattern = f"[{','.join(str(int(kind == 'moe')) for kind in network.layer_kinds)}]"
-        if experts.every == 1:
-            pattern = f"[0]*{experts.num_dense_first}+[1]*{network.num_layers - experts.num_dense_first}"
-        balance = "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.01"
-        if experts.has_router_bias:
-            balance = "--moe-router-score-function sigmoid --moe-router-enable-expert-bias"
-            balance += " --moe-router-load-balancing-type none"
-        shared = f"--moe-shared-expert-intermediate-size {experts.num_shared * experts.shared_size}"
-        limited = f"--moe-router-num-groups {experts.groups} --moe-router-group-topk {experts.top_groups}"
-        mixture = [
-            f"--num-experts {experts.num_experts} --moe-router-topk {experts.top_k}",
-            *_if(experts.groups > 1, limited),
-            f"--moe-ffn-hidden-size {experts.expert_size}",
-            *_if(network.num_moe_layers < network.num_layers, f"--moe-layer-freq '({pattern})'"),
-            *_if(experts.num_shared > 0, shared),
-            balance,
-            *_if(dtype == "bf16", "--moe-grouped-gemm"),
-        ]
-    tokens = [  # made up, of the network's vocabulary, to which that tokenizer adds one token
-        f"--mock-data --tokenizer-type NullTokenizer --vocab-size {network.vocabulary_size - 1}",
-        "--split 99,1,0 --train-iters 50 --eval-iters 0 --log-interval 1 --lr 1e-4",
-    ]
-    return [" ".join(group) for group in (sizes, parts, attention, mixture, tokens) if group]
 
 
 def _if(is_so: bool, option: str) -> tuple[str, ...]:
@@ -294,6 +207,8 @@ def _by_hand(transformer: Transformer, chosen: HybridConfiguration, dtype: str, 
         lines.append("tokens go to their experts by DeepEP, which is installed apart from Megatron-Core")
     if transformer.experts is not None and chosen.expert > 1 and dtype != "bf16":
         lines.append("Megatron-LM spreads experts in bf16 only: write dtype: bf16")
+    if figures := unsaid(transformer):
+        lines.append(f"Megatron-LM's pretrain_gpt.py has no option for {'; for '.join(figures)}: set them in its code")
     if chosen.schedule == "zero_bubble":
         lines.append("Megatron-LM has no zero-bubble schedule; torch.distributed.pipelining has one")
     if chosen.schedule == "gpipe" and chosen.pipeline > 1:

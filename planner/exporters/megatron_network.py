@@ -1,0 +1,250 @@
+"""The network of Megatron-LM's options, read back: what :mod:`planner.families.hybrid.launch_network` writes.
+
+Options come from a command, or from a file that other names were read from (Megatron-Bridge, Primus); texts are never
+run: a pattern of layers is read by :func:`pattern_of`.
+"""
+
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from planner.exporters.scripts import Parsed
+from planner.families.hybrid.launch_network import (
+    ACTIVATIONS,
+    AUXILIARY_LOSSES,
+    LLAMA3_SCALING,
+    NORMS,
+    POSITIONS,
+    YARN_SCALING,
+)
+from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
+from planner.transformer import MOST_LAYERS, Experts, LatentAttention, Transformer
+
+__all__ = ["pattern_of", "transformer_of"]
+
+_LIST = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?")
+_ROPE_FACTOR = 8.0  # where --use-rope-scaling stands alone
+_BIAS_RATE = 1e-3
+_SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
+
+
+def transformer_of(file: Parsed) -> Transformer:
+    """Return the network that options describe.
+
+    Raises
+    ------
+    SpecError
+        If a size is missing or no number, a name is none, or the sizes do not go together.
+    """
+    flags = file.flags
+    num_heads, sequence_length = file.count("num-attention-heads"), file.count("seq-length")
+    has_biases = "disable-bias-linear" not in flags
+    is_latent = "multi-latent-attention" in flags
+    positions = _named(file, "position-embedding-type", POSITIONS, "learned_absolute")
+    longest = file.count("max-position-embeddings", sequence_length)
+    sizes: dict[str, Any] = {
+        "num_layers": file.count("num-layers"),
+        "hidden_size": file.count("hidden-size"),
+        "num_heads": num_heads,
+        "feed_forward_size": file.count("ffn-hidden-size", 4 * file.count("hidden-size")),
+        "vocabulary_size": _vocabulary(file),
+        "sequence_length": sequence_length,
+        "num_positions": longest if positions == "learned" else sequence_length,
+        "positions": positions,
+        "norm": _named(file, "normalization", NORMS, "LayerNorm"),
+        "has_tied_embeddings": "untie-embeddings-and-output-weights" not in flags,
+        "has_biases": has_biases,
+        "has_qkv_biases": has_biases or "add-qkv-bias" in flags,
+        "has_query_key_norms": "qk-layernorm" in flags and not is_latent,
+        "latent": _latent(file) if is_latent else None,
+        "experts": _experts(file),
+        "rotary": _rotary(file, is_latent=is_latent, longest=longest) if positions == "rotary" else None,
+    }
+    if sizes["norm"] == "layer_norm":
+        sizes["has_norm_biases"] = True
+    if not is_latent:
+        sizes["num_kv_heads"] = file.count("num-query-groups") if "group-query-attention" in flags else num_heads
+        if "kv-channels" in flags:
+            sizes["head_size"] = file.count("kv-channels")
+    try:
+        return Transformer(**sizes, **_figures(file))
+    except ValueError as error:
+        raise file.fault(str(error), hint="Correct the sizes.") from None
+
+
+def pattern_of(file: Parsed, name: str, length: int) -> tuple[int, ...]:
+    """Return a pattern such as ``([0]*3+[1]*58)``, or a number N, which means every N-th; the text is not run.
+
+    Raises
+    ------
+    SpecError
+        If it is no such pattern, or not of so many layers.
+    """
+    text = str(file.value(name, 1)).strip().removeprefix("(").removesuffix(")")
+    if text.isdigit() and 0 < int(text[:5]) <= MOST_LAYERS:
+        return tuple(int(index % int(text) == 0) for index in range(length))
+    found: list[int] = []
+    for part in text.split("+"):
+        if (one := _LIST.fullmatch(part)) is None:
+            raise file.fault(
+                f"{text[:60]!r} is no pattern of layers.", f"{file.mark}{name}", "Write e.g. ([0]*3+[1]*58)."
+            )
+        found += [int(digit) for digit in one[1].split(",")] * int(one[2] or 1)
+    if len(found) != length:
+        raise file.fault(f"{text[:60]!r} is for {len(found)} layers of {length}.", f"{file.mark}{name}", "Correct one.")
+    return tuple(found)
+
+
+def _vocabulary(file: Parsed) -> int:
+    """Return the rows of the embedding: the tokenizer's words and its one more, padded as asked for."""
+    words = file.count("vocab-size") + int(file.value("tokenizer-type") == "NullTokenizer")
+    multiple = file.count("make-vocab-size-divisible-by", 128) * file.count("tensor-model-parallel-size", 1)
+    return -(-words // multiple) * multiple if multiple > 1 else words
+
+
+def _named(file: Parsed, option: str, names: Mapping[str, str], default: str) -> str:
+    """Return what an option's word is called here."""
+    text = str(file.value(option, default))
+    for name, word in names.items():
+        if word == text:
+            return name
+    hint = f"Write one of {', '.join(names.values())}."
+    raise file.fault(f"{text[:60]!r} is none.", f"{file.mark}{option}", hint)
+
+
+def _figure(file: Parsed, option: str, default: float) -> float:
+    """Return a number that need not be whole."""
+    text = file.value(option, default)
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        raise file.fault(f"{str(text)[:60]!r} is no number.", f"{file.mark}{option}", "Write a number.") from None
+
+
+def _figures(file: Parsed) -> dict[str, Any]:
+    """Return what is gated, and the figures."""
+    flags = file.flags
+    given = [(is_gated, name) for (is_gated, name), option in ACTIVATIONS.items() if option and option in flags]
+    is_gated, activation = given[0] if given else (False, "gelu")
+    usual = "silu" if is_gated else "gelu"
+    limit = _figure(file, "activation-func-clamp-value", 0.0)
+    numerics = _built(
+        file,
+        Numerics,
+        norm_epsilon=_figure(file, "norm-epsilon", 1e-5),
+        activation=None if activation == usual else activation,
+        activation_limit=limit or None,
+        gate_offset=_figure(file, "glu-linear-offset", 0.0),
+        initial_deviation=_figure(file, "init-method-std", 0.02),
+        has_zero_centred_norms="apply-layernorm-1p" in flags,
+        has_query_key_l2_norms="qk-l2-norm" in flags,
+    )
+    return {"is_gated": is_gated, "numerics": numerics}
+
+
+def _rotary(file: Parsed, *, is_latent: bool, longest: int) -> Rotary:
+    """Return the rotary positions."""
+    flags = file.flags
+    scaling: RotaryScaling | None = None
+    if is_latent and str(file.value("rope-type", "yarn")) == "yarn":
+        factor = _figure(file, "rotary-scaling-factor", 1.0)
+        scales = {"scale": _figure(file, "mscale", 1.0), "scale_all": _figure(file, "mscale-all-dim", 0.0) or None}
+        scaling = _built(file, RotaryScaling, kind="yarn", factor=factor, **YARN_SCALING, **scales)
+    elif "use-rope-scaling" in flags:
+        factor = _figure(file, "rope-scaling-factor", _ROPE_FACTOR)
+        scaling = _built(file, RotaryScaling, kind="llama3", factor=factor, **LLAMA3_SCALING)
+    elif "rotary-seq-len-interpolation-factor" in flags:
+        factor = _figure(file, "rotary-seq-len-interpolation-factor", 1.0)
+        scaling = _built(file, RotaryScaling, kind="linear", factor=factor)
+    found: Rotary = _built(
+        file,
+        Rotary,
+        base=_figure(file, "rotary-base", 10_000.0),
+        fraction=_figure(file, "rotary-percent", 1.0),
+        is_interleaved=is_latent or "rotary-interleaved" in flags,
+        without_every=file.count("no-rope-freq", 0, least=0),
+        longest=None if longest == file.count("seq-length") else longest,
+        scaling=scaling,
+    )
+    return found
+
+
+def _latent(file: Parsed) -> LatentAttention:
+    """Return latent attention."""
+    found: LatentAttention = _built(
+        file,
+        LatentAttention,
+        query_rank=file.count("q-lora-rank") if "q-lora-rank" in file.flags else None,
+        key_value_rank=file.count("kv-lora-rank", 32),
+        rope_size=file.count("qk-pos-emb-head-dim", 64),
+        nope_size=file.count("qk-head-dim", 128),
+        value_size=file.count("v-head-dim", 128),
+    )
+    return found
+
+
+def _experts(file: Parsed) -> Experts | None:
+    """Return the mixture of experts, where there is one."""
+    flags = file.flags
+    if "num-experts" not in flags:
+        return None
+    size, layers = file.count("moe-ffn-hidden-size", file.count("ffn-hidden-size", 1)), file.count("num-layers")
+    shared = file.count("moe-shared-expert-intermediate-size", 0, least=0)
+    # As many shared experts as fit; where their common width is no multiple, one of that width.
+    num_shared = shared // size if shared and shared % size == 0 else int(shared > 0)
+    has_bias = "moe-router-enable-expert-bias" in flags
+    loss = _named(file, "moe-router-load-balancing-type", AUXILIARY_LOSSES, "aux_loss")
+    routing = _built(
+        file,
+        Routing,
+        score=_named(file, "moe-router-score-function", _SCORES, "softmax"),
+        is_normalised="moe-router-pre-softmax" not in flags,
+        scale=_figure(file, "moe-router-topk-scaling-factor", 1.0),
+        is_input_scaled="moe-apply-probs-on-input" in flags,
+        auxiliary_loss=loss,
+        auxiliary_coefficient=_figure(file, "moe-aux-loss-coeff", 0.01 if loss == "none" else 0.0),
+        bias_update_rate=_figure(file, "moe-router-bias-update-rate", _BIAS_RATE) if has_bias else 0.0,
+        z_loss=_figure(file, "moe-z-loss-coeff", 0.0),
+    )
+    with_experts = pattern_of(file, "moe-layer-freq", layers)
+    every, first = _spread(with_experts)
+    if every is None:
+        raise file.fault("these layers with experts are not equally far apart.", f"{file.mark}moe-layer-freq")
+    found: Experts = _built(
+        file,
+        Experts,
+        num_experts=file.count("num-experts"),
+        top_k=file.count("moe-router-topk", 2),
+        expert_size=size,
+        num_shared=num_shared,
+        shared_size=shared // num_shared if num_shared else None,
+        every=every,
+        num_dense_first=first,
+        has_router_bias=has_bias,
+        groups=file.count("moe-router-num-groups", 1),
+        top_groups=file.count("moe-router-group-topk", 1),
+        routing=routing,
+    )
+    return found
+
+
+def _spread(with_experts: tuple[int, ...]) -> tuple[int | None, int]:
+    """Return how far layers with experts are apart, None where unequally, and how many layers come before the first."""
+    places = [index for index, one in enumerate(with_experts) if one]
+    if not places:
+        return 1, len(with_experts)
+    steps = {after - before for before, after in pairwise(places)}
+    every = steps.pop() if len(steps) == 1 else 1
+    fits = not steps and list(range(places[0], len(with_experts), every)) == places
+    if len(places) == 1:
+        every, fits = max(1, len(with_experts) - places[0]), True
+    return (every if fits else None), places[0]
+
+
+def _built(file: Parsed, part: type[Any], /, **values: Any) -> Any:
+    """Return a part of a network; raise SpecError where its figures cannot be."""
+    try:
+        return part(**values)
+    except ValueError as error:
+        raise file.fault(str(error), hint="Correct the options.") from None

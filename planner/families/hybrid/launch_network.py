@@ -1,0 +1,286 @@
+"""A network as Megatron-LM's ``pretrain_gpt.py`` is told of it: the options, and what it has no words for.
+
+Names of options: ``megatron/training/arguments.py`` at commit 000c4ac (between core 0.14 and 0.16); what they mean:
+``megatron/core/transformer/transformer_config.py`` of megatron-core 0.16.1, for the router
+``megatron/core/transformer/moe/moe_utils.py`` (``topk_routing_with_score_function``), for rotary positions
+``megatron/core/models/common/embeddings`` (``rotary_pos_embedding.py``: the constants of Llama 3.1's scaling;
+``yarn_rotary_pos_embedding.py``).
+
+What changes sizes, seconds or bytes and cannot be said is refused (:func:`not_expressed`). A figure that costs nothing
+and has no option, such as an end of YaRN's ramp, is named (:func:`unsaid`): the command is written, and what is left to
+do stands beside it.
+"""
+
+from collections.abc import Callable, Mapping
+
+from planner.numerics import Rotary, RotaryScaling
+from planner.transformer import Experts, Transformer
+
+__all__ = ["ACTIVATIONS", "AUXILIARY_LOSSES", "LLAMA3_SCALING", "NORMS", "POSITIONS", "YARN_SCALING", "network_lines"]
+__all__ += ["not_expressed", "number", "unsaid"]
+
+POSITIONS: Mapping[str, str] = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
+NORMS: Mapping[str, str] = {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
+# Whether it is gated, and the function -> the option; the usual GELU has none.
+ACTIVATIONS: Mapping[tuple[bool, str], str] = {
+    (True, "silu"): "swiglu",
+    (True, "quick_gelu"): "quick-geglu",
+    (False, "relu_squared"): "squared-relu",
+    (False, "gelu"): "",
+    (False, "gelu_tanh"): "",  # its fused GELU with a bias is the one by tanh
+}
+AUXILIARY_LOSSES: Mapping[str, str] = {
+    "none": "none",
+    "batch": "aux_loss",
+    "sequence": "seq_aux_loss",
+    "global_batch": "global_aux_loss",
+}
+# Constants of the program: of a scaling only the factor is an option, of YaRN the two scales, too.
+LLAMA3_SCALING = {"low_frequency_factor": 1.0, "high_frequency_factor": 4.0, "original_length": 8192}
+YARN_SCALING = {"beta_fast": 32.0, "beta_slow": 1.0, "original_length": 4096}
+_YARN_SCALE, _YARN_SCALE_ALL = 1.0, 0.0  # what it takes where none is given
+_FIRST_ROTARY_BASE = 10_000.0
+
+
+def number(value: float) -> str:
+    """Return a number as an option has it: whole ones without a point.
+
+    >>> number(500000.0), number(1e-06), number(2.5)
+    ('500000', '1e-06', '2.5')
+    """
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def not_expressed(network: Transformer) -> list[str]:
+    """Return what of a network the program cannot train, in a few words each."""
+    names = {
+        "attention to later tokens": not network.is_causal,
+        f"the head '{network.head}'": network.head != "language",
+        "images": network.image is not None,
+        "ALiBi": network.positions == "alibi",
+        f"norms '{network.norm_position}'": network.norm_position != "before",
+        "layer norms without biases": network.norm == "layer_norm" and not network.has_norm_biases,
+        "a norm behind the embedding": network.has_embedding_norm,
+        "segments": network.num_token_types > 0,
+        "norms without scales": not network.has_norm_scales,
+        "biases of all matrices but queries, keys and values": network.has_biases and not network.has_qkv_biases,
+        "a bias of attention's output unlike the others'": network.has_output_bias != network.has_biases,
+        "norms over all heads' queries": network.query_key_norm_scales > 2 * network.head_size,
+        "a bias of the logits": network.has_head_bias,
+        "a gate of the shared experts": network.experts is not None and network.experts.has_shared_gate,
+    }
+    return [name for name, is_so in names.items() if is_so]
+
+
+def unsaid(network: Transformer) -> list[str]:
+    """Return figures of a network that cost nothing, and for which the program has no option, in a few words each."""
+    figures, is_gated = network.numerics, network.is_gated
+    names = {
+        f"the activation {network.activation}{' of a gate' * is_gated} ({'silu' if is_gated else 'gelu'} is written)": (
+            is_gated,
+            network.activation,
+        )
+        not in ACTIVATIONS,
+        f"a cap of attention's scores ({figures.attention_softcap})": figures.attention_softcap is not None,
+        f"a cap of the logits ({figures.logit_softcap})": figures.logit_softcap is not None,
+        f"scores divided by the root of {figures.query_scalar}": figures.query_scalar not in (None, network.head_size),
+        f"the embedding times {figures.embedding_scale:g}": figures.embedding_scale != 1,
+        f"residuals times {figures.residual_scale:g}": figures.residual_scale != 1,
+        f"logits times {figures.logit_scale:g}": figures.logit_scale != 1,
+    }
+    found = [name for name, is_so in names.items() if is_so]
+    if network.rotary is not None:
+        found += _unsaid_of_rotary(network, network.rotary)
+    if (experts := network.experts) is not None:
+        routing = experts.routing
+        if routing.score == "sigmoid" and not routing.is_normalised:
+            found.append("sigmoid scores that do not add up to one")
+        if _selects_by_bias(experts) and routing.score != "sigmoid":
+            found.append("a router's bias beside softmax scores")
+        if experts.has_router_bias and routing.bias == "linear" and not network.has_biases:
+            found.append("a bias of the router's matrix alone")
+    return found
+
+
+def _unsaid_of_rotary(network: Transformer, rotary: Rotary) -> list[str]:
+    """Return what of rotary positions has no option."""
+    found, scaling = [], rotary.scaling
+    if rotary.base != int(rotary.base):
+        found.append(f"a base of rotary positions of {rotary.base} (whole numbers only)")
+    if rotary.local_base not in (None, rotary.base):
+        found.append(f"another base of rotary positions ({rotary.local_base:g}) where there are windows")
+    if network.latent is not None and rotary.without_every:
+        found.append("layers without positions beside latent attention")
+    if scaling is None or scaling.factor == 1:
+        return found
+    if scaling.kind == "linear" and scaling.factor == int(scaling.factor) and network.latent is None:
+        return found
+    constants = {"llama3": LLAMA3_SCALING, "yarn": YARN_SCALING}.get(scaling.kind)
+    if constants is None or (scaling.kind == "yarn") != (network.latent is not None):
+        return [*found, f"scaling of rotary positions of the kind '{scaling.kind}' {scaling.factor:g} here"]
+    for name, value in constants.items():
+        if (wanted := getattr(scaling, name)) != value:
+            found.append(f"{name.replace('_', ' ')} {wanted:g} of the scaling (its constant is {value:g})")
+    if scaling.attention_factor is not None:
+        found.append(f"a factor of {scaling.attention_factor:g} of scaled rotary positions")
+    return found
+
+
+def network_lines(network: Transformer, dtype: str) -> list[str]:
+    """Return the options of a network, a line for each group of them: sizes, parts, latent attention, experts, tokens.
+
+    What :func:`not_expressed` names is left out; kernels and dropout are as they are counted.
+    """
+    groups: tuple[Callable[[Transformer], list[str]], ...] = (_sizes, _parts, _positions, _latent)
+    lines = [*(group(network) for group in groups), _mixture(network, dtype), _tokens(network)]
+    return [" ".join(group) for group in lines if group]
+
+
+def _sizes(network: Transformer) -> list[str]:
+    """Return the options of sizes."""
+    longest = network.rotary.longest if network.rotary is not None else None
+    positions = max(network.sequence_length, network.num_positions, longest or 1)
+    is_wide = network.latent is None and network.head_size * network.num_heads != network.hidden_size
+    return [
+        f"--num-layers {network.num_layers} --hidden-size {network.hidden_size}",
+        f"--ffn-hidden-size {network.feed_forward_size} --num-attention-heads {network.num_heads}",
+        *_if(
+            network.num_kv_heads != network.num_heads,
+            f"--group-query-attention --num-query-groups {network.num_kv_heads}",
+        ),
+        *_if(is_wide, f"--kv-channels {network.head_size}"),
+        f"--seq-length {network.sequence_length} --max-position-embeddings {positions}",
+    ]
+
+
+def _parts(network: Transformer) -> list[str]:
+    """Return the options of what a block is made of."""
+    figures = network.numerics
+    activation = ACTIVATIONS.get((network.is_gated, network.activation), "swiglu" if network.is_gated else "")
+    return [
+        *_if(network.positions in POSITIONS, f"--position-embedding-type {POSITIONS.get(network.positions)}"),
+        f"--normalization {NORMS[network.norm]} --norm-epsilon {number(figures.norm_epsilon)}",
+        *_if(figures.has_zero_centred_norms, "--apply-layernorm-1p"),
+        *_if(bool(activation), f"--{activation}"),
+        *_if(
+            figures.activation_limit is not None,
+            f"--activation-func-clamp-value {number(figures.activation_limit or 0)}",
+        ),
+        *_if(figures.gate_offset != 0, f"--glu-linear-offset {number(figures.gate_offset)}"),
+        *_if(not network.has_biases, "--disable-bias-linear"),
+        *_if(not network.has_biases and network.has_qkv_biases, "--add-qkv-bias"),
+        # Latent attention's narrow layers have norms.
+        *_if(network.has_query_key_norms or network.latent is not None, "--qk-layernorm"),
+        *_if(figures.has_query_key_l2_norms, "--qk-l2-norm"),
+        *_if(not network.has_tied_embeddings, "--untie-embeddings-and-output-weights"),
+        *_if(network.latent is None, "--attention-backend flash"),
+        "--attention-dropout 0 --hidden-dropout 0 --cross-entropy-loss-fusion",
+        f"--init-method-std {number(figures.initial_deviation)}",
+    ]
+
+
+def _positions(network: Transformer) -> list[str]:
+    """Return the options of rotary positions."""
+    rotary = network.rotary
+    if rotary is None:
+        return []
+    scaling, is_latent = rotary.scaling, network.latent is not None
+    found = [
+        f"--rotary-base {int(rotary.base)} --rotary-percent {number(1.0 if is_latent else rotary.fraction)}",
+        # Latent attention takes its numbers in neighbouring pairs by itself.
+        *_if(rotary.is_interleaved and not is_latent, "--rotary-interleaved"),
+        *_if(rotary.without_every > 0 and not is_latent, f"--no-rope-freq {rotary.without_every}"),
+    ]
+    if is_latent:  # whose own kind is YaRN, by a factor of 40
+        is_yarn = scaling is not None and scaling.kind == "yarn"
+        return [
+            *found,
+            f"--rope-type {'yarn' if is_yarn else 'rope'}",
+            *(_yarn(scaling) if is_yarn and scaling else []),
+        ]
+    if scaling is not None and scaling.kind == "llama3":
+        found.append(f"--use-rope-scaling --rope-scaling-factor {number(scaling.factor)}")
+    elif scaling is not None and scaling.kind == "linear" and scaling.factor == int(scaling.factor) != 1:
+        found.append(f"--rotary-seq-len-interpolation-factor {int(scaling.factor)}")
+    return found
+
+
+def _yarn(scaling: RotaryScaling) -> list[str]:
+    """Return the options of YaRN beside latent attention."""
+    scale = _YARN_SCALE if scaling.scale is None else scaling.scale
+    scale_all = _YARN_SCALE_ALL if scaling.scale_all is None else scaling.scale_all
+    return [
+        f"--rotary-scaling-factor {number(scaling.factor)}",
+        f"--mscale {number(scale)} --mscale-all-dim {number(scale_all)}",
+    ]
+
+
+def _latent(network: Transformer) -> list[str]:
+    """Return the options of latent attention."""
+    latent = network.latent
+    if latent is None:
+        return []
+    return [
+        "--multi-latent-attention",
+        *_if(latent.query_rank is not None, f"--q-lora-rank {latent.query_rank}"),
+        f"--kv-lora-rank {latent.key_value_rank} --qk-head-dim {latent.nope_size}",
+        f"--qk-pos-emb-head-dim {latent.rope_size} --v-head-dim {latent.value_size}",
+    ]
+
+
+def _mixture(network: Transformer, dtype: str) -> list[str]:
+    """Return the options of experts and of their router; how experts are spread is a decision."""
+    experts = network.experts
+    if experts is None:
+        return []
+    pattern = f"[{','.join(str(int(kind == 'moe')) for kind in network.layer_kinds)}]"
+    if experts.every == 1:
+        pattern = f"[0]*{experts.num_dense_first}+[1]*{network.num_layers - experts.num_dense_first}"
+    routing = experts.routing
+    is_soft = routing.score == "softmax"
+    return [
+        f"--num-experts {experts.num_experts} --moe-router-topk {experts.top_k}",
+        *_if(
+            experts.groups > 1,
+            f"--moe-router-num-groups {experts.groups} --moe-router-group-topk {experts.top_groups}",
+        ),
+        f"--moe-ffn-hidden-size {experts.expert_size}",
+        *_if(network.num_moe_layers < network.num_layers, f"--moe-layer-freq '({pattern})'"),
+        *_if(
+            experts.num_shared > 0,
+            f"--moe-shared-expert-intermediate-size {experts.num_shared * experts.shared_size}",
+        ),
+        f"--moe-router-score-function {routing.score}",
+        # Scores of the chosen experts add up to one where softmax comes behind the choice.
+        *_if(is_soft and not routing.is_normalised, "--moe-router-pre-softmax"),
+        *_if(routing.scale != 1, f"--moe-router-topk-scaling-factor {number(routing.scale)}"),
+        *_if(
+            _selects_by_bias(experts) and not is_soft,
+            f"--moe-router-enable-expert-bias --moe-router-bias-update-rate {number(routing.bias_update_rate)}",
+        ),
+        f"--moe-router-load-balancing-type {AUXILIARY_LOSSES[routing.auxiliary_loss]}",
+        *_if(routing.auxiliary_loss != "none", f"--moe-aux-loss-coeff {number(routing.auxiliary_coefficient)}"),
+        *_if(routing.z_loss > 0, f"--moe-z-loss-coeff {number(routing.z_loss)}"),
+        *_if(routing.is_input_scaled, "--moe-apply-probs-on-input"),
+        *_if(dtype == "bf16", "--moe-grouped-gemm"),
+    ]
+
+
+def _selects_by_bias(experts: Experts) -> bool:
+    """Whether a number for each expert is added for the choice of experts alone."""
+    routing = experts.routing
+    return routing.bias == "selection" and (experts.has_router_bias or routing.bias_update_rate > 0)
+
+
+def _tokens(network: Transformer) -> list[str]:
+    """Return the options of made-up data, of the network's vocabulary: the tokenizer adds one token, no more rows."""
+    return [
+        f"--mock-data --tokenizer-type NullTokenizer --vocab-size {network.vocabulary_size - 1}",
+        "--make-vocab-size-divisible-by 1",
+        "--split 99,1,0 --train-iters 50 --eval-iters 0 --log-interval 1 --lr 1e-4",
+    ]
+
+
+def _if(is_so: bool, option: str) -> tuple[str, ...]:
+    """Return an option, or none."""
+    return (option,) if is_so else ()
