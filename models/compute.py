@@ -32,6 +32,7 @@ from planner.cluster import Device
 from planner.cost import Floats, Profile
 from planner.dnn import Dnn
 from planner.models.layouts import Ints, Layouts, Recompute
+from planner.models.low_precision import LowProducts, has_low_product
 from planner.models.memory import Precision
 from planner.models.operators import (
     BACKWARD_PER_FORWARD,
@@ -169,6 +170,8 @@ class DeviceRates:
         Share of the peak that fused (flash) attention reaches.
     has_fp8
         Whether it multiplies numbers of one byte: Hopper and later, which libraries were tuned for over two years.
+    low
+        How it multiplies shorter numbers, where the matrices of blocks do; None: as all else.
     """
 
     name: str
@@ -179,6 +182,7 @@ class DeviceRates:
     memory_efficiency: float
     attention_efficiency: float
     has_fp8: bool = False
+    low: LowProducts | None = None
 
     @classmethod
     def of(cls, device: Device, dtype: str, shares: Mapping[str, float]) -> "DeviceRates":
@@ -203,7 +207,9 @@ class DeviceRates:
             memory_bandwidth_bytes_per_s=limits.bytes_per_s,
             num_multiprocessors=limits.num_multiprocessors,
             has_fp8="fp8" in device.peak_flop_per_s,
-            **shares,
+            product_efficiency=shares["product_efficiency"],
+            memory_efficiency=shares["memory_efficiency"],
+            attention_efficiency=shares["attention_efficiency"],
         )
 
     def under(self, software: "Software") -> "DeviceRates":
@@ -227,6 +233,17 @@ class DeviceRates:
     def multiplied_flop_per_s(self) -> float:
         """FLOP a second of a large product."""
         return self.peak_flop_per_s * self.product_efficiency
+
+    @property
+    def most_flop_per_s(self) -> float:
+        """FLOP a second that nothing exceeds: of products, in the shortest type, and of attention."""
+        low = 0.0 if self.low is None else self.low.peak_flop_per_s * self.low.product_efficiency
+        share = max(self.product_efficiency, self.attention_efficiency)
+        return max(self.peak_flop_per_s * share, low * (1.0 if self.low is None else max(self.low.routed_share, 1.0)))
+
+    def in_type(self, low: LowProducts) -> "DeviceRates":
+        """Return those of products of shorter numbers."""
+        return replace(self, peak_flop_per_s=low.peak_flop_per_s, product_efficiency=low.product_efficiency, low=None)
 
 
 # Said of a device whose shares follow so.
@@ -376,6 +393,12 @@ class Software:
         What the optimiser's step moves more per parameter of embedding and head.
     has_matrix_optimizer
         Whether it computes with whole matrices (:mod:`planner.models.optimizers`).
+    weight_bytes
+        Of a weight, as replicas gather it.
+    gathered_bytes
+        Of a number of the stream, as tensor groups gather it for products; they reduce two bytes.
+    launch_ratio
+        Launch floor over ``launch_s``: kernels that were captured in a CUDA graph are launched together.
     """
 
     name: str
@@ -399,6 +422,9 @@ class Software:
     tied_gradient_bytes: float = 0.0
     end_optimizer_bytes: float = 0.0
     has_matrix_optimizer: bool = False
+    weight_bytes: float = 2.0
+    gathered_bytes: float = 2.0
+    launch_ratio: float = 1.0
 
     def stepped_by(self, optimizer: Optimizer) -> "Software":
         """Return the same with another optimiser than Adam.
@@ -450,8 +476,9 @@ def product_s(
     count: Floats | float = 1.0,
     rates: DeviceRates,
     constants: Constants,
+    element_bytes: float = 2.0,
 ) -> Floats:
-    """Return the seconds of ``count`` products of ``rows x inner`` by ``inner x columns`` numbers of two bytes.
+    """Return the seconds of ``count`` products of ``rows x inner`` by ``inner x columns`` numbers.
 
     Parameters
     ----------
@@ -459,10 +486,12 @@ def product_s(
         Of shapes that broadcast; > 0.
     rates, constants
         The device, and what is fitted for all.
+    element_bytes
+        Of a number of a factor; those of the result have two.
     """
     rows, inner, columns, count = np.broadcast_arrays(*map(np.float64, (rows, inner, columns, count)))
     work = _grid(rates, constants).padded_flop(rows, inner, columns, count)
-    moved = _BYTES * (rows * inner + inner * columns + rows * columns) * count
+    moved = (element_bytes * (rows * inner + inner * columns) + _BYTES * rows * columns) * count
     return longer_of(work / rates.multiplied_flop_per_s, move_s(moved, rates))
 
 
@@ -561,9 +590,9 @@ def layer_seconds(
             continue
         tokens = expert_imbalance if one.name.startswith(ROUTED) else 1.0
         if one.product is not None and one.name.startswith(ROUTED):
-            ahead, back = _products_s(one, layouts, rates, constants, tokens)
+            ahead, back = _block_products_s(one, layouts, rates, constants, tokens)
         elif one.product is not None:
-            ahead, back = (seconds[of_dense] for seconds in _products_s(one, few, rates, constants))
+            ahead, back = (seconds[of_dense] for seconds in _block_products_s(one, few, rates, constants))
         else:
             ahead, back = (tokens * way for way in _element_s(one, layouts, rates, software, constants))
         forward, backward = forward + ahead, backward + back
@@ -574,12 +603,33 @@ def layer_seconds(
     )
 
 
-def _products_s(
+def _block_products_s(
     one: TransformerOperator, layouts: Layouts, rates: DeviceRates, constants: Constants, tokens: float = 1.0
+) -> tuple[Floats, Floats]:
+    """Return the same of an operator of a block, which may multiply short numbers in all but some layers."""
+    low = rates.low
+    if low is None or not has_low_product(one):
+        return _products_s(one, layouts, rates, constants, tokens)
+    short = _products_s(one, layouts, rates, constants, tokens, low)
+    if not low.wide_share:
+        return short
+    wide = _products_s(one, layouts, rates, constants, tokens)
+    ahead, back = ((1 - low.wide_share) * few + low.wide_share * more for few, more in zip(short, wide, strict=True))
+    return ahead, back
+
+
+def _products_s(
+    one: TransformerOperator,
+    layouts: Layouts,
+    rates: DeviceRates,
+    constants: Constants,
+    tokens: float = 1.0,
+    low: LowProducts | None = None,
 ) -> tuple[Floats, Floats]:
     """Return the seconds of an operator's product, and of the two that give the gradients of its input and weights.
 
-    ``tokens``: how many there are, over those that the operator says.
+    ``tokens``: how many there are, over those that the operator says. ``low``: the type that it multiplies, into which
+    its input and the gradient of its output are turned first.
     """
     assert one.product is not None, "asked of products alone"
     rows = one.product.rows * layouts.microbatch / layouts.context
@@ -595,11 +645,21 @@ def _products_s(
         columns = columns / split
     rows = rows * tokens
     share = constants.routed_share if one.name.startswith(ROUTED) else 1.0
+    reached, element_bytes = rates, float(_BYTES)
+    if low is not None:
+        share = low.routed_share if one.name.startswith(ROUTED) else 1.0
+        reached, element_bytes = rates.in_type(low), low.type.element_bytes
     forward, input_gradient, weight_gradient = (
-        product_s(*shape, count=count, rates=rates, constants=constants) / share
+        product_s(*shape, count=count, rates=reached, constants=constants, element_bytes=element_bytes) / share
         for shape in ((rows, inner, columns), (rows, columns, inner), (inner, rows, columns))
     )
-    return forward, input_gradient + weight_gradient
+    if low is None:
+        return forward, input_gradient + weight_gradient
+    turned, turned_back = (
+        move_s(low.cast_ratio * moved * rows * width * count, rates)
+        for moved, width in ((low.type.cast_bytes, inner), (low.type.gradient_cast_bytes, columns))
+    )
+    return forward + turned, input_gradient + weight_gradient + turned_back
 
 
 def _attention_s(

@@ -133,6 +133,7 @@ def layer_communication(
     element_bytes: float = 2.0,
     expert_imbalance: float = 1.0,
     sends_once: bool = False,
+    gathered_bytes: float = 2.0,
 ) -> tuple[Communication, ...]:
     """Return what one layer of a kind communicates for one micro-batch, on one device.
 
@@ -146,17 +147,20 @@ def layer_communication(
         Tokens of the fullest device's experts, over the mean; >= 1.
     sends_once
         Whether a token travels once to several experts in one place.
+    gathered_bytes
+        Of one activation that tensor groups gather for a product; what they scatter has ``element_bytes``. A gather
+        and the reduce-scatter that goes with it stand in the table as two of their mean.
     """
     token_bytes = element_bytes * _tokens(transformer, layouts)
     size_bytes = token_bytes * transformer.hidden_size
-    split = layouts.sequence_parallel
+    split, of_gathers = layouts.sequence_parallel, (1 + gathered_bytes / element_bytes) / 2
 
     def tensor(name: str, bytes_each: Floats, halves: ArrayLike) -> tuple[Communication, Communication]:
         """Return the all-reduces behind so many parts, or the gathers and reduce-scatters that replace them."""
         reduced, gathered = np.where(split, 0, halves), np.where(split, 2 * np.asarray(halves), 0)
         return (
             _communication(name, "tensor", "all_reduce", bytes_each, reduced, reduced),
-            _communication(name, "tensor", "gather", bytes_each, gathered, gathered, gathered / 2),
+            _communication(name, "tensor", "gather", bytes_each * of_gathers, gathered, gathered, gathered / 2),
         )
 
     # Keys and values pass round the ring of a context group. With fewer heads of them than devices some hold the same.

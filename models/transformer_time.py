@@ -86,6 +86,7 @@ from planner.models.layouts import (
     fullest_layers,
     layers_by_kind,
 )
+from planner.models.low_precision import NUMBER_TYPES
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
 from planner.models.optimizers import matrices_of
 from planner.models.roofline import longer_of
@@ -134,6 +135,7 @@ class _Common:
         software = self.software
         return Reduction(
             gradient_bytes=software.gradient_bytes,
+            weight_bytes=software.weight_bytes,
             bucket_bytes=software.bucket_bytes,
             reduces_every_microbatch=software.reduces_every_microbatch,
             shards_gradients=software.shards_gradients,
@@ -266,7 +268,7 @@ def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     # The ends' tensor-parallel communication is exposed, but for the gather beside the head's backward product.
     embedding = embedding_s(network, few, rates=common.rates, software=software, constants=constants)
     head = head_s(network, few, rates=common.rates, software=software, constants=constants)
-    head = head + constants.head_floor_ratio * software.launch_s
+    head = head + constants.head_floor_ratio * software.launch_s * software.launch_ratio
     for name, seconds, communicated in (
         ("embedding", embedding[to_layer], first_stage_communication(network, layouts)),
         ("head", head[to_layer], last_stage_communication(network, layouts)),
@@ -289,6 +291,7 @@ def _layer_parts(
             kind,
             expert_imbalance=common.expert_imbalance,
             sends_once=software.sends_once,
+            gathered_bytes=software.gathered_bytes,
         ),
         groups,
     )
@@ -317,7 +320,8 @@ def _layer_parts(
     # Launching a layer's kernels takes a floor of the host's time, of which the device's own is no part: backward twice
     # forward.
     device_s = _sum_of(layouts, parts.values())
-    floor_s = software.launch_s * (3.0 + is_full) * (1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1))
+    launch_s = software.launch_s * software.launch_ratio
+    floor_s = launch_s * (3.0 + is_full) * (1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1))
     took_s, shown_s = (
         longer_of(one, floor_s, _LAUNCH_SHARPNESS) for one in (device_s, device_s + expert - parts["expert"])
     )
@@ -1166,6 +1170,9 @@ class Program:
     ``has``: decisions of :class:`planner.models.layouts.Layouts` that are on in it unless they are turned off; of the
     overlaps it can have no others. ``bf16_gradients``: what it keeps where it is asked to keep and reduce gradients in
     bf16; None: it has no such option. ``cuts_experts``: whether experts are cut as all else is, unless told otherwise.
+    ``low_recipes``: in which types and recipes it multiplies short numbers
+    (:data:`planner.models.low_precision.NUMBER_TYPES`); ``keeps_low``: whether it then keeps weights and what products
+    read in them, too. ``has_cuda_graphs``: whether it captures a step's kernels.
     """
 
     kernels: Kernels
@@ -1173,6 +1180,9 @@ class Program:
     has: frozenset[str] = frozenset()
     bf16_gradients: Precision | None = None
     cuts_experts: bool = True
+    low_recipes: frozenset[tuple[str, str]] = frozenset()
+    keeps_low: bool = False
+    has_cuda_graphs: bool = False
 
 
 _OLD = KERNELS["megatron-2021"]
@@ -1184,6 +1194,8 @@ _TITAN = replace(
     kernels=KERNELS["torchtitan"],
     has=_SHARDED.has | {"sequence_parallel"},
     cuts_experts=False,
+    # torchao's converters ``float8`` and ``mx`` of its configuration, which keep what is read in two bytes.
+    low_recipes=frozenset({("fp8", "current"), ("mxfp8", "mxfp8")}),
 )
 PROGRAMS: Mapping[str, Program] = {
     MEGATRON_CORE: Program(
@@ -1191,6 +1203,10 @@ PROGRAMS: Mapping[str, Program] = {
         precision=PRECISIONS["megatron"],
         has=frozenset({"sequence_parallel", "overlap_tensor", "overlap_data", "overlap_expert", "zero"}),
         bf16_gradients=PRECISIONS["megatron-bf16-gradients"],
+        # Transformer Engine: ``--fp8-recipe``, ``--fp4-recipe``, ``--fp8-param-gather``; ``--cuda-graph-impl``.
+        low_recipes=frozenset(NUMBER_TYPES),
+        keeps_low=True,
+        has_cuda_graphs=True,
     ),
     "megatron-lm": Program(kernels=_OLD, precision=PRECISIONS["mixed"]),
     "megatron-lm-fused": Program(kernels=_OLD, precision=PRECISIONS["megatron"]),

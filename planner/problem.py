@@ -93,13 +93,27 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LowPrecision:
+    """Products of a transformer's blocks in numbers of eight or four bits; all else stays in the training's ``dtype``.
+
+    ``name`` and ``recipe``: a key of :data:`planner.models.low_precision.NUMBER_TYPES`. ``wide_layers``: how many of
+    the last layers have products in the training's ``dtype``, too.
+    """
+
+    name: str
+    recipe: str
+    wide_layers: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """The batch, the data set and the numbers' types.
 
     Exactly one of ``batch_per_device`` and ``global_batch_size`` is given, or ``max_global_batch_size`` where the batch
     may vary up to a maximum (then with or without ``batch_per_device``). ``num_devices`` are those that a fixed
     ``batch_per_device`` is meant for: together they make the global batch on which all families are compared, however
-    many devices a plan uses of them. See :attr:`Problem.is_number_of_devices_open`.
+    many devices a plan uses of them. See :attr:`Problem.is_number_of_devices_open`. ``low``: in what a transformer's
+    blocks multiply, where that is shorter than ``dtype``.
     """
 
     batch_per_device: int | None = None
@@ -113,6 +127,7 @@ class Training:
     dtype: str = "fp32"
     optimizer: str = "momentum"
     num_devices: int | None = None
+    low: LowPrecision | None = None
 
     @property
     def own_words(self) -> str:
@@ -153,7 +168,8 @@ class Calibration:
     None where they wait behind a barrier. ``transformer_reserve_bytes``: ``memory_reserve_bytes`` where that is
     given, else the most that a device which trains a transformer keeps for itself, of which a small one keeps
     ``transformer_reserve_share`` of its memory. ``program``: what trains a transformer, by name.
-    ``gradients``: the type in which it keeps and reduces gradients, None where that is left to it.
+    ``gradients``: the type in which it keeps and reduces gradients, None where that is left to it. ``cuda_graphs``:
+    whether it launches a step's kernels by CUDA graphs, None where nobody says.
     ``expert_imbalance``: tokens of the rank whose experts have most, over the mean of all ranks.
     ``most_bytes_per_s``: what a machine sends at most, whatever the rate of its network cards.
     ``assumed_efficiencies``: which of the two efficiencies nobody gave. ``transport``: by what machines send, None
@@ -182,6 +198,7 @@ class Calibration:
     transformer_reserve_share: float = float("inf")
     program: str = "megatron-core"
     gradients: str | None = None
+    cuda_graphs: bool | None = None
     expert_imbalance: float = 1.0
     straggler_deviation_s: float = 0.0
     queue: Queue | None = None

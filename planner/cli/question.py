@@ -38,7 +38,10 @@ class ShortQuestion:
     global_batch: Annotated[int | None, in_short("Samples per iteration; then the number of devices is open.")] = None
     profile_batch: Annotated[int | None, in_short("Samples of the batch that a profile was measured at.")] = None
     sequence_length: Annotated[int | None, in_short("Tokens of a sample of a transformer.")] = None
-    precision: Annotated[str | None, in_short("fp32, tf32, fp16 or bf16 (dnn.dtype).")] = None
+    precision: Annotated[
+        str | None, in_short("fp32, tf32, fp16, bf16; products in fp8, mxfp8 or nvfp4 (dnn.dtype).")
+    ] = None
+    dtype: Annotated[str | None, in_short("The same as --precision.")] = None
     epochs: Annotated[float | None, in_short("Of the training, for training_time.")] = None
     dataset_samples: Annotated[int | None, in_short("Samples of an epoch.")] = None
     objective: Annotated[str | None, in_short("iteration_time, epoch_time or training_time.")] = None
@@ -65,7 +68,7 @@ class ShortQuestion:
         given = {
             source_of(self.dnn): self.dnn.removeprefix(_CODE),
             "batch_per_device": self.batch,
-            "dtype": self.precision,
+            "dtype": self.dtype if self.precision is None else self.precision,
             **{key: flags[key] for key in ("global_batch", "profile_batch", "sequence_length")},
             **{key: flags[key] for key in ("dataset_samples", "epochs")},
         }

@@ -311,7 +311,8 @@ def transformer_ranges() -> Rows:
 def transformer_rates() -> Rows:
     """Return constants, shares of devices, figures of programs, and bands: the sections of the file, and more.
 
-    ``pcie``: the ``share`` that links inside machines of at most ``most_bytes_per_s`` reach.
+    ``pcie``: the ``share`` that links inside machines of at most ``most_bytes_per_s`` reach. ``low_precision``: by type
+    of ``types`` what products in eight and four bits reach, and ``graphs``, what CUDA graphs leave of a launch floor.
 
     ``constants`` and an entry of ``software`` hold the fields of the classes of these names (but the name) in
     :mod:`planner.models.compute`; an entry of ``devices`` its three fitted shares, and ``unmeasured`` what tells those
@@ -326,6 +327,11 @@ def transformer_rates() -> Rows:
     """
     sections = ("constants", "devices", "unmeasured", "products", "software", "bands", "device_bands")
     file = _file("transformer_rates.yaml")
+    low = {"low_precision": _file("low_precision.yaml")}
     chips = MappingProxyType({name: device(name) for name in file["devices"]})
-    more = {"chips": chips, "pcie": {"most_bytes_per_s": PCIE_BYTES_PER_S, **_file("links_reached.yaml")["pcie"]}}
+    more = {
+        "chips": chips,
+        "pcie": {"most_bytes_per_s": PCIE_BYTES_PER_S, **_file("links_reached.yaml")["pcie"]},
+        **low,
+    }
     return MappingProxyType({**{name: file.get(name, MappingProxyType({})) for name in sections}, **more})

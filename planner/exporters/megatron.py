@@ -27,7 +27,7 @@ from planner.exporters.megatron_network import transformer_of
 from planner.exporters.scripts import Parsed, launched, script_words
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import HybridConfiguration
-from planner.families.hybrid.launch import SHARDING, VERSION, launch_lines, options, orders_of
+from planner.families.hybrid.launch import SHARDING, VERSION, launch_lines, low_precision_options, options, orders_of
 from planner.families.hybrid.launch_network import not_expressed, unsaid
 from planner.transformer import Transformer
 
@@ -104,7 +104,10 @@ def words_of(layout: Layout, network: Transformer) -> tuple[Layout, Sequence[str
     layout, more = _with_buckets(as_run(layout, network))
     more += [_SGD[job.problem.training.optimizer]] if job.problem.training.optimizer in _SGD else []
     gradients = job.problem.calibration.gradients
-    lines = launch_lines(network, layout.chosen, dtype=layout.dtype, devices_per_machine=1, gradients=gradients)
+    low = low_precision_options(job.problem.training.low, has_cuda_graphs=bool(job.problem.calibration.cuda_graphs))
+    lines = launch_lines(
+        network, layout.chosen, dtype=layout.dtype, devices_per_machine=1, gradients=gradients, low=low
+    )
     start = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))
     return layout, lines[:start], [*(line.removesuffix(" \\") for line in lines[start + 1 :]), *more]
 

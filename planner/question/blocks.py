@@ -709,6 +709,7 @@ class CalibrationSpec(Model):
     memory_reserve: Bytes = 0.0
     program: Name = "megatron-core"
     gradients: Literal["fp32", "bf16"] | None = None
+    cuda_graphs: bool | None = None
     execution: Literal["eager", "compiled"] | None = None
     memory_format: Literal["contiguous", "channels_last"] | None = None
     pessimistic: bool = False

@@ -40,6 +40,7 @@ from planner.question.dnn import (
     with_network_files,
     with_networks,
 )
+from planner.question.low_precision import families_of_low
 from planner.question.source import Notes, Source, faults_of, read_source
 from planner.question.spec import Reading, Spec
 
@@ -146,6 +147,7 @@ def _build(reading: Reading) -> Problem:
     training = _with_devices(reading, training, cluster, limits, fixed, goal)
     asked = spec.families or FAMILY_NAMES
     families = tuple(name for name in asked if name not in spec.constraints.forbidden_families)
+    families = families_of_low(reading, training.low, families) if families else families
     if not families:
         notes.fault(("constraints", "forbidden_families"), f"no family is left of {', '.join(asked)}.", "Allow one.")
     fitted = notes.attempt(("calibration",), lambda: calibration_of(calibration))

@@ -49,6 +49,7 @@ from planner.models.transformer_time import PROGRAMS, transformer_profile
 from planner.names import OF_TRANSFORMERS, fold
 from planner.problem import Assumption, Calibration, Limits, Training
 from planner.question.blocks import MOST_POINTS, CalibrationSpec, CurveSpec
+from planner.question.low_precision import note_cuda_graphs, note_low_precision
 from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import Reading
 from planner.units import Dimension, format_exact, parse
@@ -172,6 +173,7 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         **reserve_share,
         program=spec.program,
         gradients=spec.gradients,
+        cuda_graphs=spec.cuda_graphs,
         expert_imbalance=spec.expert_imbalance,
         straggler_deviation_s=spec.straggler_deviation,
         queue=None if spec.queue is None else spec.queue.build(),
@@ -425,6 +427,9 @@ class Profiler:
         if is_hybrid_asked or is_by_rooflines:
             self._note_program()
         self._note_gradients(is_hybrid_asked=is_hybrid_asked)
+        layers = 0 if dnn.transformer is None else dnn.transformer.num_layers
+        note_low_precision(self.reading, self.training.low, given.program, layers)
+        note_cuda_graphs(self.reading, self.training.low, given, is_hybrid_asked=is_hybrid_asked)
         if not is_hybrid_asked or tuple(families) != (OF_TRANSFORMERS,):  # which has seconds and links of its own
             if is_by_rooflines:
                 fitted = transformer_rates()["devices"]

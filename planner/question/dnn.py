@@ -23,9 +23,11 @@ from planner.errors import Fault, SpecError
 from planner.importers.imported import Imported, MeasuredLayer, MeasuredNetwork, build_measured
 from planner.importers.kinds import kind_of
 from planner.letters import visible
+from planner.models.low_precision import LOW_TYPES
 from planner.plan import Goal
 from planner.problem import Training
 from planner.question.blocks import ELEMENT_BYTES, BlockSpec, LayerSpec, OperatorSpec, RunSpec, SubstitutionSpec
+from planner.question.low_precision import low_precision_of
 from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import NETWORK_KEYS, DnnSpec, Reading
 from planner.question.values import Dtype
@@ -509,6 +511,7 @@ def training_of(reading: Reading, dnn: Dnn, profile_batch: int, cluster: Cluster
         device_sample_bytes=device_sample_bytes,
         dtype=dtype,
         optimizer=optimizer,
+        low=low_precision_of(reading, dnn, cluster),
     )
 
 
@@ -516,6 +519,8 @@ def _types_of(reading: Reading, dnn: Dnn, cluster: Cluster) -> tuple[str, str]:
     """Return the numbers' type and the optimiser: as given, else fp32 and momentum, for transformers short and Adam."""
     spec, keep, notes = reading.spec.dnn, reading.resolved["dnn"], reading.notes
     dtype, optimizer = str(spec.dtype or ""), str(spec.optimizer or "")
+    if dtype in LOW_TYPES:  # of products alone
+        dtype = _SHORT[0]
     devices = [group.device for group in cluster.machine_groups if group.device.kind != "cpu"]
     short = next((one for one in _SHORT if devices and all(one in device.peak_flop_per_s for device in devices)), None)
     if dnn.transformer is None:

@@ -37,8 +37,8 @@ from planner.question.source import Notes, Source
 from planner.question.values import (
     Bytes,
     Count,
-    Dtype,
     File,
+    Fp8Recipe,
     Index,
     Model,
     Name,
@@ -49,6 +49,7 @@ from planner.question.values import (
     Seconds,
     Share,
     Text,
+    TrainingDtype,
     Watts,
     exactly_one,
     known,
@@ -339,7 +340,9 @@ class DnnSpec(Model):
     dataset_samples: Count | None = None
     epochs: Positive | None = None
     sample_bytes: Bytes | None = None
-    dtype: Dtype | None = None
+    dtype: TrainingDtype | None = None
+    fp8_recipe: Fp8Recipe | None = None
+    bf16_layers: Index | None = None
     optimizer: OptimizerName | None = None
     substitutions: list[SubstitutionSpec] = []
     warnings: list[Text] = []

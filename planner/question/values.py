@@ -80,6 +80,8 @@ File = Annotated[str, Field(min_length=1)]  # as the system has it, whatever its
 Text = Annotated[str, AfterValidator(lambda text: visible(text, keep="\n"))]
 Name = Annotated[str, Field(min_length=1), AfterValidator(visible)]
 Dtype = Literal["fp32", "tf32", "fp16", "bf16"]
+TrainingDtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]  # the last three: of products alone
+Fp8Recipe = Literal["current", "delayed", "blockwise"]
 _STATES = {"fp32": "", "bf16": "_bf16", "fp8": "_fp8", "8bit": "_8bit"}  # of Adam's moments
 
 

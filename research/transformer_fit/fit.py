@@ -118,7 +118,13 @@ SOFTWARE: Mapping[str, Mapping[str, bool | float]] = {
         "sends_once": True,
     },
 }
-_UNSAID = ("name", "tied_gradient_bytes")  # not in the shipped file: no program there does it otherwise than by default
+_UNSAID = (
+    "name",
+    "tied_gradient_bytes",
+    "weight_bytes",
+    "gathered_bytes",
+    "launch_ratio",
+)  # not in the shipped file: no program there does it otherwise than by default
 # Programs that share their launch floor: the host's code is the same, but for a few kernels.
 _FLOOR_OF = {
     "megatron-lm-fused": "megatron-lm",

@@ -130,8 +130,7 @@ def _peak_s(costs: Sequence[GroupCost], samples: float) -> float:
     """Return seconds that so many samples take at least."""
     flop, rate = flop_per_sample(costs[0].transformer).total_flop, 0.0
     for cost in costs:
-        share = max(cost.rates.product_efficiency, cost.rates.attention_efficiency)
-        rate += cost.rates.peak_flop_per_s * share * cost.cluster.num_devices
+        rate += cost.rates.most_flop_per_s * cost.cluster.num_devices
     return samples * flop / rate * _EXACT
 
 

@@ -46,6 +46,7 @@ from planner.models.layouts import (
     share_microbatches,
     shared_bound_s,
 )
+from planner.models.low_precision import NUMBER_TYPES, LowReached, NumberType
 from planner.models.memory import CutMemory, Host, Kernels, Precision, memory_bytes, offload_s, stage_memory_bytes
 from planner.models.optimizers import OPTIMIZERS, Optimizer
 from planner.models.ssgd import Strategy
@@ -210,7 +211,14 @@ class GroupCost:
         if dtype not in peaks:  # another rule says that the device cannot train so
             dtype = max((one for one in TRAINING_DTYPES if one in peaks), key=peaks.__getitem__, default=dtype)
         shares = device_shares(device, dtype, self.problem.transformer_rates)
-        return DeviceRates.of(device, dtype, {name: share / self.slowdown for name, share in shares.items()})
+        found = DeviceRates.of(device, dtype, {name: share / self.slowdown for name, share in shares.items()})
+        low = self.problem.training.low
+        if low is None:
+            return found
+        reached = LowReached.of(low.name, self.problem.transformer_rates["low_precision"])
+        wide_share = low.wide_layers / self.transformer.num_layers
+        on_device = reached.on(device, found.product_efficiency, (low.name, low.recipe), wide_share)
+        return replace(found, low=on_device)
 
     @property
     def program(self) -> str:
@@ -228,8 +236,15 @@ class GroupCost:
         fields = {**self.problem.transformer_rates["software"][self.program], "reduces_every_microbatch": True}
         if self.has_bf16_gradients:
             fields["gradient_bytes"] = self.precision.gradient_bytes
+        if (low := self.number_type) is not None:
+            fields["weight_bytes"], fields["gathered_bytes"] = low.gathered_weight_bytes, low.gathered_bytes
+        if self.has_cuda_graphs:
+            fields["launch_ratio"] = self.problem.transformer_rates["low_precision"]["graphs"]["launch_ratio"]
         found = Software(name=self.program, **{**fields, "launch_s": fields["launch_s"] * self.slowdown})
-        return found.stepped_by(self.optimizer)
+        found = found.stepped_by(self.optimizer)
+        if low is None:
+            return found
+        return replace(found, optimizer_bytes=found.optimizer_bytes + low.weight_cast_bytes)
 
     @property
     def optimizer(self) -> Optimizer:
@@ -260,20 +275,35 @@ class GroupCost:
         return self.problem.calibration.expert_imbalance if self.transformer.experts is not None else 1.0
 
     @property
+    def number_type(self) -> NumberType | None:
+        """What products of eight or four bits take, where there are any."""
+        low = self.problem.training.low
+        return None if low is None else NUMBER_TYPES[low.name, low.recipe]
+
+    @property
+    def has_cuda_graphs(self) -> bool:
+        """Whether kernels are launched by CUDA graphs."""
+        return bool(self.problem.calibration.cuda_graphs)
+
+    @property
     def precision(self) -> Precision:
         """Bytes of weights, gradients and state."""
-        program, optimizer = PROGRAMS[self.program], self.optimizer
-        return replace(
+        program, optimizer, low = PROGRAMS[self.program], self.optimizer, self.number_type
+        found = replace(
             (self.has_bf16_gradients and program.bf16_gradients) or program.precision,
             optimizer_bytes=optimizer.state_bytes,
             end_bytes=optimizer.end_state_bytes - optimizer.state_bytes,
             has_whole_matrices=optimizer.needs_matrices,
         )
+        return found if low is None or not program.keeps_low else replace(found, weight_bytes=low.kept_weight_bytes)
 
     @property
     def kernels(self) -> Kernels:
         """What the program keeps of activations."""
-        return PROGRAMS[self.program].kernels
+        program, low = PROGRAMS[self.program], self.number_type
+        if low is None or not program.keeps_low:
+            return program.kernels
+        return replace(program.kernels, product_input_bytes=low.element_bytes)
 
     @property
     def reserve_bytes(self) -> float:

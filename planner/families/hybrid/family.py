@@ -40,6 +40,7 @@ from planner.families.hybrid.launch import (
     gradient_options,
     launch_lines,
     launch_words,
+    low_precision_options,
     options,
     other_program,
 )
@@ -374,6 +375,7 @@ class _Priced(ABC):
             "program": first.program,
             "dtype": first.problem.training.dtype,
             "gradients": first.problem.calibration.gradients,
+            "low": low_precision_options(first.problem.training.low, has_cuda_graphs=first.has_cuda_graphs),
             "devices_per_machine": first.group.devices_per_machine,
         }
 
@@ -609,6 +611,7 @@ def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:
             "options": [
                 *options(network, configuration, cost.first.program),
                 *gradient_options(configuration, problem.calibration.gradients),
+                *(() if other_program(cost.first.program) else priced.launched["low"]),
             ],
             "launch": list(launch_lines(network, configuration, **priced.launched)) if priced.has_launch else [],
         },
@@ -827,7 +830,7 @@ def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] |
         conditions = _UNSEEN.get(source, f"families measured on {device}") + _LEFT_OUT
         if found := outside(cost, chosen):
             conditions += f"; outside of what was measured on {device}: {'; '.join(found)}"
-    if band.get("coverage") is None or cost.slowdown != 1:
+    if band.get("coverage") is None or cost.slowdown != 1 or cost.number_type is not None:
         return None
     return {**{key: band[key] for key in ("low", "high", "coverage")}, "from": source, "conditions": conditions}
 

@@ -9,6 +9,7 @@ from planner.decisions import flags_of
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, broken_rule, launch_rules
 from planner.families.hybrid.launch_network import network_lines, not_expressed, unsaid
 from planner.models.transformer_time import MEGATRON_CORE
+from planner.problem import LowPrecision
 from planner.transformer import Transformer
 
 VERSION = "Megatron-LM core_v0.15 or later"
@@ -106,6 +107,29 @@ def gradient_options(chosen: HybridConfiguration, gradients: str | None) -> tupl
     )
 
 
+_FP8_RECIPES = {"current": "tensorwise", "delayed": "delayed", "blockwise": "blockwise"}
+
+
+def low_precision_options(low: LowPrecision | None, *, has_cuda_graphs: bool = False) -> tuple[str, ...]:
+    """Return the options of products in eight or four bits, with weights kept so where they may, and of CUDA graphs.
+
+    Source: ``megatron/core/fp8_utils.py``, ``fp4_utils.py`` and ``arguments.py`` of Megatron-LM; which recipes keep
+    weights in their type: NVIDIA-NeMo/Megatron-Bridge, ``training/mixed_precision.py``.
+    """
+    graphs = _if(has_cuda_graphs, "--cuda-graph-impl transformer_engine --te-rng-tracker")
+    if low is None:
+        return graphs
+    wide = f"--first-last-layers-bf16 --num-layers-at-start-in-bf16 0 --num-layers-at-end-in-bf16 {low.wide_layers}"
+    if low.name == "nvfp4":
+        kind: tuple[str, ...] = ("--fp4-format e2m1 --fp4-recipe nvfp4",)
+    elif low.name == "mxfp8":
+        kind = ("--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather --reuse-grad-buf-for-mxfp8-param-ag",)
+    else:
+        keeps = _if(low.recipe != "blockwise", "--fp8-param-gather")
+        kind = (f"--fp8-format hybrid --fp8-recipe {_FP8_RECIPES[low.recipe]}", *keeps)
+    return (*kind, *_if(low.wide_layers > 0, wide), *graphs)
+
+
 def orders_of(transformer: Transformer, chosen: HybridConfiguration) -> tuple[str, ...]:
     """Return the orders of ranks in which the program makes a layout's groups, of the two that it has an option for.
 
@@ -127,10 +151,12 @@ def launch_lines(
     devices_per_machine: int,
     program: str = MEGATRON_CORE,
     gradients: str | None = None,
+    low: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
     """Return the lines of a shell that start a layout on one machine: environment, launcher, groups of options.
 
     Each machine is given its own ``NODE_RANK``, and the ``MASTER_ADDR`` of the first. For another program: none.
+    ``low``: as of :func:`low_precision_options`.
     """
     if other_program(program):
         return ()
@@ -151,6 +177,7 @@ def launch_lines(
     last = [
         *_HALVES.get(dtype, ()),
         *gradient_options(chosen, gradients),
+        *low,
         *_if(is_alone, "--moe-token-dispatcher-type alltoall"),
     ]
     groups += [" ".join(last)] if last else []
@@ -172,6 +199,7 @@ def launch_words(
     devices_per_machine: int,
     program: str = MEGATRON_CORE,
     gradients: str | None = None,
+    low: tuple[str, ...] = (),
 ) -> list[str]:
     """Return lines that say how to launch a layout, and what must be done by hand; or that nothing is known of it."""
     if other := other_program(program):
@@ -182,12 +210,12 @@ def launch_words(
     if strange := not_expressed(transformer):
         lines = [
             f"{start}: its pretrain_gpt.py has no {', no '.join(strange)}; give its decisions to a script of your own: "
-            f"{' '.join((*options(transformer, chosen), *gradient_options(chosen, gradients)))}"
+            f"{' '.join((*options(transformer, chosen), *gradient_options(chosen, gradients), *low))}"
         ]
     else:
         lines = [f"{start}, on made-up data{where}:"]
         lines += launch_lines(
-            transformer, chosen, dtype=dtype, devices_per_machine=devices_per_machine, gradients=gradients
+            transformer, chosen, dtype=dtype, devices_per_machine=devices_per_machine, gradients=gradients, low=low
         )
     return [*lines, *_by_hand(transformer, chosen, dtype, devices_per_machine)]
 

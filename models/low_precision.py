@@ -1,0 +1,228 @@
+"""Products in one byte or half a byte: which operators have them, what they reach, and what turning numbers costs.
+
+A program that trains in bf16 may multiply numbers of eight or four bits: it turns both factors of a product into short
+ones with scales, and adds up in fp32. All else stays as it was: the stream between layers, norms, activations, the
+core of attention (unless it is told), the router, embedding and logits, gradients and the optimiser.
+
+- *fp8* (P. Micikevicius et al., arXiv 2209.05433): one scale for a tensor, from steps before (``delayed``) or from the
+  tensor itself (``current``, which reads it once more: NVIDIA's "fp8-cs", Megatron-Core's ``tensorwise``); or one for
+  128 numbers of an activation and 128 x 128 of a weight (``blockwise``, DeepSeek-AI, arXiv 2412.19437, section 3.3).
+- *mxfp8* (OCP Microscaling Formats 1.0; A. Mishra et al., arXiv 2506.08027): one scale of a byte for 32 numbers that
+  follow one another in the inner width, so that a tensor which is read both ways is kept twice.
+- *nvfp4* (NVIDIA, arXiv 2509.25149): numbers of four bits, one scale of a byte for 16 and one for the tensor; the
+  product that gives a weight's gradient has its factors transformed (Hadamard), gradients are rounded at random;
+  some of the last layers may stay short (about 15 % there).
+
+**Which products**: the matrices of a block, routed experts among them (``matmul`` of :mod:`planner.models.operators`
+in blocks); neither routers nor gates. As Transformer Engine has it (``te.Linear`` and
+``te.GroupedLinear`` under ``fp8_autocast``), and torchao (``convert_to_float8_training``, without ``output``).
+
+**What turning costs**, in bytes moved: an activation is read once (2) and written both as it is and transposed, for the
+product of the weight's gradient; so is the gradient of the output. Where a scale is of the tensor itself it is read
+once more before. Weights are turned once a step: their bytes count with the optimiser's.
+
+**Memory.** What products alone read is kept in the short type (one copy: the other one is for the forward pass).
+Weights: ``kept_weight_bytes``. **Links.** Tensor groups gather short numbers, and reduce in two bytes; weights are
+gathered as they are kept, where that is one byte.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.cluster import Device
+from planner.models.operators import TransformerOperator
+from planner.models.roofline import peak_flop_per_s
+
+_PRODUCTS = "matmul"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberType:
+    """A type of short numbers, by what it takes.
+
+    Attributes
+    ----------
+    peak
+        Under which type a device's table has its peak.
+    element_bytes
+        Of a number with its share of the scales.
+    cast_bytes, gradient_cast_bytes
+        Moved to turn a number of two bytes that a product reads forward, and of a gradient: see the chapter.
+    weight_cast_bytes
+        Moved once a step to turn a weight.
+    kept_weight_bytes
+        Of a weight as Megatron-Core keeps it: the short ones alone (``--fp8-param-gather``) or beside those in bf16.
+    gathered_weight_bytes
+        Of a weight, as replicas gather it.
+    gathered_bytes
+        Of a number that tensor groups gather for a product.
+    """
+
+    peak: str
+    element_bytes: float
+    cast_bytes: float
+    gradient_cast_bytes: float
+    weight_cast_bytes: float
+    kept_weight_bytes: int
+    gathered_weight_bytes: float
+    gathered_bytes: float = 1.0
+
+
+# By type and recipe. Of fp8 with a scale for each tensor a weight is kept as it is and transposed (on Hopper products
+# read their factors one way only), gathered in one byte. With blocks of 128 x 128 the weights in bf16 stay, too. mxfp8
+# keeps both ways alone, but gathers bf16 (``--reuse-grad-buf-for-mxfp8-param-ag``). nvfp4 keeps bf16 besides.
+NUMBER_TYPES: Mapping[tuple[str, str], NumberType] = {
+    ("fp8", "delayed"): NumberType(
+        peak="fp8",
+        element_bytes=1.0,
+        cast_bytes=4.0,
+        gradient_cast_bytes=4.0,
+        weight_cast_bytes=4.0,
+        kept_weight_bytes=2,
+        gathered_weight_bytes=1.0,
+    ),
+    ("fp8", "current"): NumberType(
+        peak="fp8",
+        element_bytes=1.0,
+        cast_bytes=6.0,
+        gradient_cast_bytes=6.0,
+        weight_cast_bytes=6.0,
+        kept_weight_bytes=2,
+        gathered_weight_bytes=1.0,
+    ),
+    ("fp8", "blockwise"): NumberType(
+        peak="fp8",
+        element_bytes=1.03,
+        cast_bytes=4.06,
+        gradient_cast_bytes=4.06,
+        weight_cast_bytes=4.0,
+        kept_weight_bytes=4,
+        gathered_weight_bytes=2.0,
+    ),
+    ("mxfp8", "mxfp8"): NumberType(
+        peak="fp8",
+        element_bytes=1.03,
+        cast_bytes=4.06,
+        gradient_cast_bytes=4.06,
+        weight_cast_bytes=4.06,
+        kept_weight_bytes=2,
+        gathered_weight_bytes=2.0,
+    ),
+    ("nvfp4", "nvfp4"): NumberType(
+        peak="fp4",
+        element_bytes=0.5625,
+        gathered_bytes=0.5625,
+        cast_bytes=5.1,
+        gradient_cast_bytes=5.1,
+        weight_cast_bytes=5.1,
+        kept_weight_bytes=3,
+        gathered_weight_bytes=2.0,
+    ),
+}
+LOW_TYPES = ("fp8", "mxfp8", "nvfp4")
+FP8_RECIPES = ("current", "delayed", "blockwise")  # the first is the default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowProducts:
+    """How a device multiplies short numbers under a program.
+
+    Attributes
+    ----------
+    name, recipe
+        A key of :data:`NUMBER_TYPES`.
+    peak_flop_per_s
+        Dense, of the type.
+    product_efficiency
+        Share of it that large products reach.
+    routed_share
+        How fast the products of routed experts are over one product.
+    cast_ratio
+        Bytes that turning numbers moves over those that are counted: kernels that do it besides move fewer more.
+    wide_share
+        Share of the layers whose products stay in two bytes.
+    """
+
+    name: str
+    recipe: str
+    peak_flop_per_s: float
+    product_efficiency: float
+    routed_share: float = 1.0
+    cast_ratio: float = 1.0
+    wide_share: float = 0.0
+
+    @property
+    def type(self) -> NumberType:
+        """What the type takes."""
+        return NUMBER_TYPES[self.name, self.recipe]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowReached:
+    """What is fitted of a type, for all devices.
+
+    ``efficiency_ratio``: share of the type's peak that large products reach, over that of bf16's peak; the others as in
+    :class:`LowProducts`.
+    """
+
+    efficiency_ratio: float
+    routed_share: float
+    cast_ratio: float
+
+    @classmethod
+    def of(cls, name: str, fitted: Mapping[str, Any]) -> "LowReached":
+        """Return that of a type, of what :func:`planner.data.fits.transformer_rates` has as ``low_precision``."""
+        return cls(**fitted["types"][name])
+
+    def on(self, device: Device, product_efficiency: float, low: tuple[str, str], wide_share: float) -> LowProducts:
+        """Return how a device multiplies.
+
+        Parameters
+        ----------
+        device, product_efficiency
+            The device, and the share of bf16's peak that large products reach there.
+        low
+            Type and recipe.
+        wide_share
+            Of the layers whose products stay in bf16.
+
+        Raises
+        ------
+        ModelError
+            If the device has no rate of that type.
+        """
+        return LowProducts(
+            name=low[0],
+            recipe=low[1],
+            peak_flop_per_s=peak_flop_per_s(device, NUMBER_TYPES[low].peak),
+            product_efficiency=product_efficiency * self.efficiency_ratio,
+            routed_share=self.routed_share,
+            cast_ratio=self.cast_ratio,
+            wide_share=wide_share,
+        )
+
+
+def has_low_product(one: TransformerOperator) -> bool:
+    """Return whether an operator of a block multiplies short numbers, where a program does."""
+    return one.kind == _PRODUCTS and one.product is not None
+
+
+def recipe_of(name: str, fp8_recipe: str | None) -> str:
+    """Return the recipe of a type: the one given for fp8, or its default; other types have one of their own."""
+    return (fp8_recipe or FP8_RECIPES[0]) if name == "fp8" else name
+
+
+def supports(peaks: Mapping[str, float], device: str, name: str) -> bool:
+    """Return whether a device multiplies a type: fp8 by its peak; scales of 32 or 16 numbers by that of four bits.
+
+    Parameters
+    ----------
+    peaks, device
+        The device's, by data type, and its name: AMD's four bits are those of OCP, not of NVIDIA.
+    name
+        Of :data:`LOW_TYPES`.
+    """
+    if name == "fp8":
+        return "fp8" in peaks
+    return {"fp8", "fp4"} <= peaks.keys() and not (name == "nvfp4" and device.startswith("mi"))

@@ -1,0 +1,79 @@
+"""``dnn.dtype: fp8 | mxfp8 | nvfp4`` from question to answer, and how it is refused."""
+
+from typing import Any
+
+import pytest
+
+import planner
+from planner.errors import SpecError
+from planner.plan import Prediction
+
+_QUESTION: dict[str, Any] = {
+    "dnn": {"zoo": "llama3-8b", "global_batch": 32, "dtype": "fp8"},
+    "cluster": {"machines": [{"count": 1, "device": "h100-sxm", "devices": 8}]},
+    "configuration": {
+        "hybrid": {"tensor": 2, "pipeline": 1, "data": 4, "microbatch": 1, "zero": 1, "recompute": "full"}
+    },
+}
+
+
+def _predicted(device: str = "h100-sxm", dnn: dict[str, Any] | None = None, **more: Any) -> Prediction:
+    """Return the prediction of a layout."""
+    cluster = {"machines": [{"count": 1, "device": device, "devices": 8}]}
+    question = {**_QUESTION, "cluster": cluster, "dnn": {**_QUESTION["dnn"], **(dnn or {})}, **more}
+    problem = planner.load(question)
+    return planner.predict(problem)
+
+
+def test_fp8_is_quicker_and_holds_less_than_bf16() -> None:
+    wide, short = (_predicted(dnn={"dtype": dtype}) for dtype in ("bf16", "fp8"))
+    assert short.iteration_time_s < wide.iteration_time_s
+    assert short.memory_bytes["activations"] <= wide.memory_bytes["activations"]
+
+
+def test_weights_beside_those_in_bf16_take_more() -> None:
+    weights = {
+        recipe: _predicted(dnn={"fp8_recipe": recipe}).memory_bytes["weights"] for recipe in ("current", "blockwise")
+    }
+    assert weights["blockwise"] == pytest.approx(2 * weights["current"])
+
+
+def test_graphs_leave_less_of_launching() -> None:
+    launch = {
+        on: _predicted(
+            calibration={"cuda_graphs": on},
+            configuration={"hybrid": {"tensor": 8, "pipeline": 1, "data": 1, "microbatch": 1, "zero": 0}},
+        ).breakdown_s["launch"]
+        for on in (False, True)
+    }
+    assert launch[True] < launch[False]
+
+
+def test_options_of_the_program_say_what_was_asked() -> None:
+    options = " ".join(_predicted(dnn={"fp8_recipe": "delayed"}).details["options"])
+    assert "--fp8-recipe delayed" in options
+    assert "--fp8-param-gather" in options
+
+
+@pytest.mark.parametrize(
+    ("device", "dnn", "more", "message"),
+    [
+        ("a100-sxm4-80gb", {}, {}, "a100-sxm4-80gb multiplies no numbers of eight bits. Write one of bf16"),
+        ("h100-sxm", {"dtype": "mxfp8"}, {}, "Write one of fp8, bf16"),
+        ("h100-sxm", {"dtype": "bf16", "fp8_recipe": "delayed"}, {}, "dnn.fp8_recipe: it goes with products"),
+        ("h100-sxm", {"bf16_layers": 32}, {}, "the network has 32 layers. Write 31 or less"),
+        ("h100-sxm", {}, {"calibration": {"program": "nanotron"}}, "Write program: megatron-core"),
+        ("h100-sxm", {"fp8_recipe": "delayed"}, {"calibration": {"program": "torchtitan"}}, "it has current, mxfp8"),
+        ("h100-sxm", {}, {"families": ["all_reduce"], "configuration": None}, "hybrid alone counts products"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_could(
+    device: str, dnn: dict[str, Any], more: dict[str, Any], message: str
+) -> None:
+    given = {key: value for key, value in more.items() if value is not None}
+    cluster = {"machines": [{"count": 1, "device": device, "devices": 8}]}
+    question = {**_QUESTION, "cluster": cluster, "dnn": {**_QUESTION["dnn"], **dnn}, **given}
+    question = {key: value for key, value in question.items() if key not in more or more[key] is not None}
+    with pytest.raises(SpecError) as caught:
+        planner.load(question)
+    assert message in str(caught.value)
