@@ -46,7 +46,7 @@ from planner.models.operators import (
 )
 from planner.models.optimizers import Optimizer
 from planner.models.roofline import MOVED, USUAL_LOADS, DeviceLimits, Grid, longer_of, peak_flop_per_s, startup_width
-from planner.transformer import LayerKind, Transformer
+from planner.transformer import KINDS, LayerKind, Transformer
 
 # -- any layer ---------------------------------------------------------------------------------------------------------
 
@@ -515,7 +515,8 @@ _LOSS_BYTES = 42.0  # of one logit both ways, not fused: in four bytes, read or 
 _OF_DENSE = ("tensor", "context", "microbatch", "sequence_parallel")  # what products but routed experts' ask for
 _DROPOUT_BYTES = 5  # read, write, and the mask
 _LAST = ("feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down")
-_ROW_PARALLEL = ("attention.output", *_LAST)
+_ENDS = ("attention.output",)  # the same of layers without a feed-forward part
+_ROW_PARALLEL = (*_ENDS, *_LAST)
 _REPLICATED = (
     "attention.query_down",
     "attention.key_value_down",
@@ -581,7 +582,7 @@ def layer_seconds(
     of one byte), and reads it by the second product: 11 bytes. Backward moves 19: counted for the kernels of
     Megatron-LM. Fused attention keeps its scores on the chip (T. Dao, arXiv 2307.08691).
     """
-    operators = block_operators(transformer, kind)
+    operators, has_second = block_operators(transformer, kind), KINDS[kind].feed_forward != "none"
     forward, backward, last = (np.zeros(len(layouts)) for _ in range(3))
     dense, of_dense = layouts.distinct(_OF_DENSE)
     few = layouts.of(dense)
@@ -596,7 +597,8 @@ def layer_seconds(
         else:
             ahead, back = (tokens * way for way in _element_s(one, layouts, rates, software, constants))
         forward, backward = forward + ahead, backward + back
-        last = last + ahead if one.name in _LAST or one == operators[-1] else last
+        is_last = one.name in (_LAST if has_second else _ENDS) or one == operators[-1]
+        last = last + ahead if is_last else last
     attention, attention_back = _attention_s(transformer, operators, layouts, rates, software, constants)
     return LayerSeconds(
         forward_s=forward + attention, backward_s=backward + attention_back, attention_s=attention, last_s=last
@@ -670,7 +672,9 @@ def _attention_s(
     software: Software,
     constants: Constants,
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of scores, softmax and context, forward and backward."""
+    """Return the seconds of scores, softmax and context, forward and backward; none of a layer without attention."""
+    if not any(one.kind == "attention" for one in operators):
+        return np.zeros(len(layouts)), np.zeros(len(layouts))
     scores, context = (one.product for one in operators if one.product and one.kind == "attention")
     heads = scores.count * layouts.microbatch / layouts.tensor
     queries = scores.rows / layouts.context

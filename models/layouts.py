@@ -15,12 +15,12 @@ SC21, arXiv 2104.04473, section 2.2).
 Of stages the earliest has most in flight, so that only a few of them can be the fullest: the first, the last, and those
 that hold more in some chunk than each stage before. Their number does not grow with the layers. Where the virtual
 stages of a device differ, so does what is in flight from moment to moment: those moments are kept that no other exceeds
-in layers of both kinds.
+in layers of every kind.
 
-**Layers of both kinds**, with experts and without. A stage is told by how many of each it holds
+**Layers of several kinds**, with experts and without, say. A stage is told by how many of each it holds
 (:func:`layers_by_kind`). Of an even cut those few stages are looked at one of which is the busiest, whatever a layer of
-each kind takes: the first, the last, and of those between them the ones that no later one equals or exceeds in both
-kinds (:func:`busiest_stages`).
+each kind takes: the first, the last, and of those between them the ones that no later one equals or exceeds in every
+kind (:func:`busiest_stages`).
 
 **Cuts by speed.** Sets. Stages ``i`` of a layout, each on a machine group. Data. ``t_i`` seconds of a layer on stage i,
 ``e_i`` of what it does besides, ``c_i`` the most layers that fit in its memory, L layers in all. Variables. Whole
@@ -53,7 +53,7 @@ from math import floor, gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.transformer import LayerKind, Transformer
+from planner.transformer import KINDS, LayerKind, Transformer
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -220,19 +220,21 @@ class Layouts:
         return np.where(self.sequence_parallel, self.tensor, 1)
 
 
-# -- layers of both kinds ----------------------------------------------------------------------------------------------
+# -- layers of several kinds -------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
-def moe_before(kinds: tuple[LayerKind, ...]) -> Ints:
-    """Return how many layers before each, and before the end, have experts.
+def layers_before(kinds: tuple[LayerKind, ...]) -> Ints:
+    """Return how many layers of each kind that there is stand before each, and before the end: shape (kinds, L + 1).
 
     Parameters
     ----------
     kinds
         Of every layer.
     """
-    return np.concatenate([[0], np.cumsum([kind == "moe" for kind in kinds], dtype=np.int64)])
+    met = [kind for kind in KINDS if kind in kinds]
+    rows = [np.cumsum([kind == one for kind in kinds], dtype=np.int64) for one in met]
+    return np.array([np.concatenate([[0], row]) for row in rows])
 
 
 def layers_by_kind(transformer: Transformer, layers: Ints) -> Ints:
@@ -249,9 +251,8 @@ def layers_by_kind(transformer: Transformer, layers: Ints) -> Ints:
     """
     if len(transformer.kind_counts) == 1:
         return layers[None]
-    before, ends = moe_before(transformer.layer_kinds), np.cumsum(layers, axis=0)
-    moe = before[ends] - before[ends - layers]
-    return np.stack([layers - moe, moe])
+    before, ends = layers_before(transformer.layer_kinds), np.cumsum(layers, axis=0)
+    return before[:, ends] - before[:, ends - layers]
 
 
 # -- stages of even cuts -----------------------------------------------------------------------------------------------
@@ -381,23 +382,21 @@ def cut_of(num_layers: int, layouts: Layouts, chunk_layers: Sequence[int] | Ints
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage:
-    """One pipeline stage of each of n layouts, at one moment; arrays of shape (n,).
+    """One pipeline stage of each of n layouts, at one moment.
 
     Attributes
     ----------
     index
-        Of the stage, from 0.
-    dense, moe
-        Its layers without and with experts.
-    dense_in_flight, moe_in_flight
+        Of the stage, from 0; shape (n,).
+    layers
+        Its layers of each kind, as :attr:`planner.transformer.Transformer.kind_counts` lists them; shape (kinds, n).
+    in_flight
         The same, counted once for every micro-batch whose activations they keep.
     """
 
     index: Ints
-    dense: Ints
-    moe: Ints
-    dense_in_flight: Ints
-    moe_in_flight: Ints
+    layers: Ints
+    in_flight: Ints
 
 
 def chunk_in_flight(layouts: Layouts, stage: Ints, chunk: int | Ints) -> Ints:
@@ -506,16 +505,16 @@ def busiest_stages(
             is_alike=np.zeros(len(layouts), dtype=bool),
         )
     rows = _of_cuts(layouts, lambda p, v, _: _busiest(transformer.layer_kinds, p, v))
-    kept = [kind in transformer.kind_counts for kind in ("dense", "moe")]
-    held, before = (rows[:, start : start + 2].swapaxes(0, 1)[kept] for start in (1, 3))
-    return BusyStages(index=rows[:, 0], layers=held, before=before, is_alike=rows[0, 5] == 1)
+    number = len(transformer.kind_counts)
+    held, before = (rows[:, start : start + number].swapaxes(0, 1) for start in (1, 1 + number))
+    return BusyStages(index=rows[:, 0], layers=held, before=before, is_alike=rows[0, -1] == 1)
 
 
 @lru_cache(maxsize=4_096)
 def _busiest(kinds: tuple[LayerKind, ...], pipeline: int, interleave: int) -> list[tuple[int, ...]]:
     """Return the stages of an even cut one of which is the busiest.
 
-    Of each: its index; layers of both kinds; those before it; and whether all virtual stages are alike.
+    Of each: its index; layers by kind; those before it; and whether all virtual stages are alike.
     """
     chunks = _chunks(kinds, pipeline, interleave, None)
     held, before = chunks.sum(axis=1), np.cumsum(chunks[:, 0], axis=1) - chunks[:, 0]
@@ -529,7 +528,7 @@ def _busiest(kinds: tuple[LayerKind, ...], pipeline: int, interleave: int) -> li
 
 
 def fewest_chunks(transformer: Transformer, layouts: Layouts) -> Ints:
-    """Return the fewest virtual stages with which devices hold the same layers of both kinds as they do, shape (n,).
+    """Return the fewest virtual stages with which devices hold the same layers of every kind as they do, shape (n,).
 
     Parameters
     ----------
@@ -616,7 +615,7 @@ def every_stage(
 def _chunks(
     kinds: tuple[LayerKind, ...], pipeline: int, interleave: int, pipeline_layers: tuple[int, ...] | None
 ) -> Ints:
-    """Return the layers of p stages of v chunks without and with experts, shape (2, v, p)."""
+    """Return the layers of p stages of v chunks by kind, shape (kinds, v, p)."""
     if pipeline_layers is None:
         sizes = dealt_layers(len(kinds), pipeline, interleave).ravel()
     elif sum(pipeline_layers) != len(kinds) or min(pipeline_layers) < 0:
@@ -630,50 +629,43 @@ def _chunks(
         )
     else:
         sizes = np.array(pipeline_layers, dtype=np.int64)
-    moe = np.diff(moe_before(kinds)[np.concatenate([[0], np.cumsum(sizes)])])
-    return np.stack([sizes - moe, moe]).reshape(2, interleave, pipeline)
+    counts = np.diff(layers_before(kinds)[:, np.concatenate([[0], np.cumsum(sizes)])])
+    return counts.reshape(-1, interleave, pipeline)
 
 
-# Of a stage at one moment: its index; its layers of both kinds; and those in flight, or else -1, -1, where it holds as
+# Of a stage at one moment: its index; its layers by kind; and those in flight, or else -1 of each, where it holds as
 # many in each chunk, and they follow from the number of chunks in flight.
-_Row = tuple[int, int, int, int, int]
+_Row = tuple[int, ...]
 
 
 def _moments(table: Ints, stage: int, more: int) -> list[_Row]:
-    """Return the moments of a stage that no other exceeds in layers of both kinds in flight."""
+    """Return the moments of a stage that no other exceeds in layers of every kind in flight."""
     chunks = table[:, :, stage]
-    dense, moe = (int(number) for number in chunks.sum(axis=1))
+    layers = tuple(chunks.sum(axis=1).tolist())
     if bool((chunks == chunks[:, :1]).all()):
-        return [(stage, dense, moe, -1, -1)]
+        return [(stage, *layers, *[-1] * len(layers))]
     interleave, pipeline = table.shape[1:]
     turn, warm = interleave * pipeline, 2 * (pipeline - stage - 1) + (interleave - 1) * pipeline + 1 + more
     chunk = np.arange(warm + turn) % turn // pipeline
     forward = np.cumsum(chunks[:, chunk], axis=1)[:, warm - 1 :][:, :turn]
     backward = np.cumsum(chunks[:, interleave - 1 - chunk[:turn]], axis=1)
     counts = forward - backward + chunks[:, interleave - 1 - chunk[:turn]]  # before the backward that follows
-    pairs: list[tuple[int, int]] = []
-    for one in sorted({(int(a), int(b)) for a, b in counts.T}, reverse=True):
-        if not pairs or one[1] > pairs[-1][1]:
-            pairs.append(one)
-    return [(stage, dense, moe, *pair) for pair in pairs]
+    kept: list[tuple[int, ...]] = []
+    for one in sorted({tuple(row) for row in counts.T.tolist()}, reverse=True):  # what exceeds one comes before it
+        if not any(all(a >= b for a, b in zip(other, one, strict=True)) for other in kept):
+            kept.append(one)
+    return [(stage, *layers, *one) for one in kept]
 
 
 def _stage(layouts: Layouts, rows: Ints) -> Stage:
     """Return a stage of every layout."""
-    index, dense, moe, *moment = rows
+    index, (layers, moment) = rows[0], np.split(rows[1:], 2)
     number = _in_flight_chunks(layouts, index)
     is_gpipe = layouts.schedule == Schedule.GPIPE
-
-    def in_flight(layers: Ints, at: Ints) -> Ints:
-        most = layouts.num_microbatches * layers
-        return np.where(at < 0, number * layers // layouts.interleave, np.where(is_gpipe, most, np.minimum(at, most)))
-
+    most = layouts.num_microbatches * layers
+    in_turn = np.where(is_gpipe, most, np.minimum(moment, most))
     return Stage(
-        index=index,
-        dense=dense,
-        moe=moe,
-        dense_in_flight=in_flight(dense, moment[0]),
-        moe_in_flight=in_flight(moe, moment[1]),
+        index=index, layers=layers, in_flight=np.where(moment < 0, number * layers // layouts.interleave, in_turn)
     )
 
 

@@ -34,7 +34,7 @@ al., arXiv 2205.14135). Left out: a norm's two statistics a token.
 Moments of the maximum differ between the terms; they are added, which is exact for the largest ones.
 
 **Any cut.** With q micro-batches in flight a stage of n layers of one kind holds ``base + n (states + q kept)``:
-exactly a line, since all but the layers' states and activations does not grow with them; with layers of both kinds a
+exactly a line, since all but the layers' states and activations does not grow with them; with layers of several kinds a
 plane, whose ``base`` follows from which kinds there are.
 
 **Optimiser on the host.** Gradients go down over the device's link and updated weights come back, both as they are
@@ -60,7 +60,8 @@ from planner.models.layouts import (
     every_stage,
     fullest_layers,
     fullest_stages,
-    moe_before,
+    layers_before,
+    layers_by_kind,
 )
 from planner.models.operators import (
     COLUMN_SPLIT,
@@ -76,7 +77,7 @@ from planner.models.operators import (
     vocabulary_rows,
 )
 from planner.models.optimizers import OPTIMIZERS
-from planner.transformer import LayerKind, Transformer
+from planner.transformer import KINDS, LayerKind, Transformer
 
 STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32
 # State per parameter beyond the weight; of Muon, whose embedding keeps more, as much as that.
@@ -331,13 +332,15 @@ def layer_bytes(
     stream = _Kept(stream=transformer.hidden_size * transformer.sequence_length)
     plain = (kernels.product_input_bytes or activation_bytes) * numbers(products) + activation_bytes * numbers(others)
     # Flash attention keeps the softmax's logarithm, others the softmax and, with dropout, its mask and what passes it.
-    rows = transformer.num_heads * transformer.sequence_length * layouts.microbatch / layouts.context / layouts.tensor
+    parts = KINDS[kind]
+    heads = transformer.num_heads if parts.mixer == "attention" else 0
+    rows = heads * transformer.sequence_length * layouts.microbatch / layouts.context / layouts.tensor
     plain = plain + rows * _LOG_SUM_BYTES * kernels.is_flash
     score_bytes = 0.0 if kernels.is_flash else activation_bytes + kernels.has_dropout * (1 + activation_bytes)
     scores = score_bytes * transformer.sequence_length * rows
     if kernels.copies_context:
         plain = plain + (layouts.context > 1) * rows * transformer.value_head_size * activation_bytes
-    plain = plain + kernels.has_dropout * 2 * numbers(stream)
+    plain = plain + kernels.has_dropout * parts.number * numbers(stream)
     only_input = activation_bytes * numbers(stream)
     widest: Floats = np.zeros(1)  # gradients of an activation function, at its input and its output
     for one in operators:
@@ -539,7 +542,7 @@ class _Devices:
                     expert_imbalance=expert_imbalance,
                 ),
             )
-            for kind in dict.fromkeys(transformer.layer_kinds)
+            for kind in transformer.kind_counts
         }
         self._embedding = embedding_parameters(transformer, layouts)
         self._head = head_parameters(transformer, layouts)
@@ -571,10 +574,7 @@ class _Devices:
         last = chunk_in_flight(layouts, stage.index, layouts.interleave - 1)
         activations = is_first * first * self._embedding_kept + is_last * last * self._head_kept
         working = placeholders = block = np.zeros(1)
-        for kind, (held, layer) in self._layers.items():
-            count, in_flight = (
-                (stage.moe, stage.moe_in_flight) if kind == "moe" else (stage.dense, stage.dense_in_flight)
-            )
+        for (held, layer), count, in_flight in zip(self._layers.values(), stage.layers, stage.in_flight, strict=True):
             shared, routed = shared + count * held.shared, routed + count * held.routed
             activations = activations + in_flight * layer.kept
             gradient = 0.0 if has_placeholders else number * held.largest
@@ -689,6 +689,19 @@ def offload_s(
 
 
 _MOST_PLACES = 64
+_BOTH = 2  # kinds of layers
+
+
+def _filled(order: Ints, few: Ints, many: Ints, total: Ints) -> Ints:
+    """Return layers by kind, shape (kinds, p, n), that add up: a few of each, then as many of the kinds in order."""
+    found = few.copy()
+    left = total - few.sum(axis=0)
+    for kind in order:
+        at = np.broadcast_to(kind, left.shape)[None]
+        more = np.minimum(left, np.take_along_axis(many - few, at, axis=0)[0])
+        np.put_along_axis(found, at, np.take_along_axis(found, at, axis=0) + more, axis=0)
+        left = left - more
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -698,24 +711,32 @@ class _Lines:
     Attributes
     ----------
     rest
-        The constant, by place (the first stage, one between, the last) and by what kinds the stage has (dense, 1, plus
-        with experts, 2), shape (3, 4, n).
+        The constant, by place (the first stage, one between, the last) and by what kinds the stage has (1 for the
+        first, plus 2 for the second, and so on), shape (3, 2 ** kinds, n).
     states, kept
-        By kind, shape (2, n).
+        By kind, shape (kinds, n).
     """
 
     rest: Floats
     states: Floats
     kept: Floats
 
-    def held(self, layouts: Layouts, index: Ints, dense: Ints, moe: Ints) -> Floats:
-        """Return the bytes of stages at ``index`` with layers of both kinds, of shape (p, n)."""
-        pipeline = layouts.pipeline
-        number = np.minimum(layouts.num_microbatches, np.maximum(pipeline - index, 1))
-        place = np.where(index == 0, 0, np.where(index == pipeline - 1, 2, 1))
-        base = self.rest[place, (dense > 0) + 2 * (moe > 0), np.arange(self.rest.shape[-1])]
-        lines = [count * (self.states[kind] + number * self.kept[kind]) for kind, count in enumerate((dense, moe))]
-        return np.asarray(base + lines[0] + lines[1])
+    def held(self, layouts: Layouts, index: Ints, layers: Ints, present: Ints | None = None) -> Floats:
+        """Return the bytes of stages at ``index``, with layers by kind, of shape (kinds, p, n).
+
+        ``present``: layers of those kinds that count for the constant, where they are others.
+        """
+        place = np.where(index == 0, 0, np.where(index == layouts.pipeline - 1, 2, 1))
+        code = sum((count > 0) * (1 << kind) for kind, count in enumerate(layers if present is None else present))
+        found = self.rest[place, code, np.arange(self.rest.shape[-1])]
+        for count, bytes_each in zip(layers, self.of_layer(layouts, index), strict=True):
+            found = found + count * bytes_each
+        return np.asarray(found)
+
+    def of_layer(self, layouts: Layouts, index: Ints) -> Floats:
+        """Return the bytes of one layer of each kind on stages at ``index``, shape (kinds, p, n)."""
+        number = np.minimum(layouts.num_microbatches, np.maximum(layouts.pipeline - index, 1))
+        return np.asarray(self.states[:, None] + number * self.kept[:, None])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -734,8 +755,8 @@ class CutMemory:
     def most_layers(self, layouts: Layouts, num_stages: int, limit_bytes: Floats, *, is_certain: bool = False) -> Ints:
         """Return how many layers fit on a device of each stage, shape (p, n); below 1 where not even one.
 
-        Of a network with layers of both kinds: as many as fit of those layers that a stage may hold which need least,
-        and so of no cut more; or that need most, so that as many of any do.
+        Of a network with layers of several kinds: as many as fit of those layers that a stage may hold which need
+        least, and so of no cut more; or that need most, so that as many of any do.
 
         Parameters
         ----------
@@ -752,31 +773,39 @@ class CutMemory:
         shape = np.broadcast_shapes(limit_bytes.shape, (num_stages, len(layouts)))
         pick = np.maximum if is_certain else np.minimum
         few, many = self._windows
-        place = np.minimum(index, len(few) - 1)
+        place, number = np.minimum(index, few.shape[1] - 1), len(few)
+        orders = [np.arange(number).reshape(-1, 1, 1)]
+        if number > 1:  # the cheapest kinds first, or last; of two kinds both ways are looked at
+            of_layer = np.broadcast_to(lines.of_layer(layouts, index), (number, *shape))
+            orders = [np.argsort(-of_layer if is_certain else of_layer, axis=0, kind="stable")]
+            orders += [orders[0][::-1]] * (number == _BOTH)
         low, high = np.zeros(shape, dtype=np.int64), np.full(shape, layers)  # `low` layers fit, more than `high` do not
         while (low < high).any():
             middle = (low + high + 1) // 2
-            held = [lines.held(layouts, index, middle - moe, moe) for moe in (few[place, middle], many[place, middle])]
-            fits = pick(*held) <= limit_bytes * (1 + 1e-12)
+            least, most = few[:, place, middle], many[:, place, middle]
+            # Of more kinds than two the constant is that of kinds which every stage of so many layers has, or may have.
+            present = None if number <= _BOTH else most if is_certain else least
+            held = [lines.held(layouts, index, _filled(order, least, most, middle), present) for order in orders]
+            fits = (held[0] if len(held) == 1 else pick(*held)) <= limit_bytes * (1 + 1e-12)
             low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
         return low
 
     @cached_property
     def _windows(self) -> tuple[Ints, Ints]:
-        """Of as many layers that follow one another the fewest and the most with experts, by stage: shape (k, L + 1).
+        """Of as many layers that follow one another the fewest and the most of each kind, by stage: (kinds, k, L + 1).
 
         The first stage has the first layers; another may begin behind as many as there are stages before it, of which
         no more than k - 1 are counted.
         """
-        before = moe_before(self.transformer.layer_kinds)
-        number = len(before) - 1
-        few, many = np.zeros((2, min(number, _MOST_PLACES), number + 1), dtype=np.int64)
+        before = layers_before(self.transformer.layer_kinds)
+        number = before.shape[1] - 1
+        few, many = np.zeros((2, len(before), min(number, _MOST_PLACES), number + 1), dtype=np.int64)
         for size in range(number + 1):
-            counts = before[size:] - before[: number + 1 - size]  # by where they begin
-            first = np.minimum(np.arange(len(few)), len(counts) - 1)
+            counts = before[:, size:] - before[:, : number + 1 - size]  # by where they begin
+            first = np.minimum(np.arange(few.shape[1]), counts.shape[1] - 1)
             for table, pick in ((few, np.minimum), (many, np.maximum)):
-                table[:, size] = pick.accumulate(counts[::-1])[::-1][first]
-                table[0, size] = counts[0]
+                table[:, :, size] = pick.accumulate(counts[:, ::-1], axis=1)[:, ::-1][:, first]
+                table[:, 0, size] = counts[:, 0]
         return few, many
 
     def held_bytes(self, layouts: Layouts, layers: Ints) -> Floats:
@@ -787,35 +816,33 @@ class CutMemory:
         layouts, layers
             As of :meth:`stage_bytes`.
         """
-        ends, before = np.cumsum(layers, axis=0), moe_before(self.transformer.layer_kinds)
-        moe = before[ends] - before[ends - layers]
-        return self._lines(layouts).held(layouts, np.arange(len(layers))[:, None], layers - moe, moe)
+        kinds = layers_by_kind(self.transformer, layers)
+        return self._lines(layouts).held(layouts, np.arange(len(layers))[:, None], kinds)
 
     def _lines(self, layouts: Layouts) -> "_Lines":
         """Return what stages hold, as lines in their layers and micro-batches in flight."""
         devices, pipeline, nothing = self._devices(layouts), layouts.pipeline, np.zeros(len(layouts), dtype=np.int64)
+        counts = len(self.transformer.kind_counts)
 
-        def held(place: Ints, dense: int, moe: int, number: int) -> Floats:
-            counts = [np.full(len(layouts), one) for one in (dense, moe, dense * number, moe * number)]
-            stage = Stage(
-                index=place, dense=counts[0], moe=counts[1], dense_in_flight=counts[2], moe_in_flight=counts[3]
-            )
-            return devices.terms(stage)["total"]
+        def held(place: Ints, layers: Ints, number: int) -> Floats:
+            each = np.broadcast_to(layers[:, None], (counts, len(layouts)))
+            return devices.terms(Stage(index=place, layers=each, in_flight=each * number))["total"]
 
-        kinds = self.transformer.layer_kinds
-        states, kept = np.zeros((2, 2, len(layouts)))
-        for kind in dict.fromkeys(kinds):
-            dense, moe = int(kind == "dense"), int(kind == "moe")
-            one = held(nothing, dense, moe, 1)
-            kept[moe] = held(nothing, dense, moe, 2) - one
-            states[moe] = held(nothing, 2 * dense, 2 * moe, 1) - one - kept[moe]
-        rest = np.zeros((3, 4, len(layouts)))
-        present = [(dense, moe) for dense, moe in ((1, 0), (0, 1), (1, 1)) if dense <= ("dense" in kinds)]
-        present = [(dense, moe) for dense, moe in present if moe <= ("moe" in kinds)]
+        states, kept = np.zeros((2, counts, len(layouts)))
+        for kind, alone in enumerate(np.eye(counts, dtype=np.int64)):
+            one = held(nothing, alone, 1)
+            kept[kind] = held(nothing, alone, 2) - one
+            states[kind] = held(nothing, 2 * alone, 1) - one - kept[kind]
+        rest = np.zeros((3, 1 << counts, len(layouts)))
         for row, place in enumerate((nothing, np.minimum(1, pipeline - 1), pipeline - 1)):
-            for dense, moe in present:
-                base = held(place, dense, moe, 1) - dense * (states[0] + kept[0]) - moe * (states[1] + kept[1])
-                rest[row, dense + 2 * moe] = base
+            for code in range(1, 1 << counts):
+                present = np.array([code >> kind & 1 for kind in range(counts)])
+                base = held(place, present, 1)
+                for kind in np.flatnonzero(present).tolist():
+                    base = base - (states[kind] + kept[kind])
+                rest[row, code] = base
+            if counts > _BOTH:  # of no kind that is sure to be there
+                rest[row, 0] = rest[row, [1 << kind for kind in range(counts)]].min(axis=0)
         return _Lines(rest=rest, states=states, kept=kept)
 
     def stage_bytes(self, layouts: Layouts, layers: Ints) -> dict[str, Floats]:
@@ -828,19 +855,11 @@ class CutMemory:
         layers
             Of each stage, shape (p, n).
         """
-        before = moe_before(self.transformer.layer_kinds)
-        ends, rows, devices = np.cumsum(layers, axis=0), [], self._devices(layouts)
-        for index, held in enumerate(layers):
-            moe = before[ends[index]] - before[ends[index] - held]
+        kinds, rows, devices = layers_by_kind(self.transformer, layers), [], self._devices(layouts)
+        for index in range(len(layers)):
+            held = np.broadcast_to(kinds[:, index], (len(kinds), len(layouts)))
             number = np.minimum(layouts.num_microbatches, np.maximum(layouts.pipeline - index, 1))
-            stage = Stage(
-                index=np.full(len(layouts), index),
-                dense=held - moe,
-                moe=moe,
-                dense_in_flight=(held - moe) * number,
-                moe_in_flight=moe * number,
-            )
-            terms = devices.terms(stage)
+            terms = devices.terms(Stage(index=np.full(len(layouts), index), layers=held, in_flight=held * number))
             rows.append({name: np.where(index < layouts.pipeline, row, 0.0) for name, row in terms.items()})
         return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 

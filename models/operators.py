@@ -33,7 +33,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.dnn import PRODUCT_KINDS, Layer, Operator, Product, Tensor
 from planner.models.layouts import Layouts
-from planner.transformer import LayerKind, Transformer
+from planner.transformer import KINDS, LayerKind, Transformer
 
 FLOP_PER_MULTIPLY_ADD = 2
 BACKWARD_PER_FORWARD = 2
@@ -214,6 +214,8 @@ def embedding_operators(transformer: Transformer) -> tuple[TransformerOperator, 
 def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[TransformerOperator, ...]:
     """Return one block: attention, then a feed-forward part, dense or of experts, with their norms and additions.
 
+    A block of one part has that alone.
+
     Parameters
     ----------
     transformer, kind
@@ -224,12 +226,13 @@ def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[Transfor
     ValueError
         For experts where there are none.
     """
-    if kind == "moe" and transformer.experts is None:
-        raise ValueError("the network has no experts, so none of its layers is of the kind 'moe'.")
+    parts = KINDS[kind]
+    if parts.feed_forward == "moe" and transformer.experts is None:
+        raise ValueError(f"the network has no experts, so none of its layers is of the kind {kind!r}.")
     part, position = _Part(transformer), transformer.norm_position
 
     def feed_forward(source: str) -> str:
-        return part.feed_forward(source) if kind == "dense" else part.experts(source)
+        return part.feed_forward(source) if parts.feed_forward == "dense" else part.experts(source)
 
     if position in ("shared", "parallel"):
         read = part.norm("norm" if position == "shared" else "attention.norm", INPUT)
@@ -238,8 +241,9 @@ def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[Transfor
         part.move("add", "residual", (attended, fed, INPUT), is_in_place=True)
         return part.operators
     entry = INPUT
-    halves: tuple[tuple[str, Callable[[str], str]], ...]
-    halves = (("attention", part.attention), ("feed_forward", feed_forward))
+    halves: list[tuple[str, Callable[[str], str]]]
+    halves = [("attention", part.attention)] if parts.mixer != "none" else []
+    halves += [("feed_forward", feed_forward)] if parts.feed_forward != "none" else []
     for name, inner in halves:
         last = inner(part.norm(f"{name}.norm", entry) if position in ("before", "both") else entry)
         if position in ("both", "output"):

@@ -40,7 +40,7 @@ from planner.cost import Floats
 from planner.models.communication import Group, Operation, Spread, operation_s
 from planner.models.layouts import Ints, Layouts, Recompute
 from planner.models.operators import stage_parameters
-from planner.transformer import LayerKind, Transformer
+from planner.transformer import KINDS, LayerKind, Transformer
 
 _LOSS_BYTES = 4  # of one token's largest logit, its own logit and its sum, in fp32
 _LOSS_REDUCTIONS = 3
@@ -167,8 +167,11 @@ def layer_communication(
     heads, steps = np.maximum(transformer.num_kv_heads / layouts.tensor, 1.0), layouts.context - 1
     width = heads * (transformer.head_size + transformer.value_head_size)
     ring = _communication("context", "context", "send", token_bytes * width, steps, 2 * steps)
-    halves = 1 if transformer.norm_position in ("shared", "parallel") else 2
-    if kind == "dense" or transformer.experts is None:
+    parts = KINDS[kind]
+    if parts.mixer == "none":
+        ring = replace(ring, forward=np.zeros(1), backward=np.zeros(1))
+    halves = 1 if transformer.norm_position in ("shared", "parallel") else parts.number
+    if parts.feed_forward != "moe" or transformer.experts is None:
         communicated: tuple[Communication, ...] = (*tensor("tensor", size_bytes, halves), ring)
     else:
         experts = transformer.experts

@@ -21,7 +21,7 @@ which do as many micro-batches make a *class*; layers are cut into stages alike 
 :class:`Step` is the general case: 1F1B over any cut and any groups, ZeRO 0 and 1, without virtual stages.
 :func:`iteration_times` is its reduction to layers that are dealt out evenly to one group
 (:func:`planner.models.layouts.dealt_layers`): three stages stand for all, for the schedule, too, where those between
-the ends are equal, by closed forms; of layers of both kinds those stand for all of which one is the busiest
+the ends are equal, by closed forms; of layers of several kinds those stand for all of which one is the busiest
 (:func:`planner.models.layouts.busiest_stages`). It knows every schedule, ZeRO 2 and 3 and virtual stages. Tests hold
 one against the other.
 
@@ -103,7 +103,7 @@ from planner.models.transformer_communication import (
     replica_times,
 )
 from planner.models.transformer_schedule import Stages, lower_bound_s, order_name, path_bound_s, step_s
-from planner.transformer import LayerKind, Transformer
+from planner.transformer import KINDS, LayerKind, Transformer
 
 LAYER_PARTS = ("compute", "recompute", "tensor", "expert", "context", "launch")  # of what a device does for its layers
 PARTS = (*LAYER_PARTS, "bubble", "pipeline", "data", "optimizer")
@@ -296,7 +296,7 @@ def _layer_parts(
         groups,
     )
     routed = 0
-    if kind == "moe" and network.experts is not None:
+    if KINDS[kind].feed_forward == "moe" and network.experts is not None:
         routed = network.experts.num_experts * network.expert_parameters
     held = (network.block_parameters(kind) - routed) / layouts.tensor + routed / (
         layouts.expert_tensor * layouts.expert
@@ -370,7 +370,9 @@ def _optimizer_bytes(
     """
     counts, experts = transformer.kind_counts, transformer.experts
     routed = [
-        count * experts.num_experts * transformer.expert_parameters if experts and kind == "moe" else 0
+        count * experts.num_experts * transformer.expert_parameters
+        if experts and KINDS[kind].feed_forward == "moe"
+        else 0
         for kind, count in counts.items()
     ]
     outside = [count * transformer.block_parameters(kind) for kind, count in counts.items()]
@@ -518,7 +520,7 @@ def filling_s(
     """Return what overlapping the experts' exchange leaves to see: nothing is beside what fills and empties a pipeline.
 
     That is as many micro-batches as there are stages, both ways, and what a stage waits for the others meanwhile. Of
-    layers of both kinds it is that of the mean layer.
+    layers of several kinds it is that of the mean layer.
 
     Parameters
     ----------
@@ -1131,7 +1133,7 @@ def transformer_profile(
         backward_s[:, layers] += back_s[:, None] * (work / work.sum())
 
     for one in repeats:
-        layer = layer_seconds(network, one.kind, layouts, rates=reached, software=software, constants=constants)  # type: ignore[arg-type]  # a repeat's kind is a layer's
+        layer = layer_seconds(network, one.kind, layouts, rates=reached, software=software, constants=constants)
         end = one.first + one.num_layers * one.count
         for start in range(one.first, end, one.num_layers):
             share_out(slice(start, start + one.num_layers), layer.forward_s, layer.backward_s)

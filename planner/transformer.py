@@ -5,7 +5,10 @@ form, one term a tensor, as the published checkpoints hold them; :mod:`planner.m
 again, operator by operator, and tests hold the two against each other and against published figures.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Literal
 
 from planner.numerics import PLAIN, Activation, Numerics, Rotary, Routing, routing_of
@@ -182,12 +185,67 @@ def check_within(name: str, value: int, most: int, *, least: int = 1) -> None:
         raise ValueError(f"{name} is {value}. Write a whole number from {least} to {most}.")
 
 
-LayerKind = Literal["dense", "moe"]
+# --- Kinds of layers: what mixes tokens in a layer, and its feed-forward part
+
+LayerKind = str  # a key of KINDS
+Mixer = Literal["attention", "none"]
+FeedForward = Literal["dense", "moe", "none"]
+MIXERS: tuple[Mixer, ...] = ("attention",)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a layer is made of; it has one part at least."""
+
+    mixer: Mixer
+    feed_forward: FeedForward
+
+    @property
+    def number(self) -> int:
+        """How many there are: 1 or 2."""
+        return (self.mixer != "none") + (self.feed_forward != "none")
+
+
+def _kinds() -> dict[LayerKind, Parts]:
+    """Return the kinds in the order in which counts list them; full attention is not said beside what follows it."""
+    found: dict[LayerKind, Parts] = {}
+    feed_forward: FeedForward
+    for mixer in MIXERS:
+        for feed_forward in ("dense", "moe"):
+            name = feed_forward if mixer == "attention" else f"{mixer}+{feed_forward}"
+            found[name] = Parts(mixer, feed_forward)
+    found |= {mixer: Parts(mixer, "none") for mixer in MIXERS}
+    return found | {"feed_forward": Parts("none", "dense"), "experts": Parts("none", "moe")}
+
+
+# ``dense`` and ``moe``: full attention before a feed-forward part; ``attention`` and the like: a layer of one part.
+KINDS: Mapping[LayerKind, Parts] = MappingProxyType(_kinds())
+_NAMES = {parts: kind for kind, parts in KINDS.items()}
+# The layers of one part, as Megatron-LM's ``--hybrid-override-pattern`` writes them.
+LETTERS: Mapping[str, LayerKind] = MappingProxyType({"*": "attention", "-": "feed_forward", "E": "experts"})
+
+
+@lru_cache(maxsize=1_024)
+def _kinds_of(
+    num_layers: int, mixers: tuple[Mixer, ...], pattern: str | None, with_experts: range
+) -> tuple[tuple[LayerKind, ...], Mapping[LayerKind, int]]:
+    """Return the kind of every layer, and how many there are of each kind that there is, in the order of KINDS."""
+    if pattern is not None:
+        kinds = tuple(LETTERS[letter] for letter in pattern)
+    else:
+        kinds = tuple(
+            _NAMES[Parts(mixers[index % len(mixers)], "moe" if index in with_experts else "dense")]
+            for index in range(num_layers)
+        )
+    return kinds, MappingProxyType({kind: kinds.count(kind) for kind in KINDS if kind in kinds})
+
+
 Positions = Literal["learned", "rotary", "alibi", "none"]
 NormPosition = Literal["before", "after", "both", "output", "shared", "parallel"]
 QueryKeyNormSpan = Literal["head", "all_heads"]
 Head = Literal["language", "masked_language", "classes", "none"]
 
+_BESIDE = ("shared", "parallel")  # norms of parts that run side by side
 _NORMS = {"before": 2, "after": 2, "both": 4, "output": 2, "shared": 1, "parallel": 2}
 
 
@@ -257,6 +315,13 @@ class Transformer:
         Mixture of experts, and latent attention, where there are any.
     rotary, numerics
         What rotary positions turn by, where there are any, and all else that costs nothing.
+    mixers
+        What mixes tokens in the layers, one after another and again from the first; by default full attention in all.
+        Which layers have experts in place of a dense feed-forward part, ``experts`` says.
+    pattern
+        Layers of one part each, one letter a layer, as Megatron-LM's ``--hybrid-override-pattern`` has them: ``*``
+        attention, ``-`` a dense feed-forward part, ``E`` experts. It takes the place of ``mixers``, and of what
+        ``experts`` says of layers.
     """
 
     num_layers: int
@@ -292,6 +357,8 @@ class Transformer:
     latent: LatentAttention | None = None
     rotary: Rotary | None = None
     numerics: Numerics = PLAIN
+    mixers: tuple[Mixer, ...] = OPEN
+    pattern: str | None = None
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -306,6 +373,8 @@ class Transformer:
         fill(self, "head", "language" if self.image is None else "classes")
         fill(self, "has_head_bias", self.head == "masked_language")
         fill(self, "rotary", Rotary() if self.positions == "rotary" else None)
+        fill(self, "mixers", ("attention",) if self.pattern is None else ())
+        self._check_layers()
         self._check_derived()
         self._check_parts()
 
@@ -348,6 +417,32 @@ class Transformer:
                 f"Shorten the sequence, or raise the number of positions."
             )
 
+    def _check_layers(self) -> None:
+        """Refuse kinds of layers that nobody knows, or that the network has no sizes for."""
+        if (self.pattern is None) != bool(self.mixers):
+            raise ValueError("mixers and a pattern both say what the layers are. Leave out one of them.")
+        for mixer in self.mixers:
+            if mixer not in MIXERS:
+                raise ValueError(f"nobody knows the mixer {mixer!r}. Write one of {', '.join(MIXERS)}.")
+        if self.pattern is None:
+            return
+        for letter in self.pattern:
+            if letter not in LETTERS:
+                meant = ", ".join(f"{letter} ({kind})" for letter, kind in LETTERS.items())
+                raise ValueError(f"the pattern has a letter {letter!r}. Write one letter a layer: {meant}.")
+        if len(self.pattern) != self.num_layers:
+            raise ValueError(
+                f"the pattern has {len(self.pattern)} letters, and the network {self.num_layers} layers. "
+                f"Write one letter a layer."
+            )
+        if self.norm_position in _BESIDE:
+            raise ValueError(
+                f"layers of one part have nothing that runs beside it, as norm_position {self.norm_position!r} means. "
+                f"Write 'before', 'after', 'both' or 'output', or leave out the pattern."
+            )
+        if "E" in self.pattern and self.experts is None:
+            raise ValueError("the pattern has layers of experts. Add experts, or write '-' for 'E'.")
+
     def _check_parts(self) -> None:
         """Refuse parts that do not go together."""
         if self.image is not None and self.sequence_length != self.image.num_tokens:
@@ -374,6 +469,8 @@ class Transformer:
         if self.rotary is not None and self.positions != "rotary":
             raise ValueError(f"positions are '{self.positions}', and rotary describes others. Leave one of them out.")
         if self.experts is not None and not self.num_moe_layers:
+            if self.pattern is not None:
+                raise ValueError("no letter of the pattern stands for experts. Write an 'E', or leave out the experts.")
             raise ValueError(
                 f"none of the {self.num_layers} layers has experts: the first {self.experts.num_dense_first} are "
                 f"dense. Let fewer be dense, or leave out the experts."
@@ -381,33 +478,45 @@ class Transformer:
 
     # -- what the blocks are -----------------------------------------------------------------------------------------
 
-    @property
-    def norms_per_layer(self) -> int:
-        """Norms of one block, those of queries and keys and of latent attention left out."""
-        return _NORMS[self.norm_position]
+    def norms_of(self, kind: LayerKind) -> int:
+        """Return the norms of one block of a kind, those inside of its parts left out."""
+        return _NORMS[self.norm_position] * KINDS[kind].number // 2 if self.pattern else _NORMS[self.norm_position]
 
     @property
     def _moe_layers(self) -> range:
-        """The blocks with experts, by their index."""
+        """The blocks with experts in place of a dense feed-forward part, by their index, where there is no pattern."""
         experts = self.experts
         return range(0) if experts is None else range(experts.num_dense_first, self.num_layers, experts.every)
 
     @property
-    def layer_kinds(self) -> tuple[LayerKind, ...]:
-        """The kind of every block, in order: ``moe`` where it has experts, else ``dense``."""
-        with_experts = self._moe_layers
-        return tuple("moe" if index in with_experts else "dense" for index in range(self.num_layers))
+    def _kinds(self) -> tuple[tuple[LayerKind, ...], Mapping[LayerKind, int]]:
+        """See the next two."""
+        return _kinds_of(self.num_layers, self.mixers, self.pattern, self._moe_layers)
 
     @property
-    def kind_counts(self) -> dict[LayerKind, int]:
-        """How many blocks there are of each kind that there is, those without experts first."""
-        counts: dict[LayerKind, int] = {"dense": self.num_layers - self.num_moe_layers, "moe": self.num_moe_layers}
-        return {kind: count for kind, count in counts.items() if count}
+    def layer_kinds(self) -> tuple[LayerKind, ...]:
+        """The kind of every block, in order: a key of :data:`KINDS`."""
+        return self._kinds[0]
+
+    @property
+    def kind_counts(self) -> Mapping[LayerKind, int]:
+        """How many blocks there are of each kind that there is, in the order of :data:`KINDS`."""
+        return self._kinds[1]
 
     @property
     def num_moe_layers(self) -> int:
         """Blocks with experts."""
-        return len(self._moe_layers)
+        return sum(count for kind, count in self.kind_counts.items() if KINDS[kind].feed_forward == "moe")
+
+    @property
+    def has_dense(self) -> bool:
+        """Whether some blocks have a dense feed-forward part."""
+        return any(KINDS[kind].feed_forward == "dense" for kind in self.kind_counts)
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether some blocks have attention."""
+        return any(KINDS[kind].mixer == "attention" for kind in self.kind_counts)
 
     @property
     def activation(self) -> Activation:
@@ -432,9 +541,8 @@ class Transformer:
     @property
     def num_parameters(self) -> int:
         """Parameters in all; a matrix that the embedding and the logits share counts once."""
-        dense = (self.num_layers - self.num_moe_layers) * self.block_parameters("dense")
-        moe = self.num_moe_layers * self.block_parameters("moe") if self.experts else 0
-        return self.embedding_parameters + dense + moe + self.head_parameters
+        blocks = sum(count * self.block_parameters(kind) for kind, count in self.kind_counts.items())
+        return self.embedding_parameters + blocks + self.head_parameters
 
     @property
     def num_active_parameters(self) -> int:
@@ -452,12 +560,16 @@ class Transformer:
         ValueError
             For a block with experts where the network has none.
         """
-        outside = self.norms_per_layer * self._norm_parameters(self.hidden_size) + self.attention_parameters
-        if kind == "dense":
+        parts = KINDS[kind]
+        norms = self.norms_of(kind) * self._norm_parameters(self.hidden_size)
+        outside = norms + (self.attention_parameters if parts.mixer == "attention" else 0)
+        if parts.feed_forward == "none":
+            return outside
+        if parts.feed_forward == "dense":
             return outside + self._feed_forward_parameters(self.feed_forward_size)
         experts = self.experts
         if experts is None:
-            raise ValueError("the network has no experts, so none of its layers is of the kind 'moe'.")
+            raise ValueError(f"the network has no experts, so none of its layers is of the kind {kind!r}.")
         router = self._matrix(self.hidden_size, experts.num_experts, experts.has_router_bias)
         shared = experts.num_shared * experts.shared_size
         return (

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers_drawn import transformers
 
-from planner.transformer import Experts, Image, LatentAttention, Transformer
+from planner.transformer import KINDS, Experts, Image, LatentAttention, Transformer
 
 SIZES: dict[str, Any] = {
     "num_layers": 2,
@@ -43,7 +43,7 @@ def test_a_gpt_has_the_parameters_of_the_sc21_formula(layers: int, width: int, h
 def test_parameters_are_those_of_embedding_blocks_and_head(transformer: Transformer) -> None:
     blocks = sum(transformer.block_parameters(kind) for kind in transformer.layer_kinds)
     assert transformer.num_parameters == transformer.embedding_parameters + blocks + transformer.head_parameters
-    assert transformer.num_moe_layers == transformer.layer_kinds.count("moe")
+    assert transformer.num_moe_layers == sum(KINDS[kind].feed_forward == "moe" for kind in transformer.layer_kinds)
 
 
 @given(transformers())
@@ -57,7 +57,8 @@ def test_a_token_that_goes_to_all_experts_meets_every_parameter(transformer: Tra
 
 @given(transformers())
 def test_one_more_layer_adds_one_block(transformer: Transformer) -> None:
-    longer = replace(transformer, num_layers=transformer.num_layers + 1)
+    pattern = transformer.pattern and transformer.pattern + transformer.pattern[0]
+    longer = replace(transformer, num_layers=transformer.num_layers + 1, pattern=pattern)
     added = longer.block_parameters(longer.layer_kinds[-1])
     assert longer.layer_kinds[:-1] == transformer.layer_kinds
     assert longer.num_parameters == transformer.num_parameters + added
@@ -67,6 +68,14 @@ def test_layers_with_experts_are_those_behind_the_dense_ones_and_every_nth() -> 
     experts = replace(EXPERTS, num_dense_first=1, every=2)
     kinds = Transformer(**{**SIZES, "num_layers": 6}, experts=experts).layer_kinds
     assert kinds == ("dense", "moe", "dense", "moe", "dense", "moe")
+
+
+def test_a_pattern_says_what_the_one_part_of_each_layer_is() -> None:
+    network = Transformer(**{**SIZES, "num_layers": 5}, pattern="*-*-E", experts=EXPERTS)
+    assert network.layer_kinds == ("attention", "feed_forward", "attention", "feed_forward", "experts")
+    assert network.kind_counts == {"attention": 2, "feed_forward": 2, "experts": 1}
+    pairs = Transformer(**{**SIZES, "num_layers": 4}, pattern="*-*-")
+    assert pairs.num_parameters == Transformer(**SIZES).num_parameters
 
 
 def test_fewer_key_and_value_heads_save_their_columns() -> None:
@@ -97,6 +106,13 @@ def test_a_dense_network_has_no_block_with_experts() -> None:
         ({"latent": LATENT, "num_kv_heads": 2}, "latent attention has a key for each query, of size .* = 12"),
         ({"latent": LATENT, "has_query_key_norms": True}, "latent attention has norms of its own"),
         ({"experts": replace(EXPERTS, num_dense_first=2)}, "none of the 2 layers has experts"),
+        ({"pattern": "*X"}, r"the pattern has a letter 'X'. Write one letter a layer: \* \(attention\)"),
+        ({"pattern": "*-*"}, "the pattern has 3 letters, and the network 2 layers"),
+        ({"pattern": "*E"}, "the pattern has layers of experts. Add experts"),
+        ({"pattern": "*-", "experts": EXPERTS}, "no letter of the pattern stands for experts"),
+        ({"pattern": "*-", "mixers": ("attention",)}, "mixers and a pattern both say what the layers are"),
+        ({"pattern": "*-", "norm_position": "shared"}, "layers of one part have nothing that runs beside it"),
+        ({"mixers": ("attention", "convolution")}, "nobody knows the mixer 'convolution'"),
         ({"image": Image(image_size=32, patch_size=8)}, "an image of 17 tokens gives the sequence its length, not 16"),
     ],
 )

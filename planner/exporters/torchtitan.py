@@ -254,6 +254,7 @@ def flavour_of(network: Transformer) -> Flavour | None:
         and network.has_norm_scales
         and network.query_key_norm_span == "head"
         and not (experts is not None and experts.has_shared_gate)
+        and network.kind_counts.keys() <= {"dense", "moe"}
     )
     if not is_plain:
         return None

@@ -40,6 +40,7 @@ from planner.transformer import (
     MOST_TOKENS,
     MOST_WIDTH,
     MOST_WORDS,
+    Mixer,
     Transformer,
 )
 from planner.transformer import MOST_LAYERS as MOST_TRANSFORMER_LAYERS
@@ -613,6 +614,8 @@ class TransformerSpec(Model):
     image: ImageSpec | None = None
     rotary: RotarySpec | None = None
     numerics: NumericsSpec | None = None
+    mixers: Annotated[list[Mixer], Field(min_length=1, max_length=MOST_TRANSFORMER_LAYERS)] | None = None
+    pattern: Annotated[str, Field(min_length=1, max_length=MOST_TRANSFORMER_LAYERS)] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -66,6 +66,8 @@ _EXPERT_FIELDS = {
     "groups": "groups",
     "top_groups": "top_groups",
 }
+# The same of fields that a block has only off their defaults: most networks have layers of one or two kinds.
+_FIELDS_OF_FEW = {"mixers": "mixers", "pattern": "pattern"}
 _IMAGE_FIELDS = {
     "size": "image_size",
     "patch": "patch_size",
@@ -73,6 +75,9 @@ _IMAGE_FIELDS = {
     "classes": "num_classes",
     "class_token": "has_class_token",
 }
+
+
+_USUAL_MIXERS = ((), ("attention",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +140,9 @@ def transformer_of(block: Mapping[str, Any]) -> Transformer:
     >>> transformer_of(sizes).feed_forward_size
     32
     """
-    plain = {field: block[key] for key, field in _FIELDS.items() if block.get(key) is not None}
+    plain = {field: block[key] for key, field in {**_FIELDS, **_FIELDS_OF_FEW}.items() if block.get(key) is not None}
+    if "mixers" in plain:
+        plain["mixers"] = tuple(plain["mixers"])
     experts, latent, image = (block.get(key) for key in ("experts", "latent_attention", "image"))
     if experts:
         usual = routing_of(has_router_bias=bool(experts.get("router_bias")))
@@ -165,6 +172,9 @@ def block_of(transformer: Transformer) -> dict[str, Any]:
     if transformer.latent is not None:  # which says these itself
         left_out |= {"kv_heads", "head_size"}
     block = {key: getattr(transformer, field) for key, field in _FIELDS.items() if key not in left_out}
+    for key, field in _FIELDS_OF_FEW.items():
+        if (value := getattr(transformer, field)) not in (*_USUAL_MIXERS, None, False):
+            block[key] = [*value] if isinstance(value, tuple) else value
     for key, part, fields in (
         ("experts", transformer.experts, _EXPERT_FIELDS),
         ("image", transformer.image, _IMAGE_FIELDS),

@@ -40,6 +40,7 @@ EXPERTS = st.sampled_from(
         {"count": 2, "top_k": 2, "size": 4096, "dense_first": 1},
     ]
 )
+ONE_PART = "*-E*-E"  # layers of three kinds
 NO_PINS: dict[str, Any] = {}
 PINS = st.sampled_from(
     [NO_PINS, {"zero_bubble": True}, {"schedule": "interleaved"}, {"offload_optimizer": True}, {"zero_stage": 0}]
@@ -53,6 +54,8 @@ def questions(draw: st.DrawFn) -> Problem:
     transformer: dict[str, Any] = draw(SMALL)
     if (experts := draw(EXPERTS)) is not None:
         transformer |= {"experts": experts}
+        if transformer["layers"] > 2 and draw(st.booleans()):
+            transformer |= {"pattern": ONE_PART[: transformer["layers"]]}
     found = question(
         transformer,
         machines=draw(st.sampled_from([1, 2])),

@@ -257,12 +257,12 @@ def test_what_is_in_flight_agrees_with_the_order_of_the_schedule(
     many = replace(many, overlap_expert=np.array([False]))
     pipeline, interleave = int(many.pipeline[0]), int(many.interleave[0])
     is_gpipe = bool(many.schedule[0] == Schedule.GPIPE)
-    weights = np.array([data.draw(st.integers(0, 5)), data.draw(st.integers(0, 5))])
+    weights = {kind: data.draw(st.integers(0, 5)) for kind in dnn.kind_counts}
     _, stage = every_stage(dnn, many)
-    moments = weights @ np.stack([stage.dense_in_flight, stage.moe_in_flight])
+    moments = np.array([*weights.values()]) @ stage.in_flight
     found = [float(moments[stage.index == index].max()) for index in range(pipeline)]
     sizes = dealt_layers(dnn.num_layers, pipeline, interleave).ravel()
-    kinds = np.array([weights[int(kind == "moe")] for kind in dnn.layer_kinds])
+    kinds = np.array([weights[kind] for kind in dnn.layer_kinds])
     ends = np.cumsum(sizes)
     chunks = [float(kinds[end - size : end].sum()) for size, end in zip(sizes, ends, strict=True)]
     number = int(many.num_microbatches[0])
@@ -285,7 +285,7 @@ def test_one_more_pass_waits_where_experts_exchange_beside_another(layout: dict[
         every_stage(dnn, Layouts.one(num_microbatches=16, overlap_expert=flag, **layout))[1] for flag in (False, True)
     ]
     layers = 8 // (layout.get("pipeline", 1) * layout.get("interleave", 1))
-    assert [int(stage.dense_in_flight[0]) for stage in held] == [chunks * layers, (chunks + 1) * layers]
+    assert [int(stage.in_flight[0, 0]) for stage in held] == [chunks * layers, (chunks + 1) * layers]
 
 
 @settings(max_examples=100)
@@ -335,7 +335,7 @@ def test_tensor_parallel_devices_hold_no_less_than_their_share(dnn: Transformer,
 )
 def test_layers_in_flight_by_hand(decisions: dict[str, int], layers: list[int]) -> None:
     _, stage = every_stage(gpt(num_layers=8, hidden_size=8, num_heads=1), Layouts.one(**decisions))
-    assert stage.dense_in_flight.tolist() == layers
+    assert stage.in_flight.tolist() == [layers]
 
 
 def test_the_last_stage_may_be_the_fullest() -> None:
@@ -358,8 +358,8 @@ def test_layers_of_stages_may_be_given() -> None:
     dnn = gpt(num_layers=6, hidden_size=64, num_heads=8)
     layout = Layouts.one(pipeline=3, num_microbatches=6)
     (even, *_), (given_, *_) = (fullest_stages(dnn, layout, layers) for layers in (None, (1, 3, 2)))
-    assert (int(even.dense[0]), int(given_.dense[0])) == (2, 1)
-    assert int(given_.dense_in_flight[0]) == 3
+    assert (int(even.layers[0, 0]), int(given_.layers[0, 0])) == (2, 1)
+    assert int(given_.in_flight[0, 0]) == 3
     for wrong in ((1, 3), (1, 3, 3), (3, 3)):
         with pytest.raises(ValueError, match="pipeline_layers"):
             memory_bytes(dnn, layout, precision=MIXED, pipeline_layers=wrong)

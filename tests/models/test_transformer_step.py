@@ -150,17 +150,20 @@ def test_as_many_layers_fit_as_their_bytes_allow(known: GroupCost, drawn: dict[s
 
 @settings(max_examples=60, deadline=None)
 @given(
-    experts=st.sampled_from([{"every": 2}, {"dense_first": 2}, {"dense_first": 3}, {}]),
+    experts=st.sampled_from([{"every": 2}, {"dense_first": 2}, {"dense_first": 3}, {}, None]),
     cut=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     number=st.integers(1, 6),
     zero=st.sampled_from([0, 1]),
     share=st.floats(0.2, 1.2),
 )
-def test_bytes_of_layers_with_experts_and_without_are_those_of_each_stage(
-    experts: dict[str, Any], cut: list[int], number: int, zero: int, share: float
+def test_bytes_of_layers_of_several_kinds_are_those_of_each_stage(
+    experts: dict[str, Any] | None, cut: list[int], number: int, zero: int, share: float
 ) -> None:
     assume(sum(cut) > 3)
-    known = costs_of(question({**MOE, "layers": sum(cut), "experts": {**MOE["experts"], **experts}}))[0]
+    more: dict[str, Any] = {"experts": {**MOE["experts"], **experts}} if experts else {}
+    if experts is None:
+        more = {"pattern": f"-{'*E-' * sum(cut)}"[: sum(cut)]}
+    known = costs_of(question({**MOE, "layers": sum(cut), **more}))[0]
     memory = CutMemory(
         transformer=known.transformer, precision=PRECISIONS["megatron"], kernels=KERNELS["megatron-core"],
         reserve_bytes=1e6,

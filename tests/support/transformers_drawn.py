@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from planner.transformer import Experts, Image, LatentAttention, Transformer
+from planner.transformer import LETTERS, Experts, Image, LatentAttention, NormPosition, Transformer
 
 _sizes = st.integers(1, 12)
 _FLAGS = (
@@ -75,9 +75,19 @@ def readers(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
+def layers(draw: st.DrawFn, num_layers: int, norm_position: str) -> dict[str, Any]:
+    """The fields of what layers are made of: one part each, or mixers and feed-forward parts."""
+    if norm_position in ("shared", "parallel") or draw(st.integers(0, 2)):
+        return {"experts": draw(st.none() | experts(num_layers))}
+    pattern = "".join(draw(st.lists(st.sampled_from([*LETTERS]), min_size=num_layers, max_size=num_layers)))
+    return {"pattern": pattern, "experts": draw(experts(num_layers)) if "E" in pattern else None}
+
+
+@st.composite
 def transformers(draw: st.DrawFn) -> Transformer:
     """A small transformer of any make."""
     num_layers = draw(st.integers(1, 5))
+    norm_position: NormPosition = draw(st.sampled_from(["before", "after", "both", "output", "shared", "parallel"]))
     makes: dict[str, Any] = {flag: draw(st.booleans()) for flag in _FLAGS}
     scales = draw(st.sampled_from([True, True, True, False]))
     return Transformer(
@@ -86,11 +96,11 @@ def transformers(draw: st.DrawFn) -> Transformer:
         feed_forward_size=draw(_sizes),
         positions=draw(st.sampled_from(["learned", "rotary", "alibi", "none"])),
         norm=draw(st.sampled_from(["layer_norm", "rms_norm"])),
-        norm_position=draw(st.sampled_from(["before", "after", "both", "output", "shared", "parallel"])),
+        norm_position=norm_position,
         has_norm_scales=scales,
         has_norm_biases=scales and draw(st.booleans()),
         num_token_types=draw(st.integers(0, 2)),
-        experts=draw(st.none() | experts(num_layers)),
+        **draw(layers(num_layers, norm_position)),
         **draw(heads()),
         **draw(readers()),
         **makes,

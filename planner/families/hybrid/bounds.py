@@ -243,7 +243,7 @@ class EvenBounds(Bounds):
     def _busiest_s(self, layouts: Layouts, interval: Mapping[str, Floats]) -> Floats:
         """Return seconds of a micro-batch that some device is not under, whatever layers virtual stages give it.
 
-        The mean of all devices; and of those with most layers the one with fewest of the quicker kind.
+        The mean of all devices; and of those with most layers the one with fewest of the quickest kind.
         """
         network, pipeline = self.cost.transformer, layouts.pipeline
         by_kind, _ = kind_times(network, interval)
@@ -252,7 +252,8 @@ class EvenBounds(Bounds):
         most = -(-network.num_layers // pipeline)
         fullest = pipeline - (most * pipeline - network.num_layers)
         quick = np.minimum(counts[np.argmin(by_kind, axis=0)] // fullest, most)
-        fullest_s = quick * by_kind.min(axis=0) + (most - quick) * by_kind.max(axis=0)
+        quickest_s, second_s, *_ = np.sort(by_kind, axis=0)
+        fullest_s = quick * quickest_s + (most - quick) * second_s
         return np.asarray(np.maximum(mean_s, fullest_s))
 
     def _of_layers_alike_s(self, layouts: Layouts, interval: Mapping[str, Floats]) -> Floats:

@@ -293,7 +293,7 @@ def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     """Yield what the tensor degree divides, heads and widths, and how the sequence may be split."""
     heads, keys, length = transformer.num_heads, transformer.num_kv_heads, transformer.sequence_length
     widths = [("tensor", "heads", heads)]
-    if transformer.num_moe_layers < transformer.num_layers or transformer.experts is None:
+    if transformer.has_dense:
         widths.append(("tensor", "columns of the feed-forward part", transformer.feed_forward_size))
     if transformer.experts is not None:
         widths.append(("expert_tensor", "columns of an expert", transformer.experts.expert_size))

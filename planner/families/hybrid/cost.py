@@ -681,12 +681,12 @@ class HybridCost:
             own = replace(own, groups=np.asarray(np.broadcast_to(slowest, own.groups.shape)))
         down, up = bare.sends_s(own)
         layer_s, fixed_s = bare.of_group(own, "layer_s"), bare.ends_s(own) + (down + up)
-        counts, experts = np.array([*self.transformer.kind_counts.values()]), self.transformer.experts
-        is_mixed = len(counts) > 1
+        kinds, experts = self.transformer.layer_kinds, self.transformer.experts
+        is_mixed = len(self.transformer.kind_counts) > 1
         # A layer more or less is one behind the first dense ones, by their mean; what else a stage's own layers take
         # more or less is as fixed as its ends, for the cut found before.
-        if is_mixed and experts is not None:
-            counts[0] -= experts.num_dense_first
+        behind = kinds[experts.num_dense_first if experts is not None and self.transformer.pattern is None else 0 :]
+        counts = np.array([behind.count(kind) for kind in self.transformer.kind_counts])
         mean_s = (layer_s * (counts / counts.sum())[:, None, None]).sum(axis=0)
 
         def balanced(*, is_certain: bool) -> tuple[Ints, Bools]:

@@ -53,7 +53,9 @@ def number(value: float) -> str:
 
 def not_expressed(network: Transformer) -> list[str]:
     """Return what of a network the program cannot train, in a few words each."""
+    unlike = [kind for kind in network.kind_counts if kind not in ("dense", "moe")]
     names = {
+        f"layers of the kind {', '.join(unlike)}": bool(unlike),
         "attention to later tokens": not network.is_causal,
         f"the head '{network.head}'": network.head != "language",
         "images": network.image is not None,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.transformer import Transformer
+from planner.transformer import KINDS, Transformer
 from tests.referee.second_physics.hybrid_program import program_of
 
 __all__ = ["IMBALANCE", "NUMBER_BYTES", "Layer", "layer_of", "tokens_of"]
@@ -43,16 +43,19 @@ class Layer:
 
 
 def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer:
-    """Return a layer of a kind, ``dense`` or ``moe``, on one device."""
-    tensor = block["tensor"]
+    """Return a layer of a kind, such as ``dense`` or ``moe``, on one device."""
+    tensor, parts = block["tensor"], KINDS[kind]
     shift = network.has_norm_scales + (network.norm == "layer_norm" and network.has_norm_biases)
-    matrices, rest = _attention(network, tensor, shift)
+    matrices: list[float] = []
+    rest = 0.0
+    if parts.mixer == "attention":
+        matrices, rest = _attention(network, tensor, shift)
     routed: list[float] = []
     routed_biases, number = 0.0, 0.0
-    if kind == "dense":
+    if parts.feed_forward == "dense":
         more = _two(network, network.feed_forward_size, tensor)
         matrices, rest = matrices + more[0], rest + more[1]
-    else:
+    elif parts.feed_forward == "moe":
         experts = network.experts
         assert experts is not None, "a layer of the kind moe has experts"
         number = experts.num_experts / block["expert"]
@@ -64,7 +67,7 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
             matrices, rest = matrices + more[0], rest + more[1]
         if experts.has_shared_gate:
             matrices = [*matrices, float(network.hidden_size)]
-    rest += _NORMS[network.norm_position] * network.hidden_size * shift
+    rest += _of_parts(network, _NORMS, kind) * network.hidden_size * shift
     kept, working = _kept(network, block, kind)
     return Layer(
         shared=sum(matrices) + rest,
@@ -75,6 +78,12 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
         kept=kept,
         working=working,
     )
+
+
+def _of_parts(network: Transformer, table: Mapping[str, int], kind: str) -> float:
+    """Return a number of a layer of two parts, or half of it where each layer is one."""
+    both = table[network.norm_position]
+    return both / 2 if network.pattern is not None else both
 
 
 def _attention(network: Transformer, tensor: int, shift: int) -> tuple[list[float], float]:
@@ -116,8 +125,11 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
     tokens, split = tokens_of(network, block), tensor if block["sequence_parallel"] else 1
     latent = network.latent
     value = size if latent is None else latent.value_size
-    stream, parted = float(_STREAMS[network.norm_position] * hidden), heads * value / tensor
-    if latent is None:
+    heads *= KINDS[kind].mixer == "attention"
+    stream, parted = _of_parts(network, _STREAMS, kind) * hidden, heads * value / tensor
+    if not heads:
+        pass
+    elif latent is None:
         times = 2 if network.has_query_key_norms else 1
         parted += times * size * (heads / tensor + 2 * network.num_kv_heads / min(tensor, network.num_kv_heads))
     else:
@@ -133,7 +145,7 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
     else:
         plain += tokens * _LOG_SUM_BYTES * heads / tensor
     if program.keeps_masks:  # of both residual branches
-        plain += 2 * tokens * hidden / split
+        plain += KINDS[kind].number * tokens * hidden / split
     if block["context"] > 1 and program.copies_context:  # the all-to-all exchange of heads keeps its output twice
         plain += tokens * NUMBER_BYTES * heads * value / tensor
     gradients = tokens * NUMBER_BYTES * widest
@@ -158,22 +170,27 @@ def _given(network: Transformer, block: Mapping[str, Any], kind: str) -> list[tu
     """
     tensor, split = block["tensor"], block["tensor"] if block["sequence_parallel"] else 1
     hidden, latent = network.hidden_size / split, network.latent
-    if latent is None:
+    parts = KINDS[kind]
+    if parts.mixer == "none":
+        found = []
+    elif latent is None:
         keys = network.num_kv_heads / min(tensor, network.num_kv_heads) * network.head_size
         found = [network.num_heads * network.head_size / tensor, keys, keys]
     else:
         found = [] if latent.query_rank is None else [latent.query_rank / split]
         found += [network.num_heads * network.head_size / tensor, (latent.key_value_rank + latent.rope_size) / split]
         found += [network.num_heads * (latent.nope_size + latent.value_size) / tensor]
-    found += [hidden]
+    found += [hidden] * (parts.mixer != "none")
+    if parts.feed_forward == "none":
+        return [(one, at == len(found) - 1) for at, one in enumerate(found)]
     inner, experts = float(network.feed_forward_size), network.experts
-    if kind == "moe" and experts is not None:
+    if parts.feed_forward == "moe" and experts is not None:
         found += [experts.num_experts / split]
         inner = float(experts.num_shared * experts.shared_size)
     if not inner:
         return [(one, False) for one in found]
     rows = [*((one, False) for one in [*found, *[inner / tensor] * (1 + network.is_gated)]), (hidden, True)]
-    gate = kind == "moe" and experts is not None and experts.has_shared_gate
+    gate = parts.feed_forward == "moe" and experts is not None and experts.has_shared_gate
     return [*rows, *[(1.0 / split, False)] * gate]
 
 
@@ -184,7 +201,9 @@ def _fed(network: Transformer, block: Mapping[str, Any], kind: str, imbalance: f
     """
     tensor = block["tensor"]
     parts = 3 if network.is_gated else 2  # what enters the activation function, and what leaves it
-    if kind == "dense":
+    if KINDS[kind].feed_forward == "none":
+        return 0.0, 0.0, 0.0
+    if KINDS[kind].feed_forward == "dense":
         inner = parts * network.feed_forward_size / tensor
         return inner, inner, 0.0
     experts = network.experts

@@ -161,7 +161,7 @@ def _exchanged(network: Transformer, block: Mapping[str, Any], groups: Sequence[
     for stage, row in enumerate(stated):
         group = groups[stage]
         rate = max(group.inside.bandwidth_bytes_per_s if group.inside is not None else 0.0, 1.0)
-        shared = layer_of(network, block, "dense").shared * row["layers"] * 2.0
+        shared = min(layer_of(network, block, kind).shared for kind in network.kind_counts) * row["layers"] * 2.0
         least = 2 * (ranks - 1) / ranks * shared / rate if group.inside is not None else 0.0
         hidden = (row["forward_s"] + row["backward_s"]) if block["overlap_data"] else 0.0
         if row["exchange_s"] + hidden < least * (1 - SAME):

@@ -17,7 +17,7 @@ from planner.checks.report import SAME, Finding, agree, agreement
 from planner.cluster import Device
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.transformer import Transformer
+from planner.transformer import KINDS, Transformer
 from tests.referee.second_physics.facts import holds
 from tests.referee.second_physics.hybrid_layer import layer_of
 from tests.referee.second_physics.hybrid_memory import counted, cuts_of, in_order, kinds_of
@@ -58,7 +58,9 @@ def layers_flop(network: Transformer, block: Mapping[str, Any], kinds: Sequence[
 def _last(network: Transformer, kind: str) -> float:
     """Return the multiply-adds of a token in a layer's last products, whose outputs no gradient reads."""
     experts = network.experts
-    if kind == "dense" or experts is None:
+    if KINDS[kind].feed_forward == "none":
+        return float(network.num_heads * network.value_head_size * network.hidden_size)
+    if KINDS[kind].feed_forward == "dense" or experts is None:
         return float(network.hidden_size * network.feed_forward_size)
     width = experts.top_k * experts.expert_size + experts.num_shared * experts.shared_size
     return float(network.hidden_size * width)
@@ -69,7 +71,9 @@ def _multiply_adds(network: Transformer, kind: str) -> float:
     hidden, heads, size, latent = network.hidden_size, network.num_heads, network.head_size, network.latent
     value = size if latent is None else latent.value_size
     found = heads * value * hidden + network.sequence_length * heads * (size + value) / (2 if network.is_causal else 1)
-    if latent is None:
+    if KINDS[kind].mixer == "none":
+        found = 0.0
+    elif latent is None:
         found += hidden * (heads + 2 * network.num_kv_heads) * size
     else:
         rank = latent.query_rank
@@ -78,7 +82,9 @@ def _multiply_adds(network: Transformer, kind: str) -> float:
         found += latent.key_value_rank * heads * (latent.nope_size + latent.value_size)
     matrices = 3 if network.is_gated else 2
     experts = network.experts
-    if kind == "dense" or experts is None:
+    if KINDS[kind].feed_forward == "none":
+        return found
+    if KINDS[kind].feed_forward == "dense" or experts is None:
         return found + matrices * hidden * network.feed_forward_size
     width = experts.top_k * experts.expert_size + experts.num_shared * experts.shared_size
     return found + matrices * hidden * width + hidden * (experts.num_experts + experts.has_shared_gate)
