@@ -76,6 +76,7 @@ from planner.models.compute import (
 from planner.models.layouts import (
     Bools,
     BusyStages,
+    EvenCut,
     Ints,
     Layouts,
     Recompute,
@@ -670,15 +671,29 @@ def stage_times(
     ``middle``: of the fullest stage, without embedding and head; ``first`` and ``last``: how much longer these take,
     less than 0 where they have a layer less. All as if each layer took the mean of all.
     """
-    cut = cut_of(transformer.num_layers, layouts, chunk_layers)
-    layer_s, ahead_s = layer_times(transformer, interval)
+    both, ahead = layer_times(transformer, interval)
+    ends = ((interval[f"{name}_forward"], interval[name]) for name in ("embedding", "head"))
+    return cut_times(cut_of(transformer.num_layers, layouts, chunk_layers), (ahead, both), *ends)
+
+
+def cut_times(cut: EvenCut, layer_s: Pair, embedding_s: Pair, head_s: Pair) -> Mapping[str, Pair]:
+    """Return the same from the seconds of a layer and of the ends, forward and both ways.
+
+    Parameters
+    ----------
+    cut
+        How many layers each device has.
+    layer_s, embedding_s, head_s
+        Of a micro-batch, shape (n,).
+    """
+
+    def longer(end_s: Pair, less: Ints) -> Pair:
+        return end_s[0] - less * layer_s[0], end_s[1] - less * layer_s[1]
+
     return {
-        "middle": (cut.most * ahead_s, cut.most * layer_s),
-        "first": (
-            interval["embedding_forward"] - cut.first_less * ahead_s,
-            interval["embedding"] - cut.first_less * layer_s,
-        ),
-        "last": (interval["head_forward"] - cut.last_less * ahead_s, interval["head"] - cut.last_less * layer_s),
+        "middle": (cut.most * layer_s[0], cut.most * layer_s[1]),
+        "first": longer(embedding_s, cut.first_less),
+        "last": longer(head_s, cut.last_less),
     }
 
 
@@ -706,22 +721,6 @@ def kind_times(transformer: Transformer, interval: Mapping[str, Floats]) -> Pair
     """
     both = np.asarray(sum(interval[name] for name in LAYER_PARTS)) / _counts(transformer)
     return both, both * interval["forward"] / (interval["compute"] + interval["recompute"])
-
-
-def quickest_layers(transformer: Transformer, interval: Mapping[str, Floats]) -> Mapping[str, Floats]:
-    """Return the seconds of a micro-batch as if all layers were of the kind that takes least.
-
-    Parameters
-    ----------
-    transformer, interval
-        As for :func:`stage_times`.
-    """
-    if len(transformer.kind_counts) == 1:
-        return interval
-    both, _ = kind_times(transformer, interval)
-    least, counts = np.argmin(both, axis=0)[None], _counts(transformer)
-    alike = {name: np.take_along_axis(interval[name] / counts, least, axis=0) * counts for name in _INTERVAL}
-    return {**interval, **alike}
 
 
 # -- the step of any cut on any groups ---------------------------------------------------------------------------------

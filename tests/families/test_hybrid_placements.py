@@ -112,7 +112,7 @@ def test_ranks_whose_experts_lie_in_a_tensor_group_are_no_farther_apart_than_the
              "sequence_parallel": 1, "order": 3, "recompute": 0, "zero": 0, "overlap_data": 0,
              "overlap_tensor": 1}  # fmt: skip
     columns = {name: np.array([value]) for name, value in point.items()}
-    assert bounds.ideal_s(columns)[0] <= bounds.path_s(columns)[0] < np.inf
+    assert bounds.layers_s(columns)[0] <= bounds.path_s(columns)[0] < np.inf
 
 
 @given(QUESTIONS, st.integers(0, 99))

@@ -4,10 +4,12 @@ Each rests on one thing that can only make a step longer, and that is left out o
 
 **Even cuts** (:class:`EvenBounds`):
 
-- *ideal*: links that cost nothing, hence one device's seconds of the layers for each split of them. A stage does its
-  own work for every micro-batch; before its first, the first virtual stages of the devices ahead of it have passed, and
-  behind its last they pass back: with the most virtual stages, whose first are shortest;
+- *pace*: links that cost nothing, and the pace of the best micro-batch (:mod:`planner.families.hybrid.layer_table`). A
+  stage does its own work for every micro-batch; before its first, the first virtual stages of the devices ahead of it
+  have passed, and behind its last they pass back: with the most virtual stages, whose first are shortest;
+- *linked pace*: the same with the communication of layers, at the nearest ranks and in the best order;
 - *fits*: infinite where no recomputation, ZeRO stage or host memory makes a layout fit;
+- *layers*: the same as linked pace, of the micro-batch that is decided;
 - *communication*: the real links; no bubble but that of the best virtual stages, no recomputation, all overlaps;
 - *schedule*: the same with the schedule and its transfers, and any recomputation;
 - *memory*: what is kept exactly, but for overlaps, which only ever cost memory and save time.
@@ -15,9 +17,10 @@ Each rests on one thing that can only make a step longer, and that is left out o
 Recomputation only adds work, and more of it than communication can hide behind; communication that overlaps computing
 never takes longer than if it does not.
 
-Which layers, with experts or without, a device holds depends on its virtual stages. Where these are open, *ideal* takes
-all layers to be of the quicker kind, some device to do the mean of all, and of k devices with most layers one to have
-no more of the quicker kind than a k-th of them; *communication* tries all that devices may hold.
+Which layers, with experts or without, a device holds depends on its virtual stages. Where these are open, the bounds
+before *communication* take all layers to be of the quicker kind, some device to do the mean of all, and of k devices
+with most layers one to have no more of the quicker kind than a k-th of them; *communication* tries all that devices may
+hold.
 
 **Any cut on any groups** (:class:`CutBounds`). With ``z_k`` seconds of a layer on group k, ``e_i`` what stage i does
 besides, ``T`` the slowest stage and ``X`` the sum of all stages, for one micro-batch. Of layers of both kinds each
@@ -32,31 +35,30 @@ counts as ``w`` layers, which are L in all, in proportion to its seconds ``t`` o
   make all classes end together are a bound of any numbers;
 - layers are whole, so that of p stages on one group one has ``ceil(L / p)`` or more.
 
-*ideal*: the layers' own communication as the best order of ranks has it, other links cost nothing, nothing is computed
-again, and there are as many stages or replicas as could be where they are open. *communication*: the real links, before
-and after recomputation is decided; O(groups) a node, whatever the number of stages. *fits*: infinite where not even the
-best recomputation leaves room for all layers. *best path*: all is decided but overlaps and the schedule's waits;
-*path*: but these waits. The latter two are of the cuts that are tried, the others of all cuts.
+*pace*, *linked pace* and *layers* as above, with as many stages or replicas as could be where they are open.
+*communication*: the real links, before and after recomputation is decided; O(groups) a node, whatever the number of
+stages. *fits*: infinite where not even the best recomputation leaves room for all layers. *best path*: all is decided
+but overlaps and the schedule's waits; *path*: but these waits. The latter two are of the cuts that are tried, the
+others of all cuts.
 
-Where the micro-batch is decided by itself (:attr:`Space.is_split`), *peak* stands before these: the FLOP of the network
-at the highest rate that was fitted. Tests hold every bound against every layout of small grids.
+Where a batch has too many divisors to look at all (:attr:`Space.is_split`), *peak* stands in place of both paces: the
+FLOP of the network at the highest rate that was fitted. Tests hold every bound against every layout of small grids.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
 from math import comb, inf
 
 import numpy as np
 
 from planner.cost import Floats
 from planner.errors import InfeasibleError
-from planner.families.hybrid.configuration import COARSE, OVERLAPS
+from planner.families.hybrid.configuration import COARSE, CODES_OF_CUTS, OVERLAPS
 from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
+from planner.families.hybrid.layer_table import FEW, LayerTable, LeastSeconds
 from planner.families.hybrid.space import Bound, Space
-from planner.models.communication import ORDERS, Tier, axes_of
 from planner.models.layouts import (
     Bools,
     EvenCut,
@@ -70,7 +72,7 @@ from planner.models.layouts import (
 from planner.models.operators import flop_per_sample
 from planner.models.schedule import MOST_ROUNDS
 from planner.models.transformer_schedule import Stages, lower_bound_s
-from planner.models.transformer_time import kind_times, mean_layer, quickest_layers, stage_times
+from planner.models.transformer_time import cut_times, mean_layer
 from planner.networks import samples_of
 from planner.problem import Problem
 from planner.search import Search
@@ -79,7 +81,6 @@ from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, OverError, distinc
 _EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
 _EVERY_ZERO = (0, 1, 2, 3)
 _EVERY_RECOMPUTE = (0, 1, 2)
-_IDEAL_TIERS = (Tier(size=1, bandwidth_bytes_per_s=inf),)
 _BEST = {
     "zero": 0,
     "recompute": 0,
@@ -92,13 +93,7 @@ _BEST = {
     "overlap_expert": 1,
     "order": 0,
 }
-_FEW = (
-    "tensor",
-    "context",
-    "expert",
-    "expert_tensor",
-    "microbatch",
-)  # on which a layer's seconds depend where links cost nothing
+_BEST_OF_CUTS = {**_BEST, **CODES_OF_CUTS}
 _MOST_CELLS = 100_000  # stages times layouts in one array
 _MOST_NODES = 10_000  # whose communication is bounded together
 _MOST_TASKS = 1 << 23  # stages times micro-batches whose schedules are played in one go
@@ -165,6 +160,23 @@ class Bounds(ABC):
     def seconds(self, nodes: Columns) -> Floats:
         """Return the seconds of points; infinite where they do not fit."""
 
+    @property
+    def smallest_microbatch(self) -> int:
+        """The fewest samples that a micro-batch may have; 1 where it may have none."""
+        return min(self.space.axes["microbatch"].values, default=1)
+
+    def layer_table(self, group: GroupCost, *, has_links: bool, best: Mapping[str, int]) -> LayerTable:
+        """Return the least seconds of layers on a machine group, with the best values of decisions that are open."""
+        axes = self.space.axes
+        return LayerTable(
+            group=group,
+            best={**dict.fromkeys(COARSE, 1), **best},
+            tried={name: axes[name].values for name in ("sequence_parallel", "order")},
+            values={name: axes[name].values for name in FEW},
+            has_links=has_links,
+            ask=self._ask,
+        )
+
     def grid(self, *, uses_bounds: bool = True) -> Grid:
         """Return the grid with these bounds, or without."""
         return self.space.grid(self.all if uses_bounds else None)
@@ -195,60 +207,70 @@ class EvenBounds(Bounds):
     @property
     def all(self) -> list[Bound]:
         """See the module."""
-        known: list[Bound] = [self.ideal_s, self.fits, self.communication_s, self.schedule_s, self.memory_s]
-        return [self.peak_s, self.fits, *known] if self.space.is_split else known
+        coarse: list[Bound] = [self.peak_s] if self.space.is_split else [self.pace_s, self.linked_pace_s]
+        return [*coarse, self.fits, self.layers_s, self.fits, self.communication_s, self.schedule_s, self.memory_s]
 
     @cached_property
-    def _ideal(self) -> GroupCost:
-        """The cost with links that cost nothing."""
-        found = replace(self._group)
-        vars(found).update(tiers=_IDEAL_TIERS, constants=replace(self._group.constants, hop_s=0.0))
-        return found
+    def _ideal(self) -> LayerTable:
+        """Layers where links cost nothing."""
+        return self.layer_table(self._group, has_links=False, best=_BEST)
+
+    @cached_property
+    def _linked(self) -> LayerTable:
+        """Layers with the real links."""
+        return self.layer_table(self._group, has_links=True, best=_BEST)
 
     def peak_s(self, nodes: Columns) -> Floats:
         """Return the step at the highest rate that was fitted, whatever the micro-batch."""
         number = nodes["tensor"] * nodes["context"] * nodes["pipeline"] * nodes["data"]
         return np.asarray(peak_step_s([self._group]) * self._group.cluster.num_devices / number)
 
-    def ideal_s(self, nodes: Columns) -> Floats:
-        """Return the step of the best virtual stages where links cost nothing."""
-        first, back = distinct(nodes, _FEW)
-        few = {name: nodes[name][first] for name in _FEW}
-        self._ask()
-        interval = self._ideal.interval(self._ideal.layouts(_filled({**few, "data": few["expert"]})))
-        found = np.empty(len(back))
-        for part in self.slices(len(found)):
-            some = {name: column[part] for name, column in nodes.items()}
-            found[part] = self._any_schedule_s(some, {name: array[..., back[part]] for name, array in interval.items()})
-        return found
+    def pace_s(self, nodes: Columns) -> Floats:
+        """Return the step of the best virtual stages at the pace of the best micro-batch, where links cost nothing."""
+        return self._pace_s(nodes, self._ideal)
 
-    def _any_schedule_s(self, nodes: Columns, interval: Mapping[str, Floats]) -> Floats:
+    def linked_pace_s(self, nodes: Columns) -> Floats:
+        """Return the same with the communication of layers."""
+        return self._pace_s(nodes, self._linked)
+
+    def _pace_s(self, nodes: Columns, table: LayerTable) -> Floats:
+        """Return the same of a table: see :mod:`planner.families.hybrid.layer_table`."""
+        self._ask()
+        samples, smallest = self.cost.batch // nodes["data"], self.smallest_microbatch
+        each = {**nodes, "microbatch": np.full(len(samples), smallest)}
+        found = self._any_schedule_s(each, table.of_each_sample(nodes, samples))
+        return np.where(samples >= smallest, found, inf)
+
+    def layers_s(self, nodes: Columns) -> Floats:
+        """Return the step of the best virtual stages with the communication of layers."""
+        self._ask()
+        return self._any_schedule_s(nodes, self._linked.of(nodes))
+
+    def _any_schedule_s(self, nodes: Columns, least: LeastSeconds) -> Floats:
         """Return seconds that no schedule goes below, whatever its virtual stages; transfers cost nothing.
 
         Parameters
         ----------
-        interval
-            Seconds of one micro-batch through all layers, of each node.
+        least
+            Seconds of one micro-batch, of each node.
         """
         # With the most virtual stages that a device may have a stage waits least for others.
         most = max(self.space.axes["interleave"].values, default=1)
         chunks = np.clip((self.cost.transformer.num_layers + 2) // nodes["pipeline"], 1, most)
-        network = self.cost.transformer
         layouts = self._group.layouts({**_filled(nodes), "interleave": chunks})
-        found = self._of_layers_alike_s(layouts, quickest_layers(network, interval))
-        if len(network.kind_counts) > 1:
-            found = np.maximum(found, layouts.num_microbatches * self._busiest_s(layouts, interval))
+        found = self._of_layers_alike_s(layouts, least)
+        if len(least.layer_s) > 1:
+            found = np.maximum(found, layouts.num_microbatches * self._busiest_s(layouts, least))
         return found
 
-    def _busiest_s(self, layouts: Layouts, interval: Mapping[str, Floats]) -> Floats:
+    def _busiest_s(self, layouts: Layouts, least: LeastSeconds) -> Floats:
         """Return seconds of a micro-batch that some device is not under, whatever layers virtual stages give it.
 
         The mean of all devices; and of those with most layers the one with fewest of the quickest kind.
         """
-        network, pipeline = self.cost.transformer, layouts.pipeline
-        by_kind, _ = kind_times(network, interval)
+        network, pipeline, by_kind = self.cost.transformer, layouts.pipeline, least.layer_s
         counts = np.array([*network.kind_counts.values()])
-        mean_s = (counts @ by_kind + interval["embedding"] + interval["head"]) / pipeline
+        mean_s = (counts @ by_kind + least.embedding_s + least.head_s) / pipeline
         most = -(-network.num_layers // pipeline)
         fullest = pipeline - (most * pipeline - network.num_layers)
         quick = np.minimum(counts[np.argmin(by_kind, axis=0)] // fullest, most)
@@ -256,14 +278,18 @@ class EvenBounds(Bounds):
         fullest_s = quick * quickest_s + (most - quick) * second_s
         return np.asarray(np.maximum(mean_s, fullest_s))
 
-    def _of_layers_alike_s(self, layouts: Layouts, interval: Mapping[str, Floats]) -> Floats:
-        """Return the same of layers that are all alike."""
-        times = stage_times(self.cost.transformer, layouts, interval)
+    def _of_layers_alike_s(self, layouts: Layouts, least: LeastSeconds) -> Floats:
+        """Return the same as if all layers were of the kind that takes least."""
+        cut = EvenCut.of(self.cost.transformer.num_layers, layouts)
+        quickest = np.argmin(least.layer_s, axis=0)[None]
+        both, ahead = (np.take_along_axis(one, quickest, axis=0)[0] for one in (least.layer_s, least.layer_forward_s))
+        ends = ((least.embedding_forward_s, least.embedding_s), (least.head_forward_s, least.head_s))
+        times = cut_times(cut, (ahead, both), *ends)
         ahead, both = times["middle"]
         first, last = ((forward, whole - forward) for forward, whole in (times["first"], times["last"]))
         stages = Stages.of(layouts, ahead, both - ahead, first_extra_s=first, last_extra_s=last)
         if int(Schedule.ZERO_BUBBLE) not in self.space.axes["schedule"].values:
-            return lower_bound_s(stages, layouts, EvenCut.of(self.cost.transformer.num_layers, layouts))
+            return lower_bound_s(stages, layouts, cut)
         devices = (stages.first, stages.last)
         busiest = np.maximum.reduce([np.broadcast_to(device.both_s, len(layouts)) for device in devices])
         middle = np.where(layouts.pipeline > 2, stages.middle.both_s, 0.0)
@@ -291,7 +317,8 @@ class EvenBounds(Bounds):
             parts = self._best_parts(columns)
             names = ("compute", "tensor", "expert", "context", "launch", "pipeline")
             busy = sum((parts[name] for name in names), np.zeros(len(columns["pipeline"])))
-            step = self._any_schedule_s(columns, self._group.interval(self._group.layouts(_filled(columns))))
+            interval = self._group.interval(self._group.layouts(_filled(columns)))
+            step = self._any_schedule_s(columns, LeastSeconds.of(self.cost.transformer, interval))
             return np.maximum(busy, step) + parts["data"] + parts["optimizer"]
 
         free: dict[str, Sequence[int]] = {"zero": _EVERY_ZERO}
@@ -365,7 +392,7 @@ class EvenBounds(Bounds):
         """Return the bytes with the best recomputation, ZeRO stage, and the optimiser on the host where it may be."""
         free = {**more, "recompute": _EVERY_RECOMPUTE, "zero": _EVERY_ZERO, "offload_optimizer": (0, 1)}
         found = np.full(len(nodes["tensor"]), inf)
-        smallest = np.full(len(found), min(self.space.axes["microbatch"].values, default=1))  # needs least, where open
+        smallest = np.full(len(found), self.smallest_microbatch)  # needs least, where open
         kept = {"microbatch": smallest, **{name: nodes[name] for name in nodes if name != "order"}}
         for part in self.slices(len(found), MOST_AT_ONCE // 64):
             columns, owner = self.space.below({name: column[part] for name, column in kept.items()}, free)
@@ -405,10 +432,11 @@ class CutBounds(Bounds):
     @property
     def all(self) -> list[Bound]:
         """See the module."""
+        coarse = [self.peak_s] if self.space.is_split else [self.pace_s, self.linked_pace_s]
         return [
-            *([self.peak_s] if self.space.is_split else []),
-            self.ideal_s,
-            *[self.ideal_s] * len(self.space.devices),
+            *coarse,
+            self.layers_s,
+            *[self.layers_s] * len(self.space.devices),
             self.communication_s,
             self.fits,
             self.communication_s,
@@ -418,21 +446,49 @@ class CutBounds(Bounds):
 
     def peak_s(self, nodes: Columns) -> Floats:
         """Return the step at the highest rates that were fitted, whatever the micro-batch."""
-        each = nodes["tensor"] * nodes["context"] * nodes[self.space.coarse[2]]
+        each = nodes["tensor"] * nodes["context"] * nodes[self.space.shared]
         can = np.all([each <= devices for devices in self.space.devices], axis=0)
         return np.where(can, peak_step_s(self.cost.groups), inf)
 
-    def ideal_s(self, nodes: Columns) -> Floats:
-        """Return the bound of nodes whose links cost nothing; infinite where a group has no room for a part."""
-        if self.space.is_split:  # too many to know them all
-            first, back = distinct(nodes, _FEW)
-            table = self._ideal_layers({name: nodes[name][first] for name in _FEW})[:, :, back]
-        else:
-            codes, known = self._known_layers
-            table = known[:, :, np.searchsorted(codes, self._code(nodes))]
-        mean, layer, _ = self._layers(table[:-2])
-        embedding, head = table[-2:]
-        each = nodes["tensor"] * nodes["context"] * nodes[self.space.coarse[2]]
+    def pace_s(self, nodes: Columns) -> Floats:
+        """Return the bound of the best micro-batch's pace where links cost nothing; infinite where there is no room."""
+        return self._pace_s(nodes, self._ideal)
+
+    def linked_pace_s(self, nodes: Columns) -> Floats:
+        """Return the same with the communication of layers."""
+        return self._pace_s(nodes, self._linked)
+
+    def _pace_s(self, nodes: Columns, tables: Sequence[LayerTable]) -> Floats:
+        """Return the same of tables, one a group: see :mod:`planner.families.hybrid.layer_table`."""
+        self._ask()
+        smallest = self.smallest_microbatch
+        samples = (
+            self.cost.batch // nodes["data"] if "data" in nodes else np.full(len(nodes["tensor"]), self.cost.batch)
+        )
+        each = {**nodes, "microbatch": np.full(len(samples), smallest)}
+        found = self._layers_s(each, [one.of_each_sample(nodes, samples) for one in tables])
+        return np.where(samples >= smallest, found, inf)
+
+    def layers_s(self, nodes: Columns) -> Floats:
+        """Return the bound with the communication of layers; infinite where a group has no room for a part."""
+        self._ask()
+        return self._layers_s(nodes, [one.of(nodes) for one in self._linked])
+
+    @cached_property
+    def _ideal(self) -> Sequence[LayerTable]:
+        """Layers on each group where links cost nothing."""
+        return [self.layer_table(one, has_links=False, best=_BEST_OF_CUTS) for one in self.cost.groups]
+
+    @cached_property
+    def _linked(self) -> Sequence[LayerTable]:
+        """Layers on each group with the real links."""
+        return [self.layer_table(one, has_links=True, best=_BEST_OF_CUTS) for one in self.cost.groups]
+
+    def _layers_s(self, nodes: Columns, least: Sequence[LeastSeconds]) -> Floats:
+        """Return the bound of the least seconds of layers and ends on each group."""
+        mean, layer, _ = self._layers(np.array([one.layer_s for one in least]).swapaxes(0, 1))
+        embedding, head = (np.array([getattr(one, name) for one in least]) for name in ("embedding_s", "head_s"))
+        each = nodes["tensor"] * nodes["context"] * nodes[self.space.shared]
         layers = self.cost.transformer.num_layers
         most = self.cost.batch if self.cost.has_replicas else layers
         parts = np.array(
@@ -462,53 +518,6 @@ class CutBounds(Bounds):
         stages = nodes["pipeline"]
         total = (self.cost.batch // nodes["microbatch"]).astype(np.float64)
         return shared_bound_s(parts.astype(np.float64), whole * (stages - 1) / (2 * stages), whole / stages, total)
-
-    def _code(self, nodes: Columns) -> Ints:
-        """Return one number for the decisions on which a layer's seconds depend here."""
-        code = np.zeros(len(nodes["tensor"]), dtype=np.int64)
-        for name in _FEW:
-            values = self.space.axes[name].values
-            code = code * len(values) + np.searchsorted(values, nodes[name])
-        return code
-
-    @cached_property
-    def _known_layers(self) -> tuple[Ints, Floats]:
-        """The numbers of all such decisions, in order, and the seconds of each, shape (kinds + 2, groups, n)."""
-        nodes = self.space.grid().expand({}, 0)
-        codes, first = np.unique(self._code(nodes), return_index=True)
-        return codes, self._ideal_layers({name: nodes[name][first] for name in _FEW})
-
-    def _ideal_layers(self, few: Columns) -> Floats:
-        """Return the least seconds on each group over all orders, shape (kinds + 2, groups, n).
-
-        Of a layer of each kind, an embedding and a head.
-        """
-        axes, size = self.space.axes, len(few["tensor"])
-        # Of one stage the pipeline's place in an order does not matter.
-        orders = {tuple(one for one in ORDERS[index] if one != "pipeline"): index for index in axes["order"].values}
-        found = []
-        for group in self.cost.groups:
-            self._ask()
-            rows = []
-            for is_parallel, order in product(axes["sequence_parallel"].values, orders.values()):
-                layouts = replace(
-                    Layouts.one().of(np.zeros(size, dtype=np.int64)),
-                    tensor=few["tensor"],
-                    context=few["context"],
-                    expert=few["expert"],
-                    expert_tensor=few["expert_tensor"],
-                    microbatch=few["microbatch"],
-                    order=np.full(size, order),
-                    sequence_parallel=np.full(size, bool(is_parallel)),
-                    overlap_tensor=(few["tensor"] > 1) & bool(is_parallel),
-                )
-                *_, (data, _) = axes_of(layouts)["expert"]  # no more data ranks than experts need: neighbours are near
-                layouts = replace(layouts, data=data)
-                times = group.interval(layouts)
-                layer, _ = kind_times(self.cost.transformer, times)
-                rows.append(np.array([*layer, times["embedding"], times["head"]]))
-            found.append(np.min(rows, axis=0))
-        return np.array(found).swapaxes(0, 1)
 
     def _layers(self, by_kind: Floats) -> tuple[Floats, Floats, Floats]:
         """Return seconds of a layer on each group, of shape (kinds, groups, n): their mean, z, and the least; (k, n).

@@ -38,8 +38,11 @@ from planner.problem import Problem, Range
 from planner.solvers.grid import Axis, Columns, Grid, Level, Rule
 from planner.transformer import Transformer
 
-_FIRST_LEVELS = (  # the second has no decision but a bound: whether anything fits
-    (*COARSE, "microbatch"),
+_FIRST_LEVELS = (  # those without a decision have a bound: the next tighter one, and whether anything fits
+    COARSE,
+    (),
+    (),
+    ("microbatch",),
     (),
     ("sequence_parallel", "order"),
     ("schedule", "interleave"),
@@ -47,11 +50,10 @@ _FIRST_LEVELS = (  # the second has no decision but a bound: whether anything fi
 )
 # The last level has what no other one decides.
 _EVEN_LEVELS = (*_FIRST_LEVELS, tuple(name for name in LAYOUT if not any(name in level for level in _FIRST_LEVELS)))
-# Of a batch of very many divisors the micro-batch is decided by itself, below the degrees, with bounds of their own.
-_SPLIT_EVEN_LEVELS = (COARSE, (), ("microbatch",), *_EVEN_LEVELS[1:])
+_SPLIT_EVEN_LEVELS = (COARSE, *_EVEN_LEVELS[2:])  # of a batch of very many divisors: no bound looks at all of them
 _FINE = (("sequence_parallel", "order"), ("recompute", "zero"), ("overlap_data", "overlap_tensor"))  # of a cut
 MOST_UNLIKE_CHUNKS = 32  # on a device, that are searched where layers do not divide
-_MOST_PAIRS = 2_000  # data degrees times micro-batches that are decided at once
+_MOST_PAIRS = 2_000  # data degrees times micro-batches whose pace is looked at
 _FEW_DEGREES, _FEW_SIZES = 60, 24  # of a narrow space
 _AT_ONCE = 1 << 18  # numbers that are tried as divisors together
 _SMALLEST_SHARE = 0.75  # of each of several groups' devices that take part, where their number is not limited
@@ -104,9 +106,13 @@ class Space:
 
     @property
     def coarse(self) -> tuple[str, ...]:
-        """The decisions that all groups share and that the first level makes."""
-        shared = "pipeline" if self.cost.has_replicas else "data"
-        return ("tensor", "context", shared, "expert", "expert_tensor", "microbatch")
+        """The decisions that all groups share and that the first levels make."""
+        return ("tensor", "context", self.shared, "expert", "expert_tensor", "microbatch")
+
+    @property
+    def shared(self) -> str:
+        """The degree that all groups share beside those of a stage."""
+        return "pipeline" if self.cost.has_replicas else "data"
 
     @property
     def group_by(self) -> tuple[str, ...]:
@@ -349,7 +355,7 @@ class Space:
 
     @cached_property
     def is_split(self) -> bool:
-        """Whether the micro-batch is decided by itself."""
+        """Whether data degrees and micro-batches are too many to look at all of them."""
         known = self.axes if self.cost.is_even else self.known_axes
         return len(known["data"].values) * len(known["microbatch"].values) > _MOST_PAIRS
 
@@ -367,7 +373,7 @@ class Space:
         """Decisions of each level: what is shared, each group's part, how ranks lie, whether it fits, and the rest."""
         if self.cost.is_even:
             return _SPLIT_EVEN_LEVELS if self.is_split else _EVEN_LEVELS
-        first = (self.coarse[:-1], self.coarse[-1:]) if self.is_split else (self.coarse,)
+        first = (self.coarse[:-1], *([] if self.is_split else [()]), self.coarse[-1:])
         return (*first, *((name,) for name in self.part_names), _FINE[0], (), _FINE[1], (), _FINE[2], ())
 
     def grid(self, bounds: Sequence[Bound | None] | None = None) -> Grid:
