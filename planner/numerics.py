@@ -68,9 +68,9 @@ class RotaryScaling:
         check_figures(self, *(one.name for one in fields(self) if one.name not in ("kind", "is_truncated")))
         if self.kind in ("llama3", "yarn") and self.original_length is None:
             raise ValueError(f"scaling of the kind '{self.kind}' needs original_length. Add it, e.g. 8192.")
-        if self.kind == "llama3" and self.low_frequency_factor >= self.high_frequency_factor:
+        if self.kind == "llama3" and self.low_frequency_factor > self.high_frequency_factor:
             raise ValueError(
-                f"low_frequency_factor {self.low_frequency_factor:g} is not below high_frequency_factor "
+                f"low_frequency_factor {self.low_frequency_factor:g} is above high_frequency_factor "
                 f"{self.high_frequency_factor:g}. Write e.g. 1 and 4."
             )
 

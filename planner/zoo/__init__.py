@@ -76,8 +76,9 @@ def find_name(name: str) -> str:
     layered = {fold(known): known for known in _FACTORIES} | {fold(alias): proper for alias, proper in _ALIASES.items()}
     if fold(name) in layered:  # then the table of transformers need not be read
         return layered[fold(name)]
-    known = {fold(known): known for known in names()} | layered
-    return find(name, known, "network of the zoo")
+    others = {fold(alias): proper for alias, proper in transformers.aliases().items()}
+    known = {fold(known): known for known in names()} | others | layered
+    return find(name.rpartition("/")[2] or name, known, "network of the zoo")  # an owner before it is left out
 
 
 @lru_cache(maxsize=32)  # a network cannot be changed: one will do for all questions about it
@@ -92,7 +93,8 @@ def build(name: str, *, sequence_length: int | None = None) -> Dnn:
     Parameters
     ----------
     name
-        One of :func:`names`, or an alias such as ``vgg16d``; case and dashes do not count.
+        One of :func:`names`, or an alias such as ``vgg16d``; case and dashes do not count, nor does an owner before
+        it (``Qwen/Qwen3-8B``).
     sequence_length
         Tokens of one sample, of a transformer that reads text; by default those that it was trained on.
 

@@ -4,6 +4,7 @@ The table is ``transformers.yaml``. Its rows are written as the block ``dnn.tran
 copied there and changed.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
@@ -20,7 +21,7 @@ from planner.yaml_text import plain_yaml
 if TYPE_CHECKING:
     from planner.models.operators import TransformerOperator
 
-__all__ = ["Row", "block_of", "dnn_of", "row", "row_names", "transformer_of", "with_sequence_length"]
+__all__ = ["Row", "aliases", "block_of", "dnn_of", "row", "row_names", "transformer_of", "with_sequence_length"]
 
 # Key of a spec and of the table -> field.
 _FIELDS = {
@@ -100,16 +101,28 @@ class Row:
 
 
 @cache
-def _table() -> dict[str, dict[str, Any]]:
-    """Return the file's content, row by name."""
+def _texts() -> dict[str, str]:
+    """Return the text of every row by its name; only a row that is asked for is parsed, which takes its time."""
     text = resources.files("planner.zoo").joinpath("transformers.yaml").read_text(encoding="utf-8")
-    rows: dict[str, dict[str, Any]] = plain_yaml(text)
-    return rows
+    return {found[1]: found[0] for found in re.finditer(r"^(\S+):\n(?:  .*\n)+", text, re.MULTILINE)}
+
+
+@cache
+def _row(name: str) -> dict[str, Any]:
+    """Return a row's content."""
+    found: dict[str, Any] = plain_yaml(_texts()[name])[name]
+    return found
 
 
 def row_names() -> tuple[str, ...]:
     """Return the names of the transformers of the table, in its order."""
-    return tuple(_table())
+    return tuple(_texts())
+
+
+def aliases() -> dict[str, str]:
+    """Return other names of rows, such as a checkpoint's own, each with the row's name."""
+    lists = ((name, re.search(r"^  aliases: \[(.*)\]$", text, re.MULTILINE)) for name, text in _texts().items())
+    return {alias: name for name, found in lists if found is not None for alias in found[1].split(", ")}
 
 
 def row(name: str) -> Row:
@@ -118,7 +131,7 @@ def row(name: str) -> Row:
     >>> row("gpt3-175b").transformer.num_layers
     96
     """
-    found = _table()[name]
+    found = _row(name)
     return Row(
         name=name,
         transformer=transformer_of(found["transformer"]),

@@ -87,9 +87,9 @@ def test_only_rotary_positions_have_angles() -> None:
         (
             {
                 "positions": "rotary",
-                "rotary": {"scaling": {"kind": "llama3", "factor": 8, "original_length": 8, "low_frequency_factor": 4}},
+                "rotary": {"scaling": {"kind": "llama3", "factor": 8, "original_length": 8, "low_frequency_factor": 5}},
             },
-            "low_frequency_factor 4 is not below high_frequency_factor 4",
+            "low_frequency_factor 5 is above high_frequency_factor 4",
         ),
         ({"positions": "rotary", "rotary": {"fraction": 2}}, "less than or equal to 1"),
         ({"numerics": {"activation": "swish"}}, "'silu'"),

@@ -1,6 +1,7 @@
 """The transformers of the zoo, their graphs, and the way from a spec to them and to a plan."""
 
 import re
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from planner.models.compute import profile_from_flop
 from planner.models.operators import flop_per_sample
 from planner.question.blocks import TransformerSpec
 from planner.transformer import Transformer
-from planner.zoo.transformers import _table, dnn_of, row, row_names, transformer_of
+from planner.yaml_text import plain_yaml
+from planner.zoo.transformers import _row, _texts, aliases, dnn_of, row, row_names, transformer_of
 
 SIZES_OF_MEGATRON = ("1.7b", "3.6b", "7.5b", "18b", "39b", "76b", "145b", "310b", "530b", "1t", "22b")
 WANTED = {
@@ -72,8 +74,36 @@ def test_active_parameters_are_those_of_the_papers(name: str, billions: float) -
 
 @pytest.mark.parametrize("name", row_names())
 def test_a_row_can_be_copied_into_a_spec(name: str) -> None:
-    block = _table()[name]["transformer"]
+    block = _row(name)["transformer"]
     assert TransformerSpec.model_validate(block).build() == row(name).transformer
+
+
+def test_a_row_is_parsed_by_itself_as_the_file_is_whole() -> None:
+    text = resources.files("planner.zoo").joinpath("transformers.yaml").read_text(encoding="utf-8")
+    whole = plain_yaml(text)
+    assert whole == {name: _row(name) for name in _texts()}
+    assert aliases() == {alias: name for name, found in whole.items() for alias in found.get("aliases", ())}
+
+
+@pytest.mark.parametrize(
+    ("name", "proper"),
+    [
+        ("Qwen/Qwen3-235B-A22B", "qwen3-235b-a22b"),
+        ("qwen3_235b_a22b", "qwen3-235b-a22b"),
+        ("meta-llama/Llama-3.1-405B", "llama3.1-405b"),
+        ("llama-4-scout", "llama4-scout"),
+        ("Kimi K2", "kimi-k2"),
+        ("glm4.5-air", "glm-4.5-air"),
+        ("mistral-nemo", "mistral-nemo-12b"),
+    ],
+)
+def test_names_are_found_as_people_and_publishers_write_them(name: str, proper: str) -> None:
+    assert zoo.find_name(name) == proper
+
+
+def test_a_name_that_is_near_one_is_answered_by_it() -> None:
+    with pytest.raises(SpecError, match=r"Did you mean 'qwen3-235b-a22b'"):
+        zoo.find_name("qwen3-235b-a23b")
 
 
 # -- the graph -------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from planner.importers.huggingface.configuration import (
     refusal,
     shown,
 )
+from planner.importers.huggingface.numerics import numerics_of, rotary_of, routing_of
 from planner.transformer import Transformer
 
 __all__ = ["HuggingFaceNetwork", "read_huggingface"]
@@ -117,6 +118,7 @@ def _built(fields: Fields, draft: Draft, sequence_length: int | None) -> Hugging
     dtype = fields.word("dtype", "torch_dtype").removeprefix("torch.")
     if dtype and dtype not in _DTYPES:
         fields.notes.append(f"the weights are stored as {shown(dtype)}, which no training here is in")
+    _add_numerics(fields, sizes)
     if fields.faults:
         raise SpecError.of(dict.fromkeys(fields.faults))
     try:
@@ -136,6 +138,17 @@ def _built(fields: Fields, draft: Draft, sequence_length: int | None) -> Hugging
         notes=tuple(fields.notes),
         warnings=tuple(fields.warnings),
     )
+
+
+def _add_numerics(fields: Fields, sizes: dict[str, Any]) -> None:
+    """Add what costs nothing: figures and functions, the angles of positions, the router's ways."""
+    sizes["numerics"] = numerics_of(fields, sizes)
+    if sizes.get("positions") == "rotary":
+        sizes["rotary"] = rotary_of(
+            fields, head_size=sizes.get("head_size") or sizes["hidden_size"] // sizes["num_heads"]
+        )
+    if sizes.get("experts") is not None:
+        sizes["experts"] = replace(sizes["experts"], routing=routing_of(fields))
 
 
 def _note(fields: Fields, draft: Draft, transformer: Transformer) -> None:

@@ -454,7 +454,7 @@ def _deepseek(fields: Fields) -> Draft:
         query = fields.count("q_lora_rank", most=MOST_WIDTH)
     if not fields.faults:
         sizes["latent"] = LatentAttention(query_rank=query, **ranks)
-    if fields.architecture == "deepseek_v3":
+    if fields.architecture != "deepseek_v2":
         fields.notes.append("the router's correction of its scores is a buffer, not a parameter, and is not counted")
     sizes["experts"] = _experts(fields, _DEEPSEEK_EXPERTS, sizes["num_layers"])
     return _rotary_draft(fields, sizes)
@@ -707,6 +707,7 @@ READERS: dict[str, Reader] = {
     "stablelm": _stablelm,
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
+    "kimi_k2": _deepseek,
     "gpt2": _gpt2,
     "gpt_bigcode": _gpt2,
     "gpt_neo": _gpt_neo,

@@ -182,6 +182,20 @@ class Fields:
         self.fault(name, f"{problem}.", f"Write a whole number from {least} to {most}.")
         return max(least, 1)
 
+    def figure(self, default: float | None, *names: str, most: float = 1e12) -> float | None:
+        """Return a figure above 0 that may be left out; None where it is 0, which says that there is none."""
+        name = next((name for name in names if self.values.get(name) is not None), None)
+        if name is None:
+            return default
+        value = self.values[name]
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most:
+            return float(value)
+        if isinstance(value, bool) or value != 0:
+            self.fault(
+                name, f"{shown(value)} is no number that it can be.", f"Write a number above 0, at most {most:g}."
+            )
+        return None
+
     def flag(self, name: str, default: bool) -> bool:
         """Return whether something is so; may be left out."""
         value = self.values.get(name)
