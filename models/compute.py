@@ -45,6 +45,7 @@ from planner.models.operators import (
     operator_kind,
 )
 from planner.models.optimizers import Optimizer
+from planner.models.recomputation import MODULE_SETS, again_names
 from planner.models.roofline import MOVED, USUAL_LOADS, DeviceLimits, Grid, longer_of, peak_flop_per_s, startup_width
 from planner.transformer import KINDS, LayerKind, Transformer
 
@@ -529,15 +530,19 @@ _REPLICATED = (
 class LayerSeconds:
     """Seconds of one layer and micro-batch on the device; ``attention_s`` and ``last_s`` are part of ``forward_s``.
 
-    ``last_s``: of what no gradient of the layer reads: its last products, and the addition behind them.
+    ``last_s``: of what no gradient of the layer reads: its last products, and the addition behind them. ``modules_s``:
+    what some sets of modules compute again, shape (sets, n); the sets themselves are told apart from it.
     """
 
     forward_s: Floats
     backward_s: Floats
     attention_s: Floats
     last_s: Floats
+    modules_s: Floats
 
-    def again_s(self, recompute: Ints, software: Software) -> Floats:
+    def again_s(
+        self, recompute: Ints, software: Software, modules: Ints | None = None, module_sets: Sequence[int] = ()
+    ) -> Floats:
         """Return what the backward pass computes again.
 
         Parameters
@@ -546,10 +551,14 @@ class LayerSeconds:
             A :class:`planner.models.layouts.Recompute` for each layout, shape (n,).
         software
             What it repeats of a layer.
+        modules, module_sets
+            The set of modules of each layout, and the sets that ``modules_s`` is of.
         """
         whole = self.forward_s - self.last_s if software.stops_early else self.forward_s
         share = software.selective_share
         some = share * (self.forward_s - self.attention_s) if share else self.attention_s
+        for row, number in enumerate(module_sets):
+            some = np.where(modules == number, self.modules_s[row], some)
         return np.where(recompute == Recompute.FULL, whole, np.where(recompute == Recompute.SELECTIVE, some, 0.0))
 
 
@@ -562,6 +571,7 @@ def layer_seconds(
     software: Software,
     constants: Constants,
     expert_imbalance: float = 1.0,
+    module_sets: Sequence[int] = (),
 ) -> LayerSeconds:
     """Return the seconds of one layer of a kind, gradients' accumulation left out.
 
@@ -575,6 +585,9 @@ def layer_seconds(
         Of device and program, and of all.
     expert_imbalance
         Tokens of the fullest rank's experts, over the mean; >= 1.
+    module_sets
+        Of modules that are computed again by themselves, whose seconds are asked for: indices into
+        :data:`planner.models.recomputation.MODULE_SETS`.
 
     Notes
     -----
@@ -584,6 +597,10 @@ def layer_seconds(
     """
     operators, has_second = block_operators(transformer, kind), KINDS[kind].feed_forward != "none"
     forward, backward, last = (np.zeros(len(layouts)) for _ in range(3))
+    modules, again = (
+        np.zeros((len(module_sets), len(layouts))),
+        [again_names(transformer, kind, n) for n in module_sets],
+    )
     dense, of_dense = layouts.distinct(_OF_DENSE)
     few = layouts.of(dense)
     for one in operators:
@@ -599,9 +616,19 @@ def layer_seconds(
         forward, backward = forward + ahead, backward + back
         is_last = one.name in (_LAST if has_second else _ENDS) or one == operators[-1]
         last = last + ahead if is_last else last
+        for row, names in enumerate(again):
+            if one.name in names:
+                modules[row] += ahead
     attention, attention_back = _attention_s(transformer, operators, layouts, rates, software, constants)
+    for row, number in enumerate(module_sets):
+        if "core_attn" in MODULE_SETS[number]:
+            modules[row] += attention
     return LayerSeconds(
-        forward_s=forward + attention, backward_s=backward + attention_back, attention_s=attention, last_s=last
+        forward_s=forward + attention,
+        backward_s=backward + attention_back,
+        attention_s=attention,
+        last_s=last,
+        modules_s=modules,
     )
 
 

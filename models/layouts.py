@@ -101,6 +101,11 @@ class Layouts:
         ZeRO stage, 0 to 3, over ``data x context`` ranks.
     recompute, schedule
         See :class:`Recompute` and :class:`Schedule`.
+    recompute_modules
+        Of selective recomputation: which modules of a layer, an index into
+        :data:`planner.models.recomputation.MODULE_SETS`; the first is the attention core alone.
+    recompute_layers
+        Of full recomputation: how many layers of each virtual stage are computed again; 0 all.
     sequence_parallel
         Whether what lies between the tensor-parallel products is split along the sequence.
     overlap_data, overlap_tensor
@@ -133,6 +138,8 @@ class Layouts:
     overlap_expert: Bools
     offload_optimizer: Bools
     order: Ints
+    recompute_modules: Ints
+    recompute_layers: Ints
 
     @classmethod
     def one(cls, **decisions: int | bool) -> "Layouts":
@@ -149,6 +156,7 @@ class Layouts:
             If one is no field.
         """
         defaults = {"schedule": int(Schedule.ONE_F_ONE_B), "zero": 0, "recompute": 0, "order": 0}
+        defaults |= {"recompute_modules": 0, "recompute_layers": 0}
         defaults["expert_tensor"] = int(decisions.get("tensor", 1))
         arrays: dict[str, Ints | Bools] = {}
         for field in fields(cls):
@@ -213,6 +221,17 @@ class Layouts:
     def expert_share(self) -> NDArray[np.float64]:
         """Expert ranks for each tensor rank: of how many ``context x data`` ranks' experts each holds a part."""
         return np.asarray(self.expert * (self.expert_tensor / self.tensor))
+
+    def recomputed_share(self, layers: Ints) -> NDArray[np.float64]:
+        """Return the share of a stage's layers that full recomputation computes again, shape (n,).
+
+        Parameters
+        ----------
+        layers
+            Of a stage of each layout.
+        """
+        number = self.recompute_layers * self.interleave
+        return np.where(number > 0, np.minimum(number / np.maximum(layers, 1), 1.0), 1.0)
 
     @property
     def stream_split(self) -> Ints:

@@ -43,7 +43,7 @@ Transfers and update follow one another (J. Ren et al., ZeRO-Offload, arXiv 2101
 step that is delayed by one iteration (their section 5.2), and reads of the host's memory by the input.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -77,6 +77,7 @@ from planner.models.operators import (
     vocabulary_rows,
 )
 from planner.models.optimizers import OPTIMIZERS
+from planner.models.recomputation import MODULE_SETS, dropped_names
 from planner.transformer import KINDS, LayerKind, Transformer
 
 STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32
@@ -293,10 +294,13 @@ class LayerBytes:
         From the forward to the backward pass.
     working
         More of it while its backward pass runs: what is computed again, and gradients of its widest part.
+    whole
+        What it keeps where nothing of it is computed again.
     """
 
     kept: Floats
     working: Floats
+    whole: Floats
 
 
 def layer_bytes(
@@ -351,9 +355,19 @@ def layer_bytes(
     if kernels.keeps_second_products:
         products = _second_products(transformer, operators, keeps_unread=kernels.keeps_unread)
         partly = np.minimum(only_input + activation_bytes * numbers(products) + rows * _LOG_SUM_BYTES, plain)
+    number_of = kernels.product_input_bytes or activation_bytes, activation_bytes
+    for modules in np.unique(np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0)).tolist():
+        if modules:
+            dropped = dropped_names(transformer, kind, modules)
+            both = zip(number_of, _kept_elements(transformer, operators, dropped), strict=True)
+            saved = sum((each * numbers(one) for each, one in both), np.zeros(1))
+            held = plain - saved + scores * ("core_attn" not in MODULE_SETS[modules])
+            partly = np.where(layouts.recompute_modules == modules, held, partly)
     is_full, is_none = layouts.recompute == Recompute.FULL, layouts.recompute == Recompute.NONE
     kept = np.where(is_full, only_input, np.where(is_none, plain + scores, partly))
-    return LayerBytes(kept=kept, working=plain + scores - kept + activation_bytes * widest)
+    return LayerBytes(
+        kept=kept, working=plain + scores - kept + activation_bytes * widest, whole=np.asarray(plain + scores)
+    )
 
 
 def _second_products(
@@ -389,10 +403,12 @@ def _second_products(
     return _Kept(**kept)
 
 
-def _kept_elements(transformer: Transformer, operators: Sequence[TransformerOperator]) -> tuple[_Kept, _Kept]:
+def _kept_elements(
+    transformer: Transformer, operators: Sequence[TransformerOperator], among: Set[str] | None = None
+) -> tuple[_Kept, _Kept]:
     """Return the numbers of one sample that some backward pass reads: those that GEMMs alone read, and the others.
 
-    Scores, and what leaves the last operator, are left out; logits too.
+    Scores, and what leaves the last operator, are left out; logits too. ``among``: of the outputs of these operators.
     """
     readers: dict[str, set[str]] = {}
     for operator in operators:
@@ -402,7 +418,7 @@ def _kept_elements(transformer: Transformer, operators: Sequence[TransformerOper
     sizes.update({one.name: one.output_elements for one in operators})
     sums: tuple[dict[str, int], dict[str, int]] = ({}, {})
     for name, kinds in readers.items():
-        if name in _SCORES or not kinds & _NEED_INPUT:
+        if name in _SCORES or not kinds & _NEED_INPUT or (among is not None and name not in among):
             continue
         way, elements = "stream", sizes[name]
         total = sums[not ((kinds & _NEED_INPUT) <= _PRODUCTS and name != "attention.context")]
@@ -576,7 +592,11 @@ class _Devices:
         working = placeholders = block = np.zeros(1)
         for (held, layer), count, in_flight in zip(self._layers.values(), stage.layers, stage.in_flight, strict=True):
             shared, routed = shared + count * held.shared, routed + count * held.routed
-            activations = activations + in_flight * layer.kept
+            kept = layer.kept
+            if layouts.recompute_layers.any():  # of some layers of each virtual stage alone
+                share = layouts.recomputed_share(stage.layers.sum(axis=0))
+                kept = share * layer.kept + (1 - share) * layer.whole
+            activations = activations + in_flight * kept
             gradient = 0.0 if has_placeholders else number * held.largest
             working = np.maximum(working, (count > 0) * (layer.working + gradient))
             block = np.maximum(block, (count > 0) * held.all)

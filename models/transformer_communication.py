@@ -40,6 +40,7 @@ from planner.cost import Floats
 from planner.models.communication import Group, Operation, Spread, operation_s
 from planner.models.layouts import Ints, Layouts, Recompute
 from planner.models.operators import stage_parameters
+from planner.models.recomputation import MODULE_SETS
 from planner.transformer import KINDS, LayerKind, Transformer
 
 _LOSS_BYTES = 4  # of one token's largest logit, its own logit and its sum, in fp32
@@ -190,8 +191,31 @@ def layer_communication(
             ),
             replace(sent, spread=Spread(experts.top_k, experts.groups, experts.top_groups)) if sends_once else sent,
         )
-    is_again = layouts.recompute == Recompute.FULL  # a layer's forward part
-    return tuple(replace(one, recomputed=np.where(is_again, one.forward, 0.0)) for one in communicated)
+    again = _again_shares(transformer, layouts, kind, halves)
+    return tuple(replace(one, recomputed=again.get(one.name, again[""]) * one.forward) for one in communicated)
+
+
+def _again_shares(transformer: Transformer, layouts: Layouts, kind: LayerKind, halves: int) -> Mapping[str, Floats]:
+    """Return, by the name of a layer's communication, how much of its forward part recomputation repeats; "": of all.
+
+    The tensor-parallel one of a feed-forward part that is computed again, and the exchange of its experts.
+    """
+    whole = np.where(layouts.recompute == Recompute.FULL, 1.0, 0.0)
+    modules = np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0)
+    if not modules.any():
+        return {"": whole}
+    has = {name: np.array([name in one for one in MODULE_SETS])[modules] for name in ("mlp", "moe", "shared_experts")}
+    feed_forward = KINDS[kind].feed_forward
+    if feed_forward == "none":
+        return {"": whole}
+    if feed_forward == "dense" or transformer.experts is None:
+        return {"": whole, "tensor": np.where(has["mlp"], 1 / halves, whole)}
+    shared = 1 if transformer.experts.num_shared else 0
+    parts = np.where(layouts.sequence_parallel, halves - 1 + shared, halves)
+    part = np.where(layouts.sequence_parallel, shared, 1) / np.maximum(parts, 1)
+    routed = np.where(has["moe"], 1.0, whole)
+    again = has["moe"] | (has["shared_experts"] & (shared > 0) & layouts.sequence_parallel)
+    return {"": whole, "experts": routed, "expert_tensor": routed, "tensor": np.where(again, part, whole)}
 
 
 def _communication(

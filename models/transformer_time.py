@@ -111,7 +111,8 @@ PARTS = (*LAYER_PARTS, "bubble", "pipeline", "data", "optimizer")
 _INTERVAL = (*LAYER_PARTS, "forward", "hidden")  # of compute, what the forward pass takes; what overlapped experts hide
 
 _COMPUTING = ("tensor", "context", "expert", "expert_tensor", "microbatch", "sequence_parallel")
-_COMMUNICATING = (*_COMPUTING, "pipeline", "data", "recompute", "overlap_tensor", "overlap_expert", "order")
+_RECOMPUTING = ("recompute", "recompute_modules")
+_COMMUNICATING = (*_COMPUTING, "pipeline", "data", *_RECOMPUTING, "overlap_tensor", "overlap_expert", "order")
 _REPLICATING = ("tensor", "context", "expert", "expert_tensor", "pipeline", "data", "order", "zero", "num_microbatches")
 _LAUNCH_SHARPNESS = 3.0  # a layer's kernels differ: while some fill the device, others wait for the host
 _FORWARD_OF_ENDS = 1 / 3  # of what embedding and head compute: the rest is backward
@@ -243,13 +244,31 @@ def _common_of(
 
 
 def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
-    """Return the same, computed once for each combination of the few decisions on which it depends."""
+    """Return the same; where some layers of a stage are computed again, in proportion of layers with and without."""
+    found = _alike_intervals(common, layouts)
+    some = np.flatnonzero(np.broadcast_to(layouts.recompute_layers, len(layouts)))
+    if not len(some):
+        return found
+    few = layouts.of(some)
+    none = np.full(len(some), int(Recompute.NONE))
+    without = _alike_intervals(common, replace(few, recompute=none))
+    share = few.recomputed_share(-(-common.transformer.num_layers // few.pipeline))
+    mixed = {name: array.copy() for name, array in found.items()}
+    for name, array in mixed.items():
+        array[..., some] = share * array[..., some] + (1 - share) * without[name]
+    return mixed
+
+
+def _alike_intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
+    """Return the same of layers that are all computed again or none, once for each combination of few decisions."""
     network, constants, software = common.transformer, common.constants, common.software
     interval_of, to_interval = layouts.distinct(_COMMUNICATING)
     layouts = layouts.of(interval_of)
     groups = groups_of(common.tiers, layouts)
     layer_of, to_layer = layouts.distinct(_COMPUTING)
     few = layouts.of(layer_of)
+    sets = np.unique(np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0))
+    module_sets = tuple(int(one) for one in sets if one)
     interval = {name: np.zeros((len(network.kind_counts), len(layouts))) for name in _INTERVAL}
     for index, (kind, count) in enumerate(network.kind_counts.items()):
         layer = layer_seconds(
@@ -260,9 +279,10 @@ def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
             software=software,
             constants=constants,
             expert_imbalance=common.expert_imbalance,
+            module_sets=module_sets,
         )
-        layer = LayerSeconds(**{name: getattr(layer, name)[to_layer] for name in LayerSeconds.__slots__})
-        for name, seconds in _layer_parts(common, layouts, kind, layer, groups).items():
+        layer = LayerSeconds(**{name: getattr(layer, name)[..., to_layer] for name in LayerSeconds.__slots__})
+        for name, seconds in _layer_parts(common, layouts, kind, layer, groups, module_sets).items():
             interval[name][index] = count * seconds
     sent = communication_times(pipeline_communication(network, layouts), groups)
     interval["transfer"] = _sum_of(layouts, (one.forward_s for one in sent.values())) / layouts.interleave
@@ -281,7 +301,12 @@ def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
 
 
 def _layer_parts(
-    common: _Common, layouts: Layouts, kind: LayerKind, layer: LayerSeconds, groups: Mapping[str, Group]
+    common: _Common,
+    layouts: Layouts,
+    kind: LayerKind,
+    layer: LayerSeconds,
+    groups: Mapping[str, Group],
+    module_sets: Sequence[int],
 ) -> dict[str, Floats]:
     """Return what the device does for one layer and micro-batch, both ways."""
     network, software = common.transformer, common.software
@@ -312,17 +337,18 @@ def _layer_parts(
     attention = 3 * layer.attention_s + np.where(is_full, layer.attention_s, 0.0)
     parts = {
         "compute": compute,
-        "recompute": layer.again_s(layouts.recompute, software),
+        "recompute": layer.again_s(layouts.recompute, software, layouts.recompute_modules, module_sets),
         # Around routed experts nothing runs beside the gathers.
         "tensor": np.where(layouts.overlap_tensor, common.beside(compute, tensor), tensor) + routed_tensor,
         "expert": np.where(layouts.overlap_expert, common.beside(compute, expert), expert),
         "context": common.beside(attention, times["context"].total_s),
     }
     # Launching a layer's kernels takes a floor of the host's time, of which the device's own is no part: backward twice
-    # forward.
+    # forward; of modules that are computed again as much of it as they are of the layer.
     device_s = _sum_of(layouts, parts.values())
     launch_s = software.launch_s * software.launch_ratio
-    floor_s = launch_s * (3.0 + is_full) * (1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1))
+    again = is_full + np.where(layouts.recompute_modules > 0, parts["recompute"] / layer.forward_s, 0.0) * ~is_full
+    floor_s = launch_s * (3.0 + again) * (1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1))
     took_s, shown_s = (
         longer_of(one, floor_s, _LAUNCH_SHARPNESS) for one in (device_s, device_s + expert - parts["expert"])
     )
@@ -585,7 +611,8 @@ def _uneven_s(
     given = None if chunk_layers is None else np.asarray(chunk_layers, dtype=np.int64)
     chosen = back = np.arange(len(layouts))
     if given is None or given.ndim == 1:
-        chosen, back = layouts.distinct((*_COMMUNICATING, "interleave", "schedule", "num_microbatches"))
+        names = (*_COMMUNICATING, "recompute_layers", "interleave", "schedule", "num_microbatches")
+        chosen, back = layouts.distinct(names)
     layouts, interval = layouts.of(chosen), {name: array[..., chosen] for name, array in interval.items()}
     layer_s, ahead_s = kind_times(transformer, interval)
     apart_s = (interval["compute"] - interval["forward"]) / 2 / _counts(transformer)
@@ -1174,6 +1201,7 @@ class Program:
     ``low_recipes``: in which types and recipes it multiplies short numbers
     (:data:`planner.models.low_precision.NUMBER_TYPES`); ``keeps_low``: whether it then keeps weights and what products
     read in them, too. ``has_cuda_graphs``: whether it captures a step's kernels.
+    ``recomputes_modules``: whether it computes modules of a layer again by themselves, or some layers of a stage only.
     """
 
     kernels: Kernels
@@ -1184,6 +1212,7 @@ class Program:
     low_recipes: frozenset[tuple[str, str]] = frozenset()
     keeps_low: bool = False
     has_cuda_graphs: bool = False
+    recomputes_modules: bool = False
 
 
 _OLD = KERNELS["megatron-2021"]
@@ -1208,6 +1237,7 @@ PROGRAMS: Mapping[str, Program] = {
         low_recipes=frozenset(NUMBER_TYPES),
         keeps_low=True,
         has_cuda_graphs=True,
+        recomputes_modules=True,
     ),
     "megatron-lm": Program(kernels=_OLD, precision=PRECISIONS["mixed"]),
     "megatron-lm-fused": Program(kernels=_OLD, precision=PRECISIONS["megatron"]),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Any, Literal, get_args
 
-from planner.names import FAMILY_NAMES
+from planner.names import FAMILY_NAMES, RECOMPUTE_MODULES
 from planner.problem import Algorithm, Problem, as_meant
 
 __all__ = [
@@ -85,6 +85,12 @@ class Decision:
         Whether a value that is pinned may be what leaves no room on a device.
     flags
         By program that trains: the option or key which says it alone, where there is one; see :func:`flags_of`.
+    parts
+        Of a set of names: all that it may hold; a value is some of them, in this order, with a space between.
+    least
+        Of a count: its smallest number.
+    goes_with
+        Of a layout: another decision and the value of it without which this one has no meaning.
     """
 
     key: str
@@ -101,10 +107,13 @@ class Decision:
     is_shown_always: bool = True
     takes_memory: bool = False
     flags: Mapping[str, str] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
+    least: int = 1
+    goes_with: tuple[str, str] | None = None
 
     @property
     def is_count(self) -> bool:
-        """Whether it takes any whole number from 1 on."""
+        """Whether it takes any whole number from :attr:`least` on."""
         return self.maximum_of is not None
 
     @property
@@ -204,6 +213,14 @@ def _substitutions(problem: Problem) -> list[list[str]]:
 # --- The decisions of one layout of ``hybrid``
 
 _HYBRID = ("hybrid",)
+
+
+def _sets_of(parts: Sequence[str]) -> tuple[str, ...]:
+    """Return every set of some names but the empty one, as it is written; the first name alone comes first."""
+    return tuple(" ".join(one) for size in range(1, len(parts) + 1) for one in combinations(parts, size))
+
+
+_MODULE_SETS = _sets_of(RECOMPUTE_MODULES)
 
 
 def _layout(key: str, words: str, default: int | str | bool, *, is_open: bool = False, **more: Any) -> Any:
@@ -336,6 +353,30 @@ class LayoutDecisions:
             "fsdp": "fsdp_config.fsdp_activation_checkpointing",
             "plugin": "megatron_lm_config.megatron_lm_recompute_granularity",
         },
+    )
+    recompute_modules: str = _layout(
+        "recompute_modules",
+        "modules of a layer whose activations the backward pass computes again, with recompute: selective",
+        _MODULE_SETS[0],
+        values=_MODULE_SETS,
+        parts=RECOMPUTE_MODULES,
+        goes_with=("recompute", "selective"),
+        excluded_by=(),
+        is_shown_always=False,
+        takes_memory=True,
+        flags={"megatron": "recompute-modules"},
+    )
+    recompute_layers: int = _layout(
+        "recompute_layers",
+        "layers of each virtual stage that are computed again, with recompute: full; 0 all",
+        0,
+        maximum_of=_layers,
+        least=0,
+        goes_with=("recompute", "full"),
+        excluded_by=(),
+        is_shown_always=False,
+        takes_memory=True,
+        flags={"megatron": "recompute-num-layers"},
     )
     schedule: str = _layout(
         "zero_bubble",
@@ -610,6 +651,7 @@ def decided_by(family: str, block: Mapping[str, Any]) -> dict[str, Any]:
     """
     rows = [(row, row.block[family]) for row in DECISIONS if family in row.families and family in row.block]
     found = {row.key: block[key] for row, key in rows if key in block and not row.block_values}
+    found |= {row.key: row.default for row, key in rows if key not in block and not row.is_shown_always}
     if family == "all_reduce":
         groups = list((block.get("groups") or {}).values())
         used = [one["algorithm"] for one in block["fusion_groups"] if one["algorithm"] != "measured"]

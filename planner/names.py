@@ -58,3 +58,16 @@ def _quoted(names: Mapping[str, None], between: str) -> str:
 FamilyName = Literal["all_reduce", "parameter_server", "model_replicas", "pipeline", "hybrid"]
 FAMILY_NAMES: tuple[str, ...] = get_args(FamilyName)
 OF_TRANSFORMERS: FamilyName = "hybrid"  # the family that is made for transformers, and answers for them alone
+
+
+# --- Modules of a transformer's layer that can be computed again by themselves, as Megatron-Core names them
+
+RECOMPUTE_MODULES: tuple[str, ...] = (
+    "core_attn",
+    "moe_act",
+    "layernorm",
+    "mla_up_proj",
+    "mlp",
+    "moe",
+    "shared_experts",
+)

@@ -201,6 +201,7 @@ def _with_megatron(layout: Layout) -> Layout:
         layout = layout.instead(why, interleave=1)
     if chosen.schedule != "1f1b":
         layout = layout.instead(f"Megatron-LM runs 1F1B, not {chosen.schedule}", schedule="1f1b")
+    layout = layout.with_plain_recomputation()
     if chosen.offload_optimizer and chosen.zero == 0 and chosen.data * chosen.context > 1:
         layout = layout.instead("its optimiser on the host is the distributed one, which is ZeRO 1", zero=1)
     if chosen.overlap_data or chosen.overlap_tensor:

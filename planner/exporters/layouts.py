@@ -42,7 +42,14 @@ def pins_of(chosen: HybridConfiguration, *names: str) -> dict[str, object]:
     >>> pins_of(HybridConfiguration(global_batch_size=8, tensor=2), "tensor", "num_devices")
     {'tensor_parallel_size': 2, 'num_devices': 2}
     """
-    return {LAYOUT[name].key if name in LAYOUT else name: getattr(chosen, name) for name in names or _FLAGGED}
+    listed = [name for name in names or _FLAGGED if name not in LAYOUT or _has_meaning(chosen, name)]
+    return {LAYOUT[name].key if name in LAYOUT else name: getattr(chosen, name) for name in listed}
+
+
+def _has_meaning(chosen: HybridConfiguration, name: str) -> bool:
+    """Whether a decision says something beside the others."""
+    other = LAYOUT[name].goes_with
+    return other is None or getattr(chosen, other[0]) == other[1]
 
 
 def shared_pins(chosen: HybridConfiguration, *names: str) -> dict[str, object]:
@@ -86,7 +93,7 @@ def read_layout(
         elif row.names:
             decisions[name] = str(file.value(flag, row.default))
         else:
-            least = 1 if row.is_count else 0
+            least = row.least if row.is_count else 0
             decisions[name] = file.count(flag, None if name in required else least, least=least)
     for name, value in decisions.items():
         if (values := LAYOUT[name].values) and value not in values:
@@ -193,9 +200,19 @@ class Layout:
     def with_whole_layers(self) -> "Layout":
         """Return the layout with recomputation of whole layers, or none."""
         if self.chosen.recompute != "selective":
-            return self
-        kind = "none" if self.fits(recompute="none") else "full"
-        return self.instead(f"it computes whole layers again, or nothing; {kind} here", recompute=kind)
+            return self.with_plain_recomputation()
+        plain = LAYOUT["recompute_modules"].default
+        kind = "none" if self.fits(recompute="none", recompute_modules=plain) else "full"
+        why = f"it computes whole layers again, or nothing; {kind} here"
+        return self.instead(why, recompute=kind, recompute_modules=plain)
+
+    def with_plain_recomputation(self) -> "Layout":
+        """Return the layout without recomputation of single modules, or of some layers of a stage only."""
+        if self.chosen.recompute_layers:
+            return self.instead("it computes all layers again, or none", recompute_layers=0)
+        if self.chosen.recompute_modules != LAYOUT["recompute_modules"].default:
+            return self.with_whole_layers()
+        return self
 
     def with_usual_order(self, why: str = "ranks are always numbered") -> "Layout":
         """Return the layout with ranks numbered from the tensor degree outwards, as most programs have it."""

@@ -11,7 +11,7 @@ it holds ``--ddp-bucket-size`` numbers, in the reverse order of the network, as 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from planner.decisions import flags_of
+from planner.decisions import LAYOUT, flags_of
 from planner.errors import Fault, SpecError
 from planner.exporters.buckets import GradientTensors
 from planner.exporters.export import Export, Exporter, Job
@@ -29,6 +29,7 @@ from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.launch import SHARDING, VERSION, launch_lines, low_precision_options, options, orders_of
 from planner.families.hybrid.launch_network import not_expressed, unsaid
+from planner.names import RECOMPUTE_MODULES
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "KNOWN", "VERSION", "as_run", "degrees", "export", "layout_of_options", "network"]
@@ -62,7 +63,8 @@ _KNOWN = """
     num-layers-per-virtual-pipeline-stage num-query-groups optimizer optimizer-cpu-offload overlap-grad-reduce
     overlap-param-gather pipeline-model-parallel-layout pipeline-model-parallel-size position-embedding-type
     q-lora-rank qk-head-dim qk-l2-norm qk-layernorm qk-pos-emb-head-dim quick-geglu recompute-granularity
-    recompute-method recompute-num-layers rope-scaling-factor rope-type rotary-base rotary-interleaved rotary-percent
+    recompute-method recompute-modules recompute-num-layers rope-scaling-factor rope-type rotary-base
+    rotary-interleaved rotary-percent
     rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length sequence-parallel split squared-relu swiglu
     tensor-model-parallel-size tokenizer-type
     tp-comm-overlap train-iters untie-embeddings-and-output-weights use-distributed-optimizer use-megatron-fsdp
@@ -219,6 +221,8 @@ def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
     zero = int("use-distributed-optimizer" in flags)
     if "use-megatron-fsdp" in flags:
         zero = next((stage for stage, word in SHARDING.items() if word == file.value(_FLAGS["zero"])), 1)
+    has_block = file.value("recompute-method") == "block"
+    named = sorted(file.flags.get(_FLAGS["recompute_modules"]) or (), key=RECOMPUTE_MODULES.index)
     return read_layout(
         file,
         TARGET,
@@ -227,6 +231,8 @@ def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
         required=("tensor",),
         interleave=interleave,
         zero=zero,
+        recompute_layers=file.count(_FLAGS["recompute_layers"]) if has_block else 0,
+        recompute_modules=" ".join(named) or LAYOUT["recompute_modules"].default,
     )
 
 

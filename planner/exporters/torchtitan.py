@@ -62,6 +62,7 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
     if layout.chosen.schedule == "zero_bubble":
         why = "torch.distributed.pipelining has zero-bubble schedules for two chunks on a device or more; 1F1B here"
         layout = layout.instead(why, schedule="1f1b")
+    layout = layout.with_plain_recomputation()
     chosen = layout.chosen
     if chosen.zero == 1:
         why = "it shards gradients wherever it shards the optimiser's state (FSDP2), so that ZeRO 1 becomes ZeRO 2"

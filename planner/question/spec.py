@@ -66,10 +66,25 @@ def _type_of(row: Decision) -> Any:
     if row.is_size:
         return PositiveBytes
     if row.is_count:
-        return Count
+        return Count if row.least else Index
+    if row.parts:
+        return Annotated[str, BeforeValidator(lambda given: _set_of(row, given)), WithJsonSchema(_set_schema(row))]
     if row.names_of is not None:
         return Name
     return bool if row.values == FLAG else Literal[row.values]
+
+
+def _set_of(row: Decision, given: Any) -> Any:
+    """Return some names of a set as its values are written, whatever their order: a list, or a text with spaces."""
+    listed = given.split() if isinstance(given, str) else given
+    if not isinstance(listed, list) or not listed or any(one not in row.parts for one in listed):
+        raise ValueError(f"it is no set of modules. List some of {', '.join(row.parts)}.")
+    return " ".join(name for name in row.parts if name in listed)
+
+
+def _set_schema(row: Decision) -> dict[str, Any]:
+    """Return the JSON schema of a set of names."""
+    return {"anyOf": [{"type": "array", "items": {"enum": list(row.parts)}, "minItems": 1}, {"type": "string"}]}
 
 
 def _made_of(fields: Mapping[str, tuple[Any, Any]]) -> Any:

@@ -84,6 +84,8 @@ _EVERY_RECOMPUTE = (0, 1, 2)
 _BEST = {
     "zero": 0,
     "recompute": 0,
+    "recompute_modules": 0,
+    "recompute_layers": 0,
     "sequence_parallel": 1,
     "schedule": int(Schedule.ONE_F_ONE_B),
     "interleave": 1,

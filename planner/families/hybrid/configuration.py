@@ -15,6 +15,7 @@ from planner.decisions import DECISIONS, LAYOUT, LayoutDecisions
 from planner.models.communication import DEGREES, ORDERS
 from planner.models.layouts import Bools, Ints, Layouts, Recompute, Schedule, dealt_layers
 from planner.models.optimizers import OPTIMIZERS
+from planner.models.recomputation import MODULE_SETS, absent_words
 from planner.models.transformer_time import MEGATRON_CORE, PROGRAMS
 from planner.problem import Problem, Training
 from planner.transformer import Transformer
@@ -33,6 +34,8 @@ OF_CUTS: Mapping[str, int | str | bool] = {
     "interleave": 1,
     "overlap_expert": False,
     "offload_optimizer": False,
+    "recompute_modules": LAYOUT["recompute_modules"].names[0],
+    "recompute_layers": 0,
 }
 CODES_OF_CUTS = {name: LAYOUT[name].code(value) for name, value in OF_CUTS.items()}
 MOST_ZERO_OF_CUTS = 1
@@ -174,13 +177,22 @@ class HybridConfiguration(LayoutDecisions):
         return self.recompute != "none"
 
     @property
+    def _recompute_words(self) -> str:
+        """What is computed again."""
+        if self.recompute_modules != LAYOUT["recompute_modules"].default:
+            return f"recomputation of {', '.join(self.recompute_modules.split())}"
+        some = f" of {self.recompute_layers} layer{'s' * (self.recompute_layers > 1)} a stage"
+        some = some.replace("a stage", "a chunk") if self.interleave > 1 else some
+        return f"{self.recompute} recomputation{some * (self.recompute_layers > 0)}"
+
+    @property
     def headline(self) -> str:
         """The degrees that are not 1, what goes with them, and what differs between stages or replicas."""
         parts = [self.degree_words] if self.degree_words else []
         parts += [f"{self.interleave} chunks"] if self.interleave > 1 else []
         parts += [f"micro-batches of {self.microbatch}"]
         parts += [f"ZeRO {self.zero}"] if self.zero else []
-        parts += [f"{self.recompute} recomputation"] if self.is_recomputed else []
+        parts += [self._recompute_words] if self.is_recomputed else []
         parts += ["optimiser on the host"] if self.offload_optimizer else []
         found = f"{self.num_devices} device{'s' * (self.num_devices > 1)}: {', '.join(parts)}"
         if self.replicas:
@@ -286,7 +298,8 @@ def rules_of(transformer: Transformer, batch: int, *, is_dealt: bool = True) -> 
     ``is_dealt``: whether layers are dealt out evenly, rather than stage by stage.
     """
     cut = _cut_rules(transformer) if is_dealt else ()
-    return (*_split_rules(transformer), *cut, *_expert_rules(transformer), *_schedule_rules(batch))
+    again = _recompute_rules(transformer)
+    return (*_split_rules(transformer), *cut, *_expert_rules(transformer), *_schedule_rules(batch), *again)
 
 
 def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
@@ -487,7 +500,55 @@ def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
     )
 
 
+def most_recomputed(transformer: Transformer, one: Mapping[str, Any]) -> Any:
+    """Return the layers of the fullest virtual stage, of which some may be computed again."""
+    return -(-transformer.num_layers // (one["pipeline"] * one["interleave"]))
+
+
+def _recompute_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield what recomputation by module, and of some layers only, asks for.
+
+    Megatron-Core 0.16, ``megatron/core/transformer/transformer_config.py``, ``__post_init__``.
+    """
+    yield _rule(
+        "recompute_modules",
+        "recompute recompute_modules",
+        lambda one: (one["recompute_modules"] == 0) | (one["recompute"] == Recompute.SELECTIVE),
+        "modules are computed again by themselves with recompute: selective only.",
+    )
+    lacking = {number: words for number in range(len(MODULE_SETS)) if (words := absent_words(transformer, number))}
+    names = LAYOUT["recompute_modules"].names
+    yield LayoutRule(
+        key="recompute_modules",
+        names=("recompute_modules",),
+        holds=lambda one: ~np.isin(one["recompute_modules"], list(lacking)),
+        words=lambda one: (
+            f"no layer of the network has {lacking.get(one['recompute_modules'], '')}, which "
+            f"'{names[one['recompute_modules']]}' asks for."
+        ),
+    )
+    yield _rule(
+        "recompute_layers",
+        "recompute recompute_layers",
+        lambda one: (one["recompute_layers"] == 0) | (one["recompute"] == Recompute.FULL),
+        "layers are counted with recompute: full only, and {recompute_layers} are asked for.",
+    )
+    yield _rule(
+        "recompute_layers",
+        "pipeline interleave recompute_layers",
+        lambda one: one["recompute_layers"] <= most_recomputed(transformer, one),
+        f"{transformer.num_layers} layers over {{pipeline}} stages x {{interleave}} chunks are fewer than "
+        f"{{recompute_layers}} each.",
+    )
+
+
 OVERLAPS = {"overlap_data": "data-parallel", "overlap_tensor": "tensor-parallel", "overlap_expert": "expert-parallel"}
+
+
+RECOMPUTED = {
+    "recompute_modules": "no modules again by themselves: it has recompute alone",
+    "recompute_layers": "all layers again, or none",
+}
 
 
 def program_rules(program: str) -> tuple[LayoutRule, ...]:
@@ -501,6 +562,15 @@ def program_rules(program: str) -> tuple[LayoutRule, ...]:
         )
         for name, words in OVERLAPS.items()
         if name not in PROGRAMS[program].has
+    ) + tuple(
+        _rule(
+            name,
+            name,
+            lambda one, name=name: one[name] == 0,  # type: ignore[misc]  # bound now
+            f"{program} computes {words}.",
+        )
+        for name, words in RECOMPUTED.items()
+        if not PROGRAMS[program].recomputes_modules
     )
 
 
@@ -551,7 +621,7 @@ def launch_rules(program: str, transformer: Transformer) -> tuple[LayoutRule, ..
     )
 
 
-def unlike_rules() -> tuple[LayoutRule, ...]:
+def unlike_rules(transformer: Transformer) -> tuple[LayoutRule, ...]:
     """Return rules that keep one of layouts which differ in name only: what a degree of 1 leaves without a meaning.
 
     The last decision of each has none. Of the orders that rank the degrees above 1 alike the first is kept.
@@ -571,11 +641,17 @@ def unlike_rules() -> tuple[LayoutRule, ...]:
     def is_shared(one: Columns) -> Bools:
         return np.asarray(one["context"] * one["data"] > 1)
 
+    def is_some(one: Columns) -> Bools:
+        return np.asarray(
+            (one["recompute_layers"] == 0) | (one["recompute_layers"] < most_recomputed(transformer, one))
+        )
+
     def is_plain(one: Columns) -> Bools:
         return np.asarray((one["pipeline"] > 1) | (one["schedule"] == Schedule.ONE_F_ONE_B))
 
     words = "this decision has no meaning here."
     return (
+        _rule("recompute_layers", "pipeline interleave recompute_layers", is_some, words),
         _rule("schedule", "pipeline schedule", is_plain, words),
         _rule(
             "overlap_tensor",
@@ -631,7 +707,7 @@ def completed(problem: Problem, given: Mapping[str, Any], batch: int) -> dict[st
     transformer = problem.dnn.transformer
     assert transformer is not None, "asked by why_not"
     found = {name: given[name] for name in LAYOUT}
-    rules = (*rules_of(transformer, batch), *training_rules(problem.training), *unlike_rules())
+    rules = (*rules_of(transformer, batch), *training_rules(problem.training), *unlike_rules(transformer))
     program = PROGRAMS[problem.calibration.program]
     has = program.has
     if found["expert_tensor"] is None:

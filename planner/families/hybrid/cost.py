@@ -41,6 +41,7 @@ from planner.models.layouts import (
     Bools,
     Ints,
     Layouts,
+    Recompute,
     balanced_layers,
     layers_by_kind,
     share_microbatches,
@@ -49,8 +50,10 @@ from planner.models.layouts import (
 from planner.models.low_precision import NUMBER_TYPES, LowReached, NumberType
 from planner.models.memory import CutMemory, Host, Kernels, Precision, memory_bytes, offload_s, stage_memory_bytes
 from planner.models.optimizers import OPTIMIZERS, Optimizer
+from planner.models.recomputation import MODULE_SETS, modules_of
 from planner.models.ssgd import Strategy
 from planner.models.transformer_time import (
+    LAYER_PARTS,
     PARTS,
     PROGRAMS,
     DeviceGroup,
@@ -76,6 +79,7 @@ _MOST_FEW = 2_000  # stages of all cuts of a setting together
 _MOST_CELLS = 200_000  # stages in one array
 _MOST_ROUNDS = 6  # of cuts of layers of both kinds
 _ROUNDING = 1 + 1e-12
+_LESS_HELD = 0.01  # of a layer's activations; a set that saves less is not worth its name
 _LESS = 1e-12  # relative; less is rounding
 
 
@@ -428,6 +432,41 @@ class GroupCost:
             device_sample_bytes=training.device_sample_bytes,
             is_pipelined=self.problem.calibration.is_prefetch_pipelined,
         )
+
+
+# -- modules that are computed again by themselves ---------------------------------------------------------------------
+
+
+def useful_module_sets(cost: GroupCost) -> list[int]:
+    """Return the sets of modules that save most bytes for their seconds, those of fewest seconds first.
+
+    Of one sample on one device: the corners of the convex hull of all sets' (seconds, bytes), as a greedy choice by
+    bytes a second goes through them. Sets that save next to nothing more are left out.
+    """
+    names = modules_of(cost.transformer)
+    whole = {"moe"}.intersection(names)  # has what these have, too
+    tried = [
+        number
+        for number, one in enumerate(MODULE_SETS)
+        if {*one} <= {*names} and not (whole & {*one} and {"moe_act", "shared_experts"} & {*one})
+    ]
+    if not tried:
+        return []
+    sets = np.array([0, *tried])
+    layouts = replace(
+        Layouts.one(recompute=int(Recompute.SELECTIVE)).of(np.zeros(len(sets), dtype=np.int64)),
+        recompute_modules=sets,
+        recompute=np.where(sets > 0, int(Recompute.SELECTIVE), int(Recompute.NONE)),
+    )
+    interval = cost.interval(layouts)
+    added_s = sum(interval[name].sum(axis=0) for name in LAYER_PARTS)
+    held = cost.memory(layouts)["activations"]
+    found, at = [], 0
+    while (saves := np.flatnonzero(held < held[at] * (1 - _LESS_HELD))).size:
+        longer_s = np.maximum(added_s[saves] - added_s[at], 0.0)
+        at = int(saves[np.argmin(longer_s / (held[at] - held[saves]))])
+        found.append(int(sets[at]))
+    return found
 
 
 # -- all cuts of few ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Source: Megatron-Core developer guide, "Parallelism Strategies Guide", and ``meg
 program cannot do is said in words; for another program there is no command.
 """
 
-from planner.decisions import flags_of
+from planner.decisions import LAYOUT, flags_of
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, broken_rule, launch_rules
 from planner.families.hybrid.launch_network import network_lines, not_expressed, unsaid
 from planner.models.transformer_time import MEGATRON_CORE
@@ -77,8 +77,9 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *_if(chosen.sequence_parallel, flag["sequence_parallel"]),
         *sharding,
         *value("recompute", is_written=chosen.recompute != "none"),
-        *_if(chosen.recompute == "full", "--recompute-method uniform"),
-        *_if(chosen.recompute == "full", "--recompute-num-layers 1"),
+        *value("recompute_modules", is_written=chosen.recompute_modules != LAYOUT["recompute_modules"].default),
+        *_if(chosen.recompute == "full", f"--recompute-method {'block' if chosen.recompute_layers else 'uniform'}"),
+        *_if(chosen.recompute == "full", f"{flag['recompute_layers']} {chosen.recompute_layers or 1}"),
         *_if(chosen.overlap_data, flag["overlap_data"]),
         *_if(chosen.overlap_data and chosen.zero > 0, "--overlap-param-gather"),
         *_if(chosen.overlap_tensor, flag["overlap_tensor"]),

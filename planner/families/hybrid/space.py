@@ -23,6 +23,7 @@ from planner.families.hybrid.configuration import (
     MOST_ZERO_OF_CUTS,
     OVERLAPS,
     PINS,
+    RECOMPUTED,
     LayoutRule,
     is_spread,
     launch_rules,
@@ -30,7 +31,7 @@ from planner.families.hybrid.configuration import (
     training_rules,
     unlike_rules,
 )
-from planner.families.hybrid.cost import HybridCost
+from planner.families.hybrid.cost import HybridCost, useful_module_sets
 from planner.models.communication import ORDERS
 from planner.models.layouts import Bools, Ints, Schedule
 from planner.models.transformer_time import PROGRAMS
@@ -46,7 +47,7 @@ _FIRST_LEVELS = (  # those without a decision have a bound: the next tighter one
     (),
     ("sequence_parallel", "order"),
     ("schedule", "interleave"),
-    ("recompute", "zero", "offload_optimizer"),
+    ("recompute", "recompute_modules", "recompute_layers", "zero", "offload_optimizer"),
 )
 # The last level has what no other one decides.
 _EVEN_LEVELS = (*_FIRST_LEVELS, tuple(name for name in LAYOUT if not any(name in level for level in _FIRST_LEVELS)))
@@ -55,6 +56,7 @@ _FINE = (("sequence_parallel", "order"), ("recompute", "zero"), ("overlap_data",
 MOST_UNLIKE_CHUNKS = 32  # on a device, that are searched where layers do not divide
 _MOST_PAIRS = 2_000  # data degrees times micro-batches whose pace is looked at
 _FEW_DEGREES, _FEW_SIZES = 60, 24  # of a narrow space
+_FEW_LAYERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # of a virtual stage, that may be computed again
 _AT_ONCE = 1 << 18  # numbers that are tried as divisors together
 _SMALLEST_SHARE = 0.75  # of each of several groups' devices that take part, where their number is not limited
 
@@ -134,7 +136,9 @@ class Space:
             row = LAYOUT[name]
             if (pinned := self.problem.fixed.get(key)) is not None:
                 has = name not in OVERLAPS or row.code(pinned) in values[name]  # of the program
-                values[name] = [one for one in [row.code(pinned)] if has and (one >= 1 or not row.is_count)]
+                if name in RECOMPUTED and not PROGRAMS[self.problem.calibration.program].recomputes_modules:
+                    has = row.code(pinned) == 0
+                values[name] = [one for one in [row.code(pinned)] if has and (one >= row.least or not row.is_count)]
             out = {row.code(one) for one in self._excluded(key)}
             values[name] = [one for one in values[name] if one not in out]
         if self._pinned_schedule == "interleaved":
@@ -182,7 +186,15 @@ class Space:
             "schedule": [int(one) for one in schedules],
             "interleave": [1] if pinned in ("gpipe", "1f1b") else sorted(chunks),
             **{name: [0, 1] if name in has else [0] for name in OVERLAPS},
+            **self._recomputed(),
         }
+
+    def _recomputed(self) -> dict[str, list[int]]:
+        """Return the sets of modules, and the numbers of layers, that may be computed again where neither is pinned."""
+        if not PROGRAMS[self.problem.calibration.program].recomputes_modules or not self.cost.is_even:
+            return {"recompute_modules": [0], "recompute_layers": [0]}
+        layers = [one for one in _FEW_LAYERS if one < self.transformer.num_layers]
+        return {"recompute_modules": [0, *useful_module_sets(self.cost.first)], "recompute_layers": [0, *layers]}
 
     def _kept(self, name: str, values: Iterable[int]) -> list[int]:
         """Return the values that keep every rule on one decision alone."""
@@ -328,7 +340,7 @@ class Space:
         for one in self.layout_rules:
             if is_even or (one.key != "pipeline" and not (has_replicas and "data" in one.names)):
                 yield from self._of_parts(one)
-        for one in unlike_rules():
+        for one in unlike_rules(self.transformer):
             if one.names[-1] not in given:
                 yield from self._of_parts(one)
         if "rank_order" not in self.problem.fixed and not has_replicas:

@@ -7,7 +7,7 @@ dropout and without scores); programs without such attention keep scores, and ma
 recomputation its input alone. Nothing is taken from the cost model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,8 @@ class Layer:
 
     ``shared``, ``routed``: parameters, those of experts apart. ``read``: of all matrices, every expert counted.
     ``matrices``: the same with one expert. ``largest``: of one matrix. ``kept``, ``working``: bytes of a micro-batch
-    until its backward pass, and more of them during it.
+    until its backward pass, and more of them during it. ``whole``: bytes until then of a layer of which nothing is
+    computed again.
     """
 
     shared: float
@@ -40,6 +41,7 @@ class Layer:
     largest: float
     kept: float
     working: float
+    whole: float
 
 
 def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer:
@@ -69,6 +71,7 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
             matrices = [*matrices, float(network.hidden_size)]
     rest += _of_parts(network, _NORMS, kind) * network.hidden_size * shift
     kept, working = _kept(network, block, kind)
+    whole, _ = _kept(network, {**block, "recompute": "none"}, kind)
     return Layer(
         shared=sum(matrices) + rest,
         routed=number * (sum(routed) + routed_biases),
@@ -77,6 +80,7 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
         largest=max(*matrices, *routed),
         kept=kept,
         working=working,
+        whole=whole,
     )
 
 
@@ -159,8 +163,42 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
         kept = min(kept, plain)
         return kept, plain - kept + gradients
     if block["recompute"] == "selective":
-        return plain, scores + gradients
+        modules = block.get("recompute_modules", "core_attn").split()
+        saved = tokens * NUMBER_BYTES * _saved(network, block, kind, modules)
+        kept = plain - saved + scores * ("core_attn" not in modules)
+        return kept, plain + scores - kept + gradients
     return entry, plain + scores - entry + gradients
+
+
+def _saved(network: Transformer, block: Mapping[str, Any], kind: str, modules: Sequence[str]) -> float:
+    """Return the numbers a token that modules which are computed again do not keep, scores apart.
+
+    As the options of Megatron-Core 0.16 say: norms that are no part of a product, latent attention's wide queries, keys
+    and values with the norms before them, a dense part with its norm, all that is inside of the part of experts.
+    """
+    tensor, split = block["tensor"], block["tensor"] if block["sequence_parallel"] else 1
+    parts, experts = KINDS[kind], network.experts
+    latent, is_moe = network.latent if parts.mixer == "attention" else None, parts.feed_forward == "moe"
+    is_before, found = network.norm_position in ("before", "both"), 0.0
+    if "layernorm" in modules and is_before:
+        found += network.hidden_size / split * ((latent is not None) + is_moe)
+    if "mla_up_proj" in modules and latent is not None:
+        value = latent.value_size
+        found += network.num_heads * (2 * network.head_size + value) / tensor
+        found += ((latent.query_rank or 0) + latent.key_value_rank) / split
+    if not is_moe or experts is None:
+        fed, _, _ = _fed(network, block, kind, 1.0)
+        has_part = parts.feed_forward == "dense" and "mlp" in modules
+        return found + has_part * (fed + is_before * network.hidden_size / split)
+    fed, _, chosen = _fed(network, block, kind, block.get(IMBALANCE, 1.0))
+    if "moe" in modules:
+        return found + fed + chosen / split
+    if "moe_act" in modules:
+        found += experts.expert_size * experts.top_k * block.get(IMBALANCE, 1.0) / tensor
+    if "shared_experts" in modules:
+        found += (3 if network.is_gated else 2) * experts.num_shared * experts.shared_size / tensor
+        found += (network.hidden_size + 1) * experts.has_shared_gate / split
+    return found
 
 
 def _given(network: Transformer, block: Mapping[str, Any], kind: str) -> list[tuple[float, bool]]:

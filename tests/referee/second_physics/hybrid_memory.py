@@ -147,7 +147,10 @@ def _row(
     shared, routed = sum(one.shared for one in held) + sum(ends), sum(one.routed for one in held)
     ranks, zero = block["data"] * block["context"], block["zero"]
     spread = (shared + routed * block["expert"] * block["expert_tensor"] / block["tensor"]) / ranks
-    kept = [sum(layers[kind].kept for kind in chunk) for chunk in chunks]
+    # Some layers of each chunk: as that share of all of the stage's layers.
+    again = block.get("recompute_layers", 0) * len(chunks)
+    share = min(1.0, again / max(1, len(held))) if again else 1.0
+    kept = [sum(share * layers[kind].kept + (1 - share) * layers[kind].whole for kind in chunk) for chunk in chunks]
     nothing = [0.0] * (len(chunks) - 1)
     embedding = _embedding_kept(network, block) if stage == 0 else 0.0
     head = _head_kept(network, block) if is_last else 0.0

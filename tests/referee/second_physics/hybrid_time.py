@@ -50,7 +50,7 @@ def layers_flop(network: Transformer, block: Mapping[str, Any], kinds: Sequence[
     Some programs leave out the end.
     """
     once = 2 * sum(_multiply_adds(network, kind) for kind in kinds)
-    if block["recompute"] != "full":
+    if block["recompute"] != "full" or block.get("recompute_layers"):  # of some layers only: no less than none
         return once, 0.0
     return once, once - 2 * program_of(block).stops_early * sum(_last(network, kind) for kind in kinds)
 
