@@ -117,6 +117,8 @@ class MachineGroup:
     ----------
     inside
         Between two devices of one machine; None where there is one device.
+    devices_per_host
+        Of a machine's devices, those that one operating system has (a tray of a rack that NVLink joins); None: all.
     num_nics
         Network cards of a machine, each with the group's link.
     host_link_bytes_per_s
@@ -129,11 +131,17 @@ class MachineGroup:
     count: int
     device: Device
     devices_per_machine: int = 1
+    devices_per_host: int | None = None
     inside: Link | None = None
     num_nics: int = 1
     storage: Storage | None = None
     host_link_bytes_per_s: float = float("inf")
     decode_samples_per_s: float = float("inf")
+
+    @property
+    def host_size(self) -> int:
+        """Devices on which one launcher starts processes: of a host, or of a machine that is one."""
+        return min(self.devices_per_host or self.devices_per_machine, self.devices_per_machine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

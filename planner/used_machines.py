@@ -1,13 +1,13 @@
 """Which machines a plan takes, and how many devices of each: what a family says of its configurations."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal, Self
 
 from planner.cluster import MachineGroup
 
-__all__ = ["UsedMachines", "filled"]
+__all__ = ["UsedMachines", "by_host", "filled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,27 @@ class UsedMachines:
             role="server",
             is_shared=is_shared,
         )
+
+
+def by_host(rows: Iterable[UsedMachines], groups: Iterable[MachineGroup]) -> Iterator[UsedMachines]:
+    """Yield used machines host by host, as launchers know them: a rack of 18 trays is 18 of them.
+
+    Parameters
+    ----------
+    rows, groups
+        What a plan takes, in the order of its ranks, and the groups of machines that it is taken of.
+    """
+    sizes = {group.name: group.host_size for group in groups}
+    for row in rows:
+        number, left = divmod(row.devices_per_machine, sizes[row.group])
+        if row.role == "server" or number + (left > 0) <= 1:
+            yield row
+        elif not left:
+            yield replace(row, num_machines=row.num_machines * number, devices_per_machine=sizes[row.group])
+        else:
+            for _ in range(row.num_machines):
+                yield replace(row, num_machines=number, devices_per_machine=sizes[row.group])
+                yield replace(row, num_machines=1, devices_per_machine=left)
 
 
 def filled(groups: Iterable[MachineGroup], number: int) -> Iterator[UsedMachines]:

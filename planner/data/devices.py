@@ -178,6 +178,8 @@ class Machine:
     ----------
     device, num_devices
         What it holds; the link ``inside`` joins all of them. None where there is one device.
+    devices_per_host
+        Of those, what one operating system has: a tray of a rack. Launchers start as many processes there.
     num_nics, nic_bytes_per_s
         Network cards for training, and the rate of each; None where machines of this kind differ in it.
     """
@@ -186,6 +188,7 @@ class Machine:
     title: str
     device: str
     num_devices: int
+    devices_per_host: int
     inside: str | None
     num_nics: int
     nic_bytes_per_s: float | None
@@ -212,6 +215,7 @@ def _machines() -> MappingProxyType[str, Machine]:
             title=row["title"],
             device=row["device"],
             num_devices=int(row["devices"]),
+            devices_per_host=int(row["devices_per_host"] or row["devices"]),
             inside=row["inside"] or None,
             num_nics=int(row["nics"]),
             nic_bytes_per_s=float(gbit) * _GBIT_BYTES if gbit else None,

@@ -12,7 +12,7 @@ from planner.cluster import Device
 from planner.errors import Fault, InfeasibleError, SpecError
 from planner.exporters.export import PROGRAMS, TARGETS, Export, Job, Settings, export, refused, target_of
 from planner.families import FAMILIES
-from planner.used_machines import UsedMachines
+from planner.used_machines import UsedMachines, by_host
 
 __all__ = ["Inner", "device_of", "inner_of", "is_one_shape", "machine_words", "num_devices", "require_kinds"]
 __all__ += ["used_machines"]
@@ -21,11 +21,13 @@ _KINDS = {"gpu": "GPUs", "cpu": "CPUs", "tpu": "TPUs"}
 
 
 def used_machines(job: Job) -> tuple[UsedMachines, ...]:
-    """Return the machines of a plan, in the order of its ranks; servers come after the workers.
+    """Return the hosts of a plan, in the order of its ranks; servers come after the workers.
 
-    A group whose last machine gives fewer devices than the others stands in two rows.
+    A machine of several hosts (a rack that NVLink joins) stands there host by host. A group whose last machine gives
+    fewer devices than the others stands in two rows.
     """
-    rows = tuple(FAMILIES[job.plan.family].machines(job.problem, job.plan.configuration))
+    whole = FAMILIES[job.plan.family].machines(job.problem, job.plan.configuration)
+    rows = tuple(by_host(whole, job.problem.cluster.machine_groups))
     assert sum(row.num_devices for row in rows) > 0  # somebody trains
     return rows
 

@@ -327,6 +327,7 @@ class MachineSpec(Model):
     machine: Annotated[Name, known(data.machine)] | None = None
     device: DeviceOf | None = None
     devices: Count | None = None
+    devices_per_host: Count | None = None
     inside: LinkOf | None = None
     network: CardRate | None = None
     nics: Count | None = None
@@ -360,6 +361,11 @@ class MachineSpec(Model):
             self._check_machine(data.machine(self.machine))
         elif self.device is None and getattr(self, "type", "machine") == "machine":
             raise ValueError("this machine has no device. Add e.g. device: a100-sxm4-80gb, or machine: dgx-h100.")
+        if self.devices_per_host is not None and self.num_devices % self.devices_per_host:
+            raise ValueError(
+                f"{self.num_devices} devices are no whole number of hosts with devices_per_host "
+                f"{self.devices_per_host}. Write a number that divides {self.num_devices}."
+            )
         total = self.count * self.num_devices
         if total > MOST_DEVICES:
             raise ValueError(f"{total} devices are more than {MOST_DEVICES}. Is count x devices right?")

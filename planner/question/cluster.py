@@ -276,11 +276,21 @@ class _Draft:
             count=machine.count,
             device=self.device,
             devices_per_machine=num_devices,
+            devices_per_host=machine.devices_per_host or self._host_devices(),
             inside=inside,
             num_nics=self._num_nics(),
             storage=machine.storage.build() if machine.storage else None,
             host_link_bytes_per_s=machine.host_link or host_link,
             decode_samples_per_s=machine.decode or float("inf"),
+        )
+
+    def _host_devices(self) -> int | None:
+        """Return the devices of a host, where the reference machine has several hosts that its link inside joins."""
+        reference = self.reference
+        return (
+            None
+            if reference is None or reference.devices_per_host == reference.num_devices
+            else (reference.devices_per_host)
         )
 
     def link(self) -> Link:

@@ -376,7 +376,7 @@ class _Priced(ABC):
             "dtype": first.problem.training.dtype,
             "gradients": first.problem.calibration.gradients,
             "low": low_precision_options(first.problem.training.low, has_cuda_graphs=first.has_cuda_graphs),
-            "devices_per_machine": first.group.devices_per_machine,
+            "devices_per_machine": first.group.host_size,
         }
 
     @property
