@@ -106,6 +106,15 @@ def test_a_name_that_is_near_one_is_answered_by_it() -> None:
         zoo.find_name("qwen3-235b-a23b")
 
 
+def test_the_page_has_every_row() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "transformers.md").read_text(encoding="utf-8")
+    found = {name: row(name).transformer for name in row_names()}
+    assert re.findall(r"^\| `.*\|$", page, re.MULTILINE) == [
+        f"| `{name}` | {one.num_parameters:,} | {one.num_active_parameters:,} | {one.sequence_length:,} |"
+        for name, one in found.items()
+    ]
+
+
 # -- the graph -------------------------------------------------------------------------------------------------------
 
 

@@ -144,9 +144,8 @@ def _add_numerics(fields: Fields, sizes: dict[str, Any]) -> None:
     """Add what costs nothing: figures and functions, the angles of positions, the router's ways."""
     sizes["numerics"] = numerics_of(fields, sizes)
     if sizes.get("positions") == "rotary":
-        sizes["rotary"] = rotary_of(
-            fields, head_size=sizes.get("head_size") or sizes["hidden_size"] // sizes["num_heads"]
-        )
+        head_size = sizes.get("head_size") or sizes["hidden_size"] // sizes["num_heads"]
+        sizes["rotary"] = rotary_of(fields, head_size=max(head_size, 1))  # a faulty one may be 0
     if sizes.get("experts") is not None:
         sizes["experts"] = replace(sizes["experts"], routing=routing_of(fields))
 
@@ -287,7 +286,7 @@ _REASONS = {
     "hrm_text": "its blocks run more than once, with shared parameters",
     "albert": "all its layers share one set of parameters",
     "electra": "its embedding has another width than its stream, and a discriminator follows",
-    "apertus": "its activation has parameters of its own",
+    **dict.fromkeys(("apertus", "apertus1p5_text"), "its activation has parameters of its own"),
     "dbrx": "its configuration has nested parts, which are not read",
     "gemma3n_text": "its layers have parts that no other network has",
     "reformer": "its attention is by hashing",
