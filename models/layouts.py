@@ -79,6 +79,18 @@ class Schedule(IntEnum):
     ZERO_BUBBLE = 2  # gradients of weights fill the waits (ZB-H1: as much memory as 1F1B)
 
 
+class ContextMethod(IntEnum):
+    """How ranks that share a sequence see all its keys and values (:mod:`planner.models.transformer_communication`)."""
+
+    RING = 0  # these pass round a ring, beside attention
+    ALL_GATHER = 1  # every rank gathers them
+    ULYSSES = 2  # an all-to-all gives each rank whole sequences of some heads
+    HIERARCHICAL = 3  # the same among neighbours, and a ring of these groups
+
+
+ANY_CONTEXT_METHOD = len(ContextMethod)  # of bounds alone: whichever takes least
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layouts:
     """Arrays of one length, or of length 1 where all layouts agree.
@@ -118,6 +130,8 @@ class Layouts:
     order
         Which permutation of the degrees, from the innermost tier outwards; an index into
         :data:`planner.models.communication.ORDERS`.
+    context_method
+        See :class:`ContextMethod`; of one context rank no meaning.
     """
 
     tensor: Ints
@@ -140,6 +154,7 @@ class Layouts:
     order: Ints
     recompute_modules: Ints
     recompute_layers: Ints
+    context_method: Ints
 
     @classmethod
     def one(cls, **decisions: int | bool) -> "Layouts":
@@ -157,6 +172,7 @@ class Layouts:
         """
         defaults = {"schedule": int(Schedule.ONE_F_ONE_B), "zero": 0, "recompute": 0, "order": 0}
         defaults |= {"recompute_modules": 0, "recompute_layers": 0}
+        defaults["context_method"] = int(ContextMethod.RING)
         defaults["expert_tensor"] = int(decisions.get("tensor", 1))
         arrays: dict[str, Ints | Bools] = {}
         for field in fields(cls):

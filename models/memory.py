@@ -52,6 +52,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.models.layouts import (
+    ContextMethod,
     Ints,
     Layouts,
     Recompute,
@@ -363,6 +364,11 @@ def layer_bytes(
             saved = sum((each * numbers(one) for each, one in both), np.zeros(1))
             held = plain - saved + scores * ("core_attn" not in MODULE_SETS[modules])
             partly = np.where(layouts.recompute_modules == modules, held, partly)
+    # Keys and values of all tokens, and their gradients, where a rank gathers them.
+    gathers = (layouts.context > 1) & (layouts.context_method == ContextMethod.ALL_GATHER)
+    keys = np.maximum(transformer.num_kv_heads / layouts.tensor, 1.0) * layouts.microbatch
+    keys = keys * transformer.sequence_length * (transformer.head_size + transformer.value_head_size)
+    widest = widest + np.where(gathers, 2 * keys, 0.0)
     is_full, is_none = layouts.recompute == Recompute.FULL, layouts.recompute == Recompute.NONE
     kept = np.where(is_full, only_input, np.where(is_none, plain + scores, partly))
     return LayerBytes(

@@ -8,8 +8,15 @@ element, tensor degree t:
   reduce-scatter of the same bytes, and backward gathers the input of the first GEMM of each part once more; that
   gather runs beside the GEMM that does not need it. Routed experts are dispatched before they are gathered, so their
   part is ``top_k`` times as large.
-- **Context** ([L]): keys and values of ``T`` tokens pass round a ring in ``c - 1`` steps; backward passes them and
-  their gradients.
+- **Context**, by method. *Ring* ([L]): keys and values of ``T`` tokens pass round a ring in ``c - 1`` steps, beside
+  attention; backward passes them and their gradients. *All-gather* (Llama 3, arXiv 2407.21783, section 3.3.2): every
+  rank gathers the keys and values of all ``c T`` tokens before attention, again before its backward pass, and reduces
+  and scatters their gradients. *Ulysses* (S. A. Jacobs et al., arXiv 2309.14509, section 3.2): an all-to-all of
+  queries, keys and values gives each rank whole sequences of a c-th of the heads, and another one takes attention's
+  output back; backward does both the other way. *Hierarchical* (J. Fang and S. Zhao, arXiv 2405.07719; Megatron-Core's
+  ``a2a+p2p``): all-to-alls among neighbours, as many as share out the heads of keys (:func:`neighbours`), and a ring of
+  their groups. Gathers and all-to-alls are exposed. All methods deal out a sequence alike, in two pieces a rank
+  (Megatron-Core, ``get_batch_on_this_cp_rank``), which balances causal attention.
 - **Experts** (D. Lepikhin et al., arXiv 2006.16668): tokens go to their experts and back by all-to-alls of
   ``w T h top_k imbalance`` bytes (a t-th of that under sequence parallelism), twice each way. Where a program sends a
   token once to several experts on one device or in one machine, fewer of these bytes leave it.
@@ -37,8 +44,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.cost import Floats
-from planner.models.communication import Group, Operation, Spread, operation_s
-from planner.models.layouts import Ints, Layouts, Recompute
+from planner.models.communication import Group, Operation, Spread, Tier, axes_of, group_of, operation_s
+from planner.models.layouts import Bools, ContextMethod, Ints, Layouts, Recompute
 from planner.models.operators import stage_parameters
 from planner.models.recomputation import MODULE_SETS
 from planner.transformer import KINDS, LayerKind, Transformer
@@ -164,16 +171,10 @@ def layer_communication(
             _communication(name, "tensor", "gather", bytes_each * of_gathers, gathered, gathered, gathered / 2),
         )
 
-    # Keys and values pass round the ring of a context group. With fewer heads of them than devices some hold the same.
-    heads, steps = np.maximum(transformer.num_kv_heads / layouts.tensor, 1.0), layouts.context - 1
-    width = heads * (transformer.head_size + transformer.value_head_size)
-    ring = _communication("context", "context", "send", token_bytes * width, steps, 2 * steps)
-    parts = KINDS[kind]
-    if parts.mixer == "none":
-        ring = replace(ring, forward=np.zeros(1), backward=np.zeros(1))
+    parts, context = KINDS[kind], _context_communication(transformer, layouts, kind, token_bytes)
     halves = 1 if transformer.norm_position in ("shared", "parallel") else parts.number
     if parts.feed_forward != "moe" or transformer.experts is None:
-        communicated: tuple[Communication, ...] = (*tensor("tensor", size_bytes, halves), ring)
+        communicated: tuple[Communication, ...] = (*tensor("tensor", size_bytes, halves), *context)
     else:
         experts = transformer.experts
         routed_bytes = size_bytes * experts.top_k * expert_imbalance
@@ -181,7 +182,7 @@ def layer_communication(
         shared = 1 if experts.num_shared else 0
         sent = _communication("experts", "expert", "all_to_all", routed_bytes / layouts.stream_split, 2, 2)
         communicated = (
-            ring,
+            *context,
             *tensor("tensor", size_bytes, np.where(split, halves - 1 + shared, halves)),
             replace(
                 tensor("expert_tensor", routed_bytes * (layouts.expert_tensor / layouts.tensor), np.where(split, 1, 0))[
@@ -216,6 +217,116 @@ def _again_shares(transformer: Transformer, layouts: Layouts, kind: LayerKind, h
     routed = np.where(has["moe"], 1.0, whole)
     again = has["moe"] | (has["shared_experts"] & (shared > 0) & layouts.sequence_parallel)
     return {"": whole, "experts": routed, "expert_tensor": routed, "tensor": np.where(again, part, whole)}
+
+
+EXPOSED_CONTEXT = "context_exposed"  # that part of the context's communication which nothing runs beside
+
+
+def neighbours(transformer: Transformer, context: Ints, tensor: Ints) -> Ints:
+    """Return how many context ranks share out heads in the hierarchical method: as many as the heads of keys allow.
+
+    Parameters
+    ----------
+    transformer, context, tensor
+        The network, and degrees of shape (n,).
+    """
+    return np.gcd(context, np.maximum(transformer.num_kv_heads // tensor, 1))
+
+
+def has_heads(transformer: Transformer, context: Ints, tensor: Ints, method: Ints) -> Bools:
+    """Return whether heads can be shared out as a context method asks.
+
+    Ulysses gives each rank whole heads of keys; the hierarchical method shares some out, and leaves some ranks for a
+    ring. Transformer Engine asks for the same (``attention/dot_product_attention/context_parallel.py``).
+
+    Parameters
+    ----------
+    transformer, context, tensor, method
+        The network; degrees and a :class:`planner.models.layouts.ContextMethod` each, of shape (n,).
+    """
+    inner = neighbours(transformer, context, tensor)
+    is_some = (inner > 1) & (inner < context)
+    is_whole = (inner == context) & (transformer.num_kv_heads % tensor == 0)
+    by_method = np.where(method == ContextMethod.ULYSSES, is_whole, is_some)
+    return np.asarray((context == 1) | (method < ContextMethod.ULYSSES) | by_method)
+
+
+def with_context_groups(
+    groups: Mapping[str, Group], tiers: Sequence[Tier], transformer: Transformer, layouts: Layouts
+) -> Mapping[str, Group]:
+    """Return groups of ranks with those of the hierarchical context method, where a layout has it.
+
+    Parameters
+    ----------
+    groups, tiers, layouts
+        As of :func:`planner.models.communication.groups_of`.
+    transformer
+        The network.
+    """
+    if not np.any(layouts.context_method >= ContextMethod.HIERARCHICAL):
+        return groups
+    inner = neighbours(transformer, layouts.context, layouts.tensor)
+    ((degree, stride),) = axes_of(layouts)["context"]
+    number = layouts.num_devices
+    return {
+        **groups,
+        "context_inner": group_of(tiers, ((inner, stride),), number),
+        "context_outer": group_of(tiers, ((degree // inner, stride * inner),), number),
+    }
+
+
+def context_communication(
+    transformer: Transformer, layouts: Layouts, kind: LayerKind, *, element_bytes: float = 2.0
+) -> list[Communication]:
+    """Return how the context ranks of a layer see each other's keys and values: part of what a layer communicates.
+
+    Parameters
+    ----------
+    transformer, layouts, kind, element_bytes
+        As for :func:`layer_communication`.
+    """
+    found = _context_communication(transformer, layouts, kind, element_bytes * _tokens(transformer, layouts))
+    return [_with_recomputation(one, layouts) for one in found]
+
+
+def _with_recomputation(one: Communication, layouts: Layouts) -> Communication:
+    """Return operations with those of a layer's forward part that full recomputation repeats."""
+    return replace(one, recomputed=np.where(layouts.recompute == Recompute.FULL, one.forward, 0.0))
+
+
+def _context_communication(
+    transformer: Transformer, layouts: Layouts, kind: LayerKind, token_bytes: Floats
+) -> list[Communication]:
+    """Return the same, none of it repeated; nothing of a layer without attention.
+
+    With fewer heads of keys than tensor ranks some of these hold the same.
+    """
+    context, method = layouts.context, layouts.context_method
+    keys = np.maximum(transformer.num_kv_heads / layouts.tensor, 1.0)
+    pair = token_bytes * keys * (transformer.head_size + transformer.value_head_size)
+    ring = np.where(method == ContextMethod.RING, context - 1, 0)
+    found = [_communication("context", "context", "send", pair, ring, 2 * ring)]
+
+    def exposed(group: str, operation: Operation, size_bytes: Floats, times: ArrayLike, back: int = 1) -> None:
+        backward = back * np.asarray(times)
+        found.append(_communication(EXPOSED_CONTEXT, group, operation, size_bytes, times, backward))
+
+    heads = token_bytes * transformer.num_heads / layouts.tensor
+    into, out_of = heads * transformer.head_size + pair, heads * transformer.value_head_size
+    if np.any(method == ContextMethod.ALL_GATHER):
+        exposed("context", "gather", context * pair, np.where(method == ContextMethod.ALL_GATHER, 1, 0), 2)
+    if np.any(method == ContextMethod.ULYSSES):
+        for size_bytes in (into, out_of):
+            exposed("context", "all_to_all", size_bytes, np.where(method == ContextMethod.ULYSSES, 1, 0))
+    if np.any(is_both := method == ContextMethod.HIERARCHICAL):
+        inner = neighbours(transformer, context, layouts.tensor)
+        for size_bytes in (into, out_of):
+            exposed("context_inner", "all_to_all", size_bytes, np.where(is_both, 1, 0))
+        steps = np.where(is_both, context // inner - 1, 0)  # of inner times as many tokens of as many fewer heads
+        found.append(_communication("context", "context_outer", "send", pair, steps, 2 * steps))
+    if KINDS[kind].mixer == "none":
+        return [replace(one, forward=np.zeros(1), backward=np.zeros(1)) for one in found]
+    return found
 
 
 def _communication(

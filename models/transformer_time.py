@@ -48,9 +48,10 @@ under the same names, in :mod:`planner.data.fits`. Sources:
   ``parallelize_llama.py``); a compiled model does not keep what nobody reads.
 
 What a program has is by its own options: Megatron-Core 0.16 (``--overlap-grad-reduce``, ``--tp-comm-overlap``,
-``--sequence-parallel``, ``--use-distributed-optimizer``); torchtitan splits the sequence with every tensor degree, and
-overlaps that communication where the model is compiled; fully sharded data parallelism always gathers ahead. Those of
-2021 and 2022 send gradients behind the backward pass, and overlap no tensor-parallel communication.
+``--sequence-parallel``, ``--use-distributed-optimizer``; ``--cp-comm-type`` p2p, all_gather, a2a and a2a+p2p);
+torchtitan splits the sequence with every tensor degree, and overlaps that communication where the model is compiled;
+fully sharded data parallelism always gathers ahead. Those of 2021 and 2022 send gradients behind the backward pass, and
+overlap no tensor-parallel communication.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,8 +75,10 @@ from planner.models.compute import (
     move_s,
 )
 from planner.models.layouts import (
+    ANY_CONTEXT_METHOD,
     Bools,
     BusyStages,
+    ContextMethod,
     EvenCut,
     Ints,
     Layouts,
@@ -93,15 +96,19 @@ from planner.models.optimizers import matrices_of
 from planner.models.roofline import longer_of
 from planner.models.schedule import one_forward_one_backward_s, played_s
 from planner.models.transformer_communication import (
+    EXPOSED_CONTEXT,
     CommunicationTimes,
     Reduction,
     communication_times,
+    context_communication,
     first_stage_communication,
+    has_heads,
     last_stage_communication,
     layer_communication,
     pipeline_communication,
     replica_communication,
     replica_times,
+    with_context_groups,
 )
 from planner.models.transformer_schedule import Stages, lower_bound_s, order_name, path_bound_s, step_s
 from planner.transformer import KINDS, LayerKind, Transformer
@@ -112,7 +119,10 @@ _INTERVAL = (*LAYER_PARTS, "forward", "hidden")  # of compute, what the forward 
 
 _COMPUTING = ("tensor", "context", "expert", "expert_tensor", "microbatch", "sequence_parallel")
 _RECOMPUTING = ("recompute", "recompute_modules")
-_COMMUNICATING = (*_COMPUTING, "pipeline", "data", *_RECOMPUTING, "overlap_tensor", "overlap_expert", "order")
+_COMMUNICATING = (
+    *(*_COMPUTING, "pipeline", "data", *_RECOMPUTING),
+    *("overlap_tensor", "overlap_expert", "order", "context_method"),
+)
 _REPLICATING = ("tensor", "context", "expert", "expert_tensor", "pipeline", "data", "order", "zero", "num_microbatches")
 _LAUNCH_SHARPNESS = 3.0  # a layer's kernels differ: while some fill the device, others wait for the host
 _FORWARD_OF_ENDS = 1 / 3  # of what embedding and head compute: the rest is backward
@@ -264,7 +274,7 @@ def _alike_intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     network, constants, software = common.transformer, common.constants, common.software
     interval_of, to_interval = layouts.distinct(_COMMUNICATING)
     layouts = layouts.of(interval_of)
-    groups = groups_of(common.tiers, layouts)
+    groups = with_context_groups(groups_of(common.tiers, layouts), common.tiers, network, layouts)
     layer_of, to_layer = layouts.distinct(_COMPUTING)
     few = layouts.of(layer_of)
     sets = np.unique(np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0))
@@ -341,7 +351,7 @@ def _layer_parts(
         # Around routed experts nothing runs beside the gathers.
         "tensor": np.where(layouts.overlap_tensor, common.beside(compute, tensor), tensor) + routed_tensor,
         "expert": np.where(layouts.overlap_expert, common.beside(compute, expert), expert),
-        "context": common.beside(attention, times["context"].total_s),
+        "context": _context_s(common, layouts, kind, attention, times, groups),
     }
     # Launching a layer's kernels takes a floor of the host's time, of which the device's own is no part: backward twice
     # forward; of modules that are computed again as much of it as they are of the layer.
@@ -354,6 +364,33 @@ def _layer_parts(
     )
     parts["launch"] = took_s - device_s
     return {**parts, "forward": layer.forward_s, "hidden": (shown_s - took_s) * layouts.overlap_expert}
+
+
+def _context_s(
+    common: _Common,
+    layouts: Layouts,
+    kind: LayerKind,
+    attention: Floats,
+    times: Mapping[str, CommunicationTimes],
+    groups: Mapping[str, Group],
+) -> Floats:
+    """Return what nothing hides of how context ranks see keys and values; where the method is any, that of the best."""
+
+    def shown(times: Mapping[str, CommunicationTimes]) -> Floats:
+        exposed = times[EXPOSED_CONTEXT].total_s if EXPOSED_CONTEXT in times else np.zeros(1)
+        return common.beside(attention, times["context"].total_s) + exposed
+
+    network, context = common.transformer, layouts.context
+    is_open = (layouts.context_method == ANY_CONTEXT_METHOD) & (context > 1)
+    if not is_open.any():
+        return shown(times)
+    best = np.full(len(layouts), inf)
+    for method in map(int, ContextMethod):
+        own = replace(layouts, context_method=np.full(len(layouts), method))
+        seconds = shown(communication_times(context_communication(network, own, kind), groups))
+        has = has_heads(network, context, layouts.tensor, own.context_method)
+        best = np.minimum(best, np.where(has, seconds, inf))
+    return np.where(is_open, best, shown(times))
 
 
 # -- behind the schedule: replicas' communication and the optimiser, of any stages -------------------------------------
@@ -1202,6 +1239,7 @@ class Program:
     (:data:`planner.models.low_precision.NUMBER_TYPES`); ``keeps_low``: whether it then keeps weights and what products
     read in them, too. ``has_cuda_graphs``: whether it captures a step's kernels.
     ``recomputes_modules``: whether it computes modules of a layer again by themselves, or some layers of a stage only.
+    ``context_methods``: by which context ranks may see keys and values.
     """
 
     kernels: Kernels
@@ -1213,6 +1251,7 @@ class Program:
     keeps_low: bool = False
     has_cuda_graphs: bool = False
     recomputes_modules: bool = False
+    context_methods: tuple[ContextMethod, ...] = (ContextMethod.RING,)
 
 
 _OLD = KERNELS["megatron-2021"]
@@ -1238,6 +1277,7 @@ PROGRAMS: Mapping[str, Program] = {
         keeps_low=True,
         has_cuda_graphs=True,
         recomputes_modules=True,
+        context_methods=tuple(ContextMethod),
     ),
     "megatron-lm": Program(kernels=_OLD, precision=PRECISIONS["mixed"]),
     "megatron-lm-fused": Program(kernels=_OLD, precision=PRECISIONS["megatron"]),

@@ -40,6 +40,7 @@ PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 LayoutSchedule = Literal["gpipe", "1f1b", "zero_bubble"]  # 1f1b with several chunks on a device is interleaved
 Recompute = Literal["none", "selective", "full"]
 ZeroStage = Literal[0, 1, 2, 3]
+ContextMethod = Literal["ring", "all_gather", "ulysses", "hierarchical"]
 # Degrees from the innermost tier of the network outwards: the orders of planner.models.communication.
 RankOrder = Literal[
     "tensor-context-data-pipeline",
@@ -445,6 +446,15 @@ class LayoutDecisions:
         "parallel dimension order: degrees from the innermost tier of the network outwards",
         get_args(RankOrder)[0],
         values=get_args(RankOrder),
+    )
+    context_method: str = _layout(
+        "context_parallel_method",
+        "how the devices that share a sequence see all its keys and values",
+        "ring",
+        values=get_args(ContextMethod),
+        is_shown_always=False,
+        takes_memory=True,
+        flags={"megatron": "cp-comm-type"},
     )
 
 

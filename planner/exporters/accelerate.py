@@ -175,10 +175,9 @@ def _with_fsdp(layout: Layout) -> Layout:
             "load the model with from_pretrained(..., tp_plan='auto', device_mesh=accelerator.torch_device_mesh)"
         )
     if chosen.context > 1:
-        layout = layout.noted(
-            "train within accelerator.maybe_context_parallel(...), where keys and values are gathered; the plan counts "
-            "their passing on"
-        )
+        if chosen.context_method != "all_gather":
+            layout = layout.instead("context ranks gather keys and values", context_method="all_gather")
+        layout = layout.noted("train within accelerator.maybe_context_parallel(...)")
     if not chosen.overlap_data:
         layout = layout.noted(
             "FSDP always overlaps gathering and reducing with computation; the plan does not count on it"
@@ -208,6 +207,7 @@ def _with_megatron(layout: Layout) -> Layout:
         why = "its file has no overlaps (MegatronLMPlugin has other_megatron_args: overlap_grad_reduce and others)"
         layout = layout.instead(why, overlap_data=False, overlap_tensor=False)
     layout = layout.with_usual_order("ranks are numbered")
+    layout = layout.with_ring("its file has no other method of context parallelism")
     layers = layout.chosen.chunk_layers(network.num_layers) if network is not None else ()
     if len(set(layers[:-1])) > 1:
         why = f"all stages but the last are equal in its file, and the plan has {', '.join(map(str, layers))} layers"

@@ -150,6 +150,8 @@ def as_run(layout: Layout) -> Layout:
         layout = layout.instead("its pipeline exchanges gradients behind the last micro-batch", overlap_data=False)
     elif chosen.overlap_data and layout.chosen.zero == 0 and layout.is_hybrid:
         layout = layout.instead("without ZeRO it exchanges gradients behind the backward pass", overlap_data=False)
+    if chosen.context > 1 and chosen.context_method != "ulysses" and network.num_kv_heads % chosen.context == 0:
+        layout = layout.instead("it exchanges heads by all-to-alls (Ulysses)", context_method="ulysses")
     layout = layout.with_usual_order().with_whole_layers()
     return layout.noted(*_program_notes(layout, network))
 
@@ -197,10 +199,11 @@ def _program_notes(layout: Layout, network: Transformer) -> list[str]:
                 f"no attention to compute, so that attention is slower than planned"
             )
     if chosen.context > 1:
+        is_other = chosen.context_method != "ulysses"
+        counted = ", where the plan counts the passing of keys and values" if is_other else ""
         notes.append(
-            f"the sequence is split by Ulysses, which exchanges heads (all-to-all), where the plan counts the passing "
-            f"of keys and values; call UlyssesSPAttentionHF.register_with_transformers(..., sequence_parallel_size="
-            f"{chosen.context}) and give its mpu to deepspeed.initialize"
+            f"the sequence is split by Ulysses{counted}; call UlyssesSPAttentionHF.register_with_transformers(..., "
+            f"sequence_parallel_size={chosen.context}) and give its mpu to deepspeed.initialize"
         )
     if chosen.expert > 1 and chosen.expert_tensor > 1 and chosen.pipeline == 1:
         notes.append("experts are spread and never cut by a tensor degree, by which the plan cuts them")

@@ -169,6 +169,12 @@ class Layout:
         """Return the error of a layout that the program cannot run."""
         return refused(self.target, why, hint)
 
+    def with_ring(self, why: str) -> "Layout":
+        """Return the layout with keys and values that pass round a ring of the context ranks."""
+        if self.chosen.context == 1 or self.chosen.context_method == "ring":
+            return self
+        return self.instead(why, context_method="ring")
+
     def instead(self, why: str, **changes: Any) -> "Layout":
         """Return the layout with other decisions, and a note of why and of what that costs.
 

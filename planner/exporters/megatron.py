@@ -27,7 +27,15 @@ from planner.exporters.megatron_network import transformer_of
 from planner.exporters.scripts import Parsed, launched, script_words
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import HybridConfiguration
-from planner.families.hybrid.launch import SHARDING, VERSION, launch_lines, low_precision_options, options, orders_of
+from planner.families.hybrid.launch import (
+    CONTEXT_METHODS,
+    SHARDING,
+    VERSION,
+    launch_lines,
+    low_precision_options,
+    options,
+    orders_of,
+)
 from planner.families.hybrid.launch_network import not_expressed, unsaid
 from planner.names import RECOMPUTE_MODULES
 from planner.transformer import Transformer
@@ -48,10 +56,11 @@ _KEY_VALUE_COPIES = "core_v0.16"
 _KNOWN = """
     accumulate-allreduce-grads-in-fp32 account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split
     activation-func-clamp-value add-qkv-bias apply-layernorm-1p attention-backend attention-dropout bf16 ckpt-format
-    context-parallel-size
+    context-parallel-size cp-comm-type
     cross-entropy-loss-fusion data-parallel-sharding-strategy ddp-bucket-size disable-bias-linear eval-iters
     expert-model-parallel-size expert-tensor-parallel-size ffn-hidden-size fp16 global-batch-size glu-linear-offset
-    grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size init-method-std kv-channels kv-lora-rank
+    grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size
+    hierarchical-context-parallel-sizes init-method-std kv-channels kv-lora-rank
     log-interval lr make-vocab-size-divisible-by
     max-position-embeddings micro-batch-size mock-data moe-apply-probs-on-input moe-aux-loss-coeff moe-ffn-hidden-size
     moe-flex-dispatcher-backend moe-grouped-gemm moe-layer-freq moe-router-bias-update-rate
@@ -223,9 +232,11 @@ def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
         zero = next((stage for stage, word in SHARDING.items() if word == file.value(_FLAGS["zero"])), 1)
     has_block = file.value("recompute-method") == "block"
     named = sorted(file.flags.get(_FLAGS["recompute_modules"]) or (), key=RECOMPUTE_MODULES.index)
+    method = file.value(_FLAGS["context_method"], CONTEXT_METHODS["ring"])
     return read_layout(
         file,
         TARGET,
+        context_method=next((name for name, word in CONTEXT_METHODS.items() if word == method), method),
         num_devices=devices,
         global_batch_size=batch,
         required=("tensor",),

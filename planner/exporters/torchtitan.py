@@ -83,7 +83,7 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
         )
     if chosen.num_devices > 1 and not chosen.overlap_data:
         notes.append("FSDP always overlaps gathering and reducing with computation; the plan does not count on it")
-    layout = layout.noted(*notes).with_usual_order()
+    layout = layout.noted(*notes).with_usual_order().with_ring("it passes keys and values round a ring")
     if network.experts is not None and chosen.expert_tensor > 1:
         layout = layout.instead("its experts are spread over ranks and never cut by a tensor degree", expert_tensor=1)
     if program not in _OWN and layout.is_hybrid:

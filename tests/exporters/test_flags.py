@@ -24,6 +24,7 @@ LAYOUTS = (
     {"tensor": 2, "data": 2, "zero": 3, "recompute": "full"},
     {"tensor": 2, "sequence_parallel": True, "overlap_tensor": True, "recompute": "selective"},
     {"data": 4, "zero": 1, "offload_optimizer": True},
+    {"context": 2, "data": 2, "zero": 1, "context_method": "ulysses"},
 )
 WHOLE = {"tensor": 2, "expert": 4, "expert_tensor": 1, "data": 2, "zero": 1, "sequence_parallel": True}
 

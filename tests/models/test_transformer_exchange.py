@@ -6,18 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.models.communication import Tier, groups_of
-from planner.models.layouts import Layouts, Recompute
+from planner.models.layouts import ContextMethod, Layouts, Recompute
 from planner.models.operators import stage_parameters
 from planner.models.transformer_communication import (
     Communication,
     Reduction,
     communication_times,
     first_stage_communication,
+    has_heads,
     last_stage_communication,
     layer_communication,
     pipeline_communication,
     replica_communication,
     replica_times,
+    with_context_groups,
 )
 from planner.transformer import Experts, Transformer
 
@@ -116,6 +118,41 @@ def test_a_context_group_passes_keys_and_values_round_a_ring() -> None:
     # More devices than heads of keys: each holds a whole one.
     split = named(layer_communication(UNTIED, Layouts.one(context=4, tensor=16), "dense"), "context", "send")
     assert split.size_bytes == pytest.approx(2 * 2 * 8192 * 128 / 4)
+
+
+@pytest.mark.parametrize("context", [2, 4, 8])
+def test_every_context_method_moves_what_its_paper_says(context: int) -> None:
+    tokens, keys, heads = 8192 / context, 2 * 8 * 128, 64 * 128  # of a rank; numbers of a token
+    sent: dict[ContextMethod, float] = {}
+    for method in (ContextMethod.ALL_GATHER, ContextMethod.ULYSSES):
+        found = layer_communication(UNTIED, Layouts.one(context=context, context_method=int(method)), "dense")
+        assert not named(found, "context", "send").forward.any()
+        shown = [one for one in found if one.name == "context_exposed"]
+        assert {one.operation for one in shown} == {"gather" if method == ContextMethod.ALL_GATHER else "all_to_all"}
+        sent[method] = sum(float((one.size_bytes * one.forward).ravel()[0]) for one in shown)
+    assert sent[ContextMethod.ALL_GATHER] == pytest.approx(2 * context * tokens * keys)
+    assert sent[ContextMethod.ULYSSES] == pytest.approx(2 * tokens * (heads + keys + heads))
+
+
+def test_the_hierarchical_method_shares_heads_among_neighbours_and_passes_the_rest_round_a_ring() -> None:
+    layout = Layouts.one(context=16, context_method=int(ContextMethod.HIERARCHICAL))
+    found = layer_communication(UNTIED, layout, "dense")
+    (ring,) = [one for one in found if one.group == "context_outer"]
+    assert counts(ring) == (1, 2, 0, 0)  # of two groups, in each of which 8 heads of keys are shared out
+    assert ring.size_bytes == pytest.approx(2 * 2 * 8192 * (8 * 128) / 16)
+    tiers = (Tier(size=8, bandwidth_bytes_per_s=300e9), Tier(size=4, bandwidth_bytes_per_s=25e9, num_rails=8))
+    groups = with_context_groups(groups_of(tiers, layout), tiers, UNTIED, layout)
+    assert groups["context_inner"].num_members == 8
+    assert groups["context_inner"].units[1] == 1
+    assert groups["context_outer"].units[1] == 2
+
+
+def test_heads_say_which_context_methods_there_are() -> None:
+    degrees, tensor = np.array([1, 2, 8, 16, 3]), np.ones(5, dtype=np.int64)
+    found = {method: has_heads(UNTIED, degrees, tensor, np.full(5, method)).tolist() for method in ContextMethod}
+    assert found[ContextMethod.RING] == found[ContextMethod.ALL_GATHER] == [True] * 5
+    assert found[ContextMethod.ULYSSES] == [True, True, True, False, False]
+    assert found[ContextMethod.HIERARCHICAL] == [True, False, False, True, False]
 
 
 def test_tokens_go_to_their_experts_and_back_each_way_with_the_stated_imbalance() -> None:

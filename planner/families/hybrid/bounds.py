@@ -60,6 +60,7 @@ from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_fe
 from planner.families.hybrid.layer_table import FEW, LayerTable, LeastSeconds
 from planner.families.hybrid.space import Bound, Space
 from planner.models.layouts import (
+    ANY_CONTEXT_METHOD,
     Bools,
     EvenCut,
     Ints,
@@ -94,6 +95,7 @@ _BEST = {
     "overlap_tensor": 1,
     "overlap_expert": 1,
     "order": 0,
+    "context_method": ANY_CONTEXT_METHOD,
 }
 _BEST_OF_CUTS = {**_BEST, **CODES_OF_CUTS}
 _MOST_CELLS = 100_000  # stages times layouts in one array
@@ -167,12 +169,18 @@ class Bounds(ABC):
         """The fewest samples that a micro-batch may have; 1 where it may have none."""
         return min(self.space.axes["microbatch"].values, default=1)
 
+    @property
+    def _context_method(self) -> int:
+        """The only method of context parallelism that there may be, or whichever takes least."""
+        values = self.space.axes["context_method"].values
+        return values[0] if len(values) == 1 else ANY_CONTEXT_METHOD
+
     def layer_table(self, group: GroupCost, *, has_links: bool, best: Mapping[str, int]) -> LayerTable:
         """Return the least seconds of layers on a machine group, with the best values of decisions that are open."""
         axes = self.space.axes
         return LayerTable(
             group=group,
-            best={**dict.fromkeys(COARSE, 1), **best},
+            best={**dict.fromkeys(COARSE, 1), **best, "context_method": self._context_method},
             tried={name: axes[name].values for name in ("sequence_parallel", "order")},
             values={name: axes[name].values for name in FEW},
             has_links=has_links,
@@ -259,7 +267,7 @@ class EvenBounds(Bounds):
         # With the most virtual stages that a device may have a stage waits least for others.
         most = max(self.space.axes["interleave"].values, default=1)
         chunks = np.clip((self.cost.transformer.num_layers + 2) // nodes["pipeline"], 1, most)
-        layouts = self._group.layouts({**_filled(nodes), "interleave": chunks})
+        layouts = self._group.layouts({**self._filled(nodes), "interleave": chunks})
         found = self._of_layers_alike_s(layouts, least)
         if len(least.layer_s) > 1:
             found = np.maximum(found, layouts.num_microbatches * self._busiest_s(layouts, least))
@@ -319,7 +327,7 @@ class EvenBounds(Bounds):
             parts = self._best_parts(columns)
             names = ("compute", "tensor", "expert", "context", "launch", "pipeline")
             busy = sum((parts[name] for name in names), np.zeros(len(columns["pipeline"])))
-            interval = self._group.interval(self._group.layouts(_filled(columns)))
+            interval = self._group.interval(self._group.layouts(self._filled(columns)))
             step = self._any_schedule_s(columns, LeastSeconds.of(self.cost.transformer, interval))
             return np.maximum(busy, step) + parts["data"] + parts["optimizer"]
 
@@ -345,8 +353,8 @@ class EvenBounds(Bounds):
         overlaps = dict.fromkeys(OVERLAPS, 0)
         for part in self.slices(len(found)):
             columns = {name: column[part] for name, column in nodes.items()}
-            held = self._group.memory(self._group.layouts(_filled(columns, overlaps)))["total"]
-            total = self._group.parts(self._group.layouts(_filled(columns)), is_exact=False)["total"]
+            held = self._group.memory(self._group.layouts(self._filled(columns, overlaps)))["total"]
+            total = self._group.parts(self._group.layouts(self._filled(columns)), is_exact=False)["total"]
             found[part] = np.where(held > self._limit_bytes, inf, total)
         return found
 
@@ -367,7 +375,7 @@ class EvenBounds(Bounds):
 
     def _best_parts(self, columns: Columns) -> dict[str, Floats]:
         """Return the parts of a step at its best, the optimiser where its step is shorter."""
-        layouts = self._group.layouts(_filled(columns))
+        layouts = self._group.layouts(self._filled(columns))
         parts = self._group.parts(layouts, is_exact=False)
         if 1 in self.space.axes["offload_optimizer"].values:
             shorter = np.minimum(parts["optimizer"], self._group.offload_s(layouts))
@@ -381,7 +389,7 @@ class EvenBounds(Bounds):
         for part in self.slices(len(found), MOST_AT_ONCE // 16):
             columns, owner = self.space.below({name: column[part] for name, column in nodes.items()}, free)
             if "interleave" in free and len(owner):
-                fewest = fewest_chunks(self.cost.transformer, self._group.layouts(_filled(columns)))
+                fewest = fewest_chunks(self.cost.transformer, self._group.layouts(self._filled(columns)))
                 columns = {**columns, "interleave": fewest, "": owner}
                 first, _ = distinct(columns, list(columns))
                 columns = {name: column[first] for name, column in columns.items()}
@@ -401,7 +409,7 @@ class EvenBounds(Bounds):
             rows = self._may_be_smallest(columns)
             columns, owner = {name: column[rows] for name, column in columns.items()}, owner[rows]
             if len(owner):
-                layouts = self._group.layouts(_filled(columns, dict.fromkeys(OVERLAPS, 0)))
+                layouts = self._group.layouts(self._filled(columns, dict.fromkeys(OVERLAPS, 0)))
                 np.minimum.at(found[part], owner, self._group.memory(layouts)["total"])
         return found
 
@@ -416,12 +424,11 @@ class EvenBounds(Bounds):
             found &= offload_optimizer | (zero > 1)
         return found
 
-
-def _filled(nodes: Columns, values: Mapping[str, int] | None = None) -> dict[str, Ints]:
-    """Return nodes with the decisions that are still open at their best, or at values given."""
-    length = len(nodes["tensor"])
-    best = {**dict.fromkeys(COARSE, 1), **_BEST, **(values or {})}
-    return {**{name: np.full(length, value) for name, value in best.items()}, **nodes}
+    def _filled(self, nodes: Columns, values: Mapping[str, int] | None = None) -> dict[str, Ints]:
+        """Return nodes with the decisions that are still open at their best, or at values given."""
+        length = len(nodes["tensor"])
+        best = {**dict.fromkeys(COARSE, 1), **_BEST, "context_method": self._context_method, **(values or {})}
+        return {**{name: np.full(length, value) for name, value in best.items()}, **nodes}
 
 
 # -- any cut on any groups ---------------------------------------------------------------------------------------------
@@ -561,7 +568,8 @@ class CutBounds(Bounds):
 
     def _filled(self, nodes: Columns, values: dict[str, int]) -> dict[str, Ints]:
         """Return nodes with values for the decisions that are open."""
-        best = {"recompute": 0, "zero": 0, "overlap_data": 0, "overlap_tensor": 0, **values}
+        best = {"recompute": 0, "zero": 0, "overlap_data": 0, "overlap_tensor": 0}
+        best |= {"context_method": self._context_method, **values}
         length = len(nodes["tensor"])
         return {**{name: np.full(length, value) for name, value in best.items()}, **nodes}
 

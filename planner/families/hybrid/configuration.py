@@ -13,9 +13,10 @@ import numpy as np
 
 from planner.decisions import DECISIONS, LAYOUT, LayoutDecisions
 from planner.models.communication import DEGREES, ORDERS
-from planner.models.layouts import Bools, Ints, Layouts, Recompute, Schedule, dealt_layers
+from planner.models.layouts import Bools, ContextMethod, Ints, Layouts, Recompute, Schedule, dealt_layers
 from planner.models.optimizers import OPTIMIZERS
 from planner.models.recomputation import MODULE_SETS, absent_words
+from planner.models.transformer_communication import has_heads
 from planner.models.transformer_time import MEGATRON_CORE, PROGRAMS
 from planner.problem import Problem, Training
 from planner.transformer import Transformer
@@ -192,6 +193,7 @@ class HybridConfiguration(LayoutDecisions):
         parts += [f"{self.interleave} chunks"] if self.interleave > 1 else []
         parts += [f"micro-batches of {self.microbatch}"]
         parts += [f"ZeRO {self.zero}"] if self.zero else []
+        parts += [f"{self.context_method} context".replace("_", "-")] * (self.context_method != "ring")
         parts += [self._recompute_words] if self.is_recomputed else []
         parts += ["optimiser on the host"] if self.offload_optimizer else []
         found = f"{self.num_devices} device{'s' * (self.num_devices > 1)}: {', '.join(parts)}"
@@ -331,6 +333,13 @@ def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         "context",
         lambda one: (one["context"] == 1) | (length % (pieces * one["context"]) == 0),
         f"a sequence of {length:,} tokens does not split into {each} of {{context}}.",
+    )
+    yield _rule(
+        "context_method",
+        "tensor context context_method",
+        lambda one: has_heads(transformer, one["context"], one["tensor"], one["context_method"]),
+        f"{keys} heads of keys and values, over a tensor degree of {{tensor}}, cannot be shared out by {{context}} "
+        f"context ranks: ulysses gives each of them whole heads, hierarchical each of some neighbours.",
     )
     yield _rule(
         "sequence_parallel",
@@ -552,7 +561,23 @@ RECOMPUTED = {
 
 
 def program_rules(program: str) -> tuple[LayoutRule, ...]:
-    """Return what a layout asks of the program that trains: overlaps that it has."""
+    """Return what a layout asks of the program that trains: overlaps and a context method that it has."""
+    methods = PROGRAMS[program].context_methods
+    names = ", ".join(LAYOUT["context_method"].names[one] for one in methods)
+    has = _rule(
+        "context_method",
+        "context_method",
+        lambda one: np.isin(one["context_method"], methods),
+        f"{program} has no such method of context parallelism: it has {names}.",
+    )
+    return (
+        has,
+        *_overlap_rules(program),
+    )
+
+
+def _overlap_rules(program: str) -> tuple[LayoutRule, ...]:
+    """Return the same of overlaps."""
     return tuple(
         _rule(
             name,
@@ -667,6 +692,12 @@ def unlike_rules(transformer: Transformer) -> tuple[LayoutRule, ...]:
             words,
         ),
         _rule("order", f"{' '.join(DEGREES)} order", is_first, words),
+        _rule(
+            "context_method",
+            "context context_method",
+            lambda one: (one["context"] > 1) | (one["context_method"] == ContextMethod.RING),
+            words,
+        ),
     )
 
 

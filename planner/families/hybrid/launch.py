@@ -5,9 +5,12 @@ Source: Megatron-Core developer guide, "Parallelism Strategies Guide", and ``meg
 program cannot do is said in words; for another program there is no command.
 """
 
+import numpy as np
+
 from planner.decisions import LAYOUT, flags_of
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, broken_rule, launch_rules
 from planner.families.hybrid.launch_network import network_lines, not_expressed, unsaid
+from planner.models.transformer_communication import neighbours
 from planner.models.transformer_time import MEGATRON_CORE
 from planner.problem import LowPrecision
 from planner.transformer import Transformer
@@ -69,6 +72,7 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *value("tensor"),
         *value("pipeline"),
         *value("context", is_written=chosen.context > 1),
+        *_context_options(transformer, chosen, flag["context_method"]),
         *value("expert", is_written=chosen.expert > 1, more=f" {_DEEPEP}"),
         *value("expert_tensor", is_written=transformer.experts is not None and chosen.tensor > 1),
         *cut,
@@ -87,6 +91,24 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *_if(chosen.offload_optimizer, flag["offload_optimizer"]),
         *_if(
             chosen.order == ORDER_NAMES[1] and chosen.order in orders_of(transformer, chosen), "--use-tp-pp-dp-mapping"
+        ),
+    )
+
+
+# Of Transformer Engine's context parallelism, by our names.
+CONTEXT_METHODS = {"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a", "hierarchical": "a2a+p2p"}
+
+
+def _context_options(transformer: Transformer, chosen: HybridConfiguration, flag: str) -> tuple[str, ...]:
+    """Return the options that say how keys and values reach all context ranks; none where it is the program's own."""
+    if chosen.context == 1 or chosen.context_method == "ring":
+        return ()
+    inner = int(neighbours(transformer, np.array([chosen.context]), np.array([chosen.tensor]))[0])
+    return (
+        f"{flag} {CONTEXT_METHODS[chosen.context_method]}",
+        *_if(
+            chosen.context_method == "hierarchical",
+            f"--hierarchical-context-parallel-sizes {inner} {chosen.context // inner}",
         ),
     )
 

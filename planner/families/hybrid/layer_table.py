@@ -3,9 +3,9 @@
 A table of the cost model's own figures, for bounds: of the tensor, context and expert degrees and the micro-batch
 (:data:`FEW`) it has what a layer of each kind and the ends take of one micro-batch, forward and backward, with all else
 at its best: no recomputation, all overlaps that the question leaves open, sequence parallelism or not, and the order of
-ranks that suits each part. Ranks lie as near as they can: no more data ranks than experts are spread over, and one
-stage. In any layout with these degrees the strides of ranks are whole multiples of those, which makes no group touch
-fewer units of the network, and no collective quicker.
+ranks and the context method that suit each part. Ranks lie as near as they can: no more data ranks than experts are
+spread over, and one stage. In any layout with these degrees the strides of ranks are whole multiples of those, which
+makes no group touch fewer units of the network, and no collective quicker.
 
 Rows are worked out when they are asked for first, and kept: a search asks for those alone that coarser bounds leave.
 
@@ -18,6 +18,7 @@ with y in place of x, in each stage by itself.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -170,21 +171,20 @@ class LayerTable:
         if self.has_links:  # of one stage the pipeline's place in an order does not matter
             orders = [*{tuple(n for n in ORDERS[one] if n != "pipeline"): one for one in self.tried["order"]}.values()]
         parallel = self.tried["sequence_parallel"] if self.has_links else [max(self.tried["sequence_parallel"])]
-        for is_parallel in parallel:
-            for order in orders:
-                chosen = {**self.best, "sequence_parallel": is_parallel, "order": order}
-                chosen["overlap_tensor"] *= is_parallel
-                columns = {name: np.full(size, value) for name, value in chosen.items()} | dict(few)
-                times = LeastSeconds.of(transformer, self._near.interval(_nearest(self._near.layouts(columns))))
-                rows = (
-                    times.layer_s - times.layer_forward_s,
-                    times.layer_forward_s,
-                    times.embedding_forward_s,
-                    times.embedding_s - times.embedding_forward_s,
-                    times.head_forward_s,
-                    times.head_s - times.head_forward_s,
-                )
-                np.minimum(least, np.concatenate([np.atleast_2d(one) for one in rows]), out=least)
+        for is_parallel, order in product(parallel, orders):
+            chosen = {**self.best, "sequence_parallel": is_parallel, "order": order}
+            chosen["overlap_tensor"] *= is_parallel
+            columns = {name: np.full(size, value) for name, value in chosen.items()} | dict(few)
+            times = LeastSeconds.of(transformer, self._near.interval(_nearest(self._near.layouts(columns))))
+            rows = (
+                times.layer_s - times.layer_forward_s,
+                times.layer_forward_s,
+                times.embedding_forward_s,
+                times.embedding_s - times.embedding_forward_s,
+                times.head_forward_s,
+                times.head_s - times.head_forward_s,
+            )
+            np.minimum(least, np.concatenate([np.atleast_2d(one) for one in rows]), out=least)
         return least
 
 

@@ -47,12 +47,16 @@ _FIRST_LEVELS = (  # those without a decision have a bound: the next tighter one
     (),
     ("sequence_parallel", "order"),
     ("schedule", "interleave"),
-    ("recompute", "recompute_modules", "recompute_layers", "zero", "offload_optimizer"),
+    ("recompute", "recompute_modules", "recompute_layers", "zero", "offload_optimizer", "context_method"),
 )
 # The last level has what no other one decides.
 _EVEN_LEVELS = (*_FIRST_LEVELS, tuple(name for name in LAYOUT if not any(name in level for level in _FIRST_LEVELS)))
 _SPLIT_EVEN_LEVELS = (COARSE, *_EVEN_LEVELS[2:])  # of a batch of very many divisors: no bound looks at all of them
-_FINE = (("sequence_parallel", "order"), ("recompute", "zero"), ("overlap_data", "overlap_tensor"))  # of a cut
+_FINE = (  # of a cut
+    ("sequence_parallel", "order"),
+    ("recompute", "zero", "context_method"),
+    ("overlap_data", "overlap_tensor"),
+)
 MOST_UNLIKE_CHUNKS = 32  # on a device, that are searched where layers do not divide
 _MOST_PAIRS = 2_000  # data degrees times micro-batches whose pace is looked at
 _FEW_DEGREES, _FEW_SIZES = 60, 24  # of a narrow space
@@ -162,7 +166,8 @@ class Space:
     def _values(self) -> dict[str, list[int]]:
         """Return the values of every decision, rules on it alone applied."""
         network, most = self.transformer, sum(self.devices)
-        has = PROGRAMS[self.problem.calibration.program].has
+        program = PROGRAMS[self.problem.calibration.program]
+        has = program.has
         layers, experts, pinned = network.num_layers, network.experts, self._pinned_schedule
         tensor = _divisors(network.num_heads, most)
         schedules = [Schedule.ONE_F_ONE_B, Schedule.GPIPE]
@@ -187,6 +192,7 @@ class Space:
             "interleave": [1] if pinned in ("gpipe", "1f1b") else sorted(chunks),
             **{name: [0, 1] if name in has else [0] for name in OVERLAPS},
             **self._recomputed(),
+            "context_method": [int(one) for one in program.context_methods],
         }
 
     def _recomputed(self) -> dict[str, list[int]]:

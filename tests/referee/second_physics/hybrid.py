@@ -3,6 +3,7 @@
 Bytes: :mod:`second_physics.hybrid_memory`. Seconds: :mod:`second_physics.hybrid_time`.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -94,6 +95,11 @@ def _division(network: Transformer, block: Mapping[str, Any]) -> Iterator[Findin
     is_split = length % context == 0 and (not block["sequence_parallel"] or length // context % tensor == 0)
     text = f"{length} tokens over a context degree of {context}"
     yield holds("sequence", is_split, text, f"{text} do not divide")
+    method, here = block.get("context_method", "ring"), keys // tensor  # heads of keys on a device
+    shared = math.gcd(context, max(here, 1))  # ranks that each get whole ones
+    has_heads = {"ulysses": shared == context, "hierarchical": 1 < shared < context}.get(method, True)
+    text = f"{here} heads of keys of a device over a context degree of {context}, {method}"
+    yield holds("context heads", context == 1 or has_heads, text, f"{text}: these are not whole")
     chunks, layers = pipeline * block["interleave"], network.num_layers
     text = f"{layers} layers in {chunks} chunks"
     cuts = cuts_of(network, block)

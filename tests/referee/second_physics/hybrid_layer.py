@@ -153,6 +153,9 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
     if block["context"] > 1 and program.copies_context:  # the all-to-all exchange of heads keeps its output twice
         plain += tokens * NUMBER_BYTES * heads * value / tensor
     gradients = tokens * NUMBER_BYTES * widest
+    if block["context"] > 1 and block.get("context_method") == "all_gather":  # keys and values of all, and gradients
+        whole = tokens * block["context"] * max(network.num_kv_heads / tensor, 1.0) * (size + value)
+        gradients += 2 * NUMBER_BYTES * whole
     if block["recompute"] == "none":
         return plain + scores, gradients
     entry = tokens * NUMBER_BYTES * hidden / split
