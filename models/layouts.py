@@ -53,6 +53,7 @@ from math import floor, gcd
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.models.orders import fewest_microbatches, held_chunks
 from planner.transformer import KINDS, LayerKind, Transformer
 
 Ints = NDArray[np.int64]
@@ -76,7 +77,18 @@ class Schedule(IntEnum):
 
     GPIPE = 0
     ONE_F_ONE_B = 1  # interleaved, where a device has more than one chunk
-    ZERO_BUBBLE = 2  # gradients of weights fill the waits (ZB-H1: as much memory as 1F1B)
+    ZB_H1 = (
+        2  # from here on gradients of weights are put off, and fill the waits: as much memory as 1F1B on its fullest
+    )
+    ZB_H2 = 3
+    ZB_V = 4  # from here on the stages turn at the last device, which has the two in the middle
+    V_HALF = 5
+    V_MIN = 6
+    DUALPIPE = 7  # as DualPipeV on half of the devices with twice the replicas: see :class:`Layouts`
+    DUALPIPE_V = 8
+
+
+SCHEDULE_NAMES = ("gpipe", "1f1b", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe", "dualpipe_v")
 
 
 class ContextMethod(IntEnum):
@@ -94,6 +106,10 @@ ANY_CONTEXT_METHOD = len(ContextMethod)  # of bounds alone: whichever takes leas
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layouts:
     """Arrays of one length, or of length 1 where all layouts agree.
+
+    DualPipe on p devices has two copies of the network, which run towards each other: devices i and p - 1 - i hold the
+    same two stages. It stands here as what it is, DualPipeV on p / 2 devices with twice the replicas, half of the
+    micro-batches each, and two chunks (deepseek-ai/DualPipe, "cut-in-half"); only that its turn lies between devices.
 
     Attributes
     ----------
@@ -229,6 +245,21 @@ class Layouts:
         return chosen, back
 
     @property
+    def puts_off(self) -> Bools:
+        """Whether gradients of weights are put off."""
+        return np.asarray(self.schedule >= Schedule.ZB_H1)
+
+    @property
+    def is_folded(self) -> Bools:
+        """Whether the stages turn at the last device, so that the first one has embedding and head."""
+        return np.asarray(self.schedule >= Schedule.ZB_V)
+
+    @property
+    def has_ends_together(self) -> Bools:
+        """Whether embedding and head stand on the same device."""
+        return np.asarray((self.pipeline == 1) | self.is_folded)
+
+    @property
     def num_devices(self) -> Ints:
         """Devices of each layout."""
         return self.tensor * self.context * self.pipeline * self.data
@@ -322,6 +353,37 @@ def chunked_layers(stage_layers: Sequence[int] | Ints, interleave: int) -> Ints:
     each, left = devices // interleave, devices % interleave
     row, start = np.arange(interleave)[:, None], (np.arange(len(devices)) == 0) * 1
     return np.asarray(each + ((row >= start) & (row < left + start)))
+
+
+def folded_layers(num_layers: int, pipeline: int) -> Ints:
+    """Return the layers of every virtual stage of an even cut in a V, in the order of the network, shape (2 p,).
+
+    Devices have ``ceil(L / p)`` or one less, first the first one, which has embedding and head, then others from the
+    end. Of an odd number the virtual stage behind the turn has more: its activations stay for less time.
+
+    Parameters
+    ----------
+    num_layers, pipeline
+        L >= 2 p, and p.
+
+    >>> folded_layers(16, 4).tolist(), folded_layers(13, 3).tolist()
+    ([2, 2, 2, 2, 2, 2, 2, 2], [2, 2, 2, 2, 3, 2])
+    """
+    most = -(-num_layers // pipeline)
+    devices = np.full(pipeline, most, dtype=np.int64)
+    devices[[0, *range(pipeline - 1, 0, -1)][: most * pipeline - num_layers]] -= 1
+    return np.concatenate([devices // 2, (devices - devices // 2)[::-1]])
+
+
+def folded_back(table: Ints) -> Ints:
+    """Return what virtual stages of a V have, of shape (..., 2, p) in the order of the network, by device.
+
+    Parameters
+    ----------
+    table
+        Of both legs, one after the other.
+    """
+    return np.stack([table[..., 0, :], table[..., 1, ::-1]], axis=-2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -445,19 +507,48 @@ def chunk_in_flight(layouts: Layouts, stage: Ints, chunk: int | Ints) -> Ints:
         Indices from 0, of shape (n,). Forwards take the chunks in turn, ``p`` micro-batches at a time.
     """
     number, turn = _in_flight_chunks(layouts, stage), layouts.pipeline * layouts.interleave
-    return number // turn * layouts.pipeline + np.clip(number % turn - chunk * layouts.pipeline, 0, layouts.pipeline)
+    found = number // turn * layouts.pipeline + np.clip(number % turn - chunk * layouts.pipeline, 0, layouts.pipeline)
+    if not layouts.puts_off.any():
+        return found
+    # What ends of the network hold is gone with the backward, even if gradients of weights are put off.
+    behind = layouts.pipeline - stage
+    lead = np.where(layouts.schedule == Schedule.ZB_H2, 2 * behind - 1, behind)
+    ends = np.where(layouts.puts_off, np.minimum(layouts.num_microbatches, lead), found)
+    if not layouts.is_folded.any():
+        return ends
+    most = _of_cuts(layouts, lambda p, v, more, schedule, m: [*_most_of_chunks(p, schedule, m)])
+    at = np.stack(np.broadcast_arrays(stage, chunk, np.arange(len(layouts))))
+    held = most[np.minimum(at[0], len(most) - 1), np.minimum(at[1], 1), at[2]]
+    return np.where(layouts.is_folded, held, ends)
+
+
+def _held(p: int, schedule: int, m: int) -> "tuple[tuple[tuple[int, ...], ...], ...]":
+    """Return the fullest moments of the devices of a V: micro-batches of both chunks."""
+    name = SCHEDULE_NAMES[Schedule.DUALPIPE_V if schedule == Schedule.DUALPIPE else schedule]
+    return held_chunks(name, p, max(m, fewest_microbatches(name, p)), 2)
+
+
+def _most_of_chunks(p: int, schedule: int, m: int) -> tuple[tuple[int, int], ...]:
+    """Return the most that the devices of a V hold of either chunk; nothing where it is none."""
+    if not schedule:
+        return ((0, 0),)
+    return tuple((max(one[0] for one in row), max(one[1] for one in row)) for row in _held(p, schedule, m))
 
 
 def _in_flight_chunks(layouts: Layouts, stage: Ints) -> Ints:
-    """Return how many chunks' activations a stage keeps at the fullest moment, one micro-batch each.
+    """Return how many chunks' activations a stage keeps at the fullest moment, one micro-batch each; of no V.
 
-    GPipe: all ``m v``. 1F1B and ZB-H1: ``min(m, p - i)``. Interleaved: ``min(m v, 2 (p - i - 1) + (v - 1) p + 1)``,
-    which on the first stage is ``1 + (p - 1) / (p v)`` times ``p v`` (V. Korthikanti et al., arXiv 2205.05198, section
-    4.2.3; ZB-H1: P. Qi et al., arXiv 2401.10241, section 2.2). One more where experts' exchange runs beside another
+    GPipe: all ``m v``. 1F1B: ``min(m, p - i)``. Interleaved: ``min(m v, 2 (p - i - 1) + (v - 1) p + 1)``, which on the
+    first stage is ``1 + (p - 1) / (p v)`` times ``p v`` (V. Korthikanti et al., arXiv 2205.05198, section 4.2.3).
+    Gradients of weights that are put off need what the forward has kept: ZB-H1 ``min(m, p)``, ZB-H2 ``min(m, 2 p - 1)``
+    on all stages (P. Qi et al., arXiv 2401.10241, table 2). One more where experts' exchange runs beside another
     micro-batch (Megatron-Core, ``pipeline_parallel/schedules.py``: one more forward pass before the first backward).
     """
     behind, chunks = layouts.pipeline - stage, layouts.interleave
     warm = np.where(chunks > 1, 2 * (behind - 1) + (chunks - 1) * layouts.pipeline + 1, behind)
+    if layouts.puts_off.any():
+        most = np.where(layouts.schedule == Schedule.ZB_H2, 2 * layouts.pipeline - 1, layouts.pipeline)
+        warm = np.where(layouts.puts_off, most, warm)
     every = layouts.num_microbatches * chunks
     return np.where(layouts.schedule == Schedule.GPIPE, every, np.minimum(every, warm + layouts.overlap_expert))
 
@@ -480,17 +571,32 @@ def fullest_stages(
     return tuple(_stage(layouts, table) for table in tables)
 
 
-def _of_cuts(layouts: Layouts, rows_of: Callable[[int, int, int], "Sequence[tuple[int, ...]]"]) -> Ints:
+_Cut = tuple[int, int, int, int, int]  # p, v, chunks that wait beyond the schedule's; of a V its schedule and m, else 0
+
+
+def _of_cuts(layouts: Layouts, rows_of: Callable[[int, int, int, int, int], "Sequence[tuple[int, ...]]"]) -> Ints:
     """Return rows of numbers of each layout's cut, asked once for each p, v and chunks that wait beyond the schedule's.
 
-    Of shape (rows, numbers, n); where a cut has fewer rows than another its last one is repeated.
+    Of a V also for each schedule and number of micro-batches, as far as that changes anything. Of shape (rows, numbers,
+    n); where a cut has fewer rows than another its last one is repeated.
     """
     size, widest = len(layouts), int(layouts.interleave.max(initial=1)) + 1
     code = np.broadcast_to((layouts.pipeline * widest + layouts.interleave) * 2 + layouts.overlap_expert, size)
-    is_met = np.zeros(int(code.max(initial=0)) + 1, dtype=bool)
-    is_met[code] = True
-    where = (np.cumsum(is_met) - 1)[code]
-    met = [(*divmod(one // 2, widest), one % 2) for one in np.flatnonzero(is_met).tolist()]
+    if layouts.is_folded.any():
+        number = np.minimum(layouts.num_microbatches, 2 * layouts.pipeline + 2)  # more of them hold no more
+        number, width = number * layouts.is_folded, int(number.max()) + 1
+        code = (code * len(Schedule) + layouts.schedule * layouts.is_folded) * width + number
+        codes, where = np.unique(code, return_inverse=True)
+        parts = [divmod(one // width, len(Schedule)) for one in codes.tolist()]
+        met: list[_Cut] = [
+            (*divmod(one // 2, widest), one % 2, schedule, code % width)
+            for (one, schedule), code in zip(parts, codes.tolist(), strict=True)
+        ]
+    else:
+        is_met = np.zeros(int(code.max(initial=0)) + 1, dtype=bool)
+        is_met[code] = True
+        where = (np.cumsum(is_met) - 1)[code]
+        met = [(*divmod(one // 2, widest), one % 2, 0, 0) for one in np.flatnonzero(is_met).tolist()]
     rows = [rows_of(*one) for one in met]
     tables = [[row[min(rank, len(row) - 1)] for row in rows] for rank in range(max(map(len, rows)))]
     return np.array(tables, dtype=np.int64).swapaxes(1, 2)[:, :, where]
@@ -539,19 +645,19 @@ def busiest_stages(
             before=np.broadcast_to(np.cumsum(table[:, 0], axis=1) - table[:, 0], shape),
             is_alike=np.zeros(len(layouts), dtype=bool),
         )
-    rows = _of_cuts(layouts, lambda p, v, _: _busiest(transformer.layer_kinds, p, v))
+    rows = _of_cuts(layouts, lambda p, v, _, schedule, __: _busiest(transformer.layer_kinds, p, v, schedule))
     number = len(transformer.kind_counts)
     held, before = (rows[:, start : start + number].swapaxes(0, 1) for start in (1, 1 + number))
     return BusyStages(index=rows[:, 0], layers=held, before=before, is_alike=rows[0, -1] == 1)
 
 
 @lru_cache(maxsize=4_096)
-def _busiest(kinds: tuple[LayerKind, ...], pipeline: int, interleave: int) -> list[tuple[int, ...]]:
+def _busiest(kinds: tuple[LayerKind, ...], pipeline: int, interleave: int, schedule: int = 0) -> list[tuple[int, ...]]:
     """Return the stages of an even cut one of which is the busiest.
 
     Of each: its index; layers by kind; those before it; and whether all virtual stages are alike.
     """
-    chunks = _chunks(kinds, pipeline, interleave, None)
+    chunks = _chunks(kinds, pipeline, interleave, None, schedule)
     held, before = chunks.sum(axis=1), np.cumsum(chunks[:, 0], axis=1) - chunks[:, 0]
     between: list[int] = []
     for stage in range(pipeline - 2, 0, -1):
@@ -570,7 +676,7 @@ def fewest_chunks(transformer: Transformer, layouts: Layouts) -> Ints:
     transformer, layouts
         The network, and n layouts of it, dealt out evenly.
     """
-    found: Ints = _of_cuts(layouts, lambda p, v, _: [(_fewest(transformer.layer_kinds, p, v),)])[0, 0]
+    found: Ints = _of_cuts(layouts, lambda p, v, *_: [(_fewest(transformer.layer_kinds, p, v),)])[0, 0]
     return found
 
 
@@ -598,21 +704,38 @@ def fullest_layers(
     """
     if len(transformer.kind_counts) > 1:
         busy = busiest_stages(transformer, layouts, chunk_layers)
-        return busy.layers, np.asarray((busy.index == 0) | (busy.index == layouts.pipeline - 1))
+        is_last = (busy.index == layouts.pipeline - 1) & ~layouts.is_folded
+        return busy.layers, np.asarray((busy.index == 0) | is_last)
     cut = cut_of(transformer.num_layers, layouts, chunk_layers)
-    layers = np.broadcast_arrays(cut.most, cut.most - np.minimum(cut.first_less, cut.last_less))
+    # Of a V the first stage has both ends, and a layer less where any has.
+    less = np.where(layouts.is_folded, cut.last_less, np.minimum(cut.first_less, cut.last_less))
+    layers = np.broadcast_arrays(cut.most, cut.most - less)
     return np.array([layers]), np.array(np.broadcast_arrays(layouts.pipeline == 1, True))
 
 
 @lru_cache(maxsize=4_096)
 def _fullest(
-    kinds: tuple[LayerKind, ...], pipeline: int, interleave: int, more: int, pipeline_layers: tuple[int, ...] | None
+    kinds: tuple[LayerKind, ...],
+    pipeline: int,
+    interleave: int,
+    more: int,
+    schedule: int,
+    num_microbatches: int,
+    pipeline_layers: tuple[int, ...] | None,
 ) -> "list[_Row]":
     """Return the moments of stages one of which is the fullest of p stages of v chunks: see the chapter.
 
-    ``more``: chunks that wait beyond what the schedule has.
+    ``more``: chunks that wait beyond what the schedule has; ``schedule`` and micro-batches: of a V, else 0.
     """
-    chunks = _chunks(kinds, pipeline, interleave, pipeline_layers)
+    chunks = _chunks(kinds, pipeline, interleave, pipeline_layers, schedule)
+    if schedule:
+        rows = [_folded_moments(chunks, stage, schedule, num_microbatches) for stage in range(pipeline)]
+        others = sorted({row[1:] for row_of in rows[1:] for row in row_of}, reverse=True)
+        fullest: list[tuple[int, ...]] = []  # the ends stand on the first device
+        for one in others:
+            if not any(all(a >= b for a, b in zip(other, one, strict=True)) for other in fullest):
+                fullest.append(one)
+        return [*rows[0], *((1, *one) for one in fullest)]
     kept: list[int] = []
     for stage in range(pipeline):
         is_less = (chunks[:, :, kept] >= chunks[:, :, stage : stage + 1]).all(axis=(0, 1)).any()
@@ -640,18 +763,29 @@ def every_stage(
         raise ValueError(f"the stages of one layout are asked for, and {len(layouts)} are given.")
     pipeline = int(layouts.pipeline[0])
     given = None if pipeline_layers is None else tuple(pipeline_layers)
-    chunks = _chunks(transformer.layer_kinds, pipeline, int(layouts.interleave[0]), given)
-    more = int(layouts.overlap_expert[0])
-    rows = np.array([row for stage in range(pipeline) for row in _moments(chunks, stage, more)], dtype=np.int64).T
+    schedule = int(layouts.schedule[0]) * int(layouts.is_folded[0])
+    chunks = _chunks(transformer.layer_kinds, pipeline, int(layouts.interleave[0]), given, schedule)
+    more, number = int(layouts.overlap_expert[0]), int(layouts.num_microbatches[0])
+    moments = [
+        _folded_moments(chunks, stage, schedule, number) if schedule else _moments(chunks, stage, more)
+        for stage in range(pipeline)
+    ]
+    rows = np.array([row for some in moments for row in some], dtype=np.int64).T
     repeated = layouts.of(np.zeros(rows.shape[1], dtype=np.int64))
     return repeated, _stage(repeated, rows)
 
 
 def _chunks(
-    kinds: tuple[LayerKind, ...], pipeline: int, interleave: int, pipeline_layers: tuple[int, ...] | None
+    kinds: tuple[LayerKind, ...],
+    pipeline: int,
+    interleave: int,
+    pipeline_layers: tuple[int, ...] | None,
+    schedule: int = 0,
 ) -> Ints:
-    """Return the layers of p stages of v chunks by kind, shape (kinds, v, p)."""
-    if pipeline_layers is None:
+    """Return the layers of p stages of v chunks by kind, shape (kinds, v, p); ``schedule``: of a V."""
+    if pipeline_layers is None and schedule:
+        sizes = folded_layers(len(kinds), pipeline)
+    elif pipeline_layers is None:
         sizes = dealt_layers(len(kinds), pipeline, interleave).ravel()
     elif sum(pipeline_layers) != len(kinds) or min(pipeline_layers) < 0:
         raise ValueError(
@@ -665,7 +799,8 @@ def _chunks(
     else:
         sizes = np.array(pipeline_layers, dtype=np.int64)
     counts = np.diff(layers_before(kinds)[:, np.concatenate([[0], np.cumsum(sizes)])])
-    return counts.reshape(-1, interleave, pipeline)
+    found = counts.reshape(-1, interleave, pipeline)
+    return folded_back(found) if schedule else found
 
 
 # Of a stage at one moment: its index; its layers by kind; and those in flight, or else -1 of each, where it holds as
@@ -690,6 +825,17 @@ def _moments(table: Ints, stage: int, more: int) -> list[_Row]:
         if not any(all(a >= b for a, b in zip(other, one, strict=True)) for other in kept):
             kept.append(one)
     return [(stage, *layers, *one) for one in kept]
+
+
+def _folded_moments(table: Ints, stage: int, schedule: int, num_microbatches: int) -> list[_Row]:
+    """Return the moments of a device of a V that no other exceeds in layers of every kind in flight."""
+    chunks = table[:, :, stage]
+    held = np.array(_held(table.shape[2], schedule, num_microbatches)[stage])
+    kept: list[tuple[int, ...]] = []
+    for one in sorted({tuple(row) for row in (held @ chunks.T).tolist()}, reverse=True):
+        if not any(all(a >= b for a, b in zip(other, one, strict=True)) for other in kept):
+            kept.append(one)
+    return [(stage, *chunks.sum(axis=1).tolist(), *one) for one in kept]
 
 
 def _stage(layouts: Layouts, rows: Ints) -> Stage:

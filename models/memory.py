@@ -590,7 +590,8 @@ class _Devices:
         """Return the terms of a stage of every layout, and their total."""
         layouts, precision, size = self._layouts, self._precision, len(stage.index)
         number, zero, has_placeholders = precision.activation_bytes, layouts.zero, self._kernels.has_placeholders
-        is_first, is_last = (stage.index == 0) * 1.0, (stage.index == layouts.pipeline - 1) * 1.0
+        end = np.where(layouts.is_folded, 0, layouts.pipeline - 1)  # of a V the first device has both ends
+        is_first, is_last = (stage.index == 0) * 1.0, (stage.index == end) * 1.0
         shared, routed = is_first * self._embedding + is_last * self._head, np.zeros(1)
         first = chunk_in_flight(layouts, stage.index, 0)
         last = chunk_in_flight(layouts, stage.index, layouts.interleave - 1)

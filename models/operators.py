@@ -625,7 +625,7 @@ def head_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
     Parameters
     ----------
     transformer, layouts
-        The network, and n layouts, whose ``tensor`` and ``pipeline`` count.
+        The network, and n layouts, whose ``tensor``, ``pipeline`` and ``schedule`` count.
     """
     rows = vocabulary_rows(transformer, layouts)
     total = np.zeros(1)
@@ -633,7 +633,7 @@ def head_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
         if operator.name != _LOGITS:
             total = total + operator.weight_elements
             continue
-        is_copy = transformer.has_tied_embeddings * (layouts.pipeline == 1)
+        is_copy = transformer.has_tied_embeddings * layouts.has_ends_together
         has_bias = any(tensor.role == "bias" for tensor in operator.tensors)
         total = total + rows * (transformer.hidden_size * (1 - is_copy) + has_bias)
     return total
@@ -681,7 +681,7 @@ def stage_parameters(transformer: Transformer, layouts: Layouts) -> StageParamet
         for name in ("shared", "routed")
     )
     first, last = embedding_parameters(transformer, layouts), head_parameters(transformer, layouts)
-    is_one = layouts.pipeline == 1
+    is_one = layouts.has_ends_together
     is_tied = transformer.has_tied_embeddings and transformer.head in ("language", "masked_language")
     table = vocabulary_rows(transformer, layouts) * transformer.hidden_size
     return StageParameters(

@@ -433,9 +433,12 @@ def held_chunks(
         changes = np.zeros((len(order), v), dtype=np.int64)
         for at, (kind, stage, _) in enumerate(order):
             changes[at, place[stage]] = _change(schedule, kind)
-        rows = np.unique(np.cumsum(changes, axis=0), axis=0)
-        kept = [row for row in rows if not any((other >= row).all() and (other > row).any() for other in rows)]
-        found.append(tuple(tuple(int(one) for one in row) for row in kept))
+        rows = sorted({tuple(row) for row in np.cumsum(changes, axis=0).tolist()}, reverse=True)
+        kept: list[tuple[int, ...]] = []  # those with more of the first chunk come first
+        for row in rows:
+            if not any(all(a >= b for a, b in zip(other, row, strict=True)) for other in kept):
+                kept.append(row)
+        found.append(tuple(kept[::-1]))
     return tuple(found)
 
 

@@ -511,7 +511,7 @@ def replica_communication(
     dense, experts = held.dense.sum(axis=0) + held.ends, held.experts.sum(axis=0)
     if layers is not None:
         index = np.arange(layers.shape[1])[:, None]
-        is_last = (index == layouts.pipeline - 1) & (index > 0)
+        is_last = (index == layouts.pipeline - 1) & (index > 0) & ~layouts.is_folded
         share = layouts.pipeline / np.array([*transformer.kind_counts.values()])[:, None]
         dense, experts = (((one * share)[:, None] * layers).sum(axis=0) for one in (held.dense, held.experts))
         dense = dense + (index == 0) * held.first + np.where(is_last, held.last, 0.0)

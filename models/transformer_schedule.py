@@ -37,7 +37,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost import Floats
-from planner.models.layouts import Bools, EvenCut, Ints, Layouts, Schedule
+from planner.models.layouts import SCHEDULE_NAMES, Bools, EvenCut, Ints, Layouts, Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -111,7 +111,7 @@ class Stages:
         nothing = np.zeros(1)
         c = nothing if transfer_s is None else transfer_s
         apart_s = nothing if weight_gradient_s is None else weight_gradient_s
-        weights_s = np.where(layouts.schedule == Schedule.ZERO_BUBBLE, apart_s, 0.0)
+        weights_s = np.where(layouts.puts_off, apart_s, 0.0)
         first, last = (extra or (nothing, nothing) for extra in (first_extra_s, last_extra_s))
         sent_s = layouts.interleave * c if is_blocking else nothing
         unsent_s = c if is_blocking else nothing  # the last output and the first error go nowhere
@@ -178,7 +178,7 @@ def order_name(schedule: Schedule, chunks_per_device: int) -> str:
         Of one layout; 1F1B with several chunks is interleaved.
     """
     plain = "1f1b" if chunks_per_device == 1 else "interleaved"
-    return {Schedule.GPIPE: "gpipe", Schedule.ONE_F_ONE_B: plain, Schedule.ZERO_BUBBLE: "zb_h1"}[schedule]
+    return plain if schedule == Schedule.ONE_F_ONE_B else SCHEDULE_NAMES[schedule]
 
 
 def step_s(stages: Stages, layouts: Layouts) -> Floats:
@@ -199,7 +199,7 @@ def step_s(stages: Stages, layouts: Layouts) -> Floats:
         (layouts.schedule == Schedule.GPIPE, _gpipe_s),
         (is_plain & ~has_chunks, _one_forward_one_backward_s),
         (is_plain & has_chunks, _interleaved_s),
-        ((layouts.schedule == Schedule.ZERO_BUBBLE) & ~has_chunks, _zero_bubble_s),
+        ((layouts.schedule == Schedule.ZB_H1) & ~has_chunks, _zero_bubble_s),
     )
     found = np.full(len(layouts), np.inf)
     for is_kind, seconds_of in kinds:

@@ -76,6 +76,7 @@ from planner.models.compute import (
 )
 from planner.models.layouts import (
     ANY_CONTEXT_METHOD,
+    SCHEDULE_NAMES,
     Bools,
     BusyStages,
     ContextMethod,
@@ -87,6 +88,7 @@ from planner.models.layouts import (
     busiest_stages,
     cut_of,
     dealt_layers,
+    folded_layers,
     fullest_layers,
     layers_by_kind,
 )
@@ -446,7 +448,8 @@ def _optimizer_bytes(
         for one in ([whole - part for whole, part in zip(outside, routed, strict=True)], routed)
     )
     both = transformer.embedding_parameters + transformer.head_parameters
-    ends = np.where(layouts.pipeline > 1, max(transformer.embedding_parameters, transformer.head_parameters), both)
+    one = max(transformer.embedding_parameters, transformer.head_parameters)
+    ends = np.where(layouts.has_ends_together, both, one)
     ranks = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
     dense = (dense_held + ends * has_end) / layouts.tensor
     copies = np.where(layouts.zero > 0, ranks / layouts.expert_share, 1)
@@ -515,6 +518,16 @@ def iteration_times(
     Arrays of shape (n,).
     """
     common = _common_of(transformer, tiers, rates, software, constants, expert_imbalance)
+    if layouts.is_folded.any():
+        return _some_folded_times(common, layouts, chunk_layers, is_exact=is_exact)
+    return _straight_times(common, layouts, chunk_layers, is_exact=is_exact)
+
+
+def _straight_times(
+    common: _Common, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None, *, is_exact: bool
+) -> Mapping[str, Floats]:
+    """Return the same of layouts whose stages do not turn."""
+    transformer, rates, software = common.transformer, common.rates, common.software
     interval = _intervals(common, layouts)
     number, stages, transfer = layouts.num_microbatches, layouts.pipeline, interval["transfer"]
     cut = cut_of(transformer.num_layers, layouts, chunk_layers)
@@ -547,7 +560,8 @@ def iteration_times(
     )
     scheduled = step_s(stages_of(transfer_s=transfer, is_blocking=True), layouts)
     # Closed forms of zero-bubble schedules know no device that puts less off than others.
-    is_closed = cut.is_alike & ((layouts.schedule != Schedule.ZERO_BUBBLE) | (cut.last_less == 0))
+    is_closed = cut.is_alike & ((layouts.schedule != Schedule.ZB_H1) | (cut.last_less == 0))
+    is_closed = is_closed & (layouts.schedule != Schedule.ZB_H2)
     if busy is not None:
         is_closed = is_closed & busy.is_alike
     if not is_exact and not is_closed.all():
@@ -626,7 +640,7 @@ def _busiest_bound_s(
     ends, sends = _ends_of(layouts, interval, busy)
     layer_s, ahead_s = kind_times(transformer, interval)
     apart_s = (interval["compute"] - interval["forward"]) / 2 / _counts(transformer)
-    apart_s = apart_s * (layouts.schedule == Schedule.ZERO_BUBBLE)
+    apart_s = apart_s * layouts.puts_off
     number, sent_s, is_behind = layouts.num_microbatches, busy.index * interval["transfer"], busy.index > 0
     embedding, forward = interval["embedding"], interval["embedding_forward"]
     head_s = np.where(is_behind, _of_stages(busy.before, ahead_s) + forward + sent_s, 0.0)
@@ -661,7 +675,7 @@ def _uneven_s(
         layers = (dealt_layers(transformer.num_layers, p, v) if given is None else given).reshape(p * v, -1)
         layers = layers_by_kind(transformer, layers)
         forward, both, weights = (_of_stages(layers, one[:, some]) for one in (ahead_s, layer_s, apart_s))
-        weights = weights * (schedule == Schedule.ZERO_BUBBLE)
+        weights = weights * (schedule >= Schedule.ZB_H1)
         backward = both - forward - weights
         for row, name in ((0, "embedding"), (-1, "head")):
             forward[row] += interval[f"{name}_forward"][some]
@@ -683,6 +697,98 @@ def _uneven_s(
                     num_devices=p,
                     num_microbatches=count,
                 )
+    return found[back]
+
+
+def _some_folded_times(
+    common: _Common, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None, *, is_exact: bool
+) -> Mapping[str, Floats]:
+    """Return the seconds of a step by part, of layouts of which some turn at the last device."""
+    folded = np.broadcast_to(layouts.is_folded, len(layouts))
+    found: dict[str, Floats] = {}
+    is_each = chunk_layers is not None and np.ndim(chunk_layers) > 1
+    cuts, of_cut = layouts.distinct(("pipeline",))
+    kinds = [~folded, *(folded & (of_cut == index) for index in range(len(cuts)))]
+    for index, mask in enumerate(kinds):
+        if not mask.any():
+            continue
+        some = np.flatnonzero(mask)
+        given = np.asarray(chunk_layers)[:, some] if is_each else chunk_layers
+        times = (_folded_times if index else _straight_times)(common, layouts.of(some), given, is_exact=is_exact)
+        for name, seconds in times.items():
+            found.setdefault(name, np.empty(len(layouts)))[some] = seconds
+    return found
+
+
+def _folded_times(
+    common: _Common, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None, *, is_exact: bool
+) -> Mapping[str, Floats]:
+    """Return the same of layouts of as many stages, all of which turn at the last device.
+
+    Its two virtual stages follow one another, so that nothing is sent between them; of DualPipe they stand on two
+    devices. Each virtual stage is a task of the order that is played. The bound is what the busiest device computes.
+    """
+    transformer, number, p = common.transformer, layouts.num_microbatches, int(layouts.pipeline[0])
+    interval, counts = _intervals(common, layouts), _counts(transformer)
+    given = folded_layers(transformer.num_layers, p) if chunk_layers is None else np.asarray(chunk_layers)
+    layers = layers_by_kind(transformer, given.reshape(2 * p, -1))
+    layer_s, ahead_s = kind_times(transformer, interval)
+    apart_s = (interval["compute"] - interval["forward"]) / 2 / counts
+    forward, both, weights = (_of_stages(layers, one) for one in (ahead_s, layer_s, apart_s))
+    is_sent = np.arange(2 * p - 1)[:, None] != np.where(layouts.schedule == Schedule.DUALPIPE, -1, p - 1)
+    sent, ends = np.zeros((2, 2 * p, len(layouts))), np.zeros((2 * p, len(layouts)))
+    sent[0, :-1] = sent[1, 1:] = is_sent * interval["transfer"]
+    backward = both - forward - weights
+    for row, name in ((0, "embedding"), (-1, "head")):
+        ahead = interval[f"{name}_forward"]
+        ends[row] = interval[name]
+        forward[row], backward[row] = forward[row] + ahead, backward[row] + interval[name] - ahead
+
+    def held(table: Floats) -> Floats:
+        return table[:p] + table[: p - 1 : -1]
+
+    sends = held(sent.sum(axis=0))
+    most = np.argmax(held(both + ends) + sends, axis=0)
+    on_device = np.broadcast_to(layers, (*layers.shape[:2], len(layouts)))
+    on_device = on_device[:, :p] + on_device[:, : p - 1 : -1]
+    columns = np.arange(len(layouts))
+    share = on_device[:, most, columns] / counts
+    parts = {name: number * (share * interval[name]).sum(axis=0) for name in LAYER_PARTS}
+    parts["compute"] = parts["compute"] + number * held(ends)[most, columns]
+    parts["pipeline"] = number * sends[most, columns]
+    busy_s = _sum_of(layouts, parts.values())
+    scheduled = busy_s
+    if is_exact:
+        scheduled = _folded_s(layouts, (forward + sent[0], backward + sent[1], weights))
+        scheduled = scheduled + filling_s(transformer, layouts, interval, chunk_layers)
+    parts["bubble"] = np.maximum(scheduled - busy_s, 0.0)
+    parts["data"] = _replicas_s(common, layouts, interval, on_device, is_each=chunk_layers is not None)
+    has_end = np.arange(p)[:, None] == 0
+    moved = _optimizer_bytes(transformer, common.software, layouts, on_device, has_end)
+    matrices_s = _matrices_s(common, common.rates, layouts, on_device)
+    parts["optimizer"] = (move_s(moved, common.rates) + matrices_s).max(axis=0)
+    parts = {name: np.broadcast_to(parts[name], len(layouts)) for name in PARTS}
+    return {**parts, "total": _sum_of(layouts, parts.values())}
+
+
+def _folded_s(layouts: Layouts, passes_s: tuple[Floats, Floats, Floats]) -> Floats:
+    """Return the seconds of schedules in a V, from those of virtual stages; once for each alike."""
+    known, back = np.unique(
+        np.concatenate([*passes_s, layouts.schedule[None], layouts.num_microbatches[None]]), axis=1, return_inverse=True
+    )
+    found, p = np.empty(known.shape[1]), int(layouts.pipeline[0])
+    schedules, numbers = known[-2].astype(np.int64), known[-1].astype(np.int64)
+    schedules = np.where(schedules == Schedule.DUALPIPE, Schedule.DUALPIPE_V, schedules)
+    orders, of_order = np.unique(schedules, return_inverse=True)
+    for index, schedule in enumerate(orders.tolist()):
+        for count in np.unique(numbers[of_order == index]).tolist():
+            own = np.flatnonzero((of_order == index) & (numbers == count))
+            found[own] = played_s(
+                *(known[row * 2 * p : (row + 1) * 2 * p, own] for row in range(3)),
+                schedule=SCHEDULE_NAMES[schedule],
+                num_devices=p,
+                num_microbatches=count,
+            )
     return found[back]
 
 
@@ -1240,6 +1346,7 @@ class Program:
     read in them, too. ``has_cuda_graphs``: whether it captures a step's kernels.
     ``recomputes_modules``: whether it computes modules of a layer again by themselves, or some layers of a stage only.
     ``context_methods``: by which context ranks may see keys and values.
+    ``schedules``: those that it runs beside GPipe and 1F1B, by name; a search takes no others unless one is pinned.
     """
 
     kernels: Kernels
@@ -1252,6 +1359,7 @@ class Program:
     has_cuda_graphs: bool = False
     recomputes_modules: bool = False
     context_methods: tuple[ContextMethod, ...] = (ContextMethod.RING,)
+    schedules: frozenset[str] = frozenset()
 
 
 _OLD = KERNELS["megatron-2021"]
@@ -1260,6 +1368,7 @@ _SHARDED = Program(
 )
 _TITAN = replace(
     _SHARDED,
+    schedules=frozenset({"zb_v", "dualpipe_v"}),  # of torch.distributed.pipelining: ZBVZeroBubble, DualPipeV
     kernels=KERNELS["torchtitan"],
     has=_SHARDED.has | {"sequence_parallel"},
     cuts_experts=False,

@@ -37,7 +37,9 @@ Value = int | str | bool | Sequence[str]
 Synchronisation = Literal["bsp", "ssp", "asp", "local_sgd"]
 ServerOverlap = Literal["none", "push", "push_pull", "push_pull_forward"]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
-LayoutSchedule = Literal["gpipe", "1f1b", "zero_bubble"]  # 1f1b with several chunks on a device is interleaved
+# Of a layout; 1f1b with several chunks on a device is interleaved. See planner.models.orders.
+LayoutSchedule = Literal["gpipe", "1f1b", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe", "dualpipe_v"]
+_SCHEDULES = (*get_args(LayoutSchedule)[:2], "interleaved", *get_args(LayoutSchedule)[2:])
 Recompute = Literal["none", "selective", "full"]
 ZeroStage = Literal[0, 1, 2, 3]
 ContextMethod = Literal["ring", "all_gather", "ulysses", "hierarchical"]
@@ -73,7 +75,7 @@ class Decision:
     block
         By family: its key in the family's configuration block, where it has one by itself.
     block_values
-        What the block's key says, where a pin says less: ``zero_bubble`` pins whether ``schedule`` is that one.
+        What the block's key says, where a pin says less: ``zero_bubble`` pins whether ``schedule`` is ``zb_h1``.
     excluded_by
         Families whose search leaves out the values of ``constraints.exclude``.
     is_size
@@ -612,7 +614,7 @@ DECISIONS: tuple[Decision, ...] = (
         key="schedule",
         words="order in which a stage does its micro-batches",
         families=_STAGED,
-        values=get_args(PipelineSchedule),
+        values=_SCHEDULES,
         block=_same("schedule", ["pipeline"]),
         excluded_by=_HYBRID,
         takes_memory=True,
@@ -678,8 +680,9 @@ def decided_by(family: str, block: Mapping[str, Any]) -> dict[str, Any]:
     elif family == "pipeline":
         found["num_stages"] = len(block["stages"]) // block["chunks_per_device"]
     elif family == "hybrid":  # one key of the block, and the chunks, are what two pins say
-        found["schedule"] = "interleaved" if block["interleave"] > 1 else block["schedule"]
-        found["zero_bubble"] = block["schedule"] == "zero_bubble"
+        is_plain = block["schedule"] == "1f1b" and block["interleave"] > 1
+        found["schedule"] = "interleaved" if is_plain else block["schedule"]
+        found["zero_bubble"] = block["schedule"] == "zb_h1"
         numbers = [one["num_microbatches"] for one in block.get("replicas") or ()]
         found["num_microbatches"] = _only(
             numbers or [block["global_batch_size"] // (block["data"] * block["microbatch"])]

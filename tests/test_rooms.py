@@ -18,6 +18,7 @@ LEAVES = {
     "planner.memory",
     "planner.letters",
     "planner.names",
+    "planner.schedules",
     "planner.words",
     "planner.shown",
     "planner.targets",

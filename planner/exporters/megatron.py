@@ -38,6 +38,7 @@ from planner.families.hybrid.launch import (
 )
 from planner.families.hybrid.launch_network import not_expressed, unsaid
 from planner.names import RECOMPUTE_MODULES
+from planner.schedules import NAMED
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "KNOWN", "VERSION", "as_run", "degrees", "export", "layout_of_options", "network"]
@@ -127,8 +128,8 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
     """Return the layout as Megatron-LM runs it, every change with its note."""
     chosen = layout.chosen
     if chosen.schedule != "1f1b":
-        name = {"gpipe": "GPipe", "zero_bubble": "zero-bubble"}[chosen.schedule]
-        layout = layout.instead(f"it has no {name} schedule, so that it runs 1F1B", schedule="1f1b")
+        why = f"it has no schedule {NAMED[chosen.schedule].title}, so that it runs 1F1B"
+        layout = layout.instead(why, schedule="1f1b", interleave=1)  # chunks of a V are not interleaved
     if chosen.order not in orders_of(network, chosen):
         layout = layout.with_usual_order("it numbers the ranks of this layout")
     if chosen.offload_optimizer and chosen.zero == 0 and chosen.data * chosen.context > 1:

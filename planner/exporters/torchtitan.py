@@ -18,6 +18,7 @@ from planner.decisions import flags_of
 from planner.exporters.export import Export, Exporter, Job
 from planner.exporters.layouts import Layout, layout_export, layout_of, pinned_by, pins_of, read_layout
 from planner.exporters.scripts import Parsed, argument_words, launched, script_words, wrapped
+from planner.schedules import NAMED
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "FLAVOURS", "VERSION", "Flavour", "as_run", "degrees", "export", "flavour_of", "module_names"]
@@ -51,6 +52,9 @@ def export(job: Job) -> Export:
     return layout_export(layout, VERSION, program)
 
 
+_SCHEDULES = tuple(name for name, one in NAMED.items() if TARGET in one.runs_in)
+
+
 def as_run(layout: Layout, network: Transformer) -> Layout:
     """Return the layout as torchtitan runs it, every change with its note."""
     if layout.dtype not in _NUMBERS:
@@ -59,9 +63,9 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
     if layout.chosen.offload_optimizer:
         hint = "Pin fix.offload_optimizer: false; or export to deepspeed or megatron."
         raise layout.refused("it moves weights and gradients to the host with the optimiser, or nothing", hint)
-    if layout.chosen.schedule == "zero_bubble":
-        why = "torch.distributed.pipelining has zero-bubble schedules for two chunks on a device or more; 1F1B here"
-        layout = layout.instead(why, schedule="1f1b")
+    if layout.chosen.schedule not in _SCHEDULES:
+        why = f"torch.distributed.pipelining has no schedule {layout.chosen.schedule}; 1F1B here"
+        layout = layout.instead(why, schedule="1f1b", interleave=1)
     layout = layout.with_plain_recomputation()
     chosen = layout.chosen
     if chosen.zero == 1:
@@ -128,7 +132,8 @@ def _flags(layout: Layout, network: Transformer) -> dict[str, Any]:
         _FLAGS["pipeline"]: chosen.pipeline,
     }
     if is_pipeline:
-        name = {"gpipe": "GPipe", "1f1b": "1F1B" if chosen.interleave == 1 else "Interleaved1F1B"}[chosen.schedule]
+        is_plain = chosen.schedule == "1f1b" and chosen.interleave > 1
+        name = NAMED["interleaved" if is_plain else chosen.schedule].runs_in[TARGET]
         parts = module_names(chosen.chunk_layers(network.num_layers))
         flags[f"{_PARALLEL}pipeline_parallel_schedule"] = name
         flags[f"{_PARALLEL}pipeline_parallel_microbatch_size"] = chosen.microbatch

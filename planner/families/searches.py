@@ -67,5 +67,6 @@ DOMAINS: Mapping[str, str] = {
     "device, equal replicas, and evenly cut",
     "hybrid": "on one kind of machines layers dealt out to stages and chunks as evenly as whole layers go (to "
     f"more than {MOST_UNLIKE_CHUNKS} chunks a device only where they divide), and "
-    f"zero-bubble schedules only where fix.zero_bubble asks for them; {HYBRID_CUTS}",
+    "GPipe, 1F1B and further schedules that the program has (others only where fix.schedule asks for them); "
+    f"{HYBRID_CUTS}",
 }

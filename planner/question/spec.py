@@ -275,9 +275,14 @@ class HybridReplicasSpec(Model):
     num_microbatches: Count
 
 
+def _as_now(value: Any) -> Any:
+    """Return the name of a schedule as it is now: ``zero_bubble`` was ZB-H1, when there was no other."""
+    return "zb_h1" if value == "zero_bubble" else value
+
+
 def _of_layout(row: Decision) -> tuple[Any, Any]:
     """Return the type and the default of a layout's key in the block ``hybrid``."""
-    kind = Literal[row.block_values] if row.block_values else _type_of(row)
+    kind = Annotated[Literal[row.block_values], BeforeValidator(_as_now)] if row.block_values else _type_of(row)
     kind, default = (kind | None, None) if row.default is None else (kind, row.default)
     return Annotated[kind, Field(description=row.words)], default
 

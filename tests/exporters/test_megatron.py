@@ -80,9 +80,9 @@ def test_a_plan_of_copies_of_a_transformer_gets_the_best_constant_bucket() -> No
 
 def test_what_megatron_runs_otherwise_is_noted_with_its_seconds() -> None:
     notes = megatron.export(even_job(pipeline=2, schedule="gpipe", num_microbatches=8)).notes
-    assert any("no GPipe schedule" in note and "an iteration" in note for note in notes)
-    notes = megatron.export(even_job(pipeline=2, schedule="zero_bubble", num_microbatches=8)).notes
-    assert any("no zero-bubble schedule" in note for note in notes)
+    assert any("no schedule GPipe" in note and "an iteration" in note for note in notes)
+    notes = megatron.export(even_job(pipeline=2, schedule="zb_h1", num_microbatches=8)).notes
+    assert any("no schedule ZB-H1" in note for note in notes)
     notes = megatron.export(even_job(pipeline=2, data=4, order=ORDER_NAMES[-1])).notes
     assert any("numbers the ranks" in note for note in notes)
 

@@ -117,8 +117,8 @@ def test_a_network_that_differs_in_one_size_is_not_taken_for_another() -> None:
 def test_what_torchtitan_runs_otherwise_is_noted_with_its_seconds() -> None:
     notes = torchtitan.export(even_job(tensor=2, data=4, zero=1, sequence_parallel=True, overlap_data=True)).notes
     assert any("ZeRO 1 becomes ZeRO 2" in note and "an iteration then takes" in note for note in notes)
-    notes = torchtitan.export(even_job(pipeline=2, schedule="zero_bubble")).notes
-    assert any("zero-bubble" in note and "1F1B here" in note for note in notes)
+    notes = torchtitan.export(even_job(pipeline=2, schedule="zb_h1")).notes
+    assert any("no schedule zb_h1" in note and "1F1B here" in note for note in notes)
     assert any("write one" in note for note in notes), "the network is none of its own"
 
 

@@ -53,7 +53,7 @@ def planned(problem: Problem, **search: Any) -> Plan:
         (TINY, {"pipeline": 5}, "pipeline", "4 layers are fewer than 5 stages", "4"),
         (TINY, {"pipeline": 2, "interleave": 4}, "interleave", "2 stages x 4 chunks", "3"),
         (TINY, {"interleave": 2}, "interleave", "there is one stage", "1"),
-        (TINY, {"pipeline": 2, "interleave": 2, "schedule": "gpipe"}, "interleave", "1f1b only", "1"),
+        (TINY, {"pipeline": 2, "interleave": 2, "schedule": "gpipe"}, "interleave", "with the schedule 1f1b", "1"),
         (TINY, {"pipeline": 2, "interleave": 2, "microbatch": 8}, "interleave", "1 is none of 2", "1"),
         (TINY, {"expert": 2}, "expert", "has no experts", "1"),
         (MOE, {"expert": 3, "data": 8}, "expert", "4 experts do not spread", "2 or 4"),
@@ -342,7 +342,7 @@ def test_options_carry_every_decision_to_the_launcher() -> None:
 @pytest.mark.parametrize(
     ("block", "words"),
     [
-        ({"pipeline": 2, "schedule": "zero_bubble"}, "no zero-bubble schedule"),
+        ({"pipeline": 2, "schedule": "zb_h1"}, "no schedule zb_h1"),
         ({"pipeline": 2, "schedule": "gpipe"}, "no GPipe schedule"),
         ({"order": ORDER_NAMES[4]}, "initialize_model_parallel"),
     ],
@@ -385,11 +385,11 @@ def test_a_stage_holds_a_layer_at_least() -> None:
 def test_one_stage_has_no_zero_bubble_schedule() -> None:
     problem = question()
     with pytest.raises(SpecError, match="there is one stage") as caught:
-        given_layout(problem, schedule="zero_bubble")
+        given_layout(problem, schedule="zb_h1")
     assert caught.value.faults[0].field == "configuration.hybrid.pipeline"
     found = planned(question(fix={"zero_bubble": True})).configuration
     assert isinstance(found, HybridConfiguration)
-    assert (found.schedule, found.pipeline > 1) == ("zero_bubble", True)
+    assert (found.schedule, found.pipeline > 1) == ("zb_h1", True)
     with pytest.raises(InfeasibleError):
         planned(question(fix={"zero_bubble": True, "num_devices": 1}))
 

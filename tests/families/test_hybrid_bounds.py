@@ -42,8 +42,15 @@ EXPERTS = st.sampled_from(
 )
 ONE_PART = "*-E*-E"  # layers of three kinds
 NO_PINS: dict[str, Any] = {}
+SCHEDULES = ("interleaved", "zb_h2", "zb_v", "v_min", "dualpipe", "dualpipe_v")
 PINS = st.sampled_from(
-    [NO_PINS, {"zero_bubble": True}, {"schedule": "interleaved"}, {"offload_optimizer": True}, {"zero_stage": 0}]
+    [
+        NO_PINS,
+        {"zero_bubble": True},
+        {"offload_optimizer": True},
+        {"zero_stage": 0},
+        *({"schedule": name} for name in SCHEDULES),
+    ]
 )
 PROGRAM = st.sampled_from(list(PROGRAMS))
 

@@ -62,7 +62,7 @@ def test_stages_with_other_layers_take_what_the_general_step_says(
         ({"pipeline": 2, "interleave": 2, "stages": listed((5, 4))}, (2, 2, 3, 2)),
         ({"pipeline": 2, "interleave": 2, "stages": listed((0, 3, 4, 2))}, (0, 3, 4, 2)),
         ({"pipeline": 3, "schedule": "gpipe", "stages": listed((2, 4, 3))}, (2, 4, 3)),
-        ({"pipeline": 3, "schedule": "zero_bubble", "stages": listed((2, 4, 3))}, (2, 4, 3)),
+        ({"pipeline": 3, "schedule": "zb_h1", "stages": listed((2, 4, 3))}, (2, 4, 3)),
         ({"pipeline": 2, "offload_optimizer": True, "stages": listed((3, 6))}, (3, 6)),
         ({"pipeline": 4, "interleave": 2}, (1, 2, 1, 1, 1, 1, 1, 1)),
     ],
@@ -105,7 +105,7 @@ def test_stages_with_chunks_and_in_any_schedule_are_priced_drawn_and_read_back(
             {"pipeline": 2, "interleave": 2, "microbatch": 4, "stages": listed((5, 4))},
             "a number of micro-batches that is a multiple of the stages",
         ),
-        ({"pipeline": 2, "interleave": 2, "schedule": "gpipe", "stages": listed((5, 4))}, "1f1b only"),
+        ({"pipeline": 2, "interleave": 2, "schedule": "gpipe", "stages": listed((5, 4))}, "with the schedule 1f1b"),
     ],
 )
 def test_what_is_listed_wrongly_is_refused_with_what_would_do(block: dict[str, Any], words: str) -> None:

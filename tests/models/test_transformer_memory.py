@@ -12,7 +12,15 @@ from transformers_drawn import transformers
 
 from planner import zoo
 from planner.cost import Floats
-from planner.models.layouts import Layouts, Recompute, Schedule, dealt_layers, every_stage, fullest_stages
+from planner.models.layouts import (
+    SCHEDULE_NAMES,
+    Layouts,
+    Recompute,
+    Schedule,
+    dealt_layers,
+    every_stage,
+    fullest_stages,
+)
 from planner.models.memory import KERNELS, PRECISIONS, TERMS, Kernels, layer_bytes, memory_bytes, stage_memory_bytes
 from planner.models.operators import block_operators, block_parameters
 from planner.models.orders import peak_weight
@@ -257,6 +265,7 @@ def test_what_is_in_flight_agrees_with_the_order_of_the_schedule(
     """The referee walks through every device's tasks, and weighs what lies between forward and backward."""
     many = replace(many, overlap_expert=np.array([False]))
     pipeline, interleave = int(many.pipeline[0]), int(many.interleave[0])
+    assume(interleave == 1 or many.schedule[0] != Schedule.ZB_H1)
     is_gpipe = bool(many.schedule[0] == Schedule.GPIPE)
     weights = {kind: data.draw(st.integers(0, 5)) for kind in dnn.kind_counts}
     _, stage = every_stage(dnn, many)
@@ -270,7 +279,7 @@ def test_what_is_in_flight_agrees_with_the_order_of_the_schedule(
     if is_gpipe:
         assert found == [number * sum(chunks[index::pipeline]) for index in range(pipeline)]
         return
-    schedule = "interleaved" if interleave > 1 else "1f1b"
+    schedule = "interleaved" if interleave > 1 else SCHEDULE_NAMES[int(many.schedule[0])]
     expected = peak_weight(chunks, schedule, pipeline, number, interleave)
     # With few micro-batches a device never reaches the moment that its chunks in turn would allow.
     is_exact = interleave == 1 or number >= 3 * pipeline or len(set(chunks)) == 1
@@ -329,7 +338,11 @@ def test_tensor_parallel_devices_hold_no_less_than_their_share(dnn: Transformer,
         ({"pipeline": 4, "num_microbatches": 2}, [4, 4, 4, 2]),  # no more than there are
         ({"pipeline": 4, "num_microbatches": 9}, [8, 6, 4, 2]),
         ({"pipeline": 4, "num_microbatches": 9, "schedule": int(Schedule.GPIPE)}, [18, 18, 18, 18]),
-        ({"pipeline": 4, "num_microbatches": 9, "schedule": int(Schedule.ZERO_BUBBLE)}, [8, 6, 4, 2]),
+        ({"pipeline": 4, "num_microbatches": 9, "schedule": int(Schedule.ZB_H1)}, [8, 8, 8, 8]),
+        ({"pipeline": 4, "num_microbatches": 9, "schedule": int(Schedule.ZB_H2)}, [14, 14, 14, 14]),
+        ({"pipeline": 4, "num_microbatches": 9, "interleave": 2, "schedule": int(Schedule.ZB_V)}, [8, 8, 8, 8]),
+        ({"pipeline": 4, "num_microbatches": 9, "interleave": 2, "schedule": int(Schedule.V_HALF)}, [6, 6, 6, 6]),
+        ({"pipeline": 4, "num_microbatches": 9, "interleave": 2, "schedule": int(Schedule.DUALPIPE)}, [9, 9, 9, 9]),
         ({"pipeline": 2, "interleave": 2, "num_microbatches": 2}, [8, 6]),
         ({"pipeline": 2, "interleave": 2, "num_microbatches": 4}, [10, 6]),
     ],

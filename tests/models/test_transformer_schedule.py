@@ -21,6 +21,8 @@ from planner.models.transformer_communication import (
 from planner.models.transformer_schedule import Stages, lower_bound_s, order_name, step_s
 from planner.transformer import Transformer
 
+CLOSED = (Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.ZB_H1)  # those with closed forms
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
@@ -71,7 +73,7 @@ class Question:
     def by_chunk(self) -> tuple[list[float], list[float], float]:
         """Forward and backward of every chunk, and the part of a backward that is put off."""
         number = self.pipeline * self.interleave
-        apart = self.weight_gradient_s if self.schedule is Schedule.ZERO_BUBBLE else 0.0
+        apart = self.weight_gradient_s if self.schedule is Schedule.ZB_H1 else 0.0
         forward = [self.forward_s / self.interleave] * number
         backward = [(self.backward_s - apart) / self.interleave] * number
         for index, extra in ((0, self.first_s), (-1, self.last_s)):
@@ -108,7 +110,7 @@ def one(found: Floats) -> float:
 @st.composite
 def questions(draw: st.DrawFn, *, is_equal: bool = False, schedule: Schedule | None = None) -> Question:
     """Small pipelines of every schedule; a transfer is no longer than a forward of one chunk."""
-    chosen = draw(st.sampled_from(list(Schedule))) if schedule is None else schedule
+    chosen = draw(st.sampled_from(CLOSED)) if schedule is None else schedule
     pipeline = draw(st.integers(1, 7))
     interleave = draw(st.integers(1, 3)) if chosen is Schedule.ONE_F_ONE_B and pipeline > 1 else 1
     turns = draw(st.integers(1, 20 if interleave == 1 else 5))
@@ -158,9 +160,7 @@ def test_the_longest_path_of_every_schedule_agrees_with_the_event_simulation(que
 
 @given(questions(is_equal=True))
 def test_equal_stages_agree_with_the_simulation_exactly(question: Question) -> None:
-    if question.schedule is Schedule.ZERO_BUBBLE and (
-        question.transfer_s or question.num_microbatches < question.pipeline
-    ):
+    if question.schedule is Schedule.ZB_H1 and (question.transfer_s or question.num_microbatches < question.pipeline):
         return
     assert question.step_s == pytest.approx(question.simulated_s)
 
@@ -227,7 +227,7 @@ def realistic(schedule: Schedule) -> list[Question]:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "most"), [(Schedule.GPIPE, 1e-12), (Schedule.ONE_F_ONE_B, 0.001), (Schedule.ZERO_BUBBLE, 1e-12)]
+    ("schedule", "most"), [(Schedule.GPIPE, 1e-12), (Schedule.ONE_F_ONE_B, 0.001), (Schedule.ZB_H1, 1e-12)]
 )
 def test_with_the_ends_of_real_networks_the_forms_stay_within_the_stated_error(schedule: Schedule, most: float) -> None:
     below = [1 - question.step_s / question.simulated_s for question in realistic(schedule)]
@@ -284,7 +284,7 @@ def test_the_bubble_of_equal_stages_is_that_of_the_literature(interleave: int) -
 
 
 def test_the_bubble_of_the_zero_bubble_schedule_is_that_of_the_literature() -> None:
-    question = Question(schedule=Schedule.ZERO_BUBBLE, pipeline=8, num_microbatches=32, weight_gradient_s=2.0)
+    question = Question(schedule=Schedule.ZB_H1, pipeline=8, num_microbatches=32, weight_gradient_s=2.0)
     # (p - 1) (F + B - W), with B the backward without the gradient of the weights.
     assert question.step_s == pytest.approx(32 * 9.0 + 7 * (3.0 + 4.0 - 2.0))
 
@@ -297,7 +297,7 @@ def test_transfers_of_equal_stages_lengthen_a_step_by_the_known_form(microbatche
 
 
 def test_the_schedule_of_one_device_is_its_work() -> None:
-    for schedule in Schedule:
+    for schedule in CLOSED:
         question = Question(
             schedule=schedule, pipeline=1, num_microbatches=5, first_s=(1.0, 2.0), last_s=(0.5, 0.5), transfer_s=0.7
         )
@@ -305,7 +305,7 @@ def test_the_schedule_of_one_device_is_its_work() -> None:
 
 
 def test_a_zero_bubble_schedule_has_no_chunks() -> None:
-    question = Question(schedule=Schedule.ZERO_BUBBLE, pipeline=2, num_microbatches=4, interleave=2)
+    question = Question(schedule=Schedule.ZB_H1, pipeline=2, num_microbatches=4, interleave=2)
     assert question.step_s == math.inf
 
 
@@ -331,7 +331,7 @@ def test_a_step_is_monotone_in_its_times_and_doubles_with_them(question: Questio
 
 
 def test_many_layouts_at_once_are_each_by_itself() -> None:
-    asked = [question for schedule in Schedule for question in realistic(schedule)]
+    asked = [question for schedule in CLOSED for question in realistic(schedule)]
     single = {name: [question.layout.arrays()[name] for question in asked] for name in asked[0].layout.arrays()}
     many = Layouts(**{name: np.concatenate(arrays) for name, arrays in single.items()})  # type: ignore[arg-type]
     stages = Stages.of(

@@ -102,7 +102,7 @@ def test_more_microbatches_make_the_bubble_a_smaller_part() -> None:
 def test_chunks_and_put_off_weight_gradients_make_the_bubble_smaller() -> None:
     plain, chunked, put_off = (
         seconds_of(GPT, Layouts.one(pipeline=4, num_microbatches=16, **more))["bubble"][0]
-        for more in ({}, {"interleave": 2}, {"schedule": int(Schedule.ZERO_BUBBLE)})
+        for more in ({}, {"interleave": 2}, {"schedule": int(Schedule.ZB_H1)})
     )
     assert chunked < plain
     assert put_off < plain
@@ -180,7 +180,7 @@ def test_a_layer_less_is_a_layer_less_of_each_pass(recompute: int, microbatch: i
     pipeline=st.integers(2, 7),
     interleave=st.integers(1, 4),
     turns=st.integers(1, 9),
-    schedule=st.sampled_from(list(Schedule)),
+    schedule=st.sampled_from(list(Schedule)[:3]),
     data=st.sampled_from([1, 4]),
     experts=st.sampled_from([None, (2, 1), (0, 2)]),  # how many layers are without first, and which have some then
 )
@@ -205,7 +205,7 @@ def test_where_layers_do_not_divide_the_schedule_is_played_stage_by_stage(
     layer: dict[str, tuple[float, ...]] = {}
     for index, (kind, count) in enumerate(network.kind_counts.items()):
         both, ahead = (float(one[index, 0]) for one in kind_times(network, drawn))
-        apart = float((drawn["compute"] - drawn["forward"])[index, 0]) / 2 / count * (schedule is Schedule.ZERO_BUBBLE)
+        apart = float((drawn["compute"] - drawn["forward"])[index, 0]) / 2 / count * (schedule is Schedule.ZB_H1)
         layer[kind] = (ahead, both - ahead - apart, apart)
     left, stages = list(network.layer_kinds), []
     for count in dealt_layers(layers, pipeline, chunks).ravel().tolist():
@@ -235,7 +235,7 @@ def test_where_layers_do_not_divide_the_schedule_is_played_stage_by_stage(
     )
     found_s = float(exact["total"][0] - exact["data"][0] - exact["optimizer"][0])
     is_uneven = not EvenCut.of(layers, layout).is_alike[0] or (experts is not None and experts[0] > 0)
-    if is_uneven or (schedule is Schedule.ZERO_BUBBLE and layers % pipeline):
+    if is_uneven or (schedule is Schedule.ZB_H1 and layers % pipeline):
         assert found_s == pytest.approx(run.makespan_s)
     assert run.makespan_s * 0.95 <= found_s <= run.makespan_s * (1 + 1e-9)
     assert bound["total"][0] <= exact["total"][0] * (1 + 1e-9)

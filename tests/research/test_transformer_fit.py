@@ -239,7 +239,7 @@ def test_features_are_called_measured_on_the_devices_and_with_the_programs_of_th
         taken = {
             "an optimiser on the host": one["offload_optimizer"],
             "the schedule GPipe": has_stages and one["schedule"] == Schedule.GPIPE,
-            "a zero-bubble schedule": has_stages and one["schedule"] == Schedule.ZERO_BUBBLE,
+            "a zero-bubble schedule": has_stages and one["schedule"] == Schedule.ZB_H1,
             "ZeRO 2 or 3 in a pipeline": has_stages and one["zero"] > 1,
             "ZeRO 2": one["zero"] == 2,
             "ZeRO 3": one["zero"] == 3,

@@ -107,7 +107,7 @@ def drawn_jobs(draw: st.DrawFn) -> Job:
         "interleave": 1 if is_uneven else draw(st.sampled_from([1, 2])),
         "zero": draw(st.integers(0, 1 if is_uneven else 3)) if degrees["data"] * degrees["context"] > 1 else 0,
         "recompute": draw(st.sampled_from(["none", "selective", "full"])),
-        "schedule": "1f1b" if is_uneven else draw(st.sampled_from(["1f1b", "gpipe", "zero_bubble"])),
+        "schedule": "1f1b" if is_uneven else draw(st.sampled_from(["1f1b", "gpipe", "zb_h1"])),
         "sequence_parallel": draw(st.booleans()),
         "overlap_data": draw(st.booleans()),
         "overlap_tensor": draw(st.booleans()),

@@ -314,7 +314,7 @@ LAYOUTS: list[dict[str, Any]] = [
     {"pipeline": 4, "data": 2},
     {"pipeline": 4, "data": 2, "schedule": "gpipe"},
     {"pipeline": 2, "data": 2, "interleave": 2},
-    {"pipeline": 4, "data": 2, "schedule": "zero_bubble"},
+    {"pipeline": 4, "data": 2, "schedule": "zb_h1"},
     {
         "pipeline": 2,
         "tensor": 2,
@@ -353,7 +353,7 @@ def test_a_layouts_schedule_has_its_terms(network: dict[str, Any], block: dict[s
     busy_s, filling_s = sum(terms[name] for name in LAYER_PARTS) + terms["pipeline"], prediction.details["filling_s"]
     assert sum_s(busiest, *passes) == near(busy_s, number)
     assert sum_s(busiest, "pipeline") == near(terms["pipeline"], number)
-    if block.get("schedule") != "zero_bubble":
+    if block.get("schedule") != "zb_h1":
         for name in LAYER_PARTS:
             shown_s = terms[name] + filling_s * (name == "expert")
             assert sum_s(busiest, name) == near(shown_s, number)

@@ -264,6 +264,11 @@ class EvenBounds(Bounds):
         least
             Seconds of one micro-batch, of each node.
         """
+        if self._folded:  # their first device has both ends, and others share out the rest
+            counts = np.array([*self.cost.transformer.kind_counts.values()])
+            layouts = self._group.layouts(self._filled(nodes))
+            whole_s = counts @ least.layer_s + least.embedding_s + least.head_s
+            return np.asarray(layouts.num_microbatches * whole_s / layouts.pipeline)
         # With the most virtual stages that a device may have a stage waits least for others.
         most = max(self.space.axes["interleave"].values, default=1)
         chunks = np.clip((self.cost.transformer.num_layers + 2) // nodes["pipeline"], 1, most)
@@ -298,12 +303,23 @@ class EvenBounds(Bounds):
         ahead, both = times["middle"]
         first, last = ((forward, whole - forward) for forward, whole in (times["first"], times["last"]))
         stages = Stages.of(layouts, ahead, both - ahead, first_extra_s=first, last_extra_s=last)
-        if int(Schedule.ZERO_BUBBLE) not in self.space.axes["schedule"].values:
+        if max(self.space.axes["schedule"].values, default=0) < Schedule.ZB_H1:
             return lower_bound_s(stages, layouts, cut)
         devices = (stages.first, stages.last)
         busiest = np.maximum.reduce([np.broadcast_to(device.both_s, len(layouts)) for device in devices])
         middle = np.where(layouts.pipeline > 2, stages.middle.both_s, 0.0)
         return np.asarray(layouts.num_microbatches * np.maximum(busiest, middle))
+
+    @property
+    def _some_chunks(self) -> tuple[int, ...]:
+        """Numbers of virtual stages that change what devices hold: of layers of one kind those of a V."""
+        known = self.space.axes["interleave"].values
+        return known if len(self.cost.transformer.kind_counts) > 1 else tuple(one for one in known if one <= 2)
+
+    @cached_property
+    def _folded(self) -> tuple[int, ...]:
+        """Schedules that may be taken and turn at the last device."""
+        return tuple(one for one in self.space.axes["schedule"].values if one >= Schedule.ZB_V)
 
     def fits(self, nodes: Columns) -> Floats:
         """Return infinity where nothing fits, in the smallest micro-batch where that is open, and else 0."""
@@ -314,10 +330,11 @@ class EvenBounds(Bounds):
         plain, schedules = int(Schedule.ONE_F_ONE_B), self.space.axes["schedule"].values
         free: dict[str, Sequence[int]] = {
             "sequence_parallel": (0, 1),
-            "schedule": (plain,) if plain in schedules else schedules,  # it keeps no more than the others
+            # 1F1B keeps no more than the others, but for some that turn at the last device.
+            "schedule": (plain, *self._folded) if plain in schedules else schedules,
         }
-        if len(self.cost.transformer.kind_counts) > 1:  # virtual stages may share layers out better than stages do
-            free["interleave"] = self.space.axes["interleave"].values
+        if self._folded or len(self.cost.transformer.kind_counts) > 1:  # virtual stages may share layers out better
+            free["interleave"] = self._some_chunks
         return self._smallest_memory(nodes, free)
 
     def communication_s(self, nodes: Columns) -> Floats:
@@ -332,7 +349,9 @@ class EvenBounds(Bounds):
             return np.maximum(busy, step) + parts["data"] + parts["optimizer"]
 
         free: dict[str, Sequence[int]] = {"zero": _EVERY_ZERO}
-        if len(self.cost.transformer.kind_counts) > 1:  # virtual stages say which layers a device holds
+        if self._folded:
+            free |= {"schedule": (int(Schedule.ONE_F_ONE_B), *self._folded), "interleave": self._some_chunks}
+        elif len(self.cost.transformer.kind_counts) > 1:  # virtual stages say which layers a device holds
             free["interleave"] = self.space.axes["interleave"].values
         return self._minimum(nodes, free, seconds)
 
@@ -388,7 +407,7 @@ class EvenBounds(Bounds):
         found = np.full(len(nodes["tensor"]), inf)
         for part in self.slices(len(found), MOST_AT_ONCE // 16):
             columns, owner = self.space.below({name: column[part] for name, column in nodes.items()}, free)
-            if "interleave" in free and len(owner):
+            if "interleave" in free and len(owner) and not self._folded:
                 fewest = fewest_chunks(self.cost.transformer, self._group.layouts(self._filled(columns)))
                 columns = {**columns, "interleave": fewest, "": owner}
                 first, _ = distinct(columns, list(columns))

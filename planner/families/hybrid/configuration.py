@@ -13,12 +13,24 @@ import numpy as np
 
 from planner.decisions import DECISIONS, LAYOUT, LayoutDecisions
 from planner.models.communication import DEGREES, ORDERS
-from planner.models.layouts import Bools, ContextMethod, Ints, Layouts, Recompute, Schedule, dealt_layers
+from planner.models.layouts import (
+    SCHEDULE_NAMES,
+    Bools,
+    ContextMethod,
+    Ints,
+    Layouts,
+    Recompute,
+    Schedule,
+    dealt_layers,
+    folded_layers,
+)
 from planner.models.optimizers import OPTIMIZERS
+from planner.models.orders import fewest_microbatches
 from planner.models.recomputation import MODULE_SETS, absent_words
 from planner.models.transformer_communication import has_heads
 from planner.models.transformer_time import MEGATRON_CORE, PROGRAMS
 from planner.problem import Problem, Training
+from planner.schedules import NAMED
 from planner.transformer import Transformer
 
 NAME = "hybrid"
@@ -135,14 +147,26 @@ class HybridConfiguration(LayoutDecisions):
         each = [one.num_microbatches for one in self.replicas]
         return max(each, default=self.global_batch_size // (self.data * self.microbatch))
 
+    @property
+    def is_folded(self) -> bool:
+        """Whether the stages turn at the last device; of DualPipe both copies meet there."""
+        return self.schedule in SCHEDULE_NAMES[Schedule.ZB_V :]
+
+    @property
+    def num_chunks(self) -> int:
+        """Virtual stages of the network."""
+        return self.pipeline * self.interleave
+
     def chunk_layers(self, num_layers: int) -> tuple[int, ...]:
-        """Return the layers of every virtual stage, in the order of the network; number k is on stage ``k mod p``.
+        """Return the layers of every virtual stage, in the order of the network: see :mod:`planner.models.orders`.
 
         >>> HybridConfiguration(global_batch_size=8, pipeline=4).chunk_layers(30)
         (7, 8, 8, 7)
         """
         if not self.is_even:
             return tuple(one.layers for one in self.stages)
+        if self.is_folded:
+            return tuple(folded_layers(num_layers, self.num_chunks // 2).tolist())
         return tuple(dealt_layers(num_layers, self.pipeline, self.interleave).ravel().tolist())
 
     def pipeline_layout(self, num_layers: int) -> str | None:
@@ -190,7 +214,8 @@ class HybridConfiguration(LayoutDecisions):
     def headline(self) -> str:
         """The degrees that are not 1, what goes with them, and what differs between stages or replicas."""
         parts = [self.degree_words] if self.degree_words else []
-        parts += [f"{self.interleave} chunks"] if self.interleave > 1 else []
+        parts += [f"{self.interleave} chunks"] if self.interleave > 1 and not self.is_folded else []
+        parts += [NAMED[self.schedule].title] if self.schedule not in ("gpipe", "1f1b") else []
         parts += [f"micro-batches of {self.microbatch}"]
         parts += [f"ZeRO {self.zero}"] if self.zero else []
         parts += [f"{self.context_method} context".replace("_", "-")] * (self.context_method != "ring")
@@ -255,12 +280,19 @@ def _listed(layers: Iterable[int]) -> str:
     return ", ".join(f"{count} x {one}" if count > 1 else str(one) for one, count in runs)
 
 
+_DOUBLED = ("data", "interleave")  # of DualPipe
+
+
 def layouts_of(columns: Mapping[str, Any], batch: int) -> Layouts:
     """Return layouts of columns of numbers, one column a decision; micro-batches follow from the batch."""
     found = {name: np.asarray(columns[name], dtype=bool if row.is_flag else None) for name, row in LAYOUT.items()}
     number = batch // (found["data"] * found["microbatch"])
     if found["microbatch"].max(initial=0) > _MOST_WHOLE:
         found["microbatch"] = found["microbatch"].astype(np.float64)  # times elements it is beyond what integers hold
+    if (is_dual := found["schedule"] == Schedule.DUALPIPE).any():  # as it stands in Layouts
+        found["pipeline"] = np.where(is_dual, found["pipeline"] // 2, found["pipeline"])
+        found["data"], found["interleave"] = (np.where(is_dual, 2 * found[name], found[name]) for name in _DOUBLED)
+        number = np.where(is_dual, number // 2, number)
     return Layouts(num_microbatches=number, **found)
 
 
@@ -362,10 +394,14 @@ def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     )
     for names, holds, words in (
         ("expert", lambda one: one["expert"] > 1, "where experts are spread: the expert degree is {expert}."),
-        ("schedule", lambda one: one["schedule"] == Schedule.ONE_F_ONE_B, "with 1F1B."),
         (
-            "pipeline interleave",
-            lambda one: (one["pipeline"] == 1) | (one["interleave"] > 1),
+            "schedule",
+            lambda one: (one["schedule"] == Schedule.ONE_F_ONE_B) | (one["schedule"] >= Schedule.DUALPIPE),
+            "with 1F1B (DualPipe is made for it).",
+        ),
+        (
+            "pipeline schedule interleave",
+            lambda one: (one["pipeline"] == 1) | (one["interleave"] > 1) | (one["schedule"] >= Schedule.DUALPIPE),
             "in a pipeline of {pipeline} stages with several chunks each: {interleave} is too few.",
         ),
         ("recompute", lambda one: one["recompute"] < Recompute.FULL, "where layers are not recomputed in full."),
@@ -394,8 +430,8 @@ def _cut_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     yield _rule("pipeline", "pipeline", lambda one: one["pipeline"] <= layers, few)
     yield _rule(
         "interleave",
-        "pipeline interleave",
-        lambda one: one["pipeline"] * one["interleave"] <= layers + 2,
+        "pipeline schedule interleave",
+        lambda one: one["pipeline"] * one["interleave"] <= layers + np.where(_is_folded(one), 0, 2),
         f"{layers} layers, with embedding and head as a layer each, are fewer than {{pipeline}} stages x "
         f"{{interleave}} chunks, and each holds one at least.",
     )
@@ -450,6 +486,11 @@ def _expert_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     )
 
 
+def _is_folded(one: Mapping[str, Any]) -> Any:
+    """Return whether stages turn at the last device, with two chunks each."""
+    return (one["schedule"] >= Schedule.ZB_V) & (one["schedule"] != Schedule.DUALPIPE)
+
+
 def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
     """Yield how the batch is dealt out, what needs stages, when chunks may be interleaved, and what ZeRO 2 and 3 bar.
 
@@ -470,9 +511,37 @@ def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
     yield _rule(
         "pipeline",
         "pipeline schedule",
-        lambda one: (one["schedule"] != Schedule.ZERO_BUBBLE) | (one["pipeline"] > 1),
+        lambda one: (one["schedule"] < Schedule.ZB_H1) | (one["pipeline"] > 1),
         "a zero-bubble schedule orders the work of a pipeline, and there is one stage.",
     )
+    yield _rule(
+        "pipeline",
+        "pipeline schedule",
+        lambda one: (one["schedule"] != Schedule.DUALPIPE) | (one["pipeline"] % 2 == 0),
+        "DualPipe runs two copies of the network towards each other, and {pipeline} stages do not pair off.",
+    )
+    for schedule, name in enumerate(SCHEDULE_NAMES):
+        if schedule >= Schedule.ZB_V and schedule != Schedule.DUALPIPE:
+            yield _rule(
+                "interleave",
+                "schedule interleave",
+                lambda one, schedule=schedule: (one["schedule"] != schedule) | (one["interleave"] == 2),  # type: ignore[misc]  # bound now; the legs of a V
+                f"the stages of {name} turn at the last device: interleave is 2, not {{interleave}}.",
+            )
+        if (least := fewest_microbatches(name, 1)) > 1:
+            is_dual = schedule == Schedule.DUALPIPE
+            yield LayoutRule(
+                key="schedule",
+                names=("data", "microbatch", "pipeline", "schedule"),
+                holds=lambda one, schedule=schedule, least=least, is_dual=is_dual: (  # type: ignore[misc]  # bound now
+                    (one["schedule"] != schedule)
+                    | ((number_of(one) >= least * one["pipeline"]) & ((number_of(one) % 2 == 0) | (not is_dual)))
+                ),
+                words=lambda one, name=name, least=least, is_dual=is_dual: (  # type: ignore[misc]  # bound now
+                    f"{name} fills both ways of {one['pipeline']} stages with {least * one['pipeline']} micro-batches "
+                    f"or more{', in pairs' * is_dual}, and a replica has {number_of(one)}."
+                ),
+            )
     yield _rule(
         "interleave",
         "pipeline interleave",
@@ -482,13 +551,13 @@ def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
     yield _rule(
         "interleave",
         "schedule interleave",
-        lambda one: (one["interleave"] == 1) | (one["schedule"] == Schedule.ONE_F_ONE_B),
-        "{interleave} chunks on a device go with the schedule 1f1b only.",
+        lambda one: (one["interleave"] == 1) | (one["schedule"] == Schedule.ONE_F_ONE_B) | _is_folded(one),
+        "{interleave} chunks on a device go with the schedule 1f1b, or with one that turns at the last device.",
     )
     yield LayoutRule(
         key="interleave",
-        names=("data", "microbatch", "pipeline", "interleave"),
-        holds=lambda one: (one["interleave"] == 1) | (number_of(one) % one["pipeline"] == 0),
+        names=("data", "microbatch", "pipeline", "schedule", "interleave"),
+        holds=lambda one: (one["interleave"] == 1) | _is_folded(one) | (number_of(one) % one["pipeline"] == 0),
         words=lambda one: (
             f"interleaved chunks need a number of micro-batches that is a multiple of the stages, and "
             f"{number_of(one)} is none of {one['pipeline']}."

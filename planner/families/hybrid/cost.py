@@ -43,6 +43,7 @@ from planner.models.layouts import (
     Layouts,
     Recompute,
     balanced_layers,
+    folded_back,
     layers_by_kind,
     share_microbatches,
     shared_bound_s,
@@ -370,10 +371,12 @@ class GroupCost:
         interval = self.interval(layout)
         both_s, _ = kind_times(self.transformer, interval)
         kinds = layers_by_kind(self.transformer, chunk_layers)
-        held = kinds.reshape(len(kinds), int(layout.interleave[0]), -1).sum(axis=1)
+        held = kinds.reshape(len(kinds), int(layout.interleave[0]), -1)
+        is_folded = bool(layout.is_folded[0])
+        held = (folded_back(held) if is_folded else held).sum(axis=1)
         loads = (held * both_s).sum(axis=0)
         loads[0] += interval["embedding"][0]
-        loads[-1] += interval["head"][0]
+        loads[0 if is_folded else -1] += interval["head"][0]
         return np.asarray(loads)
 
     def interval(self, layouts: Layouts) -> Mapping[str, Floats]:

@@ -47,7 +47,7 @@ from planner.families.hybrid.launch import (
 from planner.families.hybrid.launch_network import not_expressed
 from planner.families.hybrid.timeline import Pipeline, Tail, draw, view
 from planner.models.compute import UNCALIBRATED
-from planner.models.layouts import Ints, Layouts, Schedule, chunked_layers, layers_by_kind
+from planner.models.layouts import SCHEDULE_NAMES, Ints, Layouts, Schedule, chunked_layers, folded_back, layers_by_kind
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample
 from planner.models.transformer_time import LAYER_PARTS, PARTS, PROGRAMS, Step, filling_s, kind_times
@@ -83,6 +83,7 @@ NOT_MODELLED = (
 )
 WORDS = "hybrid parallelism"  # how it trains
 FITTED = ("inside_efficiency", "bandwidth_efficiency")
+_FOLDED = tuple(name for name in SCHEDULE_NAMES[Schedule.ZB_V :] if name != "dualpipe")
 _COMMUNICATION = ("tensor", "expert", "context", "pipeline", "data")
 _MOST_STAGES = 8  # whose free memory is printed one by one
 _MEASURED = (
@@ -103,13 +104,15 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfig
         Where the network, the batch, the machines or another decision do not allow one of the decisions.
     """
     layers = 0 if problem.dnn.transformer is None else problem.dnn.transformer.num_layers
+    is_folded = given["schedule"] in _FOLDED  # which has two chunks on a device
+    given = {**given, "interleave": 2} if is_folded and given["interleave"] == 1 else given
     stages = tuple(PipelineStage(**one) for one in given.get("stages") or ())
     replicas = tuple(ReplicaGroup(**one) for one in given.get("replicas") or ())
     stages = stages or (PipelineStage(layers=layers),) * bool(replicas)
     _raise(_shape_faults(problem, given, stages, replicas))
     _raise(_listed_faults(given, stages, layers))
     if len(stages) == given["pipeline"] < len(stages) * given["interleave"]:
-        stages = _with_chunks(stages, given["interleave"])
+        stages = _folded(stages) if is_folded else _with_chunks(stages, given["interleave"])
     batch, training = given["global_batch_size"], problem.training
     fixed, most = training.fixed_batch_size, training.max_global_batch_size
     if batch is not None and ((fixed is not None and batch != fixed) or (most is not None and batch > most)):
@@ -145,6 +148,12 @@ def _with_chunks(stages: Sequence[PipelineStage], chunks: int) -> tuple[Pipeline
     """Return the chunks of stages in the order of the network, each stage's layers dealt out to its chunks."""
     layers = chunked_layers([one.layers for one in stages], chunks)
     return tuple(replace(stages[index % len(stages)], layers=int(one)) for index, one in enumerate(layers.ravel()))
+
+
+def _folded(stages: Sequence[PipelineStage]) -> tuple[PipelineStage, ...]:
+    """Return the chunks of stages that turn at the last device, in the order of the network."""
+    down = [replace(one, layers=one.layers // 2) for one in stages]
+    return (*down, *(replace(one, layers=one.layers - one.layers // 2) for one in stages[::-1]))
 
 
 def _fault(key: str, value: object, problem: str, mend: str) -> Fault:
@@ -404,7 +413,17 @@ class _PricedEven(_Priced):
         """Layers of each virtual stage by kind, shape (kinds, v, p)."""
         chunks = np.array(self.chosen.chunk_layers(self.cost.transformer.num_layers))
         kinds = layers_by_kind(self.cost.transformer, chunks)
-        return kinds.reshape(-1, self.chosen.interleave, self.chosen.pipeline)
+        found: Ints = self._placed(kinds)
+        return found
+
+    def _placed(self, stages: Any) -> Any:
+        """Return what virtual stages have by chunk and device, of shape (..., v, p)."""
+        chosen = self.chosen
+        if not chosen.is_folded:
+            return stages.reshape(*stages.shape[:-1], chosen.interleave, chosen.pipeline)
+        if chosen.schedule == "dualpipe":  # stages 0 to p - 1 of one copy, and of the other
+            return np.stack([stages, stages[..., ::-1]], axis=-2)
+        return folded_back(stages.reshape(*stages.shape[:-1], 2, chosen.pipeline))
 
     @property
     def _given(self) -> tuple[int, ...] | None:
@@ -425,10 +444,14 @@ class _PricedEven(_Priced):
         held, limit = self.cost.first.stage_memory(self._layout, self._given), self.cost.first.memory_limit_bytes
         both_s, ahead_s = (one[:, :, None] for one in kind_times(self.cost.transformer, self._interval))
         forward, backward = ((self._chunk_layers * one).sum(axis=0) for one in (ahead_s, both_s - ahead_s))
-        for at, name in (((0, 0), "embedding"), ((-1, -1), "head")):
+        for at, name in ((0, "embedding"), (-1, "head")):
+            is_end = np.zeros(self.chosen.num_chunks)
+            is_end[at] = 1
             ahead, both = (float(self._interval[one][0]) for one in (f"{name}_forward", name))
-            forward[at] += ahead
-            backward[at] += both - ahead
+            forward = forward + self._placed(is_end) * ahead
+            backward = backward + self._placed(is_end) * (both - ahead)
+        if self.chosen.schedule == "dualpipe":  # device i holds what device p - 1 - i does
+            held = {name: np.concatenate([array, array[::-1]]) for name, array in held.items()}
         rows = [
             {
                 "memory_bytes": float(total),
@@ -454,10 +477,11 @@ class _PricedEven(_Priced):
 
     def pipelines(self, prediction: Prediction) -> Iterator[Pipeline]:
         cost, parts, rows = self.cost.first, prediction.breakdown_s, prediction.details["stages"]
-        chunks, transfer_s = self.chosen.interleave, prediction.details["transfer_s"]
+        chunks, transfer_s = self._chunk_layers.shape[1], prediction.details["transfer_s"]
         shares = self._chunk_layers.sum(axis=1).T / list(cost.transformer.kind_counts.values())
         seconds = {name: (shares * self._interval[name][:, 0]).sum(axis=1) for name in (*LAYER_PARTS, "forward")}
         schedule = Schedule(int(self._layout.schedule[0]))
+        apart_s = (seconds["compute"] - seconds["forward"]) / 2 / chunks * (schedule >= Schedule.ZB_H1)
         yield Pipeline(
             device=[cost.group.device.name] * len(rows),
             num_devices=self.chosen.tensor * self.chosen.context * self.chosen.data,
@@ -469,7 +493,7 @@ class _PricedEven(_Priced):
             sends_s=(transfer_s, transfer_s),
             num_microbatches=self.chosen.num_microbatches,
             schedule=schedule,
-            weights_s=((seconds["compute"] - seconds["forward"]) / 2 * (schedule is Schedule.ZERO_BUBBLE)).tolist(),
+            weights_s=apart_s.tolist(),
             end_s=prediction.iteration_time_s - parts["data"] - parts["optimizer"] - parts["input_stall"],
             filling_s=prediction.details["filling_s"],
             tails=[Tail(parts["data"], parts["optimizer"], prediction.communication_s["data"])] * len(rows),

@@ -3,9 +3,9 @@
 Domain of even cuts, on each machine group by itself: every tensor degree that divides heads and widths, context degree
 that splits the sequence, number of stages and virtual stages to which layers can be dealt out (with embedding and head
 in a layer's place each), data degree and micro-batch that divide the batch, expert degree that divides the experts;
-ZeRO 0 to 3, recomputation, sequence parallelism, GPipe and 1F1B (zero-bubble schedules where they are pinned, as few
-programs have them), overlaps, the optimiser on the host, and the order of the degrees on the tiers of the network. Any
-number of devices that limits allow.
+ZeRO 0 to 3, recomputation, sequence parallelism, GPipe and 1F1B (other schedules where they are pinned, or
+the program has them), overlaps, the optimiser on the host, and the order of the degrees on the tiers of the network.
+Any number of devices that limits allow.
 
 Domain of other cuts: 1F1B without virtual stages, ZeRO 0 and 1, the optimiser on the devices; the batch is given.
 

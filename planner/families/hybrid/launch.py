@@ -13,6 +13,7 @@ from planner.families.hybrid.launch_network import network_lines, not_expressed,
 from planner.models.transformer_communication import neighbours
 from planner.models.transformer_time import MEGATRON_CORE
 from planner.problem import LowPrecision
+from planner.schedules import runs_words
 from planner.transformer import Transformer
 
 VERSION = "Megatron-LM core_v0.15 or later"
@@ -260,8 +261,8 @@ def _by_hand(transformer: Transformer, chosen: HybridConfiguration, dtype: str, 
         lines.append("Megatron-LM spreads experts in bf16 only: write dtype: bf16")
     if figures := unsaid(transformer):
         lines.append(f"Megatron-LM's pretrain_gpt.py has no option for {'; for '.join(figures)}: set them in its code")
-    if chosen.schedule == "zero_bubble":
-        lines.append("Megatron-LM has no zero-bubble schedule; torch.distributed.pipelining has one")
+    if chosen.schedule not in ("gpipe", "1f1b"):
+        lines.append(f"Megatron-LM has no schedule {chosen.schedule}; it runs in {runs_words(chosen.schedule)}")
     if chosen.schedule == "gpipe" and chosen.pipeline > 1:
         lines.append("Megatron-LM has no GPipe schedule; torch.distributed.pipelining has one")
     if chosen.order not in ORDER_NAMES[:2]:

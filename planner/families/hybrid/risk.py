@@ -5,7 +5,9 @@ with them.
 """
 
 from collections.abc import Iterator
+from typing import get_args
 
+from planner.decisions import LayoutSchedule
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement
 from planner.families.hybrid.family import unseen_band, warnings
@@ -20,7 +22,7 @@ _SHARDS_MORE = (2, 3)  # stages of ZeRO that share gradients and weights, too
 MEASURED: dict[str, frozenset[str]] = {
     "an optimiser on the host": frozenset(),
     "the schedule GPipe": frozenset(),
-    "a zero-bubble schedule": frozenset(),
+    "a schedule that puts gradients of weights off": frozenset(),
     "ZeRO 2 or 3 in a pipeline": frozenset(),
     "ZeRO 2": frozenset({"h100-sxm", "composer-fsdp"}),
     "ZeRO 3": frozenset({"a100-sxm4-80gb", "h100-sxm", "composer-fsdp", "torchtitan", "torchtitan-eager"}),
@@ -56,8 +58,9 @@ def _features(chosen: HybridConfiguration) -> Iterator[Unmeasured]:
         excluded={"schedule": ("gpipe",)},
     )
     yield Unmeasured(
-        words="a zero-bubble schedule",
-        is_taken=has_stages and chosen.schedule == "zero_bubble",  # only where it is pinned
+        words="a schedule that puts gradients of weights off",
+        is_taken=has_stages and chosen.schedule not in ("gpipe", "1f1b"),
+        excluded={"schedule": get_args(LayoutSchedule)[2:]},
     )
     yield Unmeasured(
         words="ZeRO 2 or 3 in a pipeline",

@@ -33,7 +33,7 @@ from planner.families.hybrid.configuration import (
 )
 from planner.families.hybrid.cost import HybridCost, useful_module_sets
 from planner.models.communication import ORDERS
-from planner.models.layouts import Bools, Ints, Schedule
+from planner.models.layouts import SCHEDULE_NAMES, Bools, Ints, Schedule
 from planner.models.transformer_time import PROGRAMS
 from planner.problem import Problem, Range
 from planner.solvers.grid import Axis, Columns, Grid, Level, Rule
@@ -143,14 +143,14 @@ class Space:
                 if name in RECOMPUTED and not PROGRAMS[self.problem.calibration.program].recomputes_modules:
                     has = row.code(pinned) == 0
                 values[name] = [one for one in [row.code(pinned)] if has and (one >= row.least or not row.is_count)]
-            out = {row.code(one) for one in self._excluded(key)}
-            values[name] = [one for one in values[name] if one not in out]
+            left_out = {row.code(one) for one in self._excluded(key)}
+            values[name] = [one for one in values[name] if one not in left_out]
         if self._pinned_schedule == "interleaved":
             values["interleave"] = [one for one in values["interleave"] if one > 1]
         if "interleaved" in self._excluded("schedule"):
             values["interleave"] = [one for one in values["interleave"] if one == 1]
-        if "gpipe" in self._excluded("schedule"):
-            values["schedule"] = [one for one in values["schedule"] if one != Schedule.GPIPE]
+        out = {str(one) for one in self._excluded("schedule")} - {"1f1b"}  # which with chunks is another one
+        values["schedule"] = [one for one in values["schedule"] if SCHEDULE_NAMES[one] not in out]
         return {name: Axis(name=name, values=tuple(listed)) for name, listed in values.items()}
 
     def _excluded(self, key: str) -> tuple[Any, ...]:
@@ -171,11 +171,13 @@ class Space:
         layers, experts, pinned = network.num_layers, network.experts, self._pinned_schedule
         tensor = _divisors(network.num_heads, most)
         schedules = [Schedule.ONE_F_ONE_B, Schedule.GPIPE]
+        schedules += [Schedule(code) for code, name in enumerate(SCHEDULE_NAMES) if name in program.schedules]
         if pinned is not None:
             is_plain = pinned == "interleaved"
             schedules = [Schedule.ONE_F_ONE_B if is_plain else Schedule(LAYOUT["schedule"].names.index(pinned))]
         if self.problem.fixed.get("zero_bubble"):
-            schedules = [Schedule.ZERO_BUBBLE] if pinned is None else []
+            schedules = [Schedule.ZB_H1] if pinned in (None, "zb_h1") else []
+        is_folded = all(one >= Schedule.ZB_V and one != Schedule.DUALPIPE for one in schedules)
         # Few, of two stages with embedding and head alone at most; or as many as make them alike.
         chunks = {*range(1, min((layers + 2) // 2, MOST_UNLIKE_CHUNKS) + 1)}
         chunks |= {1, *_divisors(layers, layers), *_divisors(layers + 2, layers)}
@@ -189,7 +191,7 @@ class Space:
             "expert_tensor": [1] if experts is None else self._kept("expert_tensor", tensor),
             "microbatch": _divisors(self.batch, self.batch),
             "schedule": [int(one) for one in schedules],
-            "interleave": [1] if pinned in ("gpipe", "1f1b") else sorted(chunks),
+            "interleave": sorted(chunks) if pinned in (None, "interleaved") else [2 if is_folded else 1],
             **{name: [0, 1] if name in has else [0] for name in OVERLAPS},
             **self._recomputed(),
             "context_method": [int(one) for one in program.context_methods],

@@ -19,6 +19,7 @@ from planner.errors import SpecError
 from planner.families.timeline_drawing import Drawing, draw_input
 from planner.models.input import InputTime
 from planner.models.layouts import Schedule
+from planner.models.orders import BACKWARD, FORWARD, devices_of, neighbour_of
 from planner.models.schedule import PipelineTimes, simulate
 from planner.models.ssgd import Strategy
 from planner.models.transformer_schedule import order_name
@@ -62,7 +63,7 @@ class StagePass:
 class Line:
     """One pipeline: the processes of its stages, and the passes of every stage, chunk by chunk.
 
-    ``weights_s``: gradients of weights, of each stage's backward, that a zero-bubble schedule puts off; else none.
+    ``weights_s``: gradients of weights, of the backward of a chunk of each device, that are put off; else none.
     """
 
     names: Sequence[str]
@@ -76,6 +77,24 @@ class Line:
     def num_chunks(self) -> int:
         """Of a stage."""
         return len(self.forward[0])
+
+    @property
+    def num_stages(self) -> int:
+        """Virtual stages; of DualPipe those of both copies."""
+        return len(self.names) * self.num_chunks
+
+    @property
+    def order(self) -> str:
+        """The name of the schedule, as orders have it."""
+        return order_name(self.schedule, self.num_chunks)
+
+    def place(self, stage: int) -> tuple[int, int]:
+        """Return the device of a virtual stage, and which of its chunks it is."""
+        return devices_of(self.order, len(self.names), self.num_chunks)[stage], stage // len(self.names)
+
+    def neighbour(self, kind: str, stage: int) -> int | None:
+        """Return the virtual stage to which a task's result goes."""
+        return neighbour_of(self.order, self.num_stages, FORWARD if kind == "forward" else BACKWARD, stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +146,9 @@ class Pipeline:
         """Return the passes of all stages."""
         forward: list[list[StagePass]] = []
         backward: list[list[StagePass]] = []
+        chunks = len(np.atleast_1d(self.rows[0]["forward_s"]))
+        order, number = order_name(self.schedule, chunks), len(self.rows) * chunks
+        device_of = devices_of(order, len(self.rows), chunks)
         for index, row in enumerate(self.rows):
             ahead, behind = pass_parts(self.layer_parts[index], self.computed_forward_s[index])
             for found, way, parts in ((forward, "forward", ahead), (backward, "backward", behind)):
@@ -134,10 +156,11 @@ class Pipeline:
                 for chunk, seconds in enumerate(np.atleast_1d(row[f"{way}_s"]).tolist()):
                     if self.sends_s is None:
                         sent_s = row[f"sent_{way}_s"]
-                    else:  # the last output and the first error go nowhere
-                        place, chunks = chunk * len(self.rows) + index, len(np.atleast_1d(row[f"{way}_s"]))
-                        last = len(self.rows) * chunks - 1 if way == "forward" else 0
-                        sent_s = self.sends_s[way == "backward"] * (place != last)
+                    else:  # the last output and the first error go nowhere; at the turn of a V nothing is sent
+                        place = [stage for stage, device in enumerate(device_of) if device == index][chunk]
+                        to = neighbour_of(order, number, FORWARD if way == "forward" else BACKWARD, place)
+                        is_sent = to is not None and (len(self.rows) == 1 or device_of[to] != index)
+                        sent_s = self.sends_s[way == "backward"] * is_sent
                     # What embedding or head take more, or a layer less, is computing.
                     more = max(parts["compute"] + seconds - sum(parts.values()), 0.0)
                     passes.append(StagePass(seconds=seconds, sent_s=sent_s, parts_s={**parts, "compute": more}))
@@ -233,22 +256,23 @@ def draw_line(drawing: Drawing, line: Line, scheduled_s: float | None = None) ->
         drawing.notes.append(f"times of the schedule are {factor:.6g} of the replay's, as the closed form has it")
     spans: dict[tuple[str, int, int], int | None] = {}
     counts: list[list[tuple[float, int]]] = []
-    p = len(line.names)
     for device, tasks in enumerate(order):
         found = []
         for task in tasks:
             kind, stage, number = task
             passed, weights_s = _of_task(line, kind, stage)
             sent_s = 0.0 if kind == "weights" else passed.sent_s
-            end_s = ends[("sent", *task)] if sent_s else ends[task]
+            sent = ("sent", "backward" if kind == "whole" else kind, stage, number)
+            end_s = ends[sent] if sent_s else ends[task]
             start_s = ends[task] - weights_s
+            way = "backward" if kind == "whole" else kind
             times = (start_s * factor, ends[task] * factor)
-            spans[task] = _draw_task(drawing, line, task, times)
+            spans[way, stage, number] = _draw_task(drawing, line, task, times)
             if has_parts and kind != "weights":
                 _draw_parts(drawing, line, task, passed, times)
             if sent_s:
-                name = {"forward": "send output", "backward": "send error"}[kind]
-                spans["sent " + kind, stage, number] = drawing.add(
+                name = {"forward": "send output", "backward": "send error"}[way]
+                spans["sent " + way, stage, number] = drawing.add(
                     line.names[device],
                     f"{name} {number + 1}",
                     ends[task] * factor,
@@ -256,19 +280,19 @@ def draw_line(drawing: Drawing, line: Line, scheduled_s: float | None = None) ->
                     "pipeline",
                     microbatch=number + 1,
                 )
-            is_last = kind == ("weights" if any(line.weights_s) else "backward")
+            is_last = kind in (("weights", "whole") if any(line.weights_s) else ("backward", "whole"))
             found += [(start_s * factor, 1)] if kind == "forward" else [(ends[task] * factor, -1)] * is_last
         counts.append(found)
-    _draw_flows(drawing, spans, p * line.num_chunks)
+    _draw_flows(drawing, line, spans)
     return counts
 
 
 def _of_task(line: Line, kind: str, stage: int) -> tuple[StagePass, float]:
     """Return the pass of a task and its seconds."""
-    p = len(line.names)
-    device, chunk = stage % p, stage // p
+    device, chunk = line.place(stage)
     passed = (line.forward if kind == "forward" else line.backward)[device][chunk]
-    weights_s = min(line.weights_s[device], passed.seconds) if kind != "forward" and line.weights_s else 0.0
+    is_split = kind in ("backward", "weights") and line.weights_s
+    weights_s = min(line.weights_s[device], passed.seconds) if is_split else 0.0
     return passed, weights_s if kind == "weights" else passed.seconds - weights_s
 
 
@@ -292,7 +316,7 @@ def _replayed(line: Line) -> tuple[dict[Any, float], list[list[tuple[str, int, i
             error_s=[_of_task(line, "backward", stage)[0].sent_s for stage in range(1, last + 1)],
             weights_s=seconds["weights"],
         ),
-        schedule=order_name(line.schedule, v),
+        schedule=line.order,
         num_microbatches=line.num_microbatches,
         chunks_per_device=v,
         is_blocking=True,
@@ -315,10 +339,10 @@ def _draw_task(drawing: Drawing, line: Line, task: tuple[str, int, int], times: 
     """Draw a task."""
     kind, stage, number = task
     chunk = stage // len(line.names) + 1 if line.num_chunks > 1 else None
-    words = {"weights": "gradients of weights"}.get(kind, kind)
+    words = {"weights": "gradients of weights", "whole": "backward"}.get(kind, kind)
     where = f", chunk {chunk}" if chunk is not None else ""
-    row = line.names[stage % len(line.names)]
-    return drawing.add(row, f"{words} {number + 1}{where}", *times, kind, microbatch=number + 1, chunk=chunk)
+    row, colour = line.names[line.place(stage)[0]], "backward" if kind == "whole" else kind
+    return drawing.add(row, f"{words} {number + 1}{where}", *times, colour, microbatch=number + 1, chunk=chunk)
 
 
 def _draw_parts(
@@ -328,26 +352,25 @@ def _draw_parts(
     kind, stage, number = task
     parts = {name: seconds for name, seconds in passed.parts_s.items() if seconds > 0}
     if kind == "backward" and any(line.weights_s):
-        parts["compute"] = max(parts.get("compute", 0.0) - line.weights_s[stage % len(line.names)], 0.0)
+        parts["compute"] = max(parts.get("compute", 0.0) - line.weights_s[line.place(stage)[0]], 0.0)
     whole_s = sum(parts.values())
     now_s, end_s = times
     scale = (end_s - now_s) / whole_s if whole_s else 0.0
     for name, seconds in parts.items():
         until_s = min(now_s + seconds * scale, end_s)
-        drawing.add(
-            line.names[stage % len(line.names)], name, now_s, until_s, name, is_part=True, microbatch=number + 1
-        )
+        row = line.names[line.place(stage)[0]]
+        drawing.add(row, name, now_s, until_s, name, is_part=True, microbatch=number + 1)
         now_s = until_s
 
 
-def _draw_flows(drawing: Drawing, spans: Mapping[tuple[str, int, int], int | None], num_chunks: int) -> None:
+def _draw_flows(drawing: Drawing, line: Line, spans: Mapping[tuple[str, int, int], int | None]) -> None:
     """Draw arrows from what is sent to what waits for it."""
     for (kind, stage, number), span in spans.items():
         if kind not in ("forward", "backward"):
             continue
-        target = stage + (1 if kind == "forward" else -1)
+        target = line.neighbour(kind, stage)
         name = "output" if kind == "forward" else "error"
-        if 0 <= target < num_chunks:
+        if target is not None:
             way = spans.get((f"sent {kind}", stage, number))
             drawing.flow(span if way is None else way, spans.get((kind, target, number)), name)
         elif kind == "forward":

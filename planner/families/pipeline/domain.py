@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost import Floats, TransferCost
+from planner.errors import InfeasibleError
 from planner.families.answer import iterations_of
 from planner.families.pipeline.cost import BlockCost, PipelineCost, Shape, has_whole_blocks
 from planner.models.ssgd import Strategy
@@ -251,7 +252,13 @@ class Domain:
     def schedules(self) -> tuple[str, ...]:
         """Those that may be chosen."""
         pinned = self.problem.fixed.get("schedule")
-        return ("1f1b", "gpipe", "interleaved") if pinned is None else (pinned,)
+        known = ("1f1b", "gpipe", "interleaved")
+        if pinned is not None and pinned not in known:
+            raise InfeasibleError(
+                f"No plan fits: fix.schedule is {pinned}, which only layouts of transformers have (hybrid); other "
+                f"networks run {', '.join(known)}."
+            )
+        return known if pinned is None else (pinned,)
 
     def why_empty(self) -> str | None:
         """Return which counts leave nothing to choose from, or None."""
