@@ -53,7 +53,7 @@ def new_model() -> "cp_model.CpModel":
     return cp_model.CpModel()
 
 
-def run(model: "cp_model.CpModel", search: Search, *, most_work: float = 60.0) -> Outcome:
+def run(model: "cp_model.CpModel", search: Search, *, most_work: float = 60.0, has_presolve: bool = False) -> Outcome:
     """Solve a model.
 
     Parameters
@@ -64,6 +64,8 @@ def run(model: "cp_model.CpModel", search: Search, *, most_work: float = 60.0) -
         Its seed, and what stops it.
     most_work
         Deterministic seconds (about as long as real ones): the limit that is repeatable.
+    has_presolve
+        Whether to simplify the model first: only of models whose numbers are small, see below.
 
     Raises
     ------
@@ -79,7 +81,7 @@ def run(model: "cp_model.CpModel", search: Search, *, most_work: float = 60.0) -
     solver.parameters.random_seed = search.seed
     # Presolve of 9.15 cuts off optima where coefficients are large: 5 of 278 small placements with numbers up to 2**34
     # ended with a worse "optimum" or none, and 3 of 3,307 with 2**32; without it all are right, and no slower.
-    solver.parameters.cp_model_presolve = False
+    solver.parameters.cp_model_presolve = has_presolve
     solver.parameters.max_deterministic_time = most_work
     solver.parameters.catch_sigint_signal = False  # the search listens, and stops it from outside
     status = _run_beside(solver, model, search)

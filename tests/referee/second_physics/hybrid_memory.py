@@ -90,18 +90,24 @@ def _more(block: Mapping[str, Any]) -> int:
     return int(block.get("overlap_expert", False))
 
 
-def _most_in_flight(block: Mapping[str, Any], stage: int, chunk_bytes: Sequence[float]) -> float:
-    """Return the most bytes that wait for their backward at any time; after some turns the order repeats itself."""
+def _most_in_flight(block: Mapping[str, Any], stage: int, chunk_bytes: Sequence[float], late: int = 0) -> float:
+    """Return the most bytes that wait for their backward at any time; after some turns the order repeats itself.
+
+    ``late``: backwards behind its own until a micro-batch's gradients of weights, which need the same bytes, are done.
+    """
     pipeline, chunks = block["pipeline"], block["interleave"]
     number = block["global_batch_size"] // (block["data"] * block["microbatch"])
     if block["schedule"] == "gpipe":
         return float(number * sum(chunk_bytes))
     held = most = 0.0
+    behind = late
     for left, (name, chunk, _) in zip(
         range(6 * pipeline * chunks + 6), in_order(block, stage, _more(block)), strict=False
     ):
         del left
-        held += chunk_bytes[chunk] if name == "F" else -chunk_bytes[chunk]
+        if name == "F" or behind <= 0:
+            held += chunk_bytes[chunk] if name == "F" else -chunk_bytes[chunk]
+        behind -= name == "B"
         most = max(most, held)
     return most
 
@@ -156,6 +162,7 @@ def _row(
     head = _head_kept(network, block) if is_last else 0.0
     waiting = (kept, [*nothing, head])  # their fullest moments may differ, and are added
     program = program_of(block)
+    late = stage if block["schedule"] == "zb_h1" else 0  # ZB-H1 puts off gradients of weights by its stage's index
     ahead = _before_first_backward(block, stage) if embedding else 0
     state = program.state * (spread if zero >= 1 else shared + routed)
     if block.get(OPTIMIZER) == "muon":  # whole matrices; the ends keep a second moment
@@ -165,7 +172,8 @@ def _row(
         "weights": program.weight * (spread if zero >= 3 else shared + routed),
         "gradients": program.gradient * (spread if zero >= 2 else shared + routed),
         "optimizer": 0.0 if block["offload_optimizer"] else state,
-        "activations": sum(_most_in_flight(block, stage, one) for one in waiting if any(one)) + ahead * embedding,
+        "activations": sum(_most_in_flight(block, stage, one, late * (one is kept)) for one in waiting if any(one))
+        + ahead * embedding,
         "temporary": _temporary(network, block, held, ends, head),
     }
 
