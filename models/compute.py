@@ -31,6 +31,7 @@ import numpy as np
 from planner.cluster import Device
 from planner.cost import Floats, Profile
 from planner.dnn import Dnn
+from planner.models import scans
 from planner.models.layouts import Ints, Layouts, Recompute
 from planner.models.low_precision import LowProducts, has_low_product
 from planner.models.memory import Precision
@@ -514,9 +515,10 @@ SCORE_BACKWARD = 1.7  # bytes moved backward over forward, per score: counted be
 FLASH_BACKWARD = 2.5  # five products for two: the scores are computed again (T. Dao, arXiv 2307.08691, section 3)
 _LOSS_BYTES = 42.0  # of one logit both ways, not fused: in four bytes, read or written ten times, once in two
 _OF_DENSE = ("tensor", "context", "microbatch", "sequence_parallel")  # what products but routed experts' ask for
+_EDGE_KEYS = 64.0  # half of the 128 keys of a tile of flash attention
 _DROPOUT_BYTES = 5  # read, write, and the mask
 _LAST = ("feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down")
-_ENDS = ("attention.output",)  # the same of layers without a feed-forward part
+_ENDS = ("attention.output", *scans.ROW_SPLIT)  # the same of layers without a feed-forward part
 _ROW_PARALLEL = (*_ENDS, *_LAST)
 _REPLICATED = (
     "attention.query_down",
@@ -606,6 +608,10 @@ def layer_seconds(
     for one in operators:
         if one.name.startswith("attention") and one.kind in ("attention", "softmax"):
             continue
+        if one.kind == scans.SCAN:
+            ahead, back = _scan_s(one, layouts, rates, software, constants)
+            forward, backward = forward + ahead, backward + back
+            continue
         tokens = expert_imbalance if one.name.startswith(ROUTED) else 1.0
         if one.product is not None and one.name.startswith(ROUTED):
             ahead, back = _block_products_s(one, layouts, rates, constants, tokens)
@@ -619,7 +625,7 @@ def layer_seconds(
         for row, names in enumerate(again):
             if one.name in names:
                 modules[row] += ahead
-    attention, attention_back = _attention_s(transformer, operators, layouts, rates, software, constants)
+    attention, attention_back = _attention_s(transformer, kind, layouts, rates, software, constants)
     for row, number in enumerate(module_sets):
         if "core_attn" in MODULE_SETS[number]:
             modules[row] += attention
@@ -691,23 +697,48 @@ def _products_s(
     return forward + turned, input_gradient + weight_gradient + turned_back
 
 
+def _scan_s(
+    one: TransformerOperator, layouts: Layouts, rates: DeviceRates, software: Software, constants: Constants
+) -> tuple[Floats, Floats]:
+    """Return the seconds of products over chunks of tokens, forward and backward: the longer of FLOP and bytes.
+
+    Heads are split over tensor ranks and, by an exchange before and behind, over context ranks. The products reach what
+    fused attention does: an assumption, as no step of such a network is in the fit.
+    """
+    assert one.product is not None, "asked of products alone"
+    count = one.product.count * layouts.microbatch / (layouts.tensor * layouts.context)
+    shape = np.broadcast_arrays(one.product.rows, one.product.inner, one.product.columns, count)
+    flop = _grid(rates, constants).padded_flop(*shape)
+    moved = (one.input_elements + one.output_elements) * layouts.microbatch / (layouts.tensor * layouts.context)
+    reached = rates.peak_flop_per_s * rates.attention_efficiency * software.attention_ratio
+    forward = longer_of(flop / reached, move_s(_BYTES * moved, rates))
+    return forward, FLASH_BACKWARD * forward
+
+
 def _attention_s(
     transformer: Transformer,
-    operators: Sequence[TransformerOperator],
+    kind: LayerKind,
     layouts: Layouts,
     rates: DeviceRates,
     software: Software,
     constants: Constants,
 ) -> tuple[Floats, Floats]:
     """Return the seconds of scores, softmax and context, forward and backward; none of a layer without attention."""
-    if not any(one.kind == "attention" for one in operators):
+    parts = KINDS[kind]
+    if not parts.has_attention:
         return np.zeros(len(layouts)), np.zeros(len(layouts))
+    operators = block_operators(transformer, kind)
     scores, context = (one.product for one in operators if one.product and one.kind == "attention")
     heads = scores.count * layouts.microbatch / layouts.tensor
     queries = scores.rows / layouts.context
     if software.has_flash_attention:
-        # A tile is some queries of a head, which goes over all keys, or over half of them, for both products.
-        inner = context.inner * (1 + scores.inner / context.columns) / (1 + transformer.is_causal)
+        # A tile is some queries of a head, which goes over all keys, or over half of them, for both products. Of a
+        # window it goes over half a tile more: a second edge, of which a part is masked.
+        keys = transformer.attended_pairs("attention") / transformer.sequence_length
+        if parts.mixer == "window":
+            own = transformer.attended_pairs("window") / transformer.sequence_length
+            keys = min(own + _EDGE_KEYS, keys)
+        inner = keys * (1 + scores.inner / context.columns)
         reached = rates.peak_flop_per_s * rates.attention_efficiency * software.attention_ratio
         grid = _grid(rates, constants)
         shapes = (np.broadcast_arrays(queries, times * inner, context.columns, heads) for times in (1, FLASH_BACKWARD))
@@ -731,7 +762,8 @@ def _element_s(
     if one.kind == "residual":
         ways = (ways[0], ways[0])
     # Tensor parallelism does not split norms and additions, but sequence parallelism does.
-    split = layouts.stream_split if one.kind in ("norm", "residual", "embedding") else layouts.tensor
+    is_whole = one.kind in ("norm", "residual", "embedding") and one.name not in scans.BY_HEADS
+    split = layouts.stream_split if is_whole else layouts.tensor
     tokens = layouts.microbatch / (split * layouts.context)
     passes = 1.0 if one.kind == "embedding" else software.element_passes
     per_byte = tokens * passes

@@ -51,6 +51,7 @@ from math import inf
 import numpy as np
 
 from planner.cost import Floats
+from planner.models import scans
 from planner.models.layouts import (
     ContextMethod,
     Ints,
@@ -188,12 +189,16 @@ class MemoryUse:
 
 # -- what one layer of a transformer keeps for its backward pass -------------------------------------------------------
 
-_NEED_INPUT = frozenset({"matmul", "router", "norm", "activation", "attention", "softmax", "combine"})
+_REMADE = frozenset({scans.SCAN, scans.CONVOLUTION})  # whose output, where it is in place, backward makes anew
+_NEED_INPUT = frozenset({"matmul", "router", "norm", "activation", "attention", "softmax", "combine", *_REMADE})
 _PRODUCTS = frozenset({"matmul", "router"})
 _SCORES = frozenset({"attention.scores", "attention.softmax"})
 _STATES = frozenset({"attention.qkv", "attention.query_key_norm", "attention.rotary"})
 _TENSOR_SPLIT = (
-    COLUMN_SPLIT | _STATES | {"attention.context", "feed_forward.activation", "feed_forward.shared.activation"}
+    COLUMN_SPLIT
+    | _STATES
+    | scans.BY_HEADS
+    | {"attention.context", "attention.gated", "feed_forward.activation", "feed_forward.shared.activation"}
 )
 _ROUTED_SPLIT = frozenset({"feed_forward.experts.up", "feed_forward.experts.activation"})
 _DISPATCHED = frozenset({"feed_forward.dispatch", "feed_forward.experts.down"})
@@ -338,7 +343,7 @@ def layer_bytes(
     plain = (kernels.product_input_bytes or activation_bytes) * numbers(products) + activation_bytes * numbers(others)
     # Flash attention keeps the softmax's logarithm, others the softmax and, with dropout, its mask and what passes it.
     parts = KINDS[kind]
-    heads = transformer.num_heads if parts.mixer == "attention" else 0
+    heads = transformer.num_heads if parts.has_attention else 0
     rows = heads * transformer.sequence_length * layouts.microbatch / layouts.context / layouts.tensor
     plain = plain + rows * _LOG_SUM_BYTES * kernels.is_flash
     score_bytes = 0.0 if kernels.is_flash else activation_bytes + kernels.has_dropout * (1 + activation_bytes)
@@ -352,6 +357,10 @@ def layer_bytes(
         if one.kind == "activation":
             way = "routed" if one.name in _ROUTED_SPLIT else "tensor"
             widest = np.maximum(widest, numbers(_Kept(**{way: one.input_elements + one.output_elements})))
+    remade = [one for one in operators if one.is_in_place and one.kind in _REMADE]
+    if remade:  # and the gradient of what the convolution reads
+        read = sum(one.input_elements for one in remade if one.kind == scans.CONVOLUTION)
+        widest = np.maximum(widest, numbers(_Kept(tensor=read + sum(one.output_elements for one in remade))))
     partly = plain
     if kernels.keeps_second_products:
         products = _second_products(transformer, operators, keeps_unread=kernels.keeps_unread)
@@ -423,8 +432,9 @@ def _kept_elements(
     sizes = {INPUT: transformer.hidden_size * transformer.sequence_length}
     sizes.update({one.name: one.output_elements for one in operators})
     sums: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    left_out = _SCORES | {one.name for one in operators if one.is_in_place and one.kind in _REMADE}
     for name, kinds in readers.items():
-        if name in _SCORES or not kinds & _NEED_INPUT or (among is not None and name not in among):
+        if name in left_out or not kinds & _NEED_INPUT or (among is not None and name not in among):
             continue
         way, elements = "stream", sizes[name]
         total = sums[not ((kinds & _NEED_INPUT) <= _PRODUCTS and name != "attention.context")]

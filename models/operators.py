@@ -25,15 +25,16 @@ are spread over expert x tensor devices. The vocabulary is padded to a multiple 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import prod
 
 import numpy as np
 
 from planner.cost import Floats
 from planner.dnn import PRODUCT_KINDS, Layer, Operator, Product, Tensor
+from planner.models import scans
 from planner.models.layouts import Layouts
-from planner.transformer import KINDS, LayerKind, Transformer
+from planner.transformer import KINDS, SCANS, LayerKind, Mixer, Transformer
 
 FLOP_PER_MULTIPLY_ADD = 2
 BACKWARD_PER_FORWARD = 2
@@ -51,8 +52,8 @@ class TransformerOperator:
     name
         Within its part of the network, e.g. ``attention.qkv``.
     kind
-        input, embedding, matmul, router, attention (a product of two activations), softmax, norm, rotary, activation,
-        dispatch, combine, residual, pooling or loss.
+        input, embedding, matmul, router, attention (a product of two activations), softmax, scan (such products chunk
+        by chunk), conv1d, norm, rotary, activation, dispatch, combine, residual, pooling or loss.
     inputs
         Names of the operators that it reads, or :data:`INPUT`.
     output_shape
@@ -188,7 +189,7 @@ def embedding_operators(transformer: Transformer) -> tuple[TransformerOperator, 
     transformer
         Of tokens, or of an image that is cut into patches, with a token of the class before them where it has one.
     """
-    part, image = _Part(transformer), transformer.image
+    part, image = Operators(transformer), transformer.image
     if image is None:
         last = part.move(INPUT, "input", (), 1)
         last = part.table("tokens", last, transformer.vocabulary_size)
@@ -229,20 +230,22 @@ def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[Transfor
     parts = KINDS[kind]
     if parts.feed_forward == "moe" and transformer.experts is None:
         raise ValueError(f"the network has no experts, so none of its layers is of the kind {kind!r}.")
-    part, position = _Part(transformer), transformer.norm_position
+    part, position = Operators(transformer), transformer.norm_position
+
+    mixer, mixed = part.mixer(parts.mixer), "attention" if parts.has_attention else parts.mixer
 
     def feed_forward(source: str) -> str:
         return part.feed_forward(source) if parts.feed_forward == "dense" else part.experts(source)
 
     if position in ("shared", "parallel"):
-        read = part.norm("norm" if position == "shared" else "attention.norm", INPUT)
-        attended = part.attention(read)
+        read = part.norm("norm" if position == "shared" else f"{mixed}.norm", INPUT)
+        attended = mixer(read)
         fed = feed_forward(read if position == "shared" else part.norm("feed_forward.norm", INPUT))
         part.move("add", "residual", (attended, fed, INPUT), is_in_place=True)
         return part.operators
     entry = INPUT
     halves: list[tuple[str, Callable[[str], str]]]
-    halves = [("attention", part.attention)] if parts.mixer != "none" else []
+    halves = [(mixed, mixer)] if parts.mixer != "none" else []
     halves += [("feed_forward", feed_forward)] if parts.feed_forward != "none" else []
     for name, inner in halves:
         last = inner(part.norm(f"{name}.norm", entry) if position in ("before", "both") else entry)
@@ -263,7 +266,7 @@ def head_operators(transformer: Transformer) -> tuple[TransformerOperator, ...]:
     transformer
         With the head of a language, of a masked one, of classes of images, or without.
     """
-    part, image = _Part(transformer), transformer.image
+    part, image = Operators(transformer), transformer.image
     last = part.norm("norm", INPUT) if transformer.has_final_norm else INPUT
     ends: list[str] = []
     square, is_masked = (part.width, part.width), transformer.head == "masked_language"
@@ -299,12 +302,12 @@ def head_operators(transformer: Transformer) -> tuple[TransformerOperator, ...]:
     return part.operators
 
 
-class _Part:
+class Operators:
     """Operators in order of execution; appending one gives back its name, by which later ones read it."""
 
     def __init__(self, transformer: Transformer) -> None:
         self.width = transformer.hidden_size
-        self._transformer, self._num_tokens = transformer, transformer.sequence_length
+        self._transformer, self.num_tokens = transformer, transformer.sequence_length
         self._operators: dict[str, TransformerOperator] = {}
 
     @property
@@ -315,7 +318,7 @@ class _Part:
     def elements_of(self, name: str) -> int:
         """Return what an operator, or the stream that enters, puts out for one sample."""
         operator = self._operators.get(name)
-        return self.width * self._num_tokens if operator is None else operator.output_elements
+        return self.width * self.num_tokens if operator is None else operator.output_elements
 
     def append(self, operator: TransformerOperator) -> str:
         """Append an operator."""
@@ -341,7 +344,7 @@ class _Part:
                 name=name,
                 kind=kind,
                 inputs=tuple(inputs),
-                output_shape=(features or self.width, num_tokens or self._num_tokens, 1),
+                output_shape=(features or self.width, num_tokens or self.num_tokens, 1),
                 input_elements=read,
                 tensors=tensors,
                 is_in_place=is_in_place,
@@ -351,14 +354,14 @@ class _Part:
     def norm(self, name: str, source: str, features: int | None = None, *, num_scales: int | None = None) -> str:
         """Append a norm of the first ``features`` numbers of each token (by default all), with so many scales."""
         network = self._transformer
-        whole = self.elements_of(source) // self._num_tokens if features is None else features
+        whole = self.elements_of(source) // self.num_tokens if features is None else features
         has_shift = network.norm == "layer_norm" and network.has_norm_biases
         tensors = tuple(
             Tensor(name=role, num_elements=num_scales or whole, role=role)
             for role, is_there in (("scale", network.has_norm_scales), ("shift", has_shift))
             if is_there
         )
-        read = whole * self._num_tokens
+        read = whole * self.num_tokens
         return self.move(name, "norm", (source,), whole, input_elements=read, tensors=tensors)
 
     def table(self, name: str, source: str, num_rows: int, *, is_in_place: bool = False) -> str:
@@ -383,7 +386,7 @@ class _Part:
         ``count``: of such matrices, among which the tokens are shared out evenly.
         """
         inner, columns = shape
-        used = self._num_tokens if rows is None else rows
+        used = self.num_tokens if rows is None else rows
         weight = (Tensor(name="weight", num_elements=count * inner * columns),) if has_weight else ()
         bias = (Tensor(name="bias", num_elements=count * columns, role="bias"),) if has_bias else ()
         return self.append(
@@ -399,13 +402,72 @@ class _Part:
             )
         )
 
-    def attention(self, source: str) -> str:
+    def convolve(
+        self, name: str, source: str, channels: int, kernel: int, *, has_bias: bool, is_kept: bool = False
+    ) -> str:
+        """Append a convolution of each channel over the last tokens, with its activation function."""
+        tensors = [Tensor(name="kernel", num_elements=channels * kernel)]
+        tensors += [Tensor(name="bias", num_elements=channels, role="bias")] * has_bias
+        return self.append(
+            TransformerOperator(
+                name=name,
+                kind=scans.CONVOLUTION,
+                inputs=(source,),
+                output_shape=(channels, self.num_tokens, 1),
+                input_elements=channels * self.num_tokens,
+                num_multiply_adds=channels * kernel * self.num_tokens,
+                tensors=tuple(tensors),
+                is_in_place=not is_kept,
+            )
+        )
+
+    def chunks(
+        self,
+        name: str,
+        inputs: Sequence[str],
+        features: int,
+        read_features: int,
+        product: Product,
+        num_multiply_adds: int,
+        *,
+        tensors: tuple[Tensor, ...] = (),
+        is_kept: bool = False,
+    ) -> str:
+        """Append products of two activations, chunk by chunk, which read and write so many numbers of a token."""
+        return self.append(
+            TransformerOperator(
+                name=name,
+                kind=scans.SCAN,
+                inputs=tuple(inputs),
+                output_shape=(features, self.num_tokens, 1),
+                input_elements=read_features * self.num_tokens,
+                num_multiply_adds=num_multiply_adds,
+                tensors=tensors,
+                product=product,
+                is_in_place=not is_kept,
+            )
+        )
+
+    def mixer(self, name: Mixer) -> Callable[[str], str]:
+        """Return what appends a mixer, given what it reads."""
+        network = self._transformer
+        if network.mamba is not None and name == "mamba":
+            return partial(scans.mamba, self, network.mamba)
+        if network.delta is not None and name == "delta":
+            return partial(scans.delta, self, network.delta)
+        if network.linear is not None and name == "linear":
+            return partial(scans.linear, self, network.linear)
+        if name in SCANS:
+            raise ValueError(f"the network has no {name}, so none of its layers has that mixer.")
+        return partial(self.attention, mixer=name)
+
+    def attention(self, source: str, mixer: Mixer = "attention") -> str:
         """Append attention: projections, scores, softmax, its product with the values, and the output's projection."""
-        network, tokens = self._transformer, self._num_tokens
+        network, tokens = self._transformer, self.num_tokens
         heads, keys = network.num_heads, network.num_kv_heads
         size, value_size = network.head_size, network.value_head_size
         states = self._queries(source) if network.latent is None else self._latent(source)
-        done = tokens * tokens * heads // (2 if network.is_causal else 1)
+        done = int(heads * network.attended_pairs(mixer))
         scores = self.append(
             TransformerOperator(
                 name="attention.scores",
@@ -418,7 +480,8 @@ class _Part:
                 is_in_place=True,
             )
         )
-        weights = self.move("attention.softmax", "softmax", (scores,), heads * tokens, is_in_place=True)
+        sinks = (Tensor(name="sinks", num_elements=heads, role="bias"),) if network.has_sinks else ()
+        weights = self.move("attention.softmax", "softmax", (scores,), heads * tokens, tensors=sinks, is_in_place=True)
         context = self.append(
             TransformerOperator(
                 name="attention.context",
@@ -430,6 +493,10 @@ class _Part:
                 product=Product(rows=tokens, inner=tokens, columns=value_size, count=heads),
             )
         )
+        if network.has_attention_gate:
+            columns = heads * value_size
+            gate = self.matmul("attention.gate", source, (self.width, columns), has_bias=network.has_qkv_biases)
+            context = self.move("attention.gated", "activation", (context, gate), columns)
         shape = (heads * value_size, self.width)
         return self.matmul("attention.output", context, shape, has_bias=network.has_output_bias)
 
@@ -442,7 +509,7 @@ class _Part:
         if network.has_query_key_norms:
             states = self.norm("attention.query_key_norm", states, num_scales=network.query_key_norm_scales)
         if network.positions == "rotary":
-            read = num_turned * size * self._num_tokens
+            read = num_turned * size * self.num_tokens
             states = self.move("attention.rotary", "rotary", (states,), columns, input_elements=read, is_in_place=True)
         return states
 
@@ -478,7 +545,7 @@ class _Part:
         """Append router, dispatch, the routed experts, their weighted sum, and the shared experts; return the sum."""
         network, experts, width = self._transformer, self._transformer.experts, self.width
         assert experts is not None, "asked of a network with experts"
-        number, inner, chosen = experts.num_experts, experts.expert_size, self._num_tokens * experts.top_k
+        number, inner, chosen = experts.num_experts, experts.expert_size, self.num_tokens * experts.top_k
         router = self.matmul(
             "feed_forward.router", source, (width, number), has_bias=experts.has_router_bias, kind="router"
         )
@@ -510,11 +577,14 @@ COLUMN_SPLIT = frozenset(
         "attention.qkv",
         "attention.query",
         "attention.key_value",
+        "attention.gate",
         "feed_forward.up",
         "feed_forward.shared.up",
+        *scans.COLUMN_SPLIT,
     }
 )
-_ROW_SPLIT = frozenset({"attention.output", "feed_forward.down", "feed_forward.shared.down"})
+_ROW_SPLIT = frozenset({"attention.output", "feed_forward.down", "feed_forward.shared.down", *scans.ROW_SPLIT})
+_SPLIT_TENSORS = frozenset({"sinks"})  # of operators that have others, too
 
 
 def split_share(name: str, layouts: Layouts) -> tuple[bool, Floats]:
@@ -577,10 +647,10 @@ def block_parameters(transformer: Transformer, kind: LayerKind, layouts: Layouts
     shared = routed = largest = matrices = np.zeros(1)
     for operator in block_operators(transformer, kind):
         name, is_routed = operator.name, operator.name.startswith(ROUTED)
-        by_columns = name in COLUMN_SPLIT or (is_routed and name.endswith(".up"))
+        by_columns = name in COLUMN_SPLIT or name in scans.HELD_BY_HEADS or (is_routed and name.endswith(".up"))
         for tensor in operator.tensors:
             is_weight = tensor.name == "weight"
-            is_split = by_columns or (is_weight and (is_routed or name in _ROW_SPLIT))
+            is_split = by_columns or (is_weight and (is_routed or name in _ROW_SPLIT)) or tensor.name in _SPLIT_TENSORS
             share = whole if not is_split else 1 / layouts.expert_tensor if is_routed else split
             held = tensor.num_elements * (states if name == "attention.qkv" else share)
             if is_routed:
@@ -699,11 +769,11 @@ def stage_parameters(transformer: Transformer, layouts: Layouts) -> StageParamet
 _OF_LAYERS = {
     "convolution": "convolution",
     **dict.fromkeys(("fully_connected", "matmul", "router"), "matmul"),
-    "attention": "batched_matmul",
+    **dict.fromkeys(("attention", "scan"), "batched_matmul"),
     "batch_norm": "batch_norm",
     "norm": "norm",
     **dict.fromkeys(("softmax", "loss"), "softmax"),
-    **dict.fromkeys(("activation", "dropout", "rotary", "operator"), "element_wise"),
+    **dict.fromkeys(("activation", "dropout", "rotary", "operator", "conv1d"), "element_wise"),
     "multiply": "multiplication",
     **dict.fromkeys(("add", "residual"), "addition"),
     "pooling": "pooling",

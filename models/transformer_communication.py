@@ -16,7 +16,8 @@ element, tensor degree t:
   output back; backward does both the other way. *Hierarchical* (J. Fang and S. Zhao, arXiv 2405.07719; Megatron-Core's
   ``a2a+p2p``): all-to-alls among neighbours, as many as share out the heads of keys (:func:`neighbours`), and a ring of
   their groups. Gathers and all-to-alls are exposed. All methods deal out a sequence alike, in two pieces a rank
-  (Megatron-Core, ``get_batch_on_this_cp_rank``), which balances causal attention.
+  (Megatron-Core, ``get_batch_on_this_cp_rank``), which balances causal attention. Layers with windows pass on as much.
+  Mixers whose heads have a state exchange tokens for heads by an all-to-all before and another behind, by any method.
 - **Experts** (D. Lepikhin et al., arXiv 2006.16668): tokens go to their experts and back by all-to-alls of
   ``w T h top_k imbalance`` bytes (a t-th of that under sequence parallelism), twice each way. Where a program sends a
   token once to several experts on one device or in one machine, fewer of these bytes leave it.
@@ -44,6 +45,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.cost import Floats
+from planner.mixers import Mamba, Scan
 from planner.models.communication import Group, Operation, Spread, Tier, axes_of, group_of, operation_s
 from planner.models.layouts import Bools, ContextMethod, Ints, Layouts, Recompute
 from planner.models.operators import stage_parameters
@@ -301,7 +303,9 @@ def _context_communication(
 
     With fewer heads of keys than tensor ranks some of these hold the same.
     """
-    context, method = layouts.context, layouts.context_method
+    context, method, parts = layouts.context, layouts.context_method, KINDS[kind]
+    if not parts.has_attention:
+        return _of_heads(transformer.scan_of(parts.mixer), layouts, token_bytes)
     keys = np.maximum(transformer.num_kv_heads / layouts.tensor, 1.0)
     pair = token_bytes * keys * (transformer.head_size + transformer.value_head_size)
     ring = np.where(method == ContextMethod.RING, context - 1, 0)
@@ -324,8 +328,26 @@ def _context_communication(
             exposed("context_inner", "all_to_all", size_bytes, np.where(is_both, 1, 0))
         steps = np.where(is_both, context // inner - 1, 0)  # of inner times as many tokens of as many fewer heads
         found.append(_communication("context", "context_outer", "send", pair, steps, 2 * steps))
-    if KINDS[kind].mixer == "none":
-        return [replace(one, forward=np.zeros(1), backward=np.zeros(1)) for one in found]
+    return found
+
+
+def _of_heads(scan: Scan | None, layouts: Layouts, token_bytes: Floats) -> list[Communication]:
+    """Return the exchanges that give each context rank whole samples of some heads, and what comes out back.
+
+    Of Mamba's groups, which are fewer than heads, each rank gets one at least (Megatron-Core,
+    ``megatron/core/ssm/mamba_context_parallel.py``). A layer without a mixer has none.
+    """
+    found = [_communication("context", "context", "send", token_bytes, 0.0, 0.0)]
+    if scan is None:
+        return found
+    width: Floats = scan.projected_size / layouts.tensor
+    if isinstance(scan, Mamba):
+        groups = scan.num_groups / layouts.tensor
+        width = width + 2 * scan.state_size * (np.maximum(groups, layouts.context) - groups)
+    is_spread = (layouts.context > 1) * 1.0
+    for one in (width, scan.inner_size / layouts.tensor):
+        size_bytes = token_bytes * one
+        found.append(_communication(EXPOSED_CONTEXT, "context", "all_to_all", size_bytes, is_spread, is_spread))
     return found
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal
 
+from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Activation, Numerics, Rotary, Routing, routing_of
 
 # --- Parts of a transformer that not every one has: experts, latent attention, images; and the sizes that are allowed
@@ -188,9 +189,11 @@ def check_within(name: str, value: int, most: int, *, least: int = 1) -> None:
 # --- Kinds of layers: what mixes tokens in a layer, and its feed-forward part
 
 LayerKind = str  # a key of KINDS
-Mixer = Literal["attention", "none"]
+Mixer = Literal["attention", "window", "mamba", "linear", "delta", "none"]
 FeedForward = Literal["dense", "moe", "none"]
-MIXERS: tuple[Mixer, ...] = ("attention",)
+# Those whose heads have a state, and the field of the network that has their sizes.
+SCANS: tuple[Mixer, ...] = ("mamba", "linear", "delta")
+MIXERS: tuple[Mixer, ...] = ("attention", "window", *SCANS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +207,11 @@ class Parts:
     def number(self) -> int:
         """How many there are: 1 or 2."""
         return (self.mixer != "none") + (self.feed_forward != "none")
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether tokens attend to others, be it in a window."""
+        return self.mixer in ("attention", "window")
 
 
 def _kinds() -> dict[LayerKind, Parts]:
@@ -222,7 +230,9 @@ def _kinds() -> dict[LayerKind, Parts]:
 KINDS: Mapping[LayerKind, Parts] = MappingProxyType(_kinds())
 _NAMES = {parts: kind for kind, parts in KINDS.items()}
 # The layers of one part, as Megatron-LM's ``--hybrid-override-pattern`` writes them.
-LETTERS: Mapping[str, LayerKind] = MappingProxyType({"*": "attention", "-": "feed_forward", "E": "experts"})
+LETTERS: Mapping[str, LayerKind] = MappingProxyType(
+    {"M": "mamba", "*": "attention", "-": "feed_forward", "E": "experts"}
+)
 
 
 @lru_cache(maxsize=1_024)
@@ -319,9 +329,19 @@ class Transformer:
         What mixes tokens in the layers, one after another and again from the first; by default full attention in all.
         Which layers have experts in place of a dense feed-forward part, ``experts`` says.
     pattern
-        Layers of one part each, one letter a layer, as Megatron-LM's ``--hybrid-override-pattern`` has them: ``*``
-        attention, ``-`` a dense feed-forward part, ``E`` experts. It takes the place of ``mixers``, and of what
-        ``experts`` says of layers.
+        Layers of one part each, one letter a layer, as Megatron-LM's ``--hybrid-override-pattern`` has them: ``M``
+        Mamba-2, ``*`` attention, ``-`` a dense feed-forward part, ``E`` experts. It takes the place of ``mixers``, and
+        of what ``experts`` says of layers.
+    window, has_chunked_windows
+        Tokens that one attends to in the layers of the mixer ``window``: the last so many, itself among them (half of
+        them on each side where attention is not causal), or those before it in its own chunk of so many (Llama 4).
+    has_sinks
+        Whether each head has a learned number that takes part in the softmax (G. Xiao et al., arXiv 2309.17453, section
+        3.3; GPT-OSS).
+    has_attention_gate
+        Whether a product of the layer's input gates what attention gives (Z. Qiu et al., arXiv 2505.06708; Qwen3-Next).
+    mamba, linear, delta
+        Sizes of the mixers of these names, where there are any.
     """
 
     num_layers: int
@@ -359,6 +379,13 @@ class Transformer:
     numerics: Numerics = PLAIN
     mixers: tuple[Mixer, ...] = OPEN
     pattern: str | None = None
+    window: int | None = None
+    has_chunked_windows: bool = False
+    has_sinks: bool = False
+    has_attention_gate: bool = False
+    mamba: Mamba | None = None
+    linear: LinearAttention | None = None
+    delta: DeltaNet | None = None
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -373,8 +400,9 @@ class Transformer:
         fill(self, "head", "language" if self.image is None else "classes")
         fill(self, "has_head_bias", self.head == "masked_language")
         fill(self, "rotary", Rotary() if self.positions == "rotary" else None)
-        fill(self, "mixers", ("attention",) if self.pattern is None else ())
+        fill(self, "mixers", () if self.pattern is not None else ("attention" if self.window is None else "window",))
         self._check_layers()
+        self._check_mixers()
         self._check_derived()
         self._check_parts()
 
@@ -442,6 +470,30 @@ class Transformer:
             )
         if "E" in self.pattern and self.experts is None:
             raise ValueError("the pattern has layers of experts. Add experts, or write '-' for 'E'.")
+
+    def _check_mixers(self) -> None:
+        """Refuse sizes of mixers that no layer has, or that nobody gave and a layer needs; windows that are none."""
+        used = {KINDS[kind].mixer for kind in self.kind_counts}
+        for mixer in ("window", *SCANS):
+            is_given = getattr(self, mixer) is not None
+            if is_given and mixer not in used:
+                raise ValueError(
+                    f"{mixer} is given, and no layer has that mixer. Leave it out, or write mixers: [{mixer}], say."
+                )
+            if mixer in used and not is_given:
+                raise ValueError(f"layers have the mixer {mixer!r}, and nothing says its sizes. Add {mixer}.")
+        if self.window is not None:
+            check_within("window", self.window, MOST_TOKENS)
+            if self.window > self.sequence_length:
+                raise ValueError(
+                    f"a window of {self.window:,} tokens is longer than the sequence of {self.sequence_length:,}. "
+                    f"Write 1 to {self.sequence_length:,}, or leave out the window: all tokens then attend to all."
+                )
+        elif self.has_chunked_windows:
+            raise ValueError("windows are chunks, and there is no window. Add window, or leave out the other.")
+        if not self.has_attention and (self.has_sinks or self.has_attention_gate):
+            what = "sinks" if self.has_sinks else "a gate"
+            raise ValueError(f"no layer has attention, and {what} of attention is given. Leave it out.")
 
     def _check_parts(self) -> None:
         """Refuse parts that do not go together."""
@@ -515,8 +567,27 @@ class Transformer:
 
     @property
     def has_attention(self) -> bool:
-        """Whether some blocks have attention."""
-        return any(KINDS[kind].mixer == "attention" for kind in self.kind_counts)
+        """Whether some blocks have attention, be it in windows."""
+        return any(KINDS[kind].has_attention for kind in self.kind_counts)
+
+    def scan_of(self, mixer: Mixer) -> Scan | None:
+        """Return the sizes of a mixer whose heads have a state; None of others."""
+        sizes: Scan | None = getattr(self, mixer) if mixer in SCANS else None
+        return sizes
+
+    def attended_pairs(self, mixer: Mixer) -> float:
+        """Return the pairs of a token and one that it attends to, of one sample and head.
+
+        Of causal attention half a diagonal is left out: ``s s / 2``, of a window of w tokens ``w (s - w / 2)``.
+        """
+        tokens, window = self.sequence_length, self.window
+        if mixer == "attention" or window is None:
+            return tokens * tokens / (2 if self.is_causal else 1)
+        if self.has_chunked_windows:
+            many, rest = divmod(tokens, window)
+            return (many * window * window + rest * rest) / (2 if self.is_causal else 1)
+        half = window / (1 if self.is_causal else 2)  # before a token, and as many behind it
+        return half * (tokens - half / 2) * (1 if self.is_causal else 2)
 
     @property
     def activation(self) -> Activation:
@@ -562,7 +633,9 @@ class Transformer:
         """
         parts = KINDS[kind]
         norms = self.norms_of(kind) * self._norm_parameters(self.hidden_size)
-        outside = norms + (self.attention_parameters if parts.mixer == "attention" else 0)
+        scan = self.scan_of(parts.mixer)
+        outside = norms + (self.attention_parameters if parts.has_attention else 0)
+        outside += 0 if scan is None else scan.num_parameters(self.hidden_size)
         if parts.feed_forward == "none":
             return outside
         if parts.feed_forward == "dense":
@@ -584,7 +657,9 @@ class Transformer:
     def attention_parameters(self) -> int:
         """Parameters of one block's attention, its norms before and after left out."""
         hidden, heads = self.hidden_size, self.num_heads
-        output = self._matrix(heads * self.value_head_size, hidden, self.has_output_bias)
+        output = self._matrix(heads * self.value_head_size, hidden, self.has_output_bias) + heads * self.has_sinks
+        if self.has_attention_gate:
+            output += self._matrix(hidden, heads * self.value_head_size, self.has_qkv_biases)
         if self.latent is None:
             columns = (heads + 2 * self.num_kv_heads) * self.head_size
             norms = self._norm_parameters(self.query_key_norm_scales)

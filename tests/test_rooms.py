@@ -23,7 +23,11 @@ LEAVES = {
     "planner.shown",
     "planner.targets",
 }
-SIZES = {"planner.transformer", "planner.numerics"}  # what a Dnn was made of, where it is a transformer
+SIZES = {
+    "planner.transformer",
+    "planner.numerics",
+    "planner.mixers",
+}  # what a Dnn was made of, where it is a transformer
 GRAPHS = {"planner.cluster", "planner.dnn"} | SIZES
 WAIST = {
     "planner.constraints",

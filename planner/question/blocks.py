@@ -584,6 +584,38 @@ class ImageSpec(Model):
     class_token: bool = True
 
 
+class MambaSpec(Model):
+    """Mamba-2; see :class:`planner.mixers.Mamba`."""
+
+    heads: Heads
+    head_size: Width
+    state: Count
+    groups: Heads = 1
+    conv: Count = 4
+    chunk: Count = 128
+    conv_bias: bool = True
+
+
+class LinearAttentionSpec(Model):
+    """Linear attention with a decay; see :class:`planner.mixers.LinearAttention`."""
+
+    heads: Heads
+    head_size: Width
+    chunk: Count = 256
+    gate: bool = True
+
+
+class DeltaNetSpec(Model):
+    """A gated delta network; see :class:`planner.mixers.DeltaNet`."""
+
+    key_heads: Heads
+    value_heads: Heads
+    key_size: Width
+    value_size: Width
+    conv: Count = 4
+    chunk: Count = 64
+
+
 class TransformerSpec(Model):
     """A transformer by its sizes; see :class:`planner.transformer.Transformer`."""
 
@@ -622,6 +654,13 @@ class TransformerSpec(Model):
     numerics: NumericsSpec | None = None
     mixers: Annotated[list[Mixer], Field(min_length=1, max_length=MOST_TRANSFORMER_LAYERS)] | None = None
     pattern: Annotated[str, Field(min_length=1, max_length=MOST_TRANSFORMER_LAYERS)] | None = None
+    window: Tokens | None = None
+    chunked_windows: bool | None = None
+    sinks: bool | None = None
+    attention_gate: bool | None = None
+    mamba: MambaSpec | None = None
+    linear: LinearAttentionSpec | None = None
+    delta: DeltaNetSpec | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner import numerics
 from planner.dnn import Dnn, Layer, Repeat
+from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Rotary, part_of, routing_of
 from planner.transformer import Experts, Image, LatentAttention, Transformer
 from planner.yaml_text import plain_yaml
@@ -68,7 +69,44 @@ _EXPERT_FIELDS = {
     "top_groups": "top_groups",
 }
 # The same of fields that a block has only off their defaults: most networks have layers of one or two kinds.
-_FIELDS_OF_FEW = {"mixers": "mixers", "pattern": "pattern"}
+_FIELDS_OF_FEW = {
+    "mixers": "mixers",
+    "pattern": "pattern",
+    "window": "window",
+    "chunked_windows": "has_chunked_windows",
+    "sinks": "has_sinks",
+    "attention_gate": "has_attention_gate",
+}
+# Mixers with sizes of their own: their class, and its fields by key.
+_SCANS: Mapping[str, tuple[type[Scan], Mapping[str, str]]] = {
+    "mamba": (
+        Mamba,
+        {
+            "heads": "num_heads",
+            "head_size": "head_size",
+            "state": "state_size",
+            "groups": "num_groups",
+            "conv": "conv_kernel",
+            "chunk": "chunk_size",
+            "conv_bias": "has_conv_bias",
+        },
+    ),
+    "linear": (
+        LinearAttention,
+        {"heads": "num_heads", "head_size": "head_size", "chunk": "chunk_size", "gate": "has_gate"},
+    ),
+    "delta": (
+        DeltaNet,
+        {
+            "key_heads": "num_key_heads",
+            "value_heads": "num_value_heads",
+            "key_size": "key_size",
+            "value_size": "value_size",
+            "conv": "conv_kernel",
+            "chunk": "chunk_size",
+        },
+    ),
+}
 _IMAGE_FIELDS = {
     "size": "image_size",
     "patch": "patch_size",
@@ -161,6 +199,9 @@ def transformer_of(block: Mapping[str, Any]) -> Transformer:
         usual = routing_of(has_router_bias=bool(experts.get("router_bias")))
         routing = part_of(usual, experts.get("routing") or {})
         plain["experts"] = Experts(**_named(experts, _EXPERT_FIELDS), routing=routing)
+    for key, (made, fields) in _SCANS.items():
+        if block.get(key):
+            plain[key] = made(**_named(block[key], fields))
     if latent:
         plain["latent"] = LatentAttention(**{"query_rank": None, **latent})
     if image:
@@ -188,6 +229,9 @@ def block_of(transformer: Transformer) -> dict[str, Any]:
     for key, field in _FIELDS_OF_FEW.items():
         if (value := getattr(transformer, field)) not in (*_USUAL_MIXERS, None, False):
             block[key] = [*value] if isinstance(value, tuple) else value
+    for key, (_, fields) in _SCANS.items():
+        if (scan := getattr(transformer, key)) is not None:
+            block[key] = {short: getattr(scan, field) for short, field in fields.items()}
     for key, part, fields in (
         ("experts", transformer.experts, _EXPERT_FIELDS),
         ("image", transformer.image, _IMAGE_FIELDS),
@@ -226,7 +270,8 @@ def with_sequence_length(transformer: Transformer, sequence_length: int) -> Tran
     if transformer.image is not None:
         raise ValueError("the length of an image's sequence follows from its patches. Leave out sequence_length.")
     positions = max(transformer.num_positions, sequence_length)
-    return replace(transformer, sequence_length=sequence_length, num_positions=positions)
+    window = transformer.window and min(transformer.window, sequence_length)  # a longer one leaves nothing out, either
+    return replace(transformer, sequence_length=sequence_length, num_positions=positions, window=window)
 
 
 # -- the graph -------------------------------------------------------------------------------------------------------

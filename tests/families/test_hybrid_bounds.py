@@ -40,7 +40,15 @@ EXPERTS = st.sampled_from(
         {"count": 2, "top_k": 2, "size": 4096, "dense_first": 1},
     ]
 )
-ONE_PART = "*-E*-E"  # layers of three kinds
+ONE_PART: dict[str, Any] = {  # layers of four kinds
+    "pattern": "M*-EM-",
+    "mamba": {"heads": 12, "head_size": 64, "state": 64, "groups": 6},
+}
+MIXED: dict[str, Any] = {
+    "mixers": ["window", "delta", "attention"],
+    "window": 64,
+    "delta": {"key_heads": 6, "value_heads": 12, "key_size": 64, "value_size": 64},
+}
 NO_PINS: dict[str, Any] = {}
 SCHEDULES = ("interleaved", "zb_h2", "zb_v", "v_min", "dualpipe", "dualpipe_v")
 PINS = st.sampled_from(
@@ -62,7 +70,9 @@ def questions(draw: st.DrawFn) -> Problem:
     if (experts := draw(EXPERTS)) is not None:
         transformer |= {"experts": experts}
         if transformer["layers"] > 2 and draw(st.booleans()):
-            transformer |= {"pattern": ONE_PART[: transformer["layers"]]}
+            transformer |= {**ONE_PART, "pattern": ONE_PART["pattern"][: transformer["layers"]]}
+    elif draw(st.booleans()) and transformer["layers"] > 2:
+        transformer |= MIXED
     found = question(
         transformer,
         machines=draw(st.sampled_from([1, 2])),

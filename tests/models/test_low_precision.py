@@ -33,7 +33,7 @@ def _layer(rates: DeviceRates, name: str = "llama3-70b", kind: str = "dense") ->
     network = transformers.row(name).transformer
     seconds = layer_seconds(
         network,
-        kind,  # type: ignore[arg-type]  # a kind of layer
+        kind,
         replace(Layouts.one(), sequence_parallel=np.array([False])),
         rates=rates,
         software=_SOFTWARE,

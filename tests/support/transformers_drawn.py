@@ -4,7 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from planner.transformer import LETTERS, Experts, Image, LatentAttention, NormPosition, Transformer
+from planner.mixers import DeltaNet, LinearAttention, Mamba
+from planner.transformer import LETTERS, MIXERS, Experts, Image, LatentAttention, NormPosition, Transformer
 
 _sizes = st.integers(1, 12)
 _FLAGS = (
@@ -74,13 +75,47 @@ def readers(draw: st.DrawFn) -> dict[str, Any]:
     return {"vocabulary_size": 0, "sequence_length": image.num_tokens, "image": image, "head": head}
 
 
+_small, _chunks = st.integers(1, 3), st.sampled_from([1, 2, 64])
+
+
+@st.composite
+def grouped(draw: st.DrawFn, made: Any, many: str, few: str) -> Any:
+    """A mixer with heads in groups."""
+    number = draw(_small)
+    names = ("head_size", "state_size") if many == "num_heads" else ("key_size", "value_size")
+    sizes = {name: draw(_sizes) for name in names}
+    heads = {few: number, many: number * draw(_small)}
+    return made(**heads, **sizes, conv_kernel=draw(_small), chunk_size=draw(_chunks))
+
+
+mixers: dict[str, st.SearchStrategy[Any]] = {
+    "window": st.just(1),
+    "mamba": grouped(Mamba, "num_heads", "num_groups"),
+    "delta": grouped(DeltaNet, "num_value_heads", "num_key_heads"),
+    "linear": st.builds(
+        LinearAttention, num_heads=_small, head_size=_sizes, chunk_size=_chunks, has_gate=st.booleans()
+    ),
+}
+
+
 @st.composite
 def layers(draw: st.DrawFn, num_layers: int, norm_position: str) -> dict[str, Any]:
     """The fields of what layers are made of: one part each, or mixers and feed-forward parts."""
     if norm_position in ("shared", "parallel") or draw(st.integers(0, 2)):
-        return {"experts": draw(st.none() | experts(num_layers))}
+        found = {"experts": draw(st.none() | experts(num_layers)), "has_attention_gate": draw(st.booleans())}
+        if draw(st.booleans()):
+            return found
+        used = draw(st.lists(st.sampled_from([*MIXERS]), min_size=1, max_size=num_layers))
+        sizes: dict[str, Any] = {mixer: draw(mixers[mixer]) for mixer in MIXERS if mixer in used and mixer in mixers}
+        attends = "attention" in used or "window" in used
+        found |= {"has_attention_gate": attends and draw(st.booleans()), "has_sinks": attends and draw(st.booleans())}
+        return {**found, "mixers": tuple(used), **sizes}
     pattern = "".join(draw(st.lists(st.sampled_from([*LETTERS]), min_size=num_layers, max_size=num_layers)))
-    return {"pattern": pattern, "experts": draw(experts(num_layers)) if "E" in pattern else None}
+    return {
+        "pattern": pattern,
+        "experts": draw(experts(num_layers)) if "E" in pattern else None,
+        "mamba": draw(mixers["mamba"]) if "M" in pattern else None,
+    }
 
 
 @st.composite

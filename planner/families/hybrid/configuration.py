@@ -339,7 +339,8 @@ def rules_of(transformer: Transformer, batch: int, *, is_dealt: bool = True) -> 
 def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     """Yield what the tensor degree divides, heads and widths, and how the sequence may be split."""
     heads, keys, length = transformer.num_heads, transformer.num_kv_heads, transformer.sequence_length
-    widths = [("tensor", "heads", heads)]
+    widths = [("tensor", "heads", heads)] if transformer.has_attention else []
+    widths += [("tensor", what, number) for what, number in _scan_heads(transformer)]
     if transformer.has_dense:
         widths.append(("tensor", "columns of the feed-forward part", transformer.feed_forward_size))
     if transformer.experts is not None:
@@ -351,13 +352,15 @@ def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
             lambda one, key=key, size=size: size % one[key] == 0,  # type: ignore[misc]  # bound now
             f"{size:,} {what} do not divide by {_A[key]} of {{{key}}}.",
         )
-    yield _rule(
-        "tensor",
-        "tensor",
-        lambda one: (keys % one["tensor"] == 0) | (one["tensor"] % keys == 0),
-        f"{keys} heads of keys and values can be neither shared out over a tensor degree of {{tensor}} nor copied "
-        f"evenly.",
-    )
+    if transformer.has_attention:
+        yield _rule(
+            "tensor",
+            "tensor",
+            lambda one: (keys % one["tensor"] == 0) | (one["tensor"] % keys == 0),
+            f"{keys} heads of keys and values can be neither shared out over a tensor degree of {{tensor}} nor copied "
+            f"evenly.",
+        )
+    yield from _scan_rules(transformer)
     pieces = _ZIGZAG if transformer.is_causal else 1
     each = f"{pieces} equal pieces for each context rank" if pieces > 1 else "equal pieces"
     yield _rule(
@@ -417,6 +420,52 @@ def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
             lambda one, holds=holds: (one["overlap_expert"] == 0) | holds(one),  # type: ignore[misc]  # bound now
             f"Megatron-Core runs the experts' exchange beside another micro-batch only {words}",
         )
+
+
+def _scan_heads(transformer: Transformer) -> list[tuple[str, int]]:
+    """Return what tensor ranks share out of mixers whose heads have a state: heads, or groups of them."""
+    mamba, found = transformer.mamba, _exchanged_heads(transformer)
+    if mamba is not None:  # whose heads are a multiple of its groups
+        found[0] = ("groups of Mamba's heads", mamba.num_groups)
+    return found
+
+
+def _exchanged_heads(transformer: Transformer) -> list[tuple[str, int]]:
+    """Return the heads of such mixers, of which each context rank gets some."""
+    mamba, delta, linear = transformer.mamba, transformer.delta, transformer.linear
+    found = [("heads of Mamba", mamba.num_heads)] if mamba is not None else []
+    found += [("heads of keys of the delta rule", delta.num_key_heads)] if delta is not None else []
+    return found + ([("heads of linear attention", linear.num_heads)] if linear is not None else [])
+
+
+def _scan_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield over how many context ranks the heads of such mixers may be exchanged.
+
+    Megatron-Core: heads divide by tensor x context; of Mamba's groups each rank has whole ones, or as many ranks have
+    each (``megatron/core/ssm/mamba_context_parallel.py``).
+    """
+    for what, number in _exchanged_heads(transformer):
+        yield _rule(
+            "context",
+            "tensor context",
+            lambda one, number=number: (one["context"] == 1) | (number % (one["tensor"] * one["context"]) == 0),  # type: ignore[misc]  # bound now
+            f"{number:,} {what} do not divide by tensor x context ranks, {{tensor}} x {{context}}.",
+        )
+    if transformer.mamba is None:
+        return
+    groups = transformer.mamba.num_groups
+
+    def are_whole(one: Columns) -> Bools:
+        each = np.maximum(groups // one["tensor"], 1)
+        return np.asarray((each % one["context"] == 0) | (one["context"] % each == 0))
+
+    yield _rule(
+        "context",
+        "tensor context",
+        are_whole,
+        f"{groups} groups of Mamba's heads, split over a tensor degree of {{tensor}}, can be neither shared out over "
+        f"{{context}} context ranks nor copied evenly.",
+    )
 
 
 def _cut_rules(transformer: Transformer) -> Iterator[LayoutRule]:

@@ -56,6 +56,8 @@ def not_expressed(network: Transformer) -> list[str]:
     unlike = [kind for kind in network.kind_counts if kind not in ("dense", "moe")]
     names = {
         f"layers of the kind {', '.join(unlike)}": bool(unlike),
+        "sinks of attention": network.has_sinks,
+        "a gate of attention": network.has_attention_gate,
         "attention to later tokens": not network.is_causal,
         f"the head '{network.head}'": network.head != "language",
         "images": network.image is not None,

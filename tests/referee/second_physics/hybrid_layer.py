@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.transformer import KINDS, Transformer
+from planner.transformer import KINDS, SCANS, Transformer
 from tests.referee.second_physics.hybrid_program import program_of
+from tests.referee.second_physics.hybrid_scans import scan_kept, scan_parameters, scan_products
 
 __all__ = ["IMBALANCE", "NUMBER_BYTES", "Layer", "layer_of", "tokens_of"]
 
@@ -50,8 +51,10 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
     shift = network.has_norm_scales + (network.norm == "layer_norm" and network.has_norm_biases)
     matrices: list[float] = []
     rest = 0.0
-    if parts.mixer == "attention":
+    if parts.has_attention:
         matrices, rest = _attention(network, tensor, shift)
+    elif parts.mixer != "none":
+        matrices, rest = scan_parameters(network, parts.mixer, tensor)
     routed: list[float] = []
     routed_biases, number = 0.0, 0.0
     if parts.feed_forward == "dense":
@@ -96,14 +99,17 @@ def _attention(network: Transformer, tensor: int, shift: int) -> tuple[list[floa
     has_bias, latent = network.has_qkv_biases, network.latent
     value = size if latent is None else latent.value_size
     output, rest = heads * value * hidden / tensor, float(hidden * network.has_output_bias)
+    rest += network.has_sinks * heads / tensor
+    gate = [output] * network.has_attention_gate
+    rest += network.has_attention_gate * has_bias * heads * value / tensor
     if latent is None:
         columns = (heads / tensor + 2 * keys / min(tensor, keys)) * size
         normed = (heads + keys if network.query_key_norm_span == "all_heads" else 2) * network.has_query_key_norms
         rest += columns * has_bias + normed * size * shift
-        return [hidden * columns, output], rest
+        return [hidden * columns, output, *gate], rest
     queries, narrow = heads * size, latent.key_value_rank + latent.rope_size
     wide = heads * (latent.nope_size + latent.value_size)
-    found = [hidden * float(narrow), latent.key_value_rank * wide / tensor, output]
+    found = [hidden * float(narrow), latent.key_value_rank * wide / tensor, output, *gate]
     rest += has_bias * (narrow + wide / tensor + queries / tensor) + latent.key_value_rank * shift
     if latent.query_rank is None:
         return [*found, hidden * queries / tensor], rest
@@ -129,17 +135,23 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
     tokens, split = tokens_of(network, block), tensor if block["sequence_parallel"] else 1
     latent = network.latent
     value = size if latent is None else latent.value_size
-    heads *= KINDS[kind].mixer == "attention"
+    heads *= KINDS[kind].has_attention
     stream, parted = _of_parts(network, _STREAMS, kind) * hidden, heads * value / tensor
+    widest_mixer = 0.0
     if not heads:
-        pass
+        more, widest_mixer = scan_kept(network, KINDS[kind].mixer)
+        parted += more / tensor
     elif latent is None:
         times = 2 if network.has_query_key_norms else 1
         parted += times * size * (heads / tensor + 2 * network.num_kv_heads / min(tensor, network.num_kv_heads))
     else:
         stream += 2 * (latent.query_rank or 0) + 2 * latent.key_value_rank + latent.rope_size
         parted += heads * (2 * size + value) / tensor
+    if heads and network.has_attention_gate:  # the product that gates, and what comes out
+        parted += 2 * heads * value / tensor
+        widest_mixer = 3.0 * heads * value
     fed, widest, chosen = _fed(network, block, kind, block.get(IMBALANCE, 1.0))
+    widest = max(widest, widest_mixer / tensor)
     numbers = (stream + chosen) / split + parted + fed
     plain = tokens * NUMBER_BYTES * numbers
     program, scores = program_of(block), 0.0
@@ -212,7 +224,9 @@ def _given(network: Transformer, block: Mapping[str, Any], kind: str) -> list[tu
     tensor, split = block["tensor"], block["tensor"] if block["sequence_parallel"] else 1
     hidden, latent = network.hidden_size / split, network.latent
     parts = KINDS[kind]
-    if parts.mixer == "none":
+    if parts.mixer in SCANS:
+        found = [one / tensor for one in scan_products(network, parts.mixer)]
+    elif parts.mixer == "none":
         found = []
     elif latent is None:
         keys = network.num_kv_heads / min(tensor, network.num_kv_heads) * network.head_size
@@ -221,6 +235,8 @@ def _given(network: Transformer, block: Mapping[str, Any], kind: str) -> list[tu
         found = [] if latent.query_rank is None else [latent.query_rank / split]
         found += [network.num_heads * network.head_size / tensor, (latent.key_value_rank + latent.rope_size) / split]
         found += [network.num_heads * (latent.nope_size + latent.value_size) / tensor]
+    if parts.has_attention and network.has_attention_gate:
+        found += [network.num_heads * network.value_head_size / tensor]
     found += [hidden] * (parts.mixer != "none")
     if parts.feed_forward == "none":
         return [(one, at == len(found) - 1) for at, one in enumerate(found)]

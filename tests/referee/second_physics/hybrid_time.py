@@ -22,6 +22,7 @@ from tests.referee.second_physics.facts import holds
 from tests.referee.second_physics.hybrid_layer import layer_of
 from tests.referee.second_physics.hybrid_memory import counted, cuts_of, in_order, kinds_of
 from tests.referee.second_physics.hybrid_program import program_of, state_bytes
+from tests.referee.second_physics.hybrid_scans import scan_multiply_adds, scan_parameters
 
 __all__ = ["BELOW", "MOST_TASKS", "flop_per_token", "layers_flop", "replay_s", "time_findings"]
 
@@ -59,7 +60,9 @@ def _last(network: Transformer, kind: str) -> float:
     """Return the multiply-adds of a token in a layer's last products, whose outputs no gradient reads."""
     experts = network.experts
     if KINDS[kind].feed_forward == "none":
-        return float(network.num_heads * network.value_head_size * network.hidden_size)
+        return sum(one for one in scan_parameters(network, KINDS[kind].mixer, 1)[0][-1:]) or float(
+            network.num_heads * network.value_head_size * network.hidden_size
+        )
     if KINDS[kind].feed_forward == "dense" or experts is None:
         return float(network.hidden_size * network.feed_forward_size)
     width = experts.top_k * experts.expert_size + experts.num_shared * experts.shared_size
@@ -70,9 +73,10 @@ def _multiply_adds(network: Transformer, kind: str) -> float:
     """Return those of a token forward in one layer."""
     hidden, heads, size, latent = network.hidden_size, network.num_heads, network.head_size, network.latent
     value = size if latent is None else latent.value_size
-    found = heads * value * hidden + network.sequence_length * heads * (size + value) / (2 if network.is_causal else 1)
-    if KINDS[kind].mixer == "none":
-        found = 0.0
+    found = float(heads * value * hidden * (1 + network.has_attention_gate))
+    found += heads * (size + value) * _attended(network, KINDS[kind].mixer)
+    if not KINDS[kind].has_attention:
+        found = scan_multiply_adds(network, KINDS[kind].mixer)
     elif latent is None:
         found += hidden * (heads + 2 * network.num_kv_heads) * size
     else:
@@ -88,6 +92,20 @@ def _multiply_adds(network: Transformer, kind: str) -> float:
         return found + matrices * hidden * network.feed_forward_size
     width = experts.top_k * experts.expert_size + experts.num_shared * experts.shared_size
     return found + matrices * hidden * width + hidden * (experts.num_experts + experts.has_shared_gate)
+
+
+def _attended(network: Transformer, mixer: str) -> float:
+    """Return the tokens that one attends to in the mean, each counted; of the causal ones half a diagonal is left out."""
+    length, window = network.sequence_length, network.window
+    if mixer == "attention" or window is None:
+        return length / (2 if network.is_causal else 1)
+    if network.has_chunked_windows:
+        places = [place % window + 0.5 for place in range(length)]
+        return sum(places) / length * (1 if network.is_causal else 2)
+    if network.is_causal:
+        return (sum(min(place + 1, window) for place in range(length)) - window / 2) / length
+    half = window / 2  # on each side, less at the ends of the sample
+    return (2 * half * length - half**2) / length
 
 
 # -- the schedule ------------------------------------------------------------------------------------------------------
