@@ -369,8 +369,8 @@ def export(
     Parameters
     ----------
     target
-        Of :data:`planner.exporters.TARGETS`: ddp, horovod, deepspeed, accelerate, megatron, torchtitan, tfjob,
-        pytorchjob, trainjob, slurm or skypilot.
+        Of :data:`planner.exporters.TARGETS`: ddp, horovod, deepspeed, accelerate, megatron,
+        megatron-bridge, primus, torchtitan, maxtext, tfjob, pytorchjob, trainjob, slurm or skypilot.
     script
         The training program with its arguments, as on a command line.
     image

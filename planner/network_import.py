@@ -1,6 +1,7 @@
 """``planner import``: the network of a file of another program, or of a module, as a block that a spec can name.
 
-A launch file that ``planner export`` wrote gives its decisions back, as a ``fix`` block.
+A launch file that ``planner export`` wrote gives its decisions back, as a ``fix`` block, and where it says the sizes of
+its network that network, too.
 """
 
 from collections.abc import Mapping
@@ -11,12 +12,14 @@ from typing import Any
 from planner.cost import Profile
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
-from planner.exporters import degrees_of
+from planner.exporters import degrees_of, network_of
 from planner.importers.huggingface.configuration import read_config
 from planner.importers.imported import Imported
 from planner.importers.kinds import kind_of
 from planner.importers.text import is_there, read_text
 from planner.question.dnn import PROFILE_KINDS, imported_block, read_foreign, read_profile
+from planner.transformer import Transformer
+from planner.zoo.transformers import block_of
 
 __all__ = ["ImportedFile", "import_code", "import_file"]
 
@@ -42,6 +45,8 @@ class ImportedFile:
         ``dnn`` block of the network, or ``fix`` block of the decisions.
     facts
         Totals that the reader counted beside the network's own.
+    transformer
+        Of a launch file: the network that it trains, where its sizes stand in it.
     """
 
     kind: str
@@ -49,6 +54,7 @@ class ImportedFile:
     dnn: Dnn | None = None
     profile: Profile | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
+    transformer: Transformer | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -73,6 +79,8 @@ class ImportedFile:
 
     def totals(self) -> dict[str, float]:
         """Return what the whole network comes to, for one sample."""
+        if self.transformer is not None:
+            return {"parameters": self.transformer.num_parameters}
         if self.dnn is None:
             return {}
         counts: dict[str, float] = {
@@ -93,6 +101,7 @@ class ImportedFile:
             "schema": "planner.import/1",
             "kind": self.kind,
             self.key: dict(self.block),
+            **({"dnn": {"transformer": block_of(self.transformer)}} if self.transformer is not None else {}),
             "rows": self.rows(),
             "totals": self.totals(),
             "notes": list(self.notes),
@@ -169,7 +178,7 @@ def import_file(
         return _network(kind, imported, batch_size=batch_size)
     text = read_text(path)
     if launch := degrees_of(path, text):
-        return ImportedFile(kind=launch[0], block=launch[1])
+        return ImportedFile(kind=launch[0], block=launch[1], transformer=network_of(path, text))
     if text.lstrip().startswith("{"):
         read_config(path)  # says where it is no JSON
     problem = "its content is of no kind that is known here."

@@ -74,8 +74,8 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            help="ddp, horovod, deepspeed, accelerate, megatron, torchtitan, tfjob, pytorchjob, trainjob, slurm or "
-            "skypilot."
+            help="ddp, horovod, deepspeed, accelerate, megatron, megatron-bridge, primus, torchtitan, maxtext, tfjob, "
+            "pytorchjob, trainjob, slurm or skypilot."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Write all files into this folder.")] = None,

@@ -100,7 +100,7 @@ def inner_of(job: Job, target: str) -> Inner:
         program = target_of(job.settings.program)
         if TARGETS[program].starts_machines or program == "tfjob":
             problem = f"{program!r} starts machines, as {target} does, and trains nothing itself."
-            hint = "Name ddp, horovod, deepspeed, accelerate, megatron or torchtitan."
+            hint = "Name ddp, horovod, deepspeed, accelerate, megatron, megatron-bridge, primus, torchtitan or maxtext."
             raise SpecError.of(
                 [Fault(file="command line", field="--program", value=program, problem=problem, mend=hint)]
             )

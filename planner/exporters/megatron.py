@@ -99,13 +99,24 @@ def export(job: Job) -> Export:
     if strange := not_expressed(network):
         hint = f"Give a script of your own these options: {' '.join(options(network, layout.chosen))}"
         raise layout.refused(f"its {_PROGRAM} has no {', no '.join(strange)}", hint)
+    if left := unsaid(network):
+        layout = layout.noted(f"its {_PROGRAM} has no option for {'; for '.join(left)}: set them in its code")
     layout, environment, groups = words_of(layout, network)
     program = " \\\n    ".join([script_words(job.settings.script, _PROGRAM), *groups])
     return layout_export(layout, VERSION, program, environment=environment)
 
 
-def words_of(layout: Layout, network: Transformer) -> tuple[Layout, Sequence[str], list[str]]:
+def words_of(
+    layout: Layout, network: Transformer, *, schedules: Sequence[str] = ()
+) -> tuple[Layout, Sequence[str], list[str]]:
     """Return a layout as Megatron-LM runs it, with its notes; lines of its environment, and groups of its options.
+
+    Figures of the network that have no option are not named here: programs that read the same options may have them.
+
+    Parameters
+    ----------
+    schedules
+        Of pipelines, that a program on top of Megatron-LM has beside 1F1B.
 
     Raises
     ------
@@ -113,7 +124,7 @@ def words_of(layout: Layout, network: Transformer) -> tuple[Layout, Sequence[str
         For what Megatron-LM cannot run.
     """
     job = layout.job
-    layout, more = _with_buckets(as_run(layout, network))
+    layout, more = _with_buckets(as_run(layout, network, schedules=schedules))
     more += [_SGD[job.problem.training.optimizer]] if job.problem.training.optimizer in _SGD else []
     gradients = job.problem.calibration.gradients
     low = low_precision_options(job.problem.training.low, has_cuda_graphs=bool(job.problem.calibration.cuda_graphs))
@@ -124,10 +135,10 @@ def words_of(layout: Layout, network: Transformer) -> tuple[Layout, Sequence[str
     return layout, lines[:start], [*(line.removesuffix(" \\") for line in lines[start + 1 :]), *more]
 
 
-def as_run(layout: Layout, network: Transformer) -> Layout:
+def as_run(layout: Layout, network: Transformer, *, schedules: Sequence[str] = ()) -> Layout:
     """Return the layout as Megatron-LM runs it, every change with its note."""
     chosen = layout.chosen
-    if chosen.schedule != "1f1b":
+    if chosen.schedule not in ("1f1b", *schedules):
         why = f"it has no schedule {NAMED[chosen.schedule].title}, so that it runs 1F1B"
         layout = layout.instead(why, schedule="1f1b", interleave=1)  # chunks of a V are not interleaved
     if chosen.order not in orders_of(network, chosen):
@@ -141,8 +152,6 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
             f"a tensor degree of {chosen.tensor} copies the {network.num_kv_heads} heads of keys and values, which "
             f"Megatron-LM does from {_KEY_VALUE_COPIES} on"
         )
-    if left := unsaid(network):
-        layout = layout.noted(f"its {_PROGRAM} has no option for {'; for '.join(left)}: set them in its code")
     if (program := layout.job.problem.calibration.program) != "megatron-core" and layout.is_hybrid:
         layout = layout.noted(f"seconds and memory were predicted for {program}; calibration.program: megatron-core")
     return layout.noted(

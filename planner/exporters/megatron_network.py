@@ -5,11 +5,13 @@ run: a pattern of layers is read by :func:`pattern_of`.
 """
 
 import re
+import shlex
 from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from planner.exporters.scripts import Parsed
+from planner.exporters.scripts import Parsed, flags_of
 from planner.families.hybrid.launch_network import (
     ACTIVATIONS,
     AUXILIARY_LOSSES,
@@ -21,9 +23,12 @@ from planner.families.hybrid.launch_network import (
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import MOST_LAYERS, Experts, LatentAttention, Transformer
 
-__all__ = ["pattern_of", "transformer_of"]
+__all__ = ["built", "figure", "file_of_values", "named_word", "pattern_of", "transformer_of", "values_of"]
+__all__ += ["with_points"]
 
 _LIST = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?")
+_POINTLESS = re.compile(r"((?:: |- )-?\d+)(e[-+]?\d+$)", re.MULTILINE)
+_LISTS = {"recompute-modules", "hierarchical-context-parallel-sizes", "cp-comm-type"}  # of one value, too
 _ROPE_FACTOR = 8.0  # where --use-rope-scaling stands alone
 _BIAS_RATE = 1e-3
 _SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
@@ -41,7 +46,8 @@ def transformer_of(file: Parsed) -> Transformer:
     num_heads, sequence_length = file.count("num-attention-heads"), file.count("seq-length")
     has_biases = "disable-bias-linear" not in flags
     is_latent = "multi-latent-attention" in flags
-    positions = _named(file, "position-embedding-type", POSITIONS, "learned_absolute")
+    is_yarn = file.value("position-embedding-type") == "yarn"  # which Megatron-Bridge alone has
+    positions = "rotary" if is_yarn else named_word(file, "position-embedding-type", POSITIONS, "learned_absolute")
     longest = file.count("max-position-embeddings", sequence_length)
     sizes: dict[str, Any] = {
         "num_layers": file.count("num-layers"),
@@ -52,7 +58,7 @@ def transformer_of(file: Parsed) -> Transformer:
         "sequence_length": sequence_length,
         "num_positions": longest if positions == "learned" else sequence_length,
         "positions": positions,
-        "norm": _named(file, "normalization", NORMS, "LayerNorm"),
+        "norm": named_word(file, "normalization", NORMS, "LayerNorm"),
         "has_tied_embeddings": "untie-embeddings-and-output-weights" not in flags,
         "has_biases": has_biases,
         "has_qkv_biases": has_biases or "add-qkv-bias" in flags,
@@ -71,6 +77,52 @@ def transformer_of(file: Parsed) -> Transformer:
         return Transformer(**sizes, **_figures(file))
     except ValueError as error:
         raise file.fault(str(error), hint="Correct the sizes.") from None
+
+
+def values_of(words: str) -> dict[str, Any]:
+    """Return options of a command as values: numbers, texts, lists of them, and True for a switch.
+
+    >>> values_of("--num-layers 2 --lr 1e-4 --swiglu --recompute-modules mlp moe")
+    {'num-layers': 2, 'lr': 0.0001, 'swiglu': True, 'recompute-modules': ['mlp', 'moe']}
+    """
+    found: dict[str, Any] = {}
+    for name, texts in flags_of(shlex.split(words.replace("\\\n", " "))).items():
+        values = [_value(text) for text in texts]
+        found[name] = True if not values else values[0] if len(values) == 1 and name not in _LISTS else values
+    return found
+
+
+def file_of_values(path: Path, values: Mapping[str, Any]) -> Parsed:
+    """Return values by option as the options of a command: what is False or None is left out.
+
+    >>> file_of_values(Path("x.yaml"), {"num-layers": 2, "swiglu": True, "bf16": False}).flags
+    {'num-layers': ['2'], 'swiglu': []}
+    """
+    flags = {
+        name: [] if value is True else [str(one) for one in (value if isinstance(value, list) else [value])]
+        for name, value in values.items()
+        if value is not None and value is not False
+    }
+    return Parsed(path, flags, is_text=True)
+
+
+def with_points(text: str) -> str:
+    """Return YAML whose small numbers have a point, without which older readers take them for texts.
+
+    >>> with_points("lr: 1e-05"), with_points("- 2.5e-06")
+    ('lr: 1.0e-05', '- 2.5e-06')
+    """
+    return _POINTLESS.sub(r"\1.0\2", text)
+
+
+def _value(text: str) -> int | float | str:
+    """Return the number that a text is, or the text."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def pattern_of(file: Parsed, name: str, length: int) -> tuple[int, ...]:
@@ -103,7 +155,7 @@ def _vocabulary(file: Parsed) -> int:
     return -(-words // multiple) * multiple if multiple > 1 else words
 
 
-def _named(file: Parsed, option: str, names: Mapping[str, str], default: str) -> str:
+def named_word(file: Parsed, option: str, names: Mapping[str, str], default: str) -> str:
     """Return what an option's word is called here."""
     text = str(file.value(option, default))
     for name, word in names.items():
@@ -113,7 +165,7 @@ def _named(file: Parsed, option: str, names: Mapping[str, str], default: str) ->
     raise file.fault(f"{text[:60]!r} is none.", f"{file.mark}{option}", hint)
 
 
-def _figure(file: Parsed, option: str, default: float) -> float:
+def figure(file: Parsed, option: str, default: float) -> float:
     """Return a number that need not be whole."""
     text = file.value(option, default)
     try:
@@ -128,15 +180,15 @@ def _figures(file: Parsed) -> dict[str, Any]:
     given = [(is_gated, name) for (is_gated, name), option in ACTIVATIONS.items() if option and option in flags]
     is_gated, activation = given[0] if given else (False, "gelu")
     usual = "silu" if is_gated else "gelu"
-    limit = _figure(file, "activation-func-clamp-value", 0.0)
-    numerics = _built(
+    limit = figure(file, "activation-func-clamp-value", 0.0)
+    numerics = built(
         file,
         Numerics,
-        norm_epsilon=_figure(file, "norm-epsilon", 1e-5),
+        norm_epsilon=figure(file, "norm-epsilon", 1e-5),
         activation=None if activation == usual else activation,
         activation_limit=limit or None,
-        gate_offset=_figure(file, "glu-linear-offset", 0.0),
-        initial_deviation=_figure(file, "init-method-std", 0.02),
+        gate_offset=figure(file, "glu-linear-offset", 0.0),
+        initial_deviation=figure(file, "init-method-std", 0.02),
         has_zero_centred_norms="apply-layernorm-1p" in flags,
         has_query_key_l2_norms="qk-l2-norm" in flags,
     )
@@ -147,21 +199,21 @@ def _rotary(file: Parsed, *, is_latent: bool, longest: int) -> Rotary:
     """Return the rotary positions."""
     flags = file.flags
     scaling: RotaryScaling | None = None
-    if is_latent and str(file.value("rope-type", "yarn")) == "yarn":
-        factor = _figure(file, "rotary-scaling-factor", 1.0)
-        scales = {"scale": _figure(file, "mscale", 1.0), "scale_all": _figure(file, "mscale-all-dim", 0.0) or None}
-        scaling = _built(file, RotaryScaling, kind="yarn", factor=factor, **YARN_SCALING, **scales)
+    if file.value("position-embedding-type") == "yarn":
+        scaling = _yarn(file, "yarn-", scale=0.0, is_truncated="yarn-correction-range-round-to-int" in flags)
+    elif is_latent and str(file.value("rope-type", "yarn")) == "yarn":
+        scaling = _yarn(file, "", scale=1.0, is_truncated=True)
     elif "use-rope-scaling" in flags:
-        factor = _figure(file, "rope-scaling-factor", _ROPE_FACTOR)
-        scaling = _built(file, RotaryScaling, kind="llama3", factor=factor, **LLAMA3_SCALING)
+        factor = figure(file, "rope-scaling-factor", _ROPE_FACTOR)
+        scaling = built(file, RotaryScaling, kind="llama3", factor=factor, **LLAMA3_SCALING)
     elif "rotary-seq-len-interpolation-factor" in flags:
-        factor = _figure(file, "rotary-seq-len-interpolation-factor", 1.0)
-        scaling = _built(file, RotaryScaling, kind="linear", factor=factor)
-    found: Rotary = _built(
+        factor = figure(file, "rotary-seq-len-interpolation-factor", 1.0)
+        scaling = built(file, RotaryScaling, kind="linear", factor=factor)
+    found: Rotary = built(
         file,
         Rotary,
-        base=_figure(file, "rotary-base", 10_000.0),
-        fraction=_figure(file, "rotary-percent", 1.0),
+        base=figure(file, "rotary-base", 10_000.0),
+        fraction=figure(file, "rotary-percent", 1.0),
         is_interleaved=is_latent or "rotary-interleaved" in flags,
         without_every=file.count("no-rope-freq", 0, least=0),
         longest=None if longest == file.count("seq-length") else longest,
@@ -170,9 +222,25 @@ def _rotary(file: Parsed, *, is_latent: bool, longest: int) -> Rotary:
     return found
 
 
+def _yarn(file: Parsed, prefix: str, *, scale: float, is_truncated: bool) -> RotaryScaling:
+    """Return the scaling of YaRN, whose options begin with a prefix; ``scale``: what it is where none is given."""
+    names = {"beta_fast": "beta-fast", "beta_slow": "beta-slow", "original_length": "original-max-position-embeddings"}
+    found: RotaryScaling = built(
+        file,
+        RotaryScaling,
+        kind="yarn",
+        factor=figure(file, f"{prefix}rotary-scaling-factor", 1.0),
+        scale=figure(file, f"{prefix}mscale", scale) or None,
+        scale_all=figure(file, f"{prefix}mscale-all-dim", 0.0) or None,
+        is_truncated=is_truncated,
+        **{name: figure(file, f"{prefix}{option}", YARN_SCALING[name]) for name, option in names.items()},
+    )
+    return found
+
+
 def _latent(file: Parsed) -> LatentAttention:
     """Return latent attention."""
-    found: LatentAttention = _built(
+    found: LatentAttention = built(
         file,
         LatentAttention,
         query_rank=file.count("q-lora-rank") if "q-lora-rank" in file.flags else None,
@@ -194,24 +262,24 @@ def _experts(file: Parsed) -> Experts | None:
     # As many shared experts as fit; where their common width is no multiple, one of that width.
     num_shared = shared // size if shared and shared % size == 0 else int(shared > 0)
     has_bias = "moe-router-enable-expert-bias" in flags
-    loss = _named(file, "moe-router-load-balancing-type", AUXILIARY_LOSSES, "aux_loss")
-    routing = _built(
+    loss = named_word(file, "moe-router-load-balancing-type", AUXILIARY_LOSSES, "aux_loss")
+    routing = built(
         file,
         Routing,
-        score=_named(file, "moe-router-score-function", _SCORES, "softmax"),
+        score=named_word(file, "moe-router-score-function", _SCORES, "softmax"),
         is_normalised="moe-router-pre-softmax" not in flags,
-        scale=_figure(file, "moe-router-topk-scaling-factor", 1.0),
+        scale=figure(file, "moe-router-topk-scaling-factor", 1.0),
         is_input_scaled="moe-apply-probs-on-input" in flags,
         auxiliary_loss=loss,
-        auxiliary_coefficient=_figure(file, "moe-aux-loss-coeff", 0.01 if loss == "none" else 0.0),
-        bias_update_rate=_figure(file, "moe-router-bias-update-rate", _BIAS_RATE) if has_bias else 0.0,
-        z_loss=_figure(file, "moe-z-loss-coeff", 0.0),
+        auxiliary_coefficient=figure(file, "moe-aux-loss-coeff", 0.01 if loss == "none" else 0.0),
+        bias_update_rate=figure(file, "moe-router-bias-update-rate", _BIAS_RATE) if has_bias else 0.0,
+        z_loss=figure(file, "moe-z-loss-coeff", 0.0),
     )
     with_experts = pattern_of(file, "moe-layer-freq", layers)
     every, first = _spread(with_experts)
     if every is None:
         raise file.fault("these layers with experts are not equally far apart.", f"{file.mark}moe-layer-freq")
-    found: Experts = _built(
+    found: Experts = built(
         file,
         Experts,
         num_experts=file.count("num-experts"),
@@ -242,7 +310,7 @@ def _spread(with_experts: tuple[int, ...]) -> tuple[int | None, int]:
     return (every if fits else None), places[0]
 
 
-def _built(file: Parsed, part: type[Any], /, **values: Any) -> Any:
+def built(file: Parsed, part: type[Any], /, **values: Any) -> Any:
     """Return a part of a network; raise SpecError where its figures cannot be."""
     try:
         return part(**values)

@@ -132,8 +132,9 @@ def test_a_plan_itself_its_document_and_its_file_give_the_same_files(plan: Path)
 
 
 def test_every_target_has_its_version_in_its_files_and_can_be_asked_what_a_file_is() -> None:
+    transformers = ("megatron", "megatron-bridge", "primus", "torchtitan", "maxtext")
     for target in TARGETS:
-        name = {"tfjob": "servers", "megatron": "hybrid", "torchtitan": "hybrid"}.get(target, "alike")
+        name = {"tfjob": "servers", **dict.fromkeys(transformers, "hybrid")}.get(target, "alike")
         found = planner.export(planned(name), target)
         assert found.target == target
         assert any(character.isdigit() for character in found.version)
@@ -186,3 +187,18 @@ def test_a_python_before_the_program_is_left_to_the_launcher(plan: Path) -> None
     for script in ("train.py --x", "python train.py --x", "/usr/bin/python3.12 -u train.py --x"):
         text = planner.export(plan, "ddp", script=script).files["launch.sh"]
         assert text.endswith("--master-port 29500 train.py --x\n")
+
+
+def test_a_launch_file_that_says_its_network_is_imported_with_it(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+    path = tmp_path / "hybrid.json"
+    path.write_text(dump(plan_document(planned("hybrid"))))
+    assert answer(capsys, str(path), "--to", "megatron", "--out", str(tmp_path / "out"))[0] == 0
+    assert run(["import", str(tmp_path / "out" / "launch.sh"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, MODELS["import"].model_json_schema(by_alias=True))
+    assert document["fix"]["tensor_parallel_size"] == 2
+    assert document["dnn"]["transformer"]["hidden"] == 256
+    assert run(["import", str(tmp_path / "out" / "launch.sh")]) == 0
+    text = capsys.readouterr().out
+    assert "    hidden: 256" in text
+    assert f"parameters: {document['totals']['parameters']:,.0f}" in text

@@ -87,15 +87,19 @@ def planned(fix: Mapping[str, Any], transformer: Mapping[str, Any] = TINY, **mor
 @cache
 def _networks() -> tuple[tuple[Mapping[str, Any], Transformer], ...]:
     """Small networks as a spec writes them, and their sizes."""
-    blocks = [TINY, MOE, {**TINY, "layers": 6}]
+    return _sizes((TINY, MOE, {**TINY, "layers": 6}))
+
+
+def _sizes(blocks: tuple[Mapping[str, Any], ...]) -> tuple[tuple[Mapping[str, Any], Transformer], ...]:
+    """Networks as a spec writes them, and their sizes."""
     sizes = [question(block).dnn.transformer for block in blocks]
     return tuple((block, one) for block, one in zip(blocks, sizes, strict=True) if one is not None)
 
 
 @st.composite
-def drawn_jobs(draw: st.DrawFn) -> Job:
+def drawn_jobs(draw: st.DrawFn, blocks: tuple[Mapping[str, Any], ...] = ()) -> Job:
     """Any layout of a small network, with or without experts, that keeps the rules; its stages may be unlike."""
-    transformer, network = draw(st.sampled_from(_networks()))
+    transformer, network = draw(st.sampled_from(_sizes(blocks) if blocks else _networks()))
     degrees = {name: draw(st.sampled_from([1, 2, 4])) for name in ("tensor", "pipeline", "microbatch")}
     degrees |= {"context": draw(st.sampled_from([1, 2])), "data": draw(st.sampled_from([1, 2, 3, 4]))}
     layers = int(transformer["layers"])

@@ -76,8 +76,11 @@ def not_expressed(network: Transformer) -> list[str]:
     return [name for name, is_so in names.items() if is_so]
 
 
-def unsaid(network: Transformer) -> list[str]:
-    """Return figures of a network that cost nothing, and for which the program has no option, in a few words each."""
+def unsaid(network: Transformer, *, has_yarn: bool = False) -> list[str]:
+    """Return figures of a network that cost nothing, and for which the program has no option, in a few words each.
+
+    ``has_yarn``: whether it can be told every figure of YaRN, and beside any attention, as Megatron-Bridge can.
+    """
     figures, is_gated = network.numerics, network.is_gated
     names = {
         f"the activation {network.activation}{' of a gate' * is_gated} ({'silu' if is_gated else 'gelu'} is written)": (
@@ -94,7 +97,7 @@ def unsaid(network: Transformer) -> list[str]:
     }
     found = [name for name, is_so in names.items() if is_so]
     if network.rotary is not None:
-        found += _unsaid_of_rotary(network, network.rotary)
+        found += _unsaid_of_rotary(network, network.rotary, has_yarn=has_yarn)
     if (experts := network.experts) is not None:
         routing = experts.routing
         if routing.score == "sigmoid" and not routing.is_normalised:
@@ -106,7 +109,7 @@ def unsaid(network: Transformer) -> list[str]:
     return found
 
 
-def _unsaid_of_rotary(network: Transformer, rotary: Rotary) -> list[str]:
+def _unsaid_of_rotary(network: Transformer, rotary: Rotary, *, has_yarn: bool) -> list[str]:
     """Return what of rotary positions has no option."""
     found, scaling = [], rotary.scaling
     if rotary.base != int(rotary.base):
@@ -115,7 +118,7 @@ def _unsaid_of_rotary(network: Transformer, rotary: Rotary) -> list[str]:
         found.append(f"another base of rotary positions ({rotary.local_base:g}) where there are windows")
     if network.latent is not None and rotary.without_every:
         found.append("layers without positions beside latent attention")
-    if scaling is None or scaling.factor == 1:
+    if scaling is None or scaling.factor == 1 or (has_yarn and scaling.kind == "yarn"):
         return found
     if scaling.kind == "linear" and scaling.factor == int(scaling.factor) and network.latent is None:
         return found

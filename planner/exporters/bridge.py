@@ -1,0 +1,352 @@
+"""A recipe for Megatron-Bridge: ``recipe.py``, whose ``config()`` is a ``ConfigContainer``, and what starts it.
+
+The recipe says what Megatron-LM's options say (:mod:`planner.exporters.megatron`): a table leads from an option to the
+part of the configuration and its field. Fields: ``megatron/bridge/models/gpt_provider.py``,
+``mla_provider.py``, ``gpt_oss/gpt_oss_provider.py``, ``training/config.py``, ``training/mixed_precision.py`` and
+``training/comm_overlap.py`` of Megatron-Bridge 0.3.1, and those of megatron-core 0.16.1 that they inherit. The values
+stand in mappings of plain literals, so that a recipe is read back without being run. A test with that version installed
+builds every part by its own classes.
+"""
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from planner.exporters.export import Export, Exporter, Job
+from planner.exporters.layouts import Layout, layout_export, layout_of, shared_pins
+from planner.exporters.megatron import layout_of_options, words_of
+from planner.exporters.megatron_network import file_of_values, transformer_of, values_of
+from planner.exporters.scripts import Parsed, comment_lines, script_words
+from planner.families.hybrid.launch_network import not_expressed, unsaid
+from planner.transformer import Transformer
+
+__all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises"]
+
+TARGET, VERSION, RECIPE = "megatron-bridge", "Megatron-Bridge 0.3", "recipe.py"
+_MARK = "planner.export/1 megatron-bridge"
+_PARTS = ("MODEL", "TRAIN", "OPTIMIZER", "DDP", "DIST", "OVERLAP", "DATASET", "CHECKPOINT", "PRECISION", "YARN", "RUN")
+# Option -> part and field; other options are fields of the model of the same name. None: its reader has no use for it.
+_FIELDS: Mapping[str, tuple[str, str] | None] = {
+    "accumulate-allreduce-grads-in-fp32": None,
+    "apply-layernorm-1p": ("MODEL", "layernorm_zero_centered_gamma"),
+    "bf16": ("PRECISION", "bf16"),
+    "ckpt-format": ("CHECKPOINT", "ckpt_format"),
+    "data-parallel-sharding-strategy": ("DDP", "data_parallel_sharding_strategy"),
+    "ddp-bucket-size": ("DDP", "bucket_size"),
+    "eval-iters": ("TRAIN", "eval_iters"),
+    "fp16": ("PRECISION", "fp16"),
+    "fp4-format": ("PRECISION", "fp4"),
+    "fp4-recipe": ("PRECISION", "fp4_recipe"),
+    "fp8-amax-compute-algo": ("PRECISION", "fp8_amax_compute_algo"),
+    "fp8-amax-history-len": ("PRECISION", "fp8_amax_history_len"),
+    "fp8-format": ("PRECISION", "fp8"),
+    "fp8-param-gather": ("PRECISION", "fp8_param_gather"),
+    "fp8-recipe": ("PRECISION", "fp8_recipe"),
+    "first-last-layers-bf16": ("PRECISION", "first_last_layers_bf16"),
+    "num-layers-at-end-in-bf16": ("PRECISION", "num_layers_at_end_in_bf16"),
+    "num-layers-at-start-in-bf16": ("PRECISION", "num_layers_at_start_in_bf16"),
+    "reuse-grad-buf-for-mxfp8-param-ag": ("PRECISION", "reuse_grad_buf_for_mxfp8_param_ag"),
+    "global-batch-size": ("TRAIN", "global_batch_size"),
+    "group-query-attention": None,
+    "log-interval": ("RUN", "log_interval"),
+    "lr": ("OPTIMIZER", "lr"),
+    "max-position-embeddings": ("RUN", "longest"),
+    "micro-batch-size": ("TRAIN", "micro_batch_size"),
+    "mock-data": None,
+    "norm-epsilon": ("MODEL", "layernorm_epsilon"),
+    "num-distributed-optimizer-instances": ("DDP", "num_distributed_optimizer_instances"),
+    "num-experts": ("MODEL", "num_moe_experts"),
+    "optimizer": ("OPTIMIZER", "optimizer"),
+    "optimizer-cpu-offload": ("OPTIMIZER", "optimizer_cpu_offload"),
+    "optimizer-offload-fraction": ("OPTIMIZER", "optimizer_offload_fraction"),
+    "overlap-cpu-optimizer-d2h-h2d": ("OPTIMIZER", "overlap_cpu_optimizer_d2h_h2d"),
+    "exp-avg-dtype": ("RUN", "exp_avg_dtype"),
+    "exp-avg-sq-dtype": ("RUN", "exp_avg_sq_dtype"),
+    "main-grads-dtype": ("RUN", "main_grads_dtype"),
+    "main-params-dtype": ("RUN", "main_params_dtype"),
+    "overlap-grad-reduce": ("DDP", "overlap_grad_reduce"),
+    "overlap-moe-expert-parallel-comm": ("OVERLAP", "overlap_moe_expert_parallel_comm"),
+    "delay-wgrad-compute": ("OVERLAP", "delay_wgrad_compute"),
+    "overlap-param-gather": ("DDP", "overlap_param_gather"),
+    "rotary-seq-len-interpolation-factor": ("MODEL", "seq_len_interpolation_factor"),
+    "split": ("DATASET", "split"),
+    "tokenizer-type": None,
+    "tp-comm-overlap": ("OVERLAP", "tp_comm_overlap"),
+    "train-iters": ("TRAIN", "train_iters"),
+    "use-distributed-optimizer": ("DDP", "use_distributed_optimizer"),
+    "use-megatron-fsdp": ("DDP", "use_megatron_fsdp"),
+    "use-precision-aware-optimizer": ("OPTIMIZER", "use_precision_aware_optimizer"),
+    "use-rope-scaling": ("MODEL", "rope_scaling"),
+    "use-tp-pp-dp-mapping": ("DIST", "use_tp_pp_dp_mapping"),
+}
+# Switches whose field says the opposite.
+_OPPOSITES: Mapping[str, tuple[str, str]] = {
+    "disable-bias-linear": ("MODEL", "add_bias_linear"),
+    "grad-reduce-in-bf16": ("PRECISION", "grad_reduce_in_fp32"),
+    "no-gradient-accumulation-fusion": ("MODEL", "gradient_accumulation_fusion"),
+    "untie-embeddings-and-output-weights": ("MODEL", "share_embeddings_and_output_weights"),
+}
+# Option -> the function of the feed-forward part, and whether it is gated.
+_FUNCTIONS = {
+    "": ("gelu", False),
+    "swiglu": ("silu", True),
+    "quick-geglu": ("quick_gelu", True),
+    "squared-relu": ("squared_relu", False),
+}
+_CHUNKS, _CHUNK_LAYERS = "virtual_pipeline_model_parallel_size", "num-layers-per-virtual-pipeline-stage"
+
+
+def export(job: Job) -> Export:
+    """Return the recipe, and the script that every machine runs.
+
+    Raises
+    ------
+    InfeasibleError
+        For what Megatron-Core cannot train, and for a table of positions of more rows than a sample has tokens.
+    """
+    layout = layout_of(TARGET, job, kinds=("gpu",))
+    network = layout.network
+    if network is None:
+        hint = "Export to ddp, or to deepspeed."
+        raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", hint)
+    if strange := not_expressed(network):
+        raise layout.refused(f"its GPTModelProvider has no {', no '.join(strange)}", "Export to ddp, or to deepspeed.")
+    if network.positions == "learned" and network.num_positions != network.sequence_length:
+        why = f"its table of positions has a row for each of the {network.sequence_length} tokens of a sample"
+        raise layout.refused(why, f"Train samples of {network.num_positions} tokens; or export to megatron.")
+    if left := unsaid(network, has_yarn=True):
+        layout = layout.noted(f"its GPTModelProvider has no field for {'; for '.join(left)}: set them in its code")
+    layout, environment, groups = words_of(layout, network)
+    parts = _parts(values_of(" ".join(groups)), layout, network)
+    head = comment_lines([f"{_MARK}, for {VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes])
+    texts = {f"{name}_TEXT": _literal(name, parts[name]) for name in _PARTS}
+    recipe = _TEXT.format(head="\n".join(head), provider=_provider(network), devices=layout.chosen.num_devices, **texts)
+    program = script_words(job.settings.script, RECIPE)
+    return layout_export(layout, VERSION, program, files={RECIPE: recipe}, environment=environment)
+
+
+def _parts(values: Mapping[str, Any], layout: Layout, network: Transformer) -> dict[str, dict[str, Any]]:
+    """Return the fields of every part of the configuration."""
+    parts: dict[str, dict[str, Any]] = {name: {} for name in _PARTS}
+    function = next((option for option in _FUNCTIONS if option in values), "")
+    for option, value in values.items():
+        if option in _FUNCTIONS or option == _CHUNK_LAYERS:
+            continue
+        if option in _OPPOSITES:
+            part, field = _OPPOSITES[option]
+            parts[part][field] = False
+            continue
+        where = _FIELDS.get(option, ("MODEL", option.replace("-", "_")))
+        if where is not None:
+            parts[where[0]][where[1]] = value
+    model = parts["MODEL"]
+    model["activation_func"], model["gated_linear_unit"] = _FUNCTIONS[function]
+    model["vocab_size"] = network.vocabulary_size
+    if layout.chosen.interleave > 1:
+        model[_CHUNKS] = layout.chosen.interleave
+    if "moe-layer-freq" in values:
+        model["moe_layer_freq"] = [int(kind == "moe") for kind in network.layer_kinds]
+    scaling = network.rotary.scaling if network.rotary is not None else None
+    if scaling is not None and scaling.kind == "yarn":  # which options of Megatron-LM leave at its constants
+        ends: dict[str, Any] = {"beta_fast": scaling.beta_fast, "beta_slow": scaling.beta_slow}
+        ends["original_max_position_embeddings"] = scaling.original_length
+        if network.latent is not None:
+            model |= ends
+        else:
+            model["position_embedding_type"] = "yarn"
+            scales = {"mscale": scaling.scale, "mscale_all_dim": scaling.scale_all}
+            figures = {"rotary_scaling_factor": scaling.factor, **ends, **scales}
+            parts["YARN"] = {f"yarn_{name}": value for name, value in figures.items()}
+            parts["YARN"]["yarn_correction_range_round_to_int"] = scaling.is_truncated
+    parts["OPTIMIZER"].setdefault("optimizer", "adam")
+    parts["OPTIMIZER"]["use_distributed_optimizer"] = parts["DDP"].setdefault("use_distributed_optimizer", False)
+    parts["PRECISION"].setdefault("grad_reduce_in_fp32", True)
+    return parts
+
+
+def _provider(network: Transformer) -> str:
+    """Return the class that provides the model."""
+    return "MLAModelProvider" if network.latent is not None else "GPTModelProvider"
+
+
+def _literal(name: str, fields: Mapping[str, Any]) -> str:
+    """Return a mapping as Python's literal, a line for each field."""
+    rows = "".join(f"    {key!r}: {value!r},\n" for key, value in fields.items())
+    return f"{name} = {{\n{rows}}}".replace("'", '"') if rows else f"{name} = {{}}"
+
+
+_TEXT = '''{head}
+import torch
+from megatron.bridge.models.gpt_provider import GPTModelProvider
+from megatron.bridge.models.mla_provider import MLAModelProvider
+from megatron.bridge.training.comm_overlap import CommOverlapConfig
+from megatron.bridge.training.config import (
+    CheckpointConfig,
+    ConfigContainer,
+    DistributedDataParallelConfig,
+    DistributedInitConfig,
+    GPTDatasetConfig,
+    LoggerConfig,
+    OptimizerConfig,
+    SchedulerConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+from megatron.bridge.training.mixed_precision import MixedPrecisionConfig
+from megatron.core.activations import squared_relu
+from megatron.core.fusions.fused_bias_geglu import quick_gelu
+from megatron.core.transformer.enums import AttnBackend
+
+PROVIDER = {provider}
+NUM_DEVICES = {devices}
+{MODEL_TEXT}
+{TRAIN_TEXT}
+{OPTIMIZER_TEXT}
+{DDP_TEXT}
+{DIST_TEXT}
+{OVERLAP_TEXT}
+{DATASET_TEXT}
+{CHECKPOINT_TEXT}
+{PRECISION_TEXT}
+{YARN_TEXT}
+{RUN_TEXT}
+FUNCTIONS = {{
+    "silu": torch.nn.functional.silu,
+    "gelu": torch.nn.functional.gelu,
+    "quick_gelu": quick_gelu,
+    "squared_relu": squared_relu,
+}}
+TYPES = {{"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.uint8}}
+
+
+def config():
+    """Return the configuration of the planned training, on made-up data."""
+    number = TYPES["bf16" if PRECISION.get("bf16") else "fp16" if PRECISION.get("fp16") else "fp32"]
+    model = dict(MODEL, activation_func=FUNCTIONS[MODEL["activation_func"]], pipeline_dtype=number, params_dtype=number)
+    if "attention_backend" in model:
+        model["attention_backend"] = AttnBackend[model["attention_backend"]]
+    provider = PROVIDER(**model)
+    for name, value in YARN.items():  # of attention that is not latent; the model asks for them by name
+        setattr(provider, name, value)
+    states = {{key: TYPES[RUN[key]] for key in RUN if key.endswith("_dtype")}}
+    return ConfigContainer(
+        model=provider,
+        train=TrainingConfig(**TRAIN),
+        optimizer=OptimizerConfig(**OPTIMIZER, **states, bf16=number is TYPES["bf16"], fp16=number is TYPES["fp16"]),
+        scheduler=SchedulerConfig(lr_decay_style="constant", lr_warmup_iters=0),
+        ddp=DistributedDataParallelConfig(**DDP, grad_reduce_in_fp32=PRECISION["grad_reduce_in_fp32"]),
+        dist=DistributedInitConfig(**DIST, use_megatron_fsdp=DDP.get("use_megatron_fsdp", False)),
+        dataset=GPTDatasetConfig(
+            **DATASET,
+            seq_length=MODEL["seq_length"],
+            random_seed=1234,
+            reset_attention_mask=False,
+            reset_position_ids=False,
+            eod_mask_loss=False,
+            blend=None,  # made up; write your own here
+            dataloader_type="single",
+        ),
+        logger=LoggerConfig(log_interval=RUN["log_interval"]),
+        tokenizer=TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=MODEL["vocab_size"] - 1),
+        checkpoint=CheckpointConfig(**CHECKPOINT),
+        comm_overlap=CommOverlapConfig(**{{"tp_comm_overlap": False, **OVERLAP}}),
+        mixed_precision=MixedPrecisionConfig(**PRECISION, params_dtype=number, pipeline_dtype=number),
+    )
+
+
+if __name__ == "__main__":
+    from megatron.bridge.training.gpt_step import forward_step
+    from megatron.bridge.training.pretrain import pretrain
+
+    pretrain(config=config(), forward_step_func=forward_step)
+'''
+
+
+# -- back again --------------------------------------------------------------------------------------------------------
+
+
+def recognises(path: Path, text: str) -> bool:
+    """Whether this is a recipe of an export."""
+    return path.suffix == ".py" and _MARK in text
+
+
+def degrees(path: Path, text: str) -> Mapping[str, object]:
+    """Return the layout of a recipe as a ``fix`` block pins it; nothing of it is run.
+
+    Raises
+    ------
+    SpecError
+        If it is no Python, a part is missing, or a value is none.
+    """
+    file, devices = _read(path, text)
+    return shared_pins(layout_of_options(file, devices))
+
+
+def network(path: Path, text: str) -> Transformer:
+    """Return the network of a recipe; nothing of it is run.
+
+    Raises
+    ------
+    SpecError
+        As :func:`degrees`.
+    """
+    return transformer_of(_read(path, text)[0])
+
+
+def _read(path: Path, text: str) -> tuple[Parsed, int]:
+    """Return a recipe as Megatron-LM's options, and its number of devices."""
+    recipe = Parsed(path, _constants(path, text))
+    values: dict[str, Any] = {}
+    fields = {where: option for option, where in _FIELDS.items() if where is not None}
+    opposites = {where: option for option, where in _OPPOSITES.items()}
+    for part in _PARTS:
+        found = recipe.value(part)
+        if not isinstance(found, dict):
+            raise recipe.fault("it is missing, or no mapping of literals.", part)
+        for field, value in found.items():
+            if (part, field) in opposites:
+                values[opposites[part, field]] = value is False
+            else:
+                values[fields.get((part, field), str(field).replace("_", "-"))] = value
+    function = (values.pop("activation-func", "gelu"), values.pop("gated-linear-unit", False))
+    option = next((name for name, one in _FUNCTIONS.items() if one == function), None)
+    if option is None:
+        raise recipe.fault(f"{function[0]!r} is none.", "MODEL.activation_func", "Write as `planner export` does.")
+    values |= {option: True} if option else {}
+    if isinstance(pattern := values.get("moe-layer-freq"), list):
+        values["moe-layer-freq"] = f"([{','.join(map(str, pattern))}])"
+    if (number := values.pop(_CHUNKS.replace("_", "-"), None)) is not None:
+        values |= _chunk_layers(recipe, values, number)
+    if values.get("num-query-groups") is not None:
+        values["group-query-attention"] = True
+    return file_of_values(path, values), recipe.count("NUM_DEVICES")
+
+
+def _chunk_layers(recipe: Parsed, values: Mapping[str, Any], number: object) -> dict[str, int]:
+    """Return the layers of a virtual stage as the option has them; none where a layout lists them."""
+    if "pipeline-model-parallel-layout" in values:
+        return {}
+    file = file_of_values(recipe.path, {**values, _CHUNKS: number})
+    ends = sum(f"account-for-{name}-in-pipeline-split" in values for name in ("embedding", "loss"))
+    stages = file.count("pipeline-model-parallel-size") * file.count(_CHUNKS)
+    return {_CHUNK_LAYERS: max(1, (file.count("num-layers") + ends) // stages)}
+
+
+def _constants(path: Path, text: str) -> dict[str, Any]:
+    """Return the literals that a Python file gives names to; raise SpecError where it is no Python."""
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Parsed(path, {}).fault(f"it is no Python: {type(error).__name__}.") from None
+    found = {}
+    for one in module.body:
+        if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name):
+            try:
+                found[one.targets[0].id] = ast.literal_eval(one.value)
+            except (ValueError, TypeError, RecursionError, MemoryError):
+                continue
+    return found
+
+
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network)}

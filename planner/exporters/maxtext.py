@@ -1,0 +1,499 @@
+"""MaxText: ``maxtext.yml`` on top of its ``base.yml``, and the command that starts it, for TPUs and GPUs.
+
+Keys: ``src/maxtext/configs/base.yml`` of github.com/AI-Hypercomputer/maxtext (release 0.2), and the networks beside it
+(``src/maxtext/configs/models``: ``llama3.1-405b``, ``qwen3-*``, ``mixtral-8x7b``, ``deepseek3-671b``, ``gpt3-175b``)
+for which block has which parts. A mesh axis is a product of its share within a slice (``ici_*``) and across slices
+(``dcn_*``); a slice is what the plan calls a machine. A batch is ``per_device_batch_size`` times all devices times
+``gradient_accumulation_steps``. MaxText is in none of the registries that tests install from: nothing here was read by
+its own code.
+
+What it does otherwise: the axis ``fsdp`` shares weights, gradients and state (ZeRO 3), ``data`` copies them, or shares
+the optimiser's state alone (``shard_optimizer_over_data``); a pipeline runs the forward passes of all micro-batches
+before the first backward one.
+"""
+
+from collections.abc import Mapping
+from math import gcd, prod
+from pathlib import Path
+from typing import Any
+
+from planner.exporters.export import Export, Exporter, Job, job_name
+from planner.exporters.kubernetes import documents_of, yaml_text
+from planner.exporters.layouts import Layout, layout_of, shared_pins
+from planner.exporters.machines import device_of
+from planner.exporters.megatron_network import built, figure, named_word, with_points
+from planner.exporters.scripts import Parsed, comment_lines
+from planner.families.hybrid.configuration import HybridConfiguration
+from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
+from planner.transformer import Experts, LatentAttention, Transformer
+
+__all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises"]
+
+TARGET, VERSION, CONFIG = "maxtext", "MaxText 0.2", "maxtext.yml"
+_HEAD = "planner.export/1 maxtext"
+_NUMBERS = {"bf16": "bfloat16", "fp32": "float32"}
+_ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu", "relu": "relu"}
+_REMAT = {"none": "minimal_with_context", "selective": "minimal", "full": "full"}
+# Kind of decision -> mesh axis, from the innermost tier of the network outwards; sequence parallelism has its own.
+_AXES = ("tensor", "tensor_sequence", "context", "expert", "fsdp", "data", "pipeline")
+_LLAMA3 = RotaryScaling(kind="llama3", factor=8.0, original_length=8192)  # its constants
+_SHARDS_STATE, _SHARDS_GRADIENTS, _SHARDS_WEIGHTS = 1, 2, 3  # stages of ZeRO
+
+
+def export(job: Job) -> Export:
+    """Return the configuration, and a script that every host runs.
+
+    Raises
+    ------
+    InfeasibleError
+        For networks that none of its blocks is like, and for layouts that its mesh cannot have.
+    """
+    layout = layout_of(TARGET, job, kinds=("gpu", "tpu"))
+    network = layout.network
+    if network is None:
+        raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", "Export to ddp, or to deepspeed.")
+    if strange := _strange(network):
+        raise layout.refused(f"none of its blocks has {', or '.join(strange)}", "Export to megatron, or to deepspeed.")
+    layout = _as_run(layout, network)
+    if job.settings.script is not None:
+        layout = layout.noted("--script: not used, since MaxText brings its own program")
+    kind = device_of(job, layout.rows[0]).kind
+    keys = {
+        "base_config": "base.yml",
+        "run_name": job_name(job),
+        "hardware": kind,
+        **_network_keys(network),
+        **_layout_keys(layout, network),
+        "dataset_type": "synthetic",
+        "steps": 50,
+        "learning_rate": 1e-4,
+        "enable_checkpointing": False,
+    }
+    head = [f"{_HEAD}, for {VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes]
+    files = {CONFIG: with_points(yaml_text([keys], head)), "launch.sh": _script(layout, kind)}
+    how = (f"bash launch.sh   # on every host, in the folder of {CONFIG}",)
+    return Export(target=TARGET, version=VERSION, files=files, notes=layout.notes, how_to_run=how)
+
+
+def _script(layout: Layout, kind: str) -> str:
+    """Return the script that starts one process a host: JAX finds the others by itself on TPUs."""
+    head = comment_lines([f"{VERSION}: {layout.job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes])
+    lines = ["#!/usr/bin/env bash", *head, "set -euo pipefail"]
+    if kind == "gpu" and (number := sum(row.num_machines for row in layout.rows)) > 1:
+        lines += [
+            f': "${{NODE_RANK:?0 to {number - 1}, another on every machine}}"',
+            ': "${MASTER_ADDR:?the name or address of the machine with NODE_RANK 0}"',
+            f'export JAX_COORDINATOR_IP="$MASTER_ADDR" JAX_COORDINATOR_PORT=12345 NNODES={number}',
+            'export NODE_RANK JAX_PROCESS_COUNT="$NNODES"',
+        ]
+    return "\n".join([*lines, f'exec python3 -m maxtext.trainers.pre_train.train "$PWD/{CONFIG}"']) + "\n"
+
+
+# -- what it cannot do -------------------------------------------------------------------------------------------------
+
+
+def _block(network: Transformer) -> str | None:
+    """Return the decoder block that a network is made of; None where there is none."""
+    is_modern = network.positions == "rotary" and network.norm == "rms_norm" and network.is_gated
+    experts = network.experts
+    if not is_modern:
+        is_gpt = network.positions == "learned" and network.norm == "layer_norm" and not network.is_gated
+        return "gpt3" if is_gpt and network.has_biases and experts is None and network.latent is None else None
+    if network.latent is not None:
+        return "deepseek" if experts is not None else None
+    if experts is not None:
+        return "qwen3_moe" if network.has_query_key_norms else "mixtral"
+    return "qwen3" if network.has_query_key_norms else "llama2"
+
+
+def _strange(network: Transformer) -> list[str]:
+    """Return what of a network none of its blocks has, in a few words each."""
+    experts, block, rotary = network.experts, _block(network), network.rotary
+    scaling = rotary.scaling if rotary is not None else None
+    names = {
+        "its positions, norms and feed-forward parts together": block is None,
+        "attention to later tokens": not network.is_causal,
+        f"the head '{network.head}'": network.head != "language",
+        f"norms '{network.norm_position}'": network.norm_position != "before",
+        "norms without scales": not network.has_norm_scales,
+        "a norm behind the embedding": network.has_embedding_norm,
+        "a bias of the logits": network.has_head_bias,
+        "biases beside rotary positions": block != "gpt3" and (network.has_biases or network.has_output_bias),
+        "norms over all heads' queries": network.query_key_norm_scales > 2 * network.head_size,
+        "heads of keys and values beside learned positions": block == "gpt3"
+        and network.num_kv_heads != network.num_heads,
+        f"the activation {network.activation}": network.activation not in _ACTIVATIONS,
+        "a share of a head turned by rotary positions": rotary is not None and rotary.fraction != 1,
+        "layers without rotary positions": rotary is not None and rotary.without_every > 0,
+        "this scaling of rotary positions": scaling is not None and not _is_scaled(scaling),
+    }
+    if experts is not None:
+        names |= {
+            "every so-many-th layer with experts": experts.every != 1,
+            "dense layers before those with experts": block != "deepseek" and experts.num_dense_first > 0,
+            "shared experts": block != "deepseek" and experts.num_shared > 0,
+            "shared experts of another width": experts.num_shared > 0 and experts.shared_size != experts.expert_size,
+            "a gate of the shared experts": experts.has_shared_gate,
+            "a router's bias": block != "deepseek" and experts.has_router_bias,
+        }
+    return [name for name, is_so in names.items() if is_so]
+
+
+def _is_scaled(scaling: RotaryScaling) -> bool:
+    """Whether it has a scaling of rotary positions; that of Llama 3.1 has no figures to be told."""
+    return scaling.kind in ("linear", "yarn") or scaling == _LLAMA3
+
+
+def _as_run(layout: Layout, network: Transformer) -> Layout:
+    """Return the layout as MaxText runs it, every change with its note."""
+    if layout.dtype not in _NUMBERS:
+        raise layout.refused(f"it trains in bf16 or fp32 here, not in {layout.dtype}", "Write dnn.dtype: bf16.")
+    chosen = layout.chosen
+    if not chosen.is_even:
+        raise layout.refused("all its stages have as many layers", "Pin a number of stages that divides the layers.")
+    if network.num_layers % (chosen.pipeline * chosen.interleave):
+        why = f"its {network.num_layers} layers do not divide by {chosen.pipeline} x {chosen.interleave} stages"
+        raise layout.refused(why, "Pin a number of stages that divides them.")
+    if chosen.pipeline > 1 and chosen.num_microbatches % chosen.pipeline:
+        why = f"its micro-batches are a multiple of the {chosen.pipeline} stages, not {chosen.num_microbatches}"
+        raise layout.refused(why, "Pin fix.num_microbatches.")
+    if chosen.pipeline > 1 and chosen.schedule != "gpipe":
+        why = "its pipeline runs all forward passes before the first backward one (GPipe)"
+        layout = layout.instead(why, schedule="gpipe", interleave=1)
+    if chosen.data > 1 and chosen.zero == _SHARDS_GRADIENTS:
+        why = "where it shares gradients, it shares weights, too (ZeRO 3)"
+        layout = layout.instead(why, zero=_SHARDS_WEIGHTS if chosen.pipeline == 1 else _SHARDS_STATE)
+    if network.experts is not None and chosen.expert_tensor != chosen.tensor:
+        why = "its experts are cut by the tensor degree, as all else is"
+        if network.experts.expert_size % chosen.tensor:
+            raise layout.refused(f"{why}, and {network.experts.expert_size} columns do not divide", "Pin another.")
+        layout = layout.instead(why, expert_tensor=chosen.tensor)
+    if chosen.data % chosen.expert:
+        why = f"its experts are spread over data ranks, and {chosen.data} do not divide by {chosen.expert}"
+        raise layout.refused(why, "Pin fix.expert_parallel_size to a divisor of the data-parallel degree.")
+    if max(chosen.context, chosen.expert) > 1 and layout.chosen.zero != _SHARDS_WEIGHTS:
+        layout = layout.noted("ranks that share a sequence, or experts, share the other weights, too (as ZeRO 3 does)")
+    if layout.chosen.recompute != "none":
+        layout = layout.noted("what is computed again is XLA's to choose; remat_policy names the nearest of its kinds")
+    if network.latent is not None and network.rotary is not None and network.rotary.scaling is None:
+        layout = layout.noted("rotary positions are not scaled: the factor of its YaRN is 1")
+    return layout.with_usual_order()
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def _network_keys(network: Transformer) -> dict[str, Any]:
+    """Return the keys of a network."""
+    figures, experts, latent = network.numerics, network.experts, network.latent
+    activation = _ACTIVATIONS[network.activation]
+    keys: dict[str, Any] = {
+        "decoder_block": _block(network),
+        "base_emb_dim": network.hidden_size,
+        "base_num_query_heads": network.num_heads,
+        "base_num_kv_heads": network.num_kv_heads,
+        "head_dim": network.head_size,
+        "base_mlp_dim": network.feed_forward_size,
+        "base_num_decoder_layers": network.num_layers,
+        "vocab_size": network.vocabulary_size,
+        "max_target_length": network.sequence_length,
+        "mlp_activations": [activation, "linear"] if network.is_gated else [activation],
+        "logits_via_embedding": network.has_tied_embeddings,
+        "normalization_layer_epsilon": figures.norm_epsilon,
+        "attention_bias": network.has_qkv_biases,
+        "use_qk_norm": network.has_query_key_norms,
+        "enable_dropout": False,
+    }
+    if network.positions == "learned":
+        keys["trainable_position_size"] = network.num_positions
+    if network.rotary is not None:
+        keys |= _rotary_keys(network.rotary, network.sequence_length)
+    if figures.attention_softcap is not None:
+        keys["attn_logits_soft_cap"] = figures.attention_softcap
+    if figures.logit_softcap is not None:
+        keys["final_logits_soft_cap"] = figures.logit_softcap
+    if latent is not None:
+        keys |= {
+            "attention_type": "mla",
+            "q_lora_rank": latent.query_rank or 0,
+            "kv_lora_rank": latent.key_value_rank,
+            "qk_nope_head_dim": latent.nope_size,
+            "qk_rope_head_dim": latent.rope_size,
+            "v_head_dim": latent.value_size,
+        }
+    return keys | (_expert_keys(experts) if experts is not None else {})
+
+
+def _rotary_keys(rotary: Rotary, sequence_length: int) -> dict[str, Any]:
+    """Return the keys of rotary positions."""
+    scaling = rotary.scaling
+    keys: dict[str, Any] = {
+        "rope_type": "default",
+        "rope_max_timescale": int(rotary.base),
+        "max_position_embeddings": rotary.longest or sequence_length,
+        "rope_interleave": rotary.is_interleaved,
+    }
+    if rotary.local_base is not None:
+        keys["local_rope_max_timescale"] = int(rotary.local_base)
+    if scaling is None:
+        return keys
+    if scaling.kind == "linear":
+        return keys | {"rope_linear_scaling_factor": scaling.factor}
+    if scaling.kind == "llama3":
+        return keys | {"rope_type": "llama3.1", "rope_use_scale": True}
+    return keys | {
+        "rope_type": "yarn",
+        "rope_factor": scaling.factor,
+        "original_max_position_embeddings": scaling.original_length,
+        "beta_fast": scaling.beta_fast,
+        "beta_slow": scaling.beta_slow,
+        "mscale": 1.0 if scaling.scale is None else scaling.scale,
+        "rope_truncate": scaling.is_truncated,
+    }
+
+
+def _expert_keys(experts: Experts) -> dict[str, Any]:
+    """Return the keys of experts and their router."""
+    routing = experts.routing
+    keys: dict[str, Any] = {
+        "num_experts": experts.num_experts,
+        "num_experts_per_tok": experts.top_k,
+        "base_moe_mlp_dim": experts.expert_size,
+        "shared_experts": experts.num_shared,
+        "first_num_dense_layers": experts.num_dense_first,
+        "norm_topk_prob": routing.is_normalised,
+        "routed_scaling_factor": routing.scale,
+        "routed_score_func": routing.score,
+        "routed_bias": experts.has_router_bias,
+        "routed_bias_update_rate": routing.bias_update_rate,
+        "load_balance_loss_weight": routing.auxiliary_coefficient if routing.auxiliary_loss != "none" else 0.0,
+    }
+    if experts.groups > 1:
+        keys |= {"n_routing_groups": experts.groups, "topk_routing_group": experts.top_groups}
+    return keys
+
+
+def _layout_keys(layout: Layout, network: Transformer) -> dict[str, Any]:
+    """Return the keys of a layout: the mesh within a slice and across slices, the batch, and what is computed again."""
+    chosen, rows = layout.chosen, layout.rows
+    inside = rows[0].devices_per_machine
+    degrees = {
+        "tensor": 1 if chosen.sequence_parallel else chosen.tensor,
+        "tensor_sequence": chosen.tensor if chosen.sequence_parallel else 1,
+        "context": chosen.context,
+        "expert": chosen.expert,
+        "fsdp": chosen.data // chosen.expert if chosen.zero >= _SHARDS_GRADIENTS else 1,
+        "data": 1 if chosen.zero >= _SHARDS_GRADIENTS else chosen.data // chosen.expert,
+        "pipeline": chosen.pipeline,
+    }
+    room, keys, across = min(inside, chosen.num_devices), {}, {}
+    for axis in _AXES:
+        share = gcd(degrees[axis], room)
+        room //= share
+        keys[f"ici_{axis}_parallelism"], across[f"dcn_{axis}_parallelism"] = share, degrees[axis] // share
+    if room > 1:
+        words = " x ".join(str(one) for one in degrees.values() if one > 1)
+        why = f"its mesh lays {words} out over slices of {inside}, which they do not fill"
+        raise layout.refused(why, "Pin degrees that divide the devices of a machine.")
+    each = chosen.microbatch * chosen.data
+    is_pipeline = chosen.pipeline > 1
+    batch = chosen.global_batch_size if is_pipeline else each
+    found: dict[str, Any] = {
+        **keys,
+        **across,
+        "shard_optimizer_over_data": chosen.zero == _SHARDS_STATE,
+        "per_device_batch_size": batch / chosen.num_devices,
+        "gradient_accumulation_steps": 1 if is_pipeline else chosen.num_microbatches,
+        "remat_policy": _REMAT[chosen.recompute],
+        "optimizer_memory_host_offload": chosen.offload_optimizer,
+        "dtype": _NUMBERS[layout.dtype],
+    }
+    if is_pipeline:
+        chunk = network.num_layers // (chosen.pipeline * chosen.interleave)
+        found["num_pipeline_microbatches"] = chosen.num_microbatches
+        found["num_layers_per_pipeline_stage"], found["scan_layers"] = chunk, False
+    return found
+
+
+# -- back again --------------------------------------------------------------------------------------------------------
+
+
+def recognises(path: Path, text: str) -> bool:
+    """Whether this is a configuration of an export."""
+    return path.suffix in (".yaml", ".yml") and text.startswith(f"# {_HEAD}")
+
+
+def degrees(path: Path, text: str) -> Mapping[str, object]:
+    """Return the layout of a configuration as a ``fix`` block pins it.
+
+    Raises
+    ------
+    SpecError
+        If a key is missing or no number, or the batch is no whole number of micro-batches.
+    """
+    return shared_pins(_layout_of(_read(path, text)))
+
+
+def _read(path: Path, text: str) -> Parsed:
+    """Return the keys of a configuration."""
+    return Parsed(path, next(iter(documents_of(text)), {}))
+
+
+def _layout_of(file: Parsed) -> HybridConfiguration:
+    """Return the layout that keys describe."""
+    axes = {axis: file.count(f"ici_{axis}_parallelism") * file.count(f"dcn_{axis}_parallelism") for axis in _AXES}
+    number = prod(axes.values())
+    share = file.value("per_device_batch_size")
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < float("inf"):
+        raise file.fault(f"{str(share)[:60]!r} is no number.", "per_device_batch_size", "Write e.g. 0.5.")
+    data = axes["fsdp"] * axes["data"] * axes["expert"]
+    steps = file.count("gradient_accumulation_steps")
+    if (stages := axes["pipeline"]) > 1:
+        steps *= file.count("num_pipeline_microbatches")
+    batch = round(share * number) * (steps if stages == 1 else 1)
+    if batch % (data * steps):
+        problem = f"a batch of {batch} does not divide by {data} data ranks and {steps} micro-batches."
+        raise file.fault(problem, "per_device_batch_size", "Correct the batch.")
+    recompute = named_word(file, "remat_policy", _REMAT, "full")
+    layers = file.count("base_num_decoder_layers")
+    chunk = file.count("num_layers_per_pipeline_stage", layers) if stages > 1 else layers
+    tensor = axes["tensor"] * axes["tensor_sequence"]
+    return HybridConfiguration(
+        global_batch_size=batch,
+        tensor=tensor,
+        expert_tensor=tensor if "num_experts" in file.flags else 1,
+        context=axes["context"],
+        pipeline=stages,
+        data=data,
+        expert=axes["expert"],
+        interleave=max(1, layers // (stages * chunk)),
+        microbatch=batch // (data * steps),
+        zero=_SHARDS_WEIGHTS if axes["fsdp"] > 1 else int(file.value("shard_optimizer_over_data") is True),
+        recompute=recompute,
+        schedule="gpipe" if stages > 1 else "1f1b",
+        sequence_parallel=axes["tensor_sequence"] > 1,
+        offload_optimizer=file.value("optimizer_memory_host_offload") is True,
+    )
+
+
+def network(path: Path, text: str) -> Transformer:
+    """Return the network of a configuration.
+
+    Raises
+    ------
+    SpecError
+        If a key is missing or no number, or the sizes do not go together.
+    """
+    file = _read(path, text)
+    block, activations = str(file.value("decoder_block")), file.value("mlp_activations")
+    is_gpt, is_latent = block == "gpt3", file.value("attention_type") == "mla"
+    if not isinstance(activations, list) or activations[:1] not in [[one] for one in _ACTIVATIONS.values()]:
+        raise file.fault(f"{str(activations)[:60]!r} are none.", "mlp_activations", "Write e.g. [silu, linear].")
+    is_gated = len(activations) > 1
+    usual = "silu" if is_gated else "gelu"
+    sizes: dict[str, Any] = {
+        "num_layers": file.count("base_num_decoder_layers"),
+        "hidden_size": file.count("base_emb_dim"),
+        "num_heads": file.count("base_num_query_heads"),
+        "feed_forward_size": file.count("base_mlp_dim"),
+        "vocabulary_size": file.count("vocab_size"),
+        "sequence_length": file.count("max_target_length"),
+        "positions": "learned" if is_gpt else "rotary",
+        "norm": "layer_norm" if is_gpt else "rms_norm",
+        "is_gated": is_gated,
+        "has_tied_embeddings": file.value("logits_via_embedding") is True,
+        "has_biases": is_gpt,
+        "has_qkv_biases": is_gpt or file.value("attention_bias") is True,
+        "has_query_key_norms": file.value("use_qk_norm") is True,
+        "numerics": built(
+            file,
+            Numerics,
+            norm_epsilon=figure(file, "normalization_layer_epsilon", 1e-5),
+            activation=None if activations[0] == usual else activations[0],
+            attention_softcap=figure(file, "attn_logits_soft_cap", 0.0) or None,
+            logit_softcap=figure(file, "final_logits_soft_cap", 0.0) or None,
+        ),
+        "experts": _experts_of(file) if "num_experts" in file.flags else None,
+    }
+    if is_gpt:
+        sizes["num_positions"] = file.count("trainable_position_size", sizes["sequence_length"])
+    else:
+        sizes["rotary"] = _rotary_of(file, sizes["sequence_length"])
+    if is_latent:
+        sizes["latent"] = built(
+            file,
+            LatentAttention,
+            query_rank=file.count("q_lora_rank", 0, least=0) or None,
+            key_value_rank=file.count("kv_lora_rank"),
+            nope_size=file.count("qk_nope_head_dim"),
+            rope_size=file.count("qk_rope_head_dim"),
+            value_size=file.count("v_head_dim"),
+        )
+    else:
+        sizes |= {"num_kv_heads": file.count("base_num_kv_heads"), "head_size": file.count("head_dim")}
+    found: Transformer = built(file, Transformer, **sizes)
+    return found
+
+
+def _rotary_of(file: Parsed, sequence_length: int) -> Rotary:
+    """Return the rotary positions that keys describe."""
+    longest, kind = file.count("max_position_embeddings", sequence_length), file.value("rope_type", "default")
+    scaling: RotaryScaling | None = None
+    if kind == "llama3.1":
+        scaling = _LLAMA3
+    elif kind == "yarn":
+        scaling = built(
+            file,
+            RotaryScaling,
+            kind="yarn",
+            factor=figure(file, "rope_factor", 40.0),
+            original_length=file.count("original_max_position_embeddings", 4096),
+            beta_fast=figure(file, "beta_fast", 32.0),
+            beta_slow=figure(file, "beta_slow", 1.0),
+            scale=figure(file, "mscale", 1.0),
+            is_truncated=file.value("rope_truncate", True) is True,
+        )
+    elif (factor := figure(file, "rope_linear_scaling_factor", 1.0)) != 1:
+        scaling = built(file, RotaryScaling, kind="linear", factor=factor)
+    found: Rotary = built(
+        file,
+        Rotary,
+        base=figure(file, "rope_max_timescale", 10_000.0),
+        local_base=figure(file, "local_rope_max_timescale", 0.0) or None,
+        is_interleaved=file.value("rope_interleave", True) is True,
+        longest=None if longest == sequence_length else longest,
+        scaling=scaling,
+    )
+    return found
+
+
+def _experts_of(file: Parsed) -> Experts:
+    """Return the experts that keys describe."""
+    weight = figure(file, "load_balance_loss_weight", 0.0)
+    loss = {"auxiliary_loss": "batch", "auxiliary_coefficient": weight} if weight else {"auxiliary_loss": "none"}
+    routing = built(
+        file,
+        Routing,
+        score=named_word(file, "routed_score_func", {"softmax": "softmax", "sigmoid": "sigmoid"}, "softmax"),
+        is_normalised=file.value("norm_topk_prob") is True,
+        scale=figure(file, "routed_scaling_factor", 1.0),
+        bias_update_rate=figure(file, "routed_bias_update_rate", 0.0),
+        **loss,
+    )
+    found: Experts = built(
+        file,
+        Experts,
+        num_experts=file.count("num_experts"),
+        top_k=file.count("num_experts_per_tok"),
+        expert_size=file.count("base_moe_mlp_dim"),
+        num_shared=file.count("shared_experts", 0, least=0),
+        num_dense_first=file.count("first_num_dense_layers", 0, least=0),
+        has_router_bias=file.value("routed_bias") is True,
+        groups=file.count("n_routing_groups", 1),
+        top_groups=file.count("topk_routing_group", 1),
+        routing=routing,
+    )
+    return found
+
+
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network)}

@@ -1,0 +1,161 @@
+"""Files by their meaning: what a program is given, read back, has the parameters, the FLOP and the layout of the plan."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hybrid_questions import MOE, TINY
+from hypothesis import HealthCheck, given, settings
+from layout_jobs import drawn_jobs, even_job, hybrid_of
+
+from planner.errors import InfeasibleError, SpecError
+from planner.exporters import degrees_of, export, network_of
+from planner.exporters.export import Job
+from planner.exporters.layouts import pins_of
+from planner.models.operators import flop_per_sample
+from planner.transformer import Transformer
+
+FILES = {"megatron": "launch.sh", "megatron-bridge": "recipe.py", "primus": "primus.yaml", "maxtext": "maxtext.yml"}
+_MODERN: dict[str, Any] = {"gated": True, "positions": "rotary", "norm": "rms_norm", "biases": False}
+LLAMA: Mapping[str, Any] = {
+    **{**TINY, **_MODERN, "kv_heads": 4, "tied_embeddings": False},
+    "rotary": {"base": 500000, "scaling": {"kind": "llama3", "factor": 8, "original_length": 8192}},
+}
+QWEN: Mapping[str, Any] = {
+    **{**TINY, **_MODERN, "kv_heads": 4, "head_size": 64, "query_key_norms": True, "numerics": {"norm_epsilon": 1e-6}},
+    "experts": {"count": 8, "top_k": 2, "size": 512, "routing": {"auxiliary_coefficient": 0.001}},
+}
+DEEPSEEK: Mapping[str, Any] = {
+    **{**TINY, **_MODERN, "layers": 6, "numerics": {"norm_epsilon": 1e-6}},
+    "latent_attention": {"query_rank": 256, "key_value_rank": 128, "rope_size": 64, "nope_size": 64, "value_size": 64},
+    "experts": {
+        **{"count": 8, "top_k": 2, "size": 512, "shared": 1, "dense_first": 2, "router_bias": True},
+        **{"groups": 4, "top_groups": 2},
+        "routing": {"score": "sigmoid", "scale": 2.5, "bias_update_rate": 0.001, "auxiliary_loss": "none"},
+    },
+    "rotary": {
+        "interleaved": True,
+        "longest": 163840,
+        "scaling": {"kind": "yarn", "factor": 40, "original_length": 4096, "scale": 1},
+    },
+}
+BLOCKS = (TINY, MOE, LLAMA, QWEN, DEEPSEEK)
+# Decisions that every program writes as they are planned; what it changes beside them is a note.
+KEPT = ("tensor", "context", "pipeline", "data", "expert", "microbatch", "recompute", "num_devices")
+
+
+def read(target: str, job: Job) -> tuple[Transformer, Mapping[str, object]]:
+    """The network and the pins of a target's file."""
+    path, text = Path(FILES[target]), export(target, job).files[FILES[target]]
+    found, network = degrees_of(path, text), network_of(path, text)
+    assert found is not None
+    assert found[0] == target
+    assert network is not None
+    return network, found[1]
+
+
+@pytest.mark.parametrize("target", FILES)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@given(job=drawn_jobs(BLOCKS))
+def test_a_file_read_back_has_the_parameters_flop_and_layout_of_its_plan(target: str, job: Job) -> None:
+    planned = job.problem.dnn.transformer
+    assert planned is not None
+    try:
+        network, pins = read(target, job)
+    except InfeasibleError as error:
+        assert target == "maxtext", error  # whose meshes and blocks are few
+        return
+    assert network == planned
+    assert network.num_parameters == planned.num_parameters
+    assert flop_per_sample(network) == flop_per_sample(planned)
+    chosen = hybrid_of(job)
+    kept = pins_of(chosen, *KEPT)
+    assert {key: pins[key] for key in kept} == kept
+    if target != "maxtext" and chosen.schedule == "1f1b":
+        assert pins["chunks_per_device"] == chosen.interleave
+    if chosen.data * chosen.context > 1 and target != "maxtext" and not chosen.offload_optimizer:
+        assert pins["zero_stage"] == chosen.zero
+
+
+@pytest.mark.parametrize("target", FILES)
+@pytest.mark.parametrize("block", BLOCKS, ids=["gpt", "moe", "llama", "qwen", "deepseek"])
+def test_every_target_takes_the_networks_that_it_has(target: str, block: Mapping[str, Any]) -> None:
+    job = even_job(block, data=4, zero=1, recompute="full")
+    if target == "maxtext" and block is MOE:
+        with pytest.raises(InfeasibleError, match="none of its blocks has its positions, norms"):
+            read(target, job)
+        return
+    assert read(target, job)[0] == job.problem.dnn.transformer
+
+
+@pytest.mark.parametrize(
+    ("target", "old", "new", "why"),
+    [
+        ("megatron-bridge", '"num_layers": 4', '"num_layers": "four"', "num-layers: 'four' is no whole number"),
+        ("megatron-bridge", "NUM_DEVICES = 4", "DEVICES = 4", "NUM_DEVICES: it is missing"),
+        ("megatron-bridge", "TRAIN = {", "TRAIN = [", "it is no Python"),
+        ("megatron-bridge", "DDP = {", "DDP = set() and {", "DDP: it is missing, or no mapping of literals"),
+        (
+            "megatron-bridge",
+            '"activation_func": "gelu"',
+            '"activation_func": "tanh"',
+            "activation_func: 'tanh' is none",
+        ),
+        ("primus", "num_layers: 4", "num_layers: four", "num-layers: 'four' is no whole number"),
+        ("primus", "overrides:", "override:", "overrides: it is missing"),
+        ("primus", ": 4 devices", "", "does not say how many devices"),
+        ("maxtext", "per_device_batch_size: 1.0", "per_device_batch_size: many", "'many' is no number"),
+        ("maxtext", "base_num_decoder_layers: 4", "", "base_num_decoder_layers: it is missing"),
+        ("maxtext", "remat_policy: minimal_with_context", "remat_policy: some", "remat_policy: 'some' is none"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_its_place(target: str, old: str, new: str, why: str) -> None:
+    path, text = Path(FILES[target]), export(target, even_job(data=4, zero=1)).files[FILES[target]]
+    assert old in text
+    with pytest.raises(SpecError, match=why):
+        degrees_of(path, text.replace(old, new))
+        network_of(path, text.replace(old, new))
+
+
+def test_a_recipe_is_never_run(tmp_path: Path) -> None:
+    text = export("megatron-bridge", even_job(data=4)).files["recipe.py"]
+    mark = tmp_path / "run"
+    text = text.replace("NUM_DEVICES = 4", f"NUM_DEVICES = 4\nopen({str(mark)!r}, 'w').close()")
+    assert degrees_of(Path("recipe.py"), text) is not None
+    assert not mark.exists()
+
+
+def test_what_a_program_on_top_of_megatron_has_of_its_own_is_written() -> None:
+    job = even_job(pipeline=2, data=2, schedule="zero_bubble", num_microbatches=8)
+    found = export("primus", job)
+    assert "enable_zero_bubble: true" in found.files["primus.yaml"]
+    assert "zero_bubble_max_pending_backward: 2" in found.files["primus.yaml"]
+    assert not any("zero-bubble" in note for note in found.notes)
+    assert any("zero-bubble" in note for note in export("megatron-bridge", job).notes)
+    yarn = {**LLAMA, "rotary": {"base": 150000, "scaling": {"kind": "yarn", "factor": 32, "original_length": 4096}}}
+    assert any("kind 'yarn' 32" in note for note in export("megatron", even_job(yarn, data=2)).notes)
+    network, _ = read("megatron-bridge", even_job(yarn, data=2))
+    assert network == even_job(yarn, data=2).problem.dnn.transformer
+
+
+def test_a_mesh_is_laid_out_over_machines_from_the_inside() -> None:
+    text = export("maxtext", even_job(LLAMA, tensor=2, data=4, zero=3)).files["maxtext.yml"]
+    inside, across = "ici_tensor_parallelism: 2", "dcn_fsdp_parallelism: 2"
+    assert inside in text
+    assert across in text
+    assert "ici_fsdp_parallelism: 2" in text
+    assert "per_device_batch_size: 0.5" in text
+
+
+def test_a_network_that_maxtext_has_no_block_for_is_refused_with_what_is_strange() -> None:
+    with pytest.raises(InfeasibleError, match="none of its blocks has shared experts"):
+        export("maxtext", even_job({**QWEN, "experts": {**QWEN["experts"], "shared": 1}}, data=2))
+    with pytest.raises(InfeasibleError, match="this scaling of rotary positions"):
+        scaling = {"kind": "llama3", "factor": 32, "original_length": 8192}
+        export("maxtext", even_job({**LLAMA, "rotary": {"scaling": scaling}}, data=2))
+
+
+def test_a_row_of_positions_beyond_the_sample_is_refused_by_a_recipe() -> None:
+    with pytest.raises(InfeasibleError, match="a row for each of the 1024 tokens"):
+        export("megatron-bridge", even_job({**TINY, "num_positions": 2048}, data=2))
