@@ -17,9 +17,8 @@ from planner.importers.huggingface.configuration import read_config
 from planner.importers.imported import Imported
 from planner.importers.kinds import kind_of
 from planner.importers.text import is_there, read_text
-from planner.question.dnn import PROFILE_KINDS, imported_block, read_foreign, read_profile
+from planner.question.dnn import PROFILE_KINDS, imported_block, read_foreign, read_profile, transformer_block
 from planner.transformer import Transformer
-from planner.zoo.transformers import block_of
 
 __all__ = ["ImportedFile", "import_code", "import_file"]
 
@@ -63,6 +62,11 @@ class ImportedFile:
         """The part of a spec that the block is for."""
         return "fix" if self.dnn is None else "dnn"
 
+    @property
+    def network_block(self) -> Mapping[str, Any]:
+        """The ``dnn`` block of the network that a launch file trains; empty where its sizes do not stand in it."""
+        return {} if self.transformer is None else transformer_block(self.transformer)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return how many layers of each kind there are and what they hold, in the order of their first."""
         layers = () if self.dnn is None else self.dnn.layers
@@ -101,7 +105,7 @@ class ImportedFile:
             "schema": "planner.import/1",
             "kind": self.kind,
             self.key: dict(self.block),
-            **({"dnn": {"transformer": block_of(self.transformer)}} if self.transformer is not None else {}),
+            **({"dnn": self.network_block} if self.transformer is not None else {}),
             "rows": self.rows(),
             "totals": self.totals(),
             "notes": list(self.notes),

@@ -9,7 +9,6 @@ from planner.cli.options import flag_fault
 
 if TYPE_CHECKING:
     from planner.network_import import ImportedFile
-    from planner.transformer import Transformer
 
 __all__ = ["import_network"]
 
@@ -78,15 +77,6 @@ def import_network(
     print(dump(found.to_document()) if json else _text(found, out))
 
 
-def _transformer_lines(transformer: "Transformer") -> list[str]:
-    """Return the block of a network, a line for each key, as YAML has it."""
-    import json
-
-    from planner.zoo.transformers import block_of
-
-    return [f"    {key}: {json.dumps(value)}" for key, value in block_of(transformer).items()]
-
-
 def _sizes(given: list[str]) -> dict[str, int]:
     """Return the sizes of ``seq=128``."""
     sizes = {}
@@ -125,13 +115,16 @@ def _write(out: Path, found: "ImportedFile") -> None:
 
 def _text(found: "ImportedFile", out: Path | None) -> str:
     """Return what was found as text."""
+    from json import dumps
+
     from planner.answer.text import table
 
     lines = []
     if found.dnn is None:
         lines += [f"launch file: {found.kind}", "fix:", *(f"  {key}: {value}" for key, value in found.block.items())]
         if found.transformer is not None:
-            lines += ["dnn:", "  transformer:", *_transformer_lines(found.transformer)]
+            block = found.network_block["transformer"]
+            lines += ["dnn:", "  transformer:", *(f"    {key}: {dumps(value)}" for key, value in block.items())]
             lines.append(f"parameters: {found.transformer.num_parameters:,}")
     else:
         lines += [f"{found.dnn.name}: {found.kind}, {found.dnn.source}", table(found.rows()), ""]

@@ -19,13 +19,27 @@ from planner.exporters.megatron import layout_of_options, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of
 from planner.exporters.scripts import Parsed, comment_lines, script_words
 from planner.families.hybrid.launch_network import not_expressed, unsaid
+from planner.models.low_precision import LOW_TYPES
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises"]
 
 TARGET, VERSION, RECIPE = "megatron-bridge", "Megatron-Bridge 0.3", "recipe.py"
 _MARK = "planner.export/1 megatron-bridge"
-_PARTS = ("MODEL", "TRAIN", "OPTIMIZER", "DDP", "DIST", "OVERLAP", "DATASET", "CHECKPOINT", "PRECISION", "YARN", "RUN")
+_PARTS = (
+    "MODEL",
+    "TRAIN",
+    "OPTIMIZER",
+    "DDP",
+    "DIST",
+    "OVERLAP",
+    "DATASET",
+    "CHECKPOINT",
+    "PRECISION",
+    "RNG",
+    "YARN",
+    "RUN",
+)
 # Option -> part and field; other options are fields of the model of the same name. None: its reader has no use for it.
 _FIELDS: Mapping[str, tuple[str, str] | None] = {
     "accumulate-allreduce-grads-in-fp32": None,
@@ -72,6 +86,7 @@ _FIELDS: Mapping[str, tuple[str, str] | None] = {
     "rotary-seq-len-interpolation-factor": ("MODEL", "seq_len_interpolation_factor"),
     "split": ("DATASET", "split"),
     "tokenizer-type": None,
+    "te-rng-tracker": ("RNG", "te_rng_tracker"),
     "tp-comm-overlap": ("OVERLAP", "tp_comm_overlap"),
     "train-iters": ("TRAIN", "train_iters"),
     "use-distributed-optimizer": ("DDP", "use_distributed_optimizer"),
@@ -105,7 +120,7 @@ def export(job: Job) -> Export:
     InfeasibleError
         For what Megatron-Core cannot train, and for a table of positions of more rows than a sample has tokens.
     """
-    layout = layout_of(TARGET, job, kinds=("gpu",))
+    layout = layout_of(TARGET, job, kinds=("gpu",), low=LOW_TYPES)
     network = layout.network
     if network is None:
         hint = "Export to ddp, or to deepspeed."
@@ -189,6 +204,7 @@ from megatron.bridge.training.config import (
     GPTDatasetConfig,
     LoggerConfig,
     OptimizerConfig,
+    RNGConfig,
     SchedulerConfig,
     TokenizerConfig,
     TrainingConfig,
@@ -209,6 +225,7 @@ NUM_DEVICES = {devices}
 {DATASET_TEXT}
 {CHECKPOINT_TEXT}
 {PRECISION_TEXT}
+{RNG_TEXT}
 {YARN_TEXT}
 {RUN_TEXT}
 FUNCTIONS = {{
@@ -250,6 +267,7 @@ def config():
         logger=LoggerConfig(log_interval=RUN["log_interval"]),
         tokenizer=TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=MODEL["vocab_size"] - 1),
         checkpoint=CheckpointConfig(**CHECKPOINT),
+        rng=RNGConfig(**RNG),
         comm_overlap=CommOverlapConfig(**{{"tp_comm_overlap": False, **OVERLAP}}),
         mixed_precision=MixedPrecisionConfig(**PRECISION, params_dtype=number, pipeline_dtype=number),
     )

@@ -242,22 +242,28 @@ def time_text(seconds: float) -> str:
     return format_human(seconds, Dimension.TIME, 4)
 
 
-def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu")) -> Layout:
+def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), low: Sequence[str] = ()) -> Layout:
     """Return what a plan asks of a program that starts one process a device and gives all the same work.
 
     Parameters
     ----------
     kinds
         Of devices that the program runs on.
+    low
+        Types of eight and four bits that what is written for the program can ask for.
 
     Raises
     ------
     InfeasibleError
-        For plans of other families and other devices, and where devices have unlike shares of the batch.
+        For plans of other families and other devices, for products in other types, and
+        where devices have unlike shares of the batch.
     """
     family, chosen = job.plan.family, job.plan.configuration
     rows = used_machines(job) if family in {_HYBRID, _ALL_REDUCE} else ()
     require_kinds(target, job, rows, *kinds)
+    if (short := job.problem.training.low) is not None and short.name not in low:
+        why = f"what is written for it has no products in {short.name}"
+        raise refused(target, why, "Write dnn.dtype: bf16; or export to megatron, megatron-bridge or primus.")
     if isinstance(chosen, AllReduceConfiguration):
         return _data_parallel(target, job, chosen, rows)
     if not isinstance(chosen, HybridConfiguration):

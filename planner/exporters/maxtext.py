@@ -148,6 +148,7 @@ def _as_run(layout: Layout, network: Transformer) -> Layout:
     """Return the layout as MaxText runs it, every change with its note."""
     if layout.dtype not in _NUMBERS:
         raise layout.refused(f"it trains in bf16 or fp32 here, not in {layout.dtype}", "Write dnn.dtype: bf16.")
+    layout = layout.with_plain_recomputation()
     chosen = layout.chosen
     if not chosen.is_even:
         raise layout.refused("all its stages have as many layers", "Pin a number of stages that divides the layers.")
@@ -171,13 +172,21 @@ def _as_run(layout: Layout, network: Transformer) -> Layout:
     if chosen.data % chosen.expert:
         why = f"its experts are spread over data ranks, and {chosen.data} do not divide by {chosen.expert}"
         raise layout.refused(why, "Pin fix.expert_parallel_size to a divisor of the data-parallel degree.")
+    return layout.noted(*_left(layout, network)).with_usual_order()
+
+
+def _left(layout: Layout, network: Transformer) -> list[str]:
+    """Return what it does otherwise in ways that no figure is known of."""
+    chosen, notes = layout.chosen, []
     if max(chosen.context, chosen.expert) > 1 and layout.chosen.zero != _SHARDS_WEIGHTS:
-        layout = layout.noted("ranks that share a sequence, or experts, share the other weights, too (as ZeRO 3 does)")
-    if layout.chosen.recompute != "none":
-        layout = layout.noted("what is computed again is XLA's to choose; remat_policy names the nearest of its kinds")
+        notes.append("ranks that share a sequence, or experts, share the other weights, too (as ZeRO 3 does)")
+    if chosen.recompute != "none":
+        notes.append("what is computed again is XLA's to choose; remat_policy names the nearest of its kinds")
+    if network.experts is not None and network.experts.routing.auxiliary_loss in ("sequence", "global_batch"):
+        notes.append("the loss that balances its experts takes means over the tokens of a micro-batch")
     if network.latent is not None and network.rotary is not None and network.rotary.scaling is None:
-        layout = layout.noted("rotary positions are not scaled: the factor of its YaRN is 1")
-    return layout.with_usual_order()
+        notes.append("rotary positions are not scaled: the factor of its YaRN is 1")
+    return notes
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------

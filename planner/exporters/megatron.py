@@ -37,6 +37,7 @@ from planner.families.hybrid.launch import (
     orders_of,
 )
 from planner.families.hybrid.launch_network import not_expressed, unsaid
+from planner.models.low_precision import LOW_TYPES
 from planner.names import RECOMPUTE_MODULES
 from planner.schedules import NAMED
 from planner.transformer import Transformer
@@ -55,30 +56,29 @@ _KEY_VALUE_COPIES = "core_v0.16"
 # ``_add_mixed_precision_args`` and ``_add_network_size_args``. The names that are fields of ``TransformerConfig`` too
 # are held against the installed megatron-core by a test.
 _KNOWN = """
-    accumulate-allreduce-grads-in-fp32 account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split
+    account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split accumulate-allreduce-grads-in-fp32
     activation-func-clamp-value add-qkv-bias apply-layernorm-1p attention-backend attention-dropout bf16 ckpt-format
-    context-parallel-size cp-comm-type
-    cross-entropy-loss-fusion data-parallel-sharding-strategy ddp-bucket-size disable-bias-linear eval-iters
-    expert-model-parallel-size expert-tensor-parallel-size ffn-hidden-size fp16 global-batch-size glu-linear-offset
-    grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size
-    hierarchical-context-parallel-sizes init-method-std kv-channels kv-lora-rank
-    log-interval lr make-vocab-size-divisible-by
-    max-position-embeddings micro-batch-size mock-data moe-apply-probs-on-input moe-aux-loss-coeff moe-ffn-hidden-size
-    moe-flex-dispatcher-backend moe-grouped-gemm moe-layer-freq moe-router-bias-update-rate
-    moe-router-enable-expert-bias moe-router-group-topk moe-router-load-balancing-type moe-router-num-groups
-    moe-router-pre-softmax moe-router-score-function moe-router-topk moe-router-topk-scaling-factor
-    moe-shared-expert-intermediate-size moe-token-dispatcher-type moe-z-loss-coeff mscale mscale-all-dim
-    multi-latent-attention no-gradient-accumulation-fusion no-rope-freq norm-epsilon normalization
-    num-attention-heads num-experts num-layers
+    context-parallel-size cp-comm-type cross-entropy-loss-fusion cuda-graph-impl data-parallel-sharding-strategy
+    ddp-bucket-size disable-bias-linear eval-iters expert-model-parallel-size expert-tensor-parallel-size
+    ffn-hidden-size first-last-layers-bf16 fp16 fp4-format fp4-recipe fp8-format fp8-param-gather fp8-recipe
+    global-batch-size glu-linear-offset grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size
+    hierarchical-context-parallel-sizes init-method-std kv-channels kv-lora-rank log-interval lr
+    make-vocab-size-divisible-by max-position-embeddings micro-batch-size mock-data moe-apply-probs-on-input
+    moe-aux-loss-coeff moe-ffn-hidden-size moe-flex-dispatcher-backend moe-grouped-gemm moe-layer-freq
+    moe-router-bias-update-rate moe-router-enable-expert-bias moe-router-group-topk moe-router-load-balancing-type
+    moe-router-num-groups moe-router-pre-softmax moe-router-score-function moe-router-topk
+    moe-router-topk-scaling-factor moe-shared-expert-intermediate-size moe-token-dispatcher-type moe-z-loss-coeff
+    mscale mscale-all-dim multi-latent-attention no-gradient-accumulation-fusion no-rope-freq norm-epsilon
+    normalization num-attention-heads num-experts num-layers num-layers-at-end-in-bf16 num-layers-at-start-in-bf16
     num-layers-per-virtual-pipeline-stage num-query-groups optimizer optimizer-cpu-offload overlap-grad-reduce
     overlap-param-gather pipeline-model-parallel-layout pipeline-model-parallel-size position-embedding-type
     q-lora-rank qk-head-dim qk-l2-norm qk-layernorm qk-pos-emb-head-dim quick-geglu recompute-granularity
-    recompute-method recompute-modules recompute-num-layers rope-scaling-factor rope-type rotary-base
-    rotary-interleaved rotary-percent
-    rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length sequence-parallel split squared-relu swiglu
-    tensor-model-parallel-size tokenizer-type
-    tp-comm-overlap train-iters untie-embeddings-and-output-weights use-distributed-optimizer use-megatron-fsdp
-    use-precision-aware-optimizer use-rope-scaling use-tp-pp-dp-mapping v-head-dim vocab-size
+    recompute-method recompute-modules recompute-num-layers reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor
+    rope-type rotary-base rotary-interleaved rotary-percent rotary-scaling-factor
+    rotary-seq-len-interpolation-factor seq-length sequence-parallel split squared-relu swiglu te-rng-tracker
+    tensor-model-parallel-size tokenizer-type tp-comm-overlap train-iters untie-embeddings-and-output-weights
+    use-distributed-optimizer use-megatron-fsdp use-precision-aware-optimizer use-rope-scaling use-tp-pp-dp-mapping
+    v-head-dim vocab-size
 """
 KNOWN = frozenset(_KNOWN.split())
 
@@ -91,7 +91,7 @@ def export(job: Job) -> Export:
     InfeasibleError
         For networks that ``pretrain_gpt.py`` cannot train, and for unlike numbers of micro-batches.
     """
-    layout = layout_of(TARGET, job, kinds=("gpu",))
+    layout = layout_of(TARGET, job, kinds=("gpu",), low=LOW_TYPES)
     network = layout.network
     if network is None:
         why = f"{job.problem.dnn.name} is not known as a transformer"
@@ -241,8 +241,12 @@ def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
     if "use-megatron-fsdp" in flags:
         zero = next((stage for stage, word in SHARDING.items() if word == file.value(_FLAGS["zero"])), 1)
     has_block = file.value("recompute-method") == "block"
-    named = sorted(file.flags.get(_FLAGS["recompute_modules"]) or (), key=RECOMPUTE_MODULES.index)
     method = file.value(_FLAGS["context_method"], CONTEXT_METHODS["ring"])
+    modules = file.flags.get(_FLAGS["recompute_modules"]) or []
+    if unknown := [one for one in modules if one not in RECOMPUTE_MODULES]:
+        hint = f"Write some of {', '.join(RECOMPUTE_MODULES)}."
+        raise file.fault(f"{unknown[0][:60]!r} is none.", f"{file.mark}{_FLAGS['recompute_modules']}", hint)
+    named = sorted(modules, key=RECOMPUTE_MODULES.index)
     return read_layout(
         file,
         TARGET,

@@ -20,6 +20,7 @@ from planner.exporters.megatron import layout_of_options, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_points
 from planner.exporters.scripts import PORT, Parsed, comment_lines, how_to_run, torchrun_script
 from planner.families.hybrid.launch_network import not_expressed, unsaid
+from planner.models.low_precision import LOW_TYPES
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises"]
@@ -50,13 +51,13 @@ _BASE: Mapping[str, object] = {
 }
 # Schedule -> keys beside those of Megatron-LM; pending backward passes as many as stages, or twice as many.
 _SCHEDULES: Mapping[str, Mapping[str, object]] = {
-    "zero_bubble": {"enable_zero_bubble": True},
     "zb_h1": {"enable_zero_bubble": True},
     "zb_h2": {"enable_zero_bubble": True},
-    "zb_v": {"zero_bubble_v_schedule": True, "zero_bubble_v_schedule_mem_setup": "zero"},
+    "zb_v": {"zero_bubble_v_schedule": True, "zero_bubble_v_schedule_mem_setup": "zb"},
     "v_half": {"zero_bubble_v_schedule": True, "zero_bubble_v_schedule_mem_setup": "half"},
     "v_min": {"zero_bubble_v_schedule": True, "zero_bubble_v_schedule_mem_setup": "min"},
 }
+_V, _CHUNK = "zero_bubble_v_schedule", "num_layers_per_virtual_pipeline_stage"
 _PENDING = "zero_bubble_max_pending_backward"
 _OWN = {"patch_zero_bubble", _PENDING, "enable_primus_turbo", "use_turbo_deepep", "moe_router_dtype"}
 _OWN |= {key for keys in _SCHEDULES.values() for key in keys}
@@ -70,7 +71,7 @@ def export(job: Job) -> Export:
     InfeasibleError
         For what Megatron-LM cannot train.
     """
-    layout = layout_of(TARGET, job, kinds=("gpu",))
+    layout = layout_of(TARGET, job, kinds=("gpu",), low=LOW_TYPES)
     network = layout.network
     if network is None:
         raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", "Export to ddp, or to deepspeed.")
@@ -78,6 +79,9 @@ def export(job: Job) -> Export:
         raise layout.refused(f"its Megatron-LM has no {', no '.join(strange)}", "Export to ddp, or to deepspeed.")
     if left := unsaid(network):
         layout = layout.noted(f"its Megatron-LM has no option for {'; for '.join(left)}: set them in its code")
+    if layout.chosen.schedule in _SCHEDULES and layout.chosen.stages:
+        why = "its zero-bubble schedules have equal stages, so that it runs 1F1B"
+        layout = layout.instead(why, schedule="1f1b", interleave=1)
     layout, environment, groups = words_of(layout, network, schedules=tuple(_SCHEDULES))
     if others := sorted({row.device for row in layout.rows if not device_of(job, row).name.startswith("mi")}):
         layout = layout.noted(f"Primus is for AMD's devices, and the plan is for {', '.join(others)}")
@@ -116,6 +120,8 @@ def _overrides(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         found |= {"patch_zero_bubble": True, **_SCHEDULES[chosen.schedule]}
         if "enable_zero_bubble" in found:
             found[_PENDING] = chosen.pipeline * (1 + (chosen.schedule == "zb_h2"))
+        if _V in found:  # two chunks of a device, there and back, which it cuts by itself
+            found.pop(_CHUNK, None)
     return found
 
 
@@ -178,6 +184,10 @@ def _read(path: Path, text: str) -> tuple[Parsed, int, Mapping[str, Any]]:
             values[opposites[key]] = value is False
         elif key not in _OWN:
             values[options.get(key, str(key).replace("_", "-"))] = value
+    if overrides.get(_V) is True:
+        sizes = file_of_values(path, values)
+        chunks = 2 * sizes.count("pipeline-model-parallel-size")
+        values[_CHUNK.replace("_", "-")] = max(1, sizes.count("num-layers") // chunks)
     return file_of_values(path, values), int(count[1]), overrides
 
 

@@ -32,6 +32,7 @@ from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import NETWORK_KEYS, DnnSpec, Reading
 from planner.question.values import Dtype
 from planner.substitution import Substitution, check_fit, ends_of, run_between
+from planner.transformer import Transformer
 from planner.units import Dimension, format_exact
 from planner.zoo import transformers
 from planner.zoo.builder import Builder
@@ -61,6 +62,11 @@ def network_block(dnn: Dnn, profile: Profile | None = None, *, batch_size: int =
             row["forward"] = format_exact(forward_s + reading_s, Dimension.TIME)
             row["backward"] = format_exact(backward_s, Dimension.TIME)
     return block
+
+
+def transformer_block(transformer: Transformer) -> dict[str, Any]:
+    """Return the ``dnn`` block of a transformer by its sizes."""
+    return {"transformer": block_of(transformer)}
 
 
 def imported_block(found: Imported, *, batch_size: int = 1) -> dict[str, Any]:

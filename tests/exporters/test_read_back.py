@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from hybrid_questions import MOE, TINY
 from hypothesis import HealthCheck, given, settings
-from layout_jobs import drawn_jobs, even_job, hybrid_of
+from layout_jobs import drawn_jobs, even_job, hybrid_of, job_of
 
+import planner
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters import degrees_of, export, network_of
 from planner.exporters.export import Job
 from planner.exporters.layouts import pins_of
+from planner.families.hybrid.configuration import HybridConfiguration
 from planner.models.operators import flop_per_sample
 from planner.transformer import Transformer
 
@@ -127,12 +129,17 @@ def test_a_recipe_is_never_run(tmp_path: Path) -> None:
 
 
 def test_what_a_program_on_top_of_megatron_has_of_its_own_is_written() -> None:
-    job = even_job(pipeline=2, data=2, schedule="zero_bubble", num_microbatches=8)
+    job = even_job(pipeline=2, data=2, schedule="zb_h1", num_microbatches=8)
     found = export("primus", job)
     assert "enable_zero_bubble: true" in found.files["primus.yaml"]
     assert "zero_bubble_max_pending_backward: 2" in found.files["primus.yaml"]
-    assert not any("zero-bubble" in note for note in found.notes)
-    assert any("zero-bubble" in note for note in export("megatron-bridge", job).notes)
+    assert not any("ZB-H1" in note for note in found.notes)
+    assert any("no schedule ZB-H1" in note for note in export("megatron-bridge", job).notes)
+    folded = even_job(pipeline=2, data=2, interleave=2, schedule="v_half", num_microbatches=8)
+    text = export("primus", folded).files["primus.yaml"]
+    assert "zero_bubble_v_schedule_mem_setup: half" in text
+    assert "num_layers_per_virtual_pipeline_stage" not in text
+    assert read("primus", folded)[1]["chunks_per_device"] == 2
     yarn = {**LLAMA, "rotary": {"base": 150000, "scaling": {"kind": "yarn", "factor": 32, "original_length": 4096}}}
     assert any("kind 'yarn' 32" in note for note in export("megatron", even_job(yarn, data=2)).notes)
     network, _ = read("megatron-bridge", even_job(yarn, data=2))
@@ -159,3 +166,33 @@ def test_a_network_that_maxtext_has_no_block_for_is_refused_with_what_is_strange
 def test_a_row_of_positions_beyond_the_sample_is_refused_by_a_recipe() -> None:
     with pytest.raises(InfeasibleError, match="a row for each of the 1024 tokens"):
         export("megatron-bridge", even_job({**TINY, "num_positions": 2048}, data=2))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "said"),
+    [
+        ("fp8", "h100-sxm", {"megatron": "--fp8-recipe tensorwise", "megatron-bridge": '"fp8_recipe": "tensorwise"'}),
+        ("mxfp8", "gb300", {"megatron": "--fp8-format e4m3 --fp8-recipe mxfp8", "primus": "fp8: e4m3"}),
+        ("nvfp4", "gb300", {"megatron": "--fp4-recipe nvfp4", "megatron-bridge": '"fp4": "e2m1"'}),
+    ],
+)
+def test_products_in_eight_or_four_bits_are_written_and_the_file_is_read_back(
+    dtype: str, device: str, said: Mapping[str, str]
+) -> None:
+    machines = [{"count": 1, "device": device, "devices": 4, "network": "400 Gbit/s", "latency": "5 us"}]
+    problem = planner.load(
+        {
+            "dnn": {"transformer": LLAMA, "global_batch": 8, "dtype": dtype, "optimizer": "adam"},
+            "cluster": {"machines": machines},
+            "objective": "iteration_time",
+            "families": ["hybrid"],
+        }
+    )
+    job = job_of(problem, "hybrid", HybridConfiguration(global_batch_size=8, data=4, zero=1))
+    for target, words in said.items():
+        assert words in export(target, job).files[FILES[target]]
+        assert read(target, job)[0] == problem.dnn.transformer
+    with pytest.raises(InfeasibleError, match=f"has no products in {dtype}"):
+        export("maxtext", job)
+    with pytest.raises(InfeasibleError, match=f"has no products in {dtype}"):
+        export("deepspeed", job)
