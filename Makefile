@@ -76,6 +76,7 @@ accuracy: $(VENV)/.dev $(HEAVY)/.ready
 	$(BIN)/python -m research.kernel_fit --write
 	$(BIN)/python -m research.memory_fit --write
 	$(BIN)/python -m research.transformer_memory --write
+	$(BIN)/python -m research.schedules --write
 	$(BIN)/python -m research.runs --write
 	$(BIN)/python -m research.links --write
 	$(BIN)/python -m research.accuracy --write
