@@ -16,7 +16,7 @@ from typing import Any
 from planner.exporters.export import Export, Exporter, Job
 from planner.exporters.layouts import Layout, layout_export, layout_of, shared_pins
 from planner.exporters.megatron import layout_of_options, words_of
-from planner.exporters.megatron_network import file_of_values, transformer_of, values_of
+from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists
 from planner.exporters.scripts import Parsed, comment_lines, script_words
 from planner.families.hybrid.launch_network import not_expressed, unsaid
 from planner.models.low_precision import LOW_TYPES
@@ -63,6 +63,7 @@ _FIELDS: Mapping[str, tuple[str, str] | None] = {
     "reuse-grad-buf-for-mxfp8-param-ag": ("PRECISION", "reuse_grad_buf_for_mxfp8_param_ag"),
     "global-batch-size": ("TRAIN", "global_batch_size"),
     "group-query-attention": None,
+    "is-hybrid-model": None,
     "log-interval": ("RUN", "log_interval"),
     "lr": ("OPTIMIZER", "lr"),
     "max-position-embeddings": ("RUN", "longest"),
@@ -84,6 +85,7 @@ _FIELDS: Mapping[str, tuple[str, str] | None] = {
     "delay-wgrad-compute": ("OVERLAP", "delay_wgrad_compute"),
     "overlap-param-gather": ("DDP", "overlap_param_gather"),
     "rotary-seq-len-interpolation-factor": ("MODEL", "seq_len_interpolation_factor"),
+    "spec": None,
     "split": ("DATASET", "split"),
     "tokenizer-type": None,
     "te-rng-tracker": ("RNG", "te_rng_tracker"),
@@ -133,7 +135,7 @@ def export(job: Job) -> Export:
     if left := unsaid(network, has_yarn=True):
         layout = layout.noted(f"its GPTModelProvider has no field for {'; for '.join(left)}: set them in its code")
     layout, environment, groups = words_of(layout, network)
-    parts = _parts(values_of(" ".join(groups)), layout, network)
+    parts = _parts(with_lists(values_of(" ".join(groups)), network.num_layers), layout, network)
     head = comment_lines([f"{_MARK}, for {VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes])
     texts = {f"{name}_TEXT": _literal(name, parts[name]) for name in _PARTS}
     recipe = _TEXT.format(head="\n".join(head), provider=_provider(network), devices=layout.chosen.num_devices, **texts)
@@ -157,11 +159,10 @@ def _parts(values: Mapping[str, Any], layout: Layout, network: Transformer) -> d
             parts[where[0]][where[1]] = value
     model = parts["MODEL"]
     model["activation_func"], model["gated_linear_unit"] = _FUNCTIONS[function]
+    model |= {name: model.get(name, True) for name in ("share_embeddings_and_output_weights", "add_bias_linear")}
     model["vocab_size"] = network.vocabulary_size
     if layout.chosen.interleave > 1:
         model[_CHUNKS] = layout.chosen.interleave
-    if "moe-layer-freq" in values:
-        model["moe_layer_freq"] = [int(kind == "moe") for kind in network.layer_kinds]
     scaling = network.rotary.scaling if network.rotary is not None else None
     if scaling is not None and scaling.kind == "yarn":  # which options of Megatron-LM leave at its constants
         ends: dict[str, Any] = {"beta_fast": scaling.beta_fast, "beta_slow": scaling.beta_slow}
@@ -182,6 +183,8 @@ def _parts(values: Mapping[str, Any], layout: Layout, network: Transformer) -> d
 
 def _provider(network: Transformer) -> str:
     """Return the class that provides the model."""
+    if network.pattern is not None:
+        return "MambaModelProvider"
     return "MLAModelProvider" if network.latent is not None else "GPTModelProvider"
 
 
@@ -194,6 +197,7 @@ def _literal(name: str, fields: Mapping[str, Any]) -> str:
 _TEXT = '''{head}
 import torch
 from megatron.bridge.models.gpt_provider import GPTModelProvider
+from megatron.bridge.models.mamba.mamba_provider import MambaModelProvider
 from megatron.bridge.models.mla_provider import MLAModelProvider
 from megatron.bridge.training.comm_overlap import CommOverlapConfig
 from megatron.bridge.training.config import (
@@ -241,6 +245,8 @@ def config():
     """Return the configuration of the planned training, on made-up data."""
     number = TYPES["bf16" if PRECISION.get("bf16") else "fp16" if PRECISION.get("fp16") else "fp32"]
     model = dict(MODEL, activation_func=FUNCTIONS[MODEL["activation_func"]], pipeline_dtype=number, params_dtype=number)
+    if "window_size" in model:
+        model["window_size"] = tuple(model["window_size"])
     if "attention_backend" in model:
         model["attention_backend"] = AttnBackend[model["attention_backend"]]
     provider = PROVIDER(**model)
@@ -332,8 +338,6 @@ def _read(path: Path, text: str) -> tuple[Parsed, int]:
     if option is None:
         raise recipe.fault(f"{function[0]!r} is none.", "MODEL.activation_func", "Write as `planner export` does.")
     values |= {option: True} if option else {}
-    if isinstance(pattern := values.get("moe-layer-freq"), list):
-        values["moe-layer-freq"] = f"([{','.join(map(str, pattern))}])"
     if (number := values.pop(_CHUNKS.replace("_", "-"), None)) is not None:
         values |= _chunk_layers(recipe, values, number)
     if values.get("num-query-groups") is not None:

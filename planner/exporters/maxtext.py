@@ -112,6 +112,9 @@ def _strange(network: Transformer) -> list[str]:
     scaling = rotary.scaling if rotary is not None else None
     names = {
         "its positions, norms and feed-forward parts together": block is None,
+        "these kinds of layers": not network.kind_counts.keys() <= {"dense", "moe"},
+        "sinks of attention": network.has_sinks,
+        "a gate of attention": network.has_attention_gate,
         "attention to later tokens": not network.is_causal,
         f"the head '{network.head}'": network.head != "language",
         f"norms '{network.norm_position}'": network.norm_position != "before",

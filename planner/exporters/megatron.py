@@ -36,7 +36,7 @@ from planner.families.hybrid.launch import (
     options,
     orders_of,
 )
-from planner.families.hybrid.launch_network import not_expressed, unsaid
+from planner.families.hybrid.launch_network import not_expressed, program_of, unsaid
 from planner.models.low_precision import LOW_TYPES
 from planner.names import RECOMPUTE_MODULES
 from planner.schedules import NAMED
@@ -47,7 +47,6 @@ __all__ += ["recognises", "words_of"]
 
 TARGET = "megatron"
 _FLAGS = flags_of("megatron")
-_PROGRAM = "pretrain_gpt.py"
 _SGD = {"sgd": "--optimizer sgd", "momentum": "--optimizer sgd"}
 _KEY_VALUE_COPIES = "core_v0.16"
 # Options that may be written, so that a misspelt one is found when a script is read back. Source:
@@ -57,28 +56,31 @@ _KEY_VALUE_COPIES = "core_v0.16"
 # are held against the installed megatron-core by a test.
 _KNOWN = """
     account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split accumulate-allreduce-grads-in-fp32
-    activation-func-clamp-value add-qkv-bias apply-layernorm-1p attention-backend attention-dropout bf16 ckpt-format
-    context-parallel-size cp-comm-type cross-entropy-loss-fusion cuda-graph-impl data-parallel-sharding-strategy
-    ddp-bucket-size disable-bias-linear eval-iters expert-model-parallel-size expert-tensor-parallel-size
-    ffn-hidden-size first-last-layers-bf16 fp16 fp4-format fp4-recipe fp8-format fp8-param-gather fp8-recipe
-    global-batch-size glu-linear-offset grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size
-    hierarchical-context-parallel-sizes init-method-std kv-channels kv-lora-rank log-interval lr
-    make-vocab-size-divisible-by max-position-embeddings micro-batch-size mock-data moe-apply-probs-on-input
-    moe-aux-loss-coeff moe-ffn-hidden-size moe-flex-dispatcher-backend moe-grouped-gemm moe-layer-freq
-    moe-router-bias-update-rate moe-router-enable-expert-bias moe-router-group-topk moe-router-load-balancing-type
-    moe-router-num-groups moe-router-pre-softmax moe-router-score-function moe-router-topk
-    moe-router-topk-scaling-factor moe-shared-expert-intermediate-size moe-token-dispatcher-type moe-z-loss-coeff
-    mscale mscale-all-dim multi-latent-attention no-gradient-accumulation-fusion no-rope-freq norm-epsilon
-    normalization num-attention-heads num-experts num-layers num-layers-at-end-in-bf16 num-layers-at-start-in-bf16
-    num-layers-per-virtual-pipeline-stage num-query-groups optimizer optimizer-cpu-offload overlap-grad-reduce
-    overlap-param-gather pipeline-model-parallel-layout pipeline-model-parallel-size position-embedding-type
-    q-lora-rank qk-head-dim qk-l2-norm qk-layernorm qk-pos-emb-head-dim quick-geglu recompute-granularity
-    recompute-method recompute-modules recompute-num-layers reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor
-    rope-type rotary-base rotary-interleaved rotary-percent rotary-scaling-factor
-    rotary-seq-len-interpolation-factor seq-length sequence-parallel split squared-relu swiglu te-rng-tracker
-    tensor-model-parallel-size tokenizer-type tp-comm-overlap train-iters untie-embeddings-and-output-weights
-    use-distributed-optimizer use-megatron-fsdp use-precision-aware-optimizer use-rope-scaling use-tp-pp-dp-mapping
-    v-head-dim vocab-size
+    activation-func-clamp-value add-qkv-bias apply-layernorm-1p attention-backend attention-dropout
+    attention-output-gate bf16 ckpt-format context-parallel-size cp-comm-type cross-entropy-loss-fusion
+    cuda-graph-impl data-parallel-sharding-strategy ddp-bucket-size disable-bias-linear eval-iters
+    experimental-attention-variant expert-model-parallel-size expert-tensor-parallel-size ffn-hidden-size
+    first-last-layers-bf16 fp16 fp4-format fp4-recipe fp8-format fp8-param-gather fp8-recipe global-batch-size
+    glu-linear-offset grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size
+    hierarchical-context-parallel-sizes hybrid-override-pattern init-method-std is-hybrid-model kv-channels
+    kv-lora-rank linear-attention-freq linear-conv-kernel-dim linear-key-head-dim linear-num-key-heads
+    linear-num-value-heads linear-value-head-dim log-interval lr make-vocab-size-divisible-by mamba-head-dim
+    mamba-num-groups mamba-num-heads mamba-state-dim max-position-embeddings micro-batch-size mock-data
+    moe-apply-probs-on-input moe-aux-loss-coeff moe-ffn-hidden-size moe-flex-dispatcher-backend moe-grouped-gemm
+    moe-layer-freq moe-router-bias-update-rate moe-router-enable-expert-bias moe-router-group-topk
+    moe-router-load-balancing-type moe-router-num-groups moe-router-pre-softmax moe-router-score-function
+    moe-router-topk moe-router-topk-scaling-factor moe-shared-expert-intermediate-size moe-token-dispatcher-type
+    moe-z-loss-coeff mscale mscale-all-dim multi-latent-attention no-gradient-accumulation-fusion no-rope-freq
+    norm-epsilon normalization num-attention-heads num-experts num-layers num-layers-at-end-in-bf16
+    num-layers-at-start-in-bf16 num-layers-per-virtual-pipeline-stage num-query-groups optimizer
+    optimizer-cpu-offload overlap-grad-reduce overlap-param-gather pipeline-model-parallel-layout
+    pipeline-model-parallel-size position-embedding-type q-lora-rank qk-head-dim qk-l2-norm qk-layernorm
+    qk-pos-emb-head-dim quick-geglu recompute-granularity recompute-method recompute-modules recompute-num-layers
+    reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base rotary-interleaved rotary-percent
+    rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length sequence-parallel softmax-type spec split
+    squared-relu swiglu te-rng-tracker tensor-model-parallel-size tokenizer-type tp-comm-overlap train-iters
+    untie-embeddings-and-output-weights use-distributed-optimizer use-megatron-fsdp use-precision-aware-optimizer
+    use-rope-scaling use-tp-pp-dp-mapping v-head-dim vocab-size window-attn-skip-freq window-size
 """
 KNOWN = frozenset(_KNOWN.split())
 
@@ -98,11 +100,13 @@ def export(job: Job) -> Export:
         raise layout.refused(why, "Export to ddp, or to deepspeed.")
     if strange := not_expressed(network):
         hint = f"Give a script of your own these options: {' '.join(options(network, layout.chosen))}"
-        raise layout.refused(f"its {_PROGRAM} has no {', no '.join(strange)}", hint)
+        raise layout.refused(f"its {program_of(network)} has no {', no '.join(strange)}", hint)
     if left := unsaid(network):
-        layout = layout.noted(f"its {_PROGRAM} has no option for {'; for '.join(left)}: set them in its code")
+        layout = layout.noted(
+            f"its {program_of(network)} has no option for {'; for '.join(left)}: set them in its code"
+        )
     layout, environment, groups = words_of(layout, network)
-    program = " \\\n    ".join([script_words(job.settings.script, _PROGRAM), *groups])
+    program = " \\\n    ".join([script_words(job.settings.script, program_of(network)), *groups])
     return layout_export(layout, VERSION, program, environment=environment)
 
 

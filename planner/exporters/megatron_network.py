@@ -20,13 +20,15 @@ from planner.families.hybrid.launch_network import (
     POSITIONS,
     YARN_SCALING,
 )
+from planner.mixers import DeltaNet, Mamba
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import MOST_LAYERS, Experts, LatentAttention, Transformer
 
-__all__ = ["built", "figure", "file_of_values", "named_word", "pattern_of", "transformer_of", "values_of"]
+__all__ = ["built", "figure", "file_of_values", "named_word", "pattern_of", "transformer_of", "values_of", "with_lists"]
 __all__ += ["with_points"]
 
 _LIST = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?")
+_PATTERNS = {"moe-layer-freq", "window-attn-skip-freq", "linear-attention-freq"}
 _POINTLESS = re.compile(r"((?:: |- )-?\d+)(e[-+]?\d+$)", re.MULTILINE)
 _LISTS = {"recompute-modules", "hierarchical-context-parallel-sizes", "cp-comm-type"}  # of one value, too
 _ROPE_FACTOR = 8.0  # where --use-rope-scaling stands alone
@@ -69,6 +71,7 @@ def transformer_of(file: Parsed) -> Transformer:
     }
     if sizes["norm"] == "layer_norm":
         sizes["has_norm_biases"] = True
+    sizes |= _layers(file, sizes["num_layers"])
     if not is_latent:
         sizes["num_kv_heads"] = file.count("num-query-groups") if "group-query-attention" in flags else num_heads
         if "kv-channels" in flags:
@@ -92,17 +95,33 @@ def values_of(words: str) -> dict[str, Any]:
     return found
 
 
+def with_lists(values: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
+    """Return values whose windows and patterns of layers are lists of numbers, as a configuration has them.
+
+    >>> with_lists({"window-size": "127,0", "window-attn-skip-freq": "[1,0]*2"}, 4)
+    {'window-size': [127, 0], 'window-attn-skip-freq': [1, 0, 1, 0]}
+    """
+    file, found = file_of_values(Path(), values), dict(values)
+    for name in _PATTERNS & values.keys():
+        found[name] = list(pattern_of(file, name, num_layers))
+    if "window-size" in values:
+        found["window-size"] = [int(one) for one in str(values["window-size"]).split(",")]
+    return found
+
+
 def file_of_values(path: Path, values: Mapping[str, Any]) -> Parsed:
     """Return values by option as the options of a command: what is False or None is left out.
 
     >>> file_of_values(Path("x.yaml"), {"num-layers": 2, "swiglu": True, "bf16": False}).flags
     {'num-layers': ['2'], 'swiglu': []}
     """
-    flags = {
-        name: [] if value is True else [str(one) for one in (value if isinstance(value, list) else [value])]
-        for name, value in values.items()
-        if value is not None and value is not False
-    }
+    flags: dict[str, list[str]] = {}
+    for name, value in values.items():
+        if isinstance(value, list | tuple) and (name in _PATTERNS or name == "window-size"):
+            text = ",".join(map(str, value))
+            flags[name] = [f"[{text}]" if name in _PATTERNS else text]
+        elif value is not None and value is not False:
+            flags[name] = [] if value is True else [str(one) for one in (value if isinstance(value, list) else [value])]
     return Parsed(path, flags, is_text=True)
 
 
@@ -123,6 +142,58 @@ def _value(text: str) -> int | float | str:
         except ValueError:
             continue
     return text
+
+
+def _layers(file: Parsed, num_layers: int) -> dict[str, Any]:
+    """Return what the layers are made of, where that is no full attention and feed-forward part."""
+    flags = file.flags
+    found: dict[str, Any] = {
+        "has_sinks": file.value("softmax-type") == "learnable",
+        "has_attention_gate": "attention-output-gate" in flags,
+    }
+    if "hybrid-override-pattern" in flags:
+        found["pattern"] = str(file.value("hybrid-override-pattern"))
+    if "window-size" in flags:
+        text = str(file.value("window-size")).strip("()[] ")
+        before = text.partition(",")[0].strip()
+        if not before.isdigit():
+            raise file.fault(f"{text[:60]!r} is no window.", f"{file.mark}window-size", "Write e.g. 127,0.")
+        found["window"] = int(before[:9]) + 1
+        found["mixers"] = _mixers(file, "window-attn-skip-freq", "window", num_layers)
+    if "experimental-attention-variant" in flags:
+        found["mixers"] = _mixers(file, "linear-attention-freq", "delta", num_layers)
+        found["delta"] = built(
+            file,
+            DeltaNet,
+            num_key_heads=file.count("linear-num-key-heads", 16),
+            num_value_heads=file.count("linear-num-value-heads", 32),
+            key_size=file.count("linear-key-head-dim", 128),
+            value_size=file.count("linear-value-head-dim", 128),
+            conv_kernel=file.count("linear-conv-kernel-dim", 4),
+        )
+    if "M" in found.get("pattern", ""):
+        found["mamba"] = built(
+            file,
+            Mamba,
+            num_heads=file.count("mamba-num-heads"),
+            head_size=file.count("mamba-head-dim", 64),
+            state_size=file.count("mamba-state-dim", 128),
+            num_groups=file.count("mamba-num-groups", 8),
+        )
+    return found
+
+
+def _mixers(file: Parsed, option: str, mixer: str, num_layers: int) -> tuple[str, ...]:
+    """Return the mixers of the layers, as few as repeat; without a pattern all are the one."""
+    marks: tuple[int, ...] = (1,) * num_layers
+    if option in file.flags:
+        text = str(file.value(option))
+        marks = pattern_of(file, option, num_layers)
+        if text.strip().isdigit():  # every N-th layer has full attention
+            marks = tuple(int((index + 1) % int(text) != 0) for index in range(num_layers))
+    sizes = (size for size in range(1, num_layers + 1) if num_layers % size == 0)
+    size = next(size for size in sizes if marks == marks[:size] * (num_layers // size))
+    return tuple(mixer if one else "attention" for one in marks[:size])
 
 
 def pattern_of(file: Parsed, name: str, length: int) -> tuple[int, ...]:
@@ -262,12 +333,14 @@ def _experts(file: Parsed) -> Experts | None:
     # As many shared experts as fit; where their common width is no multiple, one of that width.
     num_shared = shared // size if shared and shared % size == 0 else int(shared > 0)
     has_bias = "moe-router-enable-expert-bias" in flags
+    # The one score of a token's one expert is left as it is.
+    is_alone = file.value("moe-router-score-function") == "sigmoid" and file.count("moe-router-topk", 2) == 1
     loss = named_word(file, "moe-router-load-balancing-type", AUXILIARY_LOSSES, "aux_loss")
     routing = built(
         file,
         Routing,
         score=named_word(file, "moe-router-score-function", _SCORES, "softmax"),
-        is_normalised="moe-router-pre-softmax" not in flags,
+        is_normalised="moe-router-pre-softmax" not in flags and not is_alone,
         scale=figure(file, "moe-router-topk-scaling-factor", 1.0),
         is_input_scaled="moe-apply-probs-on-input" in flags,
         auxiliary_loss=loss,
@@ -275,7 +348,8 @@ def _experts(file: Parsed) -> Experts | None:
         bias_update_rate=figure(file, "moe-router-bias-update-rate", _BIAS_RATE) if has_bias else 0.0,
         z_loss=figure(file, "moe-z-loss-coeff", 0.0),
     )
-    with_experts = pattern_of(file, "moe-layer-freq", layers)
+    is_listed = "hybrid-override-pattern" in flags  # which says what has experts
+    with_experts = (1,) * layers if is_listed else pattern_of(file, "moe-layer-freq", layers)
     every, first = _spread(with_experts)
     if every is None:
         raise file.fault("these layers with experts are not equally far apart.", f"{file.mark}moe-layer-freq")

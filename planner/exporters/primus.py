@@ -17,7 +17,7 @@ from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import Layout, layout_of, shared_pins
 from planner.exporters.machines import device_of
 from planner.exporters.megatron import layout_of_options, words_of
-from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_points
+from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists, with_points
 from planner.exporters.scripts import PORT, Parsed, comment_lines, how_to_run, torchrun_script
 from planner.families.hybrid.launch_network import not_expressed, unsaid
 from planner.models.low_precision import LOW_TYPES
@@ -29,7 +29,7 @@ TARGET, VERSION, CONFIG = "primus", "Primus v26.4", "primus.yaml"
 _HEAD = "planner.export/1 primus"
 _COUNT = re.compile(rf"^# {re.escape(_HEAD)}: (\d{{1,9}}) devices", re.MULTILINE)
 # Option -> key, where the key is not the option with underscores; switches whose key says the opposite.
-_KEYS = {"fp8-format": "fp8", "fp4-format": "fp4", "mamba-state-dim": "mamba_state_dim"}
+_KEYS = {"fp8-format": "fp8", "fp4-format": "fp4"}
 _OPPOSITES = {
     "disable-bias-linear": "add_bias_linear",
     "no-gradient-accumulation-fusion": "gradient_accumulation_fusion",
@@ -59,7 +59,7 @@ _SCHEDULES: Mapping[str, Mapping[str, object]] = {
 }
 _V, _CHUNK = "zero_bubble_v_schedule", "num_layers_per_virtual_pipeline_stage"
 _PENDING = "zero_bubble_max_pending_backward"
-_OWN = {"patch_zero_bubble", _PENDING, "enable_primus_turbo", "use_turbo_deepep", "moe_router_dtype"}
+_OWN = {"model_type", "patch_zero_bubble", _PENDING, "enable_primus_turbo", "use_turbo_deepep", "moe_router_dtype"}
 _OWN |= {key for keys in _SCHEDULES.values() for key in keys}
 
 
@@ -87,7 +87,7 @@ def export(job: Job) -> Export:
         layout = layout.noted(f"Primus is for AMD's devices, and the plan is for {', '.join(others)}")
     if job.settings.script is not None:
         layout = layout.noted("--script: not used, since Primus brings its own program")
-    overrides = _overrides(values_of(" ".join(groups)), layout)
+    overrides = _overrides(with_lists(values_of(" ".join(groups)), network.num_layers), layout)
     head = [f"{_HEAD}: {layout.chosen.num_devices} devices, for {VERSION}", layout.chosen.headline, *layout.notes]
     trainer = {
         "framework": "megatron",
@@ -114,6 +114,8 @@ def _overrides(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
             found[_OPPOSITES[option]] = False
         else:
             found[_KEYS.get(option, option.replace("-", "_"))] = value
+    if "hybrid-override-pattern" in values:
+        found["model_type"] = "mamba"
     if chosen.expert > 1:  # its own DeepEP, in the place of the dispatcher that is named
         found |= {"enable_primus_turbo": True, "use_turbo_deepep": True, "moe_router_dtype": "fp32"}
     if chosen.pipeline > 1 and chosen.schedule in _SCHEDULES:

@@ -15,6 +15,7 @@ from planner.exporters import megatron, network_of
 from planner.exporters.megatron_network import pattern_of, transformer_of
 from planner.exporters.scripts import Parsed
 from planner.families.hybrid.launch_network import network_lines, not_expressed, unsaid
+from planner.mixers import DeltaNet, Mamba
 from planner.numerics import AuxiliaryLoss, Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import Experts, LatentAttention, Transformer
 
@@ -52,7 +53,7 @@ def mixtures(draw: st.DrawFn) -> Experts:
     routing, shared = draw(routings()), draw(st.integers(0, 2))
     return Experts(
         num_experts=8,
-        top_k=draw(st.integers(1, 4)),
+        top_k=draw(st.integers(2, 4)),
         expert_size=48,
         num_shared=shared,
         every=draw(st.integers(1, 2)),
@@ -61,6 +62,23 @@ def mixtures(draw: st.DrawFn) -> Experts:
         groups=draw(st.sampled_from([1, 2])),
         routing=routing,
     )
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> dict[str, Any]:
+    """What layers are made of."""
+    attention: dict[str, Any] = {"has_sinks": draw(st.booleans()), "has_attention_gate": draw(st.booleans())}
+    kind = draw(st.sampled_from(["attention", "window", "delta", "pattern"]))
+    if kind == "window":
+        mixers = draw(st.sampled_from([("window",), ("window", "attention"), ("window",) * 5 + ("attention",)]))
+        return {**attention, "window": draw(st.sampled_from([1, 64])), "mixers": mixers}
+    if kind == "delta":
+        sizes = DeltaNet(num_key_heads=2, num_value_heads=4, key_size=16, value_size=32)
+        return {**attention, "mixers": ("delta", "delta", "attention"), "delta": sizes}
+    if kind == "pattern":
+        mamba = Mamba(num_heads=4, head_size=32, state_size=16, num_groups=draw(st.sampled_from([1, 2])))
+        return {**attention, "pattern": "M-M*-E", "mamba": mamba}
+    return attention
 
 
 @st.composite
@@ -100,6 +118,10 @@ def networks(draw: st.DrawFn) -> Transformer:
         "num_positions": draw(st.sampled_from([None, 1024])) if positions == "learned" else None,
         "norm": draw(st.sampled_from(["layer_norm", "rms_norm"])),
     }
+    makes |= draw(layers()) if not is_latent else {}
+    mixture: Experts | None = draw(st.none() | mixtures())
+    if "pattern" in makes:  # which says what has experts
+        mixture = replace(draw(mixtures()), every=1, num_dense_first=0)
     if makes["norm"] == "layer_norm":
         makes["has_norm_biases"] = True
     return Transformer(
@@ -112,7 +134,7 @@ def networks(draw: st.DrawFn) -> Transformer:
         has_qkv_biases=has_biases or draw(st.booleans()),
         has_tied_embeddings=draw(st.booleans()),
         numerics=numerics,
-        experts=draw(st.none() | mixtures()),
+        experts=mixture,
     )
 
 

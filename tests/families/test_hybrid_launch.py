@@ -25,13 +25,15 @@ NUMBERS = """num-layers hidden-size ffn-hidden-size num-attention-heads num-quer
     pipeline-model-parallel-size context-parallel-size expert-model-parallel-size expert-tensor-parallel-size
     num-layers-per-virtual-pipeline-stage micro-batch-size global-batch-size recompute-num-layers num-experts
     moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size q-lora-rank kv-lora-rank qk-head-dim
+    mamba-num-heads mamba-head-dim mamba-state-dim mamba-num-groups linear-num-key-heads linear-key-head-dim
+    linear-num-value-heads linear-value-head-dim linear-conv-kernel-dim
     qk-pos-emb-head-dim v-head-dim rotary-base rotary-seq-len-interpolation-factor no-rope-freq
     make-vocab-size-divisible-by moe-router-num-groups moe-router-group-topk"""
 SHARES = """attention-dropout hidden-dropout lr moe-aux-loss-coeff norm-epsilon init-method-std rotary-percent
     rope-scaling-factor rotary-scaling-factor mscale mscale-all-dim moe-router-topk-scaling-factor
     moe-router-bias-update-rate moe-z-loss-coeff activation-func-clamp-value glu-linear-offset"""
 FLAGS = """group-query-attention swiglu quick-geglu squared-relu use-rope-scaling rotary-interleaved qk-l2-norm
-    apply-layernorm-1p moe-router-pre-softmax moe-apply-probs-on-input disable-bias-linear add-qkv-bias qk-layernorm multi-latent-attention
+    is-hybrid-model attention-output-gate apply-layernorm-1p moe-router-pre-softmax moe-apply-probs-on-input disable-bias-linear add-qkv-bias qk-layernorm multi-latent-attention
     untie-embeddings-and-output-weights cross-entropy-loss-fusion mock-data sequence-parallel use-distributed-optimizer
     use-precision-aware-optimizer use-megatron-fsdp no-gradient-accumulation-fusion overlap-grad-reduce
     overlap-param-gather tp-comm-overlap overlap-moe-expert-parallel-comm optimizer-cpu-offload use-tp-pp-dp-mapping moe-grouped-gemm
@@ -66,7 +68,12 @@ def parser() -> argparse.ArgumentParser:
     for name, choices in NAMES.items():
         found.add_argument(f"--{name}", choices=choices)
     found.add_argument("--split")
-    found.add_argument("--moe-layer-freq")
+    for name in ("moe-layer-freq", "window-size", "window-attn-skip-freq", "linear-attention-freq"):
+        found.add_argument(f"--{name}")
+    found.add_argument("--hybrid-override-pattern")
+    found.add_argument("--softmax-type", choices=["learnable", "vanilla"])
+    found.add_argument("--experimental-attention-variant", choices=["gated_delta_net"])
+    found.add_argument("--spec", nargs="*")
     found.add_argument("--pipeline-model-parallel-layout")
     return found
 
@@ -75,7 +82,7 @@ def read(lines: tuple[str, ...]) -> tuple[list[str], list[str], argparse.Namespa
     """The environment, the launcher's words, and the program's options."""
     last = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))
     command = shlex.split("\n".join(lines[last:]).replace("\\\n", " "))
-    start = command.index("pretrain_gpt.py")
+    start = next(index for index, one in enumerate(command) if one.startswith("pretrain_"))
     options = command[start + 1 :]
     names = [one for one in options if one.startswith("--")]
     assert len(names) == len(set(names)), "given twice"

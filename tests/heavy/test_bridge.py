@@ -30,6 +30,13 @@ _RANKS = {"query_rank": 128, "key_value_rank": 128, "rope_size": 64, "nope_size"
 LATENT = {**_MODERN, "latent_attention": _RANKS, "rotary": {"scaling": {**_YARN, "scale": 1, "scale_all": 1}}}
 LONG = {**_MODERN, "rotary": {"base": 150000, "scaling": _YARN}}
 
+HYBRID = {
+    **{**_MODERN, "gated": False, "positions": "none", "layers": 6, "pattern": "M-M*-M", "kv_heads": 4},
+    "mamba": {"heads": 16, "head_size": 64, "state": 128, "groups": 8},
+    "numerics": {"activation": "relu_squared"},
+}
+WINDOWS = {**_MODERN, "window": 256, "mixers": ["window", "attention"], "sinks": True}
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _packages() -> Iterator[None]:
@@ -78,6 +85,11 @@ def test_its_classes_take_the_recipe_of_a_plan(name: str) -> None:
         (lambda: even_job(LATENT, data=2, zero=1), "rotary_scaling_factor", 32),
         (lambda: even_job(LONG, data=2, zero=3, recompute="full"), "yarn_beta_fast", 1),
         (lambda: even_job(LONG, data=2, zero=3, recompute="full"), "recompute_granularity", "full"),
+        (lambda: even_job(HYBRID, data=2), "hybrid_override_pattern", "M-M*-M"),
+        (lambda: even_job(HYBRID, data=2), "mamba_num_heads", 16),
+        (lambda: even_job(WINDOWS, data=2), "window_size", (255, 0)),
+        (lambda: even_job(WINDOWS, data=2), "window_attn_skip_freq", [1, 0, 1, 0]),
+        (lambda: even_job(WINDOWS, data=2), "softmax_type", "learnable"),
         (lambda: uneven_job((1, 3, 2), data=2), "num_layers", 6),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.decisions import LAYOUT, flags_of
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, broken_rule, launch_rules
-from planner.families.hybrid.launch_network import network_lines, not_expressed, unsaid
+from planner.families.hybrid.launch_network import network_lines, not_expressed, program_of, unsaid
 from planner.models.transformer_communication import neighbours
 from planner.models.transformer_time import MEGATRON_CORE
 from planner.problem import LowPrecision
@@ -195,7 +195,7 @@ def launch_lines(
     decided = options(transformer, chosen)
     after = next(index for index, one in enumerate(decided) if one.startswith("--global-batch-size")) + 1
     decisions = [" ".join(part) for part in (decided[:after], decided[after:]) if part]
-    groups = [f"torchrun {where} pretrain_gpt.py", *network_lines(transformer, dtype), *decisions]
+    groups = [f"torchrun {where} {program_of(transformer)}", *network_lines(transformer, dtype), *decisions]
     # Tokens reach experts that are not spread, too; where they are, a decision's option says how.
     is_alone = transformer.experts is not None and chosen.expert == 1
     last = [
@@ -233,7 +233,8 @@ def launch_words(
     start = f"to launch on {chosen.num_devices} device{'s' * (chosen.num_devices > 1)} with {VERSION}"
     if strange := not_expressed(transformer):
         lines = [
-            f"{start}: its pretrain_gpt.py has no {', no '.join(strange)}; give its decisions to a script of your own: "
+            f"{start}: its {program_of(transformer)} has no {', no '.join(strange)}; give its decisions to a script of "
+            f"your own: "
             f"{' '.join((*options(transformer, chosen), *gradient_options(chosen, gradients), *low))}"
         ]
     else:
@@ -260,7 +261,7 @@ def _by_hand(transformer: Transformer, chosen: HybridConfiguration, dtype: str, 
     if transformer.experts is not None and chosen.expert > 1 and dtype != "bf16":
         lines.append("Megatron-LM spreads experts in bf16 only: write dtype: bf16")
     if figures := unsaid(transformer):
-        lines.append(f"Megatron-LM's pretrain_gpt.py has no option for {'; for '.join(figures)}: set them in its code")
+        lines.append(f"Megatron-LM has no option for {'; for '.join(figures)}: set them in its code")
     if chosen.schedule not in ("gpipe", "1f1b"):
         lines.append(f"Megatron-LM has no schedule {chosen.schedule}; it runs in {runs_words(chosen.schedule)}")
     if chosen.schedule == "gpipe" and chosen.pipeline > 1:

@@ -1,4 +1,4 @@
-"""A network as Megatron-LM's ``pretrain_gpt.py`` is told of it: the options, and what it has no words for.
+"""A network as Megatron-LM is told of it: the program, its options, and what it has no words for.
 
 Names of options: ``megatron/training/arguments.py`` at commit 000c4ac (between core 0.14 and 0.16); what they mean:
 ``megatron/core/transformer/transformer_config.py`` of megatron-core 0.16.1, for the router
@@ -11,13 +11,13 @@ and has no option, such as an end of YaRN's ramp, is named (:func:`unsaid`): the
 do stands beside it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from planner.numerics import Rotary, RotaryScaling
-from planner.transformer import Experts, Transformer
+from planner.transformer import KINDS, Experts, Transformer
 
 __all__ = ["ACTIVATIONS", "AUXILIARY_LOSSES", "LLAMA3_SCALING", "NORMS", "POSITIONS", "YARN_SCALING", "network_lines"]
-__all__ += ["not_expressed", "number", "unsaid"]
+__all__ += ["HYBRID_SPEC", "not_expressed", "number", "program_of", "unsaid"]
 
 POSITIONS: Mapping[str, str] = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
 NORMS: Mapping[str, str] = {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
@@ -39,7 +39,14 @@ AUXILIARY_LOSSES: Mapping[str, str] = {
 LLAMA3_SCALING = {"low_frequency_factor": 1.0, "high_frequency_factor": 4.0, "original_length": 8192}
 YARN_SCALING = {"beta_fast": 32.0, "beta_slow": 1.0, "original_length": 4096}
 _YARN_SCALE, _YARN_SCALE_ALL = 1.0, 0.0  # what it takes where none is given
-_FIRST_ROTARY_BASE = 10_000.0
+HYBRID_SPEC = "megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec"
+_MAMBA = {"conv_kernel": 4, "chunk_size": 128, "has_conv_bias": True}  # constants of its Mamba layers
+_MIXERS = {"attention", "window", "delta"}  # of layers with a feed-forward part
+
+
+def program_of(network: Transformer) -> str:
+    """Return the program that trains a network: one whose layers have one part each has a program of its own."""
+    return "pretrain_gpt.py" if network.pattern is None else "pretrain_mamba.py"
 
 
 def number(value: float) -> str:
@@ -53,11 +60,15 @@ def number(value: float) -> str:
 
 def not_expressed(network: Transformer) -> list[str]:
     """Return what of a network the program cannot train, in a few words each."""
-    unlike = [kind for kind in network.kind_counts if kind not in ("dense", "moe")]
+    mixers = dict.fromkeys(KINDS[kind].mixer for kind in network.kind_counts)
+    unlike = [one for one in mixers if network.pattern is None and one not in _MIXERS]
+    mamba = network.mamba
     names = {
         f"layers of the kind {', '.join(unlike)}": bool(unlike),
-        "sinks of attention": network.has_sinks,
-        "a gate of attention": network.has_attention_gate,
+        "windows that are chunks": network.has_chunked_windows,
+        "windows beside gated delta layers": "window" in mixers and "delta" in mixers,
+        "Mamba layers of other makes": mamba is not None
+        and any(getattr(mamba, name) != _MAMBA[name] for name in _MAMBA),
         "attention to later tokens": not network.is_causal,
         f"the head '{network.head}'": network.head != "language",
         "images": network.image is not None,
@@ -100,7 +111,7 @@ def unsaid(network: Transformer, *, has_yarn: bool = False) -> list[str]:
         found += _unsaid_of_rotary(network, network.rotary, has_yarn=has_yarn)
     if (experts := network.experts) is not None:
         routing = experts.routing
-        if routing.score == "sigmoid" and not routing.is_normalised:
+        if routing.score == "sigmoid" and not routing.is_normalised and experts.top_k > 1:
             found.append("sigmoid scores that do not add up to one")
         if _selects_by_bias(experts) and routing.score != "sigmoid":
             found.append("a router's bias beside softmax scores")
@@ -138,7 +149,7 @@ def network_lines(network: Transformer, dtype: str) -> list[str]:
 
     What :func:`not_expressed` names is left out; kernels and dropout are as they are counted.
     """
-    groups: tuple[Callable[[Transformer], list[str]], ...] = (_sizes, _parts, _positions, _latent)
+    groups: tuple[Callable[[Transformer], list[str]], ...] = (_sizes, _parts, _positions, _latent, _layers)
     lines = [*(group(network) for group in groups), _mixture(network, dtype), _tokens(network)]
     return [" ".join(group) for group in lines if group]
 
@@ -235,12 +246,49 @@ def _latent(network: Transformer) -> list[str]:
     ]
 
 
+def _layers(network: Transformer) -> list[str]:
+    """Return the options of layers that are no full attention and feed-forward part."""
+    found = [
+        *_if(network.has_sinks, "--softmax-type learnable"),
+        *_if(network.has_attention_gate, "--attention-output-gate"),
+    ]
+    mixers = [KINDS[kind].mixer for kind in network.layer_kinds]
+    if network.window is not None and "window" in mixers:  # it counts the tokens before one, not itself
+        found.append(f"--window-size {network.window - 1},0")
+        if set(mixers) != {"window"}:
+            found.append(f"--window-attn-skip-freq '{_pattern(mixers, 'window')}'")
+    if (delta := network.delta) is not None:
+        found += [
+            f"--experimental-attention-variant gated_delta_net --linear-attention-freq '{_pattern(mixers, 'delta')}'",
+            f"--linear-num-key-heads {delta.num_key_heads} --linear-key-head-dim {delta.key_size}",
+            f"--linear-num-value-heads {delta.num_value_heads} --linear-value-head-dim {delta.value_size}",
+            f"--linear-conv-kernel-dim {delta.conv_kernel}",
+        ]
+    if network.pattern is not None:
+        found.append(f"--is-hybrid-model --spec {HYBRID_SPEC} --hybrid-override-pattern '{network.pattern}'")
+    if (mamba := network.mamba) is not None:
+        found += [
+            f"--mamba-num-heads {mamba.num_heads} --mamba-head-dim {mamba.head_size}",
+            f"--mamba-state-dim {mamba.state_size} --mamba-num-groups {mamba.num_groups}",
+        ]
+    return found
+
+
+def _pattern(mixers: Sequence[str], mixer: str) -> str:
+    """Return which layers have a mixer, as a list of ones and zeros that is as short as may be."""
+    marks = [int(one == mixer) for one in mixers]
+    sizes = (size for size in range(1, len(marks) + 1) if len(marks) % size == 0)
+    size = next(size for size in sizes if marks == marks[:size] * (len(marks) // size))
+    times = len(marks) // size
+    return f"[{','.join(map(str, marks[:size]))}]{f'*{times}' * (times > 1)}"
+
+
 def _mixture(network: Transformer, dtype: str) -> list[str]:
     """Return the options of experts and of their router; how experts are spread is a decision."""
     experts = network.experts
     if experts is None:
         return []
-    pattern = f"[{','.join(str(int(kind == 'moe')) for kind in network.layer_kinds)}]"
+    pattern = f"[{','.join(str(int(KINDS[kind].feed_forward == 'moe')) for kind in network.layer_kinds)}]"
     if experts.every == 1:
         pattern = f"[0]*{experts.num_dense_first}+[1]*{network.num_layers - experts.num_dense_first}"
     routing = experts.routing
@@ -252,7 +300,9 @@ def _mixture(network: Transformer, dtype: str) -> list[str]:
             f"--moe-router-num-groups {experts.groups} --moe-router-group-topk {experts.top_groups}",
         ),
         f"--moe-ffn-hidden-size {experts.expert_size}",
-        *_if(network.num_moe_layers < network.num_layers, f"--moe-layer-freq '({pattern})'"),
+        *_if(
+            network.pattern is None and network.num_moe_layers < network.num_layers, f"--moe-layer-freq '({pattern})'"
+        ),
         *_if(
             experts.num_shared > 0,
             f"--moe-shared-expert-intermediate-size {experts.num_shared * experts.shared_size}",
