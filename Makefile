@@ -71,6 +71,7 @@ accuracy: $(VENV)/.dev $(HEAVY)/.ready
 	$(BIN)/python -m research.transformer_fit --write
 	$(BIN)/python -m research.nanotron --write
 	$(BIN)/python -m research.transformer_fit.mixed --write
+	$(BIN)/python -m research.transformer_fit.low_precision --write
 	$(BIN)/python -m research.step_fit --write
 	$(BIN)/python -m research.fused_fit --write
 	$(BIN)/python -m research.kernel_fit --write

@@ -33,7 +33,7 @@ from planner.cost import Floats, Profile
 from planner.dnn import Dnn
 from planner.models import scans
 from planner.models.layouts import Ints, Layouts, Recompute
-from planner.models.low_precision import LowProducts, has_low_product
+from planner.models.low_precision import LowProducts, has_low_product, is_fused_with_experts
 from planner.models.memory import Precision
 from planner.models.operators import (
     BACKWARD_PER_FORWARD,
@@ -174,6 +174,8 @@ class DeviceRates:
         Whether it multiplies numbers of one byte: Hopper and later, which libraries were tuned for over two years.
     low
         How it multiplies shorter numbers, where the matrices of blocks do; None: as all else.
+    startup_ratio
+        What a tile's start-up takes, over what is fitted for all devices in two bytes.
     """
 
     name: str
@@ -185,6 +187,7 @@ class DeviceRates:
     attention_efficiency: float
     has_fp8: bool = False
     low: LowProducts | None = None
+    startup_ratio: float = 1.0
 
     @classmethod
     def of(cls, device: Device, dtype: str, shares: Mapping[str, float]) -> "DeviceRates":
@@ -239,13 +242,21 @@ class DeviceRates:
     @property
     def most_flop_per_s(self) -> float:
         """FLOP a second that nothing exceeds: of products, in the shortest type, and of attention."""
-        low = 0.0 if self.low is None else self.low.peak_flop_per_s * self.low.product_efficiency
         share = max(self.product_efficiency, self.attention_efficiency)
-        return max(self.peak_flop_per_s * share, low * (1.0 if self.low is None else max(self.low.routed_share, 1.0)))
+        if self.low is None:
+            return self.peak_flop_per_s * share
+        low = self.low.peak_flop_per_s * self.low.product_efficiency * max(self.low.routed_share, 1.0)
+        return max(self.peak_flop_per_s * share, low)
 
     def in_type(self, low: LowProducts) -> "DeviceRates":
         """Return those of products of shorter numbers."""
-        return replace(self, peak_flop_per_s=low.peak_flop_per_s, product_efficiency=low.product_efficiency, low=None)
+        return replace(
+            self,
+            peak_flop_per_s=low.peak_flop_per_s,
+            product_efficiency=low.product_efficiency,
+            startup_ratio=low.startup_ratio,
+            low=None,
+        )
 
 
 # Said of a device whose shares follow so.
@@ -401,6 +412,8 @@ class Software:
         Of a number of the stream, as tensor groups gather it for products; they reduce two bytes.
     launch_ratio
         Launch floor over ``launch_s``: kernels that were captured in a CUDA graph are launched together.
+    expert_floor_ratio, expert_launch_s
+        Launch floor of a layer with routed experts, over that of others, and what each expert on a device adds to it.
     """
 
     name: str
@@ -427,6 +440,8 @@ class Software:
     weight_bytes: float = 2.0
     gathered_bytes: float = 2.0
     launch_ratio: float = 1.0
+    expert_floor_ratio: float = 1.0
+    expert_launch_s: float = 0.0
 
     def stepped_by(self, optimizer: Optimizer) -> "Software":
         """Return the same with another optimiser than Adam.
@@ -499,7 +514,7 @@ def product_s(
 
 def _grid(rates: DeviceRates, constants: Constants) -> Grid:
     """Return how a device cuts products."""
-    width, stated = constants.startup_width, _REFERENCE_FLOP_PER_S
+    width, stated = constants.startup_width * rates.startup_ratio, _REFERENCE_FLOP_PER_S
     return Grid(
         processors=rates.num_multiprocessors,
         startup=startup_width(width, rates.peak_flop_per_s, rates.num_multiprocessors, stated_flop_per_s=stated),
@@ -605,6 +620,7 @@ def layer_seconds(
     )
     dense, of_dense = layouts.distinct(_OF_DENSE)
     few = layouts.of(dense)
+    low = rates.low
     for one in operators:
         if one.name.startswith("attention") and one.kind in ("attention", "softmax"):
             continue
@@ -618,7 +634,8 @@ def layer_seconds(
         elif one.product is not None:
             ahead, back = (seconds[of_dense] for seconds in _block_products_s(one, few, rates, constants))
         else:
-            ahead, back = (tokens * way for way in _element_s(one, layouts, rates, software, constants))
+            moved = tokens if low is None or not is_fused_with_experts(one) else tokens * low.routed_moved_ratio
+            ahead, back = (moved * way for way in _element_s(one, layouts, rates, software, constants))
         forward, backward = forward + ahead, backward + back
         is_last = one.name in (_LAST if has_second else _ENDS) or one == operators[-1]
         last = last + ahead if is_last else last
@@ -690,8 +707,9 @@ def _products_s(
     )
     if low is None:
         return forward, input_gradient + weight_gradient
+    cast_ratio = low.cast_ratio * (low.routed_moved_ratio if one.name.startswith(ROUTED) else 1.0)
     turned, turned_back = (
-        move_s(low.cast_ratio * moved * rows * width * count, rates)
+        move_s(cast_ratio * moved * rows * width * count, rates)
         for moved, width in ((low.type.cast_bytes, inner), (low.type.gradient_cast_bytes, columns))
     )
     return forward + turned, input_gradient + weight_gradient + turned_back

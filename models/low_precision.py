@@ -31,10 +31,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.cluster import Device
-from planner.models.operators import TransformerOperator
+from planner.models.operators import ROUTED, TransformerOperator
 from planner.models.roofline import peak_flop_per_s
 
 _PRODUCTS = "matmul"
+_ON_THEIR_WAY = ("dispatch", "combine")  # of tokens to experts and back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +141,12 @@ class LowProducts:
         How fast the products of routed experts are over one product.
     cast_ratio
         Bytes that turning numbers moves over those that are counted: kernels that do it besides move fewer more.
+    routed_moved_ratio
+        The same of routed experts, whose activations and permutations count here, too: a program may do them in the
+        kernel of the products.
+    startup_ratio
+        What a tile's start-up takes over that of two bytes: half the bytes to load, and kernels that load the next tile
+        while they store the last.
     wide_share
         Share of the layers whose products stay in two bytes.
     """
@@ -150,6 +157,8 @@ class LowProducts:
     product_efficiency: float
     routed_share: float = 1.0
     cast_ratio: float = 1.0
+    routed_moved_ratio: float = 1.0
+    startup_ratio: float = 1.0
     wide_share: float = 0.0
 
     @property
@@ -159,23 +168,55 @@ class LowProducts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LowReached:
-    """What is fitted of a type, for all devices.
+class LowFigures:
+    """What is fitted of short products, and of how programs launch kernels.
 
-    ``efficiency_ratio``: share of the type's peak that large products reach, over that of bf16's peak; the others as in
-    :class:`LowProducts`.
+    Attributes
+    ----------
+    shares
+        Share of a type's peak that large products reach, by the peak's name and device.
+    ratios
+        The same over the share of bf16's peak, of devices without steps, by the peak's name.
+    programs
+        Over these shares, by program that is no Transformer Engine's.
+    startup_ratio, routed_share, cast_ratio
+        As of :class:`LowProducts`.
+    graph_moved_ratio
+        :attr:`LowProducts.routed_moved_ratio` where kernels are captured: the programs that capture whole steps do
+        what experts move in the kernels of their products.
+    graph_launch_ratio
+        What CUDA graphs leave of a launch floor.
+    floor_ratio, expert_launch_s
+        Where they are not captured: launch floor of a layer with routed experts, over that of others; and what each
+        expert on a device adds to it, whose numbers are turned and multiplied by kernels of its own.
     """
 
-    efficiency_ratio: float
+    shares: Mapping[str, Mapping[str, float]]
+    ratios: Mapping[str, float]
+    programs: Mapping[str, float]
+    startup_ratio: float
     routed_share: float
     cast_ratio: float
+    graph_moved_ratio: float
+    graph_launch_ratio: float
+    floor_ratio: float
+    expert_launch_s: float
 
     @classmethod
-    def of(cls, name: str, fitted: Mapping[str, Any]) -> "LowReached":
-        """Return that of a type, of what :func:`planner.data.fits.transformer_rates` has as ``low_precision``."""
-        return cls(**fitted["types"][name])
+    def of(cls, fitted: Mapping[str, Any]) -> "LowFigures":
+        """Return those that :func:`planner.data.fits.transformer_rates` has as ``low_precision``."""
+        return cls(shares=fitted["shares"], ratios=fitted["ratios"], programs=fitted["programs"], **fitted["common"])
 
-    def on(self, device: Device, product_efficiency: float, low: tuple[str, str], wide_share: float) -> LowProducts:
+    def products(
+        self,
+        device: Device,
+        product_efficiency: float,
+        low: tuple[str, str],
+        *,
+        program: str,
+        has_graphs: bool,
+        wide_share: float = 0.0,
+    ) -> LowProducts:
         """Return how a device multiplies.
 
         Parameters
@@ -184,6 +225,8 @@ class LowReached:
             The device, and the share of bf16's peak that large products reach there.
         low
             Type and recipe.
+        program, has_graphs
+            What trains, and whether it captures kernels.
         wide_share
             Of the layers whose products stay in bf16.
 
@@ -192,20 +235,35 @@ class LowReached:
         ModelError
             If the device has no rate of that type.
         """
+        kind = NUMBER_TYPES[low].peak
+        share = self.shares[kind].get(device.name, self.ratios[kind] * product_efficiency)
         return LowProducts(
             name=low[0],
             recipe=low[1],
-            peak_flop_per_s=peak_flop_per_s(device, NUMBER_TYPES[low].peak),
-            product_efficiency=product_efficiency * self.efficiency_ratio,
+            peak_flop_per_s=peak_flop_per_s(device, kind),
+            product_efficiency=share * self.programs.get(program, 1.0),
             routed_share=self.routed_share,
             cast_ratio=self.cast_ratio,
+            routed_moved_ratio=self.graph_moved_ratio if has_graphs else 1.0,
+            startup_ratio=self.startup_ratio,
             wide_share=wide_share,
         )
+
+    def launching(self, *, has_graphs: bool, is_low: bool) -> dict[str, float]:
+        """Return fields of :class:`planner.models.compute.Software` that say how kernels are launched."""
+        if has_graphs:
+            return {"launch_ratio": self.graph_launch_ratio}
+        return {"expert_floor_ratio": self.floor_ratio, "expert_launch_s": self.expert_launch_s} if is_low else {}
 
 
 def has_low_product(one: TransformerOperator) -> bool:
     """Return whether an operator of a block multiplies short numbers, where a program does."""
     return one.kind == _PRODUCTS and one.product is not None
+
+
+def is_fused_with_experts(one: TransformerOperator) -> bool:
+    """Return whether an operator that moves numbers may be done in the kernel of experts' products."""
+    return one.product is None and (one.name.startswith(ROUTED) or one.kind in _ON_THEIR_WAY)
 
 
 def recipe_of(name: str, fp8_recipe: str | None) -> str:

@@ -358,7 +358,10 @@ def _layer_parts(
     # Launching a layer's kernels takes a floor of the host's time, of which the device's own is no part: backward twice
     # forward; of modules that are computed again as much of it as they are of the layer.
     device_s = _sum_of(layouts, parts.values())
-    launch_s = software.launch_s * software.launch_ratio
+    launch_s: Floats | float = software.launch_s * software.launch_ratio
+    if routed and network.experts is not None:
+        each_s = software.expert_launch_s * network.experts.num_experts / layouts.expert
+        launch_s = launch_s * software.expert_floor_ratio + each_s
     again = is_full + np.where(layouts.recompute_modules > 0, parts["recompute"] / layer.forward_s, 0.0) * ~is_full
     floor_s = launch_s * (3.0 + again) * (1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1))
     took_s, shown_s = (

@@ -6,6 +6,7 @@ import pytest
 
 import planner
 from planner.errors import SpecError
+from planner.models.communication import tiers_of
 from planner.plan import Prediction
 
 _QUESTION: dict[str, Any] = {
@@ -77,3 +78,49 @@ def test_what_cannot_be_is_refused_with_what_could(
     with pytest.raises(SpecError) as caught:
         planner.load(question)
     assert message in str(caught.value)
+
+
+def test_trays_of_a_rack_are_one_nvlink_domain_and_each_is_started_by_itself() -> None:
+    network = {"zoo": "llama3-8b", "global_batch": 32, "dtype": "mxfp8"}
+    block = {"hybrid": {"tensor": 1, "pipeline": 1, "data": 32, "microbatch": 1, "zero": 1}}
+    problem = planner.load(
+        {
+            "dnn": network,
+            "cluster": {"machines": [{"count": 8, "devices": 4, "device": "gb300", "network": "800 Gbit/s"}]},
+            "configuration": block,
+        }
+    )
+    assert [one.size for one in tiers_of(problem.cluster)] == [4, 8]
+    assert any("8 trays of 4 gb300 are one NVLink domain" in one for one in problem.assumptions) or any(
+        "8 trays" in one.text for one in problem.key_assumptions
+    )
+    assert any("--nproc-per-node 4" in line for line in planner.predict(problem).details["launch"])
+
+
+def test_kernels_are_captured_with_short_products_unless_it_is_told_otherwise() -> None:
+    said = [
+        "--cuda-graph-impl" in " ".join(_predicted(dnn={"dtype": dtype}, calibration=graphs).details["options"])
+        for dtype, graphs in (
+            ("fp8", {}),
+            ("fp8", {"cuda_graphs": False}),
+            ("bf16", {}),
+            ("bf16", {"cuda_graphs": True}),
+        )
+    ]
+    assert said == [True, False, False, True]
+
+
+def test_experts_of_their_own_kernels_take_the_host_longer_the_more_there_are_on_a_device() -> None:
+    network = {"zoo": "qwen3-30b-a3b", "dtype": "mxfp8"}
+    launch = [
+        _predicted(
+            "b200-sxm",
+            network,
+            calibration={"cuda_graphs": False},
+            configuration={
+                "hybrid": {"tensor": 1, "pipeline": 1, "data": 8, "expert": expert, "microbatch": 1, "zero": 1}
+            },
+        ).breakdown_s["launch"]
+        for expert in (1, 8)
+    ]
+    assert launch[0] > launch[1]

@@ -311,8 +311,8 @@ def transformer_ranges() -> Rows:
 def transformer_rates() -> Rows:
     """Return constants, shares of devices, figures of programs, and bands: the sections of the file, and more.
 
-    ``pcie``: the ``share`` that links inside machines of at most ``most_bytes_per_s`` reach. ``low_precision``: by type
-    of ``types`` what products in eight and four bits reach, and ``graphs``, what CUDA graphs leave of a launch floor.
+    ``pcie``: the ``share`` that links inside machines of at most ``most_bytes_per_s`` reach. ``low_precision``: what
+    is fitted of products in eight and four bits and of launching (:class:`planner.models.low_precision.LowFigures`).
 
     ``constants`` and an entry of ``software`` hold the fields of the classes of these names (but the name) in
     :mod:`planner.models.compute`; an entry of ``devices`` its three fitted shares, and ``unmeasured`` what tells those

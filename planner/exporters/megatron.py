@@ -27,6 +27,7 @@ from planner.exporters.megatron_network import transformer_of
 from planner.exporters.scripts import Parsed, launched, script_words
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid.cost import launches_graphs
 from planner.families.hybrid.launch import (
     CONTEXT_METHODS,
     SHARDING,
@@ -131,7 +132,7 @@ def words_of(
     layout, more = _with_buckets(as_run(layout, network, schedules=schedules))
     more += [_SGD[job.problem.training.optimizer]] if job.problem.training.optimizer in _SGD else []
     gradients = job.problem.calibration.gradients
-    low = low_precision_options(job.problem.training.low, has_cuda_graphs=bool(job.problem.calibration.cuda_graphs))
+    low = low_precision_options(job.problem.training.low, has_cuda_graphs=launches_graphs(job.problem))
     lines = launch_lines(
         network, layout.chosen, dtype=layout.dtype, devices_per_machine=1, gradients=gradients, low=low
     )

@@ -6,7 +6,7 @@ and PCIe inside. Each is noted as an assumption, and written into the resolved q
 same whatever the tables say later.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -16,7 +16,7 @@ from planner import data
 from planner.cluster import Cable, Cluster, Device, Link, MachineGroup, Switch
 from planner.errors import Fault, SpecError
 from planner.problem import Assumption
-from planner.question.blocks import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec, NodeSpec
+from planner.question.blocks import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec, NodeSpec, TopologySpec
 from planner.question.source import Notes
 from planner.question.topology import drawn
 from planner.routes import routes_of
@@ -79,6 +79,30 @@ class _Taken:
         yield from self.links
 
 
+# Trays of devices that are sold only in racks whose trays one NVLink domain joins: devices of a tray, trays of a rack.
+_TRAYS = {"gb200": (4, 18), "gb300": (4, 18)}
+
+
+def _with_domains(
+    spec: ClusterSpec, groups: Sequence[MachineGroup | Switch], notes: Notes, block: MutableMapping[str, Any]
+) -> ClusterSpec:
+    """Return machines that are trays of a rack in NVLink domains of as many as a rack has, all alike."""
+    first = groups[0]
+    if spec.topology is not None or spec.machines is None or len(groups) > 1 or isinstance(first, Switch):
+        return spec
+    devices, most = _TRAYS.get(first.device.name, (0, 0))
+    if first.devices_per_machine != devices or notes.faults:
+        return spec
+    size = next(one for one in range(min(most, first.count), 0, -1) if first.count % one == 0)
+    if size == 1:
+        return spec
+    topology = {"kind": "nvlink-domain", "size": size}
+    block["topology"] = topology
+    text = f"{size} trays of {devices} {first.device.name} are one NVLink domain, as a rack of NVL72 joins {most}"
+    notes.assume_aloud(text, ("cluster", "topology"), flag="cluster.topology")
+    return spec.model_copy(update={"topology": TopologySpec.model_validate(topology)})
+
+
 def cluster_of(spec: ClusterSpec, notes: Notes, resolved: MutableMapping[str, Any]) -> Cluster:
     """Return the cluster of a preset, of machine groups on one switch, or of a drawn graph.
 
@@ -118,6 +142,7 @@ def cluster_of(spec: ClusterSpec, notes: Notes, resolved: MutableMapping[str, An
         nodes.append(draft.group())
         if not is_drawn and not is_alone:
             links.append((own, "network", draft.link()))
+    spec = _with_domains(spec, nodes, notes, block)
     if spec.topology is not None and is_alone:
         notes.fault(("cluster", "topology"), "it joins machines, and there is one.", "Leave it out, or raise count.")
     elif spec.topology is not None and not notes.faults:

@@ -112,3 +112,6 @@ def note_cuda_graphs(
     elif asked is not None:
         words = "captured in CUDA graphs" if asked else "launched one by one"
         notes.assumptions.append(f"kernels are {words} (calibration.cuda_graphs)")
+    elif low is not None and calibration.program in PROGRAMS and PROGRAMS[calibration.program].has_cuda_graphs:
+        text = f"kernels are captured in CUDA graphs, as vendors' recipes of {low.name} have it"
+        notes.assume_aloud(text, path, other=False)

@@ -124,6 +124,8 @@ _UNSAID = (
     "weight_bytes",
     "gathered_bytes",
     "launch_ratio",
+    "expert_floor_ratio",
+    "expert_launch_s",
 )  # not in the shipped file: no program there does it otherwise than by default
 # Programs that share their launch floor: the host's code is the same, but for a few kernels.
 _FLOOR_OF = {

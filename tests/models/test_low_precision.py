@@ -9,7 +9,7 @@ from planner.data.devices import device
 from planner.data.fits import transformer_rates
 from planner.models.compute import Constants, DeviceRates, Software, device_shares, head_s, layer_seconds
 from planner.models.layouts import Layouts
-from planner.models.low_precision import LOW_TYPES, NUMBER_TYPES, LowReached, has_low_product, recipe_of, supports
+from planner.models.low_precision import LOW_TYPES, NUMBER_TYPES, LowFigures, has_low_product, recipe_of, supports
 from planner.models.operators import block_operators
 from planner.zoo import transformers
 
@@ -24,8 +24,10 @@ def _rates(name: str, low: tuple[str, str] | None, wide_share: float = 0.0) -> D
     found = DeviceRates.of(one, "bf16", device_shares(one, "bf16", _FITTED))
     if low is None:
         return found
-    reached = LowReached.of(low[0], _FITTED["low_precision"])
-    return replace(found, low=reached.on(one, found.product_efficiency, low, wide_share))
+    products = LowFigures.of(_FITTED["low_precision"]).products(
+        one, found.product_efficiency, low, program="megatron-core", has_graphs=True, wide_share=wide_share
+    )
+    return replace(found, low=products)
 
 
 def _layer(rates: DeviceRates, name: str = "llama3-70b", kind: str = "dense") -> float:

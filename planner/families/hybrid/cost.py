@@ -48,7 +48,7 @@ from planner.models.layouts import (
     share_microbatches,
     shared_bound_s,
 )
-from planner.models.low_precision import NUMBER_TYPES, LowReached, NumberType
+from planner.models.low_precision import NUMBER_TYPES, LowFigures, NumberType
 from planner.models.memory import CutMemory, Host, Kernels, Precision, memory_bytes, offload_s, stage_memory_bytes
 from planner.models.optimizers import OPTIMIZERS, Optimizer
 from planner.models.recomputation import MODULE_SETS, modules_of
@@ -96,6 +96,15 @@ def why_not(problem: Problem) -> str | None:
     if not problem.transformer_rates:
         return "hybrid parallelism needs the fitted figures of transformers, which are missing."
     return None
+
+
+def launches_graphs(problem: Problem) -> bool:
+    """Return whether kernels are captured in CUDA graphs: as asked, else with short products where the program can.
+
+    The recipes that vendors publish for short products capture them.
+    """
+    asked, program = problem.calibration.cuda_graphs, PROGRAMS[problem.calibration.program]
+    return program.has_cuda_graphs and (problem.training.low is not None if asked is None else asked)
 
 
 def costs_of(problem: Problem) -> list["GroupCost"]:
@@ -220,10 +229,18 @@ class GroupCost:
         low = self.problem.training.low
         if low is None:
             return found
-        reached = LowReached.of(low.name, self.problem.transformer_rates["low_precision"])
-        wide_share = low.wide_layers / self.transformer.num_layers
-        on_device = reached.on(device, found.product_efficiency, (low.name, low.recipe), wide_share)
-        return replace(found, low=on_device)
+        products = self.low_figures.products(
+            device,
+            found.product_efficiency,
+            (low.name, low.recipe),
+            program=self.program,
+            has_graphs=self.has_cuda_graphs,
+            wide_share=low.wide_layers / self.transformer.num_layers,
+        )
+        share = products.product_efficiency / self.slowdown ** (
+            device.name in self.low_figures.shares[products.type.peak]
+        )
+        return replace(found, low=replace(products, product_efficiency=share))
 
     @property
     def program(self) -> str:
@@ -243,8 +260,7 @@ class GroupCost:
             fields["gradient_bytes"] = self.precision.gradient_bytes
         if (low := self.number_type) is not None:
             fields["weight_bytes"], fields["gathered_bytes"] = low.gathered_weight_bytes, low.gathered_bytes
-        if self.has_cuda_graphs:
-            fields["launch_ratio"] = self.problem.transformer_rates["low_precision"]["graphs"]["launch_ratio"]
+        fields |= self.low_figures.launching(has_graphs=self.has_cuda_graphs, is_low=low is not None)
         found = Software(name=self.program, **{**fields, "launch_s": fields["launch_s"] * self.slowdown})
         found = found.stepped_by(self.optimizer)
         if low is None:
@@ -288,7 +304,12 @@ class GroupCost:
     @property
     def has_cuda_graphs(self) -> bool:
         """Whether kernels are launched by CUDA graphs."""
-        return bool(self.problem.calibration.cuda_graphs)
+        return launches_graphs(self.problem)
+
+    @property
+    def low_figures(self) -> LowFigures:
+        """What is fitted of short products and of launching."""
+        return LowFigures.of(self.problem.transformer_rates["low_precision"])
 
     @property
     def precision(self) -> Precision:

@@ -50,7 +50,7 @@ from planner.models.compute import UNCALIBRATED
 from planner.models.layouts import SCHEDULE_NAMES, Ints, Layouts, Schedule, chunked_layers, folded_back, layers_by_kind
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample
-from planner.models.transformer_time import LAYER_PARTS, PARTS, PROGRAMS, Step, filling_s, kind_times
+from planner.models.transformer_time import LAYER_PARTS, MEGATRON_CORE, PARTS, PROGRAMS, Step, filling_s, kind_times
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -833,6 +833,12 @@ _CONDITIONS = {  # of the families that have a band
 }
 _UNSEEN = {"all": "families measured on any device", "unmeasured": "devices"}  # of bands, by where they are from
 _LEFT_OUT = ", each left out whole of the fit that predicts it"
+_VALIDATED = 0.75  # of networks that others' band covers, at least
+# On which devices steps of a type were measured.
+LOW_MEASURED: Mapping[str, frozenset[str]] = {
+    "fp8": frozenset({"h100-sxm", "b200-sxm", "gb200", "gb300"}),
+    "mxfp8": frozenset({"b200-sxm", "b300-sxm", "gb200", "gb300"}),
+}
 _FILLED_WORDS = 1024  # programs fill up a vocabulary, Megatron-LM to 128 words a rank: alike at a tensor degree of 8
 
 
@@ -843,6 +849,8 @@ def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] |
     question; ``conditions`` say what was measured, and what of the question lies outside. None without a band.
     """
     rates, device = cost.problem.transformer_rates, cost.group.device.name
+    if cost.number_type is not None:
+        return _low_band(cost, chosen)
     families: Mapping[str, Any] = _measured(cost).get("families", {})
     listed = sorted(families, key=lambda name: (families[name]["sizes"]["devices"][1], name))
     source = next((name for name in listed if not any(_strange(families[name], cost, chosen))), "")
@@ -854,9 +862,28 @@ def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] |
         conditions = _UNSEEN.get(source, f"families measured on {device}") + _LEFT_OUT
         if found := outside(cost, chosen):
             conditions += f"; outside of what was measured on {device}: {'; '.join(found)}"
-    if band.get("coverage") is None or cost.slowdown != 1 or cost.number_type is not None:
+    if band.get("coverage") is None or cost.slowdown != 1:
         return None
     return {**{key: band[key] for key in ("low", "high", "coverage")}, "from": source, "conditions": conditions}
+
+
+def _low_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] | None:
+    """Return the error of products in eight or four bits, where it was validated: of networks that a fit did not see.
+
+    None on devices, of types and with programs of which no step was measured.
+    """
+    fitted, low = cost.problem.transformer_rates["low_precision"], cost.problem.training.low
+    band: Mapping[str, Any] = fitted.get("band", {})
+    assert low is not None, "asked by number_type"
+    measured = cost.group.device.name in LOW_MEASURED.get(low.name, ()) and cost.program == MEGATRON_CORE
+    if not measured or band.get("coverage", 0.0) < _VALIDATED or cost.slowdown != 1:
+        return None
+    conditions = f"{band['networks']} networks in eight bits on H100 and Blackwell, Megatron-Core{_LEFT_OUT}"
+    return {
+        **{key: band[key] for key in ("low", "high", "coverage")},
+        "from": "low-precision",
+        "conditions": conditions,
+    }
 
 
 def unseen_band(cost: GroupCost) -> tuple[str, Mapping[str, Any]]:

@@ -10,7 +10,7 @@ from typing import get_args
 from planner.decisions import LayoutSchedule
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement
-from planner.families.hybrid.family import unseen_band, warnings
+from planner.families.hybrid.family import LOW_MEASURED, unseen_band, warnings
 from planner.plan import Prediction, Unmeasured
 from planner.problem import Problem
 
@@ -39,6 +39,9 @@ def unmeasured(problem: Problem, configuration: HybridConfiguration) -> tuple[Un
     groups = HybridCost.of(problem, configuration).groups
     program, devices = problem.calibration.program, dict.fromkeys(one.group.device.name for one in groups)
     found = []
+    low = problem.training.low
+    if low is not None and not set(devices) <= LOW_MEASURED.get(low.name, frozenset()):
+        found.append(Unmeasured(words=f"products in {low.name}", is_taken=True))  # only where they are asked for
     for one in _features(configuration):
         known = MEASURED[one.words]
         if program not in known and not known >= set(devices):

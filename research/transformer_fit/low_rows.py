@@ -1,0 +1,275 @@
+"""Vendors' measured steps in eight and four bits, read in place, with those in bf16 of the same tables.
+
+Rows of ``megatron-bridge``, ``megatron-bridge-finetune``, ``nemo-24.07-h100`` and its fine-tuning,
+``nemo-h100-longseq``, ``nemo-b200-longseq`` and ``torchtitan-h100`` of ``llm/open.csv``. What a row does not tell is
+read so:
+
+- *Recomputation*: none. The recipes recompute single cheap modules at most (norms, activations, latent attention's
+  up-projection: NVIDIA-NeMo/Megatron-Bridge, ``scripts/performance/configs``); what that takes is left out.
+- *Overlaps*: gradients and weights beside computing, tensor-parallel exchange, and ZeRO 1, as in the same folder;
+  experts' exchange beside another micro-batch where the recipe turns it on (:data:`_OVERLAPS_EXPERTS`).
+- *Gradients* are reduced in bf16 (``grad_reduce_in_fp32 = False`` there).
+- *Tokens* are dealt out evenly (``moe_router_force_load_balancing``).
+- *CUDA graphs*: of whole steps or of attention and routers, by recipe and container (:data:`_GRAPHS`).
+- *Links*: eight devices of a machine, or 72 of an NVLink domain, and 400 Gbit/s a device to others, 800 of B300 and
+  GB300 (machines.csv).
+- *Steps* of ``nemo-b200-longseq`` are not printed: they follow from the printed FLOP, which count all scores.
+- *torchtitan on B200*: the power was limited to what is not told; what the row in bf16 took says how much slower the
+  device was, and that row is no evidence.
+
+Networks come by name; those that nothing here knows are left out (:func:`unread`).
+"""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from planner.models.communication import Tier
+from planner.models.layouts import Recompute
+from planner.models.operators import flop_per_sample
+from planner.models.transformer_time import MEGATRON_CORE
+from planner.transformer import Experts, Transformer
+from planner.zoo import transformers
+from research.transformer_fit.rows import Row
+
+__all__ = ["LowRow", "read_low_rows", "unread"]
+
+_FAMILIES = (
+    "megatron-bridge",
+    "megatron-bridge-finetune",
+    "nemo-24.07-h100",
+    "nemo-24.07-h100-finetune",
+    "nemo-h100-longseq",
+    "nemo-b200-longseq",
+    "torchtitan-h100",
+)
+_TITAN = "torchtitan-h100"
+_LOW: Mapping[str, tuple[str, str]] = {
+    "fp8": ("fp8", "current"),
+    "fp8-cs": ("fp8", "current"),
+    "fp8 (finer blocks)": ("fp8", "blockwise"),
+    "fp8-mx": ("mxfp8", "mxfp8"),
+    "mxfp8": ("mxfp8", "mxfp8"),
+    "mxfp8-rceil": ("mxfp8", "mxfp8"),
+    "nvfp4": ("nvfp4", "nvfp4"),
+    "fp8-tensorwise": ("fp8", "current"),
+    "fp8-rowwise": ("fp8", "current"),
+}
+_DELAYED = "nemo-"  # of 2024: ``fp8_hybrid`` of NeMo's recipes is delayed scaling
+_BLOCKWISE_IS_MX = ("B200", "GB200")  # "finer blocks" there are those of 32
+_MACHINES: Mapping[str, tuple[str, int, float, float]] = {  # device, devices that NVLink joins, its and cards' bytes/s
+    "H100-SXM-80GB": ("h100-sxm", 8, 450e9, 50e9),
+    "H100-SXM-96GB-HBM2e-500W": ("h100-sxm", 8, 450e9, 50e9),
+    "B200-SXM-180GB": ("b200-sxm", 8, 900e9, 50e9),
+    "B300-SXM": ("b300-sxm", 8, 900e9, 100e9),
+    "GB200": ("gb200", 72, 900e9, 50e9),
+    "GB300": ("gb300", 72, 900e9, 100e9),
+}
+_LIMITED_H100 = {"peak_flop_per_s": 912e12, "memory_bandwidth_bytes_per_s": 2.4e12}  # as rows.py has it
+_MANY = 4096
+_OVERLAPS_EXPERTS = (  # ``moe_a2a_overlap`` of recipes: network, device, from which container on
+    ("Qwen3_235B_a22B", "h100-sxm", "25.09"),
+    ("GPT OSS 120B", "gb300", "26.06"),
+    ("DeepSeekV3", "h100-sxm", "25.09"),
+    ("DeepSeekV3", "b300-sxm", "26.06"),
+)
+_GRAPHS = (  # ``cuda_graph_impl``: network, device, from which container on, of whole steps or of parts
+    ("GPT OSS 120B", "gb300", "26.06", "whole"),
+    ("GPT OSS 120B", "gb300", "26.02", "parts"),
+    ("Qwen3_30B_a3B", "gb200", "26.02", "parts"),
+    ("DeepSeekV3", "b300-sxm", "26.02", "parts"),
+    ("LLAMA3_8B", "gb300", "25.11", "whole"),
+    ("LLAMA3_70B", "gb300", "26.02", "parts"),
+)
+_LLAMA = {
+    "positions": "rotary",
+    "norm": "rms_norm",
+    "is_gated": True,
+    "has_biases": False,
+    "has_tied_embeddings": False,
+}
+_ZOO = {
+    "DeepSeekV3": "deepseek-v3",
+    "Nemotron_3_Nano": "nemotron-3-nano",
+    "Nemotron_3_Super": "nemotron-3-super",
+    "Nemotron_3_Ultra": "nemotron-3-ultra",
+    "GPT OSS 120B": "gpt-oss-120b",
+    "Qwen3_30B_a3B": "qwen3-30b-a3b",
+    "Qwen3_235B_a22B": "qwen3-235b-a22b",
+}
+_WIDE_LAYERS = {("Nemotron_3_Super", "nvfp4"): 14}  # ``num_layers_at_end_in_bf16`` of its recipe
+_OTHERS: Mapping[str, Mapping[str, object]] = {  # where a row's sizes do not say all
+    "GPT3-20B": {"positions": "learned"},
+    "Nemotron-8B": {"positions": "rotary", "has_biases": False, "has_tied_embeddings": False, "norm": "layer_norm"},
+    "Qwen3_30B_a3B": {"head_size": 128, "has_query_key_norms": True, **_LLAMA},
+    "Qwen3_235B_a22B": {"head_size": 128, "has_query_key_norms": True, **_LLAMA},
+    "GPT OSS 120B": {"head_size": 64, **_LLAMA, "has_qkv_biases": True, "has_output_bias": True},
+}
+_EXPERTS = {
+    "Qwen3_30B_a3B": Experts(num_experts=128, top_k=8, expert_size=768),
+    "Qwen3_235B_a22B": Experts(num_experts=128, top_k=8, expert_size=1536),
+    "GPT OSS 120B": Experts(num_experts=128, top_k=4, expert_size=2880),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowRow:
+    """One measured step.
+
+    Attributes
+    ----------
+    row
+        As :mod:`planner.models.transformer_time` is told it; its software is Megatron-Core's or torchtitan's.
+    model, container
+        As they are printed; of NeMo's rows the family, of torchtitan's nothing.
+    low
+        Type and recipe; None: bf16.
+    graphs
+        ``whole``, ``parts``, ``lost`` (by one container) or nothing: what CUDA graphs launch.
+    wide_layers
+        Whose products stay in bf16.
+    is_reference
+        Whether the row says how slow a device of limited power was.
+    is_lora
+        Whether most parameters were frozen, which is not counted.
+    """
+
+    row: Row
+    model: str
+    container: str
+    low: tuple[str, str] | None
+    graphs: str = ""
+    wide_layers: int = 0
+    is_reference: bool = False
+    is_lora: bool = False
+
+
+def read_low_rows(folder: Path) -> list[LowRow]:
+    """Return all rows that can be predicted, in the order of the file."""
+    return [row for cells in _cells(folder) if (row := _row(cells)) is not None]
+
+
+def unread(folder: Path) -> dict[str, int]:
+    """Return how many rows of each network cannot be predicted."""
+    found: dict[str, int] = {}
+    for cells in _cells(folder):
+        if _row(cells) is None:
+            found[cells["model"]] = found.get(cells["model"], 0) + 1
+    return found
+
+
+def _cells(folder: Path) -> Iterator[dict[str, str]]:
+    """Yield the rows of these families that are in eight or four bits, and those in bf16 of Megatron-Bridge."""
+    with (folder / "llm" / "open.csv").open(encoding="utf-8", newline="") as file:
+        for cells in csv.DictReader(file):
+            name = _noted(cells, "family")
+            is_titan_wide = name == _TITAN and cells["dtype"] == "bf16" and "power-limited" not in cells["note"]
+            if name in _FAMILIES and not is_titan_wide:
+                yield cells
+
+
+def _noted(cells: Mapping[str, str], key: str) -> str:
+    """Return what a row's note says of a key; nothing where it does not."""
+    match = re.search(rf"\b{key}=([^;]+)", cells["note"])
+    return match.group(1).strip() if match else ""
+
+
+def _network(cells: Mapping[str, str]) -> Transformer | None:
+    """Return the network of a row; None where it is not known."""
+    model, length = cells["model"], int(cells["seq_len"])
+    name = _ZOO.get(model, "")
+    if name in transformers.row_names():
+        whole = transformers.row(name).transformer
+        return replace(whole, sequence_length=length, num_positions=max(whole.num_positions, length))
+    if not cells["layers"] or (model in _ZOO and model not in _OTHERS):
+        return None
+    heads = int(cells["heads"])
+    return Transformer(
+        num_layers=int(cells["layers"]),
+        hidden_size=int(cells["hidden"]),
+        num_heads=heads,
+        num_kv_heads=int(cells["kv_heads"] or heads),
+        feed_forward_size=int(cells["ffn"]),
+        vocabulary_size=int(cells["vocab"]),
+        sequence_length=length,
+        experts=_EXPERTS.get(model),
+        **_OTHERS.get(model, _LLAMA),  # type: ignore[arg-type]  # fields by their names
+    )
+
+
+def _row(cells: Mapping[str, str]) -> LowRow | None:
+    """Return a row, or None where its network is not known."""
+    network = _network(cells)
+    family, model, container = _noted(cells, "family"), cells["model"], _noted(cells, "container")
+    if network is None:
+        return None
+    device, domain, inside, card = _MACHINES[cells["gpu_type"]]
+    degrees = {key: int(cells[name] or 1) for key, name in (("tensor", "tp"), ("pipeline", "pp"), ("context", "cp"))}
+    data = int(cells["gpus"]) // (degrees["tensor"] * degrees["pipeline"] * degrees["context"])
+    microbatch, batch, is_titan = int(cells["microbatch"] or 1), int(cells["global_batch"]), family == _TITAN
+    measured = float(cells["iteration_s"] or 0)
+    if not measured:
+        flop = batch * flop_per_sample(network, has_full_attention=True).total_flop
+        measured = flop / (int(cells["gpus"]) * float(cells["tflops_per_gpu"]) * 1e12)
+    low = _LOW.get(cells["dtype"])
+    if low is not None and low[0] == "fp8" and family.startswith(_DELAYED):
+        low = ("fp8", "delayed")
+    if low == ("fp8", "blockwise") and device != "h100-sxm":
+        low = ("mxfp8", "mxfp8")
+    has_tensor = degrees["tensor"] > 1
+    recompute = {"full": Recompute.FULL, "selective": Recompute.SELECTIVE}.get(cells["recompute"], Recompute.NONE)
+    is_limited = "500W" in cells["gpu_type"]
+    graphs = next(
+        (kind for name, on, since, kind in _GRAPHS if (name, on) == (model, device) and _is_since(container, since)), ""
+    )
+    if container == "26.06.01" and graphs == "whole":
+        graphs = "lost"
+    overlaps_experts = any(
+        (name, on) == (model, device) and _is_since(container, since) for name, on, since in _OVERLAPS_EXPERTS
+    )
+    row = Row(
+        family=family,
+        group=(family, model, device, container, cells["dtype"], cells["gpus"], cells["global_batch"]),
+        transformer=network,
+        device=device,
+        tiers=(
+            Tier(size=domain, bandwidth_bytes_per_s=inside),
+            Tier(size=_MANY, bandwidth_bytes_per_s=card, num_rails=domain),
+        ),
+        software="torchtitan" if is_titan else MEGATRON_CORE,
+        layout={
+            **degrees,
+            "data": data,
+            "expert": int(cells["ep"] or 1),
+            "expert_tensor": 1,
+            "interleave": int(cells["interleave"] or 1),
+            "microbatch": microbatch,
+            "num_microbatches": max(1, batch // (data * microbatch)),
+            "zero": 3 if is_titan else 1,
+            "recompute": int(recompute),
+            "sequence_parallel": has_tensor,
+            "overlap_data": True,
+            "overlap_tensor": has_tensor and (not is_titan or "async" in cells["note"].lower()),
+            "overlap_expert": overlaps_experts,
+        },
+        iteration_s=measured,
+        device_figures=_LIMITED_H100 if is_limited else {},
+        has_bf16_gradients=not is_titan,
+    )
+    return LowRow(
+        row=row,
+        model=model,
+        container=container or family,
+        low=low,
+        graphs=graphs,
+        wide_layers=_WIDE_LAYERS.get((model, cells["dtype"]), 0),
+        is_reference="power-limited" in cells["note"] and low is None,
+        is_lora="lora" in cells["note"].lower(),
+    )
+
+
+def _is_since(container: str, since: str) -> bool:
+    """Return whether a container is of a month or later; those without a number are not."""
+    return bool(re.match(r"\d\d\.\d\d", container)) and container >= since
