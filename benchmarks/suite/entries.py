@@ -25,9 +25,18 @@ _BY_ONE_FAMILY = (
 _TRANSFORMERS = (
     "bert-base bert-base-pretraining bert-large bert-large-pretraining deepseek-v2 gpt3-13b llama2-7b llama2-13b "
     "llama2-70b llama3-8b llama3-70b llama3.1-8b llama3.1-70b megatron-1.7b megatron-3.6b megatron-7.5b "
-    "megatron-18b megatron-22b megatron-39b megatron-76b mixtral-8x7b mixtral-8x22b vit-b-16 vit-h-14 vit-l-16"
+    "megatron-18b megatron-22b megatron-39b megatron-76b mixtral-8x7b mixtral-8x22b vit-b-16 vit-h-14 vit-l-16 "
+    "qwen2.5-0.5b qwen2.5-1.5b qwen2.5-3b qwen2.5-7b qwen2.5-14b qwen2.5-32b qwen2.5-72b qwen3-0.6b qwen3-1.7b "
+    "qwen3-4b qwen3-8b qwen3-14b qwen3-32b qwen3-30b-a3b qwen3-next-80b-a3b gemma2-2b gemma2-9b gemma2-27b gemma3-1b "
+    "gemma3-4b gemma3-12b gemma3-27b mistral-7b mistral-7b-v0.3 mistral-nemo-12b mistral-small-24b mistral-large-123b "
+    "gpt-oss-20b gpt-oss-120b llama3.2-1b llama3.2-3b llama4-scout deepseek-v2-lite moonlight-16b-a3b glm-4.5-air "
+    "nemotron-4-15b nemotron-h-8b nemotron-h-47b nemotron-h-56b nemotron-nano-9b-v2 nemotron-nano-12b-v2 "
+    "nemotron-3-nano-30b-a3b"
 )
-_HUGE = "deepseek-v3 gpt3-175b llama3.1-405b megatron-145b megatron-310b megatron-530b megatron-1t mt-nlg-530b"
+_HUGE = (
+    "deepseek-v3 gpt3-175b llama3.1-405b megatron-145b megatron-310b megatron-530b megatron-1t mt-nlg-530b "
+    "qwen3-235b-a22b llama4-maverick kimi-k2 glm-4.5 nemotron-4-340b"
+)
 _H100_HUGE = ("--machines", "128x8xh100-sxm", "--network", "400 Gbit/s", "--global-batch", "2048")
 
 

@@ -60,6 +60,16 @@ VIT: dict[str, Any] = {
 TIED, UNTIED = {"tie_word_embeddings": True}, {"tie_word_embeddings": False}
 BIASED, WIDE = {"attention_bias": True}, {"head_dim": 20}
 
+LINEAR: dict[str, Any] = {
+    **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 10},
+    "linear_conv_kernel_dim": 3,
+}
+MAMBA: dict[str, Any] = {
+    **{key: value for key, value in SMALL.items() if key != "num_hidden_layers"},
+    **{"mamba_num_heads": 6, "mamba_head_dim": 10, "ssm_state_size": 7, "n_groups": 2, "conv_kernel": 4},
+    **{"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 20},
+    **{"moe_shared_expert_intermediate_size": 36, "hybrid_override_pattern": "M-M*ME"},
+}
 # Architectures that the library reads as another one.
 SAME = {"kimi_k2": "deepseek_v3"}
 # Architecture, class, sizes: every flag that changes a count, both ways.
@@ -116,6 +126,19 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
     ("deepseek_v2", "DeepseekV2ForCausalLM", {**DEEPSEEK, "q_lora_rank": None, "first_k_dense_replace": 0}),
     ("deepseek_v3", "DeepseekV3ForCausalLM", {**DEEPSEEK, "n_shared_experts": 1, **TIED}),
     ("deepseek_v3", "DeepseekV3Model", {**DEEPSEEK, "first_k_dense_replace": 4}),
+    ("qwen2_5_vl_text", "Qwen2_5_VLTextModel", SMALL),
+    ("qwen3_vl_text", "Qwen3VLTextModel", {**SMALL, **WIDE}),
+    ("qwen3_vl_moe_text", "Qwen3VLMoeTextModel", {**QWEN, **WIDE}),
+    ("gpt_oss", "GptOssForCausalLM", {**EXPERTS, **WIDE, "sliding_window": 16}),
+    ("gpt_oss", "GptOssForCausalLM", {**EXPERTS, "attention_bias": False, **TIED}),
+    ("qwen3_next", "Qwen3NextForCausalLM", {**QWEN, **LINEAR}),
+    ("qwen3_next", "Qwen3NextForCausalLM", {**QWEN, **LINEAR, **WIDE, **BIASED, "full_attention_interval": 2}),
+    ("nemotron_h", "NemotronHForCausalLM", MAMBA),
+    (
+        "nemotron_h",
+        "NemotronHForCausalLM",
+        {**MAMBA, "hybrid_override_pattern": "M-*-", "use_conv_bias": False},
+    ),
     ("kimi_k2", "DeepseekV3ForCausalLM", {**DEEPSEEK, "n_shared_experts": 1}),
     ("gpt2", "GPT2LMHeadModel", {**OLD, "n_inner": 70}),
     ("gpt2", "GPT2LMHeadModel", {**OLD, **UNTIED}),

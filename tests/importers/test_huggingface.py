@@ -5,6 +5,7 @@ import json
 import math
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner import zoo
 from planner.errors import SpecError
 from planner.importers.huggingface import HuggingFaceNetwork, read_huggingface
 from planner.importers.huggingface.architectures import READERS
 from planner.models.operators import parts
+from planner.zoo import transformers
 
 TABLE: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "huggingface.json").read_text(encoding="utf-8"))
 MOE = [name for name, row in TABLE.items() if row["parameters"] != row["active_parameters"]]
+
+
+def is_row(name: str) -> bool:
+    """Whether the zoo has a checkpoint."""
+    try:
+        return bool(zoo.find_name(name))
+    except SpecError:
+        return False
 
 
 def config(name: str, **changed: Any) -> dict[str, Any]:
@@ -80,6 +91,24 @@ def test_the_manual_has_every_architecture() -> None:
     manual = (Path(__file__).parent.parent.parent / "docs" / "huggingface.md").read_text(encoding="utf-8")
     assert [name for name in READERS if f"`{name}`" not in manual] == []
     assert f"{len(TABLE)} published checkpoints" in " ".join(manual.split())
+
+
+# Configurations that say all that a row of the zoo does.
+ROWS = {name: zoo.find_name(name) for name in TABLE if is_row(name) and "initializer_range" in TABLE[name]["config"]}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_of_the_zoo_is_what_its_configuration_gives(name: str, tmp_path: Path) -> None:
+    published = transformers.row(ROWS[name]).transformer
+    found = read(tmp_path, TABLE[name]["config"], sequence_length=published.sequence_length).transformer
+    if found.experts is not None and published.experts is not None:  # biases that choose experts: no parameters there
+        has_bias = published.experts.has_router_bias
+        found = replace(found, experts=replace(found.experts, has_router_bias=has_bias))
+    assert found == published
+
+
+def test_every_family_of_the_zoo_is_compared_with_a_configuration() -> None:
+    assert len(ROWS) >= 30
 
 
 # -- sizes ------------------------------------------------------------------------------------------------------------
@@ -200,34 +229,117 @@ def test_an_image_takes_no_length(tmp_path: Path) -> None:
 # -- what is counted otherwise ----------------------------------------------------------------------------------------
 
 
-def test_windows_of_attention_are_warned_of_where_they_matter(tmp_path: Path) -> None:
+def windowed(network: HuggingFaceNetwork) -> tuple[int | None, int]:
+    """The window, and in how many layers it is."""
+    sizes = network.transformer
+    return sizes.window, sum(count for kind, count in sizes.kind_counts.items() if kind.startswith("window"))
+
+
+def test_windows_of_attention_are_counted_where_they_leave_something_out(tmp_path: Path) -> None:
     values = config("Mistral-7B-v0.1")
-    assert read(tmp_path, values, sequence_length=4096).warnings == ()
-    (words,) = read(tmp_path, values, sequence_length=8192).warnings
-    assert "counted in full, although a token sees 4,096 tokens only in 32 of 32 layers" in words
+    short = read(tmp_path, values, sequence_length=2048)
+    assert windowed(short) == (None, 0)
+    assert "windows of 4,096 tokens hold whole samples: attention is full" in short.notes
+    assert windowed(read(tmp_path, values, sequence_length=8192)) == (4096, 32)
     types = ["sliding_attention", "full_attention"] * 16
-    assert "16 of 32" in str(read(tmp_path, {**values, "layer_types": types}, sequence_length=8192).warnings)
+    mixed = read(tmp_path, {**values, "layer_types": types}, sequence_length=8192)
+    assert windowed(mixed) == (4096, 16)
+    assert mixed.transformer.mixers == ("window", "attention")
     qwen = config("Qwen2.5-7B", sliding_window=1024, max_window_layers=21)
-    assert read(tmp_path, qwen, sequence_length=8192).warnings == ()
-    assert "7 of 28" in str(read(tmp_path, {**qwen, "use_sliding_window": True}, sequence_length=8192).warnings)
+    assert windowed(read(tmp_path, qwen, sequence_length=8192)) == (None, 0)
+    found = read(tmp_path, {**qwen, "use_sliding_window": True}, sequence_length=8192)
+    assert windowed(found) == (1024, 7)
+    assert found.transformer.mixers == ("attention",) * 21 + ("window",) * 7
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "said"),
+    ("name", "more", "number"),
     [
-        ("gemma-2-9b", {}, "21 of 42"),
-        ("gemma-3-1b-it", {}, "22 of 26"),
-        ("gemma-3-1b-it", {"sliding_window_pattern": 2}, "13 of 26"),
-        ("gemma-3-1b-it", {"model_type": "exaone4", "sliding_window_pattern": "LLLG"}, "20 of 26"),
-        ("OLMo-2-1124-7B", {"model_type": "olmo3"}, "24 of 32"),
+        ("gemma-2-9b", {}, 21),
+        ("gemma-3-1b-it", {}, 22),
+        ("gemma-3-1b-it", {"sliding_window_pattern": 2}, 13),
+        ("gemma-3-1b-it", {"model_type": "exaone4", "sliding_window_pattern": "LLLG"}, 20),
+        ("OLMo-2-1124-7B", {"model_type": "olmo3"}, 24),
+        ("gpt-oss-20b", {}, 12),
     ],
 )
 def test_where_no_key_names_the_layers_with_windows_the_architecture_does(
-    name: str, more: dict[str, object], said: str, tmp_path: Path
+    name: str, more: dict[str, object], number: int, tmp_path: Path
 ) -> None:
     values = {**config(name, sliding_window=512), **more}
     values.pop("layer_types", None)
-    assert said in str(read(tmp_path, values, sequence_length=4096).warnings)
+    assert windowed(read(tmp_path, values, sequence_length=4096)) == (512, number)
+
+
+def test_llama_4_attends_within_chunks_but_for_layers_without_positions(tmp_path: Path) -> None:
+    found = read(tmp_path, config("Llama-4-Scout-17B-16E"), sequence_length=16384)
+    assert windowed(found) == (8192, 36)
+    assert found.transformer.has_chunked_windows
+    assert found.transformer.mixers == ("window", "window", "window", "attention")
+    short = read(tmp_path, config("Llama-4-Scout-17B-16E"), sequence_length=4096)
+    assert windowed(short) == (None, 0)
+    named = config("Llama-4-Scout-17B-16E", no_rope_layers=[1, 0] * 24)
+    assert windowed(read(tmp_path, named, sequence_length=16384)) == (8192, 24)
+
+
+# -- layers with other mixers -----------------------------------------------------------------------------------------
+
+
+def test_gpt_oss_has_sinks_and_biases(tmp_path: Path) -> None:
+    found = read(tmp_path, config("gpt-oss-120b")).transformer
+    assert found.has_sinks
+    assert found.has_biases
+    assert found.has_qkv_biases
+    assert found.experts is not None
+    assert found.experts.has_router_bias
+    assert found.experts.routing.bias == "linear"
+    assert (found.numerics.activation, found.numerics.activation_limit) == ("quick_gelu", 7.0)
+
+
+def test_qwen3_next_has_a_gate_and_three_of_four_layers_of_the_delta_rule(tmp_path: Path) -> None:
+    found = read(tmp_path, config("Qwen3-Next-80B-A3B")).transformer
+    assert found.mixers == ("delta", "delta", "delta", "attention")
+    assert found.has_attention_gate
+    assert found.delta is not None
+    assert (found.delta.num_key_heads, found.delta.num_value_heads, found.delta.value_size) == (16, 32, 128)
+    types = ["linear_attention", "full_attention"] * 24
+    assert read(tmp_path, config("Qwen3-Next-80B-A3B", layer_types=types)).transformer.mixers == ("delta", "attention")
+
+
+def test_nemotron_h_has_layers_of_one_part_each(tmp_path: Path) -> None:
+    found = read(tmp_path, config("NVIDIA-Nemotron-3-Nano-30B-A3B")).transformer
+    assert found.kind_counts == {"attention": 6, "mamba": 23, "experts": 23}
+    assert found.positions == "none"
+    assert found.activation == "relu_squared"
+    assert found.experts is not None
+    assert (found.experts.num_shared, found.experts.shared_size) == (1, 3712)
+    words = ["mamba", "moe", "attention", "mlp"]
+    given = config(
+        "NVIDIA-Nemotron-3-Nano-30B-A3B", hybrid_override_pattern=..., num_hidden_layers=..., layers_block_type=words
+    )
+    assert read(tmp_path, given).transformer.pattern == "ME*-"
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "field", "words"),
+    [
+        ("Nemotron-H-8B-Base-8K", {"hybrid_override_pattern": ...}, "hybrid_override_pattern", "it is missing"),
+        ("Nemotron-H-8B-Base-8K", {"hybrid_override_pattern": "MX" * 26}, "hybrid_override_pattern", "a layer 'X'"),
+        ("Nemotron-H-8B-Base-8K", {"num_hidden_layers": 51}, "num_hidden_layers", "the pattern has 52 letters"),
+        ("Nemotron-H-8B-Base-8K", {"use_bias": True}, "use_bias", "biases of some of these matrices"),
+        ("Nemotron-H-8B-Base-8K", {"n_groups": 7}, "n_groups", "no multiple of its 7 groups"),
+        ("Nemotron-H-8B-Base-8K", {"mamba_num_heads": ...}, "mamba_num_heads", "it is missing"),
+        ("NVIDIA-Nemotron-3-Nano-30B-A3B", {"moe_latent_size": 64}, "moe_latent_size", "narrower stream"),
+        ("Qwen3-Next-80B-A3B", {"layer_types": ["mamba"] * 48}, "layer_types", "'mamba' are not counted"),
+        ("Qwen3-Next-80B-A3B", {"linear_num_value_heads": 33}, "linear_num_value_heads", "no multiple of the 16"),
+    ],
+)
+def test_layers_that_are_not_known_or_do_not_fit_are_refused(
+    name: str, changed: dict[str, Any], field: str, words: str, tmp_path: Path
+) -> None:
+    ((found, text),) = wrong(tmp_path, config(name, **changed))
+    assert found == field
+    assert words in text
 
 
 def test_what_is_left_out_is_noted(tmp_path: Path) -> None:
@@ -266,7 +378,7 @@ def test_what_would_be_counted_wrong_is_refused(name: str, changed: dict[str, An
         ({"model_type": "t5", "d_model": 512}, "'t5' is not counted: it has an encoder and a decoder"),
         ({"model_type": "new", "is_encoder_decoder": True}, "'new' is not counted: it has an encoder and a decoder"),
         ({"model_type": "mamba"}, "some of its layers are recurrent"),
-        ({"model_type": "gpt_oss"}, "learned sinks"),
+        ({"model_type": "granite_swa"}, "learned sinks"),
         ({"model_type": "swin"}, "its layers differ in width"),
         (
             {"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {}},
@@ -294,6 +406,17 @@ def test_the_text_of_several_parts_is_taken_when_that_is_asked_for(tmp_path: Pat
     assert found.transformer.num_parameters == TABLE["gemma-3-1b-it"]["parameters"]
     plain = read(tmp_path, config("gpt2"), is_text_only=True)
     assert plain.transformer.num_parameters == TABLE["gpt2"]["parameters"]
+
+
+def test_a_text_part_may_leave_out_what_its_publisher_leaves_to_the_library(tmp_path: Path) -> None:
+    inner = {
+        **{"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34},
+        **{"rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024},
+    }
+    found = read(tmp_path, {"model_type": "gemma3", "text_config": inner, "vision_config": {}}, is_text_only=True)
+    assert found.transformer.num_parameters == TABLE["gemma-3-4b"]["parameters"]
+    assert "vocab_size: 262,208, as transformers has it where it is left out" in found.notes
+    assert "num_attention_heads" in str(wrong(tmp_path, {**inner, "architectures": ["Gemma3ForCausalLM"]}))
 
 
 def test_an_unknown_architecture_names_the_nearest_and_the_mend(

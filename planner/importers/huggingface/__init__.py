@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,26 @@ def read_huggingface(
         kept = ("tie_word_embeddings", "torch_dtype", "dtype")
         values = {**{key: value for key, value in values.items() if key in kept}, **part}
     fields = Fields(values, text, file, _model_type(values, text, file))
+    if is_text_only and isinstance(part, Mapping):
+        _add_left_out(fields)
     _check_counted(fields, values)
     reader = READERS.get(fields.architecture, _plain_decoder)
     return _built(fields, reader(fields), sequence_length)
+
+
+# Sizes that the published configurations of networks of several parts leave out of their text part, since the library
+# has them (Gemma 3: ``configuration_gemma3.py``).
+_LEFT_OUT = {
+    "gemma3_text": {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262_208},
+}
+
+
+def _add_left_out(fields: Fields) -> None:
+    """Add to a text part what its publisher leaves to the library, and say so."""
+    for name, value in _LEFT_OUT.get(fields.architecture, {}).items():
+        if fields.get(name) is None:
+            fields.values = {**fields.values, name: value}
+            fields.notes.append(f"{name}: {value:,}, as transformers has it where it is left out")
 
 
 def _model_type(values: Mapping[str, Any], text: str, file: Path) -> str:
@@ -111,6 +129,7 @@ def _built(fields: Fields, draft: Draft, sequence_length: int | None) -> Hugging
     sizes = {**draft.sizes, **_head(fields, draft)}
     if draft.kind != "image":
         sizes["sequence_length"] = _length(fields, draft, sequence_length)
+        _add_mixers(fields, draft, sizes)
     elif sequence_length is not None:
         problem = "the length of an image's sequence follows from its patches."
         fault = Fault(file=str(fields.file), field="sequence_length", problem=problem, mend="Leave it out.")
@@ -130,7 +149,7 @@ def _built(fields: Fields, draft: Draft, sequence_length: int | None) -> Hugging
         if plain.num_parameters != draft.expected_parameters:
             counts = f"{plain.num_parameters:,} parameters, and transformers builds {draft.expected_parameters:,}"
             raise _not_counted(fields, f"a plain decoder of its sizes has {counts}", OTHER_WAYS)
-    _note(fields, draft, transformer)
+    _note(fields)
     return HuggingFaceNetwork(
         transformer=transformer,
         name=_name(fields),
@@ -150,13 +169,23 @@ def _add_numerics(fields: Fields, sizes: dict[str, Any]) -> None:
         sizes["experts"] = replace(sizes["experts"], routing=routing_of(fields))
 
 
-def _note(fields: Fields, draft: Draft, transformer: Transformer) -> None:
+def _add_mixers(fields: Fields, draft: Draft, sizes: dict[str, Any]) -> None:
+    """Add what mixes the tokens of the layers, where not all have full attention; a long window is none."""
+    mixers = draft.mixers
+    if draft.window is not None and draft.window > sizes["sequence_length"]:
+        fields.notes.append(f"windows of {draft.window:,} tokens hold whole samples: attention is full")
+        mixers = tuple("attention" if one == "window" else one for one in mixers)
+    if set(mixers) <= {"attention"}:
+        sizes.pop("has_chunked_windows", None)
+        return
+    size = next(size for size in range(1, len(mixers) + 1) if all(map(eq, mixers[size:], mixers)))
+    sizes["mixers"] = mixers[:size]
+    if "window" in mixers:
+        sizes["window"] = draft.window
+
+
+def _note(fields: Fields) -> None:
     """Say what is counted otherwise than the configuration has it."""
-    if draft.window is not None and draft.num_windowed and draft.window < transformer.sequence_length:
-        fields.warnings.append(
-            f"attention is counted in full, although a token sees {draft.window:,} tokens only in {draft.num_windowed} "
-            f"of {transformer.num_layers} layers: the FLOP of attention are counted too high"
-        )
     quantised = fields.values.get("quantization_config")
     if isinstance(quantised, Mapping):
         method = quantised.get("quant_method")
@@ -265,7 +294,7 @@ _REASONS = {
     **dict.fromkeys(
         (
             *("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm", "recurrent_gemma", "jamba", "zamba", "zamba2"),
-            *("bamba", "falcon_h1", "nemotron_h", "granitemoehybrid", "lfm2", "lfm2_moe", "qwen3_next", "kimi_linear"),
+            *("bamba", "falcon_h1", "granitemoehybrid", "lfm2", "lfm2_moe", "kimi_linear"),
             *("minimax", "olmo_hybrid", "qwen3_5_text", "qwen3_5_moe_text", "bailing_hybrid", "zaya"),
         ),
         _RECURRENT,
@@ -277,7 +306,6 @@ _REASONS = {
     **dict.fromkeys(("deberta", "deberta-v2", "xlnet", "transfo-xl"), _RELATIVE),
     **dict.fromkeys(("deepseek_v32", "deepseek_v4"), _CHOSEN),
     **dict.fromkeys(("swin", "swinv2"), "its layers differ in width"),
-    "gpt_oss": "its attention has learned sinks and its experts biases of their own, which are not counted",
     "granite_swa": "its attention has learned sinks, which are not counted",
     "bitnet": "its attention and its feed-forward part have norms within",
     "diffllama": "its attention is the difference of two",

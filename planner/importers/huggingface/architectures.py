@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from planner.importers.huggingface.configuration import Fields, shown
+from planner.mixers import MOST_CHUNK, MOST_KERNEL, MOST_STATES, DeltaNet, Mamba
 from planner.transformer import (
     MOST_CHANNELS,
     MOST_EXPERTS,
@@ -43,9 +44,9 @@ class Draft:
     kind
         Which heads the architecture has: of language, of masked language, or of classes.
     window
-        Tokens that a token sees where attention is windowed; None where it is not. Attention is counted in full.
-    num_windowed
-        Layers whose attention is windowed.
+        Tokens that a token sees where attention is windowed; None where it is not.
+    mixers
+        What mixes the tokens of every layer; empty where all have full attention.
     expected_parameters
         What the library counts with logits of every token, where it could be asked.
     pools
@@ -56,7 +57,7 @@ class Draft:
     longest: int | None = None
     kind: Literal["decoder", "encoder", "image"] = "decoder"
     window: int | None = None
-    num_windowed: int = 0
+    mixers: tuple[str, ...] = ()
     expected_parameters: int | None = None
     pools: bool = False
 
@@ -96,6 +97,7 @@ Pattern = Callable[[Fields, int], dict[str, Any] | None]  # of so many layers, w
 class _Mixture:
     """Keys of a mixture of experts.
 
+    ``has_router_bias``: the router's product has a bias.
     ``count``, ``size``: of routed experts. ``shared_count``, ``shared_size``: of those that every token goes through;
     the count 1 where only a size is named. ``is_grouped``: tokens may be limited to some groups of experts.
     """
@@ -106,6 +108,7 @@ class _Mixture:
     shared_count: str = ""
     shared_size: str = ""
     has_shared_gate: bool = False
+    has_router_bias: bool = False
     is_grouped: bool = False
 
 
@@ -214,6 +217,10 @@ _DEEPSEEK_EXPERTS = _Mixture(
     is_grouped=True,
 )
 
+_QWEN_2 = _Row(**_KV, qkv=True)
+_QWEN_3 = _Row(**_BIASES, **_SIZED, query_key_norms=True)
+_QWEN_3_MOE = _Row(**_BIASES, **_KV, query_key_norms=True, mixture=_QWEN_EXPERTS)
+
 _ROWS: dict[str, _Row] = {
     "llama": _LLAMA,
     "granite": _LLAMA,
@@ -222,8 +229,8 @@ _ROWS: dict[str, _Row] = {
     "mistral": _Row(**_KV),
     "ministral": _Row(**_KV),
     "phi3": _Row(),
-    "qwen2": _Row(**_KV, qkv=True),
-    "qwen3": _Row(**_BIASES, **_SIZED, query_key_norms=True),
+    "qwen2": _QWEN_2,
+    "qwen3": _QWEN_3,
     "hunyuan_v1_dense": _Row(**_BIASES, query_key_norms=True),
     "exaone4": _Row(**_KV, query_key_norms=True, fixed={**_RMS, "norm_position": "output"}),
     "ernie4_5": _Row(**_USE_BIAS, **_SIZED, is_tied=True),
@@ -287,7 +294,11 @@ _ROWS: dict[str, _Row] = {
         qkv=("qkv_bias", True),
         mixture=replace(_QWEN_EXPERTS, shared_size="shared_expert_intermediate_size", has_shared_gate=True),
     ),
-    "qwen3_moe": _Row(**_BIASES, **_KV, query_key_norms=True, mixture=_QWEN_EXPERTS),
+    "qwen3_moe": _QWEN_3_MOE,
+    # Text parts of networks that read images, too.
+    "qwen2_5_vl_text": _QWEN_2,
+    "qwen3_vl_text": _QWEN_3,
+    "qwen3_vl_moe_text": _QWEN_3_MOE,
     # A router whose correction is no parameter.
     "glm4_moe": _Row(
         **_KV, qkv=("attention_bias", False), query_key_norms=("use_qk_norm", False), mixture=_DEEPSEEK_EXPERTS
@@ -297,7 +308,18 @@ _ROWS: dict[str, _Row] = {
         **_BIASES,
         **_SIZED,
         inner="intermediate_size_mlp",
+        fixed={**_RMS, "has_chunked_windows": True},
         mixture=_Mixture(pattern=_llama4_layers, size="intermediate_size", shared_size="intermediate_size"),
+    ),
+    # Every head has a learned sink, every matrix but those of the ends a bias.
+    "gpt_oss": _Row(
+        **_SIZED,
+        qkv=("attention_bias", True),
+        output=("attention_bias", True),
+        feed_forward=True,
+        inner="",
+        fixed={**_RMS, "has_sinks": True},
+        mixture=replace(_OF_INTERMEDIATE, has_router_bias=True),
     ),
 }
 
@@ -370,55 +392,75 @@ def _experts(fields: Fields, mixture: _Mixture, num_layers: int) -> Experts | No
         num_shared=num_shared,
         shared_size=shared_size,
         has_shared_gate=mixture.has_shared_gate,
+        has_router_bias=mixture.has_router_bias,
         groups=groups,
         top_groups=top_groups,
         **pattern,
     )
 
 
-_WINDOWED = {"sliding_attention", "chunked_attention", "local"}
-_FULL = {"full_attention", "global"}
+# What mixes tokens in a layer, by the word of ``layer_types``.
+_MIXERS = {
+    **dict.fromkeys(("full_attention", "global"), "attention"),
+    **dict.fromkeys(("sliding_attention", "chunked_attention", "local"), "window"),
+}
+_DELTA = {**_MIXERS, "linear_attention": "delta"}
 # Every so many layers one sees all, where no key names the layers; Gemma 3 and EXAONE 4 have a key for it.
-_EVERY_FULL = {"gemma2": 2, "gemma3_text": 6, "olmo3": 4, "exaone4": 4}
+_EVERY_FULL = {"gemma2": 2, "gemma3_text": 6, "gpt_oss": 2, "llama4_text": 4, "olmo3": 4, "exaone4": 4}
 
 
 def _rotary_draft(fields: Fields, sizes: dict[str, Any]) -> Draft:
     """Return the draft of a decoder with rotary positions."""
-    window, num_windowed = _windows(fields, sizes["num_layers"])
+    window, mixers = _windows(fields, sizes["num_layers"])
     longest = _longest(fields, "max_position_embeddings")
-    return Draft(sizes=sizes, longest=longest, window=window, num_windowed=num_windowed)
+    return Draft(sizes=sizes, longest=longest, window=window, mixers=mixers)
 
 
-def _windows(fields: Fields, num_layers: int) -> tuple[int | None, int]:
-    """Return the tokens that a token sees in layers with windowed attention, and how many these are.
-
-    Layers with another attention than full or windowed are refused.
-    """
+def _types(fields: Fields, num_layers: int, known: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what mixes the tokens of every layer, as ``layer_types`` has it; empty where it is left out, or wrong."""
     types = fields.words("layer_types")
-    unknown = sorted(set(types) - _WINDOWED - _FULL)
+    unknown = sorted(set(types) - known.keys())
     if unknown:
         fields.refuse("layer_types", f"layers of the type {shown(unknown[0])} are not counted here.")
     if types and not unknown and len(types) != num_layers:
         hint = "Give as many types as layers, or leave them out."
         fields.fault("layer_types", f"these are {len(types)} types of {num_layers} layers.", hint)
+    return () if unknown else tuple(known[one] for one in types)
+
+
+def _windows(fields: Fields, num_layers: int) -> tuple[int | None, tuple[str, ...]]:
+    """Return the tokens that a token sees in layers with windowed attention, and what mixes tokens in every layer.
+
+    Layers with another attention than full or windowed are refused. None and nothing where no attention is windowed.
+    """
+    types = _types(fields, num_layers, _MIXERS)
     names = ("sliding_window", "attention_chunk_size")
     given = fields.get(*names)
     if given is None or given is False or given == 0 or not fields.flag("use_sliding_window", True):
-        return None, 0
+        return None, ()
     window = fields.count(*names, most=2**40)
-    if types:
-        number = sum(one in _WINDOWED for one in types)
-        return (window, number) if number else (None, 0)
+    if not types:
+        types = _usual_mixers(fields, num_layers)
+    return (window, types) if "window" in types else (None, ())
+
+
+def _usual_mixers(fields: Fields, num_layers: int) -> tuple[str, ...]:
+    """Return what mixes the tokens of every layer of an architecture with windows that names no types."""
     first = fields.count_or(0, "max_window_layers", least=0, most=2**40)
     if "use_sliding_window" in fields.values and first:  # Qwen2: the first layers see all
-        return (window, num_layers - first) if first < num_layers else (None, 0)
+        return ("attention",) * min(first, num_layers) + ("window",) * max(num_layers - first, 0)
     step = _EVERY_FULL.get(fields.architecture)
     if step is None:
-        return window, num_layers
-    pattern = fields.get("sliding_window_pattern")
-    is_text = isinstance(pattern, str) and pattern  # EXAONE 4: LLLG is a step of 4
-    step = len(str(pattern)) if is_text else fields.count_or(step, "sliding_window_pattern")
-    return window, num_layers - num_layers // step
+        return ("window",) * num_layers
+    if fields.architecture == "llama4_text":  # layers without positions see all
+        step = fields.count_or(step, "no_rope_layer_interval", most=MOST_LAYERS)
+        if named := fields.wholes("no_rope_layers"):
+            return tuple("window" if has_positions else "attention" for has_positions in named[:num_layers])
+    else:
+        pattern = fields.get("sliding_window_pattern")
+        is_text = isinstance(pattern, str) and pattern  # EXAONE 4: LLLG is a step of 4
+        step = len(str(pattern)) if is_text else fields.count_or(step, "sliding_window_pattern")
+    return tuple("window" if (index + 1) % step else "attention" for index in range(num_layers))
 
 
 def _stablelm(fields: Fields) -> Draft:
@@ -458,6 +500,121 @@ def _deepseek(fields: Fields) -> Draft:
         fields.notes.append("the router's correction of its scores is a buffer, not a parameter, and is not counted")
     sizes["experts"] = _experts(fields, _DEEPSEEK_EXPERTS, sizes["num_layers"])
     return _rotary_draft(fields, sizes)
+
+
+# -- decoders with other mixers than attention -------------------------------------------------------------------------
+
+_QWEN_3_NEXT = _Row(
+    **_BIASES,
+    **_SIZED,
+    query_key_norms=True,
+    fixed={**_RMS, "has_attention_gate": True},
+    mixture=replace(_QWEN_EXPERTS, shared_size="shared_expert_intermediate_size", has_shared_gate=True),
+)
+
+
+def _qwen3_next(fields: Fields) -> Draft:
+    """Return Qwen3-Next: gated delta networks, and attention with a gate in every so-many-th layer."""
+    sizes = _of_row(_QWEN_3_NEXT, replace(fields, values={**fields.values, "layer_types": None})).sizes
+    num_layers = sizes["num_layers"]
+    mixers = _types(fields, num_layers, _DELTA)
+    if not mixers:
+        step = fields.count_or(4, "full_attention_interval", most=MOST_LAYERS)
+        mixers = tuple("delta" if (index + 1) % step else "attention" for index in range(num_layers))
+    if "delta" in mixers:
+        counts = {
+            "num_key_heads": fields.count("linear_num_key_heads", most=MOST_HEADS),
+            "num_value_heads": fields.count("linear_num_value_heads", most=MOST_HEADS),
+            "key_size": fields.count("linear_key_head_dim", most=MOST_STATES),
+            "value_size": fields.count("linear_value_head_dim", most=MOST_STATES),
+            "conv_kernel": fields.count_or(4, "linear_conv_kernel_dim", most=MOST_KERNEL),
+        }
+        sizes["delta"] = _made(fields, DeltaNet, counts, "linear_num_value_heads")
+    return Draft(sizes=sizes, longest=_longest(fields, "max_position_embeddings"), mixers=mixers)
+
+
+def _made(fields: Fields, kind: type[Any], counts: Mapping[str, Any], name: str) -> Any:
+    """Return a part of these sizes; None where they are faulty, or do not go together, which is noted under a key."""
+    if fields.faults:
+        return None
+    try:
+        return kind(**counts)
+    except ValueError as error:
+        fields.fault(name, f"{error}", "Write it as the checkpoint's own config.json has it.")
+        return None
+
+
+_LETTERS = {
+    **dict.fromkeys(("mamba", "linear_attention"), "M"),
+    **dict.fromkeys(("attention", "full_attention"), "*"),
+    "mlp": "-",
+    "moe": "E",
+}
+
+
+def _nemotron_h(fields: Fields) -> Draft:
+    """Return Nemotron-H: layers of one part each, Mamba-2, attention without positions, feed-forward or experts."""
+    pattern = fields.word("hybrid_override_pattern")
+    words = fields.words("layers_block_type") or fields.words("layer_types")
+    if not pattern and words:
+        if unknown := sorted(set(words) - _LETTERS.keys()):
+            fields.refuse("layers_block_type", f"layers of the type {shown(unknown[0])} are not counted here.")
+        pattern = "".join(_LETTERS.get(one, "-") for one in words)
+    if not pattern:
+        hint = 'Add it, as the checkpoint\'s own config.json has it, e.g. "M-M*-".'
+        fields.fault("hybrid_override_pattern", "it is missing, and nemotron_h needs it.", hint)
+    elif strange := sorted(set(pattern) - set("M*-E")):
+        problem = f"it has a layer {shown(strange[0])}, which nobody knows."
+        fields.fault("hybrid_override_pattern", problem, "Write M, *, - and E alone, one letter a layer.")
+    number = fields.count_or(len(pattern) or 1, "num_hidden_layers", most=MOST_LAYERS)
+    if pattern and number != len(pattern):
+        problem = f"there are {number} layers, and the pattern has {len(pattern)} letters."
+        fields.fault("num_hidden_layers", problem, "Give as many letters as layers.")
+    stream = _stream(replace(fields, values={**fields.values, "num_hidden_layers": number}))
+    stream["num_kv_heads"] = fields.count("num_key_value_heads", most=MOST_HEADS)
+    stream["head_size"] = fields.count("head_dim", "attention_head_dim", most=MOST_WIDTH)
+    if "-" in pattern:
+        stream["feed_forward_size"] = fields.count("intermediate_size")
+    for name in ("use_bias", "attention_bias", "mlp_bias", "mamba_proj_bias"):
+        if fields.flag(name, False):
+            fields.refuse(name, "biases of some of these matrices, and not of others, are not counted here.")
+    if "M" in pattern:
+        stream["mamba"] = _mamba(fields)
+    if "E" in pattern:
+        mixture = _Mixture(
+            pattern=lambda _fields, _layers: {},
+            count=("n_routed_experts", "num_local_experts"),
+            shared_size="moe_shared_expert_intermediate_size",
+            is_grouped=True,
+        )
+        stream["experts"] = _experts(fields, mixture, number)
+        if fields.get("moe_latent_size") is not None:
+            fields.refuse("moe_latent_size", "experts in a narrower stream are not counted here.")
+    sizes = {
+        **stream,
+        "pattern": pattern,
+        "norm": "rms_norm",
+        "positions": "none",
+        "has_biases": False,
+        "has_norm_biases": False,
+        "has_tied_embeddings": _is_tied(fields, False),
+    }
+    return Draft(sizes=sizes, longest=_longest(fields, "max_position_embeddings"))
+
+
+def _mamba(fields: Fields) -> Mamba | None:
+    """Return Mamba-2's sizes; None where they are faulty."""
+    counts = {
+        "num_heads": fields.count("mamba_num_heads", most=MOST_HEADS),
+        "head_size": fields.count("mamba_head_dim", most=MOST_WIDTH),
+        "state_size": fields.count("ssm_state_size", most=MOST_STATES),
+        "num_groups": fields.count("n_groups", "mamba_n_groups", most=MOST_HEADS),
+        "conv_kernel": fields.count_or(4, "conv_kernel", "mamba_d_conv", most=MOST_KERNEL),
+        "chunk_size": fields.count_or(128, "chunk_size", "mamba_chunk_size", most=MOST_CHUNK),
+        "has_conv_bias": fields.flag("use_conv_bias", True),
+    }
+    found: Mamba | None = _made(fields, Mamba, counts, "n_groups")
+    return found
 
 
 # -- decoders before Llama, or beside it -------------------------------------------------------------------------------
@@ -503,13 +660,17 @@ def _gpt_neo(fields: Fields) -> Draft:
     sizes = _stream(fields, layers=("num_layers", "num_hidden_layers"), heads=("num_heads", "num_attention_heads"))
     sizes["feed_forward_size"] = fields.count_or(4 * sizes["hidden_size"], "intermediate_size")
     positions = fields.count("max_position_embeddings", most=MOST_TOKENS)
-    types = fields.words("attention_layers")
+    number = sizes["num_layers"]
+    types = fields.words("attention_layers") or tuple(("global", "local")[index % 2] for index in range(number))
+    if len(types) != number:
+        hint = "Give as many types as layers, or leave them out."
+        fields.fault("attention_layers", f"these are {len(types)} types of {number} layers.", hint)
     sizes |= {"num_positions": positions, "has_qkv_biases": False, "has_tied_embeddings": _is_tied(fields)}
     return Draft(
         sizes=sizes,
         longest=positions,
         window=fields.count_or(256, "window_size", most=2**40),
-        num_windowed=sum(one == "local" for one in types) if types else sizes["num_layers"] // 2,
+        mixers=tuple("window" if one == "local" else "attention" for one in types),
     )
 
 
@@ -705,6 +866,8 @@ def _vit(fields: Fields) -> Draft:
 READERS: dict[str, Reader] = {
     **{name: partial(_of_row, row) for name, row in _ROWS.items()},
     "stablelm": _stablelm,
+    "qwen3_next": _qwen3_next,
+    "nemotron_h": _nemotron_h,
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
     "kimi_k2": _deepseek,

@@ -236,7 +236,7 @@ def _activation(fields: Fields, *, is_gated: bool) -> Activation | None:
 _BY_BIAS = ("deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "nemotron_h")
 _BIAS_RATE, _BESIDE_BIAS = 1e-3, 1e-4
 _SEQUENCE = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe")
-_NOT_NORMALISED = ("qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "llama4_text", "phimoe")
+_NOT_NORMALISED = ("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "olmoe", "deepseek_v2", "llama4_text", "phimoe")
 _SCORES = ("softmax", "sigmoid")
 
 
@@ -266,7 +266,7 @@ def routing_of(fields: Fields) -> Routing:
             else "sequence"
             if is_of_sequence
             else "global_batch"
-            if name in ("qwen3_moe", "qwen3_next")
+            if name.startswith(("qwen3_moe", "qwen3_next", "qwen3_vl_moe"))
             else "batch"
         ),
         auxiliary_coefficient=weight or 0.0,

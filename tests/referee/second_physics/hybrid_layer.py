@@ -246,8 +246,8 @@ def _given(network: Transformer, block: Mapping[str, Any], kind: str) -> list[tu
         inner = float(experts.num_shared * experts.shared_size)
     if not inner:
         return [(one, False) for one in found]
-    rows = [*((one, False) for one in [*found, *[inner / tensor] * (1 + network.is_gated)]), (hidden, True)]
-    gate = parts.feed_forward == "moe" and experts is not None and experts.has_shared_gate
+    gate = parts.feed_forward == "moe" and experts is not None and experts.has_shared_gate  # which reads what it weighs
+    rows = [*((one, False) for one in [*found, *[inner / tensor] * (1 + network.is_gated)]), (hidden, not gate)]
     return [*rows, *[(1.0 / split, False)] * gate]
 
 
