@@ -176,6 +176,8 @@ def _parts(values: Mapping[str, Any], layout: Layout, network: Transformer) -> d
             parts["YARN"] = {f"yarn_{name}": value for name, value in figures.items()}
             parts["YARN"]["yarn_correction_range_round_to_int"] = scaling.is_truncated
     parts["OPTIMIZER"].setdefault("optimizer", "adam")
+    if network.pattern is not None:
+        model["apply_rope_fusion"] = network.rotary is not None
     parts["OPTIMIZER"]["use_distributed_optimizer"] = parts["DDP"].setdefault("use_distributed_optimizer", False)
     parts["PRECISION"].setdefault("grad_reduce_in_fp32", True)
     return parts

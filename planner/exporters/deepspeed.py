@@ -211,6 +211,8 @@ def _program_notes(layout: Layout, network: Transformer) -> list[str]:
         notes.append("call model.gradient_checkpointing_enable(), or deepspeed.checkpointing.checkpoint on every block")
     if chosen.offload_optimizer:
         notes.append("give deepspeed.ops.adam.DeepSpeedCPUAdam as the optimiser")
+    if (name := layout.job.problem.training.optimizer) not in ("adam", "adamw") and layout.is_hybrid:
+        notes.append(f"give an optimiser of the kind {name}, for which the plan counts")
     if (program := layout.job.problem.calibration.program) and layout.is_hybrid:
         notes.append(f"seconds and memory were predicted for {program}")
     return notes

@@ -32,6 +32,7 @@ __all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises"]
 TARGET, VERSION, CONFIG = "maxtext", "MaxText 0.2", "maxtext.yml"
 _HEAD = "planner.export/1 maxtext"
 _NUMBERS = {"bf16": "bfloat16", "fp32": "float32"}
+_OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd", "muon": "muon"}
 _ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu", "relu": "relu"}
 _REMAT = {"none": "minimal_with_context", "selective": "minimal", "full": "full"}
 # Kind of decision -> mesh axis, from the innermost tier of the network outwards; sequence parallelism has its own.
@@ -64,6 +65,7 @@ def export(job: Job) -> Export:
         "hardware": kind,
         **_network_keys(network),
         **_layout_keys(layout, network),
+        "opt_type": _OPTIMIZERS[job.problem.training.optimizer],
         "dataset_type": "synthetic",
         "steps": 50,
         "learning_rate": 1e-4,
@@ -151,6 +153,8 @@ def _as_run(layout: Layout, network: Transformer) -> Layout:
     """Return the layout as MaxText runs it, every change with its note."""
     if layout.dtype not in _NUMBERS:
         raise layout.refused(f"it trains in bf16 or fp32 here, not in {layout.dtype}", "Write dnn.dtype: bf16.")
+    if (name := layout.job.problem.training.optimizer) not in _OPTIMIZERS:
+        raise layout.refused(f"it has no optimiser {name}", f"Write dnn.optimizer: {' or '.join(_OPTIMIZERS)}.")
     layout = layout.with_plain_recomputation()
     chosen = layout.chosen
     if not chosen.is_even:

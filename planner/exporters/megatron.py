@@ -48,7 +48,16 @@ __all__ += ["recognises", "words_of"]
 
 TARGET = "megatron"
 _FLAGS = flags_of("megatron")
-_SGD = {"sgd": "--optimizer sgd", "momentum": "--optimizer sgd"}
+_AWARE = "--use-distributed-optimizer --use-precision-aware-optimizer"
+# Optimiser -> its options; what is not here it has not. Of Muon see _optimizer_words.
+_OPTIMIZERS = {
+    **{"adam": "", "adamw": "", "sgd": "--optimizer sgd", "momentum": "--optimizer sgd"},
+    "adam_bf16": f"{_AWARE} --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
+    "adam_fp8": f"{_AWARE} --exp-avg-dtype fp8 --exp-avg-sq-dtype fp8",
+    "muon": "--optimizer muon",
+}
+# What the layer-wise optimiser of Muon takes the place of: it hands out whole matrices.
+_BESIDE_MUON = ("--use-distributed-optimizer", "--overlap-param-gather", "--use-precision-aware-optimizer")
 _KEY_VALUE_COPIES = "core_v0.16"
 # Options that may be written, so that a misspelt one is found when a script is read back. Source:
 # ``megatron/training/arguments.py`` of github.com/NVIDIA/Megatron-LM at commit 000c4ac24f61159c138b0975def722c65245983c
@@ -59,10 +68,10 @@ _KNOWN = """
     account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split accumulate-allreduce-grads-in-fp32
     activation-func-clamp-value add-qkv-bias apply-layernorm-1p attention-backend attention-dropout
     attention-output-gate bf16 ckpt-format context-parallel-size cp-comm-type cross-entropy-loss-fusion
-    cuda-graph-impl data-parallel-sharding-strategy ddp-bucket-size disable-bias-linear eval-iters
-    experimental-attention-variant expert-model-parallel-size expert-tensor-parallel-size ffn-hidden-size
-    first-last-layers-bf16 fp16 fp4-format fp4-recipe fp8-format fp8-param-gather fp8-recipe global-batch-size
-    glu-linear-offset grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size
+    cuda-graph-impl data-parallel-sharding-strategy ddp-bucket-size disable-bias-linear eval-iters exp-avg-dtype
+    exp-avg-sq-dtype experimental-attention-variant expert-model-parallel-size expert-tensor-parallel-size
+    ffn-hidden-size first-last-layers-bf16 fp16 fp4-format fp4-recipe fp8-format fp8-param-gather fp8-recipe
+    global-batch-size glu-linear-offset grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size
     hierarchical-context-parallel-sizes hybrid-override-pattern init-method-std is-hybrid-model kv-channels
     kv-lora-rank linear-attention-freq linear-conv-kernel-dim linear-key-head-dim linear-num-key-heads
     linear-num-value-heads linear-value-head-dim log-interval lr make-vocab-size-divisible-by mamba-head-dim
@@ -130,14 +139,34 @@ def words_of(
     """
     job = layout.job
     layout, more = _with_buckets(as_run(layout, network, schedules=schedules))
-    more += [_SGD[job.problem.training.optimizer]] if job.problem.training.optimizer in _SGD else []
     gradients = job.problem.calibration.gradients
     low = low_precision_options(job.problem.training.low, has_cuda_graphs=launches_graphs(job.problem))
     lines = launch_lines(
         network, layout.chosen, dtype=layout.dtype, devices_per_machine=1, gradients=gradients, low=low
     )
     start = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))
-    return layout, lines[:start], [*(line.removesuffix(" \\") for line in lines[start + 1 :]), *more]
+    groups = [*(line.removesuffix(" \\") for line in lines[start + 1 :]), *more]
+    return layout, lines[:start], _with_optimizer(layout, groups)
+
+
+def _with_optimizer(layout: Layout, groups: Sequence[str]) -> list[str]:
+    """Return groups of options with those of the optimiser, none given twice.
+
+    Source: ``megatron/core/optimizer/optimizer_config.py`` and ``muon.py`` of megatron-core 0.16.1.
+    """
+    name = layout.job.problem.training.optimizer
+    if name not in _OPTIMIZERS:
+        raise layout.refused(f"it has no optimiser {name}", f"Write dnn.optimizer: {' or '.join(_OPTIMIZERS)}.")
+    if name == "muon":
+        zero = layout.chosen.zero
+        if zero > 1 or layout.chosen.offload_optimizer:
+            raise layout.refused("its Muon takes whole matrices, on devices", "Pin fix.zero_stage: 1, or 0.")
+        kept = [" ".join(word for word in group.split(" ") if word not in _BESIDE_MUON) for group in groups]
+        return [*(group for group in kept if group), f"--optimizer {'dist_' * (zero > 0)}muon"]
+    given = {word for group in groups for word in group.split()}
+    asked = [f"--{option}" for option in _OPTIMIZERS[name].removeprefix("--").split(" --") if option]
+    words = [option for option in asked if option.partition(" ")[0] not in given]
+    return [*groups, " ".join(words)] if words else list(groups)
 
 
 def as_run(layout: Layout, network: Transformer, *, schedules: Sequence[str] = ()) -> Layout:
@@ -150,6 +179,11 @@ def as_run(layout: Layout, network: Transformer, *, schedules: Sequence[str] = (
         layout = layout.with_usual_order("it numbers the ranks of this layout")
     if chosen.offload_optimizer and chosen.zero == 0 and chosen.data * chosen.context > 1:
         layout = layout.instead("its optimiser on the host is the distributed one, which is ZeRO 1", zero=1)
+    is_aware = _AWARE in _OPTIMIZERS.get(layout.job.problem.training.optimizer, "")
+    if is_aware and chosen.zero == 0 and chosen.data * chosen.context > 1:
+        layout = layout.instead(
+            "it keeps moments in short numbers in the distributed optimiser, which is ZeRO 1", zero=1
+        )
     if chosen.expert > 1 and layout.dtype != "bf16":
         raise layout.refused("it spreads experts in bf16 only", "Write dnn.dtype: bf16.")
     if chosen.tensor > network.num_kv_heads and network.latent is None:
@@ -242,7 +276,7 @@ def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
         interleave = max(1, (file.count("num-layers") + ends) // (stages * file.count(_FLAGS["interleave"])))
     elif "pipeline-model-parallel-layout" in flags:
         interleave = max(1, (1 + str(file.value("pipeline-model-parallel-layout")).count("|")) // stages)
-    zero = int("use-distributed-optimizer" in flags)
+    zero = int("use-distributed-optimizer" in flags or file.value("optimizer") == "dist_muon")
     if "use-megatron-fsdp" in flags:
         zero = next((stage for stage, word in SHARDING.items() if word == file.value(_FLAGS["zero"])), 1)
     has_block = file.value("recompute-method") == "block"

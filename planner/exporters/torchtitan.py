@@ -46,6 +46,8 @@ def export(job: Job) -> Export:
         hint = "It has a model of every network that it trains; export to ddp or deepspeed."
         raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", hint)
     layout = as_run(layout, network)
+    if (name := job.problem.training.optimizer) not in ("adam", "adamw"):
+        layout = layout.noted(f"its configurations train with AdamW: write one with {name}, for which the plan counts")
     # The subcommand comes last, as tyro wants it.
     options = [*argument_words(_flags(layout, network)), f"{_FLAGS['recompute']}:{layout.chosen.recompute}"]
     program = wrapped([script_words(job.settings.script, "-m torchtitan.train"), *options])

@@ -1,6 +1,7 @@
 """Files by their meaning: what a program is given, read back, has the parameters, the FLOP and the layout of the plan."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,34 @@ def test_products_in_eight_or_four_bits_are_written_and_the_file_is_read_back(
         export("maxtext", job)
     with pytest.raises(InfeasibleError, match=f"has no products in {dtype}"):
         export("deepspeed", job)
+
+
+def with_optimizer(name: str, **decisions: Any) -> Job:
+    """A job of an optimiser."""
+    job = even_job(LLAMA, **decisions)
+    return replace(job, problem=replace(job.problem, training=replace(job.problem.training, optimizer=name)))
+
+
+@pytest.mark.parametrize(
+    ("name", "zero", "said"),
+    [
+        ("adam", 1, "--use-distributed-optimizer"),
+        ("adam_bf16", 1, "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16"),
+        ("adam_fp8", 0, "--use-precision-aware-optimizer --exp-avg-dtype fp8"),
+        ("muon", 1, "--optimizer dist_muon"),
+        ("muon", 0, "--optimizer muon"),
+    ],
+)
+def test_an_optimiser_is_written_and_none_is_silently_adam(name: str, zero: int, said: str) -> None:
+    job = with_optimizer(name, data=4, zero=zero, overlap_data=True)
+    text = export("megatron", job).files["launch.sh"]
+    assert said in text
+    assert ("use-distributed-optimizer" in text) == (name != "muon")
+    assert read("megatron", job)[1].get("zero_stage", 0) == max(zero, int(name == "adam_fp8"))
+    assert read("megatron-bridge", job)[0] == job.problem.dnn.transformer
+
+
+@pytest.mark.parametrize("target", FILES)
+def test_an_optimiser_that_a_program_has_not_is_refused(target: str) -> None:
+    with pytest.raises(InfeasibleError, match="has no optimiser adafactor"):
+        export(target, with_optimizer("adafactor", data=4))
