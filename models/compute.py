@@ -629,7 +629,9 @@ def layer_seconds(
             forward, backward = forward + ahead, backward + back
             continue
         tokens = expert_imbalance if one.name.startswith(ROUTED) else 1.0
-        if one.product is not None and one.name.startswith(ROUTED):
+        if one.kind == "loss":
+            ahead = back = _loss_s(one, layouts, rates, software) / 2
+        elif one.product is not None and one.name.startswith(ROUTED):
             ahead, back = _block_products_s(one, layouts, rates, constants, tokens)
         elif one.product is not None:
             ahead, back = (seconds[of_dense] for seconds in _block_products_s(one, few, rates, constants))
@@ -793,6 +795,13 @@ def _element_s(
     return ahead, back
 
 
+def _loss_s(one: TransformerOperator, layouts: Layouts, rates: DeviceRates, software: Software) -> Floats:
+    """Return the seconds of a loss over logits that are split by tensor, both ways."""
+    moved_bytes = 4.0 * _BYTES if software.has_fused_loss else _LOSS_BYTES
+    logits = one.input_elements * layouts.microbatch / (layouts.tensor * layouts.context)
+    return move_s(logits * moved_bytes, rates)
+
+
 def embedding_s(
     transformer: Transformer,
     layouts: Layouts,
@@ -840,9 +849,7 @@ def head_s(
                 slow = 1 + constants.misaligned_cost * misalignment(transformer.vocabulary_size // layouts.tensor)
             total = total + slow * sum(_products_s(one, layouts, rates, constants))
         elif one.kind == "loss":
-            moved_bytes = 4.0 * _BYTES if software.has_fused_loss else _LOSS_BYTES
-            logits = one.input_elements * layouts.microbatch / (layouts.tensor * layouts.context)
-            total = total + move_s(logits * moved_bytes, rates)
+            total = total + _loss_s(one, layouts, rates, software)
         else:
             total = total + sum(_element_s(one, layouts, rates, software, constants))
     return total

@@ -190,12 +190,12 @@ class MemoryUse:
 # -- what one layer of a transformer keeps for its backward pass -------------------------------------------------------
 
 _REMADE = frozenset({scans.SCAN, scans.CONVOLUTION})  # whose output, where it is in place, backward makes anew
-_NEED_INPUT = frozenset({"matmul", "router", "norm", "activation", "attention", "softmax", "combine", *_REMADE})
-_PRODUCTS = frozenset({"matmul", "router"})
+_PRODUCTS = frozenset({"matmul", "router", "logits"})
+_NEED_INPUT = frozenset({"norm", "activation", "attention", "softmax", "combine", *_PRODUCTS, *_REMADE})
 _SCORES = frozenset({"attention.scores", "attention.softmax"})
 _STATES = frozenset({"attention.qkv", "attention.query_key_norm", "attention.rotary"})
 _TENSOR_SPLIT = (
-    COLUMN_SPLIT
+    (COLUMN_SPLIT - {"mtp.projection"})  # which is gathered
     | _STATES
     | scans.BY_HEADS
     | {"attention.context", "attention.gated", "feed_forward.activation", "feed_forward.shared.activation"}
@@ -377,9 +377,15 @@ def layer_bytes(
     gathers = (layouts.context > 1) & (layouts.context_method == ContextMethod.ALL_GATHER)
     keys = np.maximum(transformer.num_kv_heads / layouts.tensor, 1.0) * layouts.microbatch
     keys = keys * transformer.sequence_length * (transformer.head_size + transformer.value_head_size)
-    widest = widest + np.where(gathers, 2 * keys, 0.0)
+    widest = widest + np.where(gathers, 2 * keys, 0.0) * parts.has_attention
     is_full, is_none = layouts.recompute == Recompute.FULL, layouts.recompute == Recompute.NONE
     kept = np.where(is_full, only_input, np.where(is_none, plain + scores, partly))
+    if parts.is_prediction:  # its loss keeps logits, and makes copies of them, as that of the head does
+        logits = vocabulary_rows(transformer, layouts) * transformer.sequence_length * layouts.microbatch
+        logits = logits / layouts.context
+        kept = kept + (activation_bytes if kernels.is_loss_fused else _LOSS_COPY_BYTES) * logits
+        plain = plain + (activation_bytes if kernels.is_loss_fused else _LOSS_COPY_BYTES) * logits
+        widest = widest + (0.0 if kernels.is_loss_fused else 1 + _LOSS_COPY_BYTES / activation_bytes) * logits
     return LayerBytes(
         kept=kept, working=plain + scores - kept + activation_bytes * widest, whole=np.asarray(plain + scores)
     )

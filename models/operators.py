@@ -53,7 +53,7 @@ class TransformerOperator:
         Within its part of the network, e.g. ``attention.qkv``.
     kind
         input, embedding, matmul, router, attention (a product of two activations), softmax, scan (such products chunk
-        by chunk), conv1d, norm, rotary, activation, dispatch, combine, residual, pooling or loss.
+        by chunk), conv1d, logits, norm, rotary, activation, dispatch, combine, residual, pooling or loss.
     inputs
         Names of the operators that it reads, or :data:`INPUT`.
     output_shape
@@ -173,7 +173,9 @@ def flop_per_sample(
     """
     blocks = others = 0
     for part in parts(replace(transformer, is_causal=transformer.is_causal and not has_full_attention)):
-        flop = part.count * sum(one.forward_flop for one in part.operators if has_logits or one.name != _LOGITS)
+        flop = part.count * sum(
+            one.forward_flop for one in part.operators if has_logits or not one.name.endswith(_LOGITS)
+        )
         blocks, others = (blocks, others + flop) if part.kind is None else (blocks + flop, others)
     forward = blocks + others
     again = blocks if recomputes_blocks else 0
@@ -230,20 +232,22 @@ def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[Transfor
     parts = KINDS[kind]
     if parts.feed_forward == "moe" and transformer.experts is None:
         raise ValueError(f"the network has no experts, so none of its layers is of the kind {kind!r}.")
-    part, position = Operators(transformer), transformer.norm_position
-
+    part, position, entry = Operators(transformer), transformer.norm_position, INPUT
     mixer, mixed = part.mixer(parts.mixer), "attention" if parts.has_attention else parts.mixer
 
     def feed_forward(source: str) -> str:
         return part.feed_forward(source) if parts.feed_forward == "dense" else part.experts(source)
 
+    if parts.is_prediction:
+        entry = part.prediction_start()
     if position in ("shared", "parallel"):
-        read = part.norm("norm" if position == "shared" else f"{mixed}.norm", INPUT)
+        read = part.norm("norm" if position == "shared" else f"{mixed}.norm", entry)
         attended = mixer(read)
-        fed = feed_forward(read if position == "shared" else part.norm("feed_forward.norm", INPUT))
-        part.move("add", "residual", (attended, fed, INPUT), is_in_place=True)
+        fed = feed_forward(read if position == "shared" else part.norm("feed_forward.norm", entry))
+        entry = part.move("add", "residual", (attended, fed, entry), is_in_place=True)
+        if parts.is_prediction:
+            part.prediction_end(entry)
         return part.operators
-    entry = INPUT
     halves: list[tuple[str, Callable[[str], str]]]
     halves = [(mixed, mixer)] if parts.mixer != "none" else []
     halves += [("feed_forward", feed_forward)] if parts.feed_forward != "none" else []
@@ -254,6 +258,8 @@ def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[Transfor
         entry = part.move(f"{name}.add", "residual", (last, entry), is_in_place=True)
         if position == "after":
             entry = part.norm(f"{name}.norm", entry)
+    if parts.is_prediction:
+        part.prediction_end(entry)
     return part.operators
 
 
@@ -448,6 +454,29 @@ class Operators:
             )
         )
 
+    def prediction_start(self) -> str:
+        """Append what joins the stream with the embedding of the next token; return the product of both."""
+        known = self.norm("mtp.stream_norm", INPUT)
+        tokens = self.move("mtp.tokens", "embedding", (INPUT,), input_elements=0)
+        both = self.move("mtp.join", "copy", (known, self.norm("mtp.token_norm", tokens)), 2 * self.width)
+        return self.matmul("mtp.projection", both, (2 * self.width, self.width), has_bias=False)
+
+    def prediction_end(self, source: str) -> None:
+        """Append a norm, the logits by the head's matrix, and their loss."""
+        words = self._transformer.vocabulary_size
+        shape = (self.width, words)
+        normed = self.norm("mtp.norm", source)
+        logits = self.matmul("mtp.logits", normed, shape, has_bias=False, kind="logits", has_weight=False)
+        self.append(
+            TransformerOperator(
+                name="mtp.loss",
+                kind="loss",
+                inputs=(logits,),
+                output_shape=(1,),
+                input_elements=words * self.num_tokens,
+            )
+        )
+
     def mixer(self, name: Mixer) -> Callable[[str], str]:
         """Return what appends a mixer, given what it reads."""
         network = self._transformer
@@ -578,6 +607,7 @@ COLUMN_SPLIT = frozenset(
         "attention.query",
         "attention.key_value",
         "attention.gate",
+        "mtp.projection",
         "feed_forward.up",
         "feed_forward.shared.up",
         *scans.COLUMN_SPLIT,
@@ -690,7 +720,8 @@ def embedding_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
 def head_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
     """Return the parameters behind the last block, on one device, shape (n,).
 
-    Where the embedding's matrix gives the logits, a last stage that is not the first one holds a copy of it.
+    Where the embedding's matrix gives the logits, or depths of multi-token prediction read it, a last stage that is not
+    the first one holds a copy of it (Megatron-Core, ``shared_embedding_or_mtp_embedding_weight``).
 
     Parameters
     ----------
@@ -699,6 +730,8 @@ def head_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
     """
     rows = vocabulary_rows(transformer, layouts)
     total = np.zeros(1)
+    if transformer.num_mtp_layers and not transformer.has_tied_embeddings:
+        total = total + rows * transformer.hidden_size * (layouts.pipeline > 1)
     for operator in head_operators(transformer):
         if operator.name != _LOGITS:
             total = total + operator.weight_elements
@@ -753,6 +786,7 @@ def stage_parameters(transformer: Transformer, layouts: Layouts) -> StageParamet
     first, last = embedding_parameters(transformer, layouts), head_parameters(transformer, layouts)
     is_one = layouts.has_ends_together
     is_tied = transformer.has_tied_embeddings and transformer.head in ("language", "masked_language")
+    is_tied = is_tied or transformer.num_mtp_layers > 0
     table = vocabulary_rows(transformer, layouts) * transformer.hidden_size
     return StageParameters(
         dense=dense / layouts.pipeline,
@@ -768,7 +802,7 @@ def stage_parameters(transformer: Transformer, layouts: Layouts) -> StageParamet
 # Of the kinds of layers, in this project's words; what stands for no work is left out.
 _OF_LAYERS = {
     "convolution": "convolution",
-    **dict.fromkeys(("fully_connected", "matmul", "router"), "matmul"),
+    **dict.fromkeys(("fully_connected", "matmul", "router", "logits"), "matmul"),
     **dict.fromkeys(("attention", "scan"), "batched_matmul"),
     "batch_norm": "batch_norm",
     "norm": "norm",

@@ -194,6 +194,13 @@ def layer_communication(
             ),
             replace(sent, spread=Spread(experts.top_k, experts.groups, experts.top_groups)) if sends_once else sent,
         )
+    if parts.is_prediction:  # an embedding and logits of its own, and what its first product gives, gathered
+        ends = (
+            *first_stage_communication(transformer, layouts, element_bytes=element_bytes),
+            *last_stage_communication(transformer, layouts, element_bytes=element_bytes),
+            _communication("tensor", "tensor", "gather", size_bytes, 1, 1),
+        )
+        communicated = (*communicated, *(replace(one, name="tensor") for one in ends))
     again = _again_shares(transformer, layouts, kind, halves)
     return tuple(replace(one, recomputed=again.get(one.name, again[""]) * one.forward) for one in communicated)
 

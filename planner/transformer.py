@@ -202,6 +202,7 @@ class Parts:
 
     mixer: Mixer
     feed_forward: FeedForward
+    is_prediction: bool = False  # a depth of multi-token prediction round the two
 
     @property
     def number(self) -> int:
@@ -214,16 +215,19 @@ class Parts:
         return self.mixer in ("attention", "window")
 
 
+_FED: tuple[FeedForward, ...] = ("dense", "moe")
+
+
 def _kinds() -> dict[LayerKind, Parts]:
     """Return the kinds in the order in which counts list them; full attention is not said beside what follows it."""
     found: dict[LayerKind, Parts] = {}
-    feed_forward: FeedForward
     for mixer in MIXERS:
-        for feed_forward in ("dense", "moe"):
+        for feed_forward in _FED:
             name = feed_forward if mixer == "attention" else f"{mixer}+{feed_forward}"
             found[name] = Parts(mixer, feed_forward)
     found |= {mixer: Parts(mixer, "none") for mixer in MIXERS}
-    return found | {"feed_forward": Parts("none", "dense"), "experts": Parts("none", "moe")}
+    found |= {"feed_forward": Parts("none", "dense"), "experts": Parts("none", "moe")}
+    return found | {f"mtp+{name}": Parts("attention", name, is_prediction=True) for name in _FED}
 
 
 # ``dense`` and ``moe``: full attention before a feed-forward part; ``attention`` and the like: a layer of one part.
@@ -237,7 +241,7 @@ LETTERS: Mapping[str, LayerKind] = MappingProxyType(
 
 @lru_cache(maxsize=1_024)
 def _kinds_of(
-    num_layers: int, mixers: tuple[Mixer, ...], pattern: str | None, with_experts: range
+    num_layers: int, mixers: tuple[Mixer, ...], pattern: str | None, with_experts: range, num_mtp_layers: int
 ) -> tuple[tuple[LayerKind, ...], Mapping[LayerKind, int]]:
     """Return the kind of every layer, and how many there are of each kind that there is, in the order of KINDS."""
     if pattern is not None:
@@ -247,6 +251,9 @@ def _kinds_of(
             _NAMES[Parts(mixers[index % len(mixers)], "moe" if index in with_experts else "dense")]
             for index in range(num_layers)
         )
+    if num_mtp_layers:
+        has_experts = any(KINDS[kind].feed_forward == "moe" for kind in kinds)
+        kinds += ("mtp+moe" if has_experts else "mtp+dense",) * num_mtp_layers
     return kinds, MappingProxyType({kind: kinds.count(kind) for kind in KINDS if kind in kinds})
 
 
@@ -268,7 +275,7 @@ class Transformer:
     Attributes
     ----------
     num_layers
-        Blocks.
+        Blocks, those of multi-token prediction among them.
     hidden_size
         Width of the stream that runs through all blocks.
     num_heads, num_kv_heads
@@ -342,6 +349,10 @@ class Transformer:
         Whether a product of the layer's input gates what attention gives (Z. Qiu et al., arXiv 2505.06708; Qwen3-Next).
     mamba, linear, delta
         Sizes of the mixers of these names, where there are any.
+    num_mtp_layers
+        Depths of multi-token prediction, the last blocks (DeepSeek-AI, arXiv 2412.19437, section 2.2): each has two
+        norms and a product of both streams, a block with full attention, with experts where the network has any, a
+        norm, and logits and a loss of its own with the matrices of embedding and head.
     """
 
     num_layers: int
@@ -386,6 +397,7 @@ class Transformer:
     mamba: Mamba | None = None
     linear: LinearAttention | None = None
     delta: DeltaNet | None = None
+    num_mtp_layers: int = 0
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -414,6 +426,7 @@ class Transformer:
         check_within("vocabulary_size", self.vocabulary_size, MOST_WORDS, least=0 if self.image else 1)
         check_within("sequence_length", self.sequence_length, MOST_TOKENS)
         check_within("num_token_types", self.num_token_types, MOST_WORDS, least=0)
+        check_within("num_mtp_layers", self.num_mtp_layers, self.num_layers - 1, least=0)
 
     def _default_head_size(self) -> int:
         """Return the width of a head that none was given for."""
@@ -458,9 +471,9 @@ class Transformer:
             if letter not in LETTERS:
                 meant = ", ".join(f"{letter} ({kind})" for letter, kind in LETTERS.items())
                 raise ValueError(f"the pattern has a letter {letter!r}. Write one letter a layer: {meant}.")
-        if len(self.pattern) != self.num_layers:
+        if len(self.pattern) != self.num_main_layers:
             raise ValueError(
-                f"the pattern has {len(self.pattern)} letters, and the network {self.num_layers} layers. "
+                f"the pattern has {len(self.pattern)} letters, and the network {self.num_main_layers} layers. "
                 f"Write one letter a layer."
             )
         if self.norm_position in _BESIDE:
@@ -491,6 +504,8 @@ class Transformer:
                 )
         elif self.has_chunked_windows:
             raise ValueError("windows are chunks, and there is no window. Add window, or leave out the other.")
+        if self.num_mtp_layers and self.head != "language":
+            raise ValueError(f"multi-token prediction has logits, and the head is {self.head!r}. Leave one out.")
         if not self.has_attention and (self.has_sinks or self.has_attention_gate):
             what = "sinks" if self.has_sinks else "a gate"
             raise ValueError(f"no layer has attention, and {what} of attention is given. Leave it out.")
@@ -532,18 +547,19 @@ class Transformer:
 
     def norms_of(self, kind: LayerKind) -> int:
         """Return the norms of one block of a kind, those inside of its parts left out."""
-        return _NORMS[self.norm_position] * KINDS[kind].number // 2 if self.pattern else _NORMS[self.norm_position]
+        number = _NORMS[self.norm_position]
+        return number * KINDS[kind].number // 2 if self.norm_position not in _BESIDE else number
 
     @property
     def _moe_layers(self) -> range:
         """The blocks with experts in place of a dense feed-forward part, by their index, where there is no pattern."""
         experts = self.experts
-        return range(0) if experts is None else range(experts.num_dense_first, self.num_layers, experts.every)
+        return range(0) if experts is None else range(experts.num_dense_first, self.num_main_layers, experts.every)
 
     @property
     def _kinds(self) -> tuple[tuple[LayerKind, ...], Mapping[LayerKind, int]]:
         """See the next two."""
-        return _kinds_of(self.num_layers, self.mixers, self.pattern, self._moe_layers)
+        return _kinds_of(self.num_main_layers, self.mixers, self.pattern, self._moe_layers, self.num_mtp_layers)
 
     @property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
@@ -559,6 +575,17 @@ class Transformer:
     def num_moe_layers(self) -> int:
         """Blocks with experts."""
         return sum(count for kind, count in self.kind_counts.items() if KINDS[kind].feed_forward == "moe")
+
+    @property
+    def num_main_layers(self) -> int:
+        """Blocks without those of multi-token prediction."""
+        return self.num_layers - self.num_mtp_layers
+
+    @property
+    def num_mtp_parameters(self) -> int:
+        """Parameters of all depths of multi-token prediction, which publishers often leave out."""
+        predicting = [kind for kind in self.kind_counts if KINDS[kind].is_prediction]
+        return sum(self.kind_counts[kind] * self.block_parameters(kind) for kind in predicting)
 
     @property
     def has_dense(self) -> bool:
@@ -636,6 +663,8 @@ class Transformer:
         scan = self.scan_of(parts.mixer)
         outside = norms + (self.attention_parameters if parts.has_attention else 0)
         outside += 0 if scan is None else scan.num_parameters(self.hidden_size)
+        if parts.is_prediction:
+            outside += 3 * self._norm_parameters(self.hidden_size) + 2 * self.hidden_size**2
         if parts.feed_forward == "none":
             return outside
         if parts.feed_forward == "dense":

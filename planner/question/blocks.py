@@ -661,6 +661,7 @@ class TransformerSpec(Model):
     mamba: MambaSpec | None = None
     linear: LinearAttentionSpec | None = None
     delta: DeltaNetSpec | None = None
+    mtp_layers: SomeLayers | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

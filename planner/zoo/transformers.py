@@ -16,7 +16,7 @@ from planner import numerics
 from planner.dnn import Dnn, Layer, Repeat
 from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Rotary, part_of, routing_of
-from planner.transformer import Experts, Image, LatentAttention, Transformer
+from planner.transformer import KINDS, Experts, Image, LatentAttention, Transformer
 from planner.yaml_text import plain_yaml
 
 if TYPE_CHECKING:
@@ -192,6 +192,9 @@ def transformer_of(block: Mapping[str, Any]) -> Transformer:
     32
     """
     plain = {field: block[key] for key, field in {**_FIELDS, **_FIELDS_OF_FEW}.items() if block.get(key) is not None}
+    if block.get("mtp_layers"):  # they are blocks, too
+        plain["num_mtp_layers"] = block["mtp_layers"]
+        plain["num_layers"] += block["mtp_layers"]
     if "mixers" in plain:
         plain["mixers"] = tuple(plain["mixers"])
     experts, latent, image = (block.get(key) for key in ("experts", "latent_attention", "image"))
@@ -226,12 +229,7 @@ def block_of(transformer: Transformer) -> dict[str, Any]:
     if transformer.latent is not None:  # which says these itself
         left_out |= {"kv_heads", "head_size"}
     block = {key: getattr(transformer, field) for key, field in _FIELDS.items() if key not in left_out}
-    for key, field in _FIELDS_OF_FEW.items():
-        if (value := getattr(transformer, field)) not in (*_USUAL_MIXERS, None, False):
-            block[key] = [*value] if isinstance(value, tuple) else value
-    for key, (_, fields) in _SCANS.items():
-        if (scan := getattr(transformer, key)) is not None:
-            block[key] = {short: getattr(scan, field) for short, field in fields.items()}
+    block |= _kinds_block(transformer)
     for key, part, fields in (
         ("experts", transformer.experts, _EXPERT_FIELDS),
         ("image", transformer.image, _IMAGE_FIELDS),
@@ -251,6 +249,20 @@ def block_of(transformer: Transformer) -> dict[str, Any]:
         block["rotary"] = rotary
     if figures := numerics.block_of(transformer.numerics):
         block["numerics"] = figures
+    return block
+
+
+def _kinds_block(transformer: Transformer) -> dict[str, Any]:
+    """Return what a block says of layers of few networks: mixers, windows, depths of multi-token prediction."""
+    block: dict[str, Any] = {}
+    for key, field in _FIELDS_OF_FEW.items():
+        if (value := getattr(transformer, field)) not in (*_USUAL_MIXERS, None, False):
+            block[key] = [*value] if isinstance(value, tuple) else value
+    if transformer.num_mtp_layers:
+        block |= {"layers": transformer.num_main_layers, "mtp_layers": transformer.num_mtp_layers}
+    for key, (_, fields) in _SCANS.items():
+        if (scan := getattr(transformer, key)) is not None:
+            block[key] = {short: getattr(scan, field) for short, field in fields.items()}
     return block
 
 
@@ -287,6 +299,7 @@ def dnn_of(transformer: Transformer, name: str, *, source: str = "", dataset_sam
     from planner.models.operators import block_operators, embedding_operators, head_operators  # noqa: PLC0415
 
     layers = _layers_of(embedding_operators(transformer), "embedding", "")
+    entry = layers[-1][0].name
     kinds, repeats = transformer.layer_kinds, []
     blocks = {kind: block_operators(transformer, kind) for kind in dict.fromkeys(kinds)}
     index = 0
@@ -294,9 +307,11 @@ def dnn_of(transformer: Transformer, name: str, *, source: str = "", dataset_sam
         count = len(list(run))
         repeats.append(Repeat(first=len(layers), num_layers=len(blocks[kind]), count=count, kind=kind))
         for _ in range(count):
-            layers += _layers_of(blocks[kind], f"block{index}", layers[-1][0].name)
+            layers += _layers_of(blocks[kind], f"block{index}", entry)
             index += 1
-    layers += _layers_of(head_operators(transformer), "head", layers[-1][0].name)
+            if not KINDS[kind].is_prediction:  # whose loss nobody reads
+                entry = layers[-1][0].name
+    layers += _layers_of(head_operators(transformer), "head", entry)
     return Dnn(name, layers, source=source, dataset_samples=dataset_samples, transformer=transformer, repeats=repeats)
 
 

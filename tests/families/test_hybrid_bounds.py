@@ -73,6 +73,8 @@ def questions(draw: st.DrawFn) -> Problem:
             transformer |= {**ONE_PART, "pattern": ONE_PART["pattern"][: transformer["layers"]]}
     elif draw(st.booleans()) and transformer["layers"] > 2:
         transformer |= MIXED
+    if draw(st.sampled_from([False, False, True])):
+        transformer |= {"mtp_layers": 1}
     found = question(
         transformer,
         machines=draw(st.sampled_from([1, 2])),

@@ -11,12 +11,12 @@ from transformer_rates_drawn import CONSTANTS, RATES, SOFTWARE
 from transformers_drawn import transformers
 
 from planner.models.compute import LayerSeconds, layer_seconds
-from planner.models.layouts import Layouts, Recompute
+from planner.models.layouts import Layouts, Recompute, busiest_stages
 from planner.models.memory import KERNELS, layer_bytes
-from planner.models.operators import block_operators, block_parameters, flop_per_sample
+from planner.models.operators import block_operators, block_parameters, flop_per_sample, head_parameters
 from planner.models.transformer_communication import layer_communication
 from planner.transformer import KINDS, Transformer
-from planner.zoo.transformers import block_of, transformer_of, with_sequence_length
+from planner.zoo.transformers import block_of, row, transformer_of, with_sequence_length
 from tests.referee.second_physics.hybrid_layer import layer_of
 from tests.referee.second_physics.hybrid_time import flop_per_token
 
@@ -215,6 +215,31 @@ def test_flop_are_those_of_closed_forms(sizes: dict[str, Any]) -> None:
     network = transformer_of(sizes)
     once = flop_per_token(network) * network.sequence_length
     assert flop_per_sample(network).total_flop == pytest.approx(once)
+
+
+# -- multi-token prediction
+
+
+def test_a_depth_of_prediction_has_the_parameters_that_deepseek_prints() -> None:
+    main = row("deepseek-v3").transformer
+    network = transformer_of({**block_of(main), "mtp_layers": 1})
+    # README of DeepSeek-V3 weights: 11.5B parameters of the module that are no embedding and no head.
+    assert network.num_mtp_parameters == network.num_parameters - main.num_parameters
+    assert network.num_mtp_parameters == pytest.approx(11.5e9, rel=0.01)
+    assert network.layer_kinds == (*main.layer_kinds, "mtp+moe")
+    assert transformer_of(block_of(network)) == network
+
+
+def test_prediction_stands_on_the_last_stage_with_a_copy_of_the_embedding() -> None:
+    sizes = {**GATED, "layers": 7, "hidden": 512, "heads": 8, "vocabulary": 32000}
+    main, network = transformer_of(sizes), transformer_of({**sizes, "mtp_layers": 1})
+    layout = Layouts.one(pipeline=4)
+    held = busiest_stages(network, layout)
+    assert held.layers[-1, :, 0].tolist() == [0] * (len(held.index) - 1) + [1]
+    more = head_parameters(network, layout) - head_parameters(main, layout)
+    assert more[0] == 32000 * 512
+    alone = head_parameters(network, Layouts.one()) - head_parameters(main, Layouts.one())
+    assert alone[0] == 0
 
 
 # -- how they are split

@@ -112,7 +112,7 @@ def test_backward_is_twice_forward_and_the_logits_are_what_their_product_costs(t
     assert whole.backward_flop == 2 * whole.forward_flop
     logits = 2 * transformer.sequence_length * transformer.hidden_size * transformer.vocabulary_size
     has_logits = transformer.head in ("language", "masked_language")
-    assert whole.forward_flop - blocks.forward_flop == (logits if has_logits else 0)
+    assert whole.forward_flop - blocks.forward_flop == (logits * (1 + transformer.num_mtp_layers) if has_logits else 0)
 
 
 def test_a_block_keeps_what_korthikanti_counts_less_the_dropout_masks() -> None:

@@ -125,8 +125,11 @@ def transformers(draw: st.DrawFn) -> Transformer:
     norm_position: NormPosition = draw(st.sampled_from(["before", "after", "both", "output", "shared", "parallel"]))
     makes: dict[str, Any] = {flag: draw(st.booleans()) for flag in _FLAGS}
     scales = draw(st.sampled_from([True, True, True, False]))
+    read = draw(readers())
+    predicting = draw(st.sampled_from([0, 0, 1, 2])) if read.get("head") == "language" else 0
     return Transformer(
-        num_layers=num_layers,
+        num_layers=num_layers + predicting,
+        num_mtp_layers=predicting,
         hidden_size=draw(_sizes),
         feed_forward_size=draw(_sizes),
         positions=draw(st.sampled_from(["learned", "rotary", "alibi", "none"])),
@@ -137,6 +140,6 @@ def transformers(draw: st.DrawFn) -> Transformer:
         num_token_types=draw(st.integers(0, 2)),
         **draw(layers(num_layers, norm_position)),
         **draw(heads()),
-        **draw(readers()),
+        **read,
         **makes,
     )

@@ -20,6 +20,7 @@ __all__ = ["IMBALANCE", "NUMBER_BYTES", "Layer", "layer_of", "tokens_of"]
 NUMBER_BYTES = 2.0
 IMBALANCE = "expert_imbalance"  # a block's key for tokens of the rank whose experts have most, over the mean; 1 without
 _LOG_SUM_BYTES = 4.0
+_PADDING, _COPY_BYTES = 128, 4.0  # of the vocabulary; of a logit that a loss which is not fused keeps
 # Inputs of norms and first products, of full width.
 _STREAMS = {"before": 4, "after": 4, "both": 6, "output": 4, "shared": 2, "parallel": 3}
 _NORMS = {"before": 2, "after": 2, "both": 4, "output": 2, "shared": 1, "parallel": 2}
@@ -73,7 +74,14 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
         if experts.has_shared_gate:
             matrices = [*matrices, float(network.hidden_size)]
     rest += _of_parts(network, _NORMS, kind) * network.hidden_size * shift
+    if parts.is_prediction:  # three norms, and a product of the stream and the embedding of the next token
+        matrices, rest = [*matrices, 2.0 * network.hidden_size**2 / tensor], rest + 3 * network.hidden_size * shift
     kept, working = _kept(network, block, kind)
+    if parts.is_prediction:  # its loss
+        program, words = program_of(block), -(-network.vocabulary_size // (_PADDING * tensor)) * _PADDING
+        logits = tokens_of(network, block) * words
+        kept += logits * (NUMBER_BYTES if program.fuses_loss else _COPY_BYTES)
+        working += 0.0 if program.fuses_loss else logits * (NUMBER_BYTES + _COPY_BYTES)
     whole, _ = _kept(network, {**block, "recompute": "none"}, kind)
     return Layer(
         shared=sum(matrices) + rest,
@@ -90,7 +98,7 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
 def _of_parts(network: Transformer, table: Mapping[str, int], kind: str) -> float:
     """Return a number of a layer of two parts, or half of it where each layer is one."""
     both = table[network.norm_position]
-    return both / 2 if network.pattern is not None else both
+    return both / 2 if KINDS[kind].number == 1 and network.norm_position not in ("shared", "parallel") else both
 
 
 def _attention(network: Transformer, tensor: int, shift: int) -> tuple[list[float], float]:
@@ -136,7 +144,9 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
     latent = network.latent
     value = size if latent is None else latent.value_size
     heads *= KINDS[kind].has_attention
-    stream, parted = _of_parts(network, _STREAMS, kind) * hidden, heads * value / tensor
+    # Of a depth of prediction both streams, both normed, what leaves the block, and its norm's output, too.
+    stream = (_of_parts(network, _STREAMS, kind) + 6 * KINDS[kind].is_prediction) * hidden
+    parted = heads * value / tensor
     widest_mixer = 0.0
     if not heads:
         more, widest_mixer = scan_kept(network, KINDS[kind].mixer)

@@ -86,6 +86,8 @@ def _multiply_adds(network: Transformer, kind: str) -> float:
         found += latent.key_value_rank * heads * (latent.nope_size + latent.value_size)
     matrices = 3 if network.is_gated else 2
     experts = network.experts
+    if KINDS[kind].is_prediction:  # the product of both streams, and logits
+        found += 2 * hidden * hidden + hidden * network.vocabulary_size
     if KINDS[kind].feed_forward == "none":
         return found
     if KINDS[kind].feed_forward == "dense" or experts is None:
