@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hybrid_questions import MOE, TINY, question
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import planner
 from planner.checks import report_text
+from planner.decisions import LayoutSchedule
 from planner.errors import SpecError
 from planner.families.hybrid import family as hybrid
 from planner.plan import Prediction
@@ -321,6 +322,7 @@ def mended(transformer: dict[str, Any], drawn: dict[str, Any]) -> dict[str, Any]
     one["overlap_tensor"] = one["overlap_tensor"] and one["sequence_parallel"]
     one["zero"] = min(one["zero"], 1) if one["pipeline"] > 1 else one["zero"]
     one["offload_optimizer"] = one["offload_optimizer"] and one["zero"] <= 1
+    one["schedule"] = one["schedule"] if one["pipeline"] > 1 else "1f1b"
     one["interleave"] = one["interleave"] if one["pipeline"] > 1 and one["schedule"] == "1f1b" else 1
     return one
 
@@ -339,7 +341,7 @@ def mended(transformer: dict[str, Any], drawn: dict[str, Any]) -> dict[str, Any]
             "microbatch": st.sampled_from([1, 2]),
             "zero": st.sampled_from([0, 1, 2, 3]),
             "recompute": st.sampled_from(["none", "selective", "full"]),
-            "schedule": st.sampled_from(["gpipe", "1f1b", "zb_h1"]),
+            "schedule": st.sampled_from(get_args(LayoutSchedule)),
             "sequence_parallel": st.booleans(),
             "overlap_data": st.booleans(),
             "overlap_tensor": st.booleans(),

@@ -481,7 +481,11 @@ class _PricedEven(_Priced):
         shares = self._chunk_layers.sum(axis=1).T / list(cost.transformer.kind_counts.values())
         seconds = {name: (shares * self._interval[name][:, 0]).sum(axis=1) for name in (*LAYER_PARTS, "forward")}
         schedule = Schedule(int(self._layout.schedule[0]))
-        apart_s = (seconds["compute"] - seconds["forward"]) / 2 / chunks * (schedule >= Schedule.ZB_H1)
+        # Of each chunk of each device, whatever layers it has.
+        each = (self._interval["compute"] - self._interval["forward"])[:, 0] / list(
+            cost.transformer.kind_counts.values()
+        )
+        apart_s = np.tensordot(each / 2, self._chunk_layers, axes=1).T * (schedule >= Schedule.ZB_H1)
         yield Pipeline(
             device=[cost.group.device.name] * len(rows),
             num_devices=self.chosen.tensor * self.chosen.context * self.chosen.data,

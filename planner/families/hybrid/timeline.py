@@ -63,7 +63,7 @@ class StagePass:
 class Line:
     """One pipeline: the processes of its stages, and the passes of every stage, chunk by chunk.
 
-    ``weights_s``: gradients of weights, of the backward of a chunk of each device, that are put off; else none.
+    ``weights_s``: gradients of weights that are put off, of the backward of each chunk of each device; else none.
     """
 
     names: Sequence[str]
@@ -71,7 +71,7 @@ class Line:
     backward: Sequence[Sequence[StagePass]]
     num_microbatches: int
     schedule: Schedule
-    weights_s: Sequence[float] = ()
+    weights_s: Sequence[Sequence[float]] = ()
 
     @property
     def num_chunks(self) -> int:
@@ -82,6 +82,11 @@ class Line:
     def num_stages(self) -> int:
         """Virtual stages; of DualPipe those of both copies."""
         return len(self.names) * self.num_chunks
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether gradients of weights are tasks of their own."""
+        return any(any(one) for one in self.weights_s)
 
     @property
     def order(self) -> str:
@@ -139,7 +144,7 @@ class Pipeline:
     tails: Sequence[Tail]
     own_end_s: float | None = None
     filling_s: float = 0.0
-    weights_s: Sequence[float] = ()
+    weights_s: Sequence[Sequence[float]] = ()
     where: str = ""
 
     def line(self, names: Sequence[str]) -> Line:
@@ -280,7 +285,7 @@ def draw_line(drawing: Drawing, line: Line, scheduled_s: float | None = None) ->
                     "pipeline",
                     microbatch=number + 1,
                 )
-            is_last = kind in (("weights", "whole") if any(line.weights_s) else ("backward", "whole"))
+            is_last = kind in (("weights", "whole") if line.has_weights else ("backward", "whole"))
             found += [(start_s * factor, 1)] if kind == "forward" else [(ends[task] * factor, -1)] * is_last
         counts.append(found)
     _draw_flows(drawing, line, spans)
@@ -292,7 +297,7 @@ def _of_task(line: Line, kind: str, stage: int) -> tuple[StagePass, float]:
     device, chunk = line.place(stage)
     passed = (line.forward if kind == "forward" else line.backward)[device][chunk]
     is_split = kind in ("backward", "weights") and line.weights_s
-    weights_s = min(line.weights_s[device], passed.seconds) if is_split else 0.0
+    weights_s = min(line.weights_s[device][chunk], passed.seconds) if is_split else 0.0
     return passed, weights_s if kind == "weights" else passed.seconds - weights_s
 
 
@@ -304,7 +309,7 @@ def _replayed(line: Line) -> tuple[dict[Any, float], list[list[tuple[str, int, i
             f"--trace: {line.num_microbatches} micro-batches through {p * v} stages are too many tasks to draw. Take "
             f"{_MOST_TASKS // (2 * p * v)} micro-batches or fewer, or leave out --trace."
         )
-    has_weights, last = any(line.weights_s), p * v - 1
+    has_weights, last = line.has_weights, p * v - 1
     seconds = {
         kind: [_of_task(line, kind, stage)[1] for stage in range(p * v)] for kind in ("forward", "backward", "weights")
     }
@@ -351,8 +356,9 @@ def _draw_parts(
     """Draw what stands inside a task."""
     kind, stage, number = task
     parts = {name: seconds for name, seconds in passed.parts_s.items() if seconds > 0}
-    if kind == "backward" and any(line.weights_s):
-        parts["compute"] = max(parts.get("compute", 0.0) - line.weights_s[line.place(stage)[0]], 0.0)
+    if kind == "backward" and line.has_weights:
+        device, chunk = line.place(stage)
+        parts["compute"] = max(parts.get("compute", 0.0) - line.weights_s[device][chunk], 0.0)
     whole_s = sum(parts.values())
     now_s, end_s = times
     scale = (end_s - now_s) / whole_s if whole_s else 0.0

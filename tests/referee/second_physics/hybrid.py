@@ -14,6 +14,7 @@ from planner.problem import Problem
 from planner.transformer import Transformer
 from tests.referee.second_physics import hybrid_mixed
 from tests.referee.second_physics.facts import Facts, groups_of, holds
+from tests.referee.second_physics.hybrid_folded import folded_cuts, folded_findings, is_folded
 from tests.referee.second_physics.hybrid_memory import cuts_of, fullest_bytes, memory_findings
 from tests.referee.second_physics.hybrid_program import program_finding
 from tests.referee.second_physics.hybrid_time import time_findings
@@ -37,7 +38,9 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
     machines = {name: -(-count // groups[name].devices_per_machine) for name, count in devices.items()}
     kinds = list(dict.fromkeys(groups[name].device.name for name in devices))
     findings, held = [*_division(network, block), *_terms(found), _work(problem, network, block, found)], 0.0
-    if all(one.is_ok for one in findings[:-2]) and devices:  # nothing can be counted of layers that do not divide
+    if is_folded(block):
+        findings += folded_findings(problem, network, block, found)
+    elif all(one.is_ok for one in findings[:-2]) and devices:  # nothing can be counted of layers that do not divide
         device = groups[next(iter(devices))].device
         held = fullest_bytes(problem, network, block, device)
         findings += memory_findings(problem, network, block, found, device)
@@ -101,13 +104,14 @@ def _division(network: Transformer, block: Mapping[str, Any]) -> Iterator[Findin
     text = f"{here} heads of keys of a device over a context degree of {context}, {method}"
     yield holds("context heads", context == 1 or has_heads, text, f"{text}: these are not whole")
     chunks, layers = pipeline * block["interleave"], network.num_layers
+    is_turned = is_folded(block)
     text = f"{layers} layers in {chunks} chunks"
-    cuts = cuts_of(network, block)
+    cuts = (folded_cuts if is_turned else cuts_of)(network, block)
     is_cut = pipeline <= layers and sum(cuts) == layers and len(cuts) == chunks and min(cuts[1:-1], default=1) >= 1
     yield holds("layers", is_cut, text, f"{text} are too few")
     batch, each = block["global_batch_size"], data * block["microbatch"]
     text = f"a batch of {batch} over {data} replicas in micro-batches of {block['microbatch']}"
-    is_dealt = batch % each == 0 and (block["interleave"] == 1 or batch // each % pipeline == 0)
+    is_dealt = batch % each == 0 and (block["interleave"] == 1 or is_turned or batch // each % pipeline == 0)
     yield holds("micro-batches", is_dealt, text, f"{text} does not divide")
     number, expert = 1 if network.experts is None else network.experts.num_experts, block["expert"]
     parts = expert * block["expert_tensor"]

@@ -25,7 +25,17 @@ from tests.referee.second_physics.facts import holds
 from tests.referee.second_physics.hybrid_layer import IMBALANCE, NUMBER_BYTES, Layer, layer_of, tokens_of
 from tests.referee.second_physics.hybrid_program import GRADIENTS, OPTIMIZER, PROGRAM, program_of
 
-__all__ = ["LOOSE", "counted", "cuts_of", "fullest_bytes", "in_order", "memory_findings", "reserve_of", "rows_of"]
+__all__ = [
+    "LOOSE",
+    "counted",
+    "cuts_of",
+    "ends_of",
+    "fullest_bytes",
+    "in_order",
+    "memory_findings",
+    "reserve_of",
+    "rows_of",
+]
 
 LOOSE = 0.05  # by which activations may exceed a count that leaves something out
 _PADDING = 128
@@ -70,7 +80,7 @@ def in_order(block: Mapping[str, Any], stage: int, more: int = 0) -> Iterator[tu
     elif chunks > 1:
         warm = min(every, 2 * (pipeline - stage - 1) + (chunks - 1) * pipeline)
     else:
-        warm = min(every, pipeline - stage - 1)
+        warm = min(every, (pipeline - stage - 1) * (2 if block["schedule"] == "zb_h2" else 1))
 
     def task(name: str, index: int) -> tuple[str, int, int]:
         chunk = index % turn // pipeline
@@ -148,7 +158,7 @@ def _row(
     """Return the bytes of one stage, which holds chunks of kinds of layers."""
     is_last = stage == block["pipeline"] - 1
     held = [layers[kind] for chunk in chunks for kind in chunk]
-    first, last = _ends_parameters(network, block)
+    first, last = ends_of(network, block)
     ends = (first if stage == 0 else 0.0, last if is_last else 0.0)
     shared, routed = sum(one.shared for one in held) + sum(ends), sum(one.routed for one in held)
     ranks, zero = block["data"] * block["context"], block["zero"]
@@ -162,7 +172,7 @@ def _row(
     head = _head_kept(network, block) if is_last else 0.0
     waiting = (kept, [*nothing, head])  # their fullest moments may differ, and are added
     program = program_of(block)
-    late = stage if block["schedule"] == "zb_h1" else 0  # ZB-H1 puts off gradients of weights by its stage's index
+    late = {"zb_h1": 1, "zb_h2": 2}.get(block["schedule"], 0) * stage  # gradients of weights are put off by so many
     ahead = _before_first_backward(block, stage) if embedding else 0
     state = program.state * (spread if zero >= 1 else shared + routed)
     if block.get(OPTIMIZER) == "muon":  # whole matrices; the ends keep a second moment
@@ -183,7 +193,7 @@ def _rows_of_words(network: Transformer, tensor: int) -> int:
     return -(-network.vocabulary_size // (_PADDING * tensor)) * _PADDING
 
 
-def _ends_parameters(network: Transformer, block: Mapping[str, Any]) -> tuple[float, float]:
+def ends_of(network: Transformer, block: Mapping[str, Any]) -> tuple[float, float]:
     """Return the parameters before the first block and behind the last one, on one device."""
     hidden, words = network.hidden_size, _rows_of_words(network, block["tensor"])
     shift = network.has_norm_scales + (network.norm == "layer_norm" and network.has_norm_biases)

@@ -223,7 +223,7 @@ def _replayed(block: Mapping[str, Any], found: Prediction, busy_s: float) -> Fin
         )
     replayed_s = replay_s(block, stages, transfer_s)
     most_s = max(replayed_s, busy_s)
-    least_s = busy_s if block["schedule"] == "zb_h1" else max(busy_s, replayed_s * (1 - BELOW))
+    least_s = busy_s if block["schedule"] in ("zb_h1", "zb_h2") else max(busy_s, replayed_s * (1 - BELOW))
     return holds(
         "replay",
         least_s * (1 - SAME) <= stated_s <= most_s * (1 + SAME),

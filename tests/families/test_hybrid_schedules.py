@@ -1,0 +1,116 @@
+"""Schedules of layouts: predicted, drawn, checked, refused, pinned and searched."""
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+from hybrid_questions import MOE, TINY, question
+
+import planner
+from planner.decisions import LayoutSchedule
+from planner.errors import InfeasibleError, SpecError
+from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid.family import configuration_of, predict, timeline
+from planner.families.hybrid.search import plan
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.question.spec import HybridSpec
+from planner.search import Search
+from tests.referee.second_physics.hybrid import facts_of
+
+NAMES = get_args(LayoutSchedule)
+NEW = NAMES[3:]
+EIGHT = {**TINY, "layers": 8}
+UNLIKE = {**MOE, "layers": 9, "experts": {"count": 4, "top_k": 2, "size": 512, "every": 2}}
+
+
+def given(problem: Problem, **block: Any) -> Any:
+    return configuration_of(problem, HybridSpec(**block).model_dump())
+
+
+def schedule_of(found: Plan) -> str:
+    assert isinstance(found.configuration, HybridConfiguration)
+    return found.configuration.schedule
+
+
+@pytest.mark.parametrize("transformer", [EIGHT, UNLIKE], ids=["alike", "unlike"])
+@pytest.mark.parametrize("schedule", NEW)
+def test_a_layout_in_any_schedule_is_checked_and_drawn_as_predicted(schedule: str, transformer: dict[str, Any]) -> None:
+    problem = question(transformer, batch=48)
+    chosen = given(problem, pipeline=4, data=2, microbatch=1, schedule=schedule, zero=1)
+    found = predict(problem, chosen)
+    facts = facts_of(problem, chosen.to_document(), found)
+    assert not [one.text for one in facts.findings if not one.is_ok]
+    drawn = timeline(problem, chosen)
+    assert not [note for note in drawn.notes if "of the replay's" in note]
+    assert len(found.details["stages"]) == 4
+
+
+def test_what_a_schedule_holds_and_waits_is_in_the_order_of_their_papers() -> None:
+    problem = question({**EIGHT, "vocabulary": 128}, batch=96)
+    found = {name: predict(problem, given(problem, pipeline=4, data=2, schedule=name)) for name in NAMES}
+    held = {name: one.memory_bytes["activations"] for name, one in found.items()}
+    bubble_s = {name: one.breakdown_s["bubble"] for name, one in found.items()}
+    assert held["v_min"] < held["v_half"] < held["zb_v"] < held["dualpipe_v"] < held["zb_h2"] < held["gpipe"]
+    assert bubble_s["zb_v"] < bubble_s["zb_h2"] <= bubble_s["zb_h1"] < bubble_s["1f1b"]
+    weights = {name: one.memory_bytes["weights"] for name, one in found.items()}
+    assert weights["dualpipe"] > 1.9 * weights["1f1b"]
+
+
+@pytest.mark.parametrize(
+    ("block", "field", "words"),
+    [
+        ({"pipeline": 4, "schedule": "dualpipe", "data": 2, "microbatch": 1}, "schedule", "8 micro-batches"),
+        ({"pipeline": 2, "schedule": "dualpipe_v", "data": 2, "microbatch": 2}, "schedule", "4 micro-batches"),
+        ({"pipeline": 3, "schedule": "dualpipe"}, "pipeline", "do not pair off"),
+        ({"schedule": "zb_v"}, "pipeline", "there is one stage"),
+        ({"pipeline": 2, "schedule": "zb_v", "interleave": 3}, "interleave", "interleave is 2, not 3"),
+        ({"pipeline": 4, "schedule": "v_min"}, "interleave", "fewer than 4 stages x 2 chunks"),
+    ],
+)
+def test_what_a_schedule_does_not_have_is_refused(block: dict[str, Any], field: str, words: str) -> None:
+    problem = question({**TINY, "layers": 6}, batch=12)
+    with pytest.raises(SpecError, match=words) as refused:
+        given(problem, **block)
+    assert f"configuration.hybrid.{field}" in str(refused.value)
+
+
+@pytest.mark.parametrize("schedule", NEW)
+def test_a_pinned_schedule_is_planned(schedule: str) -> None:
+    found = plan(question(EIGHT, batch=16, fix={"schedule": schedule}), Search())
+    assert schedule_of(found) == schedule
+
+
+def test_a_search_takes_the_schedules_of_the_program_and_no_others() -> None:
+    asked = question({**EIGHT, "vocabulary": 128}, batch=16, network="1 Gbit/s")
+    calibration = replace(asked.calibration, program="torchtitan")
+    rates = {
+        **asked.transformer_rates,
+        "software": {"torchtitan": asked.transformer_rates["software"]["megatron-core"]},
+    }
+    titan = replace(asked, calibration=calibration, transformer_rates=rates, fixed={"pipeline_parallel_size": 4})
+    found = plan(titan, Search())
+    assert schedule_of(found) in ("zb_v", "dualpipe_v")
+    without = replace(titan, excluded={"schedule": ("zb_v", "dualpipe_v")})
+    assert plan(without, Search()).objective > found.objective
+    core = plan(replace(asked, fixed={"pipeline_parallel_size": 4}), Search())
+    assert schedule_of(core) == "1f1b"
+
+
+def test_the_older_word_for_zb_h1_is_still_read() -> None:
+    problem = question(EIGHT, batch=16)
+    assert given(problem, pipeline=2, schedule="zero_bubble").schedule == "zb_h1"
+
+
+def test_a_network_that_is_no_transformer_has_none_of_them() -> None:
+    machines = [{"count": 1, "device": "a100-sxm4-80gb", "devices": 4, "network": "25 Gbit/s"}]
+    problem = planner.load(
+        {
+            "dnn": {"zoo": "vgg16", "global_batch": 64},
+            "cluster": {"machines": machines},
+            "families": ["pipeline"],
+            "fix": {"schedule": "zb_v"},
+        }
+    )
+    with pytest.raises(InfeasibleError, match="which only layouts of transformers have"):
+        planner.plan(problem)
