@@ -13,6 +13,7 @@ from planner.cli.question import source_of
 from planner.cli.run import app, run
 from planner.dnn import Dnn, Layer, Repeat, Tensor, Window
 from planner.errors import SpecError
+from planner.importers.huggingface import read_huggingface
 from planner.importers.imported import Imported
 from planner.network_import import import_file
 from planner.question.dnn import network_block
@@ -50,10 +51,29 @@ def test_a_convolutional_network_comes_back_from_its_block_layer_by_layer(name: 
     ]
 
 
-@pytest.mark.parametrize("name", ["gpt3-13b", "mixtral-8x7b", "deepseek-v3", "vit-b-16", "bert-large", "llama3-70b"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("gpt3-13b", "mixtral-8x7b", "deepseek-v3", "vit-b-16", "bert-large", "llama3-70b", "kimi-k2", "gemma3-27b"),
+        *("gpt-oss-20b", "nemotron-3-nano-30b-a3b", "qwen3-next-80b-a3b", "llama4-scout"),
+    ],
+)
 def test_a_transformer_comes_back_from_its_block_with_all_its_sizes(name: str) -> None:
     dnn = zoo.build(name)
     assert built(network_block(dnn)).transformer == dnn.transformer
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt-oss-120b", "NVIDIA-Nemotron-3-Nano-30B-A3B", "Qwen3-Next-80B-A3B", "gemma-3-27b"]
+)
+def test_a_configuration_written_to_a_file_is_planned_for_as_the_same_network(name: str, tmp_path: Path) -> None:
+    table = json.loads((Path(__file__).parent / "data" / "huggingface.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(table[name]["config"]), encoding="utf-8")
+    assert run(["import", str(tmp_path / "config.json"), "-o", str(tmp_path / "dnn.yaml")]) == 0
+    found = built({"file": str(tmp_path / "dnn.yaml"), "dtype": "fp16"}).transformer
+    assert found is not None
+    assert found == read_huggingface(tmp_path).transformer
+    assert found.num_parameters == table[name]["parameters"]
 
 
 roles = st.sampled_from(["weight", "bias", "scale", "shift", "moving"])

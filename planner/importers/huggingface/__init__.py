@@ -404,8 +404,8 @@ def _canonical(fields: Fields) -> dict[str, Any]:
         return refusal(fields.file, fields.text, fields.architecture, problem, hint)
 
     near = difflib.get_close_matches(fields.architecture, READERS, n=1, cutoff=0.4)
-    nearest = f" Nearest that is known without it: {near[0]!r}." if near else ""
-    problem = f"{fields.architecture!r} is none of the architectures that are known here.{nearest}"
+    known = f" Nearest that is known without it: {near[0]!r}." if near else f" Known are {', '.join(sorted(READERS))}."
+    problem = f"{fields.architecture!r} is none of the architectures that are known here.{known}"
     try:
         mapping = import_module("transformers").CONFIG_MAPPING
     except ImportError:

@@ -133,7 +133,7 @@ class _Row:
     fixed
         Fields of the transformer that are always so.
     inner
-        The key of a dense feed-forward part's width; empty where there is no such part.
+        The key of a dense feed-forward part's width; empty where there is none: an expert's width stands for it then.
     """
 
     is_tied: bool = False
@@ -327,8 +327,8 @@ _ROWS: dict[str, _Row] = {
 def _of_row(row: _Row, fields: Fields) -> Draft:
     """Return the draft of a row."""
     sizes = _attention(row, fields)
-    if row.inner:
-        sizes["feed_forward_size"] = fields.count(row.inner)
+    inner = row.inner or (row.mixture.size if row.mixture is not None else "intermediate_size")
+    sizes["feed_forward_size"] = fields.count(inner)
     if row.mixture is not None:
         sizes["experts"] = _experts(fields, row.mixture, sizes["num_layers"])
     return _rotary_draft(fields, sizes)
@@ -573,7 +573,7 @@ def _nemotron_h(fields: Fields) -> Draft:
     stream = _stream(replace(fields, values={**fields.values, "num_hidden_layers": number}))
     stream["num_kv_heads"] = fields.count("num_key_value_heads", most=MOST_HEADS)
     stream["head_size"] = fields.count("head_dim", "attention_head_dim", most=MOST_WIDTH)
-    if "-" in pattern:
+    if "-" in pattern or fields.get("intermediate_size") is not None:
         stream["feed_forward_size"] = fields.count("intermediate_size")
     for name in ("use_bias", "attention_bias", "mlp_bias", "mamba_proj_bias"):
         if fields.flag(name, False):
