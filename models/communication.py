@@ -622,7 +622,9 @@ def axes_of(layouts: Layouts) -> Mapping[str, Axes]:
     ``tensor``, ``context``, ``data``, ``pipeline``: of one degree. ``replicas``: all that hold the same dense weights
     (context x data; ZeRO shards over them). ``expert_tensor``: those that share the products of one expert, the
     innermost of a tensor group. ``expert``: the ranks over which a layer's experts are spread, the innermost of what is
-    left of a tensor group and of the replicas. ``expert_replicas``: those that hold the same experts.
+    left of a tensor group and of the replicas. ``expert_replicas``: those that hold the same experts. Where some layout
+    shards states over a part of the data ranks: ``shards``, ``expert_shards``, those of replicas that share a copy, the
+    innermost, and ``copies``, ``expert_copies``, those that hold the same part of it.
 
     Parameters
     ----------
@@ -639,7 +641,22 @@ def axes_of(layouts: Layouts) -> Mapping[str, Axes]:
     in_tensor = np.gcd(layouts.expert, between)
     in_context = np.gcd(layouts.expert // in_tensor, context)
     in_data = layouts.expert // (in_tensor * in_context)
+    partly: dict[str, Axes] = {}
+    if layouts.shard.any():
+        shard = np.where(layouts.shard > 0, layouts.shard, data)
+        copies = ((data // shard, stride["data"] * shard),)
+        partly = {
+            "shards": ((context, stride["context"]), (shard, stride["data"])),
+            "copies": copies,
+            "expert_shards": (
+                (between // in_tensor, stride["tensor"] * whole * in_tensor),
+                (context // in_context, stride["context"] * in_context),
+                (np.maximum(shard // in_data, 1), stride["data"] * in_data),
+            ),
+            "expert_copies": copies,
+        }
     return {
+        **partly,
         **{name: ((degrees[name], stride[name]),) for name in DEGREES},
         "replicas": ((context, stride["context"]), (data, stride["data"])),
         "expert_tensor": ((whole, stride["tensor"]),),

@@ -134,6 +134,8 @@ class Layouts:
         :data:`planner.models.recomputation.MODULE_SETS`; the first is the attention core alone.
     recompute_layers
         Of full recomputation: how many layers of each virtual stage are computed again; 0 all.
+    shard
+        Of how many data ranks ZeRO shards states over, with their context ranks; the rest hold copies; 0: all.
     sequence_parallel
         Whether what lies between the tensor-parallel products is split along the sequence.
     overlap_data, overlap_tensor
@@ -171,6 +173,7 @@ class Layouts:
     recompute_modules: Ints
     recompute_layers: Ints
     context_method: Ints
+    shard: Ints
 
     @classmethod
     def one(cls, **decisions: int | bool) -> "Layouts":
@@ -187,7 +190,7 @@ class Layouts:
             If one is no field.
         """
         defaults = {"schedule": int(Schedule.ONE_F_ONE_B), "zero": 0, "recompute": 0, "order": 0}
-        defaults |= {"recompute_modules": 0, "recompute_layers": 0}
+        defaults |= {"recompute_modules": 0, "recompute_layers": 0, "shard": 0}
         defaults["context_method"] = int(ContextMethod.RING)
         defaults["expert_tensor"] = int(decisions.get("tensor", 1))
         arrays: dict[str, Ints | Bools] = {}
@@ -268,6 +271,11 @@ class Layouts:
     def expert_share(self) -> NDArray[np.float64]:
         """Expert ranks for each tensor rank: of how many ``context x data`` ranks' experts each holds a part."""
         return np.asarray(self.expert * (self.expert_tensor / self.tensor))
+
+    @property
+    def sharing_ranks(self) -> Ints:
+        """Context and data ranks over which ZeRO shards what a device holds."""
+        return self.context * np.where(self.shard > 0, self.shard, self.data)
 
     def recomputed_share(self, layers: Ints) -> NDArray[np.float64]:
         """Return the share of a stage's layers that full recomputation computes again, shape (n,).

@@ -630,7 +630,7 @@ class _Devices:
         # ZeRO 2 and 3 gather the gradients of the layer at work, ZeRO 3 its weights, and the next one's ahead.
         ends = np.maximum(is_first * self._embedding, is_last * self._head)
         ahead = np.where(layouts.overlap_data, block, 0.0)
-        shards = layouts.data * layouts.context
+        shards = layouts.sharing_ranks
         gathered = number * ((zero >= 3) * (np.maximum(block, ends) + ahead) + (zero >= 2) * block)
         buffers = self._kernels.shard_buffers_bytes * (zero >= 1)
         states = [
@@ -692,7 +692,7 @@ def state_parameters(
         As for :func:`offload_s`.
     """
     held, (layers, has_end) = stage_parameters(transformer, layouts), fullest_layers(transformer, layouts, chunk_layers)
-    shards = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
+    shards = np.where(layouts.zero > 0, layouts.sharing_ranks, 1)
     copies = np.where(layouts.zero > 0, shards / layouts.expert_share, 1)
     mean = np.array([*transformer.kind_counts.values()])[:, None] / layouts.pipeline
     dense, experts = ((layers / mean[:, None] * one[:, None]).sum(axis=0) for one in (held.dense, held.experts))

@@ -54,6 +54,7 @@ from planner.transformer import KINDS, LayerKind, Transformer
 
 _LOSS_BYTES = 4  # of one token's largest logit, its own logit and its sum, in fp32
 _LOSS_REDUCTIONS = 3
+_PARTLY = {"replicas": ("shards", "copies"), "expert_replicas": ("expert_shards", "expert_copies")}
 _REDUCTIONS: tuple[Operation, Operation] = ("all_reduce", "gather")
 
 
@@ -473,6 +474,9 @@ class ReplicaCommunication:
         Buckets or layers: operations that the bytes are cut into.
     all_reduces, reduce_scatters, gathers
         How often a step does each of them over all the bytes.
+    is_partly
+        Whether only a part of the ranks shares a copy: these scatter and gather, and the parts are then added up over
+        the copies by all-reduces.
     """
 
     name: str
@@ -483,6 +487,7 @@ class ReplicaCommunication:
     all_reduces: Floats
     reduce_scatters: Floats
     gathers: Floats
+    is_partly: Bools
 
     @property
     def volume_bytes(self) -> Floats:
@@ -562,6 +567,7 @@ def replica_communication(
                 all_reduces=np.where(is_whole, 1.0, 0.0),
                 reduce_scatters=scatters.astype(np.float64),
                 gathers=gathers.astype(np.float64),
+                is_partly=(layouts.shard > 0) & (zero > 0),
             )
         )
     nothing = np.zeros(1)
@@ -574,6 +580,7 @@ def replica_communication(
         all_reduces=np.where(layouts.pipeline > 1, 1.0, 0.0),
         reduce_scatters=nothing,
         gathers=nothing,
+        is_partly=np.zeros(1, dtype=bool),
     )
     return (*communicated, tied)
 
@@ -594,5 +601,13 @@ def replica_times(
         reduced, gathered = one.gradient_bytes / pieces, one.weight_bytes / pieces
         whole_s, scattered_s = (operation_s(way, group, reduced) for way in _REDUCTIONS)
         reduction_s = one.all_reduces * whole_s + one.reduce_scatters * scattered_s
-        times[one.name] = (pieces * reduction_s, pieces * one.gathers * operation_s("gather", group, gathered))
+        gather_s = one.gathers * operation_s("gather", group, gathered)
+        if one.is_partly.any():
+            inner, copies = (groups[_PARTLY[one.group][at]] for at in (0, 1))
+            part_s = operation_s("gather", inner, reduced) + operation_s(
+                "all_reduce", copies, reduced / inner.num_members
+            )
+            reduction_s = np.where(one.is_partly, one.all_reduces * whole_s + one.reduce_scatters * part_s, reduction_s)
+            gather_s = np.where(one.is_partly, one.gathers * operation_s("gather", inner, gathered), gather_s)
+        times[one.name] = (pieces * reduction_s, pieces * gather_s)
     return times

@@ -125,7 +125,8 @@ _COMMUNICATING = (
     *(*_COMPUTING, "pipeline", "data", *_RECOMPUTING),
     *("overlap_tensor", "overlap_expert", "order", "context_method"),
 )
-_REPLICATING = ("tensor", "context", "expert", "expert_tensor", "pipeline", "data", "order", "zero", "num_microbatches")
+_SHARING = ("data", "order", "zero", "shard", "num_microbatches")
+_REPLICATING = ("tensor", "context", "expert", "expert_tensor", "pipeline", *_SHARING)
 _LAUNCH_SHARPNESS = 3.0  # a layer's kernels differ: while some fill the device, others wait for the host
 _FORWARD_OF_ENDS = 1 / 3  # of what embedding and head compute: the rest is backward
 
@@ -453,7 +454,7 @@ def _optimizer_bytes(
     both = transformer.embedding_parameters + transformer.head_parameters
     one = max(transformer.embedding_parameters, transformer.head_parameters)
     ends = np.where(layouts.has_ends_together, both, one)
-    ranks = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
+    ranks = np.where(layouts.zero > 0, layouts.sharing_ranks, 1)
     dense = (dense_held + ends * has_end) / layouts.tensor
     copies = np.where(layouts.zero > 0, ranks / layouts.expert_share, 1)
     experts_held = routed_held / (layouts.expert_tensor * layouts.expert) / copies
@@ -474,7 +475,7 @@ def _matrices_s(common: _Common, rates: DeviceRates, layouts: Layouts, layers: I
     """
     if not common.software.has_matrix_optimizer:
         return np.zeros(1)
-    shared = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
+    shared = np.where(layouts.zero > 0, layouts.sharing_ranks, 1)
     flop, largest = np.zeros(layers.shape[1:]), np.zeros(layers.shape[1:])
     for kind, held in zip(common.transformer.kind_counts, layers, strict=True):
         one = matrices_of(common.transformer, kind, layouts)
@@ -1350,6 +1351,9 @@ class Program:
     ``recomputes_modules``: whether it computes modules of a layer again by themselves, or some layers of a stage only.
     ``context_methods``: by which context ranks may see keys and values.
     ``schedules``: those that it runs beside GPipe and 1F1B, by name; a search takes no others unless one is pinned.
+    ``shards_partly``: whether ZeRO may share out states over a part of the data ranks (Megatron-Core
+    ``--num-distributed-optimizer-instances``, PyTorch's HYBRID_SHARD). ``gathers_in_stages``: whether it has ZeRO 3 in
+    a pipeline.
     """
 
     kernels: Kernels
@@ -1363,11 +1367,16 @@ class Program:
     recomputes_modules: bool = False
     context_methods: tuple[ContextMethod, ...] = (ContextMethod.RING,)
     schedules: frozenset[str] = frozenset()
+    shards_partly: bool = False
+    gathers_in_stages: bool = False
 
 
 _OLD = KERNELS["megatron-2021"]
 _SHARDED = Program(
-    kernels=KERNELS["composer-fsdp"], precision=PRECISIONS["fsdp"], has=frozenset({"overlap_data", "zero"})
+    kernels=KERNELS["composer-fsdp"],
+    precision=PRECISIONS["fsdp"],
+    has=frozenset({"overlap_data", "zero"}),
+    shards_partly=True,
 )
 _TITAN = replace(
     _SHARDED,
@@ -1375,6 +1384,7 @@ _TITAN = replace(
     kernels=KERNELS["torchtitan"],
     has=_SHARDED.has | {"sequence_parallel"},
     cuts_experts=False,
+    gathers_in_stages=True,
     # torchao's converters ``float8`` and ``mx`` of its configuration, which keep what is read in two bytes.
     low_recipes=frozenset({("fp8", "current"), ("mxfp8", "mxfp8")}),
 )
@@ -1390,6 +1400,7 @@ PROGRAMS: Mapping[str, Program] = {
         has_cuda_graphs=True,
         recomputes_modules=True,
         context_methods=tuple(ContextMethod),
+        shards_partly=True,
     ),
     "megatron-lm": Program(kernels=_OLD, precision=PRECISIONS["mixed"]),
     "megatron-lm-fused": Program(kernels=_OLD, precision=PRECISIONS["megatron"]),

@@ -381,6 +381,20 @@ class LayoutDecisions:
         takes_memory=True,
         flags={"megatron": "recompute-num-layers"},
     )
+    shard: int = _layout(
+        "data_parallel_shard_size",
+        "data ranks over which ZeRO shards states, with their context ranks, while the others hold copies; 0 all",
+        0,
+        maximum_of=_devices,
+        least=0,
+        is_shown_always=False,
+        excluded_by=(),
+        takes_memory=True,
+        flags={
+            "megatron": "num-distributed-optimizer-instances",
+            "torchtitan": "parallelism.data_parallel_shard_degree",
+        },
+    )
     schedule: str = _layout(
         "zero_bubble",
         "whether gradients of weights fill the waits of a pipeline",

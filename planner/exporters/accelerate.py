@@ -129,7 +129,7 @@ def run_with(layout: Layout, engine: Engine) -> Layout:
     """
     if engine is Engine.MEGATRON_LM:
         return _with_megatron(layout)
-    layout = layout.with_whole_layers()
+    layout = layout.with_whole_layers().with_whole_shards()
     if engine is Engine.FSDP:
         layout = _with_fsdp(layout)
     elif layout.chosen.recompute == "full":
@@ -200,7 +200,7 @@ def _with_megatron(layout: Layout) -> Layout:
         layout = layout.instead(why, interleave=1)
     if chosen.schedule != "1f1b":
         layout = layout.instead(f"Megatron-LM runs 1F1B, not {chosen.schedule}", schedule="1f1b")
-    layout = layout.with_plain_recomputation()
+    layout = layout.with_plain_recomputation().with_whole_shards()
     if chosen.offload_optimizer and chosen.zero == 0 and chosen.data * chosen.context > 1:
         layout = layout.instead("its optimiser on the host is the distributed one, which is ZeRO 1", zero=1)
     if chosen.overlap_data or chosen.overlap_tensor:

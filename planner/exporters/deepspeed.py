@@ -152,7 +152,7 @@ def as_run(layout: Layout) -> Layout:
         layout = layout.instead("without ZeRO it exchanges gradients behind the backward pass", overlap_data=False)
     if chosen.context > 1 and chosen.context_method != "ulysses" and network.num_kv_heads % chosen.context == 0:
         layout = layout.instead("it exchanges heads by all-to-alls (Ulysses)", context_method="ulysses")
-    layout = layout.with_usual_order().with_whole_layers()
+    layout = layout.with_usual_order().with_whole_layers().with_whole_shards()
     return layout.noted(*_program_notes(layout, network))
 
 

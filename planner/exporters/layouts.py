@@ -220,6 +220,10 @@ class Layout:
             return self.with_whole_layers()
         return self
 
+    def with_whole_shards(self) -> "Layout":
+        """Return the layout with states shared out over all data ranks."""
+        return self.instead("it shards over all data ranks", shard=0) if self.chosen.shard else self
+
     def with_usual_order(self, why: str = "ranks are always numbered") -> "Layout":
         """Return the layout with ranks numbered from the tensor degree outwards, as most programs have it."""
         if self.chosen.order == ORDER_NAMES[0] or not self.is_hybrid:

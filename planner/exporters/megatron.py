@@ -9,6 +9,7 @@ it holds ``--ddp-bucket-size`` numbers, in the reverse order of the network, as 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from planner.decisions import LAYOUT, flags_of
@@ -81,9 +82,9 @@ _KNOWN = """
     moe-router-load-balancing-type moe-router-num-groups moe-router-pre-softmax moe-router-score-function
     moe-router-topk moe-router-topk-scaling-factor moe-shared-expert-intermediate-size moe-token-dispatcher-type
     moe-z-loss-coeff mscale mscale-all-dim multi-latent-attention no-gradient-accumulation-fusion no-rope-freq
-    norm-epsilon normalization num-attention-heads num-experts num-layers num-layers-at-end-in-bf16
-    num-layers-at-start-in-bf16 num-layers-per-virtual-pipeline-stage num-query-groups optimizer
-    optimizer-cpu-offload overlap-grad-reduce overlap-param-gather pipeline-model-parallel-layout
+    norm-epsilon normalization num-attention-heads num-distributed-optimizer-instances num-experts num-layers
+    num-layers-at-end-in-bf16 num-layers-at-start-in-bf16 num-layers-per-virtual-pipeline-stage num-query-groups
+    optimizer optimizer-cpu-offload overlap-grad-reduce overlap-param-gather pipeline-model-parallel-layout
     pipeline-model-parallel-size position-embedding-type q-lora-rank qk-head-dim qk-l2-norm qk-layernorm
     qk-pos-emb-head-dim quick-geglu recompute-granularity recompute-method recompute-modules recompute-num-layers
     reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base rotary-interleaved rotary-percent
@@ -286,7 +287,8 @@ def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
         hint = f"Write some of {', '.join(RECOMPUTE_MODULES)}."
         raise file.fault(f"{unknown[0][:60]!r} is none.", f"{file.mark}{_FLAGS['recompute_modules']}", hint)
     named = sorted(modules, key=RECOMPUTE_MODULES.index)
-    return read_layout(
+    instances = file.count(_FLAGS["shard"], 1)
+    found = read_layout(
         file,
         TARGET,
         context_method=next((name for name, word in CONTEXT_METHODS.items() if word == method), method),
@@ -297,7 +299,11 @@ def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
         zero=zero,
         recompute_layers=file.count(_FLAGS["recompute_layers"]) if has_block else 0,
         recompute_modules=" ".join(named) or LAYOUT["recompute_modules"].default,
+        shard=0,
     )
+    if found.data % instances:
+        raise file.fault(f"{found.data} data ranks do not divide by {instances}.", _FLAGS["shard"], "Correct it.")
+    return replace(found, shard=found.data // instances if instances > 1 else 0)
 
 
 EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network)}

@@ -115,6 +115,7 @@ def _flags(layout: Layout, network: Transformer) -> dict[str, Any]:
     """Return the options by name."""
     chosen, flavour = layout.chosen, flavour_of(network)
     is_pipeline, copies = chosen.pipeline > 1, chosen.zero == 0
+    shards = 1 if copies else chosen.shard or chosen.data
     flags: dict[str, Any] = {
         "module": flavour.module if flavour else "your_model",
         "config": flavour.config if flavour else "your_config",
@@ -124,8 +125,8 @@ def _flags(layout: Layout, network: Transformer) -> dict[str, Any]:
         "training.mixed_precision_param": _NUMBERS[layout.dtype],
         "training.disable_cuda_graphs": True if is_pipeline or chosen.expert > 1 else None,
         # Data ranks share weights, gradients and state, or copy them.
-        f"{_PARALLEL}data_parallel_replicate_degree": chosen.data if copies else 1,
-        f"{_PARALLEL}data_parallel_shard_degree": 1 if copies else chosen.data,
+        f"{_PARALLEL}data_parallel_replicate_degree": chosen.data // shards,
+        f"{_PARALLEL}data_parallel_shard_degree": shards,
         _FLAGS["zero"]: None if copies else "always" if chosen.zero == _SHARDS_WEIGHTS else "never",
         _FLAGS["tensor"]: chosen.tensor,
         _FLAGS["sequence_parallel"]: chosen.sequence_parallel if chosen.tensor > 1 else None,
@@ -191,6 +192,7 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
         global_batch_size=file.count("training.global_batch_size"),
         required=("tensor", "context", "pipeline", "expert"),
         data=copies * shards,
+        shard=shards if freed and copies > 1 else 0,
         interleave=max(1, len(parts) // stages),
         microbatch=micro,
         zero=0 if not freed else _SHARDS_WEIGHTS if freed == "always" else kept,

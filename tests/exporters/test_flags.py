@@ -41,6 +41,7 @@ def texts(target: str) -> str:
         even_job(MOE, expert=2, data=4, overlap_expert=True),
         even_job(MOE, **WHOLE),
         even_job(MOE, data=8, recompute="selective", recompute_modules="moe_act"),
+        even_job(TINY, data=4, zero=1, shard=2),
     ]:
         try:
             found += export(target, job).files.values()

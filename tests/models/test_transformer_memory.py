@@ -200,7 +200,12 @@ VALUES: dict[str, tuple[int, ...]] = {
     **{"tensor": (1, 2, 4), "context": (1, 2), "pipeline": (1, 2, 3, 4), "data": (2, 4), "expert": (1, 2)},
     **{"interleave": (1, 2, 3), "microbatch": (1, 2), "num_microbatches": (1, 2, 3, 5), "order": (0, 1)},
     **{"zero": (0, 1, 2, 3), "recompute": (0, 1, 2), "schedule": (0, 1, 2)},
-    **{"recompute_modules": (0, 1, 5, 40, 126), "recompute_layers": (0, 0, 1, 2), "context_method": (0, 0, 1)},
+    **{
+        "recompute_modules": (0, 1, 5, 40, 126),
+        "recompute_layers": (0, 0, 1, 2),
+        "shard": (0, 0, 2),
+        "context_method": (0, 0, 1),
+    },
 }
 FLAGS = ("sequence_parallel", "overlap_data", "overlap_tensor", "overlap_expert", "offload_optimizer")
 

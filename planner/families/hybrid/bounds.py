@@ -87,6 +87,7 @@ _BEST = {
     "recompute": 0,
     "recompute_modules": 0,
     "recompute_layers": 0,
+    "shard": 0,
     "sequence_parallel": 1,
     "schedule": int(Schedule.ONE_F_ONE_B),
     "interleave": 1,
@@ -348,7 +349,7 @@ class EvenBounds(Bounds):
             step = self._any_schedule_s(columns, LeastSeconds.of(self.cost.transformer, interval))
             return np.maximum(busy, step) + parts["data"] + parts["optimizer"]
 
-        free: dict[str, Sequence[int]] = {"zero": _EVERY_ZERO}
+        free: dict[str, Sequence[int]] = {"zero": _EVERY_ZERO, "shard": self.space.axes["shard"].values}
         if self._folded:
             free |= {"schedule": (int(Schedule.ONE_F_ONE_B), *self._folded), "interleave": self._some_chunks}
         elif len(self.cost.transformer.kind_counts) > 1:  # virtual stages say which layers a device holds
@@ -361,7 +362,8 @@ class EvenBounds(Bounds):
         Computing again may shorten a schedule a little: a floor of launching is shared out to forward and backward as
         computing is, and where the floor is all that counts, more of it then falls to backward.
         """
-        free = {"zero": _EVERY_ZERO, "recompute": _EVERY_RECOMPUTE}
+        shards = self.space.axes["shard"].values
+        free = {"zero": _EVERY_ZERO, "shard": shards, "recompute": _EVERY_RECOMPUTE}
         found = self._minimum(nodes, free, lambda columns: self._best_parts(columns)["total"])
         found[self._smallest_memory(nodes, {}) > self._limit_bytes] = inf
         return found

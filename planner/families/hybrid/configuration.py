@@ -49,6 +49,7 @@ OF_CUTS: Mapping[str, int | str | bool] = {
     "offload_optimizer": False,
     "recompute_modules": LAYOUT["recompute_modules"].names[0],
     "recompute_layers": 0,
+    "shard": 0,
 }
 CODES_OF_CUTS = {name: LAYOUT[name].code(value) for name, value in OF_CUTS.items()}
 MOST_ZERO_OF_CUTS = 1
@@ -217,7 +218,7 @@ class HybridConfiguration(LayoutDecisions):
         parts += [f"{self.interleave} chunks"] if self.interleave > 1 and not self.is_folded else []
         parts += [NAMED[self.schedule].title] if self.schedule not in ("gpipe", "1f1b") else []
         parts += [f"micro-batches of {self.microbatch}"]
-        parts += [f"ZeRO {self.zero}"] if self.zero else []
+        parts += [f"ZeRO {self.zero}{f' over {self.shard} data ranks' * (self.shard > 0)}"] if self.zero else []
         parts += [f"{self.context_method} context".replace("_", "-")] * (self.context_method != "ring")
         parts += [self._recompute_words] if self.is_recomputed else []
         parts += ["optimiser on the host"] if self.offload_optimizer else []
@@ -326,13 +327,15 @@ def _rule(key: str, names: str, holds: Callable[[Columns], Bools], words: str) -
     return LayoutRule(key=key, names=tuple(names.split()), holds=holds, words=lambda one: words.format(**one))
 
 
-def rules_of(transformer: Transformer, batch: int, *, is_dealt: bool = True) -> tuple[LayoutRule, ...]:
+def rules_of(
+    transformer: Transformer, batch: int, *, is_dealt: bool = True, program: str = MEGATRON_CORE
+) -> tuple[LayoutRule, ...]:
     """Return the rules of every layout of a network and a batch, the cheapest to ask first.
 
     ``is_dealt``: whether layers are dealt out evenly, rather than stage by stage.
     """
     cut = _cut_rules(transformer) if is_dealt else ()
-    again = _recompute_rules(transformer)
+    again = (*_recompute_rules(transformer), *_shard_rules(), *_zero_rules(program))
     return (*_split_rules(transformer), *cut, *_expert_rules(transformer), *_schedule_rules(batch), *again)
 
 
@@ -613,13 +616,6 @@ def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
         ),
     )
     yield _rule(
-        "zero",
-        "pipeline zero",
-        lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["pipeline"] == 1),
-        "ZeRO {zero} gathers and reduces anew for every micro-batch of each of {pipeline} stages, which DeepSpeed and "
-        "FSDP refuse with a pipeline.",
-    )
-    yield _rule(
         "offload_optimizer",
         "zero offload_optimizer",
         lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["offload_optimizer"] == 0),
@@ -669,6 +665,65 @@ def _recompute_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     )
 
 
+def _zero_rules(program: str) -> Iterator[LayoutRule]:
+    """Yield which stages of ZeRO a program has beside a pipeline: a sentence for each.
+
+    Megatron-Core's distributed optimiser, DeepSpeed's engine for pipelines and Nanotron: ZeRO 1. torchtitan shards over
+    the data ranks of each stage (``fsdp_reshard_after_forward``): by default what is gathered stays for the step, which
+    is planned as ZeRO 1, as are gradients that are held whole until the last micro-batch; or it is gathered anew for
+    every micro-batch, ZeRO 3 (``distributed/fsdp.py``, ``get_fsdp_reshard_after_forward_policy``).
+    """
+    has_whole = PROGRAMS[program].gathers_in_stages
+    words = "ZeRO {zero} gathers and reduces anew for every micro-batch of each of {pipeline} stages, which " + (
+        f"{program} does with ZeRO 3 only: ZeRO 1 is what keeps weights and gradients over them."
+        if has_whole
+        else "DeepSpeed and FSDP refuse with a pipeline, as does Megatron-Core's distributed optimiser."
+    )
+    yield _rule(
+        "zero",
+        "pipeline zero",
+        lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["pipeline"] == 1) | (has_whole & (one["zero"] == 3)),
+        words,
+    )
+
+
+def _shard_rules() -> Iterator[LayoutRule]:
+    """Yield what sharding over a part of the data ranks asks for.
+
+    Megatron-Core 0.16, ``initialize_model_parallel`` of ``megatron/core/parallel_state.py``; of FSDP the mesh of
+    replicas x shards.
+    """
+
+    def is_all(one: Mapping[str, Any]) -> Any:
+        return one["shard"] == 0
+
+    yield _rule(
+        "shard",
+        "data shard",
+        lambda one: is_all(one) | (one["data"] % np.maximum(one["shard"], 1) == 0),
+        "{data} data ranks do not divide into shards over {shard}.",
+    )
+    yield _rule(
+        "shard",
+        "zero shard",
+        lambda one: is_all(one) | (one["zero"] > 0),
+        "ZeRO 0 shards nothing, and shards over {shard} data ranks are asked for.",
+    )
+    yield _rule(
+        "shard",
+        "context shard",
+        lambda one: is_all(one) | (one["context"] * one["shard"] > 1),
+        "one rank has nobody to share with; ZeRO 0 is what copies all.",
+    )
+    yield _rule(
+        "shard",
+        "tensor context expert expert_tensor shard",
+        lambda one: is_all(one) | np.asarray(is_spread(one, one["context"] * one["shard"])),
+        "the expert degree {expert}, of {expert_tensor} devices each, does not divide the {tensor} tensor x {context} "
+        "context x {shard} data ranks that share a copy of all states.",
+    )
+
+
 OVERLAPS = {"overlap_data": "data-parallel", "overlap_tensor": "tensor-parallel", "overlap_expert": "expert-parallel"}
 
 
@@ -695,25 +750,20 @@ def program_rules(program: str) -> tuple[LayoutRule, ...]:
 
 
 def _overlap_rules(program: str) -> tuple[LayoutRule, ...]:
-    """Return the same of overlaps."""
+    """Return the same of overlaps, of what it may compute again, and of what ZeRO may share out."""
+    has = PROGRAMS[program]
+    words = {
+        name: f"{program} has no {name}: its {what} communication is never beside computing."
+        for name, what in OVERLAPS.items()
+        if name not in has.has
+    }
+    words |= (
+        {} if has.recomputes_modules else {name: f"{program} computes {what}." for name, what in RECOMPUTED.items()}
+    )
+    words |= {} if has.shards_partly else {"shard": f"{program} shards over all data ranks, or over none."}
     return tuple(
-        _rule(
-            name,
-            name,
-            lambda one, name=name: one[name] == 0,  # type: ignore[misc]  # bound now
-            f"{program} has no {name}: its {words} communication is never beside computing.",
-        )
-        for name, words in OVERLAPS.items()
-        if name not in PROGRAMS[program].has
-    ) + tuple(
-        _rule(
-            name,
-            name,
-            lambda one, name=name: one[name] == 0,  # type: ignore[misc]  # bound now
-            f"{program} computes {words}.",
-        )
-        for name, words in RECOMPUTED.items()
-        if not PROGRAMS[program].recomputes_modules
+        _rule(name, name, lambda one, name=name: one[name] == 0, text)  # type: ignore[misc]  # bound now
+        for name, text in words.items()
     )
 
 
@@ -795,6 +845,7 @@ def unlike_rules(transformer: Transformer) -> tuple[LayoutRule, ...]:
     words = "this decision has no meaning here."
     return (
         _rule("recompute_layers", "pipeline interleave recompute_layers", is_some, words),
+        _rule("shard", "data shard", lambda one: (one["shard"] == 0) | (one["shard"] < one["data"]), words),
         _rule("schedule", "pipeline schedule", is_plain, words),
         _rule(
             "overlap_tensor",
@@ -856,11 +907,14 @@ def completed(problem: Problem, given: Mapping[str, Any], batch: int) -> dict[st
     transformer = problem.dnn.transformer
     assert transformer is not None, "asked by why_not"
     found = {name: given[name] for name in LAYOUT}
-    rules = (*rules_of(transformer, batch), *training_rules(problem.training), *unlike_rules(transformer))
+    rules = rules_of(transformer, batch, program=problem.calibration.program)
+    rules = (*rules, *training_rules(problem.training), *unlike_rules(transformer))
     program = PROGRAMS[problem.calibration.program]
     has = program.has
     if found["expert_tensor"] is None:
         is_cut = transformer.experts is not None and program.cuts_experts
+        if is_cut and not is_spread({**found, "expert_tensor": found["tensor"]}, found["context"] * found["data"]):
+            is_cut = False  # whole ones spread over more ranks
         found["expert_tensor"] = problem.fixed.get(LAYOUT["expert_tensor"].key, found["tensor"] if is_cut else 1)
     for name in _OPEN:
         if found[name] is not None:

@@ -226,7 +226,7 @@ def _listed_faults(given: Mapping[str, Any], stages: Sequence[PipelineStage], la
 def _rules(cost: GroupCost, found: HybridConfiguration) -> list[LayoutRule]:
     """Return the rules of layouts, but those that ask for equal layers where they differ, or for equal replicas."""
     rules = (
-        *rules_of(cost.transformer, cost.batch, is_dealt=found.is_even),
+        *rules_of(cost.transformer, cost.batch, is_dealt=found.is_even, program=cost.program),
         *program_rules(cost.program),
         *training_rules(cost.problem.training),
     )

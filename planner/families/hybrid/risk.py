@@ -7,7 +7,7 @@ with them.
 from collections.abc import Iterator
 from typing import get_args
 
-from planner.decisions import LayoutSchedule
+from planner.decisions import LAYOUT, LayoutSchedule
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement
 from planner.families.hybrid.family import LOW_MEASURED, unseen_band, warnings
@@ -24,6 +24,9 @@ MEASURED: dict[str, frozenset[str]] = {
     "the schedule GPipe": frozenset(),
     "a schedule that puts gradients of weights off": frozenset(),
     "ZeRO 2 or 3 in a pipeline": frozenset(),
+    "modules that are computed again by themselves": frozenset(),
+    "some layers of a stage computed again": frozenset(),
+    "states sharded over a part of the data ranks": frozenset(),
     "ZeRO 2": frozenset({"h100-sxm", "composer-fsdp"}),
     "ZeRO 3": frozenset({"a100-sxm4-80gb", "h100-sxm", "composer-fsdp", "torchtitan", "torchtitan-eager"}),
     "virtual stages": frozenset(
@@ -65,6 +68,14 @@ def _features(chosen: HybridConfiguration) -> Iterator[Unmeasured]:
         is_taken=has_stages and chosen.schedule not in ("gpipe", "1f1b"),
         excluded={"schedule": get_args(LayoutSchedule)[2:]},
     )
+    for words, name in (
+        ("modules that are computed again by themselves", "recompute_modules"),
+        ("some layers of a stage computed again", "recompute_layers"),
+        ("states sharded over a part of the data ranks", "shard"),
+    ):
+        row = LAYOUT[name]
+        assert row.default is not None
+        yield Unmeasured(words=words, is_taken=getattr(chosen, name) != row.default, pins={row.key: row.default})
     yield Unmeasured(
         words="ZeRO 2 or 3 in a pipeline",
         is_taken=has_stages and chosen.zero in _SHARDS_MORE,

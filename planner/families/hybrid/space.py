@@ -47,7 +47,7 @@ _FIRST_LEVELS = (  # those without a decision have a bound: the next tighter one
     (),
     ("sequence_parallel", "order"),
     ("schedule", "interleave"),
-    ("recompute", "recompute_modules", "recompute_layers", "zero", "offload_optimizer", "context_method"),
+    ("recompute", "recompute_modules", "recompute_layers", "zero", "shard", "offload_optimizer", "context_method"),
 )
 # The last level has what no other one decides.
 _EVEN_LEVELS = (*_FIRST_LEVELS, tuple(name for name in LAYOUT if not any(name in level for level in _FIRST_LEVELS)))
@@ -60,7 +60,8 @@ _FINE = (  # of a cut
 MOST_UNLIKE_CHUNKS = 32  # on a device, that are searched where layers do not divide
 _MOST_PAIRS = 2_000  # data degrees times micro-batches whose pace is looked at
 _FEW_DEGREES, _FEW_SIZES = 60, 24  # of a narrow space
-_FEW_LAYERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # of a virtual stage, that may be computed again
+_SHARDS_WEIGHTS = 3  # the stage of ZeRO that gathers in every micro-batch
+_FEW_LAYERS = (1, 2, 4, 8)  # of a virtual stage, that may be computed again
 _AT_ONCE = 1 << 18  # numbers that are tried as divisors together
 _SMALLEST_SHARE = 0.75  # of each of several groups' devices that take part, where their number is not limited
 
@@ -128,7 +129,11 @@ class Space:
     @cached_property
     def layout_rules(self) -> tuple[LayoutRule, ...]:
         """What any even layout must keep to."""
-        return (*rules_of(self.transformer, self.batch), *training_rules(self.problem.training))
+        program = self.problem.calibration.program
+        return (
+            *rules_of(self.transformer, self.batch, program=program),
+            *training_rules(self.problem.training),
+        )
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -140,7 +145,10 @@ class Space:
             row = LAYOUT[name]
             if (pinned := self.problem.fixed.get(key)) is not None:
                 has = name not in OVERLAPS or row.code(pinned) in values[name]  # of the program
-                if name in RECOMPUTED and not PROGRAMS[self.problem.calibration.program].recomputes_modules:
+                program = PROGRAMS[self.problem.calibration.program]
+                if name in RECOMPUTED and not program.recomputes_modules:
+                    has = row.code(pinned) == 0
+                if name == "shard" and not program.shards_partly:
                     has = row.code(pinned) == 0
                 values[name] = [one for one in [row.code(pinned)] if has and (one >= row.least or not row.is_count)]
             left_out = {row.code(one) for one in self._excluded(key)}
@@ -195,7 +203,43 @@ class Space:
             **{name: [0, 1] if name in has else [0] for name in OVERLAPS},
             **self._recomputed(),
             "context_method": [int(one) for one in program.context_methods],
+            "shard": self._shards(),
         }
+
+    @cached_property
+    def _places(self) -> list[int]:
+        """Devices of one unit of each tier of the network but the outermost."""
+        sizes = np.cumprod([tier.size for tier in self.cost.first.tiers]).tolist()
+        return [int(one) for one in sizes if 1 < one < sum(self.devices)]
+
+    def _shards(self) -> list[int]:
+        """Return over how many data ranks states may be sharded, where that is not pinned: see :meth:`_shard_rules`.
+
+        Of programs that shard weights as a matter of course; of Megatron-Core, which does so without stages only and
+        by another part of it, all ranks.
+        """
+        program = PROGRAMS[self.problem.calibration.program]
+        can = program.shards_partly and program.precision.master_bytes == 0 and self.cost.is_even
+        found = {one for place in self._places if can for one in _divisors(self.batch, place) if place % one == 0}
+        return [0, *sorted(found)]
+
+    def _shard_rules(self) -> Iterator[Rule]:
+        """Yield which partial shards are worth trying: of ZeRO 3, whose ranks just fill a unit of some tier.
+
+        With ZeRO 1 and 2 nothing is gathered but once a step, and what the copies then add up is as much as what is not
+        gathered outside.
+        """
+        if self._is_given(LAYOUT["shard"].key):
+            return
+        yield Rule(names=("zero", "shard"), holds=lambda one: (one["shard"] == 0) | (one["zero"] == _SHARDS_WEIGHTS))
+        yield Rule(
+            names=("tensor", "context", "pipeline", "shard"),
+            holds=lambda one: (
+                (one["shard"] == 0)
+                | np.isin(one["tensor"] * one["context"] * one["pipeline"] * one["shard"], self._places)
+            ),
+        )
+        yield Rule(names=("order", "shard"), holds=lambda one: (one["shard"] == 0) | (one["order"] == 0))
 
     def _recomputed(self) -> dict[str, list[int]]:
         """Return the sets of modules, and the numbers of layers, that may be computed again where neither is pinned."""
@@ -262,7 +306,8 @@ class Space:
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
         """The rules of the grid: of devices, pins, layouts, what a program can start, and layouts that are the same."""
-        return (*self._device_rules(), *self._expert_rules(), *self._pin_rules(), *self._layout_rules())
+        found = (*self._device_rules(), *self._expert_rules(), *self._pin_rules(), *self._layout_rules())
+        return (*found, *self._shard_rules()) if self.cost.is_even else found
 
     def _expert_rules(self) -> Iterator[Rule]:
         """Yield that experts are whole, or cut as all else is, unless a pin or an exclusion says more of it."""

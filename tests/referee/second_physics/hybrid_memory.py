@@ -161,7 +161,7 @@ def _row(
     first, last = ends_of(network, block)
     ends = (first if stage == 0 else 0.0, last if is_last else 0.0)
     shared, routed = sum(one.shared for one in held) + sum(ends), sum(one.routed for one in held)
-    ranks, zero = block["data"] * block["context"], block["zero"]
+    ranks, zero = (block.get("shard") or block["data"]) * block["context"], block["zero"]
     spread = (shared + routed * block["expert"] * block["expert_tensor"] / block["tensor"]) / ranks
     # Some layers of each chunk: as that share of all of the stage's layers.
     again = block.get("recompute_layers", 0) * len(chunks)

@@ -268,7 +268,7 @@ def _optimizer(network: Transformer, block: Mapping[str, Any], stated_s: float, 
     layers = sum(layer_of(network, plain, kind).read * kinds.count(kind) for kind in dict.fromkeys(kinds))
     ranks = block["tensor"] * block["pipeline"] * block["expert"]
     if block["zero"] > 0:
-        ranks = block["tensor"] * block["pipeline"] * block["data"] * block["context"]
+        ranks = block["tensor"] * block["pipeline"] * (block.get("shard") or block["data"]) * block["context"]
     moved = 2 * (_MASTER_BYTES + state_bytes(block))
     least_s = 0.0 if block["offload_optimizer"] else moved * layers / ranks / bandwidth
     text = f"no less than {least_s:.6g} s of its state's bytes"
