@@ -532,14 +532,16 @@ _LOSS_BYTES = 42.0  # of one logit both ways, not fused: in four bytes, read or 
 _OF_DENSE = ("tensor", "context", "microbatch", "sequence_parallel")  # what products but routed experts' ask for
 _EDGE_KEYS = 64.0  # half of the 128 keys of a tile of flash attention
 _DROPOUT_BYTES = 5  # read, write, and the mask
-_LAST = ("feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down")
+_LAST = ("feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down", "feed_forward.latent_up")
 _ENDS = ("attention.output", *scans.ROW_SPLIT)  # the same of layers without a feed-forward part
-_ROW_PARALLEL = (*_ENDS, *_LAST)
+_ROW_PARALLEL = (*_ENDS, *_LAST[:-1])  # the last is whole on every device
 _REPLICATED = (
     "attention.query_down",
     "attention.key_value_down",
     "feed_forward.router",
     "feed_forward.shared.gate",
+    "feed_forward.latent_down",
+    "feed_forward.latent_up",
 )
 
 

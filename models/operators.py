@@ -575,20 +575,27 @@ class Operators:
         network, experts, width = self._transformer, self._transformer.experts, self.width
         assert experts is not None, "asked of a network with experts"
         number, inner, chosen = experts.num_experts, experts.expert_size, self.num_tokens * experts.top_k
+        narrow = network.routed_width
         router = self.matmul(
             "feed_forward.router", source, (width, number), has_bias=experts.has_router_bias, kind="router"
         )
         gates = self.move("feed_forward.gates", "softmax", (router,), experts.top_k)
+        entry = source
+        if experts.latent_size is not None:
+            entry = self.matmul("feed_forward.latent_down", source, (width, narrow), has_bias=False)
         last = self.move(
-            "feed_forward.dispatch", "dispatch", (source, gates), num_tokens=chosen, input_elements=chosen * width
-        )
-        up = (width, 2 * inner if network.is_gated else inner)
+            "feed_forward.dispatch", "dispatch", (entry, gates), narrow, num_tokens=chosen,
+            input_elements=chosen * narrow,
+        )  # fmt: skip
+        up = (narrow, 2 * inner if network.is_gated else inner)
         last = self.matmul(f"{ROUTED}up", last, up, has_bias=network.has_biases, rows=chosen, count=number)
         last = self.move(f"{ROUTED}activation", "activation", (last,), inner, num_tokens=chosen)
         last = self.matmul(
-            f"{ROUTED}down", last, (inner, width), has_bias=network.has_biases, rows=chosen, count=number
+            f"{ROUTED}down", last, (inner, narrow), has_bias=network.has_biases, rows=chosen, count=number
         )
-        routed = self.move("feed_forward.combine", "combine", (last, gates))
+        routed = self.move("feed_forward.combine", "combine", (last, gates), narrow)
+        if experts.latent_size is not None:
+            routed = self.matmul("feed_forward.latent_up", routed, (narrow, width), has_bias=False)
         if not experts.num_shared:
             return routed
         shared = self.feed_forward(source, "feed_forward.shared", experts.num_shared * experts.shared_size)

@@ -180,7 +180,7 @@ def layer_communication(
         communicated: tuple[Communication, ...] = (*tensor("tensor", size_bytes, halves), *context)
     else:
         experts = transformer.experts
-        routed_bytes = size_bytes * experts.top_k * expert_imbalance
+        routed_bytes = token_bytes * transformer.routed_width * experts.top_k * expert_imbalance
         # Without sequence parallelism one all-reduce sums the routed and the shared experts' output.
         shared = 1 if experts.num_shared else 0
         sent = _communication("experts", "expert", "all_to_all", routed_bytes / layouts.stream_split, 2, 2)

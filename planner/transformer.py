@@ -46,6 +46,9 @@ class Experts:
         Whether the router adds a number for each expert, as DeepSeek-V3's balancing does. It counts as a parameter.
     has_shared_gate
         Whether each token weighs what the shared experts give it by a product of its own (Qwen2-MoE).
+    latent_size
+        Width that routed experts read and write, between two products of the layer that every token passes (NVIDIA's
+        LatentMoE, Nemotron 3 Super); by default the stream's.
     groups, top_groups
         Equal groups that the experts are in, one behind the other, and of how many of them a token's experts are at
         most: node-limited routing (DeepSeek-AI, arXiv 2412.19437, section 2.1.2).
@@ -64,6 +67,7 @@ class Experts:
     has_shared_gate: bool = False
     groups: int = 1
     top_groups: int = 1
+    latent_size: int | None = None
     routing: Routing = OPEN
 
     def __post_init__(self) -> None:
@@ -74,6 +78,8 @@ class Experts:
         check_within("expert_size", self.expert_size, MOST_WIDTH)
         check_within("num_shared", self.num_shared, MOST_EXPERTS, least=0)
         check_within("shared_size", self.shared_size, MOST_WIDTH)
+        if self.latent_size is not None:
+            check_within("latent_size", self.latent_size, MOST_WIDTH)
         check_within("every", self.every, MOST_LAYERS)
         check_within("num_dense_first", self.num_dense_first, MOST_LAYERS, least=0)
         if self.has_shared_gate and not self.num_shared:
@@ -680,6 +686,7 @@ class Transformer:
             + experts.num_experts * self.expert_parameters
             + (self._feed_forward_parameters(shared) if shared else 0)
             + (self.hidden_size if experts.has_shared_gate else 0)
+            + (2 * self.hidden_size * experts.latent_size if experts.latent_size else 0)
         )
 
     @property
@@ -705,14 +712,19 @@ class Transformer:
     @property
     def expert_parameters(self) -> int:
         """Parameters of one routed expert of one block; 0 without experts."""
-        return 0 if self.experts is None else self._feed_forward_parameters(self.experts.expert_size)
+        if self.experts is None:
+            return 0
+        return self._feed_forward_parameters(self.experts.expert_size, self.routed_width)
 
-    def _feed_forward_parameters(self, inner: int) -> int:
-        """Return the parameters of a feed-forward part of an inner width."""
-        columns = 2 * inner if self.is_gated else inner
-        return self._matrix(self.hidden_size, columns, self.has_biases) + self._matrix(
-            inner, self.hidden_size, self.has_biases
-        )
+    @property
+    def routed_width(self) -> int:
+        """Width of what goes to routed experts and comes back."""
+        return (self.experts and self.experts.latent_size) or self.hidden_size
+
+    def _feed_forward_parameters(self, inner: int, width: int | None = None) -> int:
+        """Return the parameters of a feed-forward part of an inner width, by default on the stream."""
+        columns, outer = 2 * inner if self.is_gated else inner, self.hidden_size if width is None else width
+        return self._matrix(outer, columns, self.has_biases) + self._matrix(inner, outer, self.has_biases)
 
     @property
     def embedding_parameters(self) -> int:

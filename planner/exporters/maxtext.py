@@ -116,6 +116,7 @@ def _strange(network: Transformer) -> list[str]:
         "its positions, norms and feed-forward parts together": block is None,
         "these kinds of layers": not network.kind_counts.keys() <= {"dense", "moe"},
         "sinks of attention": network.has_sinks,
+        "experts narrower than the stream": network.routed_width != network.hidden_size,
         "a gate of attention": network.has_attention_gate,
         "attention to later tokens": not network.is_causal,
         f"the head '{network.head}'": network.head != "language",

@@ -561,6 +561,7 @@ class ExpertsSpec(Model):
     shared_gate: bool = False
     groups: NumExperts = 1
     top_groups: NumExperts = 1
+    latent: Width | None = None
     routing: RoutingSpec | None = None
 
 

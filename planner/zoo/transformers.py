@@ -201,7 +201,7 @@ def transformer_of(block: Mapping[str, Any]) -> Transformer:
     if experts:
         usual = routing_of(has_router_bias=bool(experts.get("router_bias")))
         routing = part_of(usual, experts.get("routing") or {})
-        plain["experts"] = Experts(**_named(experts, _EXPERT_FIELDS), routing=routing)
+        plain["experts"] = Experts(**_named(experts, {**_EXPERT_FIELDS, "latent": "latent_size"}), routing=routing)
     for key, (made, fields) in _SCANS.items():
         if block.get(key):
             plain[key] = made(**_named(block[key], fields))
@@ -243,6 +243,7 @@ def block_of(transformer: Transformer) -> dict[str, Any]:
     experts = transformer.experts
     if experts is not None:
         usual = routing_of(has_router_bias=experts.has_router_bias)
+        block["experts"] |= {"latent": experts.latent_size} if experts.latent_size is not None else {}
         if routing := numerics.block_of(experts.routing, usual):
             block["experts"]["routing"] = routing
     if transformer.rotary is not None and (rotary := numerics.block_of(transformer.rotary)):

@@ -51,6 +51,14 @@ GPT_OSS = {
     "sinks": True,
 }
 OSS_EXPERTS = {"top_k": 4, "size": 2880, "router_bias": True}
+# config.json of nvidia/NVIDIA-Nemotron-3-Super-120B-A12B; its two depths of prediction, which share weights, are left out.
+NEMOTRON_SUPER = {
+    **NEMOTRON_8B,
+    "layers": 88,
+    "kv_heads": 2,
+    "pattern": "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
+    "experts": {"count": 512, "top_k": 22, "size": 2688, "shared": 1, "shared_size": 5376, "latent": 1024},
+}
 GEMMA3_27B = {
     **GATED,
     "tied_embeddings": True,
@@ -95,6 +103,7 @@ NETWORKS = {
     "gemma3-27b": GEMMA3_27B,
     "qwen3-next-80b-a3b": QWEN3_NEXT,
     "linear": LINEAR,
+    "nemotron-3-super": NEMOTRON_SUPER,
 }
 
 
@@ -107,6 +116,7 @@ NETWORKS = {
         ({**GPT_OSS, "layers": 36, "experts": {"count": 128, **OSS_EXPERTS}}, 116.83e9, 5),
         (GEMMA3_27B, 25.6e9 + 1.416e9, 3),  # Gemma team, arXiv 2503.19786, table 1: without and of the embedding
         (QWEN3_NEXT, 80e9, 2),
+        (NEMOTRON_SUPER, 120e9, 2),
     ],
 )
 def test_parameters_are_those_that_publishers_print(sizes: dict[str, Any], printed: float, digits: int) -> None:

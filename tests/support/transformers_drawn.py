@@ -29,6 +29,7 @@ def experts(draw: st.DrawFn, num_layers: int) -> Experts:
         num_dense_first=draw(st.integers(0, num_layers - 1)),
         has_router_bias=draw(st.booleans()),
         has_shared_gate=num_shared > 0 and draw(st.booleans()),
+        latent_size=draw(st.none() | _sizes),
         **shared,
     )
 

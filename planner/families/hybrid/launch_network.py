@@ -66,6 +66,8 @@ def not_expressed(network: Transformer) -> list[str]:
     names = {
         f"layers of the kind {', '.join(unlike)}": bool(unlike),
         "windows that are chunks": network.has_chunked_windows,
+        "multi-token prediction here": network.num_mtp_layers > 0,
+        "experts narrower than the stream here": network.routed_width != network.hidden_size,
         "windows beside gated delta layers": "window" in mixers and "delta" in mixers,
         "Mamba layers of other makes": mamba is not None
         and any(getattr(mamba, name) != _MAMBA[name] for name in _MAMBA),

@@ -65,7 +65,9 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
         experts = network.experts
         assert experts is not None, "a layer of the kind moe has experts"
         number = experts.num_experts / block["expert"]
-        routed, routed_biases = _two(network, experts.expert_size, block["expert_tensor"])
+        narrow = experts.latent_size or network.hidden_size
+        routed, routed_biases = _two(network, experts.expert_size, block["expert_tensor"], narrow)
+        matrices = [*matrices, *[float(network.hidden_size * narrow)] * (2 * (experts.latent_size is not None))]
         matrices = [*matrices, float(network.hidden_size * experts.num_experts)]
         rest += experts.num_experts * experts.has_router_bias
         if experts.num_shared:
@@ -125,10 +127,10 @@ def _attention(network: Transformer, tensor: int, shift: int) -> tuple[list[floa
     return [*found, float(hidden * latent.query_rank), latent.query_rank * queries / tensor], rest
 
 
-def _two(network: Transformer, inner: int, tensor: int) -> tuple[list[float], float]:
+def _two(network: Transformer, inner: int, tensor: int, outer: int | None = None) -> tuple[list[float], float]:
     """Return both matrices of a feed-forward part on one device, and their biases: the second one's is whole."""
     wide = 2 * inner if network.is_gated else inner
-    hidden = network.hidden_size
+    hidden = network.hidden_size if outer is None else outer
     return [hidden * wide / tensor, inner * hidden / tensor], network.has_biases * (wide / tensor + hidden)
 
 
@@ -278,6 +280,8 @@ def _fed(network: Transformer, block: Mapping[str, Any], kind: str, imbalance: f
     inner = parts * experts.expert_size * experts.top_k * imbalance / tensor
     shared = parts * experts.num_shared * experts.shared_size / tensor
     # To the experts, and back: every rank of those that share an expert has what all of them sent.
-    sent = 2 * network.hidden_size * experts.top_k * imbalance * block["expert_tensor"] / tensor
+    narrow = experts.latent_size or network.hidden_size
+    sent = 2 * narrow * experts.top_k * imbalance * block["expert_tensor"] / tensor
     weighed = (network.hidden_size + 1) * experts.has_shared_gate  # what the shared experts give, and its weight
-    return sent + inner + shared, max(inner, shared), float(experts.num_experts + experts.top_k + weighed)
+    summed = experts.latent_size or 0  # of all experts, which a product widens
+    return sent + inner + shared, max(inner, shared), float(experts.num_experts + experts.top_k + weighed + summed)

@@ -65,8 +65,9 @@ def _last(network: Transformer, kind: str) -> float:
         )
     if KINDS[kind].feed_forward == "dense" or experts is None:
         return float(network.hidden_size * network.feed_forward_size)
-    width = experts.top_k * experts.expert_size + experts.num_shared * experts.shared_size
-    return float(network.hidden_size * width)
+    narrow, shared = experts.latent_size or network.hidden_size, experts.num_shared * experts.shared_size
+    widened = narrow * (experts.latent_size is not None)
+    return float(narrow * experts.top_k * experts.expert_size + network.hidden_size * (shared + widened))
 
 
 def _multiply_adds(network: Transformer, kind: str) -> float:
@@ -92,8 +93,10 @@ def _multiply_adds(network: Transformer, kind: str) -> float:
         return found
     if KINDS[kind].feed_forward == "dense" or experts is None:
         return found + matrices * hidden * network.feed_forward_size
-    width = experts.top_k * experts.expert_size + experts.num_shared * experts.shared_size
-    return found + matrices * hidden * width + hidden * (experts.num_experts + experts.has_shared_gate)
+    narrow, shared = experts.latent_size or hidden, experts.num_shared * experts.shared_size
+    found += matrices * (narrow * experts.top_k * experts.expert_size + hidden * shared)
+    found += 2 * hidden * narrow * (experts.latent_size is not None)
+    return found + hidden * (experts.num_experts + experts.has_shared_gate)
 
 
 def _attended(network: Transformer, mixer: str) -> float:
