@@ -260,7 +260,8 @@ class GroupCost:
             fields["gradient_bytes"] = self.precision.gradient_bytes
         if (low := self.number_type) is not None:
             fields["weight_bytes"], fields["gathered_bytes"] = low.gathered_weight_bytes, low.gathered_bytes
-        fields |= self.low_figures.launching(has_graphs=self.has_cuda_graphs, is_low=low is not None)
+        if self.has_cuda_graphs or low is not None:
+            fields |= self.low_figures.launching(has_graphs=self.has_cuda_graphs, is_low=low is not None)
         found = Software(name=self.program, **{**fields, "launch_s": fields["launch_s"] * self.slowdown})
         found = found.stepped_by(self.optimizer)
         if low is None:
