@@ -31,6 +31,7 @@ import numpy as np
 from planner.cluster import Device
 from planner.cost import Floats, Profile
 from planner.dnn import Dnn
+from planner.fine_tuning import QUANTISED_BYTES
 from planner.models import scans
 from planner.models.layouts import Ints, Layouts, Recompute
 from planner.models.low_precision import LowProducts, has_low_product, is_fused_with_experts
@@ -38,11 +39,13 @@ from planner.models.memory import Precision
 from planner.models.operators import (
     BACKWARD_PER_FORWARD,
     FLOP_PER_MULTIPLY_ADD,
+    FROZEN_BYTES,
     ROUTED,
     TransformerOperator,
     block_operators,
     embedding_operators,
     head_operators,
+    matrix_parameters,
     operator_kind,
 )
 from planner.models.optimizers import Optimizer
@@ -646,6 +649,8 @@ def layer_seconds(
         for row, names in enumerate(again):
             if one.name in names:
                 modules[row] += ahead
+    tuned, tuned_back = _tuning_s(transformer, kind, layouts, rates, constants)
+    forward, backward = forward + tuned, backward + tuned_back
     attention, attention_back = _attention_s(transformer, kind, layouts, rates, software, constants)
     for row, number in enumerate(module_sets):
         if "core_attn" in MODULE_SETS[number]:
@@ -709,6 +714,8 @@ def _products_s(
         product_s(*shape, count=count, rates=reached, constants=constants, element_bytes=element_bytes) / share
         for shape in ((rows, inner, columns), (rows, columns, inner), (inner, rows, columns))
     )
+    if one.is_frozen:
+        weight_gradient = np.zeros(1)
     if low is None:
         return forward, input_gradient + weight_gradient
     cast_ratio = low.cast_ratio * (low.routed_moved_ratio if one.name.startswith(ROUTED) else 1.0)
@@ -735,6 +742,49 @@ def _scan_s(
     reached = rates.peak_flop_per_s * rates.attention_efficiency * software.attention_ratio
     forward = longer_of(flop / reached, move_s(_BYTES * moved, rates))
     return forward, FLASH_BACKWARD * forward
+
+
+def _tuning_s(
+    transformer: Transformer, kind: LayerKind, layouts: Layouts, rates: DeviceRates, constants: Constants
+) -> tuple[Floats | float, Floats | float]:
+    """Return the seconds of one layer's adapters, and of widening matrices that are kept in four bits, both ways."""
+    if transformer.fine_tuning is None:
+        return 0.0, 0.0
+    forward = backward = np.zeros(len(layouts))
+    for one in block_operators(transformer, kind):
+        if one.adapters:
+            ahead, back = _adapters_s(one, layouts, rates, constants)
+            forward, backward = forward + ahead, backward + back
+    if transformer.fine_tuning.is_quantised:
+        held = sum(matrix_parameters(transformer, kind, layouts))
+        widened = move_s((QUANTISED_BYTES + FROZEN_BYTES) * held, rates)
+        forward, backward = forward + widened, backward + widened
+    return forward, backward
+
+
+def _adapters_s(
+    one: TransformerOperator, layouts: Layouts, rates: DeviceRates, constants: Constants
+) -> tuple[Floats, Floats]:
+    """Return the seconds of an operator's adapters, forward and backward: thin products, and additions to its result.
+
+    Beside a matrix that is split by rows the first of both has its rows split, else the second one its columns, and the
+    rank is split where neither is (Megatron-Bridge). Leaves out dropout, and the exchange of a rank's numbers.
+    """
+    assert one.product is not None, "asked of products alone"
+    rows = one.product.rows * layouts.microbatch / layouts.context
+    by_rows, split = one.name in _ROW_PARALLEL, layouts.tensor
+    inner = one.product.inner / (split if by_rows else 1)
+    forward = backward = np.zeros(len(layouts))
+    for rank, width in one.adapters:
+        columns, share = width / (1 if by_rows else split), np.maximum(rank / (1 if by_rows else split), 1.0)
+        for shape in ((rows, inner, share), (rows, rank, columns)):
+            n, k, m = shape
+            forward = forward + product_s(n, k, m, rates=rates, constants=constants)
+            backward = backward + product_s(n, m, k, rates=rates, constants=constants)
+            backward = backward + product_s(k, n, m, rates=rates, constants=constants)
+        forward = forward + move_s(3.0 * _BYTES * rows * columns, rates)
+        backward = backward + move_s(3.0 * _BYTES * rows * inner, rates)
+    return forward, backward
 
 
 def _attention_s(
@@ -824,7 +874,8 @@ def embedding_s(
         if one.product is not None:
             total = total + sum(_products_s(one, layouts, rates, constants))
         elif one.kind != "input":
-            total = total + sum(_element_s(one, layouts, rates, software, constants))
+            ahead, back = _element_s(one, layouts, rates, software, constants)
+            total = total + ahead + (0.0 if one.is_frozen and one.kind == "embedding" else back)
     return total
 
 

@@ -67,15 +67,18 @@ from planner.models.layouts import (
 )
 from planner.models.operators import (
     COLUMN_SPLIT,
+    FROZEN_BYTES,
     INPUT,
     TransformerOperator,
     block_operators,
     block_parameters,
     embedding_operators,
     embedding_parameters,
+    frozen_bytes,
     head_operators,
     head_parameters,
-    stage_parameters,
+    trained_parameters,
+    trained_stage_parameters,
     vocabulary_rows,
 )
 from planner.models.optimizers import OPTIMIZERS
@@ -351,6 +354,8 @@ def layer_bytes(
     if kernels.copies_context:
         plain = plain + (layouts.context > 1) * rows * transformer.value_head_size * activation_bytes
     plain = plain + kernels.has_dropout * parts.number * numbers(stream)
+    ranks = sum(rank for one in operators for rank, _ in one.adapters)  # numbers of a token between both matrices
+    plain = plain + activation_bytes * ranks * transformer.sequence_length * layouts.microbatch / layouts.context
     only_input = activation_bytes * numbers(stream)
     widest: Floats = np.zeros(1)  # gradients of an activation function, at its input and its output
     for one in operators:
@@ -433,8 +438,11 @@ def _kept_elements(
     """
     readers: dict[str, set[str]] = {}
     for operator in operators:
-        for name in operator.inputs:
-            readers.setdefault(name, set()).add(operator.kind)
+        # Without a gradient of its weights a product needs nothing but these to give that of its input.
+        is_still = operator.is_frozen and operator.kind in _PRODUCTS and not operator.adapters
+        for name in operator.inputs:  # attention's own backward pass reads what it puts out
+            is_unread = is_still and name != "attention.context"
+            readers.setdefault(name, set()).add("frozen" if is_unread else operator.kind)
     sizes = {INPUT: transformer.hidden_size * transformer.sequence_length}
     sizes.update({one.name: one.output_elements for one in operators})
     sums: tuple[dict[str, int], dict[str, int]] = ({}, {})
@@ -571,6 +579,8 @@ class _Devices:
         self._layers = {
             kind: (
                 block_parameters(transformer, kind, layouts),
+                trained_parameters(transformer, kind, layouts),
+                frozen_bytes(transformer, kind, layouts),
                 layer_bytes(
                     transformer,
                     kind,
@@ -584,6 +594,7 @@ class _Devices:
         }
         self._embedding = embedding_parameters(transformer, layouts)
         self._head = head_parameters(transformer, layouts)
+        self._is_frozen = transformer.fine_tuning is not None  # but for adapters
         samples, stream = layouts.microbatch / layouts.context, transformer.hidden_size * transformer.sequence_length
         # The embedding keeps the input of its norm, patches, and the mask of dropout; the head what is before logits.
         embedding, head = (
@@ -600,7 +611,8 @@ class _Devices:
         gathered = np.where(layouts.stream_split > 1, 2, 1) * number * stream * samples
         copies = max(number + _LOSS_COPY_BYTES, (kernels.num_loss_copies - 1) * _LOSS_COPY_BYTES)
         loss = 0.0 if is_fused else copies * logits
-        self._head_working = number * rows * transformer.hidden_size + gathered + loss
+        matrix = 0.0 if self._is_frozen else number * rows * transformer.hidden_size
+        self._head_working = matrix + gathered + loss
 
     def terms(self, stage: Stage) -> dict[str, Floats]:
         """Return the terms of a stage of every layout, and their total."""
@@ -608,30 +620,35 @@ class _Devices:
         number, zero, has_placeholders = precision.activation_bytes, layouts.zero, self._kernels.has_placeholders
         end = np.where(layouts.is_folded, 0, layouts.pipeline - 1)  # of a V the first device has both ends
         is_first, is_last = (stage.index == 0) * 1.0, (stage.index == end) * 1.0
-        shared, routed = is_first * self._embedding + is_last * self._head, np.zeros(1)
+        outside = is_first * self._embedding + is_last * self._head
+        shared, routed = outside * (not self._is_frozen), np.zeros(1)  # of what is trained
+        frozen, frozen_routed = FROZEN_BYTES * outside * self._is_frozen, np.zeros(1)
         first = chunk_in_flight(layouts, stage.index, 0)
         last = chunk_in_flight(layouts, stage.index, layouts.interleave - 1)
         activations = is_first * first * self._embedding_kept + is_last * last * self._head_kept
-        working = placeholders = block = np.zeros(1)
-        for (held, layer), count, in_flight in zip(self._layers.values(), stage.layers, stage.in_flight, strict=True):
-            shared, routed = shared + count * held.shared, routed + count * held.routed
+        working = placeholders = block = trained_block = np.zeros(1)
+        rows = zip(self._layers.values(), stage.layers, stage.in_flight, strict=True)
+        for (held, trained, still, layer), count, in_flight in rows:
+            shared, routed = shared + count * trained.shared, routed + count * trained.routed
+            frozen, frozen_routed = frozen + count * still[0], frozen_routed + count * still[1]
             kept = layer.kept
             if layouts.recompute_layers.any():  # of some layers of each virtual stage alone
                 share = layouts.recomputed_share(stage.layers.sum(axis=0))
                 kept = share * layer.kept + (1 - share) * layer.whole
             activations = activations + in_flight * kept
-            gradient = 0.0 if has_placeholders else number * held.largest
+            gradient = 0.0 if has_placeholders else number * trained.largest
             working = np.maximum(working, (count > 0) * (layer.working + gradient))
             block = np.maximum(block, (count > 0) * held.all)
+            trained_block = np.maximum(trained_block, (count > 0) * trained.all)
             if has_placeholders:
-                placeholders = np.maximum(placeholders, (count > 0) * number * held.matrices)
+                placeholders = np.maximum(placeholders, (count > 0) * number * trained.matrices)
         # A micro-batch's logits are gone by the time that its layers run backward.
         moment = np.maximum(working - is_last * self._head_kept, is_last * self._head_working)
         # ZeRO 2 and 3 gather the gradients of the layer at work, ZeRO 3 its weights, and the next one's ahead.
         ends = np.maximum(is_first * self._embedding, is_last * self._head)
         ahead = np.where(layouts.overlap_data, block, 0.0)
         shards = layouts.sharing_ranks
-        gathered = number * ((zero >= 3) * (np.maximum(block, ends) + ahead) + (zero >= 2) * block)
+        gathered = number * ((zero >= 3) * (np.maximum(block, ends) + ahead) + (zero >= 2) * trained_block)
         buffers = self._kernels.shard_buffers_bytes * (zero >= 1)
         states = [
             np.where(zero >= least, (shared + routed * layouts.expert_share) / shards, shared + routed)
@@ -640,13 +657,14 @@ class _Devices:
         kept_bytes = precision.master_bytes + precision.optimizer_bytes
         optimizer = kept_bytes * states[2]
         if precision.end_bytes:
-            outside = is_first * self._embedding + is_last * self._head
+            outside = outside * (not self._is_frozen)
             optimizer = optimizer + precision.end_bytes * np.where(zero >= 1, outside / shards, outside)
         if precision.has_whole_matrices:  # one rank has the largest
-            largest = np.maximum.reduce([held.largest for held, _ in self._layers.values()])
+            largest = np.maximum.reduce([trained.largest for _, trained, _, _ in self._layers.values()])
             optimizer = np.maximum(optimizer, kept_bytes * np.minimum(largest, shared + routed))
+        still = np.where(zero >= 3, (frozen + frozen_routed * layouts.expert_share) / shards, frozen + frozen_routed)
         terms = {
-            "weights": precision.weight_bytes * states[0],
+            "weights": precision.weight_bytes * states[0] + still,
             "gradients": precision.gradient_bytes * states[1]
             + precision.widened_bytes * ((zero != 1) & (shards > 1) & ~layouts.offload_optimizer) * states[2],
             "optimizer": optimizer * ~layouts.offload_optimizer,
@@ -691,7 +709,8 @@ def state_parameters(
     chunk_layers
         As for :func:`offload_s`.
     """
-    held, (layers, has_end) = stage_parameters(transformer, layouts), fullest_layers(transformer, layouts, chunk_layers)
+    held = trained_stage_parameters(transformer, layouts)
+    layers, has_end = fullest_layers(transformer, layouts, chunk_layers)
     shards = np.where(layouts.zero > 0, layouts.sharing_ranks, 1)
     copies = np.where(layouts.zero > 0, shards / layouts.expert_share, 1)
     mean = np.array([*transformer.kind_counts.values()])[:, None] / layouts.pipeline

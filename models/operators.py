@@ -32,12 +32,14 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.dnn import PRODUCT_KINDS, Layer, Operator, Product, Tensor
+from planner.fine_tuning import QUANTISED_BYTES
 from planner.models import scans
 from planner.models.layouts import Layouts
 from planner.transformer import KINDS, SCANS, LayerKind, Mixer, Transformer
 
 FLOP_PER_MULTIPLY_ADD = 2
 BACKWARD_PER_FORWARD = 2
+FROZEN_BYTES = 2.0  # of a number that is not trained
 INPUT = "input"  # what enters a list of operators
 ROUTED = "feed_forward.experts."  # what the operators of routed experts begin with
 _LOGITS = "logits"
@@ -68,6 +70,10 @@ class TransformerOperator:
         The shape of its matrix product, where it is one.
     is_in_place
         Nothing more is kept for the backward pass: the output overwrites the input, or is computed again there.
+    is_frozen
+        Whether what it has is not trained (:mod:`planner.fine_tuning`): its weights get no gradient.
+    adapters
+        Rank and columns of each that is trained in their place.
     """
 
     name: str
@@ -79,6 +85,8 @@ class TransformerOperator:
     tensors: tuple[Tensor, ...] = ()
     product: Product | None = None
     is_in_place: bool = False
+    is_frozen: bool = False
+    adapters: tuple[tuple[int, int], ...] = ()
 
     @property
     def output_elements(self) -> int:
@@ -93,12 +101,28 @@ class TransformerOperator:
     @property
     def forward_flop(self) -> int:
         """FLOP of one sample, forward."""
-        return FLOP_PER_MULTIPLY_ADD * self.num_multiply_adds
+        return FLOP_PER_MULTIPLY_ADD * self.num_multiply_adds + self.adapter_flop
 
     @property
     def backward_flop(self) -> int:
-        """FLOP of one sample, backward."""
-        return BACKWARD_PER_FORWARD * self.forward_flop
+        """FLOP of one sample, backward: of frozen weights that of their input's gradient alone."""
+        whole = BACKWARD_PER_FORWARD * self.forward_flop
+        has_weights = self.kind in ("matmul", "router")
+        return whole - FLOP_PER_MULTIPLY_ADD * self.num_multiply_adds * (self.is_frozen and has_weights)
+
+    @property
+    def adapter_flop(self) -> int:
+        """FLOP of one sample through its adapters, forward."""
+        if not self.adapters or self.product is None:
+            return 0
+        each = sum(rank * (self.product.inner + columns) for rank, columns in self.adapters)
+        return FLOP_PER_MULTIPLY_ADD * int(self.product.rows) * each
+
+    @property
+    def adapter_elements(self) -> int:
+        """Parameters of its adapters."""
+        inner = 0 if self.product is None else self.product.inner
+        return sum(rank * (inner + columns) for rank, columns in self.adapters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,15 +195,14 @@ def flop_per_sample(
     ``96 s L h^2 (1 + s / 6h + V / 16Lh)`` (D. Narayanan et al., SC21, arXiv 2104.04473, section 5.1): the six products
     of a block and the logits, nothing else.
     """
-    blocks = others = 0
+    blocks = others = backward = 0
     for part in parts(replace(transformer, is_causal=transformer.is_causal and not has_full_attention)):
-        flop = part.count * sum(
-            one.forward_flop for one in part.operators if has_logits or not one.name.endswith(_LOGITS)
-        )
+        counted = [one for one in part.operators if has_logits or not one.name.endswith(_LOGITS)]
+        flop = part.count * sum(one.forward_flop for one in counted)
+        backward += part.count * sum(one.backward_flop for one in counted)
         blocks, others = (blocks, others + flop) if part.kind is None else (blocks + flop, others)
-    forward = blocks + others
     again = blocks if recomputes_blocks else 0
-    return Flop(forward_flop=forward, backward_flop=BACKWARD_PER_FORWARD * forward + again)
+    return Flop(forward_flop=blocks + others, backward_flop=backward + again)
 
 
 @cache
@@ -318,8 +341,15 @@ class Operators:
 
     @property
     def operators(self) -> tuple[TransformerOperator, ...]:
-        """All there are, in order."""
-        return tuple(self._operators.values())
+        """All there are, in order; where adapters are trained, frozen but for these."""
+        network, found = self._transformer, tuple(self._operators.values())
+        if network.fine_tuning is None:
+            return found
+        rank = network.fine_tuning.rank
+        return tuple(
+            replace(one, is_frozen=True, adapters=tuple((rank, size) for size in network.adapter_columns(one.name)))
+            for one in found
+        )
 
     def elements_of(self, name: str) -> int:
         """Return what an operator, or the stream that enters, puts out for one sample."""
@@ -700,6 +730,28 @@ def block_parameters(transformer: Transformer, kind: LayerKind, layouts: Layouts
     return Parameters(shared=shared, routed=routed, largest=largest, matrices=matrices)
 
 
+def trained_parameters(transformer: Transformer, kind: LayerKind, layouts: Layouts) -> Parameters:
+    """Return the parameters of one block on one device that are trained: all, or its adapters.
+
+    Both matrices of an adapter are split over the tensor-parallel devices (Megatron-Bridge, ``ParallelLinearAdapter``).
+
+    Parameters
+    ----------
+    transformer, kind, layouts
+        As for :func:`block_parameters`.
+    """
+    if transformer.fine_tuning is None:
+        return block_parameters(transformer, kind, layouts)
+    shared = largest = matrices = np.zeros(1)
+    for one in block_operators(transformer, kind):
+        for rank, columns in one.adapters:
+            inner = one.product.inner if one.product is not None else 0
+            shared = shared + rank * (inner + columns) / layouts.tensor
+            matrices = matrices + rank * (inner + columns) / layouts.tensor
+            largest = np.maximum(largest, rank * max(inner, columns) / layouts.tensor)
+    return Parameters(shared=shared, routed=np.zeros(1), largest=largest, matrices=matrices)
+
+
 def vocabulary_rows(transformer: Transformer, layouts: Layouts) -> Floats:
     """Return the rows of the padded vocabulary on one device, shape (n,).
 
@@ -802,6 +854,67 @@ def stage_parameters(transformer: Transformer, layouts: Layouts) -> StageParamet
         last=np.where(is_one, first + last, last),
         tied=np.where(is_one, 0.0, table if is_tied else 0.0),
     )
+
+
+def trained_stage_parameters(transformer: Transformer, layouts: Layouts) -> StageParameters:
+    """Return those of one stage that are trained: all, or the adapters of its layers.
+
+    Parameters
+    ----------
+    transformer, layouts
+        As for :func:`stage_parameters`.
+    """
+    if transformer.fine_tuning is None:
+        return stage_parameters(transformer, layouts)
+    nothing = np.zeros(len(layouts))
+    rows = [
+        count * trained_parameters(transformer, kind, layouts).shared + nothing
+        for kind, count in transformer.kind_counts.items()
+    ]
+    dense = np.array(rows) / layouts.pipeline
+    return StageParameters(dense=dense, experts=np.zeros_like(dense), first=nothing, last=nothing, tied=nothing)
+
+
+def frozen_bytes(transformer: Transformer, kind: LayerKind, layouts: Layouts) -> tuple[Floats, Floats]:
+    """Return the bytes of one block's frozen weights on one device: of all but routed experts, and of these.
+
+    Of two bytes a number; of QLoRA's matrices as :data:`planner.fine_tuning.QUANTISED_BYTES` says.
+
+    Parameters
+    ----------
+    transformer, kind, layouts
+        As for :func:`block_parameters`.
+    """
+    tuning, held = transformer.fine_tuning, block_parameters(transformer, kind, layouts)
+    if tuning is None:
+        return np.zeros(1), np.zeros(1)
+    shared, routed = FROZEN_BYTES * held.shared, FROZEN_BYTES * held.routed
+    if tuning.is_quantised:
+        outside, inside = matrix_parameters(transformer, kind, layouts)
+        less = FROZEN_BYTES - QUANTISED_BYTES
+        shared, routed = shared - less * outside, routed - less * inside
+    return shared, routed
+
+
+def matrix_parameters(transformer: Transformer, kind: LayerKind, layouts: Layouts) -> tuple[Floats, Floats]:
+    """Return the numbers of all matrices of one block on one device: but routed experts', and these.
+
+    Parameters
+    ----------
+    transformer, kind, layouts
+        As for :func:`block_parameters`.
+    """
+    keys, heads = 2 * transformer.num_kv_heads, transformer.num_heads
+    states = (heads / layouts.tensor + keys / np.minimum(layouts.tensor, transformer.num_kv_heads)) / (heads + keys)
+    outside = inside = np.zeros(1)
+    for one in block_operators(transformer, kind):
+        numbers = sum(tensor.num_elements for tensor in one.tensors if tensor.name == "weight")
+        share = states if one.name == "attention.qkv" else split_share(one.name, layouts)[1]
+        if one.name.startswith(ROUTED):
+            inside = inside + numbers * share / layouts.expert
+        else:
+            outside = outside + numbers * share
+    return outside, inside
 
 
 # -- the operators of any layer ----------------------------------------------------------------------------------------

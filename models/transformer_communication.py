@@ -48,7 +48,7 @@ from planner.cost import Floats
 from planner.mixers import Mamba, Scan
 from planner.models.communication import Group, Operation, Spread, Tier, axes_of, group_of, operation_s
 from planner.models.layouts import Bools, ContextMethod, Ints, Layouts, Recompute
-from planner.models.operators import stage_parameters
+from planner.models.operators import StageParameters, stage_parameters, trained_stage_parameters
 from planner.models.recomputation import MODULE_SETS
 from planner.transformer import KINDS, LayerKind, Transformer
 
@@ -541,20 +541,28 @@ def replica_communication(
         fullest.
     """
     by = reduction or Reduction()
-    held = stage_parameters(transformer, layouts)
-    dense, experts = held.dense.sum(axis=0) + held.ends, held.experts.sum(axis=0)
-    if layers is not None:
+    held = trained_stage_parameters(transformer, layouts)
+
+    def of_stages(held: StageParameters) -> tuple[Floats, Floats]:
+        """Return the parameters outside of experts, and theirs."""
+        if layers is None:
+            return held.dense.sum(axis=0) + held.ends, held.experts.sum(axis=0)
         index = np.arange(layers.shape[1])[:, None]
         is_last = (index == layouts.pipeline - 1) & (index > 0) & ~layouts.is_folded
         share = layouts.pipeline / np.array([*transformer.kind_counts.values()])[:, None]
         dense, experts = (((one * share)[:, None] * layers).sum(axis=0) for one in (held.dense, held.experts))
-        dense = dense + (index == 0) * held.first + np.where(is_last, held.last, 0.0)
+        return dense + (index == 0) * held.first + np.where(is_last, held.last, 0.0), experts
+
+    trained = of_stages(held)
+    # ZeRO 3 gathers frozen weights, too.
+    whole = trained if transformer.fine_tuning is None else of_stages(stage_parameters(transformer, layouts))
     zero, passes = layouts.zero, layouts.num_microbatches
     gathers = np.where(zero == 3, 2 * passes if by.frees_weights else 1, np.where(zero >= 1, 1, 0))
     is_whole = (zero == 0) | ((zero == 1) & (not by.shards_gradients))
     scatters = np.where((zero >= 2) & by.reduces_every_microbatch, passes, np.where(is_whole, 0, 1))
     communicated = []
-    for name, group, parameters in (("dense", "replicas", dense), ("experts", "expert_replicas", experts)):
+    names = (("dense", "replicas"), ("experts", "expert_replicas"))
+    for (name, group), parameters, every in zip(names, trained, whole, strict=True):
         reduced = by.gradient_bytes * parameters
         pieces = np.maximum(transformer.num_layers / layouts.pipeline, 1.0)
         communicated.append(
@@ -562,7 +570,7 @@ def replica_communication(
                 name=name,
                 group=group,
                 gradient_bytes=reduced,
-                weight_bytes=by.weight_bytes * parameters,
+                weight_bytes=by.weight_bytes * np.where(zero == 3, every, parameters),
                 num_pieces=np.where(zero == 3, pieces, np.maximum(np.ceil(reduced / by.bucket_bytes), 1.0)),
                 all_reduces=np.where(is_whole, 1.0, 0.0),
                 reduce_scatters=scatters.astype(np.float64),

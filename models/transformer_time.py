@@ -94,6 +94,7 @@ from planner.models.layouts import (
 )
 from planner.models.low_precision import NUMBER_TYPES
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
+from planner.models.operators import trained_parameters, trained_stage_parameters
 from planner.models.optimizers import matrices_of
 from planner.models.roofline import longer_of
 from planner.models.schedule import one_forward_one_backward_s, played_s
@@ -309,7 +310,9 @@ def _alike_intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     ):
         (times,) = communication_times(communicated, groups).values()
         interval[name] = seconds + common.exposed_s(seconds, times)
-        interval[f"{name}_forward"] = _FORWARD_OF_ENDS * seconds + times.forward_s
+        # Of frozen ends no product gives a gradient of weights.
+        ahead = _FORWARD_OF_ENDS if network.fine_tuning is None else 1 / 2
+        interval[f"{name}_forward"] = ahead * seconds + times.forward_s
     return {name: array[..., to_interval] for name, array in interval.items()}
 
 
@@ -340,6 +343,8 @@ def _layer_parts(
     held = (network.block_parameters(kind) - routed) / layouts.tensor + routed / (
         layouts.expert_tensor * layouts.expert
     )
+    if network.fine_tuning is not None:
+        held = trained_parameters(network, kind, layouts).all
     added_s = move_s(held * software.accumulation_bytes * common.constants.accumulation_ratio, common.rates)
     compute = layer.forward_s + layer.backward_s + added_s
     is_full = layouts.recompute == Recompute.FULL
@@ -439,6 +444,11 @@ def _optimizer_bytes(
         Whether they hold embedding or head, shape (p, n).
     """
     counts, experts = transformer.kind_counts, transformer.experts
+    if transformer.fine_tuning is not None:
+        held = trained_stage_parameters(transformer, layouts)
+        each = held.dense * layouts.pipeline / _counts(transformer)
+        ranks = np.where(layouts.zero > 0, layouts.sharing_ranks, 1)
+        return np.asarray((each[:, None] * layers).sum(axis=0) / ranks * software.optimizer_bytes)
     routed = [
         count * experts.num_experts * transformer.expert_parameters
         if experts and KINDS[kind].feed_forward == "moe"

@@ -338,6 +338,13 @@ class Problem:
     listed_memory_bytes: Mapping[str, float] = field(default_factory=dict)
     resolved: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def own_words(self) -> str:
+        """What of it the family of transformers alone counts; nothing where every family does."""
+        network = self.dnn.transformer
+        by_adapters = "training by adapters" if network is not None and network.fine_tuning is not None else ""
+        return self.training.own_words or by_adapters
+
     # -- how many devices a plan uses: every family reads it here ---------------------------------------------------
 
     @property

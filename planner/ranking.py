@@ -161,7 +161,7 @@ def _answers(entry: Entry, part: Search) -> Iterator[Plan | Refusal]:
 
 def _searched(entry: Entry, search: Search) -> Plan | Refusal:
     """Return what a family's search answers."""
-    if entry.family != OF_TRANSFORMERS and (words := entry.problem.training.own_words):
+    if entry.family != OF_TRANSFORMERS and (words := entry.problem.own_words):
         return Refusal(entry=entry, reason=f"{entry.family} does not count {words}: {OF_TRANSFORMERS} alone does.")
     if barred := [key for key in entry.problem.excluded if key not in excludable_keys(entry.family)]:
         reason = f"{entry.family} takes no exclusions, and constraints.exclude.{barred[0]} is given."

@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal
 
+from planner.fine_tuning import FineTuning
 from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Activation, Numerics, Rotary, Routing, routing_of
 
@@ -404,6 +405,7 @@ class Transformer:
     linear: LinearAttention | None = None
     delta: DeltaNet | None = None
     num_mtp_layers: int = 0
+    fine_tuning: FineTuning | None = None
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -423,6 +425,7 @@ class Transformer:
         self._check_mixers()
         self._check_derived()
         self._check_parts()
+        self._check_adapters()
 
     def _check_sizes(self) -> None:
         """Refuse sizes of nothing, and beyond all reason."""
@@ -548,6 +551,50 @@ class Transformer:
                 f"none of the {self.num_layers} layers has experts: the first {self.experts.num_dense_first} are "
                 f"dense. Let fewer be dense, or leave out the experts."
             )
+
+    def _check_adapters(self) -> None:
+        """Refuse adapters beside matrices that the network does not have, and of what is not counted."""
+        if self.fine_tuning is None:
+            return
+        allowed = self.adapted
+        if strange := [name for name in self.fine_tuning.targets if name not in allowed]:
+            why = f"no layer of this network has a matrix {strange[0]!r} that an adapter is counted for"
+            raise ValueError(f"{why}. Write some of {', '.join(allowed)}.")
+
+    @property
+    def adapted(self) -> tuple[str, ...]:
+        """The matrices that adapters may stand beside; of layers with experts those of attention alone."""
+        attention = ("output",) if self.latent is not None else ("qkv", "query", "key", "value", "output")
+        dense = ("gate_up", "gate", "up", "down") if self.is_gated else ("up", "down")
+        kinds = [KINDS[kind] for kind in self.kind_counts]
+        has_attention, has_experts = (
+            any(one.mixer != "none" and one.mixer not in SCANS for one in kinds),
+            any(one.feed_forward == "moe" for one in kinds),
+        )
+        return (*(attention if has_attention else ()), *(() if has_experts else dense))
+
+    def adapter_columns(self, operator: str) -> tuple[int, ...]:
+        """Return the columns of the matrices of an operator of a block that have an adapter each.
+
+        Parameters
+        ----------
+        operator
+            Its name (:mod:`planner.models.operators`).
+        """
+        if self.fine_tuning is None:
+            return ()
+        queries, keys, inner = (
+            self.num_heads * self.head_size,
+            self.num_kv_heads * self.head_size,
+            self.feed_forward_size,
+        )
+        columns = {
+            "attention.qkv": {"qkv": queries + 2 * keys, "query": queries, "key": keys, "value": keys},
+            "attention.output": {"output": self.hidden_size},
+            "feed_forward.up": {"gate_up": 2 * inner, "gate": inner, "up": inner},
+            "feed_forward.down": {"down": self.hidden_size},
+        }.get(operator, {})
+        return tuple(columns[name] for name in self.fine_tuning.targets if name in columns)
 
     # -- what the blocks are -----------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ SIZES = {
     "planner.transformer",
     "planner.numerics",
     "planner.mixers",
+    "planner.fine_tuning",
 }  # what a Dnn was made of, where it is a transformer
 GRAPHS = {"planner.cluster", "planner.dnn"} | SIZES
 WAIST = {

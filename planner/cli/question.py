@@ -42,6 +42,8 @@ class ShortQuestion:
         str | None, in_short("fp32, tf32, fp16, bf16; products in fp8, mxfp8 or nvfp4 (dnn.dtype).")
     ] = None
     dtype: Annotated[str | None, in_short("The same as --precision.")] = None
+    optimizer: Annotated[str | None, in_short("adam, sgd, adam_bf16, muon, ... (dnn.optimizer).")] = None
+    fine_tuning: Annotated[str | None, in_short("lora or qlora, of rank 16; or lora:8:q,v (dnn.fine_tuning).")] = None
     epochs: Annotated[float | None, in_short("Of the training, for training_time.")] = None
     dataset_samples: Annotated[int | None, in_short("Samples of an epoch.")] = None
     objective: Annotated[str | None, in_short("iteration_time, epoch_time or training_time.")] = None
@@ -70,7 +72,8 @@ class ShortQuestion:
             "batch_per_device": self.batch,
             "dtype": self.dtype if self.precision is None else self.precision,
             **{key: flags[key] for key in ("global_batch", "profile_batch", "sequence_length")},
-            **{key: flags[key] for key in ("dataset_samples", "epochs")},
+            **{key: flags[key] for key in ("dataset_samples", "epochs", "optimizer")},
+            "fine_tuning": None if self.fine_tuning is None else _fine_tuning(self.fine_tuning),
         }
         question: dict[str, Any] = {
             "dnn": {key: value for key, value in given.items() if value is not None},
@@ -131,6 +134,21 @@ def _alone(spec: Path, flags: Mapping[str, Any]) -> Path:
             " ".join(given), "a spec and flags are given.", "Give one or the other; put these into the spec."
         )
     return spec
+
+
+def _fine_tuning(text: str) -> dict[str, Any]:
+    """Return the block of a method, its rank, and the matrices that get an adapter.
+
+    >>> _fine_tuning("lora:8:q,v")
+    {'method': 'lora', 'rank': 8, 'targets': ['q', 'v']}
+    """
+    method, *more = text.split(":")
+    if len(more) > 2 or (more and not more[0].isdecimal()):
+        raise flag_fault("--fine-tuning", f"{text!r} is no method with a rank and matrices.", "Write e.g. lora:8:q,v.")
+    found: dict[str, Any] = {"method": method}
+    if more:
+        found["rank"] = int(more[0])
+    return found | ({"targets": _listed(more[1])} if len(more) > 1 else {})
 
 
 def _listed(text: str) -> list[str]:

@@ -17,7 +17,7 @@ from planner.cluster import Cluster
 from planner.constraints import CONSTRAINTS
 from planner.data.devices import accelerator_memory_bytes
 from planner.errors import Fault, SpecError
-from planner.names import FAMILY_NAMES, OF_TRANSFORMERS
+from planner.names import FAMILY_NAMES
 from planner.networks import network_of
 from planner.plan import Goal
 from planner.problem import CompressionOption, Limits, Problem, Training, with_batch_per_device
@@ -33,6 +33,7 @@ from planner.question.cluster import cluster_of, with_former_defaults, with_grap
 from planner.question.dnn import (
     batch_of_profile,
     check_names,
+    check_training,
     goal_of,
     read_network,
     substitutions_of,
@@ -173,9 +174,7 @@ def _build(reading: Reading) -> Problem:
     is_by_rooflines = measured is None and profiler.has_rooflines(dnn)
     fitted = with_usual_links(fitted, calibration, cluster, is_by_rooflines=is_by_rooflines)
     profiler.note_doubts(dnn, measured, families)
-    if training.own_words and configured is not None and configured.family != OF_TRANSFORMERS:
-        problem = f"{configured.family} does not count {training.own_words}."
-        notes.fault(("configuration", configured.family), problem, f"Write {OF_TRANSFORMERS}.")
+    check_training(reading, training)
     if notes.faults:
         raise SpecError.of(notes.faults)
     option = spec.compression

@@ -24,9 +24,11 @@ from planner.importers.imported import Imported, MeasuredLayer, MeasuredNetwork,
 from planner.importers.kinds import kind_of
 from planner.letters import visible
 from planner.models.low_precision import LOW_TYPES
+from planner.names import OF_TRANSFORMERS
 from planner.plan import Goal
 from planner.problem import Training
 from planner.question.blocks import ELEMENT_BYTES, BlockSpec, LayerSpec, OperatorSpec, RunSpec, SubstitutionSpec
+from planner.question.fine_tuning import adapted
 from planner.question.low_precision import low_precision_of
 from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import NETWORK_KEYS, DnnSpec, Reading
@@ -356,7 +358,38 @@ def batch_of_profile(reading: Reading) -> int:
 
 
 def read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | None]:
-    """Return the network, and its profile where it was measured; put what was read into the resolved spec."""
+    """Return the network with its adapters, and its profile where it was measured; note what was read as resolved.
+
+    Raises
+    ------
+    SpecError
+        If it cannot have these adapters.
+    """
+    network, profile = _read_network(reading, profile_batch)
+    if (tuning := reading.spec.dnn.fine_tuning) is None:
+        return network, profile
+    try:
+        network, reading.resolved["dnn"]["fine_tuning"] = adapted(tuning, network, profile)
+    except ValueError as error:
+        problem, _, mend = str(error).partition(". ")
+        raise SpecError.of([Fault(field="dnn.fine_tuning", problem=f"{problem}.", mend=mend)]) from None
+    return network, profile
+
+
+def check_training(reading: Reading, training: Training) -> None:
+    """Refuse an optimiser of adapters that is not counted, and a configuration of a family that does not count all."""
+    has_adapters, configured = reading.spec.dnn.fine_tuning is not None, reading.spec.configuration
+    if has_adapters and training.optimizer == "muon":
+        problem, mend = "adapters are stepped by none that needs whole matrices here.", "Write optimizer: adam."
+        reading.notes.fault(("dnn", "optimizer"), problem, mend, "muon")
+    own_words = training.own_words or ("training by adapters" if has_adapters else "")
+    if own_words and configured is not None and configured.family != OF_TRANSFORMERS:
+        problem = f"{configured.family} does not count {own_words}."
+        reading.notes.fault(("configuration", configured.family), problem, f"Write {OF_TRANSFORMERS}.")
+
+
+def _read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | None]:
+    """Return the same without adapters."""
     dnn, notes = reading.spec.dnn, reading.notes
     profile: Profile | None = None
     if dnn.zoo is not None:

@@ -33,6 +33,7 @@ from planner.question.blocks import (
     Tokens,
     TransformerSpec,
 )
+from planner.question.fine_tuning import FineTuningOf
 from planner.question.source import Notes, Source
 from planner.question.values import (
     Bytes,
@@ -364,6 +365,7 @@ class DnnSpec(Model):
     fp8_recipe: Fp8Recipe | None = None
     bf16_layers: Index | None = None
     optimizer: OptimizerName | None = None
+    fine_tuning: FineTuningOf | None = None
     substitutions: list[SubstitutionSpec] = []
     warnings: list[Text] = []
 

@@ -204,7 +204,7 @@ VALUES: dict[str, tuple[int, ...]] = {
         "recompute_modules": (0, 1, 5, 40, 126),
         "recompute_layers": (0, 0, 1, 2),
         "shard": (0, 0, 2),
-        "context_method": (0, 0, 1),
+        "context_method": (0, 1, 2, 3),
     },
 }
 FLAGS = ("sequence_parallel", "overlap_data", "overlap_tensor", "overlap_expert", "offload_optimizer")

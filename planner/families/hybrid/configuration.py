@@ -335,6 +335,8 @@ def rules_of(
     ``is_dealt``: whether layers are dealt out evenly, rather than stage by stage.
     """
     cut = _cut_rules(transformer) if is_dealt else ()
+    if transformer.fine_tuning is not None:
+        cut = (*cut, *_frozen_rules())
     again = (*_recompute_rules(transformer), *_shard_rules(), *_zero_rules(program))
     return (*_split_rules(transformer), *cut, *_expert_rules(transformer), *_schedule_rules(batch), *again)
 
@@ -468,6 +470,16 @@ def _scan_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         are_whole,
         f"{groups} groups of Mamba's heads, split over a tensor degree of {{tensor}}, can be neither shared out over "
         f"{{context}} context ranks nor copied evenly.",
+    )
+
+
+def _frozen_rules() -> Iterator[LayoutRule]:
+    """Yield which schedules go with frozen weights: those that put off no gradients of weights."""
+    yield _rule(
+        "schedule",
+        "schedule",
+        lambda one: (one["schedule"] == Schedule.ONE_F_ONE_B) | (one["schedule"] == Schedule.GPIPE),
+        "this schedule fills waits by the gradients of weights, and frozen ones have none.",
     )
 
 

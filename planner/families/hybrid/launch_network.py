@@ -84,6 +84,7 @@ def not_expressed(network: Transformer) -> list[str]:
         "a bias of attention's output unlike the others'": network.has_output_bias != network.has_biases,
         "norms over all heads' queries": network.query_key_norm_scales > 2 * network.head_size,
         "a bias of the logits": network.has_head_bias,
+        "adapters (Megatron-Bridge has: peft=LoRA(...))": network.fine_tuning is not None,
         "a gate of the shared experts": network.experts is not None and network.experts.has_shared_gate,
     }
     return [name for name, is_so in names.items() if is_so]

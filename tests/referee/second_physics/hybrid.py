@@ -141,7 +141,8 @@ def _work(problem: Problem, network: Transformer, block: Mapping[str, Any], foun
         peak += count * (peaks.get(dtype) or max(peaks.values(), default=float("inf")))
     blocks = network.num_active_parameters - network.embedding_parameters - network.head_parameters
     tokens = block["global_batch_size"] * network.sequence_length
-    least_s = _FLOP_PER_PARAMETER * tokens * blocks * _MATRICES / peak
+    times = _FLOP_PER_PARAMETER if network.fine_tuning is None else _FLOP_PER_PARAMETER - 2  # frozen ones have none
+    least_s = times * tokens * blocks * _MATRICES / peak
     return holds(
         "work",
         found.iteration_time_s >= least_s * (1 - _ROUNDING),

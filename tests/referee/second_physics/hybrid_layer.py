@@ -44,6 +44,48 @@ class Layer:
     kept: float
     working: float
     whole: float
+    read_routed: float
+    adapters: float = 0.0
+
+
+# Where an adapter's matrix stands, and its columns, by the names of a question: rows are the width of what is read.
+def _adapters(network: Transformer) -> dict[str, list[int]]:
+    """Return the columns of the adapters beside each matrix of a dense layer."""
+    tuning = network.fine_tuning
+    assert tuning is not None, "asked of networks with adapters"
+    queries, keys = network.num_heads * network.head_size, network.num_kv_heads * network.head_size
+    inner, hidden = network.feed_forward_size, network.hidden_size
+    first = {"qkv": queries + 2 * keys, "query": queries, "key": keys, "value": keys}
+    up = {"gate_up": 2 * inner, "gate": inner, "up": inner}
+    by_matrix = {"first": first, "output": {"output": hidden}, "up": up, "down": {"down": hidden}}
+    return {at: [sizes[one] for one in tuning.targets if one in sizes] for at, sizes in by_matrix.items()}
+
+
+def _tuned(network: Transformer, block: Mapping[str, Any], kind: str, split: int) -> tuple[float, float]:
+    """Return the parameters of a layer's adapters on a device, and the bytes of a micro-batch that it keeps more.
+
+    Less are the inputs of frozen matrices without an adapter, but attention's output; more the numbers between both
+    matrices of one.
+    """
+    tuning, columns, tensor = network.fine_tuning, _adapters(network), block["tensor"]
+    assert tuning is not None, "asked of networks with adapters"
+    hidden, inner, attended = (
+        network.hidden_size,
+        network.feed_forward_size,
+        network.num_heads * network.value_head_size,
+    )
+    widths = {"first": hidden, "output": attended, "up": hidden, "down": inner}
+    parameters = sum(tuning.rank * (widths[at] + one) for at, sizes in columns.items() for one in sizes) / tensor
+    more = float(tuning.rank * sum(len(sizes) for sizes in columns.values()))
+    more -= 0.0 if columns["first"] else hidden / split
+    if kind == "dense":
+        more -= (0.0 if columns["up"] else hidden / split) + (0.0 if columns["down"] else inner / tensor)
+    elif network.experts is not None:  # what the router, the experts' first and their second matrices read
+        experts, chosen = network.experts, network.experts.top_k * block.get(IMBALANCE, 1.0)
+        sent = chosen * hidden * block["expert_tensor"] / tensor
+        more -= hidden / split + sent + chosen * experts.expert_size / tensor
+        more -= experts.num_shared * experts.shared_size / tensor
+    return parameters, tokens_of(network, block) * NUMBER_BYTES * more
 
 
 def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer:
@@ -84,8 +126,16 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
         logits = tokens_of(network, block) * words
         kept += logits * (NUMBER_BYTES if program.fuses_loss else _COPY_BYTES)
         working += 0.0 if program.fuses_loss else logits * (NUMBER_BYTES + _COPY_BYTES)
+    adapters = beside = 0.0
+    if network.fine_tuning is not None:
+        split = tensor if block["sequence_parallel"] else 1
+        adapters, beside = _tuned(network, block, kind, split)
+        kept, working = (kept, working + beside) if block["recompute"] == "full" else (kept + beside, working)
     whole, _ = _kept(network, {**block, "recompute": "none"}, kind)
+    whole += beside
     return Layer(
+        adapters=adapters,
+        read_routed=number * sum(routed),
         shared=sum(matrices) + rest,
         routed=number * (sum(routed) + routed_biases),
         read=sum(matrices) + number * sum(routed),

@@ -161,6 +161,9 @@ def _row(
     first, last = ends_of(network, block)
     ends = (first if stage == 0 else 0.0, last if is_last else 0.0)
     shared, routed = sum(one.shared for one in held) + sum(ends), sum(one.routed for one in held)
+    frozen = _frozen_bytes(network, block, held, shared, routed)
+    if network.fine_tuning is not None:
+        shared, routed = sum(one.adapters for one in held), 0.0
     ranks, zero = (block.get("shard") or block["data"]) * block["context"], block["zero"]
     spread = (shared + routed * block["expert"] * block["expert_tensor"] / block["tensor"]) / ranks
     # Some layers of each chunk: as that share of all of the stage's layers.
@@ -179,13 +182,29 @@ def _row(
         state += 4 * sum(ends) / (ranks if zero >= 1 else 1)
         state = max(state, program.state * min(max(one.largest for one in layers.values()), shared + routed))
     return {
-        "weights": program.weight * (spread if zero >= 3 else shared + routed),
+        "weights": program.weight * (spread if zero >= 3 else shared + routed) + frozen,
         "gradients": program.gradient * (spread if zero >= 2 else shared + routed),
         "optimizer": 0.0 if block["offload_optimizer"] else state,
         "activations": sum(_most_in_flight(block, stage, one, late * (one is kept)) for one in waiting if any(one))
         + ahead * embedding,
         "temporary": _temporary(network, block, held, ends, head),
     }
+
+
+def _frozen_bytes(
+    network: Transformer, block: Mapping[str, Any], held: Sequence[Layer], shared: float, routed: float
+) -> float:
+    """Return the bytes of frozen weights on one device: two each, and of QLoRA's matrices in layers half and scales."""
+    tuning = network.fine_tuning
+    if tuning is None:
+        return 0.0
+    ranks = (block.get("shard") or block["data"]) * block["context"]
+    parts = block["expert"] * block["expert_tensor"] / block["tensor"] / ranks if block["zero"] >= 3 else 1.0
+    whole = 1 / ranks if block["zero"] >= 3 else 1.0
+    less = 2.0 - (0.5 + 1 / 64 + 1 / 4096) if tuning.method == "qlora" else 0.0
+    inside = sum(one.read_routed for one in held)
+    outside = sum(one.read for one in held) - inside
+    return whole * (2.0 * shared - less * outside) + parts * (2.0 * routed - less * inside)
 
 
 def _rows_of_words(network: Transformer, tensor: int) -> int:
@@ -233,7 +252,8 @@ def _head_kept(network: Transformer, block: Mapping[str, Any]) -> float:
     is_read = has_logits or network.has_pooler or network.head == "classes"
     is_mean = network.image is not None and not network.image.has_class_token
     single = (is_read and is_mean) + network.has_pooler * (1 + is_masked)
-    streams = network.has_final_norm + (is_read and not is_mean) + 3 * is_masked + single / network.sequence_length
+    is_read_back = is_read and not is_mean and network.fine_tuning is None  # frozen logits give no gradient of weights
+    streams = network.has_final_norm + is_read_back + 3 * is_masked + single / network.sequence_length
     if not has_logits:
         return streams * _stream(network, block)
     each = NUMBER_BYTES if program_of(block).fuses_loss else _COPY_BYTES
@@ -246,7 +266,10 @@ def _temporary(
 ) -> float:
     """Return what is there for a moment, and the empty gradients that Transformer Engine holds."""
     program = program_of(block)
+    is_frozen = network.fine_tuning is not None
     own = [0.0 if program.holds_gradients else NUMBER_BYTES * one.largest for one in held]  # a matrix's gradient
+    if is_frozen:
+        own = [0.0] * len(held)
     moment = max([one.working + more for one, more in zip(held, own, strict=True)], default=0.0) - head
     if head:
         whole = NUMBER_BYTES * tokens_of(network, block) * network.hidden_size
@@ -256,13 +279,14 @@ def _temporary(
         if not program.fuses_loss and network.head in ("language", "masked_language"):  # a gradient, and another copy
             logits = tokens_of(network, block) * _rows_of_words(network, block["tensor"])
             copies = (_COPY_BYTES if program.more_copies else NUMBER_BYTES) * logits + _COPY_BYTES * logits
-        moment = max(moment, matrix + whole * (2 if is_gathered else 1) + copies)
+        moment = max(moment, matrix * (not is_frozen) + whole * (2 if is_gathered else 1) + copies)
     found = max(moment, 0.0)
     if program.holds_gradients:
-        found += NUMBER_BYTES * max([one.matrices for one in held], default=0.0)
+        found += NUMBER_BYTES * max([one.adapters if is_frozen else one.matrices for one in held], default=0.0)
     if block["data"] * block["context"] > 1:
         layer = max([one.shared + one.routed for one in held], default=0.0)
-        found += NUMBER_BYTES * layer if block["zero"] >= 2 else 0.0
+        trained = max([one.adapters for one in held], default=0.0) if is_frozen else layer
+        found += NUMBER_BYTES * trained if block["zero"] >= 2 else 0.0
         found += program.buffers if block["zero"] >= 1 else 0.0
         ahead = layer if block["overlap_data"] else 0.0
         found += NUMBER_BYTES * (max(layer, *ends) + ahead) if block["zero"] >= 3 else 0.0

@@ -42,7 +42,24 @@ def flop_per_token(network: Transformer) -> float:
     """
     layers = sum(_multiply_adds(network, kind) for kind in network.layer_kinds)
     words = network.vocabulary_size if network.head == "language" else 0
-    return _FLOP * (layers + network.hidden_size * words)
+    whole = _FLOP * (layers + network.hidden_size * words)
+    if network.fine_tuning is None:
+        return whole
+    # No product gives a gradient of a frozen matrix; those of adapters are theirs six times.
+    plain = {**_ALONE, "recompute": "none"}
+    held = [layer_of(network, plain, kind) for kind in network.layer_kinds]
+    still = sum(_matrix_multiply_adds(network, kind) for kind in network.layer_kinds) + network.hidden_size * words
+    return whole - 2 * still + _FLOP * sum(one.adapters for one in held)
+
+
+_ALONE = {"tensor": 1, "context": 1, "microbatch": 1, "expert": 1, "expert_tensor": 1, "sequence_parallel": False}
+
+
+def _matrix_multiply_adds(network: Transformer, kind: str) -> float:
+    """Return those of a token forward in the matrices of one layer, attention's scores and context left out."""
+    value = network.head_size if network.latent is None else network.latent.value_size
+    scores = network.sequence_length * network.num_heads * (network.head_size + value)
+    return _multiply_adds(network, kind) - scores / (2 if network.is_causal else 1)
 
 
 def layers_flop(network: Transformer, block: Mapping[str, Any], kinds: Sequence[str]) -> tuple[float, float]:
@@ -248,17 +265,18 @@ def _no_quicker(
     chunks = kinds_of(network, cuts_of(network, block))
     words = network.vocabulary_size if network.head == "language" else 0
     logits = 2 * network.hidden_size * words * tokens / block["tensor"]
+    passes = 3 if network.fine_tuning is None else 2  # no product gives a gradient of a frozen matrix
     faults: dict[str, list[int]] = {"FLOP at the peak": [], "weights at the bandwidth": []}
     for stage, row in enumerate(stages):
         own = [kind for chunk in chunks[stage :: block["pipeline"]] for kind in chunk]
         both_s = sum(row["forward_s"]) + sum(row["backward_s"])
         once, again = (flop * tokens / block["tensor"] for flop in layers_flop(network, block, own))
         read = 2.0 * sum(layer_of(network, block, kind).read for kind in own)
-        least = 3 * once + again + (3 * logits if stage == len(stages) - 1 else 0.0)
+        least = passes * once + again + (passes * logits if stage == len(stages) - 1 else 0.0)
         ahead = once if len(own) * block["pipeline"] >= network.num_layers else 0.0
         if both_s < least / peak * (1 - SAME) or sum(row["forward_s"]) < ahead / peak * (1 - SAME):
             faults["FLOP at the peak"].append(stage + 1)
-        if both_s < 3 * read / bandwidth * (1 - SAME):
+        if both_s < passes * read / bandwidth * (1 - SAME):
             faults["weights at the bandwidth"].append(stage + 1)
     for name, wrong in faults.items():
         yield holds(name, not wrong, "every stage takes as long", f"stages {wrong} would be quicker")
@@ -268,7 +286,9 @@ def _optimizer(network: Transformer, block: Mapping[str, Any], stated_s: float, 
     """Return whether the optimiser's state can be read and written in its seconds; that of the layers alone."""
     kinds = network.layer_kinds
     plain = {**block, "tensor": 1, "expert": 1, "expert_tensor": 1}
-    layers = sum(layer_of(network, plain, kind).read * kinds.count(kind) for kind in dict.fromkeys(kinds))
+    rows = {kind: layer_of(network, plain, kind) for kind in dict.fromkeys(kinds)}
+    is_whole = network.fine_tuning is None
+    layers = sum((one.read if is_whole else one.adapters) * kinds.count(kind) for kind, one in rows.items())
     ranks = block["tensor"] * block["pipeline"] * block["expert"]
     if block["zero"] > 0:
         ranks = block["tensor"] * block["pipeline"] * (block.get("shard") or block["data"]) * block["context"]
