@@ -20,7 +20,7 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,7 +50,8 @@ _GRAPH_LAUNCH_RATIO = 0.2
 _SCALE = 0.05  # error from which on a row counts less than quadratically
 _PRIOR_WEIGHT = 0.5
 _STEP = 1e-3
-_EVALUATIONS, _FEW_EVALUATIONS = 12, 7
+_SLOPE = 0.02
+_EVALUATIONS = 12
 
 PRIORS: Mapping[str, Prior] = {
     "fp8_hopper": Prior(start=0.62, low=0.4, high=0.85, width=0.1, source="cuBLAS on an H100: 0.59 to 0.71"),
@@ -180,25 +181,38 @@ def _seconds(one: LowRow, figures: LowFigures, known: _Memory, ratios: _Memory |
 
 def fit(rows: Sequence[LowRow], near: Mapping[str, float] | None = None) -> dict[str, float]:
     """Return the parameters that fit rows best; ``near``: where to begin, if not at the priors."""
+    told, ratios = [one for one in rows if is_fitted(one)], _Memory()
+
+    def logs_of(logs: Floats) -> Floats:
+        return np.log(predicted_s(told, figures_of(_named(logs)), ratios))
+
+    start = [prior.start for prior in PRIORS.values()] if near is None else [near[name] for name in PRIORS]
+    return _named(_least(told, logs_of, np.log(start), _EVALUATIONS))
+
+
+def _named(logs: Floats) -> dict[str, float]:
+    """Return parameters by name, of their logarithms."""
+    return {name: float(f"{value:.4g}") for name, value in zip(PRIORS, np.exp(logs), strict=True)}
+
+
+def _least(rows: Sequence[LowRow], logs_of: Callable[[Floats], Floats], start: Floats, evaluations: int) -> Floats:
+    """Return the logarithms of the parameters whose errors, with those of their priors, are least."""
     from scipy.optimize import least_squares  # noqa: PLC0415  # late: only a fit pays for it
 
-    told, names, ratios = [one for one in rows if is_fitted(one)], list(PRIORS), _Memory()
-    start, low, high, width = (
-        np.array([getattr(PRIORS[name], key) for name in names]) for key in ("start", "low", "high", "width")
+    first, low, high, width = (
+        np.array([getattr(prior, key) for prior in PRIORS.values()]) for key in ("start", "low", "high", "width")
     )
-    measured, root = np.log([one.row.iteration_s for one in told]), _roots(told)
+    measured, root = np.log([one.row.iteration_s for one in rows]), _roots(rows)
 
     def residuals(logs: Floats) -> Floats:
-        figures = figures_of(dict(zip(names, np.exp(logs).tolist(), strict=True)))
-        error = (np.log(predicted_s(told, figures, ratios)) - measured) / _SCALE
+        error = (logs_of(logs) - measured) / _SCALE
         robust = np.sign(error) * np.sqrt(2 * (np.sqrt(1 + error**2) - 1))
-        return np.concatenate([root * robust, _PRIOR_WEIGHT * (logs - np.log(start)) / width])
+        return np.concatenate([root * robust, _PRIOR_WEIGHT * (logs - np.log(first)) / width])
 
-    first = np.log(start if near is None else [near[name] for name in names])
     bounds = (np.log(low) - 1e-9, np.log(high) + 1e-9)
-    most = _EVALUATIONS if near is None else _FEW_EVALUATIONS
-    done = least_squares(residuals, first, bounds=bounds, x_scale=width, max_nfev=most, diff_step=[_STEP])
-    return {name: float(f"{value:.4g}") for name, value in zip(names, np.exp(done.x), strict=True)}
+    start = np.clip(start, *bounds)
+    done = least_squares(residuals, start, bounds=bounds, x_scale=width, max_nfev=evaluations, diff_step=[_STEP])
+    return np.asarray(done.x)
 
 
 def _roots(rows: Sequence[LowRow]) -> Floats:
@@ -214,14 +228,31 @@ def errors_of(rows: Sequence[LowRow], parameters: Mapping[str, float]) -> Floats
 
 
 def left_out_errors(rows: Sequence[LowRow], parameters: Mapping[str, float], of: Sequence[str]) -> Floats:
-    """Return the errors of rows, from fits that saw none of the same name; ``of``: the name of each row."""
+    """Return the errors of rows, from fits that saw none of the same name; ``of``: the name of each row.
+
+    Such a fit is near that of all rows: logarithms of seconds are taken to be straight in those of the parameters
+    between both; the rows that were left out are then predicted as they are.
+    """
+    centre, ratios = np.log([parameters[name] for name in PRIORS]), _Memory()
+    told = [index for index, one in enumerate(rows) if is_fitted(one)]
+
+    def logs_of(logs: Floats) -> Floats:
+        figures = figures_of(dict(zip(PRIORS, np.exp(logs).tolist(), strict=True)))
+        return np.log(predicted_s([rows[index] for index in told], figures, ratios))
+
+    known, steps = logs_of(centre), _SLOPE * np.eye(len(centre))
+    slopes = np.stack([(logs_of(centre + step) - logs_of(centre - step)) / (2 * _SLOPE) for step in steps], axis=1)
     errors = np.full(len(rows), np.nan)
     for name in dict.fromkeys(of):
         inside = [index for index, one in enumerate(of) if one == name]
-        kept = [one for one, other in zip(rows, of, strict=True) if other != name]
+        kept = [place for place, index in enumerate(told) if of[index] != name]
+
+        def straight(logs: Floats, kept: Sequence[int] = tuple(kept)) -> Floats:
+            return np.asarray(known[kept,] + slopes[kept,] @ (logs - centre))
+
+        found = _named(_least([rows[told[place]] for place in kept], straight, centre, 100 * _EVALUATIONS))
         own = [rows[index] for index in inside]
         references = [one for one in rows if one.is_reference and one not in own]
-        found = fit(kept, near=parameters) if any(map(is_fitted, own)) else parameters
         errors[inside] = errors_of([*own, *references], found)[: len(own)]
     return errors
 

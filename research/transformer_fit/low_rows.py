@@ -92,8 +92,8 @@ _LLAMA = {
 }
 _ZOO = {
     "DeepSeekV3": "deepseek-v3",
-    "Nemotron_3_Nano": "nemotron-3-nano",
-    "Nemotron_3_Super": "nemotron-3-super",
+    "Nemotron_3_Nano": "nemotron-3-nano-30b-a3b",
+    "Nemotron_3_Super": "nemotron-3-super-120b-a12b",
     "Nemotron_3_Ultra": "nemotron-3-ultra",
     "GPT OSS 120B": "gpt-oss-120b",
     "Qwen3_30B_a3B": "qwen3-30b-a3b",
