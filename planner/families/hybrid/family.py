@@ -84,6 +84,7 @@ NOT_MODELLED = (
 WORDS = "hybrid parallelism"  # how it trains
 FITTED = ("inside_efficiency", "bandwidth_efficiency")
 _FOLDED = tuple(name for name in SCHEDULE_NAMES[Schedule.ZB_V :] if name != "dualpipe")
+_DOUBLES = "overlap_expert"  # keeps the activations of one micro-batch more
 _COMMUNICATION = ("tensor", "expert", "context", "pipeline", "data")
 _MOST_STAGES = 8  # whose free memory is printed one by one
 _MEASURED = (
@@ -129,12 +130,34 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfig
     )
     _raise(_rule_faults(costs, found))
     _raise(_sum_faults(costs, found))
-    return found
+    is_open = given[_DOUBLES] is None and LAYOUT[_DOUBLES].key not in problem.fixed
+    return _that_fits(costs[0], found) if is_open else found
 
 
 def left_out(problem: Problem, given: Mapping[str, Any], configuration: HybridConfiguration) -> tuple[str, ...]:
     """Return what the layout has by default: ``overlap_data: on, as megatron-core has it``."""
-    return tuple(left_out_words(problem, given, configuration.to_document()))
+    block = configuration.to_document()
+    words = left_out_words(problem, given, block)
+    if given[_DOUBLES] is None and not block[_DOUBLES] and _that_overlaps(problem, given, configuration):
+        words.append(f"{_DOUBLES}: off, since devices would not hold a second micro-batch")
+    return tuple(words)
+
+
+def _that_overlaps(problem: Problem, given: Mapping[str, Any], found: HybridConfiguration) -> bool:
+    """Return whether experts' exchange would be hidden, were there memory for it."""
+    return bool(completed(problem, given, found.global_batch_size)[_DOUBLES])
+
+
+def _that_fits(cost: GroupCost, found: HybridConfiguration) -> HybridConfiguration:
+    """Return the layout without experts' overlap, which keeps a second micro-batch, where devices hold it only so."""
+    if not (found.overlap_expert and found.is_even):
+        return found
+    without = replace(found, overlap_expert=False)
+    held, least = (
+        float(cost.memory(cost.layouts({name: np.array([code]) for name, code in one.codes().items()}))["total"][0])
+        for one in (found, without)
+    )
+    return without if held > cost.memory_limit_bytes >= least else found
 
 
 def machines(problem: Problem, configuration: HybridConfiguration) -> Iterator[UsedMachines]:
