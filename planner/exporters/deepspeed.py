@@ -20,6 +20,8 @@ from planner.decisions import flags_of
 from planner.errors import Fault, SpecError
 from planner.exporters.buckets import GradientTensors
 from planner.exporters.export import Export, Exporter, Job, refused
+from planner.exporters.huggingface_config import CONFIG as MODEL_CONFIG
+from planner.exporters.huggingface_config import CONFIG_NOTE, config_text
 from planner.exporters.layouts import (
     Layout,
     layout_export,
@@ -101,6 +103,8 @@ def with_files(layout: Layout) -> tuple[Layout, dict[str, str]]:
     layout = layout.noted(*_bucket_notes(layout, elements))
     chosen, network = layout.chosen, layout.network
     files = {CONFIG: json.dumps(_document(layout, elements), indent=2) + "\n"}
+    if network is not None and chosen.pipeline == 1 and (text := config_text(network, layout.dtype)) is not None:
+        layout, files[MODEL_CONFIG] = layout.noted(CONFIG_NOTE), text
     if chosen.pipeline > 1:
         files[STAGES] = _STAGES_TEXT.format(
             given=_OWN_LAYERS if layout.layers else "embedding, *blocks, norm_and_head",
