@@ -135,7 +135,7 @@ def export(job: Job) -> Export:
     if left := unsaid(network, has_yarn=True):
         layout = layout.noted(f"its GPTModelProvider has no field for {'; for '.join(left)}: set them in its code")
     layout, environment, groups = words_of(layout, network)
-    parts = _parts(with_lists(values_of(" ".join(groups)), network.num_layers), layout, network)
+    parts = _parts(with_lists(values_of(" ".join(groups)), network.num_main_layers), layout, network)
     head = comment_lines([f"{_MARK}, for {VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes])
     texts = {f"{name}_TEXT": _literal(name, parts[name]) for name in _PARTS}
     recipe = _TEXT.format(head="\n".join(head), provider=_provider(network), devices=layout.chosen.num_devices, **texts)

@@ -114,7 +114,7 @@ def _strange(network: Transformer) -> list[str]:
     scaling = rotary.scaling if rotary is not None else None
     names = {
         "its positions, norms and feed-forward parts together": block is None,
-        "these kinds of layers": not network.kind_counts.keys() <= {"dense", "moe"},
+        "these kinds of layers": not {kind.removeprefix("mtp+") for kind in network.kind_counts} <= {"dense", "moe"},
         "sinks of attention": network.has_sinks,
         "experts narrower than the stream": network.routed_width != network.hidden_size,
         "a gate of attention": network.has_attention_gate,
@@ -160,6 +160,8 @@ def _as_run(layout: Layout, network: Transformer) -> Layout:
     chosen = layout.chosen
     if not chosen.is_even:
         raise layout.refused("all its stages have as many layers", "Pin a number of stages that divides the layers.")
+    if chosen.pipeline > 1 and network.num_mtp_layers:
+        raise layout.refused("multi-token prediction goes with one stage only", "Pin fix.num_stages: 1.")
     if network.num_layers % (chosen.pipeline * chosen.interleave):
         why = f"its {network.num_layers} layers do not divide by {chosen.pipeline} x {chosen.interleave} stages"
         raise layout.refused(why, "Pin a number of stages that divides them.")
@@ -211,7 +213,8 @@ def _network_keys(network: Transformer) -> dict[str, Any]:
         "base_num_kv_heads": network.num_kv_heads,
         "head_dim": network.head_size,
         "base_mlp_dim": network.feed_forward_size,
-        "base_num_decoder_layers": network.num_layers,
+        "base_num_decoder_layers": network.num_main_layers,
+        "mtp_num_layers": network.num_mtp_layers,
         "vocab_size": network.vocabulary_size,
         "max_target_length": network.sequence_length,
         "mlp_activations": [activation, "linear"] if network.is_gated else [activation],
@@ -294,13 +297,17 @@ def _layout_keys(layout: Layout, network: Transformer) -> dict[str, Any]:
     """Return the keys of a layout: the mesh within a slice and across slices, the batch, and what is computed again."""
     chosen, rows = layout.chosen, layout.rows
     inside = rows[0].devices_per_machine
+    shards = 1 if chosen.zero < _SHARDS_GRADIENTS else chosen.shard or chosen.data
+    if shards > 1 and shards % chosen.expert:
+        why = f"its experts are spread over the {shards} ranks that share weights, and they do not divide"
+        raise layout.refused(why, "Pin fix.expert_parallel_size to a divisor of them.")
     degrees = {
         "tensor": 1 if chosen.sequence_parallel else chosen.tensor,
         "tensor_sequence": chosen.tensor if chosen.sequence_parallel else 1,
         "context": chosen.context,
         "expert": chosen.expert,
-        "fsdp": chosen.data // chosen.expert if chosen.zero >= _SHARDS_GRADIENTS else 1,
-        "data": 1 if chosen.zero >= _SHARDS_GRADIENTS else chosen.data // chosen.expert,
+        "fsdp": shards // chosen.expert if shards > 1 else 1,
+        "data": chosen.data // (shards if shards > 1 else chosen.expert),
         "pipeline": chosen.pipeline,
     }
     room, keys, across = min(inside, chosen.num_devices), {}, {}
@@ -385,6 +392,7 @@ def _layout_of(file: Parsed) -> HybridConfiguration:
         expert=axes["expert"],
         interleave=max(1, layers // (stages * chunk)),
         microbatch=batch // (data * steps),
+        shard=axes["fsdp"] * axes["expert"] if axes["fsdp"] > 1 and axes["data"] > 1 else 0,
         zero=_SHARDS_WEIGHTS if axes["fsdp"] > 1 else int(file.value("shard_optimizer_over_data") is True),
         recompute=recompute,
         schedule="gpipe" if stages > 1 else "1f1b",
@@ -409,7 +417,8 @@ def network(path: Path, text: str) -> Transformer:
     is_gated = len(activations) > 1
     usual = "silu" if is_gated else "gelu"
     sizes: dict[str, Any] = {
-        "num_layers": file.count("base_num_decoder_layers"),
+        "num_layers": file.count("base_num_decoder_layers") + file.count("mtp_num_layers", 0, least=0),
+        "num_mtp_layers": file.count("mtp_num_layers", 0, least=0),
         "hidden_size": file.count("base_emb_dim"),
         "num_heads": file.count("base_num_query_heads"),
         "feed_forward_size": file.count("base_mlp_dim"),

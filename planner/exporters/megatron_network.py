@@ -52,7 +52,8 @@ def transformer_of(file: Parsed) -> Transformer:
     positions = "rotary" if is_yarn else named_word(file, "position-embedding-type", POSITIONS, "learned_absolute")
     longest = file.count("max-position-embeddings", sequence_length)
     sizes: dict[str, Any] = {
-        "num_layers": file.count("num-layers"),
+        "num_layers": file.count("num-layers") + file.count("mtp-num-layers", 0, least=0),
+        "num_mtp_layers": file.count("mtp-num-layers", 0, least=0),
         "hidden_size": file.count("hidden-size"),
         "num_heads": num_heads,
         "feed_forward_size": file.count("ffn-hidden-size", 4 * file.count("hidden-size")),
@@ -71,7 +72,7 @@ def transformer_of(file: Parsed) -> Transformer:
     }
     if sizes["norm"] == "layer_norm":
         sizes["has_norm_biases"] = True
-    sizes |= _layers(file, sizes["num_layers"])
+    sizes |= _layers(file, file.count("num-layers"))
     if not is_latent:
         sizes["num_kv_heads"] = file.count("num-query-groups") if "group-query-attention" in flags else num_heads
         if "kv-channels" in flags:
@@ -359,6 +360,7 @@ def _experts(file: Parsed) -> Experts | None:
         num_experts=file.count("num-experts"),
         top_k=file.count("moe-router-topk", 2),
         expert_size=size,
+        latent_size=file.count("moe-latent-size") if "moe-latent-size" in flags else None,
         num_shared=num_shared,
         shared_size=shared // num_shared if num_shared else None,
         every=every,

@@ -87,7 +87,7 @@ def export(job: Job) -> Export:
         layout = layout.noted(f"Primus is for AMD's devices, and the plan is for {', '.join(others)}")
     if job.settings.script is not None:
         layout = layout.noted("--script: not used, since Primus brings its own program")
-    overrides = _overrides(with_lists(values_of(" ".join(groups)), network.num_layers), layout)
+    overrides = _overrides(with_lists(values_of(" ".join(groups)), network.num_main_layers), layout)
     head = [f"{_HEAD}: {layout.chosen.num_devices} devices, for {VERSION}", layout.chosen.headline, *layout.notes]
     trainer = {
         "framework": "megatron",

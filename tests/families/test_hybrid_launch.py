@@ -25,13 +25,13 @@ NUMBERS = """num-layers hidden-size ffn-hidden-size num-attention-heads num-quer
     pipeline-model-parallel-size context-parallel-size expert-model-parallel-size expert-tensor-parallel-size
     num-layers-per-virtual-pipeline-stage micro-batch-size global-batch-size recompute-num-layers num-experts
     moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size q-lora-rank kv-lora-rank qk-head-dim
-    mamba-num-heads mamba-head-dim mamba-state-dim mamba-num-groups linear-num-key-heads linear-key-head-dim
+    mtp-num-layers moe-latent-size mamba-num-heads mamba-head-dim mamba-state-dim mamba-num-groups linear-num-key-heads linear-key-head-dim
     linear-num-value-heads linear-value-head-dim linear-conv-kernel-dim
     qk-pos-emb-head-dim v-head-dim rotary-base rotary-seq-len-interpolation-factor no-rope-freq
     make-vocab-size-divisible-by moe-router-num-groups moe-router-group-topk"""
 SHARES = """attention-dropout hidden-dropout lr moe-aux-loss-coeff norm-epsilon init-method-std rotary-percent
     rope-scaling-factor rotary-scaling-factor mscale mscale-all-dim moe-router-topk-scaling-factor
-    moe-router-bias-update-rate moe-z-loss-coeff activation-func-clamp-value glu-linear-offset"""
+    moe-router-bias-update-rate moe-z-loss-coeff mtp-loss-scaling-factor activation-func-clamp-value glu-linear-offset"""
 FLAGS = """group-query-attention swiglu quick-geglu squared-relu use-rope-scaling rotary-interleaved qk-l2-norm
     is-hybrid-model attention-output-gate apply-layernorm-1p moe-router-pre-softmax moe-apply-probs-on-input disable-bias-linear add-qkv-bias qk-layernorm multi-latent-attention
     untie-embeddings-and-output-weights cross-entropy-loss-fusion mock-data sequence-parallel use-distributed-optimizer

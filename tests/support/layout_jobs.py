@@ -102,7 +102,7 @@ def drawn_jobs(draw: st.DrawFn, blocks: tuple[Mapping[str, Any], ...] = ()) -> J
     transformer, network = draw(st.sampled_from(_sizes(blocks) if blocks else _networks()))
     degrees = {name: draw(st.sampled_from([1, 2, 4])) for name in ("tensor", "pipeline", "microbatch")}
     degrees |= {"context": draw(st.sampled_from([1, 2])), "data": draw(st.sampled_from([1, 2, 3, 4]))}
-    layers = int(transformer["layers"])
+    layers = network.num_layers
     is_uneven = draw(st.booleans()) and 1 < degrees["pipeline"] <= layers
     number = draw(st.sampled_from([1, 2, 4, 8]))
     decisions: dict[str, Any] = {

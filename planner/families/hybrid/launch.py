@@ -57,7 +57,7 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *_if(has_ends, "--account-for-embedding-in-pipeline-split"),
         *_if(has_ends, "--account-for-loss-in-pipeline-split"),
     )
-    if (layout := chosen.pipeline_layout(layers)) is not None:
+    if (layout := _layout_of(transformer, chosen)) is not None:
         cut = (f"--pipeline-model-parallel-layout '{layout}'",)
     sharding: tuple[str, ...] = ()
     if chosen.zero == 1 or chosen.offload_optimizer:  # which asks for both of these
@@ -95,6 +95,19 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
             chosen.order == ORDER_NAMES[1] and chosen.order in orders_of(transformer, chosen), "--use-tp-pp-dp-mapping"
         ),
     )
+
+
+def _layout_of(transformer: Transformer, chosen: HybridConfiguration) -> str | None:
+    """Return the layers of virtual stages as the program writes them, those of multi-token prediction as its ``m``."""
+    number, layers = transformer.num_mtp_layers, list(chosen.chunk_layers(transformer.num_layers))
+    if not number or chosen.pipeline == 1:
+        return chosen.pipeline_layout(transformer.num_layers)
+    for index in reversed(range(len(layers))):  # the last layers are those; they stand together in the last chunk
+        taken = min(layers[index], number)
+        layers[index] -= taken
+        number -= taken
+    listed = "|".join(f"t*{one}" * (one > 0) for one in layers)
+    return f"E{listed}{'m' * transformer.num_mtp_layers}L"
 
 
 # Of Transformer Engine's context parallelism, by our names.

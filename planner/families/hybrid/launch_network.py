@@ -40,6 +40,7 @@ LLAMA3_SCALING = {"low_frequency_factor": 1.0, "high_frequency_factor": 4.0, "or
 YARN_SCALING = {"beta_fast": 32.0, "beta_slow": 1.0, "original_length": 4096}
 _YARN_SCALE, _YARN_SCALE_ALL = 1.0, 0.0  # what it takes where none is given
 HYBRID_SPEC = "megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec"
+_MTP_SHARE = 0.1  # of the loss of multi-token prediction, its default; DeepSeek-V3 took 0.3, then 0.1
 _MAMBA = {"conv_kernel": 4, "chunk_size": 128, "has_conv_bias": True}  # constants of its Mamba layers
 _MIXERS = {"attention", "window", "delta"}  # of layers with a feed-forward part
 
@@ -65,9 +66,8 @@ def not_expressed(network: Transformer) -> list[str]:
     mamba = network.mamba
     names = {
         f"layers of the kind {', '.join(unlike)}": bool(unlike),
+        "multi-token prediction beside layers of one part": network.num_mtp_layers > 0 and network.pattern is not None,
         "windows that are chunks": network.has_chunked_windows,
-        "multi-token prediction here": network.num_mtp_layers > 0,
-        "experts narrower than the stream here": network.routed_width != network.hidden_size,
         "windows beside gated delta layers": "window" in mixers and "delta" in mixers,
         "Mamba layers of other makes": mamba is not None
         and any(getattr(mamba, name) != _MAMBA[name] for name in _MAMBA),
@@ -163,7 +163,7 @@ def _sizes(network: Transformer) -> list[str]:
     positions = max(network.sequence_length, network.num_positions, longest or 1)
     is_wide = network.latent is None and network.head_size * network.num_heads != network.hidden_size
     return [
-        f"--num-layers {network.num_layers} --hidden-size {network.hidden_size}",
+        f"--num-layers {network.num_main_layers} --hidden-size {network.hidden_size}",
         f"--ffn-hidden-size {network.feed_forward_size} --num-attention-heads {network.num_heads}",
         *_if(
             network.num_kv_heads != network.num_heads,
@@ -255,7 +255,9 @@ def _layers(network: Transformer) -> list[str]:
         *_if(network.has_sinks, "--softmax-type learnable"),
         *_if(network.has_attention_gate, "--attention-output-gate"),
     ]
-    mixers = [KINDS[kind].mixer for kind in network.layer_kinds]
+    if network.num_mtp_layers:
+        found.append(f"--mtp-num-layers {network.num_mtp_layers} --mtp-loss-scaling-factor {_MTP_SHARE}")
+    mixers = [KINDS[kind].mixer for kind in _main_kinds(network)]
     if network.window is not None and "window" in mixers:  # it counts the tokens before one, not itself
         found.append(f"--window-size {network.window - 1},0")
         if set(mixers) != {"window"}:
@@ -277,6 +279,11 @@ def _layers(network: Transformer) -> list[str]:
     return found
 
 
+def _main_kinds(network: Transformer) -> tuple[str, ...]:
+    """Return the kinds of the layers but those of multi-token prediction, which follow from them."""
+    return network.layer_kinds[: network.num_main_layers]
+
+
 def _pattern(mixers: Sequence[str], mixer: str) -> str:
     """Return which layers have a mixer, as a list of ones and zeros that is as short as may be."""
     marks = [int(one == mixer) for one in mixers]
@@ -291,9 +298,10 @@ def _mixture(network: Transformer, dtype: str) -> list[str]:
     experts = network.experts
     if experts is None:
         return []
-    pattern = f"[{','.join(str(int(KINDS[kind].feed_forward == 'moe')) for kind in network.layer_kinds)}]"
+    marks = [int(KINDS[kind].feed_forward == "moe") for kind in _main_kinds(network)]
+    pattern = f"[{','.join(map(str, marks))}]"
     if experts.every == 1:
-        pattern = f"[0]*{experts.num_dense_first}+[1]*{network.num_layers - experts.num_dense_first}"
+        pattern = f"[0]*{experts.num_dense_first}+[1]*{len(marks) - experts.num_dense_first}"
     routing = experts.routing
     is_soft = routing.score == "softmax"
     return [
@@ -303,9 +311,8 @@ def _mixture(network: Transformer, dtype: str) -> list[str]:
             f"--moe-router-num-groups {experts.groups} --moe-router-group-topk {experts.top_groups}",
         ),
         f"--moe-ffn-hidden-size {experts.expert_size}",
-        *_if(
-            network.pattern is None and network.num_moe_layers < network.num_layers, f"--moe-layer-freq '({pattern})'"
-        ),
+        *_if(experts.latent_size is not None, f"--moe-latent-size {experts.latent_size}"),
+        *_if(network.pattern is None and 0 in marks, f"--moe-layer-freq '({pattern})'"),
         *_if(
             experts.num_shared > 0,
             f"--moe-shared-expert-intermediate-size {experts.num_shared * experts.shared_size}",
