@@ -347,14 +347,18 @@ def _drained(rows: list[list[tuple[int, Task]]], begin: int) -> list[list[tuple[
             before = (FORWARD, last, j)
         return (kind == FORWARD and stage == 0) or before in done
 
+    # Of a kind and a stage only the next micro-batch can be ready.
+    queues = [
+        [[one for one in row if one[1][:2] == key][::-1] for key in sorted({one[1][:2] for one in row})] for row in left
+    ]
     slot = begin
-    while any(left):
+    while any(any(row) for row in queues):
         taken: list[Task] = []
-        for device, row in enumerate(left):
-            can = [one for one in row if is_ready(one[1]) and (one[1][0] != FORWARD or one[0] <= slot)]
+        for device, row in enumerate(queues):
+            heads = [queue for queue in row if queue and (queue[-1][1][0] != FORWARD or queue[-1][0] <= slot)]
+            can = [queue for queue in heads if is_ready(queue[-1][1])]
             if can:
-                chosen = min(can, key=lambda one: (one[1][0] == WEIGHTS, one[0]))
-                row.remove(chosen)
+                chosen = min(can, key=lambda queue: (queue[-1][1][0] == WEIGHTS, queue[-1][0])).pop()
                 found[device].append((slot, chosen[1]))
                 taken.append(chosen[1])
         done.update(taken)
@@ -454,9 +458,9 @@ def _enough(schedule: str, p: int, m: int) -> int:
     forward in turn. Which stages they are of repeats every ``p v`` of each, and what is in flight with them; at the end
     there are backwards alone. So ``w + p v`` forwards show all, and each micro-batch has v: ``3 p`` micro-batches do.
     The others repeat themselves with every micro-batch (DualPipe with every two) once nothing is as at the start: a V's
-    first micro-batch is done within the forwards of 2 p others.
+    first micro-batch is done within the forwards of 2 p others, in blocks of six slots within those of p and a few.
     """
-    most = {"gpipe": m, "interleaved": 3 * p, "zb_v": 2 * p + 1, "dualpipe": 2 * p + 2, "dualpipe_v": 2 * p + 1}
+    most = {"gpipe": m, "interleaved": 3 * p, "v_half": p + 4, "v_min": p + 4}
     return min(m, most.get(schedule, 2 * p + 2))
 
 

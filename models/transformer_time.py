@@ -1344,7 +1344,8 @@ def transformer_profile(
 
 # -- programs ----------------------------------------------------------------------------------------------------------
 
-MEGATRON_CORE = "megatron-core"
+MEGATRON_CORE, PRIMUS = "megatron-core", "primus"
+CORES = (MEGATRON_CORE, PRIMUS)  # whose ranks and options are those of Megatron-Core
 _WHOLE_MASTER = Precision(weight_bytes=2, gradient_bytes=10, activation_bytes=2, master_bytes=0, optimizer_bytes=8)
 
 
@@ -1398,20 +1399,23 @@ _TITAN = replace(
     # torchao's converters ``float8`` and ``mx`` of its configuration, which keep what is read in two bytes.
     low_recipes=frozenset({("fp8", "current"), ("mxfp8", "mxfp8")}),
 )
+_CORE = Program(
+    kernels=KERNELS["megatron-core"],
+    precision=PRECISIONS["megatron"],
+    has=frozenset({"sequence_parallel", "overlap_tensor", "overlap_data", "overlap_expert", "zero"}),
+    bf16_gradients=PRECISIONS["megatron-bf16-gradients"],
+    # Transformer Engine: ``--fp8-recipe``, ``--fp4-recipe``, ``--fp8-param-gather``; ``--cuda-graph-impl``.
+    low_recipes=frozenset(NUMBER_TYPES),
+    keeps_low=True,
+    has_cuda_graphs=True,
+    recomputes_modules=True,
+    context_methods=tuple(ContextMethod),
+    shards_partly=True,
+)
 PROGRAMS: Mapping[str, Program] = {
-    MEGATRON_CORE: Program(
-        kernels=KERNELS["megatron-core"],
-        precision=PRECISIONS["megatron"],
-        has=frozenset({"sequence_parallel", "overlap_tensor", "overlap_data", "overlap_expert", "zero"}),
-        bf16_gradients=PRECISIONS["megatron-bf16-gradients"],
-        # Transformer Engine: ``--fp8-recipe``, ``--fp4-recipe``, ``--fp8-param-gather``; ``--cuda-graph-impl``.
-        low_recipes=frozenset(NUMBER_TYPES),
-        keeps_low=True,
-        has_cuda_graphs=True,
-        recomputes_modules=True,
-        context_methods=tuple(ContextMethod),
-        shards_partly=True,
-    ),
+    MEGATRON_CORE: _CORE,
+    # AMD's, around Megatron-Core: ``patch_zero_bubble`` and ``zero_bubble_v_schedule_mem_setup``.
+    PRIMUS: replace(_CORE, schedules=frozenset({"zb_h1", "zb_h2", "zb_v", "v_half", "v_min"})),
     "megatron-lm": Program(kernels=_OLD, precision=PRECISIONS["mixed"]),
     "megatron-lm-fused": Program(kernels=_OLD, precision=PRECISIONS["megatron"]),
     "megatron-deepspeed": Program(

@@ -334,4 +334,7 @@ def transformer_rates() -> Rows:
         "pcie": {"most_bytes_per_s": PCIE_BYTES_PER_S, **_file("links_reached.yaml")["pcie"]},
         **low,
     }
-    return MappingProxyType({**{name: file.get(name, MappingProxyType({})) for name in sections}, **more})
+    found = {name: file.get(name, MappingProxyType({})) for name in sections}
+    software = found["software"]  # Primus runs Megatron-Core: no step of its own is fitted
+    found["software"] = MappingProxyType({**software, "primus": software["megatron-core"]})
+    return MappingProxyType({**found, **more})

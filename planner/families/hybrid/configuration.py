@@ -28,7 +28,7 @@ from planner.models.optimizers import OPTIMIZERS
 from planner.models.orders import fewest_microbatches
 from planner.models.recomputation import MODULE_SETS, absent_words
 from planner.models.transformer_communication import has_heads
-from planner.models.transformer_time import MEGATRON_CORE, PROGRAMS
+from planner.models.transformer_time import CORES, PROGRAMS
 from planner.problem import Problem, Training
 from planner.schedules import NAMED
 from planner.transformer import Transformer
@@ -807,7 +807,7 @@ def launch_rules(program: str, transformer: Transformer) -> tuple[LayoutRule, ..
     sequence's ranks count as copies of experts (``megatron/core/parallel_state.py``, core 0.16.1,
     ``initialize_model_parallel``); it does so without experts, too, which then are cut as all else is.
     """
-    if program != MEGATRON_CORE:
+    if program not in CORES:
         return ()
     has_pipeline_last = np.array([order[-1] == "pipeline" for order in ORDERS])
     cut = "expert_tensor" if transformer.experts is not None else "tensor"

@@ -47,7 +47,7 @@ from planner.families.hybrid.configuration import (
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, cut_columns, has_few_cuts
 from planner.families.hybrid.space import Space
-from planner.models.layouts import Ints, dealt_layers
+from planner.models.layouts import Ints, dealt_layers, folded_layers
 from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, GridAnswer, Point, solve
@@ -343,8 +343,11 @@ def chunks_improved(found: Found, best_s: float, search: Search) -> Found | None
         return None
     seconds, row = found.rows[0]
     cost, pipeline, chunks = found.cost.first, row["pipeline"], row["pipeline"] * row["interleave"]
-    layers = dealt_layers(cost.transformer.num_layers, pipeline, row["interleave"]).ravel()
     layout = cost.layouts({name: np.array([value]) for name, value in row.items()})
+    is_folded, number = bool(layout.is_folded[0]), cost.transformer.num_layers
+    layers = folded_layers(number, pipeline) if is_folded else dealt_layers(number, pipeline, row["interleave"]).ravel()
+    device_of = np.arange(chunks) % pipeline
+    device_of[pipeline:] = device_of[:pipeline][::-1] if is_folded else device_of[pipeline:]
     ends = {0, chunks - 1}  # which may have embedding or head alone
     asked = 0
     for _ in range(_MOST_MOVES):
@@ -353,7 +356,7 @@ def chunks_improved(found: Found, best_s: float, search: Search) -> Found | None
         pairs = [
             (one, other)
             for one, other in permutations(range(chunks), 2)
-            if one % pipeline in busiest and layers[one] > (one not in ends) and other % pipeline not in busiest
+            if device_of[one] in busiest and layers[one] > (one not in ends) and device_of[other] not in busiest
         ]
         if not pairs or len(pairs) * chunks > _MOST_MOVED or search.is_over:
             break

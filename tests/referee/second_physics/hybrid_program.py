@@ -52,6 +52,7 @@ class Program:
 _SHARDED = Program(weight=4.0, gradient=4.0, state=8.0, stops_early=True)
 _PROGRAMS: Mapping[str, Program] = {
     "megatron-core": Program(gradient=4.0, fuses_loss=True, holds_gradients=True, copies_context=True),
+    "primus": Program(gradient=4.0, fuses_loss=True, holds_gradients=True, copies_context=True),
     "megatron-lm": Program(keeps_scores=True, keeps_masks=True),
     "megatron-lm-fused": Program(gradient=4.0, keeps_scores=True, keeps_masks=True),
     "megatron-deepspeed": Program(keeps_scores=True, keeps_masks=True, buffers=5e8 * 2 * 2 * 4.5),
