@@ -28,7 +28,7 @@ from planner.models.optimizers import OPTIMIZERS
 from planner.models.orders import fewest_microbatches
 from planner.models.recomputation import MODULE_SETS, absent_words
 from planner.models.transformer_communication import has_heads
-from planner.models.transformer_time import CORES, PROGRAMS
+from planner.models.transformer_time import CORES, MEGATRON_CORE, PROGRAMS
 from planner.problem import Problem, Training
 from planner.schedules import NAMED
 from planner.transformer import Transformer
