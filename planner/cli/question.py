@@ -38,6 +38,7 @@ class ShortQuestion:
     global_batch: Annotated[int | None, in_short("Samples per iteration; then the number of devices is open.")] = None
     profile_batch: Annotated[int | None, in_short("Samples of the batch that a profile was measured at.")] = None
     sequence_length: Annotated[int | None, in_short("Tokens of a sample of a transformer.")] = None
+    mtp_layers: Annotated[int | None, in_short("Depths of multi-token prediction that a transformer adds.")] = None
     precision: Annotated[
         str | None, in_short("fp32, tf32, fp16, bf16; products in fp8, mxfp8 or nvfp4 (dnn.dtype).")
     ] = None
@@ -71,7 +72,7 @@ class ShortQuestion:
             source_of(self.dnn): self.dnn.removeprefix(_CODE),
             "batch_per_device": self.batch,
             "dtype": self.dtype if self.precision is None else self.precision,
-            **{key: flags[key] for key in ("global_batch", "profile_batch", "sequence_length")},
+            **{key: flags[key] for key in ("global_batch", "profile_batch", "sequence_length", "mtp_layers")},
             **{key: flags[key] for key in ("dataset_samples", "epochs", "optimizer")},
             "fine_tuning": None if self.fine_tuning is None else _fine_tuning(self.fine_tuning),
         }

@@ -38,7 +38,7 @@ from planner.transformer import Transformer
 from planner.units import Dimension, format_exact
 from planner.zoo import transformers
 from planner.zoo.builder import Builder
-from planner.zoo.transformers import block_of, dnn_of
+from planner.zoo.transformers import block_of, dnn_of, with_mtp_layers
 
 
 def network_block(dnn: Dnn, profile: Profile | None = None, *, batch_size: int = 1) -> dict[str, Any]:
@@ -330,6 +330,7 @@ def _check_together(substitutions: Sequence[Substitution]) -> None:
 # What the layers themselves say, or a transformer's sizes, in a spec that needs no other file.
 _REPLACED = (
     *("profile", "trace", "onnx", "huggingface", "torch", "dimensions", "sequence_length", "text_only"),
+    "mtp_layers",
     *("layers", "repeats", "profile_batch", "name"),
 )
 
@@ -393,11 +394,12 @@ def _read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | 
     dnn, notes = reading.spec.dnn, reading.notes
     profile: Profile | None = None
     if dnn.zoo is not None:
-        network = zoo.build(dnn.zoo, sequence_length=dnn.sequence_length)
+        network = _predicting(dnn, zoo.build(dnn.zoo, sequence_length=dnn.sequence_length))
         _note_sequence(reading, network, ("dnn", "sequence_length"))
         return network, None
     if dnn.transformer is not None:
-        return dnn_of(dnn.transformer.build(), dnn.name or "transformer", source="sizes of the spec"), None
+        network = dnn_of(dnn.transformer.build(), dnn.name or "transformer", source="sizes of the spec")
+        return _predicting(dnn, network), None
     if dnn.layers is not None:
         found, has_seconds = _layers(reading, profile_batch)
         if not has_seconds:
@@ -416,7 +418,7 @@ def _read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | 
             allowed_code=reading.source.allowed_code,
             is_text_only=dnn.text_only,
         )
-        network, warnings = imported.dnn, imported.warnings
+        network, warnings = _predicting(dnn, imported.dnn), imported.warnings
         if not network.num_multiply_adds:
             raise ValueError(
                 "the network has no multiply-adds, so that nothing is known of its time; give one that has"
@@ -437,6 +439,16 @@ def _read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | 
     if profile is None and warnings:  # of another program's file: they hold for whoever reads the answer, too
         reading.resolved["dnn"]["warnings"] = list(warnings)
     return network, profile
+
+
+def _predicting(spec: DnnSpec, network: Dnn) -> Dnn:
+    """Return the network with the layers of multi-token prediction that a spec adds, which no row of the zoo has."""
+    if spec.mtp_layers is None:
+        return network
+    if network.transformer is None:
+        raise ValueError(f"{network.name} predicts no tokens. Leave out mtp_layers.")
+    transformer = with_mtp_layers(network.transformer, spec.mtp_layers)
+    return dnn_of(transformer, network.name, source=network.source, dataset_samples=network.dataset_samples)
 
 
 def _note_sequence(reading: Reading, dnn: Dnn, field: tuple[str, ...]) -> None:

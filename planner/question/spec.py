@@ -350,6 +350,7 @@ class DnnSpec(Model):
     repeats: list[RepeatSpec] = []
     transformer: TransformerSpec | None = None
     sequence_length: Tokens | None = None
+    mtp_layers: Count | None = None
     text_only: bool = False
     dimensions: dict[Name, Count] = {}
     name: Name | None = None
@@ -375,6 +376,8 @@ class DnnSpec(Model):
         if self.sequence_length is not None and given not in ("zoo", "huggingface"):
             where = "stands in the transformer" if given == "transformer" else "belongs to a transformer by name"
             raise ValueError(f"sequence_length {where}. Leave it out here.")
+        if self.mtp_layers is not None and given not in ("zoo", "huggingface", "transformer"):
+            raise ValueError("mtp_layers belong to a transformer. Leave them out here.")
         if self.text_only and given != "huggingface":
             raise ValueError("text_only belongs to a Hugging Face configuration. Leave it out here.")
         if self.dimensions and given != "onnx":

@@ -22,7 +22,17 @@ from planner.yaml_text import plain_yaml
 if TYPE_CHECKING:
     from planner.models.operators import TransformerOperator
 
-__all__ = ["Row", "aliases", "block_of", "dnn_of", "row", "row_names", "transformer_of", "with_sequence_length"]
+__all__ = [
+    "Row",
+    "aliases",
+    "block_of",
+    "dnn_of",
+    "row",
+    "row_names",
+    "transformer_of",
+    "with_mtp_layers",
+    "with_sequence_length",
+]
 
 # Key of a spec and of the table -> field.
 _FIELDS = {
@@ -285,6 +295,18 @@ def with_sequence_length(transformer: Transformer, sequence_length: int) -> Tran
     positions = max(transformer.num_positions, sequence_length)
     window = transformer.window and min(transformer.window, sequence_length)  # a longer one leaves nothing out, either
     return replace(transformer, sequence_length=sequence_length, num_positions=positions, window=window)
+
+
+def with_mtp_layers(transformer: Transformer, number: int) -> Transformer:
+    """Return the transformer with so many depths of multi-token prediction, whatever it had.
+
+    Raises
+    ------
+    ValueError
+        For a network that predicts no tokens.
+    """
+    layers = transformer.num_main_layers + number
+    return replace(transformer, num_layers=layers, num_mtp_layers=number)
 
 
 # -- the graph -------------------------------------------------------------------------------------------------------

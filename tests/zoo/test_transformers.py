@@ -116,6 +116,36 @@ def test_the_page_has_every_row() -> None:
     ]
 
 
+# -- multi-token prediction --------------------------------------------------------------------------------------------
+
+
+def test_depths_of_multi_token_prediction_are_added_where_they_are_asked_for() -> None:
+    plain = planner.load(question({"zoo": "deepseek-v3", "dtype": "fp16"})).dnn.transformer
+    found = planner.load(question({"zoo": "deepseek-v3", "dtype": "fp16", "mtp_layers": 1})).dnn.transformer
+    assert plain is not None
+    assert found is not None
+    assert (found.num_mtp_layers, found.num_main_layers) == (1, plain.num_layers)
+    assert found.num_parameters - found.num_mtp_parameters == plain.num_parameters
+    assert 11e9 < found.num_mtp_parameters < 14.1e9  # 14B with an embedding and logits of their own, says its README
+    block = {**SMALL, "mtp_layers": 2}
+    given = planner.load(question({"transformer": block, "dtype": "fp16", "mtp_layers": 1})).dnn.transformer
+    assert given is not None
+    assert (given.num_layers, given.num_mtp_layers) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("dnn", "words"),
+    [
+        ({"zoo": "resnet50", "mtp_layers": 1}, "resnet50 predicts no tokens"),
+        ({"zoo": "bert-base", "mtp_layers": 1}, "multi-token prediction"),
+        ({"zoo": "llama3-8b", "mtp_layers": 0}, "too small"),
+        ({"onnx": "a.onnx", "mtp_layers": 1}, "mtp_layers belong to a transformer"),
+    ],
+)
+def test_depths_that_cannot_be_are_refused(dnn: dict[str, Any], words: str) -> None:
+    assert words in str(faults(dnn))
+
+
 # -- the graph -------------------------------------------------------------------------------------------------------
 
 

@@ -193,7 +193,10 @@ def _note(fields: Fields) -> None:
         fields.notes.append(f"the checkpoint is quantised{how}: its parameters are counted as they were before")
     more = fields.values.get("num_nextn_predict_layers")
     if type(more) is int and more > 0:
-        fields.notes.append(f"the {more} layers that predict further tokens (num_nextn_predict_layers) are not counted")
+        fields.notes.append(
+            f"the {more} layers that predict further tokens (num_nextn_predict_layers) are not counted; "
+            f"dnn.mtp_layers: {more} does"
+        )
 
 
 def _name(fields: Fields) -> str:
