@@ -19,6 +19,14 @@ SYNONYMS = {
     **{"q": "query", "k": "key", "v": "value"},
     **{"linear_qkv": "qkv", "linear_proj": "output", "linear_fc1": "gate_up", "linear_fc2": "down"},
 }
+# The same of both programs, for launch files; what is no whole matrix of one has no name there.
+MODULES = {
+    **{"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"},
+    **{"gate": "gate_proj", "up": "up_proj", "down": "down_proj"},
+}
+MEGATRON_MODULES = {
+    **{"qkv": "linear_qkv", "output": "linear_proj", "gate_up": "linear_fc1", "up": "linear_fc1", "down": "linear_fc2"},
+}
 _WHOLE = {"qkv": ("query", "key", "value"), "gate_up": ("gate", "up")}
 MOST_RANK = 2**12
 # Of a number in four bits: a scale of one byte for each 64, and one of four bytes for 256 of these (arXiv 2305.14314,
@@ -58,6 +66,12 @@ class FineTuning:
     def is_quantised(self) -> bool:
         """Whether the matrices of blocks are kept in four bits."""
         return self.method == "qlora"
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The matrices by the names of Hugging Face's modules, of which a whole one is several."""
+        names = [part for name in self.targets for part in _WHOLE.get(name, (name,))]
+        return tuple(MODULES[name] for name in names)
 
     @property
     def words(self) -> str:

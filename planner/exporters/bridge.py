@@ -10,6 +10,7 @@ builds every part by its own classes.
 
 import ast
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from planner.exporters.megatron import layout_of_options, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists
 from planner.exporters.scripts import Parsed, comment_lines, script_words
 from planner.families.hybrid.launch_network import not_expressed, unsaid
+from planner.fine_tuning import MEGATRON_MODULES, FineTuning
 from planner.models.low_precision import LOW_TYPES
 from planner.transformer import Transformer
 
@@ -127,7 +129,7 @@ def export(job: Job) -> Export:
     if network is None:
         hint = "Export to ddp, or to deepspeed."
         raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", hint)
-    if strange := not_expressed(network):
+    if strange := not_expressed(replace(network, fine_tuning=None)):
         raise layout.refused(f"its GPTModelProvider has no {', no '.join(strange)}", "Export to ddp, or to deepspeed.")
     if network.positions == "learned" and network.num_positions != network.sequence_length:
         why = f"its table of positions has a row for each of the {network.sequence_length} tokens of a sample"
@@ -136,11 +138,44 @@ def export(job: Job) -> Export:
         layout = layout.noted(f"its GPTModelProvider has no field for {'; for '.join(left)}: set them in its code")
     layout, environment, groups = words_of(layout, network)
     parts = _parts(with_lists(values_of(" ".join(groups)), network.num_main_layers), layout, network)
+    layout, adapters = _with_adapters(layout, network.fine_tuning)
     head = comment_lines([f"{_MARK}, for {VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes])
     texts = {f"{name}_TEXT": _literal(name, parts[name]) for name in _PARTS}
     recipe = _TEXT.format(head="\n".join(head), provider=_provider(network), devices=layout.chosen.num_devices, **texts)
+    recipe = recipe.replace(_WITHOUT_ADAPTERS, adapters) if adapters else recipe
     program = script_words(job.settings.script, RECIPE)
     return layout_export(layout, VERSION, program, files={RECIPE: recipe}, environment=environment)
+
+
+_WITHOUT_ADAPTERS = "    return ConfigContainer(\n"
+
+
+def _with_adapters(layout: Layout, tuning: FineTuning | None) -> tuple[Layout, str]:
+    """Return the lines that a recipe with adapters has in place of one, and what is left to do; nothing without.
+
+    Raises
+    ------
+    InfeasibleError
+        For weights in four bits, and for parts of a matrix that is one there.
+    """
+    if tuning is None:
+        return layout, ""
+    if tuning.is_quantised:
+        raise layout.refused("it keeps no weights in four bits", "Write dnn.fine_tuning: lora; or export to deepspeed.")
+    if parts := [name for name in tuning.targets if name not in MEGATRON_MODULES]:
+        hint = "Write targets: [linear_qkv]; or export to deepspeed."
+        raise layout.refused(f"it has no adapter of {parts[0]} alone, which is part of a fused matrix", hint)
+    modules = [MEGATRON_MODULES[name] for name in tuning.targets]
+    lines = (
+        "    from megatron.bridge.peft.lora import LoRA\n\n",
+        f"    adapters = LoRA(target_modules={modules}, dim={tuning.rank}, alpha={tuning.alpha:g})\n",
+        f"{_WITHOUT_ADAPTERS}        peft=adapters,\n",
+    )
+    layout = layout.noted(
+        "adapters are trained beside a network that there is: give CHECKPOINT its folder, pretrained_checkpoint, and "
+        "call megatron.bridge.training.finetune.finetune instead of pretrain"
+    )
+    return layout, "".join(lines)
 
 
 def _parts(values: Mapping[str, Any], layout: Layout, network: Transformer) -> dict[str, dict[str, Any]]:

@@ -27,6 +27,7 @@ __all__ = ["Layout", "layout_export", "layout_of", "pinned_by", "pins_of", "read
 
 _HYBRID, _ALL_REDUCE = "hybrid", "all_reduce"
 _FLAGGED = (*(name for name, row in LAYOUT.items() if row.flags), "num_devices")
+_TUNES = ("megatron-bridge", "deepspeed", "accelerate")  # that adapters can be trained with
 _SAME = 5e-4  # shares of an iteration below this are not worth a figure
 
 
@@ -268,6 +269,13 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
     if (short := job.problem.training.low) is not None and short.name not in low:
         why = f"what is written for it has no products in {short.name}"
         raise refused(target, why, "Write dnn.dtype: bf16; or export to megatron, megatron-bridge or primus.")
+    network = job.problem.dnn.transformer
+    tuning = None if network is None else network.fine_tuning
+    if tuning is not None and target not in _TUNES:
+        hint = f"Export to {', '.join(_TUNES)}."
+        raise refused(
+            target, f"what is written for it trains every parameter, and the plan trains {tuning.words}", hint
+        )
     if isinstance(chosen, AllReduceConfiguration):
         return _data_parallel(target, job, chosen, rows)
     if not isinstance(chosen, HybridConfiguration):
@@ -282,6 +290,10 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
             "Pin fix.device, or limit the machines to one kind; or weigh gradients by samples in a script of your own.",
         )
     found = Layout(target=target, job=job, chosen=chosen, rows=rows)
+    if tuning is not None and target != "megatron-bridge":
+        adapters = f"LoraConfig(r={tuning.rank}, lora_alpha={tuning.alpha:g}, target_modules={list(tuning.modules)})"
+        four = " of a model that is loaded in four bits (BitsAndBytesConfig)" * tuning.is_quantised
+        found = found.noted(f"train peft.get_peft_model(model, {adapters}){four}")
     if len(chosen.groups) > 1:
         order = ", then ".join(chosen.groups)
         found = found.noted(f"stages stand on unlike machines: give those of {order} their ranks in this order")

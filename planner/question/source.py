@@ -240,6 +240,12 @@ def _words(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     location = _without_tags(details["loc"])
     if kind == "extra_forbidden":
         known = _fields_at(model, location[:-1])
+        if {str(location[-1]).lower(), str(details["input"]).lower()} & _NO_TRAINING:
+            return (
+                f"{location[-1]!r} asks for what is no training: planner plans neither inference nor the roll-outs of "
+                f"reinforcement learning.",
+                "Leave it out, and ask for the training step alone.",
+            )
         return f"unknown key {location[-1]!r}.", nearest(str(location[-1]), known)
     if kind == "missing":
         return "this key is missing.", "Add it."
@@ -251,6 +257,12 @@ def _words(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     what, mend = _WORDS[kind]  # words of ours alone are a format; what pydantic says may quote the input
     return f"{what.format(**details.get('ctx', {}))}; got {_short(details['input'])}.", mend
 
+
+# Keys, and values of keys, by which users ask for what is not answered here.
+_NO_TRAINING = {
+    *("inference", "serving", "serve", "generation", "generate", "decode", "decoding", "prefill", "kv_cache"),
+    *("rollout", "rollouts", "roll_out", "roll_outs", "rl", "rlhf", "grpo", "ppo", "reinforcement_learning"),
+}
 
 # pydantic's error types in our words, with what to do.
 _WORDS = {

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import planner
 from planner.checks import report_text
-from planner.errors import SpecError
+from planner.errors import InfeasibleError, SpecError
+from planner.exporters.export import Job, export
 from planner.families.hybrid import family as hybrid
 from planner.models.layouts import Layouts
 from planner.models.operators import block_operators, flop_per_sample, trained_stage_parameters
@@ -147,3 +148,25 @@ def test_published_steps_of_lora_are_near(
     block = {"hybrid": {**layout, "global_batch_size": batch}}
     found = planner.predict(planner.load({**asked, "families": ["hybrid"], "configuration": block}))
     assert found.iteration_time_s == pytest.approx(measured_s, rel=0.15)
+
+
+def test_inference_and_roll_outs_are_refused_in_one_sentence() -> None:
+    for more in ({"inference": {"tokens": 128}}, {"task": "inference"}, {"rollouts": 8}, {"mode": "RLHF"}):
+        with pytest.raises(SpecError, match="planner plans neither inference nor the roll-outs of reinforcement"):
+            question({"zoo": "llama2-7b"}, **more)
+    with pytest.raises(SpecError, match="planner plans neither inference nor"):
+        question({"zoo": "llama2-7b", "kv_cache": "8 GiB"})
+
+
+def test_launch_files_train_the_adapters_or_are_refused() -> None:
+    tuning = {"method": "lora", "rank": 8, "targets": ["qkv", "output"]}
+    problem = question({"transformer": GATED}, tuning, fix={"data_parallel_size": 4, "zero_stage": 1})
+    job = Job(problem=problem, plan=planner.plan(problem))
+    recipe = export("megatron-bridge", job)
+    assert "LoRA(target_modules=['linear_qkv', 'linear_proj'], dim=8, alpha=32)" in recipe.files["recipe.py"]
+    compile(recipe.files["recipe.py"], "recipe.py", "exec")
+    words = "LoraConfig(r=8, lora_alpha=32, target_modules=['q_proj', 'k_proj', 'v_proj', 'o_proj'])"
+    assert any(words in note for note in export("deepspeed", job).notes)
+    for target in ("megatron", "torchtitan", "primus"):
+        with pytest.raises(InfeasibleError, match="trains every parameter, and the plan trains LoRA of rank 8"):
+            export(target, job)
