@@ -73,6 +73,8 @@ def test_what_a_schedule_does_not_have_is_refused(block: dict[str, Any], field: 
     with pytest.raises(SpecError, match=words) as refused:
         given(problem, **block)
     assert f"configuration.hybrid.{field}" in str(refused.value)
+    if field == "schedule":
+        assert "What it can be: gpipe, 1f1b, zb_h1" in str(refused.value)
 
 
 @pytest.mark.parametrize("schedule", NEW)

@@ -889,18 +889,20 @@ def broken_rule(rules: Sequence[LayoutRule], codes: Mapping[str, int]) -> Layout
 
 
 def nearest(rules: Sequence[LayoutRule], broken: LayoutRule, codes: Mapping[str, int], name: str) -> list[int]:
-    """Return the nearest values of one decision, one below and one above, that mend a layout.
+    """Return the nearest values of one decision, one below and one above, that mend a layout; of names all that do.
 
     Values that keep all rules are preferred; if there are none, those that keep the broken one.
     """
-    given = codes[name]
-    tried = np.arange(0 if name == "zero" else 1, min(4 * given + 4096, _MOST_TRIED), dtype=np.int64)
+    given, known = codes[name], len(LAYOUT[name].names)  # of names, all
+    first = 0 if name == "zero" or known else 1
+    tried = np.arange(first, known or min(4 * given + 4096, _MOST_TRIED), dtype=np.int64)
     columns = {key: np.full(len(tried), value) for key, value in codes.items()} | {name: tried}
     alone = broken.holds(columns)
     every = np.logical_and.reduce([one.holds(columns) for one in rules])
     values = tried[every if every.any() else alone]
     below, above = values[values < given], values[values > given]
-    return [*below[-1:].tolist(), *above[:1].tolist()]
+    found: list[int] = values.tolist() if known else [*below[-1:].tolist(), *above[:1].tolist()]
+    return found
 
 
 # -- what a block ``configuration.hybrid`` means by the keys that it leaves out ----------------------------------------

@@ -276,6 +276,8 @@ def _mend(costs: Sequence[GroupCost], found: HybridConfiguration, broken: Layout
     values = nearest(rules, broken, found.codes(), key)
     if not values:
         return "Change another decision."
+    if LAYOUT[key].names:
+        return f"What it can be: {', '.join(str(LAYOUT[key].decoded(one)) for one in values)}."
     if found.is_even:
         return f"The nearest values that can be: {' or '.join(map(str, values))}."
     return f"The nearest values of {key} that can be: {' or '.join(f'{one:,}' for one in values)}."
