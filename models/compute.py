@@ -532,7 +532,8 @@ _BYTES = 2  # of an activation
 SCORE_BACKWARD = 1.7  # bytes moved backward over forward, per score: counted below
 FLASH_BACKWARD = 2.5  # five products for two: the scores are computed again (T. Dao, arXiv 2307.08691, section 3)
 _LOSS_BYTES = 42.0  # of one logit both ways, not fused: in four bytes, read or written ten times, once in two
-_OF_DENSE = ("tensor", "context", "microbatch", "sequence_parallel")  # what products but routed experts' ask for
+_OF_DENSE = ("tensor", "sequence_parallel")  # what products but routed experts' ask for, beside samples of a rank
+_OF_ROUTED = ("expert", "expert_tensor")  # what those ask for, beside the tokens of a rank
 _EDGE_KEYS = 64.0  # half of the 128 keys of a tile of flash attention
 _DROPOUT_BYTES = 5  # read, write, and the mask
 _LAST = ("feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down", "feed_forward.latent_up")
@@ -623,8 +624,11 @@ def layer_seconds(
         np.zeros((len(module_sets), len(layouts))),
         [again_names(transformer, kind, n) for n in module_sets],
     )
-    dense, of_dense = layouts.distinct(_OF_DENSE)
-    few = layouts.of(dense)
+    # Products are computed once for each combination that they ask for.
+    samples = layouts.microbatch / layouts.context
+    dense, of_dense = layouts.distinct(_OF_DENSE, samples)
+    routed, of_routed = layouts.distinct(_OF_ROUTED, samples, layouts.expert_share)
+    few, few_routed = layouts.of(dense), layouts.of(routed)
     low = rates.low
     for one in operators:
         if one.name.startswith("attention") and one.kind in ("attention", "softmax"):
@@ -637,7 +641,8 @@ def layer_seconds(
         if one.kind == "loss":
             ahead = back = _loss_s(one, layouts, rates, software) / 2
         elif one.product is not None and one.name.startswith(ROUTED):
-            ahead, back = _block_products_s(one, layouts, rates, constants, tokens)
+            whole = _block_products_s(one, few_routed, rates, constants, tokens)
+            ahead, back = (seconds[of_routed] for seconds in whole)
         elif one.product is not None:
             ahead, back = (seconds[of_dense] for seconds in _block_products_s(one, few, rates, constants))
         else:

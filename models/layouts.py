@@ -53,6 +53,7 @@ from math import floor, gcd
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost import Floats
 from planner.models.orders import fewest_microbatches, held_chunks
 from planner.transformer import KINDS, LayerKind, Transformer
 
@@ -225,19 +226,21 @@ class Layouts:
         }
         return Layouts(**taken)  # type: ignore[arg-type]  # arrays of both kinds, by the name of the field
 
-    def distinct(self, names: Sequence[str]) -> tuple[Ints, Ints]:
+    def distinct(self, names: Sequence[str], *more: Floats) -> tuple[Ints, Ints]:
         """Return the index of one layout of each combination of some decisions, and for each layout which.
 
         Parameters
         ----------
         names
             Of the decisions.
+        more
+            Other numbers of each layout in which those of one combination agree, too.
         """
         arrays = self.arrays()
         code, size = np.zeros(len(self), dtype=np.int64), 1
-        for name in names:
-            number = np.asarray(arrays[name], dtype=np.int64)
-            number = number - number.min()
+        others = (np.unique(array, return_inverse=True)[1].reshape(np.shape(array)) for array in more)
+        for given in (*(np.asarray(arrays[name], dtype=np.int64) for name in names), *others):
+            number = given - given.min()
             if int(number.max()) >= _MOST_WIDTH:
                 number = np.unique(number, return_inverse=True)[1]
             width = int(number.max()) + 1

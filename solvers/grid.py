@@ -9,10 +9,11 @@ Variables. One point ``x`` of ``G``.
 Objective. ``min cost(x)``, infinite where a point is not allowed. ``bound_l(node)``: no point below the node costs
 less; infinite where none is allowed.
 
-Search. Nodes of a level are looked at in the order of their bounds, in chunks, each of which is expanded to the next
-level at once, before the next chunk. A node is dropped where its bound is above the incumbent (or the k-th best, where
-k answers are wanted). What is left at the end is proven to be the optimum, whatever the bounds, so long as they are
-true. Memory is that of a few chunks, of at most about ``MOST_AT_ONCE`` nodes each.
+Search. First a few points are evaluated below the most hopeful nodes of each level, which gives an incumbent, unless
+the answer may depend on the order. Then nodes of a level are looked at in the order of their bounds, in chunks, each of
+which is expanded to the next level at once, before the next chunk. A node is dropped where its bound is above the
+incumbent (or the k-th best, where k answers are wanted). What is left at the end is proven to be the optimum, whatever
+the bounds, so long as they are true. Memory is that of a few chunks, of at most about ``MOST_AT_ONCE`` nodes each.
 
 Workers. A walk that is stopped, or has done its share, leaves *boxes*: nodes of a level with their bounds, below which
 nothing was looked at. Where the search has a pool, and the grid can be made again elsewhere, one walk works alone for a
@@ -30,6 +31,7 @@ Source: branch and bound as in :mod:`planner.solvers.branch_and_bound`, depth fi
 
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf, prod
@@ -51,13 +53,16 @@ GridMaker = Callable[[], tuple["Grid", Cost]]  # may be pickled
 
 _MOST_CODES = 1 << 62
 _MOST_TABLE = 1 << 20
-_FEW_NAMES = 2  # of a rule that is asked once for all nodes of equal values
+_FEW_NAMES = 2  # of a rule that is asked once for all nodes of equal values; others, too, of
+_MANY_PAIRS = 100_000  # nodes and values
 MOST_COUNTED = 20_000_000  # nodes times values of an axis that counting looks at: about a second
 MOST_AT_ONCE = 200_000  # nodes in one array
 _FIRST_NODES = 16  # of the first chunk: few, so that an incumbent is found soon
 _FIRST_POINTS = 256  # evaluated in one go: the better they are, the fewer follow
 _FIRST_STRICT = 1024  # of the last levels, where a good answer is known: less costs more in calls than it rules out
 _GROWTH = 4
+_MANY_DIVING = 2048  # nodes of a level below which a first answer is looked for,
+_FEW_DIVING = 64  # and of the last levels
 _LAST_LEVELS = 4  # whose bounds take as long as evaluating
 _SLACK = 1e-12  # relative rounding of a bound
 _PIECE = 8192  # nodes, at most, that travel together
@@ -129,26 +134,45 @@ class Grid:
 
     def _with(self, nodes: Columns, axis: Axis) -> dict[str, Ints]:
         """Return nodes with one more axis decided, those that break a rule left out."""
-        known = {*nodes, axis.name}
-        rules = [rule for rule in self.rules if axis.name in rule.names and known.issuperset(rule.names)]
         values = np.array(axis.values, dtype=np.int64)
-        may_be = np.ones((_length_of(nodes), len(values)), dtype=bool)
-        for rule in (one for one in rules if len(one.names) <= _FEW_NAMES):
-            others = [name for name in rule.names if name != axis.name]
-            if not others:
-                may_be &= np.asarray(rule.holds({axis.name: values}))[None, :]
-                continue
-            # Asked once for each value of the other axis: nodes are many, and their values few.
-            present = _values_of(nodes[others[0]])
-            pairs = {others[0]: np.repeat(present, len(values)), axis.name: np.tile(values, len(present))}
-            table = np.asarray(rule.holds(pairs)).reshape(len(present), len(values))
-            may_be &= table[np.searchsorted(present, nodes[others[0]])]
-        owner, place = np.nonzero(may_be)
-        for rule in (one for one in rules if len(one.names) > _FEW_NAMES):
+        is_small = _length_of(nodes) * len(values) < _MANY_PAIRS
+        rules = self._rules_on(axis.name, nodes)
+        few = [one for one in rules if len(one.names) <= _FEW_NAMES or not is_small]
+        owner, place = np.nonzero(self._may_be(nodes, axis, few))
+        for rule in (one for one in rules if one not in few):
             asked = {name: values[place] if name == axis.name else nodes[name][owner] for name in rule.names}
             kept = rule.holds(asked)
             owner, place = owner[kept], place[kept]
         return {**{name: column[owner] for name, column in nodes.items()}, axis.name: values[place]}
+
+    def _rules_on(self, name: str, nodes: Columns) -> list[Rule]:
+        """Return the rules on an axis and those that are decided."""
+        known = {*nodes, name}
+        return [rule for rule in self.rules if name in rule.names and known.issuperset(rule.names)]
+
+    def _may_be(self, nodes: Columns, axis: Axis, rules: Sequence[Rule]) -> NDArray[np.bool_]:
+        """Return which values of an axis keep rules, for each node.
+
+        A rule is asked once for each combination of its other axes: nodes are many, and those few.
+        """
+        values = np.array(axis.values, dtype=np.int64)
+        found = np.ones((_length_of(nodes), len(values)), dtype=bool)
+        for rule in rules:
+            others = [name for name in rule.names if name != axis.name]
+            if not others:
+                found &= np.asarray(rule.holds({axis.name: values}))[None, :]
+                continue
+            if len(others) == 1:
+                present = {others[0]: _values_of(nodes[others[0]])}
+                back = np.searchsorted(present[others[0]], nodes[others[0]])
+            else:
+                first, back = distinct(nodes, others)
+                present = {name: nodes[name][first] for name in others}
+            number = len(present[others[0]])
+            pairs = {name: np.repeat(column, len(values)) for name, column in present.items()}
+            table = np.asarray(rule.holds({**pairs, axis.name: np.tile(values, number)}))
+            found &= table.reshape(number, len(values))[back]
+        return found
 
     def count(self, most: int = MOST_COUNTED) -> int | None:
         """Return how many points there are, without listing them; None where counting would look at too many nodes.
@@ -185,8 +209,12 @@ class Grid:
             most -= len(weights) * len(axis.values)
             if most < 0:
                 return None
-            marked = self._with({**nodes, "": np.arange(len(weights))}, axis)
-            weights = weights[marked.pop("")]
+            if name in asked[name]:
+                marked = self._with({**nodes, "": np.arange(len(weights))}, axis)
+                weights = weights[marked.pop("")]
+            else:  # no later rule asks for its value: only how many there are counts
+                numbers = self._may_be(nodes, axis, self._rules_on(name, nodes)).sum(axis=1)
+                weights, marked = weights * (numbers if is_small else numbers.astype(object)), dict(nodes)
             nodes = {one: marked[one] for one in asked[name]}
             if not nodes:
                 weights = weights.sum(keepdims=True) if len(weights) else np.zeros(1, dtype=weights.dtype)
@@ -369,20 +397,42 @@ class _Walk:
     best: _Best
     most_at_once: int
     is_strict: bool = False
+    dives: bool = False
     is_full: Callable[["_Walk"], bool] = lambda walk: False
     num_evaluated: int = 0
+    num_dived: int = 0
     num_chunks: int = 0
     rest: list[_Box] = field(default_factory=list)
 
     def from_root(self) -> None:
         """Look at the whole grid."""
         try:
-            self._below({}, 0)
+            box = self._box({}, 0)
         except OverError:  # before anything was known of the first level
             self.rest.append(_Box(level=0, nodes={}, least=np.array([-inf])))
+            return
+        if self.dives:
+            self._dive(box)
+        self.take_up(box)
 
-    def _below(self, nodes: Columns, level: int, bounds: Floats | None = None) -> None:
-        """Look at all points below nodes of the level before, whose bounds are known."""
+    def _dive(self, box: _Box) -> None:
+        """Evaluate a few points below the most hopeful nodes, so that a good answer is known before all is looked at.
+
+        Of each level the nodes of the least bounds are expanded, fewer where bounds take longer.
+        """
+        last = len(self.grid.levels) - 1
+        with suppress(OverError):
+            while box.level < last and len(box):
+                is_late = box.level + _LAST_LEVELS > last
+                box = box.part(slice(0, _FEW_DIVING if is_late else _MANY_DIVING))
+                box = self._box(box.nodes, box.level + 1, box.least)
+            few = box.part(slice(0, _FEW_DIVING))
+            if len(few):
+                self.best.add(few.nodes, np.asarray(self.cost(few.nodes), dtype=np.float64))
+                self.num_dived += len(few)
+
+    def _box(self, nodes: Columns, level: int, bounds: Floats | None = None) -> _Box:
+        """Return what lies below nodes of the level before, whose bounds are known."""
         parts = self.grid.expand({**nodes, "": np.arange(_length_of(nodes))}, level)
         parents = parts.pop("")
         least = np.full(len(parents), -inf) if bounds is None else bounds[parents]
@@ -395,7 +445,7 @@ class _Walk:
         order = order[least[order] < inf]
         for name in parts:  # one by one: the arrays are large
             parts[name] = parts[name][order]
-        self.take_up(_Box(level=level, nodes=parts, least=least[order]))
+        return _Box(level=level, nodes=parts, least=least[order])
 
     def take_up(self, box: _Box) -> None:
         """Look at all points below the nodes of a box, or at its points: chunk by chunk, each larger than the last."""
@@ -419,7 +469,7 @@ class _Walk:
                     self.best.add(chunk.nodes, np.asarray(self.cost(chunk.nodes), dtype=np.float64))
                     self.num_evaluated += len(chunk)
                 else:
-                    self._below(chunk.nodes, box.level + 1, chunk.least)
+                    self.take_up(self._box(chunk.nodes, box.level + 1, chunk.least))
             except OverError:
                 self.rest.append(chunk)
 
@@ -618,6 +668,7 @@ def solve(
     most_at_once: int = MOST_AT_ONCE,
     is_strict: bool = False,
     maker: GridMaker | None = None,
+    counts: bool = True,
 ) -> GridAnswer:
     """Return the best point of a grid and the next ones.
 
@@ -642,12 +693,15 @@ def solve(
     maker
         Makes the same grid and cost elsewhere. A search for the first answer that is good enough, or of counted work,
         is not shared out: what it finds depends on the order.
+    counts
+        Whether to count the points of the grid.
     """
     names = tuple(group_by) or tuple(axis.name for axis in grid.axes)
     shares = _Shares(names=names, number=max(num_answers, 1), most_at_once=most_at_once)
     best_points = _Best(grid=grid, names=names, number=shares.number)
-    walk = _Walk(grid, cost, search, best_points, most_at_once, is_strict)
     depends_on_order = search.questions_left is not None or search.good_enough > -inf
+    dives = grid.has_bounds and not depends_on_order and not (is_strict and search.cutoff < inf)
+    walk = _Walk(grid, cost, search, best_points, most_at_once, is_strict, dives)
     pool = None if depends_on_order else search.pool
     origin = None if pool is None or maker is None else Origin.of(maker)
     counted: list[int | None] = []
@@ -669,11 +723,12 @@ def solve(
     if (best or is_strict) and grid.has_bounds and search.cutoff < objective:
         bound = min(bound, search.cutoff)  # what costs more was passed over
     if not counted:
-        counted.append(None if search.is_over else grid.count())
+        counted.append(None if search.is_over or not counts else grid.count())
+    asked = walk.num_evaluated + walk.num_dived  # some of which twice
     return GridAnswer(
         solution=Solution.proven(best[0].point if best else None, objective=objective, bound=bound, tolerance=0.0),
         others=tuple((row.cost, row.point) for row in best[1:]),
-        num_points=walk.num_evaluated if counted[0] is None else counted[0],
-        num_evaluated=walk.num_evaluated,
+        num_points=asked if counted[0] is None else counted[0],
+        num_evaluated=asked if counted[0] is None else min(asked, counted[0]),
         is_counted=counted[0] is not None,
     )

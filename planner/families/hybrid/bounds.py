@@ -10,8 +10,12 @@ Each rests on one thing that can only make a step longer, and that is left out o
 - *linked pace*: the same with the communication of layers, at the nearest ranks and in the best order;
 - *fits*: infinite where no recomputation, ZeRO stage or host memory makes a layout fit;
 - *layers*: the same as linked pace, of the micro-batch that is decided;
-- *communication*: the real links; no bubble but that of the best virtual stages, no recomputation, all overlaps;
-- *schedule*: the same with the schedule and its transfers, and any recomputation;
+- *room*: the same with the least of recomputation that leaves room in memory, whatever else is open; where it leaves
+  room without any, nothing is known beyond *layers*;
+- *communication*: the real links; no bubble but that of the best virtual stages, such recomputation, all overlaps that
+  the rules allow beside what is decided;
+- *schedule*: the same with the schedule and its transfers, and any recomputation, ZeRO stage and place of the optimiser
+  that fits: the least that the next level has;
 - *memory*: what is kept exactly, but for overlaps, which only ever cost memory and save time.
 
 Recomputation only adds work, and more of it than communication can hide behind; communication that overlaps computing
@@ -37,9 +41,9 @@ counts as ``w`` layers, which are L in all, in proportion to its seconds ``t`` o
 
 *pace*, *linked pace* and *layers* as above, with as many stages or replicas as could be where they are open.
 *communication*: the real links, before and after recomputation is decided; O(groups) a node, whatever the number of
-stages. *fits*: infinite where not even the best recomputation leaves room for all layers. *best path*: all is decided
-but overlaps and the schedule's waits; *path*: but these waits. The latter two are of the cuts that are tried, the
-others of all cuts.
+stages. *room*: the same with each recomputation that leaves room for all layers, infinite where none does. *best path*:
+all is decided but overlaps and the schedule's waits; *path*: but these waits. The latter two are of the cuts that are
+tried, the others of all cuts.
 
 Where a batch has too many divisors to look at all (:attr:`Space.is_split`), *peak* stands in place of both paces: the
 FLOP of the network at the highest rate that was fitted. Tests hold every bound against every layout of small grids.
@@ -49,7 +53,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from math import comb, inf
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +63,7 @@ from planner.cost import Floats
 from planner.errors import InfeasibleError
 from planner.families.hybrid.configuration import COARSE, CODES_OF_CUTS, OVERLAPS
 from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
-from planner.families.hybrid.layer_table import FEW, LayerTable, LeastSeconds
+from planner.families.hybrid.layer_table import Known, LayerTable, LeastSeconds
 from planner.families.hybrid.space import Bound, Space
 from planner.models.layouts import (
     ANY_CONTEXT_METHOD,
@@ -73,15 +79,17 @@ from planner.models.layouts import (
 from planner.models.operators import flop_per_sample
 from planner.models.schedule import MOST_ROUNDS
 from planner.models.transformer_schedule import Stages, lower_bound_s
-from planner.models.transformer_time import cut_times, mean_layer
+from planner.models.transformer_time import LAYER_PARTS, cut_times, mean_layer
 from planner.networks import samples_of
 from planner.problem import Problem
 from planner.search import Search
-from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, OverError, distinct
+from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, OverError, Rule, distinct
 
+_ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
 _EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
 _EVERY_ZERO = (0, 1, 2, 3)
 _EVERY_RECOMPUTE = (0, 1, 2)
+_NOTHING = (int(Recompute.NONE), 0)  # is computed again
 _BEST = {
     "zero": 0,
     "recompute": 0,
@@ -171,6 +179,16 @@ class Bounds(ABC):
         return min(self.space.axes["microbatch"].values, default=1)
 
     @property
+    def microbatches(self) -> Sequence[int]:
+        """Samples that a micro-batch may have."""
+        return self.space.axes["microbatch"].values or (1,)
+
+    @cached_property
+    def by_work(self) -> Sequence[int]:
+        """What may be computed again: the least work first, and the most memory; all of it last."""
+        return sorted(self.space.axes["recompute"].values)
+
+    @property
     def _context_method(self) -> int:
         """The only method of context parallelism that there may be, or whichever takes least."""
         values = self.space.axes["context_method"].values
@@ -178,15 +196,8 @@ class Bounds(ABC):
 
     def layer_table(self, group: GroupCost, *, has_links: bool, best: Mapping[str, int]) -> LayerTable:
         """Return the least seconds of layers on a machine group, with the best values of decisions that are open."""
-        axes = self.space.axes
-        return LayerTable(
-            group=group,
-            best={**dict.fromkeys(COARSE, 1), **best, "context_method": self._context_method},
-            tried={name: axes[name].values for name in ("sequence_parallel", "order")},
-            values={name: axes[name].values for name in FEW},
-            has_links=has_links,
-            ask=self._ask,
-        )
+        whole = {**dict.fromkeys(COARSE, 1), **best, "context_method": self._context_method}
+        return LayerTable.kept(group, self.space.axes, has_links=has_links, best=whole)
 
     def grid(self, *, uses_bounds: bool = True) -> Grid:
         """Return the grid with these bounds, or without."""
@@ -219,7 +230,7 @@ class EvenBounds(Bounds):
     def all(self) -> list[Bound]:
         """See the module."""
         coarse: list[Bound] = [self.peak_s] if self.space.is_split else [self.pace_s, self.linked_pace_s]
-        return [*coarse, self.fits, self.layers_s, self.fits, self.communication_s, self.schedule_s, self.memory_s]
+        return [*coarse, self.fits, self.layers_s, self.room_s, self.communication_s, self.schedule_s, self.memory_s]
 
     @cached_property
     def _ideal(self) -> LayerTable:
@@ -227,9 +238,24 @@ class EvenBounds(Bounds):
         return self.layer_table(self._group, has_links=False, best=_BEST)
 
     @cached_property
-    def _linked(self) -> LayerTable:
-        """Layers with the real links."""
-        return self.layer_table(self._group, has_links=True, best=_BEST)
+    def _again(self) -> Sequence[Mapping[str, int]]:
+        """What may be computed again: nothing, sets of modules, whole layers; how many of these is told apart."""
+        sets = self.space.axes["recompute_modules"].values
+        return [
+            {"recompute": recompute, "recompute_modules": modules}
+            for recompute in self.by_work
+            for modules in (sets if recompute == Recompute.SELECTIVE else (0,))
+        ]
+
+    @cached_property
+    def _linked(self) -> Mapping[tuple[int, ...], LayerTable]:
+        """Layers with the real links, by what is computed again."""
+        found = {}
+        for one in ({"recompute": int(Recompute.NONE), "recompute_modules": 0}, *self._again):
+            row = self._filled({name: np.array([value]) for name, value in one.items()})
+            best = {name: int(row[name][0]) for name in _BEST}
+            found[tuple(one.values())] = self.layer_table(self._group, has_links=True, best=best)
+        return found
 
     def peak_s(self, nodes: Columns) -> Floats:
         """Return the step at the highest rate that was fitted, whatever the micro-batch."""
@@ -242,20 +268,37 @@ class EvenBounds(Bounds):
 
     def linked_pace_s(self, nodes: Columns) -> Floats:
         """Return the same with the communication of layers."""
-        return self._pace_s(nodes, self._linked)
+        return self._pace_s(nodes, self._linked[_NOTHING])
 
     def _pace_s(self, nodes: Columns, table: LayerTable) -> Floats:
         """Return the same of a table: see :mod:`planner.families.hybrid.layer_table`."""
         self._ask()
         samples, smallest = self.cost.batch // nodes["data"], self.smallest_microbatch
         each = {**nodes, "microbatch": np.full(len(samples), smallest)}
-        found = self._any_schedule_s(each, table.of_each_sample(nodes, samples))
+        found = self._any_schedule_s(each, table.of_each_sample(nodes, samples, self.microbatches, self._ask))
         return np.where(samples >= smallest, found, inf)
 
     def layers_s(self, nodes: Columns) -> Floats:
         """Return the step of the best virtual stages with the communication of layers."""
-        self._ask()
-        return self._any_schedule_s(nodes, self._linked.of(nodes))
+        return self._any_schedule_s(nodes, self._linked[_NOTHING].of(nodes, self._ask))
+
+    def room_s(self, nodes: Columns) -> Floats:
+        """Return the same of the least recomputation that leaves room; infinite where none does."""
+        codes, share = self._recomputations(nodes)
+        found = np.where(codes == 0, inf, 0.0)
+        for place, again in enumerate(self._again):
+            if again["recompute"] == Recompute.NONE:
+                continue
+            at = np.flatnonzero(
+                (codes & self._none == 0) & (codes >> place & 1 == 1)
+            )  # each that leaves room may be the best
+            columns = {name: column[at] for name, column in nodes.items()}
+            least = self._linked[tuple(again.values())].of(columns, self._ask)
+            if again["recompute"] == Recompute.FULL:
+                least = self._linked[_NOTHING].of(columns, self._ask).mixed(least, share[at])
+            seconds = self._any_schedule_s(columns, least)
+            found[at] = np.minimum(np.where(found[at] == 0.0, inf, found[at]), seconds)
+        return found
 
     def _any_schedule_s(self, nodes: Columns, least: LeastSeconds) -> Floats:
         """Return seconds that no schedule goes below, whatever its virtual stages; transfers cost nothing.
@@ -324,10 +367,84 @@ class EvenBounds(Bounds):
 
     def fits(self, nodes: Columns) -> Floats:
         """Return infinity where nothing fits, in the smallest micro-batch where that is open, and else 0."""
-        return np.where(self.smallest_memory(nodes) > self._limit_bytes, inf, 0.0)
+        return np.where(self._has_room(nodes, self._most_saving), 0.0, inf)
 
-    def smallest_memory(self, nodes: Columns) -> Floats:
-        """Return bytes that no layout below nodes of the first level is under; infinity where there is none."""
+    def _has_room(self, nodes: Columns, again: Sequence[Mapping[str, int]]) -> Bools:
+        """Return whether some layout below nodes of the first levels fits, with one of what may be computed again.
+
+        Stages of the fewest chunks are looked at first, and others where these do not fit: of layers of several kinds
+        chunks may share them out better.
+        """
+        found = np.zeros(len(nodes["tensor"]), dtype=bool)
+        chunks = self._free_memory.get("interleave", ())
+        for one, some in product(again, (chunks[:1], chunks[1:]) if len(chunks) > 1 else (chunks,)):
+            free = {**self._free_memory, **{name: (value,) for name, value in one.items()}}
+            free |= {"interleave": some} if some else {}
+            left = np.flatnonzero(~found)
+            columns = {name: column[left] for name, column in nodes.items()}
+            found[left] = self._smallest_memory(columns, free) <= self._limit_bytes * _ROUNDING
+        return found
+
+    @property
+    def _most_saving(self) -> Sequence[Mapping[str, int]]:
+        """What may be computed again among which one needs least memory: all, where that is allowed."""
+        return [one for one in self._again if one["recompute"] == Recompute.FULL] or self._again
+
+    @property
+    def _none(self) -> int:
+        """The bit of computing nothing again; 0 where that is not allowed."""
+        return sum(1 << place for place, one in enumerate(self._again) if one["recompute"] == Recompute.NONE)
+
+    @cached_property
+    def _rooms(self) -> Known:
+        """By degrees and micro-batch, which recomputations leave room, and the share where they are of whole layers."""
+        return Known({name: self.space.axes[name].values for name in (*COARSE, "microbatch")}, num_rows=2)
+
+    def _recomputations(self, nodes: Columns) -> tuple[Ints, Floats]:
+        """Return which recomputations leave room and may be the best, as bits in the order of :attr:`_again`.
+
+        Where none is needed it is the only one. And the least share of the layers of a stage, where whole ones are.
+        """
+
+        def worked_out(few: Columns) -> Floats:
+            found, share = np.zeros(len(few["tensor"]), dtype=np.int64), np.zeros(len(few["tensor"]))
+            left = np.flatnonzero(self._has_room(few, self._most_saving))
+            for place, again in enumerate(self._again):
+                columns = {name: column[left] for name, column in few.items()}
+                is_full = again["recompute"] == Recompute.FULL
+                found[left] |= np.where(is_full or self._has_room(columns, [again]), 1 << place, 0)
+                if is_full:
+                    share[left] = self._least_share(columns)
+                if again["recompute"] == Recompute.NONE:
+                    left = left[found[left] == 0]
+            return np.array([found.astype(np.float64), share])
+
+        (codes, shares), back = self._rooms.of(nodes, worked_out)
+        return np.asarray(codes.astype(np.int64)[back]), np.asarray(shares[back])
+
+    def _least_share(self, nodes: Columns) -> Floats:
+        """Return the least share of a stage's layers that must be computed again, where some may be.
+
+        The fullest stage without recomputation holds ``N`` bytes, ``A`` of them activations, of which a share s of
+        layers saves no more than ``s A``: so ``s >= (N - limit) / A``. A stage of fewer layers has as many computed
+        again, so that the one of most layers may have a share a little less.
+        """
+        if not any(self.space.axes["recompute_layers"].values):
+            return np.ones(len(nodes["tensor"]))
+        found = np.full(len(nodes["tensor"]), inf)
+
+        def shares(held: Mapping[str, Floats]) -> Floats:
+            return (held["total"] - self._limit_bytes * _ROUNDING) / np.maximum(held["activations"], 1.0)
+
+        self._over_memory(nodes, self._free_memory, found, shares)
+        layers = self.cost.transformer.num_layers
+        most, few = -(-layers // nodes["pipeline"]), 1 + bool(self._folded)
+        less = np.where(layers % nodes["pipeline"] > 0, np.maximum(most - few, 0) / most, 1.0)
+        return np.asarray(np.clip(found, 0.0, 1.0) * less)
+
+    @cached_property
+    def _free_memory(self) -> Mapping[str, Sequence[int]]:
+        """Decisions behind the first levels on which memory depends, and their values among which one needs least."""
         plain, schedules = int(Schedule.ONE_F_ONE_B), self.space.axes["schedule"].values
         free: dict[str, Sequence[int]] = {
             "sequence_parallel": (0, 1),
@@ -336,14 +453,19 @@ class EvenBounds(Bounds):
         }
         if self._folded or len(self.cost.transformer.kind_counts) > 1:  # virtual stages may share layers out better
             free["interleave"] = self._some_chunks
-        return self._smallest_memory(nodes, free)
+        return free
+
+    def smallest_memory(self, nodes: Columns) -> Floats:
+        """Return bytes that no layout below nodes of the first levels is under; infinity where there is none."""
+        return self._smallest_memory(nodes, {**self._free_memory, "recompute": _EVERY_RECOMPUTE})
 
     def communication_s(self, nodes: Columns) -> Floats:
         """Return the seconds with the real links and the smallest bubble."""
 
         def seconds(columns: Columns) -> Floats:
+            columns = self._with_share(columns)
             parts = self._best_parts(columns)
-            names = ("compute", "tensor", "expert", "context", "launch", "pipeline")
+            names = (*LAYER_PARTS, "pipeline")
             busy = sum((parts[name] for name in names), np.zeros(len(columns["pipeline"])))
             interval = self._group.interval(self._group.layouts(self._filled(columns)))
             step = self._any_schedule_s(columns, LeastSeconds.of(self.cost.transformer, interval))
@@ -354,7 +476,11 @@ class EvenBounds(Bounds):
             free |= {"schedule": (int(Schedule.ONE_F_ONE_B), *self._folded), "interleave": self._some_chunks}
         elif len(self.cost.transformer.kind_counts) > 1:  # virtual stages say which layers a device holds
             free["interleave"] = self.space.axes["interleave"].values
-        return self._minimum(nodes, free, seconds)
+        found = np.full(len(nodes["tensor"]), inf)
+        columns, owner = self._with_recomputation(nodes)
+        if len(owner):
+            np.minimum.at(found, owner, self._minimum(columns, free, seconds))
+        return found
 
     def schedule_s(self, nodes: Columns) -> Floats:
         """Return the seconds with the schedule, the best of all recomputation; infinity where nothing fits.
@@ -362,30 +488,31 @@ class EvenBounds(Bounds):
         Computing again may shorten a schedule a little: a floor of launching is shared out to forward and backward as
         computing is, and where the floor is all that counts, more of it then falls to backward.
         """
-        shards = self.space.axes["shard"].values
-        free = {"zero": _EVERY_ZERO, "shard": shards, "recompute": _EVERY_RECOMPUTE}
-        found = self._minimum(nodes, free, lambda columns: self._best_parts(columns)["total"])
-        found[self._smallest_memory(nodes, {}) > self._limit_bytes] = inf
-        return found
+        names = ("recompute", "recompute_modules", "recompute_layers", "zero", "shard", "offload_optimizer")
+        free = {name: self.space.axes[name].values for name in names}
+        return self._minimum(nodes, free, self.memory_s)
 
     def memory_s(self, nodes: Columns) -> Floats:
         """Return the seconds with all overlaps; infinity where it does not fit without any."""
-        found = np.empty(len(nodes["tensor"]))
+        found = np.full(len(nodes["tensor"]), inf)
         overlaps = dict.fromkeys(OVERLAPS, 0)
         for part in self.slices(len(found)):
             columns = {name: column[part] for name, column in nodes.items()}
             held = self._group.memory(self._group.layouts(self._filled(columns, overlaps)))["total"]
-            total = self._group.parts(self._group.layouts(self._filled(columns)), is_exact=False)["total"]
-            found[part] = np.where(held > self._limit_bytes, inf, total)
+            fits = np.flatnonzero(held <= self._limit_bytes)
+            if len(fits):
+                layouts = self._group.layouts(self._filled({name: one[fits] for name, one in columns.items()}))
+                found[part][fits] = self._group.parts(layouts, is_exact=False)["total"]
         return found
 
     def seconds(self, nodes: Columns) -> Floats:
         """Return the seconds of points; infinite where they do not fit."""
-        found = np.empty(len(nodes["tensor"]))
+        found = np.full(len(nodes["tensor"]), inf)
         for part in self.slices(len(found)):
             layouts = self._group.layouts({name: column[part] for name, column in nodes.items()})
-            fits = self._group.memory(layouts)["total"] <= self._limit_bytes
-            found[part] = np.where(fits, self._group.seconds(layouts), inf)
+            fits = np.flatnonzero(self._group.memory(layouts)["total"] <= self._limit_bytes)
+            if len(fits):
+                found[part][fits] = self._group.seconds(layouts.of(fits))
         return found
 
     def slices(self, length: int, most: int = MOST_AT_ONCE // 8) -> Iterator[slice]:
@@ -419,10 +546,39 @@ class EvenBounds(Bounds):
                 np.minimum.at(found[part], owner, seconds(columns))
         return found
 
+    def _with_recomputation(self, nodes: Columns) -> tuple[dict[str, Ints], Ints]:
+        """Return nodes once for each recomputation that leaves room and may be the best; and whose they are."""
+        codes, _ = self._recomputations(nodes)
+        rows, place = np.nonzero(codes[:, None] >> np.arange(len(self._again)) & 1)
+        columns = {name: column[rows] for name, column in nodes.items()}
+        for name in ("recompute", "recompute_modules"):
+            columns[name] = np.array([one[name] for one in self._again], dtype=np.int64)[place]
+        return columns, rows
+
+    def _with_share(self, nodes: Columns) -> dict[str, Any]:
+        """Return nodes with the fewest layers, in fractions, that must be computed again where whole ones are."""
+        _, share = self._recomputations(nodes)
+        is_full = nodes["recompute"] == Recompute.FULL
+        most = -(-self.cost.transformer.num_layers // nodes["pipeline"])
+        number = np.where(is_full & (share < 1), share * most / nodes.get("interleave", 1), 0.0)
+        recompute = np.where(is_full & (share == 0), int(Recompute.NONE), nodes["recompute"])
+        return {**nodes, "recompute": recompute, "recompute_layers": number}
+
     def _smallest_memory(self, nodes: Columns, more: Mapping[str, Sequence[int]]) -> Floats:
-        """Return the bytes with the best recomputation, ZeRO stage, and the optimiser on the host where it may be."""
-        free = {**more, "recompute": _EVERY_RECOMPUTE, "zero": _EVERY_ZERO, "offload_optimizer": (0, 1)}
+        """Return the bytes with the best ZeRO stage, and the optimiser on the host where it may be."""
         found = np.full(len(nodes["tensor"]), inf)
+        self._over_memory(nodes, more, found, lambda held: held["total"])
+        return found
+
+    def _over_memory(
+        self,
+        nodes: Columns,
+        more: Mapping[str, Sequence[int]],
+        found: Floats,
+        number_of: Callable[[Mapping[str, Floats]], Floats],
+    ) -> None:
+        """Lower numbers of nodes to the least of what layouts below them give that may need least memory."""
+        free = {**more, "zero": _EVERY_ZERO, "offload_optimizer": (0, 1)}
         smallest = np.full(len(found), self.smallest_microbatch)  # needs least, where open
         kept = {"microbatch": smallest, **{name: nodes[name] for name in nodes if name != "order"}}
         for part in self.slices(len(found), MOST_AT_ONCE // 64):
@@ -431,8 +587,32 @@ class EvenBounds(Bounds):
             columns, owner = {name: column[rows] for name, column in columns.items()}, owner[rows]
             if len(owner):
                 layouts = self._group.layouts(self._filled(columns, dict.fromkeys(OVERLAPS, 0)))
-                np.minimum.at(found[part], owner, self._group.memory(layouts)["total"])
+                np.minimum.at(found[part], owner, number_of(self._group.memory(layouts)))
+
+    def _filled(self, nodes: Columns, values: Mapping[str, int] | None = None) -> dict[str, Ints]:
+        """Return nodes with the decisions that are still open at their best, or at values given.
+
+        What may run beside computing does so, unless a rule on what is decided forbids it.
+        """
+        length = len(next(iter(nodes.values())))
+        best = {**dict.fromkeys(COARSE, 1), **_BEST, "context_method": self._context_method, **(values or {})}
+        found = {**{name: np.full(length, value) for name, value in best.items()}, **nodes}
+        for name in OVERLAPS:
+            if name in nodes or name in (values or {}):
+                continue
+            if 1 not in self.space.axes[name].values:
+                found[name] = np.zeros(length, dtype=np.int64)
+            elif 0 in self.space.axes[name].values:
+                asked = {**nodes, name: found[name]}
+                for rule in self._overlap_rules[name]:
+                    if asked.keys() >= set(rule.names):
+                        found[name] = np.where(rule.holds(asked), found[name], 0)
         return found
+
+    @cached_property
+    def _overlap_rules(self) -> Mapping[str, Sequence[Rule]]:
+        """Rules on each overlap and other decisions."""
+        return {name: [one for one in self.space.rules if name in one.names] for name in OVERLAPS}
 
     def _may_be_smallest(self, columns: Columns) -> Bools:
         """Return which layouts may need least memory: ZeRO 1 without buffers needs no more than 0; the host is free."""
@@ -444,12 +624,6 @@ class EvenBounds(Bounds):
         if 1 in self.space.axes["offload_optimizer"].values:
             found &= offload_optimizer | (zero > 1)
         return found
-
-    def _filled(self, nodes: Columns, values: Mapping[str, int] | None = None) -> dict[str, Ints]:
-        """Return nodes with the decisions that are still open at their best, or at values given."""
-        length = len(nodes["tensor"])
-        best = {**dict.fromkeys(COARSE, 1), **_BEST, "context_method": self._context_method, **(values or {})}
-        return {**{name: np.full(length, value) for name, value in best.items()}, **nodes}
 
 
 # -- any cut on any groups ---------------------------------------------------------------------------------------------
@@ -468,7 +642,7 @@ class CutBounds(Bounds):
             self.layers_s,
             *[self.layers_s] * len(self.space.devices),
             self.communication_s,
-            self.fits,
+            self.room_s,
             self.communication_s,
             self.best_path_s,
             self.path_s,
@@ -496,13 +670,15 @@ class CutBounds(Bounds):
             self.cost.batch // nodes["data"] if "data" in nodes else np.full(len(nodes["tensor"]), self.cost.batch)
         )
         each = {**nodes, "microbatch": np.full(len(samples), smallest)}
-        found = self._layers_s(each, [one.of_each_sample(nodes, samples) for one in tables])
+        found = self._layers_s(
+            each, [one.of_each_sample(nodes, samples, self.microbatches, self._ask) for one in tables]
+        )
         return np.where(samples >= smallest, found, inf)
 
     def layers_s(self, nodes: Columns) -> Floats:
         """Return the bound with the communication of layers; infinite where a group has no room for a part."""
         self._ask()
-        return self._layers_s(nodes, [one.of(nodes) for one in self._linked])
+        return self._layers_s(nodes, [one.of(nodes, self._ask) for one in self._linked])
 
     @cached_property
     def _ideal(self) -> Sequence[LayerTable]:
@@ -562,26 +738,45 @@ class CutBounds(Bounds):
 
     def fits(self, nodes: Columns) -> Floats:
         """Return infinity where no recomputation leaves room for all layers, and else 0."""
+        found = np.full(len(nodes["tensor"]), inf)
+        for recompute in [int(Recompute.FULL)] if Recompute.FULL in self.by_work else self.by_work:
+            found[self._has_room(nodes, recompute)] = 0.0
+        return found
+
+    def room_s(self, nodes: Columns) -> Floats:
+        """Return the bound with the real links and what is computed again; infinite where there is no room."""
+        found = np.full(len(nodes["tensor"]), inf)
+        left = np.flatnonzero(np.isfinite(self.fits(nodes)))
+        for recompute in self.by_work:
+            some = left[self._has_room({name: column[left] for name, column in nodes.items()}, recompute)]
+            if recompute == Recompute.NONE:  # the bound of the level before is of this one
+                found[some] = 0.0
+                left = np.flatnonzero(np.isin(np.arange(len(found)), left) & np.isinf(found))
+            elif len(some):
+                columns = {name: column[some] for name, column in nodes.items()}
+                columns["recompute"] = np.full(len(some), recompute)
+                found[some] = np.minimum(found[some], self.communication_s(columns))
+        return found
+
+    def _has_room(self, nodes: Columns, recompute: int) -> Bools:
+        """Return whether there is room for all layers with a recomputation."""
         if self.cost.has_replicas:  # only their number counts, as states are sharded over all of them
             names = self.space.part_names
             whole = np.sum([nodes[name] for name in names], axis=0)
             nodes = {**nodes, **dict.fromkeys(names, np.ones_like(whole)), names[0]: whole - len(names) + 1}
         first, back = distinct(nodes, [name for name in nodes if name != "order"])
-        few = {name: column[first] for name, column in nodes.items()}
-        return self._in_parts(few, self._stages(few), self._fits)[back]
+        few = {name: column[first] for name, column in nodes.items()} | {"recompute": np.full(len(first), recompute)}
+        return self._in_parts(few, self._stages(few), self._room)[back] > 0
 
-    def _fits(self, nodes: Columns) -> Floats:
-        """Return the same of nodes with about as many stages."""
-        axes, stages = self.space.axes, self._stages(nodes)
+    def _room(self, nodes: Columns) -> Floats:
+        """Return 1 where nodes with about as many stages have room, and else 0."""
+        stages = self._stages(nodes)
         is_there = np.arange(int(stages.max(initial=1)))[:, None] < stages
         on = self.cost.stage_groups(nodes, len(is_there))
-        can = np.zeros(len(stages), dtype=bool)
-        for recompute in axes["recompute"].values:
-            columns = self._filled(nodes, {"zero": max(axes["zero"].values), "recompute": recompute})
-            most = np.where(is_there, self.cost.most_layers(columns, on), 0)
-            enough = most.sum(axis=0) >= self.cost.transformer.num_layers
-            can |= enough & ((most >= 1) | ~is_there).all(axis=0)
-        return np.where(can, 0.0, inf)
+        columns = self._filled(nodes, {"zero": max(self.space.axes["zero"].values)})
+        most = np.where(is_there, self.cost.most_layers(columns, on), 0)
+        enough = most.sum(axis=0) >= self.cost.transformer.num_layers
+        return np.where(enough & ((most >= 1) | ~is_there).all(axis=0), 1.0, 0.0)
 
     def _stages(self, nodes: Columns) -> Ints:
         """Return the stages in all."""

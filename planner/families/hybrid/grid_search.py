@@ -141,6 +141,7 @@ def searched(
     uses_bounds: bool = True,
     is_strict: bool = False,
     memory_limit_bytes: float = inf,
+    counts: bool = True,
 ) -> GridAnswer:
     """Return the best layouts of one placement.
 
@@ -152,13 +153,15 @@ def searched(
         Whether layouts above the search's cutoff are not wanted at all.
     memory_limit_bytes
         Of an even cut, where that is less than what a device may hold.
+    counts
+        Whether to count the layouts of the grid.
     """
     bounds, number = Bounds.of(cost, search, memory_limit_bytes), 1 + max(search.num_alternatives, 0)
     group_by, first = bounds.space.group_by, None
     if uses_bounds and cost.is_even and bounds.space.is_split:  # very many divisors: first an answer from some of them
         few = Bounds.of(cost, search.part(search.left_s / 2), memory_limit_bytes)
         vars(few)["space"] = few.space.narrow
-        first = solve(few.grid(), few.seconds, few.search, num_answers=number, group_by=group_by)
+        first = solve(few.grid(), few.seconds, few.search, num_answers=number, group_by=group_by, counts=False)
     bare = replace(cost, groups=tuple(replace(one) for one in cost.groups))  # without what it has worked out, to travel
     answer = solve(
         bounds.grid(uses_bounds=uses_bounds),
@@ -169,6 +172,7 @@ def searched(
         most_at_once=MOST_AT_ONCE if cost.is_even else _MOST_CUTS_AT_ONCE,
         is_strict=is_strict,
         maker=partial(_made_grid, bare, memory_limit_bytes),
+        counts=counts,
     )
     if first is not None and first.solution.objective < answer.solution.objective:  # the time was over before
         bound = min(answer.solution.bound, first.solution.objective)
@@ -269,7 +273,9 @@ def all_cuts_bound_s(cost: HybridCost, best_s: float, search: Search) -> float:
 
     grid, last = bounds.grid(), bounds.all.index(bounds.best_path_s)  # the level before is the last that knows no cut
     part = search.part(search.left_s, good_enough=-inf, cutoff=best_s, num_alternatives=0)
-    found_s = solve(replace(grid, levels=grid.levels[:last]), seconds, part, is_strict=True).solution.bound
+    found_s = solve(
+        replace(grid, levels=grid.levels[:last]), seconds, part, is_strict=True, counts=False
+    ).solution.bound
     return min(max(found_s, peak_step_s(cost.groups)), best_s)
 
 

@@ -28,13 +28,54 @@ from planner.families.hybrid.cost import GroupCost
 from planner.models.communication import ORDERS, Tier, axes_of
 from planner.models.layouts import Ints, Layouts
 from planner.models.transformer_time import kind_times
-from planner.solvers.grid import Columns, distinct
+from planner.solvers.grid import Axis, Columns, distinct
 from planner.transformer import Transformer
 
 FEW = ("tensor", "context", "expert", "expert_tensor", "microbatch")  # on which a layer's seconds depend
 DEGREES = FEW[:-1]
 IDEAL_TIERS = (Tier(size=1, bandwidth_bytes_per_s=inf),)
 _ROWS_AT_ONCE = 20_000
+_SIZES = range(1 << 24)  # that a micro-batch may have, in tables that several batches share
+
+
+class Known:
+    """Columns of numbers by the decisions on which they depend: worked out when they are asked for first, and kept.
+
+    Parameters
+    ----------
+    values
+        Of each of these decisions, in order; a range from 0 for all that it may ever be.
+    num_rows
+        Numbers of each combination.
+    """
+
+    def __init__(self, values: Mapping[str, Sequence[int]], num_rows: int = 1) -> None:
+        self._values = {name: one if isinstance(one, range) else np.asarray(one) for name, one in values.items()}
+        self._codes, self._rows = np.zeros(0, dtype=np.int64), np.zeros((num_rows, 0))
+
+    def of(self, nodes: Columns, worked_out: Callable[[dict[str, Ints]], Floats]) -> tuple[Floats, Ints]:
+        """Return all that is known, shape (rows, k), and for each node which of it.
+
+        Parameters
+        ----------
+        nodes
+            With a column for each of the decisions.
+        worked_out
+            Gives the numbers of some combinations, shape (rows, n); asked for those that are missing.
+        """
+        code = np.zeros(len(nodes["tensor"]), dtype=np.int64)
+        for name, values in self._values.items():
+            place = nodes[name] if isinstance(values, range) else np.searchsorted(values, nodes[name])
+            code = code * len(values) + place
+        asked, first, back = np.unique(code, return_index=True, return_inverse=True)
+        is_new = ~np.isin(asked, self._codes, assume_unique=True)
+        if is_new.any():
+            new = {name: nodes[name][first[is_new]] for name in self._values}
+            codes = np.concatenate([self._codes, asked[is_new]])
+            order = np.argsort(codes)
+            self._rows = np.concatenate([self._rows, worked_out(new)], axis=1)[:, order]
+            self._codes = codes[order]
+        return self._rows, np.searchsorted(self._codes, asked)[back]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,6 +103,14 @@ class LeastSeconds:
         layer_s, forward_s = kind_times(transformer, interval)
         names = ("embedding", "embedding_forward", "head", "head_forward")
         return cls(layer_s=layer_s, layer_forward_s=forward_s, **{f"{name}_s": interval[name] for name in names})
+
+    def mixed(self, other: "LeastSeconds", share: Floats) -> "LeastSeconds":
+        """Return those of layers of which a share takes what another one says, and the rest what this one does."""
+        layer_s, forward_s = (
+            (1 - share) * one + share * two
+            for one, two in ((self.layer_s, other.layer_s), (self.layer_forward_s, other.layer_forward_s))
+        )
+        return replace(self, layer_s=layer_s, layer_forward_s=forward_s)
 
     @classmethod
     def _of_rows(cls, rows: Floats) -> "LeastSeconds":
@@ -95,11 +144,9 @@ class LayerTable:
     tried
         Of those of which none is: all values.
     values
-        Of each of :data:`FEW`, in order.
+        Of each of :data:`FEW`, as :class:`Known` takes them.
     has_links
         Whether communication takes time.
-    ask
-        Raises an error where the search is over.
     """
 
     group: GroupCost
@@ -107,25 +154,52 @@ class LayerTable:
     tried: Mapping[str, Sequence[int]]
     values: Mapping[str, Sequence[int]]
     has_links: bool
-    ask: Callable[[], None]
-    _codes: Ints = field(init=False)
-    _rows: Floats = field(init=False)
+    _known: Known = field(init=False)
 
     def __post_init__(self) -> None:
-        kinds = len(self.group.transformer.kind_counts)
-        self._codes, self._rows = np.zeros(0, dtype=np.int64), np.zeros((2 * kinds + len(_ENDS), 0))
+        self._known = Known(self.values, 2 * len(self.group.transformer.kind_counts) + len(_ENDS))
         tiers, constants = tuple(replace(one, by_stride=()) for one in self.group.tiers), self.group.constants
         if not self.has_links:
             tiers, constants = IDEAL_TIERS, replace(constants, hop_s=0.0)
         self._near = replace(self.group)
         vars(self._near).update(tiers=tiers, constants=constants)
 
-    def of(self, nodes: Columns) -> LeastSeconds:
-        """Return the least seconds of nodes whose micro-batch is decided."""
-        rows, back = self._looked_up(nodes)
+    @classmethod
+    def kept(
+        cls,
+        group: GroupCost,
+        axes: Mapping[str, Axis],
+        *,
+        has_links: bool,
+        best: Mapping[str, int],
+    ) -> "LayerTable":
+        """Return the table of a group for the values of axes: the one that it has kept, where there is such a one."""
+        values: dict[str, Sequence[int]] = {name: axes[name].values for name in FEW}
+        if max(values["microbatch"], default=1) < len(_SIZES):  # so that other batches share it
+            values["microbatch"] = _SIZES
+        tried = {name: axes[name].values or (0,) for name in ("sequence_parallel", "order")}
+        key = (has_links, *(tuple(one.items()) for one in (best, tried, values)))
+        tables = group.tables
+        if key not in tables:
+            tables[key] = cls(group=group, best=best, tried=tried, values=values, has_links=has_links)
+        found = tables[key]
+        assert isinstance(found, cls), "nobody else keeps tables"
+        return found
+
+    def of(self, nodes: Columns, ask: Callable[[], None]) -> LeastSeconds:
+        """Return the least seconds of nodes whose micro-batch is decided.
+
+        Parameters
+        ----------
+        ask
+            Raises an error where the search is over.
+        """
+        rows, back = self._looked_up(nodes, ask)
         return LeastSeconds._of_rows(rows[:, back])
 
-    def of_each_sample(self, nodes: Columns, samples: Ints) -> LeastSeconds:
+    def of_each_sample(
+        self, nodes: Columns, samples: Ints, microbatches: Sequence[int], ask: Callable[[], None]
+    ) -> LeastSeconds:
         """Return the least seconds of a micro-batch of the smallest size at the pace of the best one.
 
         Parameters
@@ -134,58 +208,54 @@ class LayerTable:
             Their degrees.
         samples
             That a replica has: no micro-batch has more. Shape (n,).
+        microbatches, ask
+            All that there may be, in order, at least one; and as for :meth:`of`.
         """
-        sizes = np.array(self.values["microbatch"] or (1,), dtype=np.int64)
+        sizes = np.array(microbatches, dtype=np.int64)
         first, back = distinct(nodes, DEGREES)
         few = {name: np.repeat(nodes[name][first], len(sizes)) for name in DEGREES}
-        rows, found = self._looked_up({**few, "microbatch": np.tile(sizes, len(first))})
+        rows, found = self._looked_up({**few, "microbatch": np.tile(sizes, len(first))}, ask)
         each = rows[:, found].reshape(-1, len(first), len(sizes)) / sizes
         each = np.minimum.accumulate(each, axis=2) * sizes[0]
         place = np.maximum(np.searchsorted(sizes, samples, side="right") - 1, 0)
         return LeastSeconds._of_rows(each[:, back, place])
 
-    def _looked_up(self, nodes: Columns) -> tuple[Floats, Ints]:
-        """Return all rows that are known, and for each node which: those that are missing are worked out before."""
-        code = np.zeros(len(nodes["tensor"]), dtype=np.int64)
-        for name in FEW:
-            values = np.asarray(self.values[name], dtype=np.int64)
-            code = code * len(values) + np.searchsorted(values, nodes[name])
-        asked, first, back = np.unique(code, return_index=True, return_inverse=True)
-        is_new = ~np.isin(asked, self._codes, assume_unique=True)
-        if is_new.any():
-            new = {name: nodes[name][first[is_new]] for name in FEW}
+    def _looked_up(self, nodes: Columns, ask: Callable[[], None]) -> tuple[Floats, Ints]:
+        """Return all rows that are known, and for each node which."""
+
+        def in_parts(few: Columns) -> Floats:
             parts = []
-            for start in range(0, int(is_new.sum()), _ROWS_AT_ONCE):
-                self.ask()
-                parts.append(self._worked_out({n: one[start : start + _ROWS_AT_ONCE] for n, one in new.items()}))
-            codes = np.concatenate([self._codes, asked[is_new]])
-            order = np.argsort(codes)
-            self._codes, self._rows = codes[order], np.concatenate([self._rows, *parts], axis=1)[:, order]
-        return self._rows, np.searchsorted(self._codes, asked)[back]
+            for start in range(0, len(few["tensor"]), _ROWS_AT_ONCE):
+                ask()
+                parts.append(self._worked_out({name: one[start : start + _ROWS_AT_ONCE] for name, one in few.items()}))
+            return np.concatenate(parts, axis=1)
+
+        return self._known.of(nodes, in_parts)
 
     def _worked_out(self, few: Columns) -> Floats:
-        """Return the rows of some combinations."""
+        """Return the rows of some combinations: the least of all that is tried, which is worked out together."""
         transformer, size = self.group.transformer, len(few["tensor"])
-        least = np.full((*self._rows.shape[:1], size), inf)
-        orders = [0]
+        orders, parallel = [0], [max(self.tried["sequence_parallel"])]
         if self.has_links:  # of one stage the pipeline's place in an order does not matter
             orders = [*{tuple(n for n in ORDERS[one] if n != "pipeline"): one for one in self.tried["order"]}.values()]
-        parallel = self.tried["sequence_parallel"] if self.has_links else [max(self.tried["sequence_parallel"])]
-        for is_parallel, order in product(parallel, orders):
-            chosen = {**self.best, "sequence_parallel": is_parallel, "order": order}
-            chosen["overlap_tensor"] *= is_parallel
-            columns = {name: np.full(size, value) for name, value in chosen.items()} | dict(few)
-            times = LeastSeconds.of(transformer, self._near.interval(_nearest(self._near.layouts(columns))))
-            rows = (
-                times.layer_s - times.layer_forward_s,
-                times.layer_forward_s,
-                times.embedding_forward_s,
-                times.embedding_s - times.embedding_forward_s,
-                times.head_forward_s,
-                times.head_s - times.head_forward_s,
-            )
-            np.minimum(least, np.concatenate([np.atleast_2d(one) for one in rows]), out=least)
-        return least
+            parallel = [*self.tried["sequence_parallel"]]
+        ways = list(product(parallel, orders))
+        is_parallel, order = (np.repeat(np.array(one, dtype=np.int64), size) for one in zip(*ways, strict=True))
+        chosen = {name: np.full(len(order), value) for name, value in self.best.items()}
+        chosen |= {name: np.tile(column, len(ways)) for name, column in few.items()}
+        chosen |= {"sequence_parallel": is_parallel, "order": order}
+        chosen["overlap_tensor"] = chosen["overlap_tensor"] * is_parallel
+        times = LeastSeconds.of(transformer, self._near.interval(_nearest(self._near.layouts(chosen))))
+        rows = (
+            times.layer_s - times.layer_forward_s,
+            times.layer_forward_s,
+            times.embedding_forward_s,
+            times.embedding_s - times.embedding_forward_s,
+            times.head_forward_s,
+            times.head_s - times.head_forward_s,
+        )
+        whole = np.concatenate([np.atleast_2d(one) for one in rows])
+        return np.asarray(whole.reshape(len(whole), len(ways), size).min(axis=1))
 
 
 def _nearest(layouts: Layouts) -> Layouts:

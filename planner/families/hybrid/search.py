@@ -307,7 +307,7 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) ->
     asked = None if cost.is_even else _MOST_QUESTIONS
     part = search.part(search.left_s, num_alternatives=0, good_enough=-inf, cutoff=inf, questions_left=asked)
     limits = replace(cost.problem.limits, devices=replace(cost.problem.limits.devices, least=most))
-    of_all = _with_problem(cost, replace(cost.problem, limits=limits))
+    of_all = replace(cost, groups=tuple(one.of_limits(limits) for one in cost.groups))
     such = "" if cost.is_even else "such "
     if Space.of(of_all).grid().count() == 0:
         what = f"heads and the batch of {space.batch:,}" if cost.is_even else "heads and batch"
@@ -320,15 +320,10 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) ->
     return [f"{idle} stay idle: {'; '.join([why, *(_batches(cost, space, most, part) if cost.is_even else [])])}"]
 
 
-def _with_problem(cost: HybridCost, problem: Problem) -> HybridCost:
-    """Return a cost of another question on the same machines."""
-    return replace(cost, groups=tuple(replace(one, problem=problem) for one in cost.groups))
-
-
 def _proven(cost: HybridCost, search: Search) -> tuple[float, Point] | None:
     """Return the seconds of the best layout, and it; None where there is none, or it is not proven in time."""
     try:
-        solution = searched(cost, search).solution
+        solution = searched(cost, search, counts=False).solution
     except PlannerError:
         return None
     if solution.value is None or solution.objective > solution.bound:
@@ -351,7 +346,7 @@ def _batches(cost: HybridCost, space: Space, number: int, search: Search) -> Ite
         if search.is_over:
             return
         is_above = batch > space.batch
-        other = replace(cost, groups=(replace(cost.first, given_batch=batch),))
+        other = replace(cost, groups=(cost.first.of_batch(batch),))
         if is_above in sides or (found := _proven(other, search)) is None:
             continue
         seconds, point = found
