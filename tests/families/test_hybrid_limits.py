@@ -9,6 +9,7 @@ from hybrid_questions import TINY, question
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.decisions import LAYOUT
 from planner.errors import NoAnswerError
 from planner.families.hybrid import cost as hybrid_cost
 from planner.families.hybrid import grid_search
@@ -133,7 +134,8 @@ def _columns() -> dict[str, Any]:
         for name in ("tensor", "context", "pipeline", "data", "expert", "expert_tensor", "interleave")
     }
     flags = ("sequence_parallel", *OVERLAPS, "offload_optimizer", "zero", "order")
-    return {**ones, **{name: np.array([0]) for name in flags}, "recompute": np.array([2]), "schedule": np.array([1])}
+    others = {name: np.array([0]) for name in (*LAYOUT, *flags) if name not in ones}
+    return {**ones, **others, "recompute": np.array([2]), "schedule": np.array([1])}
 
 
 @pytest.mark.parametrize("batch", [720_720**2, 866_421_317_361_600])

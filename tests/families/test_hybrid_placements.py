@@ -109,7 +109,7 @@ def test_ranks_whose_experts_lie_in_a_tensor_group_are_no_farther_apart_than_the
     spec = {"dnn": dnn, "cluster": {"machines": machines}, "families": ["hybrid"], "objective": "iteration_time"}
     bounds = CutBounds(HybridCost((costs_of(planner.load(spec))[0],), Placement.STAGES))
     point = {"tensor": 8, "context": 2, "data": 1, "expert": 16, "expert_tensor": 1, "microbatch": 8, "stages_0": 8,
-             "sequence_parallel": 1, "order": 3, "recompute": 0, "zero": 0, "overlap_data": 0,
+             "sequence_parallel": 1, "order": 3, "recompute": 0, "zero": 0, "context_method": 0, "overlap_data": 0,
              "overlap_tensor": 1}  # fmt: skip
     columns = {name: np.array([value]) for name, value in point.items()}
     assert bounds.layers_s(columns)[0] <= bounds.path_s(columns)[0] < np.inf
