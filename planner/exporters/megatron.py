@@ -80,17 +80,17 @@ _KNOWN = """
     moe-apply-probs-on-input moe-aux-loss-coeff moe-ffn-hidden-size moe-flex-dispatcher-backend moe-grouped-gemm
     moe-latent-size moe-layer-freq moe-router-bias-update-rate moe-router-enable-expert-bias moe-router-group-topk
     moe-router-load-balancing-type moe-router-num-groups moe-router-pre-softmax moe-router-score-function
-    moe-router-topk moe-router-topk-scaling-factor moe-shared-expert-intermediate-size moe-token-dispatcher-type
-    moe-z-loss-coeff mscale mscale-all-dim mtp-loss-scaling-factor mtp-num-layers multi-latent-attention
-    no-gradient-accumulation-fusion no-rope-freq norm-epsilon normalization num-attention-heads
-    num-distributed-optimizer-instances num-experts num-layers num-layers-at-end-in-bf16 num-layers-at-start-in-bf16
-    num-layers-per-virtual-pipeline-stage num-query-groups optimizer optimizer-cpu-offload overlap-grad-reduce
-    overlap-param-gather pipeline-model-parallel-layout pipeline-model-parallel-size position-embedding-type
-    q-lora-rank qk-head-dim qk-l2-norm qk-layernorm qk-pos-emb-head-dim quick-geglu recompute-granularity
-    recompute-method recompute-modules recompute-num-layers reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor
-    rope-type rotary-base rotary-interleaved rotary-percent rotary-scaling-factor
-    rotary-seq-len-interpolation-factor seq-length sequence-parallel softmax-type spec split squared-relu swiglu
-    te-rng-tracker tensor-model-parallel-size tokenizer-type tp-comm-overlap train-iters
+    moe-router-topk moe-router-topk-scaling-factor moe-shared-expert-gate moe-shared-expert-intermediate-size
+    moe-token-dispatcher-type moe-z-loss-coeff mscale mscale-all-dim mtp-loss-scaling-factor mtp-num-layers
+    multi-latent-attention no-gradient-accumulation-fusion no-rope-freq norm-epsilon normalization
+    num-attention-heads num-distributed-optimizer-instances num-experts num-layers num-layers-at-end-in-bf16
+    num-layers-at-start-in-bf16 num-layers-per-virtual-pipeline-stage num-query-groups optimizer
+    optimizer-cpu-offload overlap-grad-reduce overlap-param-gather pipeline-model-parallel-layout
+    pipeline-model-parallel-size position-embedding-type q-lora-rank qk-head-dim qk-l2-norm qk-layernorm
+    qk-pos-emb-head-dim quick-geglu recompute-granularity recompute-method recompute-modules recompute-num-layers
+    reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base rotary-interleaved rotary-percent
+    rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length sequence-parallel softmax-type spec split
+    squared-relu swiglu te-rng-tracker tensor-model-parallel-size tokenizer-type tp-comm-overlap train-iters
     untie-embeddings-and-output-weights use-distributed-optimizer use-megatron-fsdp use-precision-aware-optimizer
     use-rope-scaling use-tp-pp-dp-mapping v-head-dim vocab-size window-attn-skip-freq window-size
 """

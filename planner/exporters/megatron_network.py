@@ -366,6 +366,7 @@ def _experts(file: Parsed) -> Experts | None:
         every=every,
         num_dense_first=first,
         has_router_bias=has_bias,
+        has_shared_gate="moe-shared-expert-gate" in flags,
         groups=file.count("moe-router-num-groups", 1),
         top_groups=file.count("moe-router-group-topk", 1),
         routing=routing,

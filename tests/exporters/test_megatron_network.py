@@ -56,6 +56,7 @@ def mixtures(draw: st.DrawFn) -> Experts:
         top_k=draw(st.integers(2, 4)),
         expert_size=48,
         num_shared=shared,
+        has_shared_gate=shared > 0 and draw(st.booleans()),
         every=draw(st.integers(1, 2)),
         num_dense_first=draw(st.integers(0, 3)),
         has_router_bias=routing.bias_update_rate > 0,

@@ -33,7 +33,7 @@ SHARES = """attention-dropout hidden-dropout lr moe-aux-loss-coeff norm-epsilon 
     rope-scaling-factor rotary-scaling-factor mscale mscale-all-dim moe-router-topk-scaling-factor
     moe-router-bias-update-rate moe-z-loss-coeff mtp-loss-scaling-factor activation-func-clamp-value glu-linear-offset"""
 FLAGS = """group-query-attention swiglu quick-geglu squared-relu use-rope-scaling rotary-interleaved qk-l2-norm
-    is-hybrid-model attention-output-gate apply-layernorm-1p moe-router-pre-softmax moe-apply-probs-on-input disable-bias-linear add-qkv-bias qk-layernorm multi-latent-attention
+    is-hybrid-model moe-shared-expert-gate attention-output-gate apply-layernorm-1p moe-router-pre-softmax moe-apply-probs-on-input disable-bias-linear add-qkv-bias qk-layernorm multi-latent-attention
     untie-embeddings-and-output-weights cross-entropy-loss-fusion mock-data sequence-parallel use-distributed-optimizer
     use-precision-aware-optimizer use-megatron-fsdp no-gradient-accumulation-fusion overlap-grad-reduce
     overlap-param-gather tp-comm-overlap overlap-moe-expert-parallel-comm optimizer-cpu-offload use-tp-pp-dp-mapping moe-grouped-gemm

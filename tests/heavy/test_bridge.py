@@ -18,6 +18,7 @@ pytest.importorskip("transformers", reason="transformers is not installed; run m
 
 from planner.exporters import export  # noqa: E402  # behind the skips
 from planner.exporters.export import Job  # noqa: E402
+from planner.zoo.transformers import block_of, row  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of libraries that are imported
 _ABSENT = (
@@ -76,6 +77,39 @@ def test_its_classes_take_the_recipe_of_a_plan(name: str) -> None:
     assert found.train.global_batch_size == chosen.global_batch_size
     assert found.train.micro_batch_size == chosen.microbatch
     assert found.mixed_precision.bf16
+
+
+# As the publishers' config.json state them, by the fields of megatron-core.
+PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "llama3.1-8b": {
+        **{"rotary_base": 500000, "rope_scaling": True, "rope_scaling_factor": 8, "layernorm_epsilon": 1e-5},
+        **{"num_query_groups": 8, "kv_channels": 128, "ffn_hidden_size": 14336, "vocab_size": 128256},
+        **{"share_embeddings_and_output_weights": False, "add_bias_linear": False, "normalization": "RMSNorm"},
+    },
+    "qwen3-30b-a3b": {
+        **{"rotary_base": 1000000, "rope_scaling": False, "layernorm_epsilon": 1e-6, "qk_layernorm": True},
+        **{"num_query_groups": 4, "kv_channels": 128, "num_moe_experts": 128, "moe_router_topk": 8},
+        **{"moe_ffn_hidden_size": 768, "moe_router_pre_softmax": False, "moe_router_score_function": "softmax"},
+        **{"moe_aux_loss_coeff": 0.001, "vocab_size": 151936},
+    },
+    "deepseek-v3": {
+        **{"rotary_base": 10000, "rope_type": "yarn", "rotary_scaling_factor": 40, "mscale": 1, "mscale_all_dim": 1},
+        **{"original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1, "layernorm_epsilon": 1e-6},
+        **{"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_head_dim": 128, "qk_pos_emb_head_dim": 64, "v_head_dim": 128},
+        **{"num_moe_experts": 256, "moe_router_topk": 8, "moe_router_num_groups": 8, "moe_router_group_topk": 4},
+        **{"moe_router_topk_scaling_factor": 2.5, "moe_router_score_function": "sigmoid"},
+        **{"moe_router_enable_expert_bias": True, "moe_router_bias_update_rate": 0.001},
+        **{"moe_layer_freq": [0] * 3 + [1] * 58, "moe_shared_expert_intermediate_size": 2048, "vocab_size": 129280},
+    },
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_megatron_core_has_every_figure_as_the_publisher_states_it(name: str) -> None:
+    network = row(name).transformer
+    degrees: dict[str, Any] = {"expert": 64} if network.experts is not None else {}
+    model = configured(even_job(block_of(network), data=64, zero=1, **degrees)).model
+    assert {field: getattr(model, field) for field in PUBLISHED[name]} == PUBLISHED[name]
 
 
 @pytest.mark.parametrize(

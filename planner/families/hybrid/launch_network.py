@@ -85,7 +85,6 @@ def not_expressed(network: Transformer) -> list[str]:
         "norms over all heads' queries": network.query_key_norm_scales > 2 * network.head_size,
         "a bias of the logits": network.has_head_bias,
         "adapters (Megatron-Bridge has: peft=LoRA(...))": network.fine_tuning is not None,
-        "a gate of the shared experts": network.experts is not None and network.experts.has_shared_gate,
     }
     return [name for name, is_so in names.items() if is_so]
 
@@ -317,6 +316,7 @@ def _mixture(network: Transformer, dtype: str) -> list[str]:
             experts.num_shared > 0,
             f"--moe-shared-expert-intermediate-size {experts.num_shared * experts.shared_size}",
         ),
+        *_if(experts.has_shared_gate, "--moe-shared-expert-gate"),  # from core 0.16 on
         f"--moe-router-score-function {routing.score}",
         # Scores of the chosen experts add up to one where softmax comes behind the choice.
         *_if(is_soft and not routing.is_normalised, "--moe-router-pre-softmax"),
