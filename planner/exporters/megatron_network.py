@@ -333,6 +333,7 @@ def _experts(file: Parsed) -> Experts | None:
     shared = file.count("moe-shared-expert-intermediate-size", 0, least=0)
     # As many shared experts as fit; where their common width is no multiple, one of that width.
     num_shared = shared // size if shared and shared % size == 0 else int(shared > 0)
+    has_biases = "disable-bias-linear" not in flags  # of all matrices, the router's among them
     has_bias = "moe-router-enable-expert-bias" in flags
     # The one score of a token's one expert is left as it is.
     is_alone = file.value("moe-router-score-function") == "sigmoid" and file.count("moe-router-topk", 2) == 1
@@ -346,6 +347,7 @@ def _experts(file: Parsed) -> Experts | None:
         is_input_scaled="moe-apply-probs-on-input" in flags,
         auxiliary_loss=loss,
         auxiliary_coefficient=figure(file, "moe-aux-loss-coeff", 0.01 if loss == "none" else 0.0),
+        bias="linear" if has_biases and not has_bias else "selection",
         bias_update_rate=figure(file, "moe-router-bias-update-rate", _BIAS_RATE) if has_bias else 0.0,
         z_loss=figure(file, "moe-z-loss-coeff", 0.0),
     )
@@ -365,7 +367,7 @@ def _experts(file: Parsed) -> Experts | None:
         shared_size=shared // num_shared if num_shared else None,
         every=every,
         num_dense_first=first,
-        has_router_bias=has_bias,
+        has_router_bias=has_bias or has_biases,
         has_shared_gate="moe-shared-expert-gate" in flags,
         groups=file.count("moe-router-num-groups", 1),
         top_groups=file.count("moe-router-group-topk", 1),

@@ -32,9 +32,9 @@ def file_of(network: Transformer) -> Parsed:
 
 
 @st.composite
-def routings(draw: st.DrawFn) -> Routing:
+def routings(draw: st.DrawFn, *, has_biases: bool) -> Routing:
     """Routings that the program has options for."""
-    is_soft, loss = draw(st.booleans()), draw(st.sampled_from(get_args(AuxiliaryLoss)))
+    is_soft, loss = has_biases or draw(st.booleans()), draw(st.sampled_from(get_args(AuxiliaryLoss)))
     return Routing(
         score="softmax" if is_soft else "sigmoid",
         is_normalised=draw(st.booleans()) if is_soft else True,
@@ -43,14 +43,15 @@ def routings(draw: st.DrawFn) -> Routing:
         auxiliary_loss=loss,
         auxiliary_coefficient=0.01 if loss == "none" else draw(st.sampled_from([0.01, 1e-4])),
         bias_update_rate=0.0 if is_soft else draw(st.sampled_from([1e-3, 2e-4])),
+        bias="linear" if has_biases else "selection",
         z_loss=draw(st.sampled_from([0.0, 1e-3])),
     )
 
 
 @st.composite
-def mixtures(draw: st.DrawFn) -> Experts:
+def mixtures(draw: st.DrawFn, *, has_biases: bool) -> Experts:
     """Experts of every make that the program has."""
-    routing, shared = draw(routings()), draw(st.integers(0, 2))
+    routing, shared = draw(routings(has_biases=has_biases)), draw(st.integers(0, 2))
     return Experts(
         num_experts=8,
         top_k=draw(st.integers(2, 4)),
@@ -59,7 +60,7 @@ def mixtures(draw: st.DrawFn) -> Experts:
         has_shared_gate=shared > 0 and draw(st.booleans()),
         every=draw(st.integers(1, 2)),
         num_dense_first=draw(st.integers(0, 3)),
-        has_router_bias=routing.bias_update_rate > 0,
+        has_router_bias=has_biases or routing.bias_update_rate > 0,
         groups=draw(st.sampled_from([1, 2])),
         routing=routing,
     )
@@ -120,9 +121,9 @@ def networks(draw: st.DrawFn) -> Transformer:
         "norm": draw(st.sampled_from(["layer_norm", "rms_norm"])),
     }
     makes |= draw(layers()) if not is_latent else {}
-    mixture: Experts | None = draw(st.none() | mixtures())
+    mixture: Experts | None = draw(st.none() | mixtures(has_biases=has_biases))
     if "pattern" in makes:  # which says what has experts
-        mixture = replace(draw(mixtures()), every=1, num_dense_first=0)
+        mixture = replace(draw(mixtures(has_biases=has_biases)), every=1, num_dense_first=0)
     if makes["norm"] == "layer_norm":
         makes["has_norm_biases"] = True
     return Transformer(

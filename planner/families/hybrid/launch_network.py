@@ -117,8 +117,9 @@ def unsaid(network: Transformer, *, has_yarn: bool = False) -> list[str]:
             found.append("sigmoid scores that do not add up to one")
         if _selects_by_bias(experts) and routing.score != "sigmoid":
             found.append("a router's bias beside softmax scores")
-        if experts.has_router_bias and routing.bias == "linear" and not network.has_biases:
-            found.append("a bias of the router's matrix alone")
+        # Its router has a bias where other matrices have.
+        if (experts.has_router_bias and routing.bias == "linear") != network.has_biases:
+            found.append(f"a router with{'out' * network.has_biases} a bias, unlike other matrices")
     return found
 
 
