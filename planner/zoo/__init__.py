@@ -4,6 +4,7 @@
 138357544
 """
 
+import re
 from collections.abc import Callable
 from functools import lru_cache, partial
 
@@ -61,6 +62,10 @@ _ALIASES = {
 }
 
 
+# What publishers add to a network's name for what it was trained on later, or how it is stored: its sizes stay.
+_LATER = re.compile(r"[-_ ](instruct|it|pt|base|chat|hf|bf16|thinking|reasoning|\d{4})$", re.IGNORECASE)
+
+
 def names() -> tuple[str, ...]:
     """Return the names of all networks, sorted; aliases are left out."""
     return tuple(sorted([*_FACTORIES, *transformers.row_names()]))
@@ -78,7 +83,10 @@ def find_name(name: str) -> str:
         return layered[fold(name)]
     others = {fold(alias): proper for alias, proper in transformers.aliases().items()}
     known = {fold(known): known for known in names()} | others | layered
-    return find(name.rpartition("/")[2] or name, known, "network of the zoo")  # an owner before it is left out
+    plain = name.rpartition("/")[2] or name  # an owner before it is left out
+    while fold(plain) not in known and (shorter := re.sub(_LATER, "", plain)) != plain:
+        plain = shorter
+    return find(plain, known, "network of the zoo")
 
 
 @lru_cache(maxsize=32)  # a network cannot be changed: one will do for all questions about it
@@ -94,7 +102,7 @@ def build(name: str, *, sequence_length: int | None = None) -> Dnn:
     ----------
     name
         One of :func:`names`, or an alias such as ``vgg16d``; case and dashes do not count, nor does an owner before
-        it (``Qwen/Qwen3-8B``).
+        it, or what it was trained on later (``Qwen/Qwen3-8B-Instruct``).
     sequence_length
         Tokens of one sample, of a transformer that reads text; by default those that it was trained on.
 

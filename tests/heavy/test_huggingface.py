@@ -139,6 +139,7 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
         "NemotronHForCausalLM",
         {**MAMBA, "hybrid_override_pattern": "M-*-", "use_conv_bias": False},
     ),
+    ("nemotron_h", "NemotronHForCausalLM", {**MAMBA, "moe_latent_size": 12, "n_shared_experts": 1}),
     ("kimi_k2", "DeepseekV3ForCausalLM", {**DEEPSEEK, "n_shared_experts": 1}),
     ("gpt2", "GPT2LMHeadModel", {**OLD, "n_inner": 70}),
     ("gpt2", "GPT2LMHeadModel", {**OLD, **UNTIED}),

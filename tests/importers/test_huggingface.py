@@ -329,7 +329,7 @@ def test_nemotron_h_has_layers_of_one_part_each(tmp_path: Path) -> None:
         ("Nemotron-H-8B-Base-8K", {"use_bias": True}, "use_bias", "biases of some of these matrices"),
         ("Nemotron-H-8B-Base-8K", {"n_groups": 7}, "n_groups", "no multiple of its 7 groups"),
         ("Nemotron-H-8B-Base-8K", {"mamba_num_heads": ...}, "mamba_num_heads", "it is missing"),
-        ("NVIDIA-Nemotron-3-Nano-30B-A3B", {"moe_latent_size": 64}, "moe_latent_size", "narrower stream"),
+        ("NVIDIA-Nemotron-3-Super-120B-A12B", {"moe_latent_size": "1k"}, "moe_latent_size", "is text, not a number"),
         ("Qwen3-Next-80B-A3B", {"layer_types": ["mamba"] * 48}, "layer_types", "'mamba' are not counted"),
         ("Qwen3-Next-80B-A3B", {"linear_num_value_heads": 33}, "linear_num_value_heads", "no multiple of the 16"),
     ],

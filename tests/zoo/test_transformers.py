@@ -95,6 +95,11 @@ def test_a_row_is_parsed_by_itself_as_the_file_is_whole() -> None:
         ("Kimi K2", "kimi-k2"),
         ("glm4.5-air", "glm-4.5-air"),
         ("mistral-nemo", "mistral-nemo-12b"),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+        ("google/gemma-3-27b-it", "gemma3-27b"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-Base-BF16", "nemotron-3-nano-30b-a3b"),
+        ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"),
+        ("deepseek-r1", "deepseek-v3"),
     ],
 )
 def test_names_are_found_as_people_and_publishers_write_them(name: str, proper: str) -> None:
@@ -104,6 +109,8 @@ def test_names_are_found_as_people_and_publishers_write_them(name: str, proper: 
 def test_a_name_that_is_near_one_is_answered_by_it() -> None:
     with pytest.raises(SpecError, match=r"Did you mean 'qwen3-235b-a22b'"):
         zoo.find_name("qwen3-235b-a23b")
+    with pytest.raises(SpecError, match=r"'Qwen3-236B' is not a known .* Did you mean '.*qwen3-235b-a22b'"):
+        zoo.find_name("Qwen/Qwen3-236B-Instruct")
 
 
 def test_the_page_has_every_row() -> None:

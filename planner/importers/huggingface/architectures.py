@@ -589,7 +589,8 @@ def _nemotron_h(fields: Fields) -> Draft:
         )
         stream["experts"] = _experts(fields, mixture, number)
         if fields.get("moe_latent_size") is not None:
-            fields.refuse("moe_latent_size", "experts in a narrower stream are not counted here.")
+            latent = fields.count("moe_latent_size", most=MOST_WIDTH)
+            stream["experts"] = stream["experts"] and replace(stream["experts"], latent_size=latent)
     sizes = {
         **stream,
         "pattern": pattern,

@@ -306,10 +306,14 @@ def _given(network: Transformer, block: Mapping[str, Any], kind: str) -> list[tu
     if parts.feed_forward == "moe" and experts is not None:
         found += [experts.num_experts / split]
         inner = float(experts.num_shared * experts.shared_size)
+    narrow: list[tuple[float, bool]] = []  # into the experts' narrower stream, and out of it
+    if parts.feed_forward == "moe" and experts is not None and experts.latent_size is not None:
+        narrow = [(experts.latent_size / split, False), (hidden, True)]
     if not inner:
-        return [(one, False) for one in found]
+        return [*((one, False) for one in found), *narrow]
     gate = parts.feed_forward == "moe" and experts is not None and experts.has_shared_gate  # which reads what it weighs
-    rows = [*((one, False) for one in [*found, *[inner / tensor] * (1 + network.is_gated)]), (hidden, not gate)]
+    halves = [(inner / tensor, False)] * (1 + network.is_gated)
+    rows = [*((one, False) for one in found), *narrow, *halves, (hidden, not gate)]
     return [*rows, *[(1.0 / split, False)] * gate]
 
 
