@@ -195,11 +195,11 @@ def _with_megatron(layout: Layout) -> Layout:
         raise layout.refused("its Megatron-LM plugin trains in bf16 or fp16", "Write dnn.dtype: bf16.")
     if network is not None and (strange := not_expressed(network)):
         raise layout.refused(f"Megatron-LM has no {', no '.join(strange)}", "Choose another target.")
-    if chosen.interleave > 1:
+    if chosen.schedule != "1f1b":
+        layout = layout.instead(f"Megatron-LM runs 1F1B, not {chosen.schedule}", schedule="1f1b", interleave=1)
+    elif chosen.interleave > 1:
         why = "its file has no chunks (MegatronLMPlugin in the program has num_layers_per_virtual_pipeline_stage)"
         layout = layout.instead(why, interleave=1)
-    if chosen.schedule != "1f1b":
-        layout = layout.instead(f"Megatron-LM runs 1F1B, not {chosen.schedule}", schedule="1f1b")
     layout = layout.with_plain_recomputation().with_whole_shards()
     if chosen.offload_optimizer and chosen.zero == 0 and chosen.data * chosen.context > 1:
         layout = layout.instead("its optimiser on the host is the distributed one, which is ZeRO 1", zero=1)

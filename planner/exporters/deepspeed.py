@@ -135,10 +135,10 @@ def as_run(layout: Layout) -> Layout:
     if network is not None:
         _refuse_together(layout, network)
     if chosen.pipeline > 1:  # the one schedule that a PipelineModule has
-        if chosen.interleave > 1:
-            layout = layout.instead("its pipeline has no chunks: one stage on a device", interleave=1)
         if chosen.schedule != "1f1b":
-            layout = layout.instead(f"its pipeline runs 1F1B, not {chosen.schedule}", schedule="1f1b")
+            layout = layout.instead(f"its pipeline runs 1F1B, not {chosen.schedule}", schedule="1f1b", interleave=1)
+        elif chosen.interleave > 1:
+            layout = layout.instead("its pipeline has no chunks: one stage on a device", interleave=1)
     if network is None:
         return layout
     # The layers of a pipeline are the user's own, and may split the sequence as Megatron-DeepSpeed's do.

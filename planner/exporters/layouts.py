@@ -187,6 +187,8 @@ class Layout:
         changed = replace(self.chosen, **changes)
         if changed.interleave < self.chosen.interleave and self.chosen.stages:
             stages, count = self.chosen.stages, changed.pipeline
+            if self.chosen.is_folded:  # the chunks of a device stand at the same distance from the turn
+                stages = (*stages[:count], *stages[count:][::-1])
             layers = [sum(one.layers for one in stages[index::count]) for index in range(count)]
             changed = replace(
                 changed, stages=tuple(replace(one, layers=all_) for one, all_ in zip(stages, layers, strict=False))

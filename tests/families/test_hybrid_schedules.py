@@ -5,10 +5,12 @@ from typing import Any, get_args
 
 import pytest
 from hybrid_questions import MOE, TINY, question
+from layout_jobs import even_job
 
 import planner
 from planner.decisions import LayoutSchedule
 from planner.errors import InfeasibleError, SpecError
+from planner.exporters import accelerate, deepspeed, megatron, torchtitan
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.family import configuration_of, predict, timeline
 from planner.families.hybrid.search import plan
@@ -116,3 +118,14 @@ def test_a_network_that_is_no_transformer_has_none_of_them() -> None:
     )
     with pytest.raises(InfeasibleError, match="which only layouts of transformers have"):
         planner.plan(problem)
+
+
+@pytest.mark.parametrize("schedule", NEW)
+def test_every_launch_file_runs_a_schedule_that_its_program_has(schedule: str) -> None:
+    chunks = 1 if schedule in ("zb_h2", "dualpipe") else 2
+    job = even_job(pipeline=2, schedule=schedule, interleave=chunks, num_microbatches=8)
+    for module in (megatron, deepspeed, accelerate):
+        assert any("runs 1F1B" in note for note in module.export(job).notes)
+    text = "\n".join(torchtitan.export(job).files.values())
+    name = {"zb_v": "ZBVZeroBubble", "dualpipe_v": "DualPipeV"}.get(schedule, "1F1B")
+    assert f"pipeline_parallel_schedule {name}" in text

@@ -53,7 +53,9 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
     chunks, layers = chosen.pipeline * chosen.interleave, transformer.num_layers
     has_ends = layers % chunks != 0  # embedding and head are a layer each
     cut: tuple[str, ...] = (
-        *_if(chosen.interleave > 1, f"{flag['interleave']} {(layers + 2 * has_ends) // chunks}"),
+        *_if(
+            chosen.interleave > 1 and not chosen.is_folded, f"{flag['interleave']} {(layers + 2 * has_ends) // chunks}"
+        ),
         *_if(has_ends, "--account-for-embedding-in-pipeline-split"),
         *_if(has_ends, "--account-for-loss-in-pipeline-split"),
     )
