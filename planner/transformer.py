@@ -360,6 +360,10 @@ class Transformer:
         Depths of multi-token prediction, the last blocks (DeepSeek-AI, arXiv 2412.19437, section 2.2): each has two
         norms and a product of both streams, a block with full attention, with experts where the network has any, a
         norm, and logits and a loss of its own with the matrices of embedding and head.
+    fine_tuning
+        Adapters that are trained in place of all parameters.
+    document_length
+        Tokens of each of the documents that a sample is packed with, where tokens attend to their own document alone.
     """
 
     num_layers: int
@@ -406,6 +410,7 @@ class Transformer:
     delta: DeltaNet | None = None
     num_mtp_layers: int = 0
     fine_tuning: FineTuning | None = None
+    document_length: int | None = None
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -426,6 +431,7 @@ class Transformer:
         self._check_derived()
         self._check_parts()
         self._check_adapters()
+        self._check_documents()
 
     def _check_sizes(self) -> None:
         """Refuse sizes of nothing, and beyond all reason."""
@@ -552,6 +558,19 @@ class Transformer:
                 f"dense. Let fewer be dense, or leave out the experts."
             )
 
+    def _check_documents(self) -> None:
+        """Refuse documents of images, and longer than a sample."""
+        if self.document_length is None:
+            return
+        check_within("document_length", self.document_length, MOST_TOKENS)
+        if self.image is not None:
+            raise ValueError("an image is no pack of documents. Leave packed out.")
+        if self.document_length > self.sequence_length:
+            raise ValueError(
+                f"documents of {self.document_length:,} tokens are longer than the sequence of "
+                f"{self.sequence_length:,}. Write 1 to {self.sequence_length:,}."
+            )
+
     def _check_adapters(self) -> None:
         """Refuse adapters beside matrices that the network does not have, and of what is not counted."""
         if self.fine_tuning is None:
@@ -658,10 +677,19 @@ class Transformer:
     def attended_pairs(self, mixer: Mixer) -> float:
         """Return the pairs of a token and one that it attends to, of one sample and head.
 
-        Of causal attention half a diagonal is left out: ``s s / 2``, of a window of w tokens ``w (s - w / 2)``.
+        Of causal attention half a diagonal is left out: ``s s / 2``, of a window of w tokens ``w (s - w / 2)``; of
+        documents in a pack these are added up, the last one with the tokens that are left.
         """
-        tokens, window = self.sequence_length, self.window
-        if mixer == "attention" or window is None:
+        tokens = self.sequence_length
+        if self.document_length is None:
+            return self._pairs(mixer, tokens)
+        many, rest = divmod(tokens, self.document_length)
+        return many * self._pairs(mixer, self.document_length) + self._pairs(mixer, rest)
+
+    def _pairs(self, mixer: Mixer, tokens: int) -> float:
+        """Return the same of so many tokens that attend to each other alone."""
+        window = None if self.window is None else min(self.window, tokens)
+        if mixer == "attention" or not window:
             return tokens * tokens / (2 if self.is_causal else 1)
         if self.has_chunked_windows:
             many, rest = divmod(tokens, window)

@@ -292,6 +292,11 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
             "Pin fix.device, or limit the machines to one kind; or weigh gradients by samples in a script of your own.",
         )
     found = Layout(target=target, job=job, chosen=chosen, rows=rows)
+    if network is not None and network.document_length is not None:
+        found = found.noted(
+            f"samples are packed with documents of {network.document_length:,} tokens: the program must be told where "
+            f"they end, so that attention stops there"
+        )
     if tuning is not None and target != "megatron-bridge":
         adapters = f"LoraConfig(r={tuning.rank}, lora_alpha={tuning.alpha:g}, target_modules={list(tuning.modules)})"
         four = " of a model that is loaded in four bits (BitsAndBytesConfig)" * tuning.is_quantised

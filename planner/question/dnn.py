@@ -367,6 +367,8 @@ def read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | N
         If it cannot have these adapters.
     """
     network, profile = _read_network(reading, profile_batch)
+    if (length := reading.spec.dnn.packed) is not None:
+        network = _packed(network, profile, length)
     if (tuning := reading.spec.dnn.fine_tuning) is None:
         return network, profile
     try:
@@ -375,6 +377,20 @@ def read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | N
         problem, _, mend = str(error).partition(". ")
         raise SpecError.of([Fault(field="dnn.fine_tuning", problem=f"{problem}.", mend=mend)]) from None
     return network, profile
+
+
+def _packed(dnn: Dnn, profile: Profile | None, length: int) -> Dnn:
+    """Return a network whose samples are packed with documents of a length."""
+    try:
+        if dnn.transformer is None or profile is not None:
+            why = "its seconds were measured" if dnn.transformer is not None else "it is not known as a transformer"
+            raise ValueError(f"{dnn.name} reads no packs of documents that are counted: {why}. Leave packed out.")
+        network = replace(dnn.transformer, document_length=length)
+    except ValueError as error:
+        problem, _, mend = str(error).partition(". ")
+        fault = Fault(field="dnn.packed", value=str(length), problem=f"{problem}.", mend=mend)
+        raise SpecError.of([fault]) from None
+    return dnn_of(network, dnn.name, source=dnn.source, dataset_samples=dnn.dataset_samples)
 
 
 def check_training(reading: Reading, training: Training) -> None:

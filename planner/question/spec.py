@@ -367,6 +367,7 @@ class DnnSpec(Model):
     bf16_layers: Index | None = None
     optimizer: OptimizerName | None = None
     fine_tuning: FineTuningOf | None = None
+    packed: Tokens | None = None
     substitutions: list[SubstitutionSpec] = []
     warnings: list[Text] = []
 

@@ -116,3 +116,29 @@ QUESTION: dict[str, Any] = {
     "cluster": {"machines": [{"count": 1, "device": "a100-sxm4-80gb", "devices": 4}]},
     "calibration": {"program": "torchtitan"},
 }
+
+
+def test_packed_documents_shorten_attention_alone() -> None:
+    def asked(packed: int | None, length: int = 4096) -> Any:
+        dnn = {"transformer": {**TINY, "sequence_length": length}, "global_batch": 4, "dtype": "bf16"}
+        packs = {} if packed is None else {"packed": packed}
+        return planner.load({**QUESTION, "dnn": {**dnn, **packs}, "calibration": {}, "families": ["hybrid"]})
+
+    whole, halves, odd = (asked(one).dnn.transformer for one in (None, 2048, 3000))
+    pairs = [one.attended_pairs("attention") for one in (whole, halves, odd)]
+    assert pairs == [4096**2 / 2, 2 * 2048**2 / 2, (3000**2 + 1096**2) / 2]
+    found = []
+    for packed in (4096, 1024, 128):
+        problem = asked(packed)
+        chosen = given_layout(problem, context=2, data=2)
+        found.append(hybrid.predict(problem, chosen))
+        facts = facts_of(problem, chosen.to_document(), found[-1])
+        assert [f"{one.name}: {one.text}" for one in facts.findings if not one.is_ok] == []
+    assert found[0].iteration_time_s > found[1].iteration_time_s > found[2].iteration_time_s
+    assert found[0].memory_bytes == found[2].memory_bytes
+    assert (
+        found[0].iteration_time_s
+        == hybrid.predict(asked(None), given_layout(asked(None), context=2, data=2)).iteration_time_s
+    )
+    with pytest.raises(SpecError, match="documents of 8,192 tokens are longer than the sequence of 4,096"):
+        asked(8192)

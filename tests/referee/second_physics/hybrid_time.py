@@ -11,6 +11,7 @@ Whether they are more than that by the right amount, only the cost model can say
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from planner.checks.report import SAME, Finding, agree, agreement
@@ -119,6 +120,14 @@ def _multiply_adds(network: Transformer, kind: str) -> float:
 def _attended(network: Transformer, mixer: str) -> float:
     """Return the tokens that one attends to in the mean, each counted; of the causal ones half a diagonal is left out."""
     length, window = network.sequence_length, network.window
+    if (document := network.document_length) is not None:  # each by itself, and what is left of a sample
+        parts = [document] * (length // document) + [length % document] * (length % document > 0)
+        fits = [min(one, window) if window else None for one in parts]
+        each = [
+            replace(network, sequence_length=one, document_length=None, window=own)
+            for one, own in zip(parts, fits, strict=True)
+        ]
+        return sum(_attended(own, mixer) * own.sequence_length for own in each) / length
     if mixer == "attention" or window is None:
         return length / (2 if network.is_causal else 1)
     if network.has_chunked_windows:
