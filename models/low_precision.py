@@ -33,6 +33,7 @@ from typing import Any
 from planner.cluster import Device
 from planner.models.operators import ROUTED, TransformerOperator
 from planner.models.roofline import peak_flop_per_s
+from planner.transformer import Transformer
 
 _PRODUCTS = "matmul"
 _ON_THEIR_WAY = ("dispatch", "combine")  # of tokens to experts and back
@@ -214,7 +215,7 @@ class LowFigures:
         low: tuple[str, str],
         *,
         program: str,
-        has_graphs: bool,
+        has_fused_experts: bool,
         wide_share: float = 0.0,
     ) -> LowProducts:
         """Return how a device multiplies.
@@ -225,8 +226,8 @@ class LowFigures:
             The device, and the share of bf16's peak that large products reach there.
         low
             Type and recipe.
-        program, has_graphs
-            What trains, and whether it captures kernels.
+        program, has_fused_experts
+            What trains, and whether it does what experts move in their products' kernel: :func:`fuses_experts`.
         wide_share
             Of the layers whose products stay in bf16.
 
@@ -244,16 +245,26 @@ class LowFigures:
             product_efficiency=share * self.programs.get(program, 1.0),
             routed_share=self.routed_share,
             cast_ratio=self.cast_ratio,
-            routed_moved_ratio=self.graph_moved_ratio if has_graphs else 1.0,
+            routed_moved_ratio=self.graph_moved_ratio if has_fused_experts else 1.0,
             startup_ratio=self.startup_ratio,
             wide_share=wide_share,
         )
 
-    def launching(self, *, has_graphs: bool, is_low: bool) -> dict[str, float]:
-        """Return fields of :class:`planner.models.compute.Software` that say how kernels are launched."""
-        if has_graphs:
-            return {"launch_ratio": self.graph_launch_ratio}
-        return {"expert_floor_ratio": self.floor_ratio, "expert_launch_s": self.expert_launch_s} if is_low else {}
+    def launching(self, *, has_graphs: bool, has_fused_experts: bool, is_low: bool) -> dict[str, float]:
+        """Return fields of :class:`planner.models.compute.Software` that say how kernels are launched.
+
+        Parameters
+        ----------
+        has_graphs, has_fused_experts
+            Whether kernels are captured, and those of experts, too: see :func:`fuses_experts`.
+        is_low
+            Whether products are short.
+        """
+        ratio = self.graph_launch_ratio if has_graphs else 1.0
+        found = {"launch_ratio": ratio} if has_graphs else {}
+        if is_low and not has_fused_experts:
+            found |= {"expert_floor_ratio": self.floor_ratio / ratio, "expert_launch_s": self.expert_launch_s}
+        return found
 
 
 def has_low_product(one: TransformerOperator) -> bool:
@@ -264,6 +275,16 @@ def has_low_product(one: TransformerOperator) -> bool:
 def is_fused_with_experts(one: TransformerOperator) -> bool:
     """Return whether an operator that moves numbers may be done in the kernel of experts' products."""
     return one.product is None and (one.name.startswith(ROUTED) or one.kind in _ON_THEIR_WAY)
+
+
+def fuses_experts(transformer: Transformer, *, has_graphs: bool) -> bool:
+    """Return whether experts' products, what they move, and their launches are captured where a program captures.
+
+    Only where experts have gates: the kernel that multiplies for all of them and does the activation besides takes
+    gated parts (``moe_mlp_glu_interleave_size`` of Megatron-Core), and without it their numbers of tokens come to the
+    host.
+    """
+    return has_graphs and (transformer.experts is None or transformer.is_gated)
 
 
 def recipe_of(name: str, fp8_recipe: str | None) -> str:

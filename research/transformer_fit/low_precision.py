@@ -6,12 +6,13 @@ stay as they are; ten are fitted here, each with a prior, to the rows of :mod:`r
 of one network on one device count together for the root of their number. Rows in bf16 of the same tables are
 predicted, and had no part in any fit.
 
-Programs of two eras: from container 26.06 on recipes of experts capture a step's kernels and do what experts move in
-their products' kernel; before, and in 26.06.01 for GPT-OSS, which lost that for a month, each expert on a device had
+Programs of two eras: from container 26.06 on recipes of gated experts capture a step's kernels and do what experts move
+in their products' kernel; before, and in 26.06.01 for GPT-OSS, which lost that for a month, each expert on a device had
 kernels of its own. Which rows are of which era is read off container and recipe; of that one row alone off its step,
 which took 1.6 times those of the containers before and behind it.
 
-Not fitted, but predicted: rows of torchtitan on a B200 whose power was limited to what nobody tells, and rows of LoRA.
+Not fitted, but predicted: rows of torchtitan on a B200 whose power was limited to what nobody tells, and rows of LoRA,
+whose adapters no row describes.
 What CUDA graphs leave of a launch floor is measured: a layer of 512 tokens of width 1,024 took 1.34 ms on an H100
 launched kernel by kernel, and 0.27 ms by a graph, of which part is the device's own.
 """
@@ -30,7 +31,7 @@ from planner.cost import Floats
 from planner.data.devices import device
 from planner.data.fits import transformer_rates
 from planner.models.compute import Constants, DeviceRates, Software, device_shares
-from planner.models.low_precision import NUMBER_TYPES, LowFigures
+from planner.models.low_precision import NUMBER_TYPES, LowFigures, fuses_experts
 from planner.models.transformer_time import iteration_times
 from research import ROOT, page_with
 from research.bands import band, coverage
@@ -90,9 +91,8 @@ def figures_of(parameters: Mapping[str, float]) -> LowFigures:
 
 
 def has_graphs(one: LowRow) -> bool:
-    """Return whether a row's kernels are captured, and what experts move is done by their products."""
-    is_recent = one.container >= "26.06" and one.container[:2].isdigit()
-    return one.graphs == "whole" or (is_recent and one.graphs != "lost")
+    """Return whether a row's kernels are captured, those of experts as far as the program can."""
+    return one.graphs == "whole"
 
 
 def is_fitted(one: LowRow) -> bool:
@@ -125,6 +125,7 @@ def predicted_s(rows: Sequence[LowRow], figures: LowFigures, ratios: _Memory | N
 def _seconds(one: LowRow, figures: LowFigures, known: _Memory, ratios: _Memory | None) -> float:
     """Return the seconds of a row; equal ones are computed once."""
     row, fitted, is_captured = one.row, transformer_rates(), has_graphs(one)
+    is_fused = fuses_experts(row.transformer, has_graphs=is_captured)
     same = (one.wide_layers, tuple(row.device_figures.items()))
     key = (row.transformer, row.device, tuple(sorted(row.layout.items())), one.low, is_captured, row.software, *same)
     if key in known:
@@ -140,7 +141,7 @@ def _seconds(one: LowRow, figures: LowFigures, known: _Memory, ratios: _Memory |
             rates.product_efficiency,
             one.low,
             program=row.software,
-            has_graphs=is_captured,
+            has_fused_experts=is_fused,
             wide_share=one.wide_layers / row.transformer.num_layers,
         )
         if row.device_figures:
@@ -154,7 +155,8 @@ def _seconds(one: LowRow, figures: LowFigures, known: _Memory, ratios: _Memory |
             gathered_bytes=kind.gathered_bytes,
             optimizer_bytes=software.optimizer_bytes + kind.weight_cast_bytes,
         )
-    software = replace(software, **figures.launching(has_graphs=is_captured, is_low=one.low is not None))  # type: ignore[arg-type]  # fields by their names
+    launched = figures.launching(has_graphs=is_captured, has_fused_experts=is_fused, is_low=one.low is not None)
+    software = replace(software, **launched)  # type: ignore[arg-type]  # fields by their names
     rates = replace(rates, **row.device_figures)  # type: ignore[arg-type]  # fields by their names
 
     def step_s(*, is_exact: bool) -> float:

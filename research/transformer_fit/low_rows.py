@@ -10,7 +10,7 @@ read so:
   experts' exchange beside another micro-batch where the recipe turns it on (:data:`_OVERLAPS_EXPERTS`).
 - *Gradients* are reduced in bf16 (``grad_reduce_in_fp32 = False`` there).
 - *Tokens* are dealt out evenly (``moe_router_force_load_balancing``).
-- *CUDA graphs*: of whole steps or of attention and routers, by recipe and container (:data:`_GRAPHS`).
+- *CUDA graphs*: by recipe and container (:data:`_GRAPHS`); those of attention and routers alone count as none.
 - *Links*: eight devices of a machine, or 72 of an NVLink domain, and 400 Gbit/s a device to others, 800 of B300 and
   GB300 (machines.csv).
 - *Steps* of ``nemo-b200-longseq`` are not printed: they follow from the printed FLOP, which count all scores.
@@ -25,7 +25,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from planner.fine_tuning import FineTuning
 from planner.models.communication import Tier
 from planner.models.layouts import Recompute
 from planner.models.operators import flop_per_sample
@@ -75,13 +77,16 @@ _OVERLAPS_EXPERTS = (  # ``moe_a2a_overlap`` of recipes: network, device, from w
     ("DeepSeekV3", "h100-sxm", "25.09"),
     ("DeepSeekV3", "b300-sxm", "26.06"),
 )
-_GRAPHS = (  # ``cuda_graph_impl``: network, device, from which container on, of whole steps or of parts
+# ``cuda_graph_impl``: network, device, from which container on; of experts where they are fused, else of all but these.
+_GRAPHS = (
     ("GPT OSS 120B", "gb300", "26.06", "whole"),
-    ("GPT OSS 120B", "gb300", "26.02", "parts"),
-    ("Qwen3_30B_a3B", "gb200", "26.02", "parts"),
-    ("DeepSeekV3", "b300-sxm", "26.02", "parts"),
+    ("Qwen3_30B_a3B", "gb200", "26.06", "whole"),
+    ("DeepSeekV3", "b300-sxm", "26.06", "whole"),
+    ("Nemotron_3_Nano", "gb300", "26.02", "whole"),
+    ("Nemotron_3_Nano", "b200-sxm", "26.02", "whole"),
+    ("Nemotron_3_Super", "b300-sxm", "26.02", "whole"),
+    ("Nemotron_3_Ultra", "gb200", "26.08", "whole"),
     ("LLAMA3_8B", "gb300", "25.11", "whole"),
-    ("LLAMA3_70B", "gb300", "26.02", "parts"),
 )
 _LLAMA = {
     "positions": "rotary",
@@ -99,6 +104,25 @@ _ZOO = {
     "Qwen3_30B_a3B": "qwen3-30b-a3b",
     "Qwen3_235B_a22B": "qwen3-235b-a22b",
 }
+# Not in the zoo: NVIDIA, Nemotron 3 Super, config.json of NVIDIA-Nemotron-3-Super-120B-A12B; its two depths of
+# multi-token prediction are left out.
+_SUPER: Mapping[str, Any] = {
+    "layers": 88,
+    "hidden": 4096,
+    "heads": 32,
+    "kv_heads": 2,
+    "head_size": 128,
+    "vocabulary": 131072,
+    "sequence_length": 8192,
+    "tied_embeddings": False,
+    "positions": "none",
+    "norm": "rms_norm",
+    "biases": False,
+    "pattern": "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
+    "mamba": {"heads": 128, "head_size": 64, "state": 128, "groups": 8, "conv": 4, "chunk": 128, "conv_bias": True},
+    "experts": {"count": 512, "top_k": 22, "size": 2688, "shared": 1, "shared_size": 5376, "latent": 1024},
+}
+_BLOCKS = {"Nemotron_3_Super": _SUPER}
 _WIDE_LAYERS = {("Nemotron_3_Super", "nvfp4"): 14}  # ``num_layers_at_end_in_bf16`` of its recipe
 _OTHERS: Mapping[str, Mapping[str, object]] = {  # where a row's sizes do not say all
     "GPT3-20B": {"positions": "learned"},
@@ -127,7 +151,7 @@ class LowRow:
     low
         Type and recipe; None: bf16.
     graphs
-        ``whole``, ``parts``, ``lost`` (by one container) or nothing: what CUDA graphs launch.
+        ``whole``, ``lost`` (by one container) or nothing: what CUDA graphs launch.
     wide_layers
         Whose products stay in bf16.
     is_reference
@@ -183,6 +207,8 @@ def _network(cells: Mapping[str, str]) -> Transformer | None:
     if name in transformers.row_names():
         whole = transformers.row(name).transformer
         return replace(whole, sequence_length=length, num_positions=max(whole.num_positions, length))
+    if model in _BLOCKS:
+        return replace(transformers.transformer_of(_BLOCKS[model]), sequence_length=length)
     if not cells["layers"] or (model in _ZOO and model not in _OTHERS):
         return None
     heads = int(cells["heads"])
@@ -224,11 +250,14 @@ def _row(cells: Mapping[str, str]) -> LowRow | None:
     graphs = next(
         (kind for name, on, since, kind in _GRAPHS if (name, on) == (model, device) and _is_since(container, since)), ""
     )
-    if container == "26.06.01" and graphs == "whole":
+    if container == "26.06.01" and model == "GPT OSS 120B":
         graphs = "lost"
     overlaps_experts = any(
         (name, on) == (model, device) and _is_since(container, since) for name, on, since in _OVERLAPS_EXPERTS
     )
+    is_lora = "lora" in cells["note"].lower()
+    if is_lora:  # the recipes' own: rank 16 beside queries, keys and values
+        network = replace(network, fine_tuning=FineTuning(method="lora", rank=16, alpha=32, targets=("qkv",)))
     row = Row(
         family=family,
         group=(family, model, device, container, cells["dtype"], cells["gpus"], cells["global_batch"]),
@@ -266,7 +295,7 @@ def _row(cells: Mapping[str, str]) -> LowRow | None:
         graphs=graphs,
         wide_layers=_WIDE_LAYERS.get((model, cells["dtype"]), 0),
         is_reference="power-limited" in cells["note"] and low is None,
-        is_lora="lora" in cells["note"].lower(),
+        is_lora=is_lora,
     )
 
 

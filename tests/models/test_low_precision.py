@@ -25,7 +25,7 @@ def _rates(name: str, low: tuple[str, str] | None, wide_share: float = 0.0) -> D
     if low is None:
         return found
     products = LowFigures.of(_FITTED["low_precision"]).products(
-        one, found.product_efficiency, low, program="megatron-core", has_graphs=True, wide_share=wide_share
+        one, found.product_efficiency, low, program="megatron-core", has_fused_experts=True, wide_share=wide_share
     )
     return replace(found, low=products)
 

@@ -48,7 +48,7 @@ from planner.models.layouts import (
     share_microbatches,
     shared_bound_s,
 )
-from planner.models.low_precision import NUMBER_TYPES, LowFigures, NumberType
+from planner.models.low_precision import NUMBER_TYPES, LowFigures, NumberType, fuses_experts
 from planner.models.memory import CutMemory, Host, Kernels, Precision, memory_bytes, offload_s, stage_memory_bytes
 from planner.models.optimizers import OPTIMIZERS, Optimizer
 from planner.models.recomputation import MODULE_SETS, modules_of
@@ -252,7 +252,7 @@ class GroupCost:
             found.product_efficiency,
             (low.name, low.recipe),
             program=self.program,
-            has_graphs=self.has_cuda_graphs,
+            has_fused_experts=self.has_fused_experts,
             wide_share=low.wide_layers / self.transformer.num_layers,
         )
         share = products.product_efficiency / self.slowdown ** (
@@ -279,7 +279,9 @@ class GroupCost:
         if (low := self.number_type) is not None:
             fields["weight_bytes"], fields["gathered_bytes"] = low.gathered_weight_bytes, low.gathered_bytes
         if self.has_cuda_graphs or low is not None:
-            fields |= self.low_figures.launching(has_graphs=self.has_cuda_graphs, is_low=low is not None)
+            fields |= self.low_figures.launching(
+                has_graphs=self.has_cuda_graphs, has_fused_experts=self.has_fused_experts, is_low=low is not None
+            )
         found = Software(name=self.program, **{**fields, "launch_s": fields["launch_s"] * self.slowdown})
         found = found.stepped_by(self.optimizer)
         if low is None:
@@ -324,6 +326,11 @@ class GroupCost:
     def has_cuda_graphs(self) -> bool:
         """Whether kernels are launched by CUDA graphs."""
         return launches_graphs(self.problem)
+
+    @property
+    def has_fused_experts(self) -> bool:
+        """Whether experts' kernels are captured, too, and do what experts move besides."""
+        return fuses_experts(self.transformer, has_graphs=self.has_cuda_graphs)
 
     @property
     def low_figures(self) -> LowFigures:

@@ -878,6 +878,7 @@ _VALIDATED = 0.75  # of networks that others' band covers, at least
 LOW_MEASURED: Mapping[str, frozenset[str]] = {
     "fp8": frozenset({"h100-sxm", "b200-sxm", "gb200", "gb300"}),
     "mxfp8": frozenset({"b200-sxm", "b300-sxm", "gb200", "gb300"}),
+    "nvfp4": frozenset({"b300-sxm"}),
 }
 _FILLED_WORDS = 1024  # programs fill up a vocabulary, Megatron-LM to 128 words a rank: alike at a tensor degree of 8
 
@@ -918,7 +919,7 @@ def _low_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] | 
     measured = cost.group.device.name in LOW_MEASURED.get(low.name, ()) and cost.program == MEGATRON_CORE
     if not measured or band.get("coverage", 0.0) < _VALIDATED or cost.slowdown != 1:
         return None
-    conditions = f"{band['networks']} networks in eight bits on H100 and Blackwell, Megatron-Core{_LEFT_OUT}"
+    conditions = f"{band['networks']} networks in eight and four bits on H100 and Blackwell, Megatron-Core{_LEFT_OUT}"
     return {
         **{key: band[key] for key in ("low", "high", "coverage")},
         "from": "low-precision",
