@@ -29,7 +29,7 @@ below. D is the whole buffer, on each device for an all-reduce, gathered for the
   R. Rabenseifner, W. Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005.
 
 Where sizes do not divide, k_j is the mean of the worst placed group, a fraction; latency is then that of the fraction.
-Leaves out: sums on the devices, reduction in switches, contention between kinds of groups.
+Leaves out: sums on the devices, gathers by switches, contention between kinds of groups.
 
 **Compression of gradients**: what it saves on the wire, what it costs to compute, and the best ratio. Source: X. Zhang
 et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter Server, section
@@ -460,6 +460,8 @@ class Tier:
         all of it to the next one, and where nothing is said.
     even_share
         The same while every unit sends to all others; more than 1 where a ring leaves links idle.
+    reduces
+        Whether its switches add up what passes: an all-reduce then sends everything up once, and the sum comes down.
 
     Raises
     ------
@@ -474,6 +476,7 @@ class Tier:
     oversubscription: float = 1.0
     by_stride: tuple[tuple[int, float], ...] = ()
     even_share: float = 1.0
+    reduces: bool = False
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.num_rails < 1:
@@ -534,6 +537,7 @@ def tiers_of(cluster: Cluster) -> tuple[Tier, ...]:
             bandwidth_bytes_per_s=first.machine_bytes_per_s / machine.num_nics,
             latency_s=first.latency_s,
             num_rails=machine.num_nics,
+            reduces=cluster.reduces,
         ),
     ]
     for below, unit in zip(routes.units, others, strict=False):
@@ -546,6 +550,7 @@ def tiers_of(cluster: Cluster) -> tuple[Tier, ...]:
                     bandwidth_bytes_per_s=together / num_rails,
                     latency_s=unit.latency_s,
                     num_rails=num_rails,
+                    reduces=cluster.reduces,
                 )
             )
             continue
@@ -557,6 +562,7 @@ def tiers_of(cluster: Cluster) -> tuple[Tier, ...]:
                 latency_s=unit.latency_s,
                 num_rails=num_rails,
                 oversubscription=max(1.0, num_rails * unit.alone_bytes_per_s / together),
+                reduces=cluster.reduces,
             )
         )
     return tuple(tiers)
@@ -693,6 +699,8 @@ class Group:
         Of one device, while one member of each unit of the tier below uses the tier: a pipeline's neighbours.
     latency_s
         Of one hop.
+    reduces
+        Whether the switches of each tier add up, shape (tiers, 1).
     """
 
     num_members: Floats
@@ -702,6 +710,7 @@ class Group:
     even_bytes_per_s: Floats
     alone_bytes_per_s: Floats
     latency_s: Floats
+    reduces: Bools = field(default_factory=lambda: np.zeros((1, 1), dtype=bool))
 
     @property
     def is_crossed(self) -> Bools:
@@ -779,6 +788,7 @@ def group_of(tiers: Sequence[Tier], axes: Axes, num_devices: Ints) -> Group:
         even_bytes_per_s=np.minimum.accumulate(evens, axis=0),
         alone_bytes_per_s=np.minimum.accumulate(alones, axis=0),
         latency_s=np.maximum.accumulate([[tier.latency_s] for tier in tiers]),
+        reduces=np.array([[tier.reduces] for tier in tiers]),
     )
 
 
@@ -829,8 +839,11 @@ def groups_of(tiers: Sequence[Tier], layouts: Layouts) -> Mapping[str, Group]:
 # -- collectives of a group: see the opening of this module ------------------------------------------------------------
 
 
-def all_reduces(group: Group) -> tuple[Affines, Affines, Affines]:
-    """Return the costs of an all-reduce over levels, over a flat ring and over two trees.
+def all_reduces(group: Group) -> tuple[Affines, ...]:
+    """Return the costs of an all-reduce over levels, over a flat ring and over two trees; and where switches add up.
+
+    On a tier whose switches do, a level sends its part once up and gets the sum, in two hops, in place of a ring's
+    ``2 (k - 1) / k`` times and ``2 (k - 1)`` hops (R. L. Graham et al., COM-HPC 2016, doi:10.1109/COMHPC.2016.006).
 
     Parameters
     ----------
@@ -843,7 +856,16 @@ def all_reduces(group: Group) -> tuple[Affines, Affines, Affines]:
         bandwidth_bytes_per_s=group.slowest_bytes_per_s,
         overhead_s=2 * hops_s.sum(axis=0),
     )
-    return (*_rings(group), tree)
+    levels, flat = _rings(group)
+    if not group.reduces.any():
+        return levels, flat, tree
+    rate = group.members * group.share_bytes_per_s
+    ring = ring_all_reduces(num_devices=group.units, bandwidth_bytes_per_s=rate, latency_s=group.latency_s)
+    is_added = group.reduces & (group.units > 2)  # of two units a ring does as well
+    startup_s, per_byte_s = np.where(is_added, 2 * group.latency_s, ring.startup_s), ring.per_byte_s
+    per_byte_s = np.where(is_added, 1 / rate, per_byte_s)
+    switched = Affines(startup_s=startup_s.sum(axis=0), per_byte_s=per_byte_s.sum(axis=0))
+    return levels, flat, tree, switched
 
 
 def gathers(group: Group) -> tuple[Affines, Affines]:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from planner.cluster import Cluster, Device, Link, MachineGroup, Switch
 from planner.errors import ModelError
-from planner.models.communication import DEGREES, ORDERS, Tier, axes_of, tiers_of
+from planner.models.communication import DEGREES, ORDERS, Tier, axes_of, groups_of, operation_s, tiers_of
 from planner.models.layouts import Layouts
 from planner.routes import routes_of
 
@@ -118,3 +118,18 @@ def test_all_degrees_together_are_every_device_once(layout: Layouts) -> None:
     axes = axes_of(layout)
     together = tuple(axis for name in DEGREES for axis in axes[name])
     assert ranks(together) == list(range(int(layout.num_devices[0])))
+
+
+@pytest.mark.parametrize(("count", "gain"), [(2, 1.0), (16, 2 * 15 / 16)])
+def test_switches_that_add_up_halve_the_bytes_of_an_all_reduce_between_machines_and_of_nothing_else(
+    count: int, gain: float
+) -> None:
+    size, layout, seconds = np.array([1e12]), Layouts.one(data=count, tensor=8), {}
+    for reduces in (False, True):
+        cluster = Cluster("c", [machines("m", count), Switch(name="s", reduces=reduces)], [("m", "s", RAIL)])
+        found = tiers_of(cluster)
+        assert [one.reduces for one in found] == [False, reduces]
+        groups = groups_of(found, layout)
+        seconds[reduces] = [float(operation_s(way, groups["replicas"], size)[0]) for way in ("all_reduce", "gather")]
+    assert seconds[False][0] / seconds[True][0] == pytest.approx(gain, rel=1e-3)
+    assert seconds[False][1] == seconds[True][1]
