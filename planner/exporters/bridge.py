@@ -50,6 +50,8 @@ _FIELDS: Mapping[str, tuple[str, str] | None] = {
     "ckpt-format": ("CHECKPOINT", "ckpt_format"),
     "data-parallel-sharding-strategy": ("DDP", "data_parallel_sharding_strategy"),
     "ddp-bucket-size": ("DDP", "bucket_size"),
+    "decoder-first-pipeline-num-layers": ("MODEL", "num_layers_in_first_pipeline_stage"),
+    "decoder-last-pipeline-num-layers": ("MODEL", "num_layers_in_last_pipeline_stage"),
     "eval-iters": ("TRAIN", "eval_iters"),
     "fp16": ("PRECISION", "fp16"),
     "fp4-format": ("PRECISION", "fp4"),

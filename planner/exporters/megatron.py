@@ -33,6 +33,7 @@ from planner.families.hybrid.launch import (
     CONTEXT_METHODS,
     SHARDING,
     VERSION,
+    ends_of,
     launch_lines,
     low_precision_options,
     options,
@@ -69,10 +70,11 @@ _KNOWN = """
     account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split accumulate-allreduce-grads-in-fp32
     activation-func-clamp-value add-qkv-bias apply-layernorm-1p attention-backend attention-dropout
     attention-output-gate bf16 ckpt-format context-parallel-size cp-comm-type cross-entropy-loss-fusion
-    cuda-graph-impl data-parallel-sharding-strategy ddp-bucket-size disable-bias-linear eval-iters exp-avg-dtype
-    exp-avg-sq-dtype experimental-attention-variant expert-model-parallel-size expert-tensor-parallel-size
-    ffn-hidden-size first-last-layers-bf16 fp16 fp4-format fp4-recipe fp8-format fp8-param-gather fp8-recipe
-    global-batch-size glu-linear-offset grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size
+    cuda-graph-impl data-parallel-sharding-strategy ddp-bucket-size decoder-first-pipeline-num-layers
+    decoder-last-pipeline-num-layers disable-bias-linear eval-iters exp-avg-dtype exp-avg-sq-dtype
+    experimental-attention-variant expert-model-parallel-size expert-tensor-parallel-size ffn-hidden-size
+    first-last-layers-bf16 fp16 fp4-format fp4-recipe fp8-format fp8-param-gather fp8-recipe global-batch-size
+    glu-linear-offset grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size
     hierarchical-context-parallel-sizes hybrid-override-pattern init-method-std is-hybrid-model kv-channels
     kv-lora-rank linear-attention-freq linear-conv-kernel-dim linear-key-head-dim linear-num-key-heads
     linear-num-value-heads linear-value-head-dim log-interval lr make-vocab-size-divisible-by mamba-head-dim
@@ -94,7 +96,7 @@ _KNOWN = """
     untie-embeddings-and-output-weights use-distributed-optimizer use-megatron-fsdp use-precision-aware-optimizer
     use-rope-scaling use-tp-pp-dp-mapping v-head-dim vocab-size window-attn-skip-freq window-size
 """
-KNOWN = frozenset(_KNOWN.split())
+KNOWN = frozenset({*_KNOWN.split(), *_FLAGS.values()})
 
 
 def export(job: Job) -> Export:
@@ -177,6 +179,8 @@ def as_run(layout: Layout, network: Transformer, *, schedules: Sequence[str] = (
     if chosen.schedule not in ("1f1b", *schedules):
         why = f"it has no schedule {NAMED[chosen.schedule].title}, so that it runs 1F1B"
         layout = layout.instead(why, schedule="1f1b", interleave=1)  # chunks of a V are not interleaved
+    if network.pattern is not None and layout.chosen.pipeline > 1:
+        layout = _with_plain_stages(layout, network)
     if chosen.order not in orders_of(network, chosen):
         layout = layout.with_usual_order("it numbers the ranks of this layout")
     if chosen.offload_optimizer and chosen.zero == 0 and chosen.data * chosen.context > 1:
@@ -198,6 +202,16 @@ def as_run(layout: Layout, network: Transformer, *, schedules: Sequence[str] = (
     return layout.noted(
         "data are made up (--mock-data), learning rate and number of steps are examples: write your own"
     )
+
+
+def _with_plain_stages(layout: Layout, network: Transformer) -> Layout:
+    """Return the layout with stages as a program for layers of one part has them: no chunks, alike but for the ends."""
+    if layout.chosen.interleave > 1:
+        layout = layout.instead("its stages of layers of one part have no chunks", interleave=1)
+    if ends_of(layout.chosen.chunk_layers(network.num_layers)) is None:
+        hint = "Pin a number of stages that divides the layers."
+        raise layout.refused("its stages of layers of one part are alike, but for the first and the last", hint)
+    return layout
 
 
 def _with_buckets(layout: Layout) -> tuple[Layout, list[str]]:

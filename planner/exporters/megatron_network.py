@@ -296,7 +296,7 @@ def _rotary(file: Parsed, *, is_latent: bool, longest: int) -> Rotary:
 
 def _yarn(file: Parsed, prefix: str, *, scale: float, is_truncated: bool) -> RotaryScaling:
     """Return the scaling of YaRN, whose options begin with a prefix; ``scale``: what it is where none is given."""
-    names = {"beta_fast": "beta-fast", "beta_slow": "beta-slow", "original_length": "original-max-position-embeddings"}
+    names = {"beta_fast": "beta-fast", "beta_slow": "beta-slow"}
     found: RotaryScaling = built(
         file,
         RotaryScaling,
@@ -305,6 +305,7 @@ def _yarn(file: Parsed, prefix: str, *, scale: float, is_truncated: bool) -> Rot
         scale=figure(file, f"{prefix}mscale", scale) or None,
         scale_all=figure(file, f"{prefix}mscale-all-dim", 0.0) or None,
         is_truncated=is_truncated,
+        original_length=file.count(f"{prefix}original-max-position-embeddings", int(YARN_SCALING["original_length"])),
         **{name: figure(file, f"{prefix}{option}", YARN_SCALING[name]) for name, option in names.items()},
     )
     return found

@@ -237,3 +237,20 @@ def test_an_optimiser_is_written_and_none_is_silently_adam(name: str, zero: int,
 def test_an_optimiser_that_a_program_has_not_is_refused(target: str) -> None:
     with pytest.raises(InfeasibleError, match="has no optimiser adafactor"):
         export(target, with_optimizer("adafactor", data=4))
+
+
+def test_stages_of_layers_of_one_part_differ_at_the_ends_alone() -> None:
+    odd = {**NEMOTRON, "layers": 7, "pattern": "M-M*-M-"}
+    text = export("megatron", even_job(odd, pipeline=2, data=2)).files["launch.sh"]
+    assert "--decoder-first-pipeline-num-layers" in text
+    assert "pretrain_mamba.py" in text
+    assert "pipeline-model-parallel-layout" not in text
+    whole = export("megatron", even_job(NEMOTRON, pipeline=2, data=2)).files["launch.sh"]
+    assert "--decoder-first" not in whole
+    found = export("megatron", even_job(NEMOTRON, pipeline=2, data=2, interleave=3, num_microbatches=4))
+    assert any("have no chunks" in note for note in found.notes)
+
+
+def test_the_overlap_of_experts_is_read_back() -> None:
+    job = even_job(PLAIN, expert=2, data=4, overlap_expert=True)
+    assert read("megatron", job)[1]["overlap_expert"] is True

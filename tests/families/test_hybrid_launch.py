@@ -25,7 +25,7 @@ NUMBERS = """num-layers hidden-size ffn-hidden-size num-attention-heads num-quer
     pipeline-model-parallel-size context-parallel-size expert-model-parallel-size expert-tensor-parallel-size
     num-layers-per-virtual-pipeline-stage micro-batch-size global-batch-size recompute-num-layers num-experts
     moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size q-lora-rank kv-lora-rank qk-head-dim
-    mtp-num-layers moe-latent-size mamba-num-heads mamba-head-dim mamba-state-dim mamba-num-groups linear-num-key-heads linear-key-head-dim
+    decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers mtp-num-layers moe-latent-size mamba-num-heads mamba-head-dim mamba-state-dim mamba-num-groups linear-num-key-heads linear-key-head-dim
     linear-num-value-heads linear-value-head-dim linear-conv-kernel-dim
     qk-pos-emb-head-dim v-head-dim rotary-base rotary-seq-len-interpolation-factor no-rope-freq
     make-vocab-size-divisible-by moe-router-num-groups moe-router-group-topk"""

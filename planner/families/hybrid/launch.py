@@ -5,6 +5,8 @@ Source: Megatron-Core developer guide, "Parallelism Strategies Guide", and ``meg
 program cannot do is said in words; for another program there is no command.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from planner.decisions import LAYOUT, flags_of
@@ -59,7 +61,9 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *_if(has_ends, "--account-for-embedding-in-pipeline-split"),
         *_if(has_ends, "--account-for-loss-in-pipeline-split"),
     )
-    if (layout := _layout_of(transformer, chosen)) is not None:
+    if transformer.pattern is not None and chosen.pipeline > 1:
+        cut = ends_of(chosen.chunk_layers(layers)) or ()
+    elif (layout := _layout_of(transformer, chosen)) is not None:
         cut = (f"--pipeline-model-parallel-layout '{layout}'",)
     sharding: tuple[str, ...] = ()
     if chosen.zero == 1 or chosen.offload_optimizer:  # which asks for both of these
@@ -97,6 +101,19 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
             chosen.order == ORDER_NAMES[1] and chosen.order in orders_of(transformer, chosen), "--use-tp-pp-dp-mapping"
         ),
     )
+
+
+def ends_of(layers: Sequence[int]) -> tuple[str, ...] | None:
+    """Return the options of stages that are alike but for the first and the last; None where others differ.
+
+    So ``pretrain_mamba.py`` is told of them (``megatron/core/ssm/mamba_block.py`` of megatron-core 0.16.1).
+    """
+    first, *between, last = layers
+    if len({*layers}) == 1:
+        return ()
+    if len({*between}) > 1:
+        return None
+    return (f"--decoder-first-pipeline-num-layers {first} --decoder-last-pipeline-num-layers {last}",)
 
 
 def _layout_of(transformer: Transformer, chosen: HybridConfiguration) -> str | None:
