@@ -595,6 +595,7 @@ def layer_seconds(
     constants: Constants,
     expert_imbalance: float = 1.0,
     module_sets: Sequence[int] = (),
+    known: dict[TransformerOperator, tuple[Floats, Floats]] | None = None,
 ) -> LayerSeconds:
     """Return the seconds of one layer of a kind, gradients' accumulation left out.
 
@@ -611,6 +612,9 @@ def layer_seconds(
     module_sets
         Of modules that are computed again by themselves, whose seconds are asked for: indices into
         :data:`planner.models.recomputation.MODULE_SETS`.
+    known
+        Seconds of operators on the same device in the same layouts, forward and backward, to which those met here are
+        added: layers of other kinds share some.
 
     Notes
     -----
@@ -629,16 +633,17 @@ def layer_seconds(
     dense, of_dense = layouts.distinct(_OF_DENSE, samples)
     routed, of_routed = layouts.distinct(_OF_ROUTED, samples, layouts.expert_share)
     few, few_routed = layouts.of(dense), layouts.of(routed)
+    met = {} if known is None else known
     low = rates.low
     for one in operators:
         if one.name.startswith("attention") and one.kind in ("attention", "softmax"):
             continue
-        if one.kind == scans.SCAN:
-            ahead, back = _scan_s(one, layouts, rates, software, constants)
-            forward, backward = forward + ahead, backward + back
-            continue
         tokens = expert_imbalance if one.name.startswith(ROUTED) else 1.0
-        if one.kind == "loss":
+        if one in met:
+            ahead, back = met[one]
+        elif one.kind == scans.SCAN:
+            ahead, back = _scan_s(one, layouts, rates, software, constants)
+        elif one.kind == "loss":
             ahead = back = _loss_s(one, layouts, rates, software) / 2
         elif one.product is not None and one.name.startswith(ROUTED):
             whole = _block_products_s(one, few_routed, rates, constants, tokens)
@@ -648,6 +653,7 @@ def layer_seconds(
         else:
             moved = tokens if low is None or not is_fused_with_experts(one) else tokens * low.routed_moved_ratio
             ahead, back = (moved * way for way in _element_s(one, layouts, rates, software, constants))
+        met[one] = ahead, back
         forward, backward = forward + ahead, backward + back
         is_last = one.name in (_LAST if has_second else _ENDS) or one == operators[-1]
         last = last + ahead if is_last else last

@@ -94,7 +94,7 @@ from planner.models.layouts import (
 )
 from planner.models.low_precision import NUMBER_TYPES
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
-from planner.models.operators import trained_parameters, trained_stage_parameters
+from planner.models.operators import TransformerOperator, trained_parameters, trained_stage_parameters
 from planner.models.optimizers import matrices_of
 from planner.models.roofline import longer_of
 from planner.models.schedule import one_forward_one_backward_s, played_s
@@ -284,6 +284,7 @@ def _alike_intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     sets = np.unique(np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0))
     module_sets = tuple(int(one) for one in sets if one)
     interval = {name: np.zeros((len(network.kind_counts), len(layouts))) for name in _INTERVAL}
+    known: dict[TransformerOperator, tuple[Floats, Floats]] = {}
     for index, (kind, count) in enumerate(network.kind_counts.items()):
         layer = layer_seconds(
             network,
@@ -294,6 +295,7 @@ def _alike_intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
             constants=constants,
             expert_imbalance=common.expert_imbalance,
             module_sets=module_sets,
+            known=known,
         )
         layer = LayerSeconds(**{name: getattr(layer, name)[..., to_layer] for name in LayerSeconds.__slots__})
         for name, seconds in _layer_parts(common, layouts, kind, layer, groups, module_sets).items():

@@ -499,6 +499,20 @@ def _cut_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         f"{layers} layers, with embedding and head as a layer each, are fewer than {{pipeline}} stages x "
         f"{{interleave}} chunks, and each holds one at least.",
     )
+    if (depths := transformer.num_mtp_layers) > 0:
+
+        def has_room(one: Columns) -> Bools:
+            most = -(-layers // one["pipeline"])
+            last = most - (most * one["pipeline"] > layers)  # of a V the first device is the last one
+            return np.asarray(np.where(_is_folded(one), last - last // 2, last // one["interleave"]) >= depths)
+
+        yield _rule(
+            "interleave",
+            "pipeline schedule interleave",
+            has_room,
+            f"{depths} depth{'s' * (depths > 1)} of multi-token prediction run where the logits are, and the last "
+            f"chunk of {{pipeline}} stages x {{interleave}} chunks has too few of {layers} layers.",
+        )
 
 
 def is_spread(one: Mapping[str, Any], ranks: Any) -> Any:

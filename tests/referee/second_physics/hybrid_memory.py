@@ -221,6 +221,8 @@ def ends_of(network: Transformer, block: Mapping[str, Any]) -> tuple[float, floa
     is_copied = not network.has_tied_embeddings or block["pipeline"] > 1
     last = network.has_final_norm * hidden * shift + (words * hidden if is_copied and network.head != "none" else 0)
     last += words if network.head == "language" and network.has_head_bias else 0
+    if network.num_mtp_layers and not network.has_tied_embeddings and block["pipeline"] > 1:
+        last += words * hidden  # a copy of the embedding, which depths of prediction read
     return float(first), float(last)
 
 
