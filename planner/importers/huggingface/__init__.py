@@ -406,7 +406,7 @@ def _canonical(fields: Fields) -> dict[str, Any]:
     def refused(problem: str, hint: str) -> SpecError:
         return refusal(fields.file, fields.text, fields.architecture, problem, hint)
 
-    near = difflib.get_close_matches(fields.architecture, READERS, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(fields.architecture, READERS, n=1, cutoff=0.6)
     known = f" Nearest that is known without it: {near[0]!r}." if near else f" Known are {', '.join(sorted(READERS))}."
     problem = f"{fields.architecture!r} is none of the architectures that are known here.{known}"
     try:
