@@ -132,3 +132,22 @@ def test_a_command_says_it_and_is_read_back(tmp_path: Any, network: dict[str, An
     path.write_text(script, encoding="utf-8")
     pins = degrees(path, script)
     assert {name: pins[LAYOUT[name].key] for name in block} == block
+
+
+def test_listed_stages_take_modules_as_dealt_ones_do() -> None:
+    """Two stages of two layers: the general case and its reduction, which is told by chunks."""
+    again: dict[str, Any] = {"recompute": "selective", "recompute_modules": "moe_act layernorm"}
+    one = predicted(LATENT, zero=1, **again)
+    listed = predicted(LATENT, zero=1, stages=[{"layers": 2}, {"layers": 2}], **again)
+    assert listed.iteration_time_s == pytest.approx(one.iteration_time_s)
+    assert listed.memory_bytes["total"] == pytest.approx(one.memory_bytes["total"])
+    plain = predicted(LATENT, zero=1, stages=[{"layers": 2}, {"layers": 2}])
+    assert listed.memory_bytes["total"] < plain.memory_bytes["total"]
+
+
+@pytest.mark.parametrize(("device", "link"), [("gb200", 180e9), ("gh200-96gb", 360e9), ("b200-sxm", 25e9)])
+def test_a_grace_is_reached_by_nvlink(device: str, link: float) -> None:
+    """NVLink-C2C has 900 GB/s both ways, for the two devices of a GB200 or the one of a GH200; others have PCIe."""
+    machine = {"count": 1, "device": device, "devices": 1 if "gh200" in device else 4, "network": "400 Gbit/s"}
+    asked = planner.load({"dnn": {"zoo": "llama3.1-8b", "global_batch": 8}, "cluster": {"machines": [machine]}})
+    assert costs_of(asked)[0].host.link_bytes_per_s == pytest.approx(link)

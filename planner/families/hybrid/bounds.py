@@ -188,6 +188,16 @@ class Bounds(ABC):
         """What may be computed again: the least work first, and the most memory; all of it last."""
         return sorted(self.space.axes["recompute"].values)
 
+    @cached_property
+    def _again(self) -> Sequence[Mapping[str, int]]:
+        """What may be computed again: nothing, sets of modules, whole layers; how many of these is told apart."""
+        sets = self.space.axes["recompute_modules"].values
+        return [
+            {"recompute": recompute, "recompute_modules": modules}
+            for recompute in self.by_work
+            for modules in (sets if recompute == Recompute.SELECTIVE else (0,))
+        ]
+
     @property
     def _context_method(self) -> int:
         """The only method of context parallelism that there may be, or whichever takes least."""
@@ -236,16 +246,6 @@ class EvenBounds(Bounds):
     def _ideal(self) -> LayerTable:
         """Layers where links cost nothing."""
         return self.layer_table(self._group, has_links=False, best=_BEST)
-
-    @cached_property
-    def _again(self) -> Sequence[Mapping[str, int]]:
-        """What may be computed again: nothing, sets of modules, whole layers; how many of these is told apart."""
-        sets = self.space.axes["recompute_modules"].values
-        return [
-            {"recompute": recompute, "recompute_modules": modules}
-            for recompute in self.by_work
-            for modules in (sets if recompute == Recompute.SELECTIVE else (0,))
-        ]
 
     @cached_property
     def _linked(self) -> Mapping[tuple[int, ...], LayerTable]:
@@ -739,33 +739,34 @@ class CutBounds(Bounds):
     def fits(self, nodes: Columns) -> Floats:
         """Return infinity where no recomputation leaves room for all layers, and else 0."""
         found = np.full(len(nodes["tensor"]), inf)
-        for recompute in [int(Recompute.FULL)] if Recompute.FULL in self.by_work else self.by_work:
-            found[self._has_room(nodes, recompute)] = 0.0
+        for again in [one for one in self._again if one["recompute"] == Recompute.FULL] or self._again:
+            found[self._has_room(nodes, again)] = 0.0
         return found
 
     def room_s(self, nodes: Columns) -> Floats:
         """Return the bound with the real links and what is computed again; infinite where there is no room."""
         found = np.full(len(nodes["tensor"]), inf)
         left = np.flatnonzero(np.isfinite(self.fits(nodes)))
-        for recompute in self.by_work:
-            some = left[self._has_room({name: column[left] for name, column in nodes.items()}, recompute)]
-            if recompute == Recompute.NONE:  # the bound of the level before is of this one
+        for again in self._again:
+            some = left[self._has_room({name: column[left] for name, column in nodes.items()}, again)]
+            if again["recompute"] == Recompute.NONE:  # the bound of the level before is of this one
                 found[some] = 0.0
                 left = np.flatnonzero(np.isin(np.arange(len(found)), left) & np.isinf(found))
             elif len(some):
                 columns = {name: column[some] for name, column in nodes.items()}
-                columns["recompute"] = np.full(len(some), recompute)
+                columns |= {name: np.full(len(some), value) for name, value in again.items()}
                 found[some] = np.minimum(found[some], self.communication_s(columns))
         return found
 
-    def _has_room(self, nodes: Columns, recompute: int) -> Bools:
+    def _has_room(self, nodes: Columns, again: Mapping[str, int]) -> Bools:
         """Return whether there is room for all layers with a recomputation."""
         if self.cost.has_replicas:  # only their number counts, as states are sharded over all of them
             names = self.space.part_names
             whole = np.sum([nodes[name] for name in names], axis=0)
             nodes = {**nodes, **dict.fromkeys(names, np.ones_like(whole)), names[0]: whole - len(names) + 1}
         first, back = distinct(nodes, [name for name in nodes if name != "order"])
-        few = {name: column[first] for name, column in nodes.items()} | {"recompute": np.full(len(first), recompute)}
+        few = {name: column[first] for name, column in nodes.items()}
+        few |= {name: np.full(len(first), value) for name, value in again.items()}
         return self._in_parts(few, self._stages(few), self._room)[back] > 0
 
     def _room(self, nodes: Columns) -> Floats:
@@ -784,7 +785,7 @@ class CutBounds(Bounds):
 
     def _filled(self, nodes: Columns, values: dict[str, int]) -> dict[str, Ints]:
         """Return nodes with values for the decisions that are open."""
-        best = {"recompute": 0, "zero": 0, "overlap_data": 0, "overlap_tensor": 0}
+        best = {"recompute": 0, "recompute_modules": 0, "zero": 0, "overlap_data": 0, "overlap_tensor": 0}
         best |= {"context_method": self._context_method, **values}
         length = len(nodes["tensor"])
         return {**{name: np.full(length, value) for name, value in best.items()}, **nodes}

@@ -47,7 +47,6 @@ OF_CUTS: Mapping[str, int | str | bool] = {
     "interleave": 1,
     "overlap_expert": False,
     "offload_optimizer": False,
-    "recompute_modules": LAYOUT["recompute_modules"].names[0],
     "recompute_layers": 0,
     "shard": 0,
 }

@@ -32,6 +32,7 @@ import numpy as np
 from planner.cluster import TRAINING_DTYPES, Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
+from planner.decisions import LAYOUT
 from planner.errors import Fault, InfeasibleError, SpecError
 from planner.families.hybrid.configuration import CODES_OF_CUTS, HybridConfiguration, layouts_of
 from planner.models.communication import Tier, tiers_of
@@ -76,6 +77,14 @@ Columns = Mapping[str, Ints]
 _DTYPES = ("bf16", "fp16")  # that the matrix multiplications are fitted for
 _HOST_LINK_BYTES_PER_S = 25e9  # PCIe 4.0 x16 as copies reach it, where the cluster does not say
 _HOST_MEMORY_BYTES_PER_S = 200e9  # of a machine: eight channels of DDR4-3200
+# A Grace beside each device, or beside two: NVLink-C2C of 900 GB/s both ways, and its memory's up to 512 GB/s (NVIDIA's
+# datasheets of GH200, GB200 and GB300); as much of either is reached as of PCIe.
+_C2C_BYTES_PER_S, _GRACE_BYTES_PER_S, _HOST_SHARE = 450e9, 512e9, 0.8
+_DEVICES_OF_A_GRACE = {"gh200-96gb": 1, "gb200": 2, "gb300": 2}
+# What columns that leave a decision out mean by it, of those that are said only off their default.
+_PLAIN = {
+    name: row.code(row.default) for name, row in LAYOUT.items() if not row.is_shown_always and row.default is not None
+}
 _MOST_FEW = 2_000  # stages of all cuts of a setting together
 _MOST_CELLS = 200_000  # stages in one array
 _MOST_ROUNDS = 6  # of cuts of layers of both kinds
@@ -438,17 +447,24 @@ class GroupCost:
             expert_imbalance=self.expert_imbalance,
         )
 
+    @property
+    def host(self) -> Host:
+        """A machine's host, as one of these devices sees it: over NVLink-C2C where it is a Grace, else over PCIe."""
+        link, device = self.group.host_link_bytes_per_s, self.group.device.name
+        if (sharing := _DEVICES_OF_A_GRACE.get(device)) is not None:
+            usual_bytes_per_s = _HOST_SHARE * _C2C_BYTES_PER_S / sharing
+            memory_bytes_per_s = _HOST_SHARE * _GRACE_BYTES_PER_S / sharing
+        else:
+            usual_bytes_per_s = _HOST_LINK_BYTES_PER_S
+            memory_bytes_per_s = _HOST_MEMORY_BYTES_PER_S / self.group.devices_per_machine
+        return Host(link_bytes_per_s=link if link < inf else usual_bytes_per_s, memory_bytes_per_s=memory_bytes_per_s)
+
     def offload_s(self, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None) -> Floats:
         """Return the seconds of an optimiser on the host."""
-        link = self.group.host_link_bytes_per_s
-        host = Host(
-            link_bytes_per_s=link if link < inf else _HOST_LINK_BYTES_PER_S,
-            memory_bytes_per_s=_HOST_MEMORY_BYTES_PER_S / self.group.devices_per_machine,
-        )
         return offload_s(
             self.transformer,
             layouts,
-            host,
+            self.host,
             gradient_bytes=self.software.gradient_bytes,
             weight_bytes=self.precision.weight_bytes,
             optimizer_bytes=self.software.optimizer_bytes,
@@ -690,7 +706,7 @@ class HybridCost:
             return layouts_of(columns, self.batch)
         parts = self.parts_of(columns)
         own = parts.sum(axis=0) if index is None else parts[index]
-        same = {name: np.full(len(own), value) for name, value in CODES_OF_CUTS.items()}
+        same = {name: np.full(len(own), value) for name, value in {**_PLAIN, **CODES_OF_CUTS}.items()}
         return layouts_of({**same, **columns, "data" if self.has_replicas else "pipeline": own}, self.batch)
 
     def group_seconds(self, columns: Columns) -> list[GroupSeconds]:

@@ -54,7 +54,7 @@ _EVEN_LEVELS = (*_FIRST_LEVELS, tuple(name for name in LAYOUT if not any(name in
 _SPLIT_EVEN_LEVELS = (COARSE, *_EVEN_LEVELS[2:])  # of a batch of very many divisors: no bound looks at all of them
 _FINE = (  # of a cut
     ("sequence_parallel", "order"),
-    ("recompute", "zero", "context_method"),
+    ("recompute", "recompute_modules", "zero", "context_method"),
     ("overlap_data", "overlap_tensor"),
 )
 MOST_UNLIKE_CHUNKS = 32  # on a device, that are searched where layers do not divide
@@ -243,9 +243,9 @@ class Space:
 
     def _recomputed(self) -> dict[str, list[int]]:
         """Return the sets of modules, and the numbers of layers, that may be computed again where neither is pinned."""
-        if not PROGRAMS[self.problem.calibration.program].recomputes_modules or not self.cost.is_even:
+        if not PROGRAMS[self.problem.calibration.program].recomputes_modules:
             return {"recompute_modules": [0], "recompute_layers": [0]}
-        layers = [one for one in _FEW_LAYERS if one < self.transformer.num_layers]
+        layers = [one for one in _FEW_LAYERS if one < self.transformer.num_layers and self.cost.is_even]
         return {"recompute_modules": [0, *useful_module_sets(self.cost.first)], "recompute_layers": [0, *layers]}
 
     def _kept(self, name: str, values: Iterable[int]) -> list[int]:
