@@ -54,6 +54,7 @@ def export(job: Job) -> Export:
     return layout_export(layout, VERSION, program)
 
 
+_TURNED = ("zb_v", "dualpipe_v")  # with two chunks a device that are not interleaved
 _SCHEDULES = tuple(name for name, one in NAMED.items() if TARGET in one.runs_in)
 
 
@@ -198,7 +199,10 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
         zero=0 if not freed else _SHARDS_WEIGHTS if freed == "always" else kept,
         recompute=recompute[0] if recompute else "selective",
     )
-    return pins_of(chosen, *pinned_by(TARGET))
+    pins = pins_of(chosen, *pinned_by(TARGET))
+    said = file.value(f"{_PARALLEL}pipeline_parallel_schedule", "") if stages > 1 else ""
+    turned = {NAMED[name].runs_in[TARGET]: name for name in _SCHEDULES if name in _TURNED}
+    return pins | ({"schedule": turned[str(said)]} if said in turned else {})
 
 
 EXPORTERS = {TARGET: Exporter(export, recognises, degrees)}

@@ -1,6 +1,7 @@
 """Schedules of layouts: predicted, drawn, checked, refused, pinned and searched."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -129,3 +130,5 @@ def test_every_launch_file_runs_a_schedule_that_its_program_has(schedule: str) -
     text = "\n".join(torchtitan.export(job).files.values())
     name = {"zb_v": "ZBVZeroBubble", "dualpipe_v": "DualPipeV"}.get(schedule, "1F1B")
     assert f"pipeline_parallel_schedule {name}" in text
+    read = torchtitan.degrees(Path("train.sh"), text)
+    assert read.get("schedule") == (schedule if schedule in ("zb_v", "dualpipe_v") else None)
