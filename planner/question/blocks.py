@@ -40,7 +40,6 @@ from planner.transformer import (
     MOST_TOKENS,
     MOST_WIDTH,
     MOST_WORDS,
-    Mixer,
     Transformer,
 )
 from planner.transformer import MOST_LAYERS as MOST_TRANSFORMER_LAYERS
@@ -653,7 +652,13 @@ class TransformerSpec(Model):
     image: ImageSpec | None = None
     rotary: RotarySpec | None = None
     numerics: NumericsSpec | None = None
-    mixers: Annotated[list[Mixer], Field(min_length=1, max_length=MOST_TRANSFORMER_LAYERS)] | None = None
+    mixers: (
+        Annotated[
+            list[Literal["attention", "window", "mamba", "linear", "delta"]],
+            Field(min_length=1, max_length=MOST_TRANSFORMER_LAYERS),
+        ]
+        | None
+    ) = None
     pattern: Annotated[str, Field(min_length=1, max_length=MOST_TRANSFORMER_LAYERS)] | None = None
     window: Tokens | None = None
     chunked_windows: bool | None = None

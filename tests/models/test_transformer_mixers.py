@@ -1,7 +1,7 @@
 """Layers of 2026: published parameters, windows counted one by one, and every mixer counted a second time."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -15,7 +15,8 @@ from planner.models.layouts import Layouts, Recompute, busiest_stages
 from planner.models.memory import KERNELS, layer_bytes
 from planner.models.operators import block_operators, block_parameters, flop_per_sample, head_parameters
 from planner.models.transformer_communication import layer_communication
-from planner.transformer import KINDS, Transformer
+from planner.question.blocks import TransformerSpec
+from planner.transformer import KINDS, MIXERS, Transformer
 from planner.zoo.transformers import block_of, row, transformer_of, with_sequence_length
 from tests.referee.second_physics.hybrid_layer import layer_of
 from tests.referee.second_physics.hybrid_time import flop_per_token
@@ -128,6 +129,13 @@ def test_parameters_are_those_that_publishers_print(sizes: dict[str, Any], print
 def test_a_block_describes_its_network(sizes: dict[str, Any]) -> None:
     network = transformer_of(sizes)
     assert transformer_of(block_of(network)) == network
+
+
+def test_a_spec_takes_the_mixers_that_a_network_knows() -> None:
+    taken = TransformerSpec.model_fields["mixers"].annotation
+    while len(parts := get_args(taken)) and not isinstance(parts[0], str):
+        taken = parts[0]
+    assert parts == MIXERS
 
 
 # -- windows
