@@ -28,6 +28,7 @@ import pytest
 import planner
 from planner.families.hybrid.cost import costs_of
 from planner.families.hybrid.grid_search import searched
+from planner.families.hybrid.search import plan
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
@@ -73,6 +74,34 @@ def test_evaluations_a_second_without_bounds() -> None:
     seconds = time.process_time() - start_s
     print(f"\n{slow.num_evaluated:,} evaluations in {seconds:.2f} s: {slow.num_evaluated / seconds:,.0f} a second")
     assert (slow.solution, slow.others) == (quick.solution, quick.others)
+
+
+def test_growth_with_the_divisors_of_the_batch() -> None:
+    """As many machines and samples, about; 11 to 60 micro-batches: the degrees are bounded before one is decided."""
+    first_s = None
+    for batch in (1024, 960, 1008, 1260, 5040):
+        cost = costs_of(question("deepseek-v3", batch, 32, H100))[0].even
+        start_s = time.process_time()
+        answer = searched(cost, Search())
+        seconds = time.process_time() - start_s
+        first_s = first_s or seconds
+        sizes = sum(batch % one == 0 for one in range(1, batch + 1))
+        print(f"\n{sizes} divisors: {answer.num_points:,} in the grid, {seconds / first_s:.2f} times the seconds of 11")
+        assert answer.solution.status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize("name", ["gpt3-175b on 1,024 A100s", "deepseek-v3 on 2,048 H100s"])
+def test_a_whole_plan(name: str) -> None:
+    """All placements, and why devices stay idle; its seconds over those of the even layouts alone."""
+    problem = question(*QUESTIONS[name])
+    start_s = time.process_time()
+    searched(costs_of(problem)[0].even, Search())
+    even_s = time.process_time() - start_s
+    start_s = time.process_time()
+    found = plan(problem, Search())
+    seconds = time.process_time() - start_s
+    print(f"\n{name}: {seconds:.2f} s, {seconds / even_s:.1f} times as long as even layouts alone took before it")
+    assert found.status is Status.OPTIMAL
 
 
 def test_growth_with_layers_is_none() -> None:

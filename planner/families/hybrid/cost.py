@@ -68,7 +68,7 @@ from planner.models.transformer_time import (
     kind_times,
     mean_layer,
 )
-from planner.problem import Limits, Problem
+from planner.problem import Problem
 from planner.routes import routes_of
 from planner.transformer import Transformer
 
@@ -176,24 +176,6 @@ class GroupCost:
     cluster: Cluster
     machines: str | None
     given_batch: int | None = None
-
-    @cached_property
-    def tables(self) -> dict[Any, Any]:
-        """What bounds have worked out of layers on these machines, and keep (planner.families.hybrid.layer_table)."""
-        return {}
-
-    def of_batch(self, batch: int) -> "GroupCost":
-        """Return the cost of another batch; layers take as long."""
-        return self._alike(replace(self, given_batch=batch))
-
-    def of_limits(self, limits: Limits) -> "GroupCost":
-        """Return the cost of a question with other limits; layers take as long."""
-        return self._alike(replace(self, problem=replace(self.problem, limits=limits)))
-
-    def _alike(self, other: "GroupCost") -> "GroupCost":
-        """Return another cost with the tables of this one."""
-        vars(other)["tables"] = self.tables
-        return other
 
     @property
     def even(self) -> "HybridCost":

@@ -18,16 +18,20 @@ with y in place of x, in each stage by itself.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import product
 from math import inf
+from typing import Any
 
 import numpy as np
 
 from planner.cost import Floats
+from planner.families.hybrid.configuration import layouts_of
 from planner.families.hybrid.cost import GroupCost
 from planner.models.communication import ORDERS, Tier, axes_of
+from planner.models.compute import Constants, DeviceRates, Software
 from planner.models.layouts import Ints, Layouts
-from planner.models.transformer_time import kind_times
+from planner.models.transformer_time import interval_times, kind_times
 from planner.solvers.grid import Axis, Columns, distinct
 from planner.transformer import Transformer
 
@@ -35,6 +39,7 @@ FEW = ("tensor", "context", "expert", "expert_tensor", "microbatch")  # on which
 DEGREES = FEW[:-1]
 IDEAL_TIERS = (Tier(size=1, bandwidth_bytes_per_s=inf),)
 _ROWS_AT_ONCE = 20_000
+_MOST_TABLES = 32  # that are kept, of a few megabytes each
 _SIZES = range(1 << 24)  # that a micro-batch may have, in tables that several batches share
 
 
@@ -131,14 +136,38 @@ class LeastSeconds:
 _ENDS = ("embedding_forward", "embedding_backward", "head_forward", "head_backward")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Figures:
+    """What a layer's seconds rest on beside its layout: see :func:`planner.models.transformer_time.interval_times`."""
+
+    transformer: Transformer
+    tiers: tuple[Tier, ...]
+    rates: DeviceRates
+    software: Software
+    constants: Constants
+    expert_imbalance: float
+
+    def interval(self, layouts: Layouts) -> Mapping[str, Floats]:
+        """Return the seconds of one micro-batch through all layers, and of the ends."""
+        return interval_times(
+            self.transformer,
+            layouts,
+            tiers=self.tiers,
+            rates=self.rates,
+            software=self.software,
+            constants=self.constants,
+            expert_imbalance=self.expert_imbalance,
+        )
+
+
 @dataclass(eq=False)
 class LayerTable:
     """A table of one machine group.
 
     Attributes
     ----------
-    group
-        Whose cost it is.
+    figures
+        Of the network, the devices, their links and the program.
     best
         Of the decisions that are open: the value that makes layers quickest.
     tried
@@ -149,7 +178,7 @@ class LayerTable:
         Whether communication takes time.
     """
 
-    group: GroupCost
+    figures: "_Figures"
     best: Mapping[str, int]
     tried: Mapping[str, Sequence[int]]
     values: Mapping[str, Sequence[int]]
@@ -157,12 +186,11 @@ class LayerTable:
     _known: Known = field(init=False)
 
     def __post_init__(self) -> None:
-        self._known = Known(self.values, 2 * len(self.group.transformer.kind_counts) + len(_ENDS))
-        tiers, constants = tuple(replace(one, by_stride=()) for one in self.group.tiers), self.group.constants
+        self._known = Known(self.values, 2 * len(self.figures.transformer.kind_counts) + len(_ENDS))
+        tiers, constants = tuple(replace(one, by_stride=()) for one in self.figures.tiers), self.figures.constants
         if not self.has_links:
             tiers, constants = IDEAL_TIERS, replace(constants, hop_s=0.0)
-        self._near = replace(self.group)
-        vars(self._near).update(tiers=tiers, constants=constants)
+        self._near = replace(self.figures, tiers=tiers, constants=constants)
 
     @classmethod
     def kept(
@@ -173,18 +201,20 @@ class LayerTable:
         has_links: bool,
         best: Mapping[str, int],
     ) -> "LayerTable":
-        """Return the table of a group for the values of axes: the one that it has kept, where there is such a one."""
+        """Return the table of a group for the values of axes: the same one for all questions with these figures."""
         values: dict[str, Sequence[int]] = {name: axes[name].values for name in FEW}
         if max(values["microbatch"], default=1) < len(_SIZES):  # so that other batches share it
             values["microbatch"] = _SIZES
         tried = {name: axes[name].values or (0,) for name in ("sequence_parallel", "order")}
-        key = (has_links, *(tuple(one.items()) for one in (best, tried, values)))
-        tables = group.tables
-        if key not in tables:
-            tables[key] = cls(group=group, best=best, tried=tried, values=values, has_links=has_links)
-        found = tables[key]
-        assert isinstance(found, cls), "nobody else keeps tables"
-        return found
+        figures = _Figures(
+            transformer=group.transformer,
+            tiers=group.tiers,
+            rates=group.rates,
+            software=group.software,
+            constants=group.constants,
+            expert_imbalance=group.expert_imbalance,
+        )
+        return _table(figures, tuple(best.items()), tuple(tried.items()), tuple(values.items()), has_links)
 
     def of(self, nodes: Columns, ask: Callable[[], None]) -> LeastSeconds:
         """Return the least seconds of nodes whose micro-batch is decided.
@@ -234,7 +264,7 @@ class LayerTable:
 
     def _worked_out(self, few: Columns) -> Floats:
         """Return the rows of some combinations: the least of all that is tried, which is worked out together."""
-        transformer, size = self.group.transformer, len(few["tensor"])
+        transformer, size = self.figures.transformer, len(few["tensor"])
         orders, parallel = [0], [max(self.tried["sequence_parallel"])]
         if self.has_links:  # of one stage the pipeline's place in an order does not matter
             orders = [*{tuple(n for n in ORDERS[one] if n != "pipeline"): one for one in self.tried["order"]}.values()]
@@ -245,7 +275,8 @@ class LayerTable:
         chosen |= {name: np.tile(column, len(ways)) for name, column in few.items()}
         chosen |= {"sequence_parallel": is_parallel, "order": order}
         chosen["overlap_tensor"] = chosen["overlap_tensor"] * is_parallel
-        times = LeastSeconds.of(transformer, self._near.interval(_nearest(self._near.layouts(chosen))))
+        layouts = layouts_of(chosen, int(few["microbatch"].max(initial=1)))
+        times = LeastSeconds.of(transformer, self._near.interval(_nearest(layouts)))
         rows = (
             times.layer_s - times.layer_forward_s,
             times.layer_forward_s,
@@ -256,6 +287,15 @@ class LayerTable:
         )
         whole = np.concatenate([np.atleast_2d(one) for one in rows])
         return np.asarray(whole.reshape(len(whole), len(ways), size).min(axis=1))
+
+
+Items = tuple[tuple[str, Any], ...]
+
+
+@lru_cache(maxsize=_MOST_TABLES)
+def _table(figures: _Figures, best: Items, tried: Items, values: Items, has_links: bool) -> LayerTable:
+    """Return a table, which keeps what it has worked out: the same for equal arguments."""
+    return LayerTable(figures=figures, best=dict(best), tried=dict(tried), values=dict(values), has_links=has_links)
 
 
 def _nearest(layouts: Layouts) -> Layouts:

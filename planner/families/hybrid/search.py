@@ -307,7 +307,8 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) ->
     asked = None if cost.is_even else _MOST_QUESTIONS
     part = search.part(search.left_s, num_alternatives=0, good_enough=-inf, cutoff=inf, questions_left=asked)
     limits = replace(cost.problem.limits, devices=replace(cost.problem.limits.devices, least=most))
-    of_all = replace(cost, groups=tuple(one.of_limits(limits) for one in cost.groups))
+    problem = replace(cost.problem, limits=limits)
+    of_all = replace(cost, groups=tuple(replace(one, problem=problem) for one in cost.groups))
     such = "" if cost.is_even else "such "
     if Space.of(of_all).grid().count() == 0:
         what = f"heads and the batch of {space.batch:,}" if cost.is_even else "heads and batch"
@@ -346,7 +347,7 @@ def _batches(cost: HybridCost, space: Space, number: int, search: Search) -> Ite
         if search.is_over:
             return
         is_above = batch > space.batch
-        other = replace(cost, groups=(cost.first.of_batch(batch),))
+        other = replace(cost, groups=(replace(cost.first, given_batch=batch),))
         if is_above in sides or (found := _proven(other, search)) is None:
             continue
         seconds, point = found
