@@ -527,7 +527,7 @@ def smallest_memory(
 
 
 def _coarse(space: Space) -> dict[str, Ints]:
-    """Return the nodes of the first level: of each degrees the smallest micro-batch, which needs least memory.
+    """Return degrees and micro-batches: of each degrees the smallest micro-batch, which needs least memory.
 
     Where virtual stages are asked for, which may ask for a number of micro-batches, too, all of them.
     """
@@ -535,9 +535,9 @@ def _coarse(space: Space) -> dict[str, Ints]:
     fewest_chunks = min(space.axes["interleave"].values, default=1)
     if space.is_split:  # too many to list them all
         values = values[: 1 if fewest_chunks == 1 else _MOST_MICROBATCHES]
-    narrow = replace(space)
-    vars(narrow)["axes"] = {**space.axes, "microbatch": Axis(name="microbatch", values=values)}
-    nodes: Columns = narrow.grid().expand({}, 0)
+    sizes = Axis(name="microbatch", values=values)
+    level = Level(axes=(*(space.axes[name] for name in COARSE), sizes))
+    nodes: Columns = replace(space.grid(), levels=(level,)).expand({}, 0)
     if fewest_chunks == 1 and len(nodes["tensor"]):
         kept = nodes["microbatch"] == nodes["microbatch"].min()
         return {name: column[kept] for name, column in nodes.items()}
