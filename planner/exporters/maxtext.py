@@ -296,7 +296,10 @@ def _expert_keys(experts: Experts) -> dict[str, Any]:
 def _layout_keys(layout: Layout, network: Transformer) -> dict[str, Any]:
     """Return the keys of a layout: the mesh within a slice and across slices, the batch, and what is computed again."""
     chosen, rows = layout.chosen, layout.rows
-    inside = rows[0].devices_per_machine
+    # The chips of a TPU slice reach each other within it, whatever the hosts that they are on.
+    groups = {one.name: one for one in layout.job.problem.cluster.machine_groups}
+    is_slice = device_of(layout.job, rows[0]).kind == "tpu"
+    inside = groups[rows[0].group].devices_per_machine if is_slice else rows[0].devices_per_machine
     shards = 1 if chosen.zero < _SHARDS_GRADIENTS else chosen.shard or chosen.data
     if shards > 1 and shards % chosen.expert:
         why = f"its experts are spread over the {shards} ranks that share weights, and they do not divide"

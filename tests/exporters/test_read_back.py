@@ -254,3 +254,20 @@ def test_stages_of_layers_of_one_part_differ_at_the_ends_alone() -> None:
 def test_the_overlap_of_experts_is_read_back() -> None:
     job = even_job(PLAIN, expert=2, data=4, overlap_expert=True)
     assert read("megatron", job)[1]["overlap_expert"] is True
+
+
+def test_a_slice_of_tpus_is_one_mesh_within() -> None:
+    machines = [{"count": 2, "device": "tpu-v5p", "devices": 16, "network": "100 Gbit/s", "latency": "10 us"}]
+    problem = planner.load(
+        {
+            "dnn": {"transformer": LLAMA, "global_batch": 32, "dtype": "bf16", "optimizer": "adam"},
+            "cluster": {"machines": machines},
+            "objective": "iteration_time",
+            "families": ["hybrid"],
+        }
+    )
+    job = job_of(problem, "hybrid", HybridConfiguration(global_batch_size=32, data=32, zero=3))
+    text = export("maxtext", job).files["maxtext.yml"]
+    assert "ici_fsdp_parallelism: 16" in text
+    assert "dcn_fsdp_parallelism: 2" in text
+    assert "hardware: tpu" in text
