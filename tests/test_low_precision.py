@@ -21,7 +21,8 @@ _QUESTION: dict[str, Any] = {
 def _predicted(device: str = "h100-sxm", dnn: dict[str, Any] | None = None, **more: Any) -> Prediction:
     """Return the prediction of a layout."""
     cluster = {"machines": [{"count": 1, "device": device, "devices": 8}]}
-    question = {**_QUESTION, "cluster": cluster, "dnn": {**_QUESTION["dnn"], **(dnn or {})}, **more}
+    network = {key: value for key, value in {**_QUESTION["dnn"], **(dnn or {})}.items() if value is not None}
+    question = {**_QUESTION, "cluster": cluster, "dnn": network, **more}
     problem = planner.load(question)
     return planner.predict(problem)
 
@@ -124,3 +125,29 @@ def test_experts_of_their_own_kernels_take_the_host_longer_the_more_there_are_on
         for expert in (1, 8)
     ]
     assert launch[0] > launch[1]
+
+
+def test_captured_experts_without_gates_are_still_launched_one_by_one() -> None:
+    block = {
+        "hybrid": {"tensor": 1, "pipeline": 1, "data": 8, "expert": 1, "microbatch": 1, "zero": 1, "recompute": "full"}
+    }
+    launch = {
+        gated: _predicted(
+            "b200-sxm",
+            {
+                "zoo": None,
+                "transformer": {
+                    "layers": 4,
+                    "hidden": 1024,
+                    "heads": 8,
+                    "vocabulary": 32000,
+                    "sequence_length": 1024,
+                    "gated": gated,
+                    "experts": {"count": 64, "top_k": 2, "size": 512},
+                },
+            },
+            configuration=block,
+        ).breakdown_s["launch"]
+        for gated in (False, True)
+    }
+    assert launch[False] > 2 * launch[True]

@@ -700,7 +700,8 @@ def explain(problem: Problem, configuration: HybridConfiguration, prediction: Pr
             f"{cost.transformer.num_parameters:,} are frozen"
         )
     lines.append(
-        f"{details['tokens_per_s']:,.0f} tokens/s; {details['flop_utilisation']:.0%} of the devices' peak goes into "
+        f"{details['tokens_per_s']:,.0f} tokens/s; {details['flop_utilisation']:.0%} of the devices' "
+        f"{'' if cost.first.number_type is None else 'bf16 '}peak goes into "
         f"the network's own FLOP"
     )
     if cost.first.expert_imbalance > 1:
@@ -922,7 +923,7 @@ def _low_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] | 
     conditions = f"{band['networks']} networks in eight and four bits on H100 and Blackwell, Megatron-Core{_LEFT_OUT}"
     return {
         **{key: band[key] for key in ("low", "high", "coverage")},
-        "from": "low-precision",
+        "from": "networks in short products",
         "conditions": conditions,
     }
 
