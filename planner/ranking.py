@@ -26,7 +26,7 @@ from planner.solution import SAME, Status, proof_of
 from planner.words import clipped, part_words, percent_words, time_words
 
 TOO_LATE = "it did not end with its time, and was broken off; raise --time-limit."
-_WEIGHT_OF_OWN = 5  # of the family of transformers, where time is shared out
+_WEIGHT_OF_OWN = 20  # of the family of transformers, where time is shared out
 _MOST_WORDS = 160  # letters of a refusal in an explanation
 _TELLING = 0.0005  # share of the best plan's objective that is told apart from nothing
 _COMPUTATION = ("forward", "backward", "update", "compute", "optimizer")

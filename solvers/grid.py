@@ -33,6 +33,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from math import inf, prod
 
@@ -415,6 +416,20 @@ class _Walk:
             self._dive(box)
         self.take_up(box)
 
+    def go_on(self, before: "GridAnswer") -> None:
+        """Look at what an earlier search left, with the points that it found."""
+        value = before.solution.value
+        rows = [] if value is None else [(before.solution.objective, value), *before.others]
+        if rows:
+            points = {axis.name: np.array([point[axis.name] for _, point in rows]) for axis in self.grid.axes}
+            self.best.add(points, np.array([cost for cost, _ in rows]))
+        self.num_evaluated = before.num_evaluated
+        for box in sorted(before.rest, key=lambda one: one.bound):
+            if box.nodes:
+                self.take_up(box)
+            else:  # it was over before anything was known
+                self.from_root()
+
     def _dive(self, box: _Box) -> None:
         """Evaluate a few points below the most hopeful nodes, so that a good answer is known before all is looked at.
 
@@ -644,6 +659,8 @@ class GridAnswer:
     is_counted
         Whether the points of the grid were counted; where not, since they are too many or the time was over,
         ``num_points`` are those whose cost was asked for.
+    rest
+        What was not looked at when the search was over, though it may be better: :func:`solve` goes on there.
     """
 
     solution: Solution[Point]
@@ -651,6 +668,7 @@ class GridAnswer:
     num_points: int
     num_evaluated: int
     is_counted: bool = True
+    rest: tuple[_Box, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def num_pruned(self) -> int:
@@ -669,6 +687,7 @@ def solve(
     is_strict: bool = False,
     maker: GridMaker | None = None,
     counts: bool = True,
+    before: GridAnswer | None = None,
 ) -> GridAnswer:
     """Return the best point of a grid and the next ones.
 
@@ -695,6 +714,8 @@ def solve(
         is not shared out: what it finds depends on the order.
     counts
         Whether to count the points of the grid.
+    before
+        The answer of a search of the same grid that was stopped: only what it left is looked at.
     """
     names = tuple(group_by) or tuple(axis.name for axis in grid.axes)
     shares = _Shares(names=names, number=max(num_answers, 1), most_at_once=most_at_once)
@@ -702,18 +723,19 @@ def solve(
     depends_on_order = search.questions_left is not None or search.good_enough > -inf
     dives = grid.has_bounds and not depends_on_order and not (is_strict and search.cutoff < inf)
     walk = _Walk(grid, cost, search, best_points, most_at_once, is_strict, dives)
+    begin = walk.from_root if before is None else partial(walk.go_on, before)
     pool = None if depends_on_order else search.pool
     origin = None if pool is None or maker is None else Origin.of(maker)
     counted: list[int | None] = []
     if pool is None or origin is None:
-        walk.from_root()
+        begin()
     else:
         end_s = time.thread_time() + pool.alone_s
         # Until there is an answer, a cutoff that is not strict does not count, and what is found depends on the order.
         walk.is_full = lambda walk: (
             time.thread_time() >= end_s and (is_strict or search.cutoff == inf or bool(walk.best.rows))
         )
-        walk.from_root()
+        begin()
         if walk.rest and not search.is_over:
             client = _Client(walk=walk, shares=shares, origin=origin, pool=pool, search=search)
             client.run(meanwhile=lambda: counted.append(grid.count()))
@@ -731,4 +753,5 @@ def solve(
         num_points=asked if counted[0] is None else counted[0],
         num_evaluated=asked if counted[0] is None else min(asked, counted[0]),
         is_counted=counted[0] is not None,
+        rest=tuple(walk.rest),
     )

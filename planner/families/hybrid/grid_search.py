@@ -142,6 +142,7 @@ def searched(
     is_strict: bool = False,
     memory_limit_bytes: float = inf,
     counts: bool = True,
+    before: GridAnswer | None = None,
 ) -> GridAnswer:
     """Return the best layouts of one placement.
 
@@ -155,10 +156,14 @@ def searched(
         Of an even cut, where that is less than what a device may hold.
     counts
         Whether to count the layouts of the grid.
+    before
+        The answer to the same question when its time was over, from which the search goes on.
     """
     bounds, number = Bounds.of(cost, search, memory_limit_bytes), 1 + max(search.num_alternatives, 0)
     group_by, first = bounds.space.group_by, None
-    if uses_bounds and cost.is_even and bounds.space.is_split:  # very many divisors: first an answer from some of them
+    is_begun = before is not None
+    if uses_bounds and not is_begun and cost.is_even and bounds.space.is_split:
+        # Very many divisors: first an answer from some of them.
         few = Bounds.of(cost, search.part(search.left_s / 2), memory_limit_bytes)
         vars(few)["space"] = few.space.narrow
         first = solve(few.grid(), few.seconds, few.search, num_answers=number, group_by=group_by, counts=False)
@@ -173,11 +178,13 @@ def searched(
         is_strict=is_strict,
         maker=partial(_made_grid, bare, memory_limit_bytes),
         counts=counts,
+        before=before,
     )
     if first is not None and first.solution.objective < answer.solution.objective:  # the time was over before
         bound = min(answer.solution.bound, first.solution.objective)
         best = replace(first.solution, bound=bound, status=Status.FEASIBLE)
-        answer = replace(first, solution=best, num_evaluated=answer.num_evaluated + first.num_evaluated)
+        num_asked = answer.num_evaluated + first.num_evaluated
+        answer = replace(first, solution=best, num_evaluated=num_asked, rest=answer.rest)
         answer = replace(answer, is_counted=False, num_points=answer.num_evaluated)
     solution, peak_s = answer.solution, peak_step_s(cost.groups)
     if solution.bound < peak_s and solution.status in (Status.FEASIBLE, Status.UNKNOWN):  # it was stopped early
@@ -296,6 +303,24 @@ def cuts_words(cuts_s: float, best_s: float) -> list[str]:
         return [f"{OTHER_CUTS}, also those not tried: proven not to be faster"]
     named, share = format_human(cuts_s, Dimension.TIME), percent_words(1 - cuts_s / best_s)
     return [f"{OTHER_CUTS}: none takes less than {named} (at most {share} faster); `planner predict` tells of one"]
+
+
+def searched_on(found: Found, search: Search, known_s: Sequence[float]) -> Found:
+    """Return what is found where the search of a placement, which was stopped, goes on; ``known_s``: of all others."""
+    answer = found.answer
+    if found.cost.is_even:
+        return replace(found, answer=searched(found.cost, search, before=answer))
+    rows, number = sorted([*known_s, *(seconds for seconds, _ in found.rows)]), max(search.num_alternatives, 0)
+    part = search.part(search.left_s, cutoff=min([search.cutoff, [*rows, *[inf] * (1 + number)][number]]))
+    none: Solution[Point] = Solution(status=Status.UNKNOWN, objective=inf, bound=answer.solution.bound, value=None)
+    left = replace(answer, solution=none, others=())  # its rows may be of cuts that were improved, in no grid
+    one = replace(found, answer=searched(found.cost, part, is_strict=bool(rows), before=left))
+    more = _cuts_improved(one, part)
+    both = sorted([*found.rows, *more.rows], key=lambda row: row[0])
+    if not both:
+        return more
+    solution = replace(more.answer.solution, bound=min(more.answer.solution.bound, answer.solution.objective))
+    return replace(more, answer=_with_rows(replace(more.answer, solution=solution), both, 0))
 
 
 # -- near cuts ---------------------------------------------------------------------------------------------------------

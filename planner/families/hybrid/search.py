@@ -29,6 +29,7 @@ from planner.families.hybrid.grid_search import (
     even_improved,
     other_cuts_s,
     searched,
+    searched_on,
 )
 from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints
@@ -42,6 +43,7 @@ from planner.units import Dimension, format_human
 _MOST_LAYOUTS = 400_000  # of a frontier
 _AT_ONCE = 20_000
 _MOST_WORDS = 5
+_SHARE_OF_CUTS = 0.5  # of the time that is left, where even cuts are not done
 _STEP = 0.95  # of the memory of the layout printed before
 _RUNG = 0.9  # of the memory of the layout before
 _MOST_BATCHES = 4  # that are tried: a number, not a time, so that the answer is the same on every machine
@@ -84,9 +86,13 @@ def plan(problem: Problem, search: Search) -> Plan:
         found.append(Found(cost=cost.even, answer=searched(cost.even, part)))
         keep(list(found))
     known_s = [seconds for one in found for seconds, _ in one.rows]
-    rest = search.part(search.left_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
+    share_s = search.left_s * (_SHARE_OF_CUTS if any(one.answer.rest for one in found) else 1.0)
+    rest = search.part(share_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
     even = list(found)
     found += cuts_searched(costs, rest, known_s, lambda more: keep([*even, *more]))
+    found = _gone_on(found, search, count)
+    even = found[: len(costs)]
+    rest = search.part(search.left_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
     best_s = min(one.answer.solution.objective for one in found)
     near = [even_improved(one, best_s, rest) for one in even]
     best_s = min([best_s, *(one.answer.solution.objective for one in near if one is not None)])
@@ -100,6 +106,25 @@ def plan(problem: Problem, search: Search) -> Plan:
             raise NoAnswerError(TOO_SHORT)
         raise InfeasibleError(why_nothing_fits(costs, search))
     return _plan_of(problem, search, found, best, bound_s, count)
+
+
+def _gone_on(found: Sequence[Found], search: Search, count: float) -> list[Found]:
+    """Return what is found where searches that were ended by their shares of the time go on, in what is left of it."""
+    after = list(found)
+    for index, one in enumerate(found):
+        known_s = [seconds for other in after if other is not one for seconds, _ in other.rows]
+        best_s = min([*known_s, *(seconds for seconds, _ in one.rows)], default=inf)
+        is_done = not one.answer.rest or one.answer.solution.bound >= best_s or best_s <= search.good_enough / count
+        if is_done or search.is_late:
+            continue
+        earlier_s = [other.answer.solution.objective for other in after[:index]] if one.cost.is_even else []
+        part = search.part(
+            search.left_s / sum(bool(other.answer.rest) for other in after[index:]),
+            good_enough=search.good_enough / count,
+            cutoff=min([search.cutoff / count, *earlier_s]),
+        )
+        after[index] = searched_on(one, part, known_s)
+    return after
 
 
 def _best(found: Sequence[Found]) -> Found:
