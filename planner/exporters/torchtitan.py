@@ -6,6 +6,9 @@ activation_checkpoint.py`` (the subcommands) of torchtitan 0.3.0. Conditions bet
 CUDA graphs with a pipeline or with experts over ranks; batches), ``torchtitan/distributed/parallel_dims.py`` (products)
 and ``torchtitan/distributed/pipeline_parallel.py`` (a pipeline's micro-batches are cut from the local batch).
 
+A network that is none of its own flavours is written beside the command, a module for ``--module`` and ``--config``
+(:mod:`planner.exporters.torchtitan_network`); so is one whose products are of eight or four bits.
+
 Every stage is written by the names of its modules (``module_fqns_per_model_part``), even ones, too: torchtitan's own
 cut counts embedding and head as a layer each.
 """
@@ -15,19 +18,30 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from planner.decisions import flags_of
+from planner.errors import Fault, SpecError
 from planner.exporters.export import Export, Exporter, Job
 from planner.exporters.layouts import Layout, layout_export, layout_of, pinned_by, pins_of, read_layout
-from planner.exporters.scripts import Parsed, argument_words, launched, script_words, wrapped
+from planner.exporters.scripts import Parsed, argument_words, comment_lines, launched, script_words, wrapped
+from planner.exporters.torchtitan_network import (
+    CONFIG,
+    MODULE,
+    balance_note,
+    family_of,
+    module_text,
+    network_of_module,
+)
+from planner.models.low_precision import LOW_TYPES
 from planner.schedules import NAMED
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "FLAVOURS", "VERSION", "Flavour", "as_run", "degrees", "export", "flavour_of", "module_names"]
-__all__ += ["recognises"]
+__all__ += ["network", "recognises"]
 
 TARGET, VERSION = "torchtitan", "torchtitan 0.3.0"
 _FLAGS = flags_of("torchtitan")
 _PARALLEL = "parallelism."
 _NUMBERS = {"bf16": "bfloat16", "fp32": "float32", "tf32": "float32"}
+_MARK = "planner.export/1 torchtitan"
 _OWN = ("torchtitan", "torchtitan-eager")  # programs of the cost model
 _SHARDS_GRADIENTS, _SHARDS_WEIGHTS = 2, 3  # stages of ZeRO
 
@@ -40,7 +54,7 @@ def export(job: Job) -> Export:
     InfeasibleError
         For networks that are no transformers, numbers that it does not train in, and an optimiser on the host.
     """
-    layout = layout_of(TARGET, job, kinds=("gpu",))
+    layout = layout_of(TARGET, job, kinds=("gpu",), low=LOW_TYPES)
     network = layout.network
     if network is None:
         hint = "It has a model of every network that it trains; export to ddp or deepspeed."
@@ -51,7 +65,20 @@ def export(job: Job) -> Export:
     # The subcommand comes last, as tyro wants it.
     options = [*argument_words(_flags(layout, network)), f"{_FLAGS['recompute']}:{layout.chosen.recompute}"]
     program = wrapped([script_words(job.settings.script, "-m torchtitan.train"), *options])
-    return layout_export(layout, VERSION, program)
+    files: dict[str, str] = {}
+    if _is_written(layout, network):
+        head = comment_lines([f"{_MARK}, for {VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}"])
+        is_compiled = job.problem.calibration.program != "torchtitan-eager"
+        text = module_text(network, job.problem.training.low, head="\n".join(head), is_compiled=is_compiled)
+        files[f"{MODULE}.py"] = text
+    return layout_export(layout, VERSION, program, files=files)
+
+
+def _is_written(layout: Layout, network: Transformer) -> bool:
+    """Whether the network is written as a module: it is no flavour, or one with products in other numbers."""
+    flavour, low = flavour_of(network), layout.job.problem.training.low
+    is_other = flavour is None or flavour.is_float8 or low is not None
+    return is_other and family_of(network) is not None
 
 
 _TURNED = ("zb_v", "dualpipe_v")  # with two chunks a device that are not interleaved
@@ -95,31 +122,59 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
         layout = layout.instead("its experts are spread over ranks and never cut by a tensor degree", expert_tensor=1)
     if program not in _OWN and layout.is_hybrid:
         layout = layout.noted(f"seconds and memory were predicted for {program}; calibration.program: torchtitan")
+    layout = _with_short_numbers(layout, network)
     flavour = flavour_of(network)
+    if _is_written(layout, network):
+        layout = layout.noted(
+            f"the network stands in {MODULE}.py, which is read from the folder that the command is run in; give your "
+            f"tokenizer's folder by --hf_assets_path, and your data by --dataloader.dataset"
+        )
+        return layout if (note := balance_note(network)) is None else layout.noted(note)
     if flavour is None:
         return layout.noted(
             "none of its configurations has this network: write one (a module with config_registry.py, whose function "
             "returns a Trainer.Config) and give its names to --module and --config; modules are taken to be named "
             "tok_embeddings, layers.N, norm, lm_head"
         )
-    if flavour.is_float8:
-        layout = layout.noted(
-            f"its configuration {flavour.config} computes products in float8 (Float8LinearConverter), faster than the "
-            f"plan counts; take the converters out for the planned numbers"
-        )
     return layout.noted(
         f"its configuration {flavour.config} reads a tokenizer from hf_assets_path, and the data set that it names"
     )
 
 
+def _with_short_numbers(layout: Layout, network: Transformer) -> Layout:
+    """Return the layout with what is to be said of products in eight or four bits.
+
+    Raises
+    ------
+    InfeasibleError
+        For networks that are not written, and for routed experts in four bits.
+    """
+    low = layout.job.problem.training.low
+    if low is None:
+        return layout
+    elsewhere = "Write dnn.dtype: bf16; or export to megatron, megatron-bridge or primus."
+    if family_of(network) is None:
+        raise layout.refused(f"none of its models has all parts of {layout.job.problem.dnn.name}", elsewhere)
+    if low.name == "nvfp4" and network.experts is not None:
+        raise layout.refused("it computes products of routed experts in fp8 and mxfp8, not in nvfp4", elsewhere)
+    layout = layout.noted("its products in short numbers are torchao's, installed beside it; the model is compiled")
+    if low.name == "fp8":
+        layout = layout.noted(f"its float8 has a scale for each row, of the row itself; the plan counts {low.recipe}")
+    if low.wide_layers and network.experts is not None:
+        layout = layout.noted(f"products of routed experts are short in the last {low.wide_layers} layers, too")
+    return layout
+
+
 def _flags(layout: Layout, network: Transformer) -> dict[str, Any]:
     """Return the options by name."""
     chosen, flavour = layout.chosen, flavour_of(network)
+    own = (flavour.module, flavour.config) if flavour else ("your_model", "your_config")
+    module, config = (MODULE, CONFIG) if _is_written(layout, network) else own
     is_pipeline, copies = chosen.pipeline > 1, chosen.zero == 0
     shards = 1 if copies else chosen.shard or chosen.data
     flags: dict[str, Any] = {
-        "module": flavour.module if flavour else "your_model",
-        "config": flavour.config if flavour else "your_config",
+        "module": module,
+        "config": config,
         "training.seq_len": network.sequence_length,
         "training.global_batch_size": chosen.global_batch_size,
         _FLAGS["microbatch"]: chosen.microbatch * (chosen.num_microbatches if is_pipeline else 1),
@@ -205,7 +260,29 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     return pins | ({"schedule": turned[str(said)]} if said in turned else {})
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees)}
+def network(path: Path, text: str) -> Transformer | None:
+    """Return the network of a script: that of the module beside it, of which nothing is run; None of its own flavours.
+
+    Raises
+    ------
+    SpecError
+        If the module says no network, or cannot be read.
+    """
+    command, _ = launched(path, text, f"--{_FLAGS['tensor']}")
+    if Parsed.of_options(path, command).value("module") != MODULE:
+        return None
+    beside = path.with_name(f"{MODULE}.py")
+    try:
+        found = beside.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        fault = Fault(file=str(beside), problem=f"It cannot be read: {error}.", mend="Export again.")
+        raise SpecError.of([fault]) from None
+    return network_of_module(beside, found)
+
+
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network)}
 
 
 # -- its own configurations --------------------------------------------------------------------------------------------

@@ -50,6 +50,8 @@ def settings_of(options: dict[str, list[str]]) -> dict[str, Any]:
         if field in known and field not in {"normalization", "attention_backend", "moe_layer_freq"}:
             text = values[0] if values else ""
             found[field] = True if not values else int(text) if text.isdigit() else _number_or_text(text)
+    if "recompute-modules" in options:
+        found["recompute_modules"] = options["recompute-modules"]
     if "disable-bias-linear" in options:
         found["add_bias_linear"] = False
     if stages := found.get("pipeline_model_parallel_size", 1) > 1:

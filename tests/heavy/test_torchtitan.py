@@ -1,9 +1,10 @@
 """torchtitan's own reader of settings takes the planned command lines, and its own mesh takes their degrees."""
 
 import io
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,28 @@ for needed in ("spmd_types", "torchdata", "triton", "datasets", "tensorboard", "
 
 from planner.exporters import torchtitan  # noqa: E402  # behind the skips
 from planner.exporters.export import Job  # noqa: E402
-from planner.exporters.layouts import pins_of  # noqa: E402
+from planner.exporters.layouts import layout_of, pins_of  # noqa: E402
 from planner.exporters.scripts import launched  # noqa: E402
 from planner.exporters.torchtitan import FLAVOURS, Flavour  # noqa: E402
+from planner.exporters.torchtitan_network import MODULE, family_of, module_text  # noqa: E402
+from planner.problem import LowPrecision  # noqa: E402
+from planner.zoo.transformers import block_of, row  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # triton
 LAUNCH = Path("launch.sh")
 
 
 def words_of(job: Job) -> list[str]:
-    """What torchtitan.train is given; networks that it has not are put on one that it has, of as many layers or not."""
-    text = torchtitan.export(job).files["launch.sh"]
-    words, _ = launched(LAUNCH, text, "--parallelism.tensor_parallel_degree")
+    """What torchtitan.train is given; networks that it has not are put on one that it has, of as many layers or not.
+
+    A network that is written beside the command is put where it is read from: here.
+    """
+    files = torchtitan.export(job).files
+    for name, text in files.items():
+        Path(name).write_text(text)
+    sys.modules.pop(MODULE, None)
+    invalidate_caches()
+    words, _ = launched(LAUNCH, files["launch.sh"], "--parallelism.tensor_parallel_degree")
     found = words[words.index("torchtitan.train") + 1 :]
     if "your_model" in found:
         found[found.index("your_model")] = "llama3"
@@ -45,7 +56,9 @@ def read(words: list[str]) -> Any:
 @pytest.fixture(autouse=True)
 def _silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     yield
+    sys.modules.pop(MODULE, None)
 
 
 @pytest.mark.parametrize("name", LARGE)
@@ -53,7 +66,9 @@ def test_its_own_reader_takes_a_planned_command_and_its_mesh_the_degrees(name: s
     dims_class = import_module("torchtitan.distributed.parallel_dims").ParallelDims
 
     job = plan_of(name)
-    chosen = hybrid_of(job)
+    network = job.problem.dnn.transformer
+    assert network is not None
+    chosen = torchtitan.as_run(layout_of("torchtitan", job), network).chosen
     settings = read(words_of(job))
     dims = dims_class.from_config(settings.parallelism, chosen.num_devices)
     assert (dims.tp, dims.cp, dims.pp, dims.ep) == (chosen.tensor, chosen.context, chosen.pipeline, chosen.expert)
@@ -62,8 +77,6 @@ def test_its_own_reader_takes_a_planned_command_and_its_mesh_the_degrees(name: s
     kinds = {"none": "NoneType", "selective": "SelectiveAC", "full": "FullAC"}
     assert type(settings.activation_checkpoint).__qualname__.split(".")[0] == kinds[chosen.recompute]
     if chosen.pipeline > 1:
-        network = job.problem.dnn.transformer
-        assert network is not None
         parts = settings.parallelism.module_fqns_per_model_part
         counts = tuple(sum(name.startswith("layers.") for name in part) for part in parts)
         assert counts == chosen.chunk_layers(network.num_layers)
@@ -147,3 +160,72 @@ def test_sizes_of_its_networks_are_those_that_its_models_have(flavour: Flavour) 
             registered()
         return
     assert registered().model_spec.flavor == flavour.size
+
+
+_DENSE = ("llama3.1-8b", "llama3.2-1b", "mistral-nemo-12b", "qwen3-4b")
+_ROUTED = (
+    "qwen3-235b-a22b",
+    "mixtral-8x7b",
+    "deepseek-v2-lite",
+    "deepseek-v3",
+    "kimi-k2",
+    "gpt-oss-20b",
+    "gpt-oss-120b",
+)
+NAMES = (*_DENSE, *_ROUTED)
+
+
+def planned_module(text: str) -> Any:
+    """A module as torchtitan imports it."""
+    Path(f"{MODULE}.py").write_text(text)
+    sys.modules.pop(MODULE, None)
+    invalidate_caches()
+    return import_module(MODULE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_network_that_is_written_has_the_parameters_and_figures_of_the_planned_one(name: str) -> None:
+    network = row(name).transformer
+    config = planned_module(module_text(network, None, head="# planned", is_compiled=True)).planned().model_spec.model
+    with torch.device("meta"):
+        model = config.build()
+    experts = network.experts
+    # A bias for the choice of experts is a buffer there, and a parameter of the checkpoint's here.
+    is_buffer = experts is not None and experts.has_router_bias and experts.routing.bias == "selection"
+    biases = network.num_moe_layers * experts.num_experts if experts is not None and is_buffer else 0
+    assert sum(one.numel() for one in model.parameters()) == network.num_parameters - biases
+    norms, rotary = [model.norm, model.layers["0"].attention_norm], network.rotary
+    assert {norm.eps for norm in norms} == {network.numerics.norm_epsilon}
+    assert rotary is not None
+    rope = config.layers[0].attention.rope
+    assert rope.theta == rotary.base
+    assert (rope.scaling == "none") == (rotary.scaling is None)
+
+
+def test_its_own_reader_takes_a_network_that_is_written() -> None:
+    job = even_job(block_of(row("qwen3-4b").transformer), data=2, tensor=2, zero=3)
+    settings = read(words_of(job))
+    assert (settings.model_spec.name, settings.model_spec.flavor) == ("qwen3", "planned")
+    assert settings.model_spec.model.layers[0].attention.rope.theta == 1e6
+
+
+@pytest.mark.parametrize(
+    ("low", "network", "why"),
+    [
+        (LowPrecision(name="fp8", recipe="current"), "llama3.1-8b", "use float8"),
+        (LowPrecision(name="fp8", recipe="current", wide_layers=4), "qwen3-30b-a3b", "use float8"),
+        (LowPrecision(name="mxfp8", recipe="mxfp8"), "deepseek-v3", "use MXFP8"),
+        (LowPrecision(name="nvfp4", recipe="nvfp4", wide_layers=2), "llama3.1-8b", "NVFP4"),
+    ],
+)
+def test_products_in_short_numbers_are_asked_of_its_converters(low: LowPrecision, network: str, why: str) -> None:
+    quantization = import_module("torchtitan.components.quantization")
+    module = planned_module(module_text(row(network).transformer, low, head="#", is_compiled=True))
+    for name, fields in module.CONVERTERS:  # torchao, and a device that has such products, are not here
+        getattr(quantization, name).Config(model_compile_enabled=True, **fields)
+    with pytest.raises(ImportError, match=why):
+        module.planned()
+
+
+def test_every_family_is_built_with_torchtitan() -> None:
+    assert {family_of(row(name).transformer) for name in NAMES} == {"llama3", "qwen3", "deepseek_v3", "gpt_oss"}

@@ -1,0 +1,498 @@
+"""A network that is none of torchtitan 0.3.0's own, as a module of its parts: sizes, positions, epsilon, experts.
+
+Parts and their arguments: ``torchtitan/models/common/config_utils.py`` and ``rope.py``,
+``torchtitan/models/{llama3,qwen3,deepseek_v3,gpt_oss}/__init__.py`` of torchtitan 0.3.0; products in eight and four
+bits: ``torchtitan/components/quantization/{float8,mx,nvfp4}.py``. The module has the figures in one table, by the names
+that torchtitan gives them, which is read back without running it.
+"""
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from planner.errors import Fault, SpecError
+from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
+from planner.problem import LowPrecision
+from planner.transformer import Experts, LatentAttention, Transformer
+
+__all__ = ["CONFIG", "MODULE", "balance_note", "family_of", "module_text", "network_of_module"]
+
+MODULE, CONFIG = "planned_torchtitan", "planned"
+_NETWORK, _CONVERTERS = "NETWORK", "CONVERTERS"
+_OSS = Numerics(
+    activation="quick_gelu", activation_limit=7.0, gate_offset=1.0
+)  # as its experts compute (``gpt_oss/moe.py``)
+_OSS_HEADS = {"num_heads": 64, "num_kv_heads": 8, "head_size": 64, "window": 128}  # that its layers are built with
+_SCALINGS = {"llama3": "llama", "yarn": "yarn"}
+_PARTS = ("attention", "feed_forward", "moe.shared_experts")  # products of a layer, beside those of routed experts
+
+
+def family_of(network: Transformer) -> str | None:
+    """Return the one of torchtitan's models that a network is built from; None where none has all of its parts."""
+    figures, rotary, experts = network.numerics, network.rotary, network.experts
+    is_oss = network.has_sinks
+    plain = Numerics(
+        norm_epsilon=figures.norm_epsilon,
+        initial_deviation=figures.initial_deviation,
+        activation="quick_gelu" if is_oss else figures.activation,
+        activation_limit=_OSS.activation_limit if is_oss else None,
+        gate_offset=_OSS.gate_offset if is_oss else 0.0,
+    )
+    is_plain = (
+        rotary is not None
+        and (rotary.fraction, rotary.without_every, rotary.local_base) == (1, 0, None)
+        and network.is_causal
+        and network.is_gated
+        and network.activation == ("quick_gelu" if is_oss else "silu")
+        and network.norm == "rms_norm"
+        and network.norm_position == "before"
+        and network.has_norm_scales
+        and network.head == "language"
+        and figures == plain
+        and not (network.has_head_bias or network.has_embedding_norm or network.has_attention_gate)
+        and not (experts is not None and (experts.has_shared_gate or experts.latent_size or experts.routing.z_loss))
+        and not (experts is not None and experts.routing.is_input_scaled)
+        and not (network.has_query_key_norms and network.query_key_norm_span != "head")
+        and network.pattern is None
+        and not network.num_mtp_layers
+        and network.fine_tuning is None
+    )
+    if not is_plain or rotary is None:
+        return None
+    scaling = rotary.scaling.kind if rotary.scaling is not None else None
+    found = rotary.scaling
+    if found is not None and (found.attention_factor is not None or found.scale != found.scale_all):
+        return None  # it has one scale of the scores
+    if is_oss:
+        has_sizes = all(getattr(network, name) == value for name, value in _OSS_HEADS.items())
+        alternates = network.mixers == ("window", "attention")
+        is_whole = experts is not None and experts.every == 1 and not (experts.num_dense_first or experts.num_shared)
+        return "gpt_oss" if has_sizes and alternates and is_whole and scaling in (None, "yarn") else None
+    if network.has_biases or network.has_qkv_biases or network.has_output_bias or network.window:
+        return None
+    if not network.kind_counts.keys() <= {"dense", "moe"}:
+        return None
+    if network.latent is not None:
+        is_like = experts is not None and experts.every == 1 and experts.num_shared > 0
+        is_like = is_like and experts is not None and experts.shared_size == experts.expert_size
+        return "deepseek_v3" if is_like and scaling in (None, "yarn") and not network.has_query_key_norms else None
+    if scaling not in (None, "llama3"):  # of others the scores have a scale, which its attention has not
+        return None
+    if experts is None and not network.has_query_key_norms:
+        return "llama3"
+    if experts is not None and (experts.num_shared or experts.groups > 1):
+        return None
+    return "qwen3"
+
+
+def balance_note(network: Transformer) -> str | None:
+    """Return what becomes of the balance of experts, which torchtitan keeps by a bias alone; None where that is so."""
+    experts = network.experts
+    if experts is None or experts.routing.auxiliary_loss == "none" or not experts.routing.auxiliary_coefficient:
+        return None
+    return "it balances experts by a bias that follows their load, and has no auxiliary loss"
+
+
+def _table(network: Transformer, family: str) -> dict[str, Any]:
+    """Return the network's figures by torchtitan's names."""
+    rotary, experts, latent = network.rotary, network.experts, network.latent
+    assert rotary is not None, "family_of has asked"
+    longest = max(rotary.longest or 0, network.sequence_length)
+    rope: dict[str, Any] = {"theta": rotary.base, "max_seq_len": longest, "scaling": "none"}
+    scaling = rotary.scaling
+    if scaling is not None:
+        rope["scaling"] = _SCALINGS[scaling.kind]
+        if scaling.kind == "llama3":
+            rope |= {"scaling_factor": scaling.factor, "original_max_position_embeddings": scaling.original_length}
+            rope |= {"low_freq_factor": scaling.low_frequency_factor, "high_freq_factor": scaling.high_frequency_factor}
+        else:
+            rope |= {"rope_factor": scaling.factor, "original_seq_len": scaling.original_length}
+            rope |= {"beta_fast": scaling.beta_fast, "beta_slow": scaling.beta_slow, "truncate": scaling.is_truncated}
+    table: dict[str, Any] = {
+        "family": family,
+        "n_layers": network.num_layers,
+        "dim": network.hidden_size,
+        "n_heads": network.num_heads,
+        "n_kv_heads": network.num_kv_heads,
+        "head_dim": network.head_size,
+        "hidden_dim": network.feed_forward_size,
+        "vocab_size": network.vocabulary_size,
+        "seq_len": network.sequence_length,
+        "enable_weight_tying": network.has_tied_embeddings,
+        "qk_norm": network.has_query_key_norms,
+        "eps": network.numerics.norm_epsilon,
+        "std": network.numerics.initial_deviation,
+        "rope": rope,
+    }
+    if latent is not None:
+        table["mla"] = {
+            "q_lora_rank": latent.query_rank or 0,
+            "kv_lora_rank": latent.key_value_rank,
+            "qk_nope_head_dim": latent.nope_size,
+            "qk_rope_head_dim": latent.rope_size,
+            "v_head_dim": latent.value_size,
+            "mscale": (scaling.scale_all or 0.0) if scaling is not None else 1.0,
+        }
+    if experts is not None:
+        routing = experts.routing
+        table["moe"] = {
+            "num_experts": experts.num_experts,
+            "top_k": experts.top_k,
+            "moe_hidden_dim": experts.expert_size,
+            "num_shared_experts": experts.num_shared,
+            "n_dense_layers": experts.num_dense_first,
+            "every": experts.every,
+            "score_func": routing.score,
+            "route_norm": routing.is_normalised,
+            "route_scale": routing.scale,
+            "num_expert_groups": experts.groups if experts.groups > 1 else None,
+            "num_limited_groups": experts.top_groups if experts.groups > 1 else None,
+            "load_balance_coeff": routing.bias_update_rate or 1e-3,
+            "counts_bias": experts.has_router_bias,
+        }
+    return table
+
+
+def _converters(network: Transformer, low: LowPrecision | None) -> list[tuple[str, dict[str, Any]]]:
+    """Return the converters of products in short numbers, and their arguments."""
+    if low is None:
+        return []
+    has_experts, short = network.experts is not None, network.num_layers - low.wide_layers
+    if low.name == "fp8":
+        wide = [f"layers.{index}." for index in range(short, network.num_layers)]
+        found: list[tuple[str, dict[str, Any]]] = [
+            ("Float8LinearConverter", {"recipe_name": "rowwise", "filter_fqns": ["lm_head", "router.gate", *wide]})
+        ]
+        return found + [("Float8GroupedExpertsConverter", {})] * has_experts
+    if low.wide_layers:
+        names = [f"layers.{index}.{part}" for index in range(short) for part in _PARTS[: 2 + has_experts]]
+    else:
+        names = list(_PARTS[: 2 + has_experts])
+    if low.name == "nvfp4":
+        return [("NVFP4LinearConverter", {"fqns": names})]
+    experts = [("MXFP8GroupedExpertsConverter", {"pad_multiple": 128})] * has_experts
+    return [("MXFP8LinearConverter", {"fqns": names}), *experts]
+
+
+def module_text(network: Transformer, low: LowPrecision | None, *, head: str, is_compiled: bool) -> str:
+    """Return the module whose function ``planned`` torchtitan calls by ``--module`` and ``--config``."""
+    family = family_of(network)
+    assert family is not None, "asked before"
+    components = ["model", "loss"] if is_compiled or low is not None else ["loss"]
+    return _TEXT.format(
+        head=head,
+        network=_literal(_NETWORK, _table(network, family)),
+        converters=f"{_CONVERTERS} = {_converters(network, low)!r}".replace("'", '"'),
+        components=str(components).replace("'", '"'),
+        backend='config.parallelism.spmd_backend = "spmd_types"\n    ' * (low is not None and low.name == "nvfp4"),
+    )
+
+
+def _literal(name: str, fields: Mapping[str, Any]) -> str:
+    """Return a mapping as Python's literal, a line for each field."""
+    rows = "".join(f"    {key!r}: {value!r},\n" for key, value in fields.items())
+    return f"{name} = {{\n{rows}}}".replace("'", '"')
+
+
+_TEXT = '''{head}
+from dataclasses import replace
+from functools import partial
+
+import torch.nn as nn
+from torchtitan.components import quantization
+from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+from torchtitan.components.optimizer import default_adamw, register_moe_load_balancing_hook
+from torchtitan.config import CompileConfig, TrainingConfig
+from torchtitan.distributed.activation_checkpoint import SelectiveAC
+from torchtitan.distributed.pipeline_parallel import pipeline_llm
+from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
+from torchtitan.models import deepseek_v3, gpt_oss, llama3, qwen3
+from torchtitan.models.common import ComplexRoPE, CosSinRoPE, Embedding, Linear
+from torchtitan.models.common.config_utils import (
+    get_attention_config,
+    make_ffn_config,
+    make_gqa_config,
+    make_moe_config,
+    make_routed_experts_config,
+    make_router_config,
+)
+from torchtitan.models.common.nn_modules import RMSNorm
+from torchtitan.models.common.param_init import depth_scaled_std, skip_param_init
+from torchtitan.protocols.model_spec import ModelSpec
+from torchtitan.trainer import Trainer
+
+{network}
+{converters}
+
+FAMILY, STD, MOE = NETWORK["family"], NETWORK["std"], NETWORK.get("moe")
+DIM, ROPE = NETWORK["dim"], NETWORK["rope"]
+ONES = {{"weight": nn.init.ones_}}
+PLAIN = {{"weight": partial(nn.init.trunc_normal_, std=STD), "bias": nn.init.zeros_}}
+PARTS = {{
+    "llama3": (llama3, llama3.Llama3Model, "Llama3TransformerBlock", "parallelize_llama", "Llama3StateDictAdapter"),
+    "qwen3": (qwen3, qwen3.Qwen3Model, "Qwen3TransformerBlock", "parallelize_qwen3", "Qwen3StateDictAdapter"),
+    "deepseek_v3": (
+        deepseek_v3,
+        deepseek_v3.DeepSeekV3Model,
+        "",
+        "parallelize_deepseekv3",
+        "DeepSeekV3StateDictAdapter",
+    ),
+    "gpt_oss": (gpt_oss, gpt_oss.GptOssModel, "", "parallelize_gptoss", "GptOssStateDictAdapter"),
+}}
+
+
+def deep(layer):
+    return {{"weight": partial(nn.init.trunc_normal_, std=depth_scaled_std(STD, layer)), "bias": nn.init.zeros_}}
+
+
+def deep_experts(layer):
+    last = partial(nn.init.trunc_normal_, std=depth_scaled_std(STD, layer))
+    return {{"w1_EFD": PLAIN["weight"], "w2_EDF": last, "w3_EFD": last}}
+
+
+def norm(size):
+    return RMSNorm.Config(normalized_shape=size, eps=NETWORK["eps"], param_init=ONES)
+
+
+def layer_of(index, block, rope):
+    attention = make_gqa_config(
+        dim=DIM,
+        n_heads=NETWORK["n_heads"],
+        n_kv_heads=NETWORK["n_kv_heads"],
+        head_dim=NETWORK["head_dim"],
+        wqkv_param_init=PLAIN,
+        wo_param_init=deep(index),
+        inner_attention=get_attention_config("flex"),
+        fuse_qkv=True,
+        rope=rope,
+        qk_norm=norm(NETWORK["head_dim"]) if NETWORK["qk_norm"] else None,
+    )
+    parts = {{"attention": attention, "attention_norm": norm(DIM), "ffn_norm": norm(DIM)}}
+    behind = index - MOE["n_dense_layers"] if MOE else -1
+    if behind < 0 or behind % MOE["every"]:
+        size = NETWORK["hidden_dim"]
+        feed_forward = make_ffn_config(dim=DIM, hidden_dim=size, w1_param_init=PLAIN, w2w3_param_init=deep(index))
+        return block.Config(**parts, feed_forward=feed_forward)
+    shared = {{"dim": DIM, "num_experts": MOE["num_experts"], "top_k": MOE["top_k"]}}
+    scores = {{key: MOE[key] for key in ("score_func", "route_norm", "route_scale")}}
+    moe = make_moe_config(
+        num_experts=MOE["num_experts"],
+        router=make_router_config(gate_param_init=PLAIN, **shared, **scores),
+        routed_experts=make_routed_experts_config(
+            hidden_dim=MOE["moe_hidden_dim"], param_init=deep_experts(index), comm_backend="standard", **shared
+        ),
+    )
+    return block.Config(**parts, moe=moe)
+
+
+def layers_of(module, block):
+    count = NETWORK["n_layers"]
+    if FAMILY == "deepseek_v3":
+        same = {{key: MOE[key] for key in ("n_dense_layers", "moe_hidden_dim", "num_experts", "num_shared_experts")}}
+        names = ("score_func", "num_expert_groups", "num_limited_groups", "route_scale", "route_norm", "top_k")
+        return module.build_mla_moe_layers(
+            n_layers=count,
+            dim=DIM,
+            n_heads=NETWORK["n_heads"],
+            dense_hidden_dim=NETWORK["hidden_dim"],
+            attn_backend="flex",
+            moe_comm_backend="standard",
+            non_blocking_capacity_factor=None,
+            linear_init=PLAIN,
+            norm_init=ONES,
+            depth_init=deep,
+            depth_experts_init=deep_experts,
+            rope=ComplexRoPE.Config(dim=NETWORK["mla"]["qk_rope_head_dim"], **ROPE),
+            **same,
+            **NETWORK["mla"],
+            **{{f"router_{{name}}": MOE[name] for name in names}},
+        )
+    kind = ComplexRoPE if FAMILY == "llama3" else CosSinRoPE
+    rope = kind.Config(dim=NETWORK["head_dim"], **ROPE)
+    if FAMILY == "gpt_oss":
+        return module._build_gptoss_layers(
+            dim=DIM,
+            n_layers=count,
+            hidden_dim=MOE["moe_hidden_dim"],
+            num_experts=MOE["num_experts"],
+            top_k=MOE["top_k"],
+            load_balance_coeff=MOE["load_balance_coeff"],
+            moe_comm_backend="standard",
+            rope=rope,
+        )
+    return [layer_of(index, block, replace(rope)) for index in range(count)]
+
+
+def model_spec():
+    """Return the planned network as torchtitan builds it."""
+    module, model, block, parallelize, adapter = PARTS[FAMILY]
+    vocabulary, is_tied, edge = NETWORK["vocab_size"], NETWORK["enable_weight_tying"], DIM**-0.5
+    first = skip_param_init if is_tied else partial(nn.init.normal_, std=1.0)
+    last = partial(nn.init.trunc_normal_, std=edge, a=-3 * edge, b=3 * edge)
+    config = model.Config(
+        dim=DIM,
+        vocab_size=vocabulary,
+        enable_weight_tying=is_tied,
+        tok_embeddings=Embedding.Config(num_embeddings=vocabulary, embedding_dim=DIM, param_init={{"weight": first}}),
+        norm=norm(DIM),
+        lm_head=Linear.Config(in_features=DIM, out_features=vocabulary, param_init={{"weight": last}}),
+        layers=layers_of(module, getattr(module, block, None)),
+    )
+    for _, one, *_ in config.traverse(RMSNorm.Config):
+        one.eps = NETWORK["eps"]
+    for layer in config.layers:
+        if layer.moe is not None:
+            layer.moe.load_balance_coeff = MOE["load_balance_coeff"]
+    for name, fields in CONVERTERS:
+        config = getattr(quantization, name).Config(model_compile_enabled=True, **fields).build().convert(config)
+    return ModelSpec(
+        name=FAMILY,
+        flavor="planned",
+        model=config,
+        parallelize_fn=getattr(module, parallelize),
+        pipelining_fn=pipeline_llm,
+        post_optimizer_build_fn=register_moe_load_balancing_hook if MOE else None,
+        state_dict_adapter=getattr(module, adapter),
+    )
+
+
+def planned() -> Trainer.Config:
+    """Return the configuration; the command line has batch, degrees and recomputation."""
+    config = Trainer.Config(
+        loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=NETWORK["vocab_size"])),
+        hf_assets_path="./assets/hf/tokenizer",  # your tokenizer's folder
+        model_spec=model_spec(),
+        dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),  # and your data
+        optimizer=default_adamw(lr=3e-4),
+        training=TrainingConfig(seq_len=NETWORK["seq_len"]),
+        activation_checkpoint=SelectiveAC.Config(),
+        compile=CompileConfig(enable=True, components={components}),
+    )
+    {backend}return config
+'''
+
+
+# -- back again --------------------------------------------------------------------------------------------------------
+
+
+def network_of_module(path: Path, text: str) -> Transformer:
+    """Return the network of a module; nothing of it is run.
+
+    Raises
+    ------
+    SpecError
+        If it is no Python, or its table is missing, or says no network.
+    """
+    try:
+        tree = ast.parse(text)
+        rows = [
+            one.value
+            for one in tree.body
+            if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) and one.targets[0].id == _NETWORK
+        ]
+        table = ast.literal_eval(rows[0])
+        return _network(table)
+    except (SyntaxError, ValueError, TypeError, KeyError, IndexError, RecursionError, MemoryError) as error:
+        raise SpecError.of(
+            [
+                Fault(
+                    file=str(path),
+                    field=_NETWORK,
+                    problem=f"its table of figures says no network ({str(error)[:80] or type(error).__name__}).",
+                    mend="Export again, or correct the table.",
+                )
+            ]
+        ) from None
+
+
+def _network(table: Mapping[str, Any]) -> Transformer:
+    """Return the network of a table."""
+    is_oss, rope, mla, moe = table["family"] == "gpt_oss", table["rope"], table.get("mla"), table.get("moe")
+    scaling = None
+    if rope["scaling"] == "llama":
+        scaling = RotaryScaling(
+            kind="llama3",
+            factor=rope["scaling_factor"],
+            original_length=rope["original_max_position_embeddings"],
+            low_frequency_factor=rope["low_freq_factor"],
+            high_frequency_factor=rope["high_freq_factor"],
+        )
+    elif rope["scaling"] == "yarn":
+        scale = (mla["mscale"] or None) if mla else None
+        scaling = RotaryScaling(
+            kind="yarn",
+            factor=rope["rope_factor"],
+            original_length=rope["original_seq_len"],
+            beta_fast=rope["beta_fast"],
+            beta_slow=rope["beta_slow"],
+            is_truncated=rope["truncate"],
+            scale=scale,
+            scale_all=scale,
+        )
+    experts = None
+    if moe:
+        has_groups = moe["num_expert_groups"] is not None
+        routing = Routing(
+            score=moe["score_func"],
+            is_normalised=moe["route_norm"],
+            scale=moe["route_scale"],
+            auxiliary_loss="none",
+            bias="linear" if is_oss else "selection",
+            bias_update_rate=moe["load_balance_coeff"],
+        )
+        experts = Experts(
+            num_experts=moe["num_experts"],
+            top_k=moe["top_k"],
+            expert_size=moe["moe_hidden_dim"],
+            num_shared=moe["num_shared_experts"],
+            num_dense_first=moe["n_dense_layers"],
+            every=moe["every"],
+            has_router_bias=moe["counts_bias"],
+            groups=moe["num_expert_groups"] if has_groups else 1,
+            top_groups=moe["num_limited_groups"] if has_groups else 1,
+            routing=routing,
+        )
+    figures = {"norm_epsilon": table["eps"], "initial_deviation": table["std"]}
+    own: dict[str, Any] = {}
+    if is_oss:
+        figures |= {name: getattr(_OSS, name) for name in ("activation", "activation_limit", "gate_offset")}
+        own = {"has_sinks": True, "window": _OSS_HEADS["window"], "mixers": ("window", "attention")}
+    latent = None
+    if mla:
+        latent = LatentAttention(
+            query_rank=mla["q_lora_rank"] or None,
+            key_value_rank=mla["kv_lora_rank"],
+            rope_size=mla["qk_rope_head_dim"],
+            nope_size=mla["qk_nope_head_dim"],
+            value_size=mla["v_head_dim"],
+        )
+    return Transformer(
+        num_layers=table["n_layers"],
+        hidden_size=table["dim"],
+        num_heads=table["n_heads"],
+        num_kv_heads=table["n_kv_heads"],
+        head_size=table["head_dim"],
+        feed_forward_size=table["hidden_dim"],
+        vocabulary_size=table["vocab_size"],
+        sequence_length=table["seq_len"],
+        is_gated=True,
+        has_tied_embeddings=table["enable_weight_tying"],
+        positions="rotary",
+        norm="rms_norm",
+        has_biases=is_oss,
+        has_norm_biases=False,
+        has_head_bias=False,
+        has_query_key_norms=table["qk_norm"],
+        experts=experts,
+        latent=latent,
+        rotary=Rotary(
+            base=rope["theta"],
+            is_interleaved=mla is not None,
+            longest=rope["max_seq_len"],
+            scaling=scaling,
+        ),
+        numerics=Numerics(**figures),
+        **own,
+    )
