@@ -151,6 +151,8 @@ class Layouts:
         :data:`planner.models.communication.ORDERS`.
     context_method
         See :class:`ContextMethod`; of one context rank no meaning.
+    offload_layers
+        Of how many layers of a stage activations wait in host memory: :mod:`planner.models.offload`.
     """
 
     tensor: Ints
@@ -175,6 +177,7 @@ class Layouts:
     recompute_layers: Ints
     context_method: Ints
     shard: Ints
+    offload_layers: Ints
 
     @classmethod
     def one(cls, **decisions: int | bool) -> "Layouts":
@@ -191,7 +194,7 @@ class Layouts:
             If one is no field.
         """
         defaults = {"schedule": int(Schedule.ONE_F_ONE_B), "zero": 0, "recompute": 0, "order": 0}
-        defaults |= {"recompute_modules": 0, "recompute_layers": 0, "shard": 0}
+        defaults |= {"recompute_modules": 0, "recompute_layers": 0, "shard": 0, "offload_layers": 0}
         defaults["context_method"] = int(ContextMethod.RING)
         defaults["expert_tensor"] = int(decisions.get("tensor", 1))
         arrays: dict[str, Ints | Bools] = {}

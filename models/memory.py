@@ -28,6 +28,8 @@ al., arXiv 2205.14135). Left out: a norm's two statistics a token.
   keeps) with the gradient of its largest matrix, and what the head's needs (gradients of the logits' matrix and of the
   stream, which sequence parallelism gathers there; copies of the logits); with ZeRO 2 and 3 the whole gradient of a
   layer, with ZeRO 3 the whole weights of the layer at work and, where communication overlaps computing, of the next;
+- of layers whose activations wait in host memory none, but for one layer's on its way, which is ``temporary``, too
+  (:mod:`planner.models.offload`);
 - ``reserve``: what is not modelled, given by the caller: the device's context, buffers of the communication library,
   kernels' workspaces, fragmentation, images and token numbers.
 
@@ -65,6 +67,7 @@ from planner.models.layouts import (
     layers_before,
     layers_by_kind,
 )
+from planner.models.offload import offloaded_share
 from planner.models.operators import (
     COLUMN_SPLIT,
     FROZEN_BYTES,
@@ -626,7 +629,7 @@ class _Devices:
         first = chunk_in_flight(layouts, stage.index, 0)
         last = chunk_in_flight(layouts, stage.index, layouts.interleave - 1)
         activations = is_first * first * self._embedding_kept + is_last * last * self._head_kept
-        working = placeholders = block = trained_block = np.zeros(1)
+        working = placeholders = block = trained_block = transit = np.zeros(1)
         rows = zip(self._layers.values(), stage.layers, stage.in_flight, strict=True)
         for (held, trained, still, layer), count, in_flight in rows:
             shared, routed = shared + count * trained.shared, routed + count * trained.routed
@@ -635,6 +638,10 @@ class _Devices:
             if layouts.recompute_layers.any():  # of some layers of each virtual stage alone
                 share = layouts.recomputed_share(stage.layers.sum(axis=0))
                 kept = share * layer.kept + (1 - share) * layer.whole
+            if layouts.offload_layers.any():  # what has come back, or is not gone yet, is that of one layer more
+                share = offloaded_share(layouts, stage.layers.sum(axis=0))
+                transit = np.maximum(transit, (share > 0) * (count > 0) * kept)
+                kept = (1 - share) * kept
             activations = activations + in_flight * kept
             gradient = 0.0 if has_placeholders else number * trained.largest
             working = np.maximum(working, (count > 0) * (layer.working + gradient))
@@ -669,7 +676,10 @@ class _Devices:
             + precision.widened_bytes * ((zero != 1) & (shards > 1) & ~layouts.offload_optimizer) * states[2],
             "optimizer": optimizer * ~layouts.offload_optimizer,
             "activations": activations,
-            "temporary": np.maximum(moment, 0.0) + placeholders + np.where(shards > 1, gathered + buffers, 0.0),
+            "temporary": np.maximum(moment, 0.0)
+            + placeholders
+            + transit
+            + np.where(shards > 1, gathered + buffers, 0.0),
             "reserve": np.full(size, float(self._reserve_bytes)),
         }
         terms = {name: np.broadcast_to(terms[name], size) for name in TERMS}

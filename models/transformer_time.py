@@ -1362,6 +1362,7 @@ class Program:
     (:data:`planner.models.low_precision.NUMBER_TYPES`); ``keeps_low``: whether it then keeps weights and what products
     read in them, too. ``has_cuda_graphs``: whether it captures a step's kernels.
     ``recomputes_modules``: whether it computes modules of a layer again by themselves, or some layers of a stage only.
+    ``offloads_activations``: whether some layers' activations may wait in host memory.
     ``context_methods``: by which context ranks may see keys and values.
     ``schedules``: those that it runs beside GPipe and 1F1B, by name; a search takes no others unless one is pinned.
     ``shards_partly``: whether ZeRO may share out states over a part of the data ranks (Megatron-Core
@@ -1378,6 +1379,7 @@ class Program:
     keeps_low: bool = False
     has_cuda_graphs: bool = False
     recomputes_modules: bool = False
+    offloads_activations: bool = False
     context_methods: tuple[ContextMethod, ...] = (ContextMethod.RING,)
     schedules: frozenset[str] = frozenset()
     shards_partly: bool = False
@@ -1411,6 +1413,7 @@ _CORE = Program(
     keeps_low=True,
     has_cuda_graphs=True,
     recomputes_modules=True,
+    offloads_activations=True,
     context_methods=tuple(ContextMethod),
     shards_partly=True,
 )

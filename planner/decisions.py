@@ -472,6 +472,17 @@ class LayoutDecisions:
         takes_memory=True,
         flags={"megatron": "cp-comm-type"},
     )
+    offload_layers: int = _layout(
+        "activation_offload_layers",
+        "layers of a stage whose activations wait in host memory between the passes",
+        0,
+        maximum_of=_layers,
+        least=0,
+        is_shown_always=False,
+        excluded_by=(),
+        takes_memory=True,
+        flags={"megatron": "cpu-offloading-num-layers"},
+    )
 
 
 def _with_block(name: str, row: Decision) -> Decision:

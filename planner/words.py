@@ -52,6 +52,7 @@ _TERMS = {
     "context": "context-parallel communication",
     "pipeline": "pipeline communication",
     "launch": "kernel launch overhead",
+    "activation_offload": "waiting for activations to and from the host",
     "start_up": "start-up",
     "failures": "failures and restarts",
     "capital": "share in what is bought",

@@ -115,6 +115,7 @@ _FUNCTIONS = {
     "quick-geglu": ("quick_gelu", True),
     "squared-relu": ("squared_relu", False),
 }
+_OFFLOADS = "cpu_offloading"  # beside the number of layers
 _CHUNKS, _CHUNK_LAYERS = "virtual_pipeline_model_parallel_size", "num-layers-per-virtual-pipeline-stage"
 
 
@@ -198,6 +199,8 @@ def _parts(values: Mapping[str, Any], layout: Layout, network: Transformer) -> d
     model["activation_func"], model["gated_linear_unit"] = _FUNCTIONS[function]
     model |= {name: model.get(name, True) for name in ("share_embeddings_and_output_weights", "add_bias_linear")}
     model["vocab_size"] = network.vocabulary_size
+    if layout.chosen.offload_layers:
+        model[_OFFLOADS] = True
     if layout.chosen.interleave > 1:
         model[_CHUNKS] = layout.chosen.interleave
     scaling = network.rotary.scaling if network.rotary is not None else None
@@ -372,6 +375,7 @@ def _read(path: Path, text: str) -> tuple[Parsed, int]:
                 values[opposites[part, field]] = value is False
             else:
                 values[fields.get((part, field), str(field).replace("_", "-"))] = value
+    values.pop(_OFFLOADS.replace("_", "-"), None)
     function = (values.pop("activation-func", "gelu"), values.pop("gated-linear-unit", False))
     option = next((name for name, one in _FUNCTIONS.items() if one == function), None)
     if option is None:

@@ -216,7 +216,12 @@ class Layout:
         return self.instead(why, recompute=kind, recompute_modules=plain)
 
     def with_plain_recomputation(self) -> "Layout":
-        """Return the layout without recomputation of single modules, or of some layers of a stage only."""
+        """Return the layout without recomputation of single modules, or of some layers of a stage only.
+
+        And with all activations on the device.
+        """
+        if self.chosen.offload_layers:
+            return self.instead("it keeps activations on the device", offload_layers=0).with_plain_recomputation()
         if self.chosen.recompute_layers:
             return self.instead("it computes all layers again, or none", recompute_layers=0)
         if self.chosen.recompute_modules != LAYOUT["recompute_modules"].default:

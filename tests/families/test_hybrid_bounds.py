@@ -57,6 +57,7 @@ PINS = st.sampled_from(
         {"zero_bubble": True},
         {"offload_optimizer": True},
         {"zero_stage": 0},
+        {"activation_offload_layers": 1},
         *({"schedule": name} for name in SCHEDULES),
     ]
 )

@@ -96,6 +96,7 @@ _BEST = {
     "recompute_modules": 0,
     "recompute_layers": 0,
     "shard": 0,
+    "offload_layers": 0,
     "sequence_parallel": 1,
     "schedule": int(Schedule.ONE_F_ONE_B),
     "interleave": 1,
@@ -387,7 +388,12 @@ class EvenBounds(Bounds):
 
     @property
     def _most_saving(self) -> Sequence[Mapping[str, int]]:
-        """What may be computed again among which one needs least memory: all, where that is allowed."""
+        """What may be computed again among which one needs least memory: all, where that is allowed.
+
+        Or nothing, where activations may wait on the host.
+        """
+        if any(self.space.axes["offload_layers"].values):
+            return self._again
         return [one for one in self._again if one["recompute"] == Recompute.FULL] or self._again
 
     @property
@@ -489,7 +495,7 @@ class EvenBounds(Bounds):
         computing is, and where the floor is all that counts, more of it then falls to backward.
         """
         names = ("recompute", "recompute_modules", "recompute_layers", "zero", "shard", "offload_optimizer")
-        free = {name: self.space.axes[name].values for name in names}
+        free = {name: self.space.axes[name].values for name in (*names, "offload_layers")}
         return self._minimum(nodes, free, self.memory_s)
 
     def memory_s(self, nodes: Columns) -> Floats:
@@ -579,6 +585,9 @@ class EvenBounds(Bounds):
     ) -> None:
         """Lower numbers of nodes to the least of what layouts below them give that may need least memory."""
         free = {**more, "zero": _EVERY_ZERO, "offload_optimizer": (0, 1)}
+        free["offload_layers"] = (
+            self.space.axes["offload_layers"].values if "offload_layers" in self.space.axes else (0,)
+        )
         smallest = np.full(len(found), self.smallest_microbatch)  # needs least, where open
         kept = {"microbatch": smallest, **{name: nodes[name] for name in nodes if name != "order"}}
         for part in self.slices(len(found), MOST_AT_ONCE // 64):

@@ -49,6 +49,7 @@ OF_CUTS: Mapping[str, int | str | bool] = {
     "offload_optimizer": False,
     "recompute_layers": 0,
     "shard": 0,
+    "offload_layers": 0,
 }
 CODES_OF_CUTS = {name: LAYOUT[name].code(value) for name, value in OF_CUTS.items()}
 MOST_ZERO_OF_CUTS = 1
@@ -221,6 +222,7 @@ class HybridConfiguration(LayoutDecisions):
         parts += [f"{self.context_method} context".replace("_", "-")] * (self.context_method != "ring")
         parts += [self._recompute_words] if self.is_recomputed else []
         parts += ["optimiser on the host"] if self.offload_optimizer else []
+        parts += [f"activations of {self.offload_layers} layers on the host"] if self.offload_layers else []
         found = f"{self.num_devices} device{'s' * (self.num_devices > 1)}: {', '.join(parts)}"
         if self.replicas:
             rows = [f"{one.data} on {one.machines} x {one.num_microbatches} micro-batches" for one in self.replicas]
@@ -336,7 +338,7 @@ def rules_of(
     cut = _cut_rules(transformer) if is_dealt else ()
     if transformer.fine_tuning is not None:
         cut = (*cut, *_frozen_rules())
-    again = (*_recompute_rules(transformer), *_shard_rules(), *_zero_rules(program))
+    again = (*_recompute_rules(transformer), *_activation_rules(transformer), *_shard_rules(), *_zero_rules(program))
     return (*_split_rules(transformer), *cut, *_expert_rules(transformer), *_schedule_rules(batch), *again)
 
 
@@ -690,6 +692,33 @@ def _recompute_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     )
 
 
+def _activation_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield what activations in host memory ask for (``transformer_config.py`` of Megatron-Core 0.16)."""
+
+    def is_kept(one: Mapping[str, Any]) -> Any:
+        return one["offload_layers"] == 0
+
+    number = transformer.num_layers
+    yield _rule(
+        "offload_layers",
+        "offload_layers",
+        lambda one: is_kept(one) | (one["offload_layers"] < number),
+        f"activations of fewer layers than the network's {number} may wait in host memory, not {{offload_layers}}.",
+    )
+    yield _rule(
+        "offload_layers",
+        "pipeline offload_layers",
+        lambda one: is_kept(one) | (one["pipeline"] == 1),
+        "activations wait in host memory without a pipeline only, and there are {pipeline} stages.",
+    )
+    yield _rule(
+        "offload_layers",
+        "recompute offload_layers",
+        lambda one: is_kept(one) | (one["recompute"] == Recompute.NONE),
+        "activations that wait in host memory are not computed again: it goes with recompute: none.",
+    )
+
+
 def _zero_rules(program: str) -> Iterator[LayoutRule]:
     """Yield which stages of ZeRO a program has beside a pipeline: a sentence for each.
 
@@ -785,6 +814,11 @@ def _overlap_rules(program: str) -> tuple[LayoutRule, ...]:
     words |= (
         {} if has.recomputes_modules else {name: f"{program} computes {what}." for name, what in RECOMPUTED.items()}
     )
+    words |= (
+        {}
+        if has.offloads_activations
+        else {"offload_layers": f"{program} keeps activations on the device, all of them."}
+    )
     words |= {} if has.shards_partly else {"shard": f"{program} shards over all data ranks, or over none."}
     return tuple(
         _rule(name, name, lambda one, name=name: one[name] == 0, text)  # type: ignore[misc]  # bound now
@@ -792,8 +826,46 @@ def _overlap_rules(program: str) -> tuple[LayoutRule, ...]:
     )
 
 
+def graph_rules(has_graphs: bool) -> tuple[LayoutRule, ...]:
+    """Return what CUDA graphs forbid (``transformer_config.py`` of Megatron-Core 0.16)."""
+    if not has_graphs:
+        return ()
+    words = "no CUDA graph holds copies of activations to the host: it goes with calibration.cuda_graphs: false."
+    return (_rule("offload_layers", "offload_layers", lambda one: one["offload_layers"] == 0, words),)
+
+
+# Modules that are not computed again where numbers in eight bits have scales of earlier steps: Megatron-Core 0.16,
+# ``transformer_config.py``, ``__post_init__``.
+_NOT_WITH_DELAYED = frozenset({"moe_act", "layernorm"})
+
+
+def barred_modules(training: Training) -> frozenset[str]:
+    """Return the modules that are not computed again by themselves, as the network is trained."""
+    low = training.low
+    return _NOT_WITH_DELAYED if low is not None and (low.name, low.recipe) == ("fp8", "delayed") else frozenset()
+
+
 def training_rules(training: Training) -> tuple[LayoutRule, ...]:
-    """Return what a layout asks of how the network is trained: an optimiser that needs whole matrices."""
+    """Return what a layout asks of how the network is trained: scales of short numbers, and whole matrices."""
+    return (*_module_rules(training), *_matrix_rules(training))
+
+
+def _module_rules(training: Training) -> Iterator[LayoutRule]:
+    """Yield which modules the type of products forbids to compute again."""
+    if not (barred := barred_modules(training)):
+        return
+    sets = [number for number, one in enumerate(MODULE_SETS) if barred & {*one}]
+    yield _rule(
+        "recompute_modules",
+        "recompute_modules",
+        lambda one: ~np.isin(one["recompute_modules"], sets),
+        f"{' and '.join(sorted(barred))} are not computed again with fp8_recipe: delayed, whose scales have moved on "
+        f"by then: it goes with fp8_recipe: current or blockwise.",
+    )
+
+
+def _matrix_rules(training: Training) -> tuple[LayoutRule, ...]:
+    """Return what an optimiser that needs whole matrices asks for."""
     if not OPTIMIZERS[training.optimizer].needs_matrices:
         return ()
     whole = f"{training.optimizer} steps whole matrices"

@@ -34,7 +34,7 @@ from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
 from planner.decisions import LAYOUT
 from planner.errors import Fault, InfeasibleError, SpecError
-from planner.families.hybrid.configuration import CODES_OF_CUTS, HybridConfiguration, layouts_of
+from planner.families.hybrid.configuration import CODES_OF_CUTS, HybridConfiguration, barred_modules, layouts_of
 from planner.models.communication import Tier, tiers_of
 from planner.models.compute import Constants, DeviceRates, Software, device_shares
 from planner.models.input import InputTime, input_time, stall_s
@@ -50,7 +50,17 @@ from planner.models.layouts import (
     shared_bound_s,
 )
 from planner.models.low_precision import NUMBER_TYPES, LowFigures, NumberType, fuses_experts
-from planner.models.memory import CutMemory, Host, Kernels, Precision, memory_bytes, offload_s, stage_memory_bytes
+from planner.models.memory import (
+    CutMemory,
+    Host,
+    Kernels,
+    Precision,
+    layer_bytes,
+    memory_bytes,
+    offload_s,
+    stage_memory_bytes,
+)
+from planner.models.offload import offloaded_share, waits_s
 from planner.models.optimizers import OPTIMIZERS, Optimizer
 from planner.models.recomputation import MODULE_SETS, modules_of
 from planner.models.ssgd import Strategy
@@ -74,6 +84,7 @@ from planner.transformer import Transformer
 
 Columns = Mapping[str, Ints]
 
+OFFLOAD = "activation_offload"  # the part of a step that there is with activations on the host alone
 _DTYPES = ("bf16", "fp16")  # that the matrix multiplications are fitted for
 _HOST_LINK_BYTES_PER_S = 25e9  # PCIe 4.0 x16 as copies reach it, where the cluster does not say
 _HOST_MEMORY_BYTES_PER_S = 200e9  # of a machine: eight channels of DDR4-3200
@@ -402,6 +413,9 @@ class GroupCost:
             offload_s = self.offload_s(layouts, chunk_layers)
             found["optimizer"] = np.where(layouts.offload_optimizer, offload_s, found["optimizer"])
             found["total"] = sum((found[name] for name in PARTS), np.zeros(len(layouts)))
+        if np.any(layouts.offload_layers):
+            found[OFFLOAD] = self.activation_waits_s(layouts)
+            found["total"] = found["total"] + found[OFFLOAD]
         return found
 
     def device_loads(self, layout: Layouts, chunk_layers: Ints) -> Floats:
@@ -453,6 +467,29 @@ class GroupCost:
             chunk_layers=chunk_layers,
         )
 
+    def activation_waits_s(self, layouts: Layouts) -> Floats:
+        """Return the seconds of a step in which devices wait for activations that go to the host, or come back."""
+        network, interval = self.transformer, self.interval(layouts)
+        both_s, ahead_s = kind_times(network, interval)
+        counts = network.kind_counts
+        kept_bytes = [
+            layer_bytes(
+                network,
+                kind,
+                layouts,
+                activation_bytes=self.precision.activation_bytes,
+                kernels=self.kernels,
+                expert_imbalance=self.expert_imbalance,
+            ).kept
+            for kind in counts
+        ]
+        number = np.array([*counts.values()])[:, None]
+        share = offloaded_share(layouts, np.full(len(layouts), network.num_layers))
+        copied_bytes = share * (number * np.array(kept_bytes)).sum(axis=0)
+        forward_s, both = (number * ahead_s).sum(axis=0), (number * both_s).sum(axis=0)
+        waits = waits_s(copied_bytes, self.host.link_bytes_per_s, forward_s, both - forward_s)
+        return np.where(layouts.offload_layers > 0, layouts.num_microbatches * waits, 0.0)
+
     def seconds(self, layouts: Layouts) -> Floats:
         """Return the seconds of a step, input included."""
         total = self.parts(layouts)["total"]
@@ -491,12 +528,12 @@ def useful_module_sets(cost: GroupCost) -> list[int]:
     Of one sample on one device: the corners of the convex hull of all sets' (seconds, bytes), as a greedy choice by
     bytes a second goes through them. Sets that save next to nothing more are left out.
     """
-    names = modules_of(cost.transformer)
+    names, barred = modules_of(cost.transformer), barred_modules(cost.problem.training)
     whole = {"moe"}.intersection(names)  # has what these have, too
     tried = [
         number
         for number, one in enumerate(MODULE_SETS)
-        if {*one} <= {*names} and not (whole & {*one} and {"moe_act", "shared_experts"} & {*one})
+        if {*one} <= {*names} - barred and not (whole & {*one} and {"moe_act", "shared_experts"} & {*one})
     ]
     if not tried:
         return []

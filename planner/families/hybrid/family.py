@@ -28,6 +28,7 @@ from planner.families.hybrid.configuration import (
     ReplicaGroup,
     broken_rule,
     completed,
+    graph_rules,
     is_spread,
     left_out_words,
     nearest,
@@ -35,7 +36,7 @@ from planner.families.hybrid.configuration import (
     rules_of,
     training_rules,
 )
-from planner.families.hybrid.cost import GroupCost, HybridCost, cost_of_machines
+from planner.families.hybrid.cost import OFFLOAD, GroupCost, HybridCost, cost_of_machines, launches_graphs
 from planner.families.hybrid.launch import (
     gradient_options,
     launch_lines,
@@ -252,6 +253,7 @@ def _rules(cost: GroupCost, found: HybridConfiguration) -> list[LayoutRule]:
         *rules_of(cost.transformer, cost.batch, is_dealt=found.is_even, program=cost.program),
         *program_rules(cost.program),
         *training_rules(cost.problem.training),
+        *graph_rules(launches_graphs(cost.problem)),
     )
     return [one for one in rules if not (found.replicas and "data" in one.names)]
 
@@ -461,7 +463,8 @@ class _PricedEven(_Priced):
         stall_s = float(self.cost.stalls_s(self.columns, found["total"])[0])
         alone = replace(self._layout, **dict.fromkeys(OVERLAPS, np.array([False])))
         exposed = self.cost.first.parts(alone, self._given)
-        parts = {name: float(found[name][0]) for name in PARTS} | {"input_stall": stall_s}
+        names = (*PARTS, *((OFFLOAD,) if OFFLOAD in found else ()))
+        parts = {name: float(found[name][0]) for name in names} | {"input_stall": stall_s}
         return parts, {name: float(exposed[name][0]) for name in _COMMUNICATION}
 
     def stages(self) -> tuple[list[dict[str, Any]], dict[str, float]]:

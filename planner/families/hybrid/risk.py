@@ -26,6 +26,7 @@ MEASURED: dict[str, frozenset[str]] = {
     "ZeRO 2 or 3 in a pipeline": frozenset(),
     "modules that are computed again by themselves": frozenset(),
     "some layers of a stage computed again": frozenset(),
+    "activations that wait on the host": frozenset(),
     "states sharded over a part of the data ranks": frozenset(),
     "ZeRO 2": frozenset({"h100-sxm", "composer-fsdp"}),
     "ZeRO 3": frozenset({"a100-sxm4-80gb", "h100-sxm", "composer-fsdp", "torchtitan", "torchtitan-eager"}),
@@ -71,6 +72,7 @@ def _features(chosen: HybridConfiguration) -> Iterator[Unmeasured]:
     for words, name in (
         ("modules that are computed again by themselves", "recompute_modules"),
         ("some layers of a stage computed again", "recompute_layers"),
+        ("activations that wait on the host", "offload_layers"),
         ("states sharded over a part of the data ranks", "shard"),
     ):
         row = LAYOUT[name]

@@ -25,13 +25,14 @@ from planner.families.hybrid.configuration import (
     PINS,
     RECOMPUTED,
     LayoutRule,
+    graph_rules,
     is_spread,
     launch_rules,
     rules_of,
     training_rules,
     unlike_rules,
 )
-from planner.families.hybrid.cost import HybridCost, useful_module_sets
+from planner.families.hybrid.cost import HybridCost, launches_graphs, useful_module_sets
 from planner.models.communication import ORDERS
 from planner.models.layouts import SCHEDULE_NAMES, Bools, Ints, Schedule
 from planner.models.transformer_time import PROGRAMS
@@ -47,7 +48,10 @@ _FIRST_LEVELS = (  # those without a decision have a bound: the next tighter one
     (),
     ("sequence_parallel", "order"),
     ("schedule", "interleave"),
-    ("recompute", "recompute_modules", "recompute_layers", "zero", "shard", "offload_optimizer", "context_method"),
+    (
+        *("recompute", "recompute_modules", "recompute_layers", "zero", "shard"),
+        *("offload_optimizer", "offload_layers", "context_method"),
+    ),
 )
 # The last level has what no other one decides.
 _EVEN_LEVELS = (*_FIRST_LEVELS, tuple(name for name in LAYOUT if not any(name in level for level in _FIRST_LEVELS)))
@@ -133,6 +137,7 @@ class Space:
         return (
             *rules_of(self.transformer, self.batch, program=program),
             *training_rules(self.problem.training),
+            *graph_rules(launches_graphs(self.problem)),
         )
 
     # -- values --------------------------------------------------------------------------------------------------------
@@ -147,6 +152,8 @@ class Space:
                 has = name not in OVERLAPS or row.code(pinned) in values[name]  # of the program
                 program = PROGRAMS[self.problem.calibration.program]
                 if name in RECOMPUTED and not program.recomputes_modules:
+                    has = row.code(pinned) == 0
+                if name == "offload_layers" and not program.offloads_activations:
                     has = row.code(pinned) == 0
                 if name == "shard" and not program.shards_partly:
                     has = row.code(pinned) == 0
@@ -204,6 +211,7 @@ class Space:
             **self._recomputed(),
             "context_method": [int(one) for one in program.context_methods],
             "shard": self._shards(),
+            "offload_layers": [0],
         }
 
     @cached_property

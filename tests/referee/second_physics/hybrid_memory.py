@@ -170,6 +170,9 @@ def _row(
     again = block.get("recompute_layers", 0) * len(chunks)
     share = min(1.0, again / max(1, len(held))) if again else 1.0
     kept = [sum(share * layers[kind].kept + (1 - share) * layers[kind].whole for kind in chunk) for chunk in chunks]
+    away = block.get("offload_layers", 0) / max(1, len(held))  # on the host, and one layer's on its way
+    kept = [(1 - away) * one for one in kept]
+    moving = max(one.kept for one in held) if away else 0.0
     nothing = [0.0] * (len(chunks) - 1)
     embedding = _embedding_kept(network, block) if stage == 0 else 0.0
     head = _head_kept(network, block) if is_last else 0.0
@@ -187,7 +190,7 @@ def _row(
         "optimizer": 0.0 if block["offload_optimizer"] else state,
         "activations": sum(_most_in_flight(block, stage, one, late * (one is kept)) for one in waiting if any(one))
         + ahead * embedding,
-        "temporary": _temporary(network, block, held, ends, head),
+        "temporary": _temporary(network, block, held, ends, head) + moving,
     }
 
 

@@ -30,7 +30,12 @@ __all__ = ["BELOW", "MOST_TASKS", "flop_per_token", "layers_flop", "replay_s", "
 MOST_TASKS = 200_000
 BELOW = 0.002
 _DEVICE = ("compute", "recompute", "tensor", "expert", "context", "launch")
-_BEHIND = ("data", "optimizer", "input_stall")  # parts of a step that are outside the pipeline's schedule
+_BEHIND = (
+    "data",
+    "optimizer",
+    "activation_offload",
+    "input_stall",
+)  # parts of a step that are outside the pipeline's schedule
 _FLOP = 6  # of a multiply-add forward and two backward
 _MASTER_BYTES = 4  # of a parameter, which is read and written like the optimiser's state
 
@@ -215,6 +220,13 @@ def time_findings(
         f"no stage works {stated_s:.9g} s and sends {parts['pipeline']:.9g} s",
     )
     yield _replayed(block, found, number * busy_s)
+    if away := block.get("offload_layers", 0):  # no less than if embedding and head, too, ran beside the copies
+        kept = sum(layer_of(network, counted(problem, block), kind).kept for kind in network.layer_kinds)
+        one_s = away / network.num_layers * kept / (problem.cluster.machine_groups[0].host_link_bytes_per_s or 1.0)
+        least_s = sum(max(0.0, one_s - sum(stages[0][name])) for name in names) * number
+        stated = parts["activation_offload"]
+        is_ok = least_s * (1 - SAME) <= stated <= 2 * one_s * number * (1 + SAME) or one_s == 0
+        yield holds("activations on the host", is_ok, f"{stated:.6g} s", f"{stated:.9g} s, at least {least_s:.9g} s")
     peak = device.peak_flop_per_s.get(problem.training.dtype) or max(device.peak_flop_per_s.values(), default=1.0)
     yield from _no_quicker(network, counted(problem, block), stages, peak, device.memory_bandwidth_bytes_per_s)
     yield _optimizer(network, counted(problem, block), parts["optimizer"], device.memory_bandwidth_bytes_per_s)
@@ -239,7 +251,7 @@ def _sends(stages: int, chunks: int) -> list[int]:
 def _replayed(block: Mapping[str, Any], found: Prediction, busy_s: float) -> Finding:
     """Return whether the step without exchange of replicas, optimiser and input is what the schedule takes."""
     stages, transfer_s = found.details["stages"], found.details["transfer_s"]
-    stated_s = found.iteration_time_s - sum(found.breakdown_s[name] for name in _BEHIND)
+    stated_s = found.iteration_time_s - sum(found.breakdown_s.get(name, 0.0) for name in _BEHIND)
     stated_s -= found.details.get("filling_s", 0.0)
     number = block["global_batch_size"] // (block["data"] * block["microbatch"])
     tasks = 2 * number * block["pipeline"] * block["interleave"]

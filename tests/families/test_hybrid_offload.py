@@ -1,0 +1,109 @@
+"""Activations that wait in host memory, as a question meets it: blocks, pins, refusals, seconds, launch."""
+
+from typing import Any
+
+import pytest
+from hybrid_questions import MOE, TINY, question
+from layout_jobs import even_job
+
+import planner
+from planner.checks import report_text
+from planner.decisions import LAYOUT
+from planner.errors import SpecError
+from planner.exporters import export, megatron
+from planner.exporters.bridge import degrees as bridge_degrees
+from planner.families.hybrid.configuration import HybridConfiguration
+from tests.referee.second_physics import check
+
+ALONE: dict[str, Any] = {"data": 4, "microbatch": 2}
+PINS: dict[str, Any] = {"tensor_parallel_size": 1, "context_parallel_size": 1, "pipeline_parallel_size": 1}
+
+
+def predicted(calibration: Any = None, **block: Any) -> Any:
+    more = {"calibration": calibration} if calibration else {}
+    return planner.predict(question(TINY, batch=32, machines=1, configuration={"hybrid": {**ALONE, **block}}, **more))
+
+
+def test_every_layer_on_the_host_takes_what_it_keeps_off_the_device_but_for_one_on_its_way() -> None:
+    plain, *held = (predicted(offload_layers=number).memory_bytes for number in range(4))
+    kept = [one["activations"] for one in (plain, *held)]
+    layer = kept[0] - kept[1]
+    assert kept == pytest.approx([kept[0] - number * layer for number in range(4)])
+    for one in held:
+        assert one["temporary"] == pytest.approx(plain["temporary"] + layer)
+        assert one["optimizer"] == plain["optimizer"]
+
+
+def test_copies_show_as_far_as_computing_does_not_hide_them() -> None:
+    """Without waiting nothing is said; more layers never wait less; long copies wait for all but the passes themselves."""
+    found = [predicted(offload_layers=number) for number in range(4)]
+    assert "activation_offload" not in found[0].breakdown_s
+    waits = [one.breakdown_s["activation_offload"] for one in found[1:]]
+    assert waits == sorted(waits)
+    for one in found:
+        assert one.iteration_time_s == pytest.approx(sum(one.breakdown_s.values()))
+    # Both passes are shorter than copies of two layers, and of three: the difference is one layer's, there and back.
+    plain = found[0].memory_bytes["activations"]
+    layer_bytes = plain - found[1].memory_bytes["activations"]
+    assert waits[2] - waits[1] == pytest.approx(2 * 4 * layer_bytes / 25e9)
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ({"offload_layers": 4}, "fewer layers than the network's 4"),
+        ({"offload_layers": 1, "pipeline": 2, "data": 2}, "without a pipeline only, and there are 2 stages"),
+        ({"offload_layers": 1, "recompute": "full"}, "goes with recompute: none"),
+        ({"offload_layers": 1, "calibration": {"program": "nanotron"}}, "nanotron keeps activations on the device"),
+        ({"offload_layers": 1, "calibration": {"cuda_graphs": True}}, "cuda_graphs: false"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(block: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        predicted(**block)
+
+
+def test_what_is_pinned_is_planned_with_proof() -> None:
+    problem = question(TINY, machines=1, batch=32, fix={**PINS, "activation_offload_layers": 2})
+    plan = planner.plan(problem)
+    assert isinstance(plan.configuration, HybridConfiguration)
+    assert plan.configuration.offload_layers == 2
+    assert "activations of 2 layers on the host" in plan.configuration.headline
+    assert plan.bound == pytest.approx(plan.objective)
+    report = check(problem, plan)
+    assert report.is_ok, report_text(report)
+
+
+def test_a_command_and_a_recipe_say_it_and_are_read_back(tmp_path: Any) -> None:
+    job = even_job(TINY, data=2, offload_layers=3)
+    for target, name, read in (
+        ("megatron", "launch.sh", megatron.degrees),
+        ("megatron-bridge", "recipe.py", bridge_degrees),
+    ):
+        files = export(target, job).files
+        text = files.get(name) or next(one for one in files.values() if "offloading" in one)
+        assert "offloading" in text
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        assert read(path, text)[LAYOUT["offload_layers"].key] == 3
+
+
+def test_a_program_without_it_gets_a_layout_without_it() -> None:
+    found = export("torchtitan", even_job(TINY, data=2, zero=3, offload_layers=3))
+    assert any("keeps activations on the device" in one for one in found.notes)
+
+
+@pytest.mark.parametrize("recipe", ["delayed", "current"])
+def test_delayed_scales_bar_two_modules_from_being_computed_again(recipe: str) -> None:
+    problem = planner.load(
+        {
+            "dnn": {"transformer": MOE, "global_batch": 8, "dtype": "fp8", "fp8_recipe": recipe},
+            "cluster": {"machines": [{"count": 1, "device": "h100-sxm", "devices": 8, "inside": "nvlink-4"}]},
+            "configuration": {"hybrid": {"data": 8, "recompute": "selective", "recompute_modules": "moe_act"}},
+        }
+    )
+    if recipe == "delayed":
+        with pytest.raises(SpecError, match="layernorm and moe_act are not computed again with fp8_recipe: delayed"):
+            planner.predict(problem)
+    else:
+        assert planner.predict(problem).breakdown_s["recompute"] > 0
