@@ -40,6 +40,7 @@ from planner.models.operators import (
     BACKWARD_PER_FORWARD,
     FLOP_PER_MULTIPLY_ADD,
     FROZEN_BYTES,
+    INDEXER,
     ROUTED,
     TransformerOperator,
     block_operators,
@@ -641,8 +642,9 @@ def layer_seconds(
         tokens = expert_imbalance if one.name.startswith(ROUTED) else 1.0
         if one in met:
             ahead, back = met[one]
-        elif one.kind == scans.SCAN:
-            ahead, back = _scan_s(one, layouts, rates, software, constants)
+        elif one.kind in (scans.SCAN, "index"):
+            is_scan = one.kind == scans.SCAN
+            ahead, back = (_scan_s if is_scan else _index_s)(one, layouts, rates, software, constants)
         elif one.kind == "loss":
             ahead = back = _loss_s(one, layouts, rates, software) / 2
         elif one.product is not None and one.name.startswith(ROUTED):
@@ -709,7 +711,9 @@ def _products_s(
     if one.name.startswith(ROUTED):
         rows, count = rows * layouts.expert_share, count / layouts.expert
     split = layouts.expert_tensor if one.name.startswith(ROUTED) else layouts.tensor
-    if one.name in _REPLICATED:
+    if one.name.startswith(INDEXER):
+        pass  # whole on every device, and of all its tokens
+    elif one.name in _REPLICATED:
         rows = rows / layouts.stream_split
     elif one.name in _ROW_PARALLEL:
         inner = inner / split
@@ -753,6 +757,24 @@ def _scan_s(
     reached = rates.peak_flop_per_s * rates.attention_efficiency * software.attention_ratio
     forward = longer_of(flop / reached, move_s(_BYTES * moved, rates))
     return forward, FLASH_BACKWARD * forward
+
+
+def _index_s(
+    one: TransformerOperator, layouts: Layouts, rates: DeviceRates, software: Software, constants: Constants
+) -> tuple[Floats, Floats]:
+    """Return the seconds of an indexer's scores, forward and backward: every tensor rank computes all of its heads.
+
+    They are multiplied in the numbers of other products (fp8 in DeepSeek's kernels) and reach of the peak what fused
+    attention does: an assumption, as no step of such a network is in the fit.
+    """
+    reached = (rates if rates.low is None else rates.in_type(rates.low)).peak_flop_per_s
+    reached *= rates.attention_efficiency * software.attention_ratio
+    assert one.product is not None, "asked of products alone"
+    rows, inner, count = one.product.rows, one.product.inner, one.product.count
+    keys = one.num_multiply_adds / (rows * inner * count)  # in the mean, of those that are not masked
+    shape = np.broadcast_arrays(rows / layouts.context, inner, keys, count * layouts.microbatch)
+    forward = _grid(rates, constants).padded_flop(*shape) / reached
+    return forward, forward * one.backward_flop / one.forward_flop
 
 
 def _tuning_s(
@@ -820,7 +842,8 @@ def _attention_s(
         keys = transformer.attended_pairs("attention") / transformer.sequence_length
         if parts.mixer == "window":
             own = transformer.attended_pairs("window") / transformer.sequence_length
-            keys = min(own + _EDGE_KEYS, keys)
+            whole = transformer.scored_pairs / transformer.sequence_length
+            keys = min(own + _EDGE_KEYS, whole)
         inner = keys * (1 + scores.inner / context.columns)
         reached = rates.peak_flop_per_s * rates.attention_efficiency * software.attention_ratio
         grid = _grid(rates, constants)
@@ -844,6 +867,8 @@ def _element_s(
     ways = MOVED[operator_kind(one.kind)]
     if one.kind == "residual":
         ways = (ways[0], ways[0])
+    if one.name.startswith(INDEXER):
+        layouts = replace(layouts, tensor=np.ones_like(layouts.tensor))
     # Tensor parallelism does not split norms and additions, but sequence parallelism does.
     is_whole = one.kind in ("norm", "residual", "embedding") and one.name not in scans.BY_HEADS
     split = layouts.stream_split if is_whole else layouts.tensor

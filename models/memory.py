@@ -71,6 +71,7 @@ from planner.models.offload import offloaded_share
 from planner.models.operators import (
     COLUMN_SPLIT,
     FROZEN_BYTES,
+    INDEXER,
     INPUT,
     TransformerOperator,
     block_operators,
@@ -197,7 +198,7 @@ class MemoryUse:
 
 _REMADE = frozenset({scans.SCAN, scans.CONVOLUTION})  # whose output, where it is in place, backward makes anew
 _PRODUCTS = frozenset({"matmul", "router", "logits"})
-_NEED_INPUT = frozenset({"norm", "activation", "attention", "softmax", "combine", *_PRODUCTS, *_REMADE})
+_NEED_INPUT = frozenset({"norm", "activation", "attention", "index", "softmax", "combine", *_PRODUCTS, *_REMADE})
 _SCORES = frozenset({"attention.scores", "attention.softmax"})
 _STATES = frozenset({"attention.qkv", "attention.query_key_norm", "attention.rotary"})
 _TENSOR_SPLIT = (
@@ -277,6 +278,7 @@ class _Kept:
 
     ``stream``: by sequence parallelism alone. ``tensor``: over tensor-parallel devices. ``keys``: over these, as far as
     there are heads of keys. ``routed``: experts' columns. ``dispatched``: tokens on their way to experts and back.
+    ``whole``: not at all.
     """
 
     stream: int = 0
@@ -284,12 +286,14 @@ class _Kept:
     keys: int = 0
     routed: int = 0
     dispatched: int = 0
+    whole: int = 0
 
     def on_device(self, transformer: Transformer, layouts: Layouts, expert_imbalance: float) -> Floats:
         """Return the numbers of one micro-batch on one device."""
         samples, tensor = layouts.microbatch / layouts.context, layouts.tensor
         return samples * (
             self.stream / layouts.stream_split
+            + self.whole
             + self.tensor / tensor
             + self.keys / np.minimum(tensor, transformer.num_kv_heads)
             + (self.dispatched * (layouts.expert_tensor / tensor) + self.routed / tensor) * expert_imbalance
@@ -412,7 +416,7 @@ def _second_products(
         for name in one.inputs:
             if one.kind != "residual" or one.name not in ends:
                 ends.discard(name)
-    kept, number = {"tensor": 0, "keys": 0, "stream": 0}, 0
+    kept, number = {"tensor": 0, "keys": 0, "stream": 0, "whole": 0}, 0
     keys = transformer.num_kv_heads * transformer.head_size * transformer.sequence_length
     for one in operators:
         if one.name == "attention.context":
@@ -428,7 +432,8 @@ def _second_products(
             number += 1
             if number % 2 and (keeps_unread or one.name not in ends):
                 is_key = one.name == "attention.qkv" and part > 0
-                kept["keys" if is_key else "tensor" if one.name in _TENSOR_SPLIT else "stream"] += elements
+                way = "whole" if one.name.startswith(INDEXER) else "stream"
+                kept["keys" if is_key else "tensor" if one.name in _TENSOR_SPLIT else way] += elements
     return _Kept(**kept)
 
 
@@ -461,6 +466,8 @@ def _kept_elements(
             way, elements = "tensor", elements - keys
         elif name in _TENSOR_SPLIT:
             way = "tensor"
+        elif name.startswith(INDEXER):
+            way = "whole"
         elif name in _ROUTED_SPLIT:
             way = "routed"
         elif name in _DISPATCHED:

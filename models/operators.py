@@ -7,11 +7,12 @@ factors where both are activations (D. Narayanan et al., SC21, arXiv 2104.04473,
 Operators read one another by name; what enters a part is called ``input``, what leaves a block is its last operator.
 Causal attention counts half of each of its two GEMMs; that leaves out half a diagonal. All but the GEMMs (norms,
 softmax, activations, residual additions, rotary positions) has no multiply-adds and moves memory: its elements are
-given. Scores are in place: a fused kernel keeps none, and one that does keep them adds what ``attention.scores`` puts
-out. Routed experts are taken to be evenly loaded, and to drop no token. Leaves out dropout, the optimiser, and what a
-kernel computes twice (flash attention repeats the scores in backward). Sources: A. Vaswani et al., arXiv 1706.03762;
-gated parts: N. Shazeer, arXiv 2002.05202; latent attention and shared experts: DeepSeek-AI, arXiv 2405.04434, section
-2.
+given. Where an indexer chooses what is attended to, it scores all pairs of tokens forward, and backward those that it
+chose (DeepSeek-AI, DeepSeek-V3.2, section 2.1). Scores are in place: a fused kernel keeps none, and one that does keep
+them adds what ``attention.scores`` puts out. Routed experts are taken to be evenly loaded, and to drop no token. Leaves
+out dropout, the optimiser, and what a kernel computes twice (flash attention repeats the scores in backward). Sources:
+A. Vaswani et al., arXiv 1706.03762; gated parts: N. Shazeer, arXiv 2002.05202; latent attention and shared experts:
+DeepSeek-AI, arXiv 2405.04434, section 2.
 
 **On one device** of a tensor-parallel group GEMMs are split by columns or by rows as Megatron does (M. Shoeybi et al.,
 arXiv 1909.08053, section 3): queries, keys, values and the first matrix of a feed-forward part by columns, with their
@@ -41,6 +42,7 @@ FLOP_PER_MULTIPLY_ADD = 2
 BACKWARD_PER_FORWARD = 2
 FROZEN_BYTES = 2.0  # of a number that is not trained
 INPUT = "input"  # what enters a list of operators
+INDEXER = "attention.indexer."  # what those of an indexer begin with: they are whole on every device
 ROUTED = "feed_forward.experts."  # what the operators of routed experts begin with
 _LOGITS = "logits"
 
@@ -54,8 +56,9 @@ class TransformerOperator:
     name
         Within its part of the network, e.g. ``attention.qkv``.
     kind
-        input, embedding, matmul, router, attention (a product of two activations), softmax, scan (such products chunk
-        by chunk), conv1d, logits, norm, rotary, activation, dispatch, combine, residual, pooling or loss.
+        input, embedding, matmul, router, attention (a product of two activations), index (the same of an indexer),
+        softmax, scan (such products chunk by chunk), conv1d, logits, norm, rotary, activation, dispatch, combine,
+        residual, pooling or loss.
     inputs
         Names of the operators that it reads, or :data:`INPUT`.
     output_shape
@@ -74,6 +77,8 @@ class TransformerOperator:
         Whether what it has is not trained (:mod:`planner.fine_tuning`): its weights get no gradient.
     adapters
         Rank and columns of each that is trained in their place.
+    num_multiply_adds_back
+        Of one sample, backward, where they are not twice those forward.
     """
 
     name: str
@@ -87,6 +92,7 @@ class TransformerOperator:
     is_in_place: bool = False
     is_frozen: bool = False
     adapters: tuple[tuple[int, int], ...] = ()
+    num_multiply_adds_back: int | None = None
 
     @property
     def output_elements(self) -> int:
@@ -106,6 +112,8 @@ class TransformerOperator:
     @property
     def backward_flop(self) -> int:
         """FLOP of one sample, backward: of frozen weights that of their input's gradient alone."""
+        if self.num_multiply_adds_back is not None:
+            return FLOP_PER_MULTIPLY_ADD * self.num_multiply_adds_back
         whole = BACKWARD_PER_FORWARD * self.forward_flop
         has_weights = self.kind in ("matmul", "router")
         return whole - FLOP_PER_MULTIPLY_ADD * self.num_multiply_adds * (self.is_frozen and has_weights)
@@ -526,12 +534,13 @@ class Operators:
         heads, keys = network.num_heads, network.num_kv_heads
         size, value_size = network.head_size, network.value_head_size
         states = self._queries(source) if network.latent is None else self._latent(source)
+        chosen = (self._chosen(source),) if network.sparse is not None and mixer == "attention" else ()
         done = int(heads * network.attended_pairs(mixer))
         scores = self.append(
             TransformerOperator(
                 name="attention.scores",
                 kind="attention",
-                inputs=(states,),
+                inputs=(states, *chosen),
                 output_shape=(heads * tokens, tokens, 1),
                 input_elements=(heads + keys) * size * tokens,
                 num_multiply_adds=done * size,
@@ -558,6 +567,38 @@ class Operators:
             context = self.move("attention.gated", "activation", (context, gate), columns)
         shape = (heads * value_size, self.width)
         return self.matmul("attention.output", context, shape, has_bias=network.has_output_bias)
+
+    def _chosen(self, source: str) -> str:
+        """Append the indexer: its projections, the scores of all pairs, and what it chooses: four bytes a token."""
+        network, sparse, tokens = self._transformer, self._transformer.sparse, self.num_tokens
+        assert sparse is not None, "asked of a network with an indexer"
+        width, size = sparse.heads * sparse.head_size, sparse.head_size
+        has_norm = "attention.query_norm" in self._operators
+        queries = self.matmul(
+            f"{INDEXER}query",
+            "attention.query_norm" if has_norm else source,
+            (network.query_width, width),
+            has_bias=False,
+        )
+        key = self.matmul(f"{INDEXER}key", source, (self.width, size), has_bias=False)
+        norm = tuple(Tensor(name=role, num_elements=size, role=role) for role in ("scale", "shift"))
+        key = self.move(f"{INDEXER}key_norm", "norm", (key,), size, tensors=norm)
+        turned = self.move(f"{INDEXER}rotary", "rotary", (queries, key), width + size, is_in_place=True)
+        weights = self.matmul(f"{INDEXER}weights", source, (self.width, sparse.heads), has_bias=False)
+        few = min(sparse.top_k, tokens)
+        scored, attended = (int(width * pairs) for pairs in (network.scored_pairs, network.attended_pairs("attention")))
+        return self.append(
+            TransformerOperator(
+                name=f"{INDEXER}scores",
+                kind="index",
+                inputs=(turned, weights),
+                output_shape=(2 * few, tokens, 1),
+                input_elements=(width + size + sparse.heads) * tokens,
+                num_multiply_adds=scored,
+                num_multiply_adds_back=BACKWARD_PER_FORWARD * attended,
+                product=Product(rows=tokens, inner=size, columns=tokens, count=sparse.heads),
+            )
+        )
 
     def _queries(self, source: str) -> str:
         """Append the projection to queries, keys and values, their norms, and rotary positions; return them all."""
@@ -923,7 +964,7 @@ def matrix_parameters(transformer: Transformer, kind: LayerKind, layouts: Layout
 _OF_LAYERS = {
     "convolution": "convolution",
     **dict.fromkeys(("fully_connected", "matmul", "router", "logits"), "matmul"),
-    **dict.fromkeys(("attention", "scan"), "batched_matmul"),
+    **dict.fromkeys(("attention", "index", "scan"), "batched_matmul"),
     "batch_norm": "batch_norm",
     "norm": "norm",
     **dict.fromkeys(("softmax", "loss"), "softmax"),

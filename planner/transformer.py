@@ -6,7 +6,7 @@ again, operator by operator, and tests hold the two against each other and again
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal
@@ -130,6 +130,39 @@ class LatentAttention:
             check_within("query_rank", self.query_rank, MOST_WIDTH)
         for name in ("key_value_rank", "rope_size", "nope_size", "value_size"):
             check_within(name, getattr(self, name), MOST_WIDTH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseAttention:
+    """Attention to chosen tokens alone, as a small indexer scores them (DeepSeek-AI, DeepSeek-V3.2, section 2.1).
+
+    Attributes
+    ----------
+    heads, head_size
+        Of the indexer: heads of queries, which share one key, and their width.
+    top_k
+        Tokens that one attends to.
+    """
+
+    heads: int
+    head_size: int
+    top_k: int
+
+    def __post_init__(self) -> None:
+        check_within("heads", self.heads, MOST_HEADS)
+        check_within("head_size", self.head_size, MOST_WIDTH)
+        check_within("top_k", self.top_k, MOST_TOKENS)
+
+    def num_parameters(self, hidden_size: int, query_rank: int) -> int:
+        """Return the parameters of one block's indexer: queries, a key with a layer norm, and a weight of each head.
+
+        Parameters
+        ----------
+        hidden_size, query_rank
+            Width of the stream, and of what its queries are projected from.
+        """
+        width = self.heads * self.head_size
+        return query_rank * width + hidden_size * (self.head_size + self.heads) + 2 * self.head_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,6 +370,8 @@ class Transformer:
         Set for a network that reads images.
     experts, latent
         Mixture of experts, and latent attention, where there are any.
+    sparse
+        How layers of the mixer ``attention`` choose the tokens that they attend to; by default they attend to all.
     rotary, numerics
         What rotary positions turn by, where there are any, and all else that costs nothing.
     mixers
@@ -411,6 +446,7 @@ class Transformer:
     num_mtp_layers: int = 0
     fine_tuning: FineTuning | None = None
     document_length: int | None = None
+    sparse: SparseAttention | None = None
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -521,6 +557,8 @@ class Transformer:
             raise ValueError("windows are chunks, and there is no window. Add window, or leave out the other.")
         if self.num_mtp_layers and self.head != "language":
             raise ValueError(f"multi-token prediction has logits, and the head is {self.head!r}. Leave one out.")
+        if self.sparse is not None and "attention" not in used:
+            raise ValueError("sparse_attention is given, and no layer has the mixer 'attention'. Leave it out.")
         if not self.has_attention and (self.has_sinks or self.has_attention_gate):
             what = "sinks" if self.has_sinks else "a gate"
             raise ValueError(f"no layer has attention, and {what} of attention is given. Leave it out.")
@@ -575,6 +613,9 @@ class Transformer:
         """Refuse adapters beside matrices that the network does not have, and of what is not counted."""
         if self.fine_tuning is None:
             return
+        if self.sparse is not None:
+            why = "adapters beside an indexer of sparse attention are not counted"
+            raise ValueError(f"{why}. Leave out sparse_attention, or train all parameters.")
         allowed = self.adapted
         if strange := [name for name in self.fine_tuning.targets if name not in allowed]:
             why = f"no layer of this network has a matrix {strange[0]!r} that an adapter is counted for"
@@ -674,11 +715,17 @@ class Transformer:
         sizes: Scan | None = getattr(self, mixer) if mixer in SCANS else None
         return sizes
 
+    @property
+    def scored_pairs(self) -> float:
+        """The pairs of a token and one that an indexer scores, of one sample and head: all that attention could see."""
+        every = self if self.sparse is None else replace(self, sparse=None)
+        return every.attended_pairs("attention")
+
     def attended_pairs(self, mixer: Mixer) -> float:
         """Return the pairs of a token and one that it attends to, of one sample and head.
 
-        Of causal attention half a diagonal is left out: ``s s / 2``, of a window of w tokens ``w (s - w / 2)``; of
-        documents in a pack these are added up, the last one with the tokens that are left.
+        Of causal attention half a diagonal is left out: ``s s / 2``, of a window of w tokens ``w (s - w / 2)``, and of
+        w chosen ones as many; of documents in a pack these are added up, the last one with the tokens that are left.
         """
         tokens = self.sequence_length
         if self.document_length is None:
@@ -688,6 +735,8 @@ class Transformer:
 
     def _pairs(self, mixer: Mixer, tokens: int) -> float:
         """Return the same of so many tokens that attend to each other alone."""
+        if mixer == "attention" and self.sparse is not None and self.sparse.top_k < tokens:
+            return self.sparse.top_k * (tokens - self.sparse.top_k / 2 * self.is_causal)
         window = None if self.window is None else min(self.window, tokens)
         if mixer == "attention" or not window:
             return tokens * tokens / (2 if self.is_causal else 1)
@@ -743,6 +792,8 @@ class Transformer:
         norms = self.norms_of(kind) * self._norm_parameters(self.hidden_size)
         scan = self.scan_of(parts.mixer)
         outside = norms + (self.attention_parameters if parts.has_attention else 0)
+        if self.sparse is not None and parts.mixer == "attention":
+            outside += self.sparse.num_parameters(self.hidden_size, self.query_width)
         outside += 0 if scan is None else scan.num_parameters(self.hidden_size)
         if parts.is_prediction:
             outside += 3 * self._norm_parameters(self.hidden_size) + 2 * self.hidden_size**2
@@ -783,6 +834,11 @@ class Transformer:
         key_value += self._norm_parameters(latent.key_value_rank)
         key_value += self._matrix(latent.key_value_rank, heads * (latent.nope_size + latent.value_size), has_biases)
         return down + up + key_value + output
+
+    @property
+    def query_width(self) -> int:
+        """Width of what queries are projected from."""
+        return (self.latent and self.latent.query_rank) or self.hidden_size
 
     @property
     def expert_parameters(self) -> int:

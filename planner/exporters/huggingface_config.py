@@ -44,7 +44,7 @@ def architecture_of(network: Transformer) -> str | None:
         and figures in (plain, Numerics(**{**_fields(plain), "activation": "silu"}))
         and network.kind_counts.keys() <= {"dense", "moe"}
         and not (network.has_biases or network.has_output_bias or network.has_head_bias or network.has_embedding_norm)
-        and not (network.has_sinks or network.has_attention_gate or network.window)
+        and not (network.has_sinks or network.has_attention_gate or network.window or network.sparse)
         and (not network.has_query_key_norms or network.query_key_norm_span == "head")
     )
     if not is_plain:

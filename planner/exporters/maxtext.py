@@ -117,6 +117,7 @@ def _strange(network: Transformer) -> list[str]:
         "these kinds of layers": not {kind.removeprefix("mtp+") for kind in network.kind_counts} <= {"dense", "moe"},
         "sinks of attention": network.has_sinks,
         "experts narrower than the stream": network.routed_width != network.hidden_size,
+        "attention to tokens that an indexer chooses": network.sparse is not None,
         "a gate of attention": network.has_attention_gate,
         "attention to later tokens": not network.is_causal,
         f"the head '{network.head}'": network.head != "language",

@@ -574,6 +574,14 @@ class LatentAttentionSpec(Model):
     value_size: Width
 
 
+class SparseAttentionSpec(Model):
+    """Attention to chosen tokens; see :class:`planner.transformer.SparseAttention`."""
+
+    heads: Heads
+    head_size: Width
+    top_k: Tokens
+
+
 class ImageSpec(Model):
     """Images in patches; see :class:`planner.transformer.Image`."""
 
@@ -649,6 +657,7 @@ class TransformerSpec(Model):
     pooler: bool | None = None
     experts: ExpertsSpec | None = None
     latent_attention: LatentAttentionSpec | None = None
+    sparse_attention: SparseAttentionSpec | None = None
     image: ImageSpec | None = None
     rotary: RotarySpec | None = None
     numerics: NumericsSpec | None = None

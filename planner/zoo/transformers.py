@@ -16,7 +16,7 @@ from planner import numerics
 from planner.dnn import Dnn, Layer, Repeat
 from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Rotary, part_of, routing_of
-from planner.transformer import KINDS, Experts, Image, LatentAttention, Transformer
+from planner.transformer import KINDS, Experts, Image, LatentAttention, SparseAttention, Transformer
 from planner.yaml_text import plain_yaml
 
 if TYPE_CHECKING:
@@ -217,6 +217,8 @@ def transformer_of(block: Mapping[str, Any]) -> Transformer:
             plain[key] = made(**_named(block[key], fields))
     if latent:
         plain["latent"] = LatentAttention(**{"query_rank": None, **latent})
+    if block.get("sparse_attention"):
+        plain["sparse"] = SparseAttention(**block["sparse_attention"])
     if image:
         plain["image"] = Image(**_named(image, _IMAGE_FIELDS))
         plain.update(vocabulary_size=0, sequence_length=plain["image"].num_tokens)
@@ -250,6 +252,8 @@ def block_of(transformer: Transformer) -> dict[str, Any]:
         block["latent_attention"] = {
             key: value for key, value in asdict(transformer.latent).items() if value is not None
         }
+    if transformer.sparse is not None:
+        block["sparse_attention"] = asdict(transformer.sparse)
     experts = transformer.experts
     if experts is not None:
         usual = routing_of(has_router_bias=experts.has_router_bias)

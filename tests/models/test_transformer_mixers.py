@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, RATES, SOFTWARE
-from transformers_drawn import transformers
+from transformers_drawn import indexed, transformers
 
 from planner.models.compute import LayerSeconds, layer_seconds
 from planner.models.layouts import Layouts, Recompute, busiest_stages
@@ -98,6 +98,15 @@ LINEAR = {
     "mixers": ["linear"] * 7 + ["attention"],
     "linear": {"heads": 8, "head_size": 64},
 }
+SPARSE = {  # DeepSeek-V3.2, made small
+    **GATED,
+    "layers": 4,
+    "hidden": 512,
+    "heads": 8,
+    "vocabulary": 1000,
+    "latent_attention": {"query_rank": 256, "key_value_rank": 128, "rope_size": 32, "nope_size": 64, "value_size": 64},
+    "sparse_attention": {"heads": 4, "head_size": 32, "top_k": 512},
+}
 NETWORKS = {
     "nemotron-h-8b": NEMOTRON_8B,
     "gpt-oss-20b": {**GPT_OSS, "layers": 24, "experts": {"count": 32, **OSS_EXPERTS}},
@@ -105,6 +114,7 @@ NETWORKS = {
     "qwen3-next-80b-a3b": QWEN3_NEXT,
     "linear": LINEAR,
     "nemotron-3-super": NEMOTRON_SUPER,
+    "sparse": SPARSE,
 }
 
 
@@ -203,7 +213,7 @@ BLOCK: dict[str, Any] = {"context": 1, "data": 1, "expert": 1, "expert_tensor": 
 
 @settings(max_examples=150)
 @given(
-    network=transformers(),
+    network=transformers() | indexed(),
     tensor=st.sampled_from([1, 2]),
     is_split=st.booleans(),
     recompute=st.sampled_from([*Recompute]),
@@ -233,6 +243,43 @@ def test_flop_are_those_of_closed_forms(sizes: dict[str, Any]) -> None:
     network = transformer_of(sizes)
     once = flop_per_token(network) * network.sequence_length
     assert flop_per_sample(network).total_flop == pytest.approx(once)
+
+
+# -- an indexer
+
+
+def test_an_indexer_scores_all_pairs_forward_and_those_that_it_chose_backward() -> None:
+    (scores,) = (one for one in block_operators(transformer_of(SPARSE), "dense") if one.kind == "index")
+    assert scores.forward_flop == 2 * 4 * 32 * 8192**2 / 2
+    assert scores.backward_flop == 4 * 4 * 32 * (512 * 8192 - 512**2 / 2)
+
+
+def test_chosen_tokens_are_no_more_than_there_are() -> None:
+    short = transformer_of({**SPARSE, "sequence_length": 256})
+    assert short.attended_pairs("attention") == replace(short, sparse=None).attended_pairs("attention") == 256**2 / 2
+
+
+def test_an_indexer_is_whole_on_every_tensor_rank() -> None:
+    network = row("deepseek-v3.2").transformer
+    plain = replace(network, sparse=None)
+    for tensor in (1, 8):
+        layout = Layouts.one(tensor=tensor, sequence_parallel=tensor > 1)
+        held, without = (block_parameters(one, "dense", layout).shared[0] for one in (network, plain))
+        # Queries from 1,536, a key from 7,168 with a layer norm, and a weight of each of 64 heads.
+        assert held - without == pytest.approx(1536 * 8192 + 7168 * (128 + 64) + 2 * 128)
+
+
+def test_long_samples_take_less_where_tokens_are_chosen() -> None:
+    for length, is_less in ((4096, False), (131072, True)):
+        network = with_sequence_length(row("deepseek-v3.2").transformer, length)
+        both, full = (_seconds(one, "dense") for one in (network, replace(network, sparse=None)))
+        assert (both.forward_s[0] + both.backward_s[0] < full.forward_s[0] + full.backward_s[0]) == is_less
+
+
+def test_an_indexer_without_attention_is_refused() -> None:
+    sizes = {**SPARSE, "latent_attention": None, "window": 64, "mixers": ["window"]}
+    with pytest.raises(ValueError, match="no layer has the mixer 'attention'"):
+        transformer_of({key: value for key, value in sizes.items() if value is not None})
 
 
 # -- multi-token prediction

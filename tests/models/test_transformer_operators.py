@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers_drawn import transformers
+from transformers_drawn import indexed, transformers
 
 from planner.models.operators import INPUT, Part, TransformerOperator, block_operators, flop_per_sample, parts
 from planner.transformer import KINDS, Experts, Image, Transformer
@@ -64,7 +64,7 @@ def test_an_operator_reads_what_stands_before_it_and_is_read_by_another_or_is_th
         assert unread - pooled == {part.operators[-1].name} - pooled
 
 
-@given(transformers())
+@given(transformers() | indexed())
 def test_a_product_counts_its_shape_and_attention_half_where_it_is_causal(transformer: Transformer) -> None:
     for part in parts(transformer):
         for operator in part.operators:
@@ -77,8 +77,10 @@ def test_a_product_counts_its_shape_and_attention_half_where_it_is_causal(transf
                 assert whole / 4 - shape.count * shape.inner <= operator.num_multiply_adds <= whole
                 continue
             share = 0.5 if operator.kind == "attention" and transformer.is_causal else 1
-            if operator.kind == "attention" and part.kind is not None and KINDS[part.kind].mixer == "window":
-                share = transformer.attended_pairs("window") / transformer.sequence_length**2
+            if operator.kind == "attention" and part.kind is not None:
+                share = transformer.attended_pairs(KINDS[part.kind].mixer) / transformer.sequence_length**2
+            if operator.kind == "index":
+                share = 0.5 if transformer.is_causal else 1
             # Half of an odd number of scores is rounded down before it is multiplied.
             assert operator.num_multiply_adds == pytest.approx(share * whole, abs=max(shape.inner, shape.columns))
 

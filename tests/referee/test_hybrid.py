@@ -33,6 +33,7 @@ QUESTIONS: dict[str, tuple[int, int, dict[str, str]]] = {
     "llama3-70b": (1024, 32, H100),
     "mixtral-8x7b": (1024, 8, H100),
     "deepseek-v3": (960, 32, H100),
+    "deepseek-v3.2": (960, 32, H100),
     "bert-large": (240, 32, H100),
     "vit-l-16": (240, 32, H100),
     "nemotron-h-8b": (256, 8, H100),
@@ -41,7 +42,7 @@ QUESTIONS: dict[str, tuple[int, int, dict[str, str]]] = {
     "glm-4.5": (256, 32, H100),
 }
 PREDICTING = ("glm-4.5",)  # with a depth of multi-token prediction
-LONG = ("gpt-oss-20b", "qwen3-next-80b-a3b", "glm-4.5")  # searches that take long for a test
+LONG = ("deepseek-v3.2", "gpt-oss-20b", "qwen3-next-80b-a3b", "glm-4.5")  # searches that take long for a test
 LAYOUTS: dict[str, list[dict[str, Any]]] = {
     "gpt3-175b": [
         {
@@ -83,6 +84,9 @@ LAYOUTS: dict[str, list[dict[str, Any]]] = {
             "stages": [{"layers": one} for one in (14, 16, 16, 15)],
         },
         {"pipeline": 4, "interleave": 4, "data": 48, "expert": 16, "zero": 1, "recompute": "full"},
+    ],
+    "deepseek-v3.2": [
+        {"tensor": 2, "pipeline": 7, "data": 16, "expert": 16, "zero": 1, "sequence_parallel": True},
     ],
     "bert-large": [
         {"tensor": 2, "pipeline": 3, "data": 4, "interleave": 2, "microbatch": 5},

@@ -1,11 +1,22 @@
 """Transformers that hypothesis draws: small, and of every make."""
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from planner.mixers import DeltaNet, LinearAttention, Mamba
-from planner.transformer import LETTERS, MIXERS, Experts, Image, LatentAttention, NormPosition, Transformer
+from planner.transformer import (
+    KINDS,
+    LETTERS,
+    MIXERS,
+    Experts,
+    Image,
+    LatentAttention,
+    NormPosition,
+    SparseAttention,
+    Transformer,
+)
 
 _sizes = st.integers(1, 12)
 _FLAGS = (
@@ -144,3 +155,12 @@ def transformers(draw: st.DrawFn) -> Transformer:
         **read,
         **makes,
     )
+
+
+@st.composite
+def indexed(draw: st.DrawFn) -> Transformer:
+    """A small transformer of any make, with an indexer where a layer has full attention."""
+    found = draw(transformers())
+    if all(KINDS[kind].mixer != "attention" for kind in found.kind_counts):
+        return found
+    return replace(found, sparse=draw(st.builds(SparseAttention, heads=_small, head_size=_sizes, top_k=_sizes)))

@@ -307,7 +307,7 @@ _REASONS = {
         _CONVOLUTION,
     ),
     **dict.fromkeys(("deberta", "deberta-v2", "xlnet", "transfo-xl"), _RELATIVE),
-    **dict.fromkeys(("deepseek_v32", "deepseek_v4"), _CHOSEN),
+    "deepseek_v4": _CHOSEN,
     **dict.fromkeys(("swin", "swinv2"), "its layers differ in width"),
     "granite_swa": "its attention has learned sinks, which are not counted",
     "bitnet": "its attention and its feed-forward part have norms within",

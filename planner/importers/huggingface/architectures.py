@@ -26,6 +26,7 @@ from planner.transformer import (
     Experts,
     Image,
     LatentAttention,
+    SparseAttention,
 )
 
 __all__ = ["READERS", "Draft"]
@@ -496,6 +497,13 @@ def _deepseek(fields: Fields) -> Draft:
         query = fields.count("q_lora_rank", most=MOST_WIDTH)
     if not fields.faults:
         sizes["latent"] = LatentAttention(query_rank=query, **ranks)
+    if fields.architecture == "deepseek_v32":
+        indexer = {
+            "heads": fields.count("index_n_heads", most=MOST_HEADS),
+            "head_size": fields.count("index_head_dim", most=MOST_WIDTH),
+            "top_k": fields.count("index_topk", most=MOST_TOKENS),
+        }
+        sizes["sparse"] = None if fields.faults else SparseAttention(**indexer)
     if fields.architecture != "deepseek_v2":
         fields.notes.append("the router's correction of its scores is a buffer, not a parameter, and is not counted")
     sizes["experts"] = _experts(fields, _DEEPSEEK_EXPERTS, sizes["num_layers"])
@@ -871,6 +879,7 @@ READERS: dict[str, Reader] = {
     "nemotron_h": _nemotron_h,
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
+    "deepseek_v32": _deepseek,
     "kimi_k2": _deepseek,
     "gpt2": _gpt2,
     "gpt_bigcode": _gpt2,

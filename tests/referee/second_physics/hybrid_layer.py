@@ -96,6 +96,8 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
     rest = 0.0
     if parts.has_attention:
         matrices, rest = _attention(network, tensor, shift)
+        if parts.mixer == "attention" and network.sparse is not None:  # whole, and a layer norm with a shift
+            matrices, rest = [*matrices, *_indexer(network)], rest + 2 * network.sparse.head_size
     elif parts.mixer != "none":
         matrices, rest = scan_parameters(network, parts.mixer, tensor)
     routed: list[float] = []
@@ -145,6 +147,26 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
         working=working,
         whole=whole,
     )
+
+
+def _indexer(network: Transformer) -> list[float]:
+    """Return the matrices of an indexer: of its queries, its key, and its heads' weights."""
+    sparse, latent, hidden = network.sparse, network.latent, network.hidden_size
+    assert sparse is not None, "asked of networks with an indexer"
+    source = (latent.query_rank if latent is not None else None) or hidden
+    return [float(source * sparse.heads * sparse.head_size), float(hidden * sparse.head_size), hidden * sparse.heads]
+
+
+def _index_kept(network: Transformer, kind: str) -> float:
+    """Return the numbers a token that an indexer keeps.
+
+    Its key before and behind a norm, queries, weights, and four bytes for each token that is chosen.
+    """
+    sparse = network.sparse
+    if sparse is None or KINDS[kind].mixer != "attention":
+        return 0.0
+    chosen = 2.0 * min(sparse.top_k, network.sequence_length)
+    return (sparse.heads + 2) * sparse.head_size + sparse.heads + chosen
 
 
 def _of_parts(network: Transformer, table: Mapping[str, int], kind: str) -> float:
@@ -214,7 +236,7 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
         widest_mixer = 3.0 * heads * value
     fed, widest, chosen = _fed(network, block, kind, block.get(IMBALANCE, 1.0))
     widest = max(widest, widest_mixer / tensor)
-    numbers = (stream + chosen) / split + parted + fed
+    numbers = (stream + chosen) / split + parted + fed + _index_kept(network, kind)
     plain = tokens * NUMBER_BYTES * numbers
     program, scores = program_of(block), 0.0
     if program.keeps_scores:  # softmax; its mask, and what passes it
@@ -297,6 +319,8 @@ def _given(network: Transformer, block: Mapping[str, Any], kind: str) -> list[tu
         found = [] if latent.query_rank is None else [latent.query_rank / split]
         found += [network.num_heads * network.head_size / tensor, (latent.key_value_rank + latent.rope_size) / split]
         found += [network.num_heads * (latent.nope_size + latent.value_size) / tensor]
+    if parts.mixer == "attention" and (sparse := network.sparse) is not None:
+        found += [float(sparse.heads * sparse.head_size), float(sparse.head_size), float(sparse.heads)]
     if parts.has_attention and network.has_attention_gate:
         found += [network.num_heads * network.value_head_size / tensor]
     found += [hidden] * (parts.mixer != "none")

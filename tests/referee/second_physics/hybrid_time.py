@@ -48,7 +48,7 @@ def flop_per_token(network: Transformer) -> float:
     """
     layers = sum(_multiply_adds(network, kind) for kind in network.layer_kinds)
     words = network.vocabulary_size if network.head == "language" else 0
-    whole = _FLOP * (layers + network.hidden_size * words)
+    whole = _FLOP * (layers + network.hidden_size * words) - _unchosen_flop(network)
     if network.fine_tuning is None:
         return whole
     # No product gives a gradient of a frozen matrix; those of adapters are theirs six times.
@@ -56,6 +56,16 @@ def flop_per_token(network: Transformer) -> float:
     held = [layer_of(network, plain, kind) for kind in network.layer_kinds]
     still = sum(_matrix_multiply_adds(network, kind) for kind in network.layer_kinds) + network.hidden_size * words
     return whole - 2 * still + _FLOP * sum(one.adapters for one in held)
+
+
+def _unchosen_flop(network: Transformer) -> float:
+    """Return the FLOP of a token that an indexer has forward and not backward: pairs that it scores and leaves out."""
+    sparse = network.sparse
+    if sparse is None:
+        return 0.0
+    every = _attended(replace(network, sparse=None), "attention")
+    left = sparse.heads * sparse.head_size * (every - _attended(network, "attention"))
+    return 4 * left * sum(KINDS[kind].mixer == "attention" for kind in network.layer_kinds)
 
 
 _ALONE = {"tensor": 1, "context": 1, "microbatch": 1, "expert": 1, "expert_tensor": 1, "sequence_parallel": False}
@@ -108,6 +118,10 @@ def _multiply_adds(network: Transformer, kind: str) -> float:
         found += heads * size * hidden if rank is None else rank * (hidden + heads * size)
         found += hidden * (latent.key_value_rank + latent.rope_size)
         found += latent.key_value_rank * heads * (latent.nope_size + latent.value_size)
+    if (sparse := network.sparse) is not None and KINDS[kind].mixer == "attention":
+        source = (latent.query_rank if latent is not None else None) or hidden
+        found += source * sparse.heads * sparse.head_size + hidden * (sparse.head_size + sparse.heads)
+        found += sparse.heads * sparse.head_size * _attended(replace(network, sparse=None), "attention")
     matrices = 3 if network.is_gated else 2
     experts = network.experts
     if KINDS[kind].is_prediction:  # the product of both streams, and logits
@@ -133,6 +147,9 @@ def _attended(network: Transformer, mixer: str) -> float:
             for one, own in zip(parts, fits, strict=True)
         ]
         return sum(_attended(own, mixer) * own.sequence_length for own in each) / length
+    if mixer == "attention" and network.sparse is not None:
+        chosen = min(network.sparse.top_k, length)
+        return chosen - network.is_causal * chosen**2 / 2 / length
     if mixer == "attention" or window is None:
         return length / (2 if network.is_causal else 1)
     if network.has_chunked_windows:
