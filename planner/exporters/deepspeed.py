@@ -55,6 +55,7 @@ __all__ = [
 TARGET, VERSION, CONFIG, STAGES = "deepspeed", "DeepSpeed 0.19.8", "ds_config.json", "planned_pipeline.py"
 _FLAGS = flags_of("deepspeed")
 _BUCKET = 500_000_000  # elements; DeepSpeed's own default, and its constant where there is no ZeRO
+_SHARDS_WEIGHTS, _WEIGHT_BYTES = 3, 2  # the stage of ZeRO, and bytes of a weight that is gathered
 _BATCH = ("train_batch_size", _FLAGS["microbatch"], "gradient_accumulation_steps")
 _KNOWN = """
     activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet comms_logger communication_data_type
@@ -98,11 +99,12 @@ def with_files(layout: Layout) -> tuple[Layout, dict[str, str]]:
     InfeasibleError
         For what DeepSpeed cannot run.
     """
-    layout = as_run(layout)
+    planned = layout.chosen
+    layout, copies = _with_secondary_copies(as_run(layout), planned)
     elements = _bucket_elements(layout)
     layout = layout.noted(*_bucket_notes(layout, elements))
     chosen, network = layout.chosen, layout.network
-    files = {CONFIG: json.dumps(_document(layout, elements), indent=2) + "\n"}
+    files = {CONFIG: json.dumps(_document(layout, elements, copies), indent=2) + "\n"}
     if network is not None and chosen.pipeline == 1 and (text := config_text(network, layout.dtype)) is not None:
         layout, files[MODEL_CONFIG] = layout.noted(CONFIG_NOTE), text
     if chosen.pipeline > 1:
@@ -158,6 +160,27 @@ def as_run(layout: Layout) -> Layout:
         layout = layout.instead("it exchanges heads by all-to-alls (Ulysses)", context_method="ulysses")
     layout = layout.with_usual_order().with_whole_layers().with_whole_shards()
     return layout.noted(*_program_notes(layout, network))
+
+
+def _with_secondary_copies(layout: Layout, planned: HybridConfiguration) -> tuple[Layout, int]:
+    """Return over how many ranks a second copy of the weights is spread, for a plan that copies states; 0: none.
+
+    DeepSpeed shards states over all data ranks (its MiCS is gone), and may keep weights a second time within a part of
+    them, which the backward pass gathers from (hpZ: G. Wang et al., arXiv 2306.10209, section 3.2;
+    ``runtime/zero/partition_parameters.py``).
+    """
+    chosen, network = layout.chosen, layout.network
+    if not planned.shard or chosen.zero < _SHARDS_WEIGHTS or network is None:
+        return layout, 0
+    if chosen.tensor * chosen.context * chosen.pipeline * chosen.expert > 1 or chosen.data % planned.shard:
+        return layout, 0
+    held = format_human(bytes_ := _WEIGHT_BYTES * network.num_parameters / planned.shard, Dimension.DATA)
+    if bytes_ > layout.free_bytes:
+        return layout.noted(f"a second copy of the weights over {planned.shard} ranks (hpZ, {held}) does not fit"), 0
+    return layout.noted(
+        f"each {planned.shard} neighbouring ranks hold a second copy of the weights (hpZ, {held} of a device), which "
+        f"the backward pass gathers from; the seconds are those without it"
+    ), planned.shard
 
 
 def _refuse_together(layout: Layout, network: Transformer) -> None:
@@ -264,8 +287,8 @@ def _bucket_notes(layout: Layout, elements: int) -> list[str]:
 # -- the configuration -------------------------------------------------------------------------------------------------
 
 
-def _document(layout: Layout, elements: int) -> dict[str, Any]:
-    """Return the document, of a layout that DeepSpeed runs as it is."""
+def _document(layout: Layout, elements: int, copies: int) -> dict[str, Any]:
+    """Return the document, of a layout that DeepSpeed runs as it is; ``copies``: ranks that share one."""
     chosen, network = layout.chosen, layout.network
     is_pipeline, is_full = chosen.pipeline > 1, chosen.recompute == "full"
     flags: dict[str, Any] = {
@@ -273,6 +296,7 @@ def _document(layout: Layout, elements: int) -> dict[str, Any]:
         layout.dtype: {"enabled": True} if layout.dtype in {"bf16", "fp16"} else None,
         _FLAGS["zero"]: chosen.zero,
         _FLAGS["overlap_data"]: chosen.overlap_data and chosen.zero > 0,
+        "zero_optimization.zero_hpz_partition_size": copies or None,
         "zero_optimization.contiguous_gradients": True,
         "zero_optimization.reduce_bucket_size": elements,
         "zero_optimization.allgather_bucket_size": elements,

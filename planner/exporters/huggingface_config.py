@@ -1,11 +1,12 @@
 """The network as a ``config.json`` of Hugging Face, for programs that train a model of theirs: DeepSpeed, and FSDP.
 
 Keys: the architectures' ``configuration_*.py`` in huggingface/transformers 5.23, those that ``planner import`` reads.
-Architectures written here are Llama, Qwen 2 and 3, Mixtral, Qwen 3 with experts, and DeepSeek-V3; of other networks
-there is no file.
+Architectures written here are Llama, Qwen 2 and 3, Mixtral, Qwen 3 with experts, DeepSeek-V2 and -V3, GLM-4.5, Gemma 2
+and 3, and GPT-OSS; of other networks there is no file.
 """
 
 import json
+import math
 from typing import Any
 
 from planner.numerics import Numerics, Rotary, Routing
@@ -21,7 +22,12 @@ _CLASSES = {
     "qwen3": "Qwen3ForCausalLM",
     "mixtral": "MixtralForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
 }
 _SCALINGS = {"linear": "linear", "dynamic": "dynamic", "llama3": "llama3", "yarn": "yarn"}
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32"}
@@ -30,10 +36,12 @@ _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "fl
 def architecture_of(network: Transformer) -> str | None:
     """Return the architecture that a network is one of; None where none that is written has all of its parts."""
     figures, rotary, experts = network.numerics, network.rotary, network.experts
+    if network.norm_position == "both" or network.has_sinks:
+        return _windowed_of(network)
     plain = Numerics(norm_epsilon=figures.norm_epsilon, initial_deviation=figures.initial_deviation)
     is_plain = (
         rotary is not None
-        and (rotary.fraction, rotary.without_every, rotary.local_base) == (1, 0, None)
+        and (rotary.without_every, rotary.local_base) == (0, None)
         and network.norm == "rms_norm"
         and network.norm_position == "before"
         and network.has_norm_scales
@@ -47,7 +55,13 @@ def architecture_of(network: Transformer) -> str | None:
         and not (network.has_sinks or network.has_attention_gate or network.window or network.sparse)
         and (not network.has_query_key_norms or network.query_key_norm_span == "head")
     )
-    if not is_plain:
+    if not is_plain or rotary is None:
+        return None
+    is_glm = experts is not None and network.latent is None and experts.has_router_bias
+    if is_glm and experts is not None and not experts.has_shared_gate and experts.latent_size is None:
+        is_like = experts.shared_size == experts.expert_size and experts.every == 1 and experts.num_shared > 0
+        return "glm4_moe" if is_like and _is_by_bias(experts.routing) else None
+    if rotary.fraction != 1:
         return None
     if experts is None:
         kinds = {(False, False): "llama", (True, False): "qwen2", (False, True): "qwen3"}
@@ -56,8 +70,12 @@ def architecture_of(network: Transformer) -> str | None:
     if network.has_qkv_biases or experts.has_shared_gate:
         return None
     if network.latent is not None:
-        is_deepseek = experts.routing.score == "sigmoid" and experts.every == 1 and experts.has_router_bias
-        return "deepseek_v3" if is_deepseek and experts.shared_size == experts.expert_size else None
+        if experts.every > 1 or experts.shared_size != experts.expert_size:
+            return None
+        if experts.has_router_bias:
+            return "deepseek_v3" if experts.routing.score == "sigmoid" else None
+        is_second = experts.routing.score == "softmax" and not experts.routing.bias_update_rate
+        return "deepseek_v2" if is_second and rotary.is_interleaved else None
     usual = Routing(auxiliary_coefficient=experts.routing.auxiliary_coefficient)
     is_usual = experts.routing.score == usual.score and not experts.num_shared and not experts.has_router_bias
     if not is_usual or experts.groups > 1 or experts.routing.scale != 1:
@@ -65,6 +83,70 @@ def architecture_of(network: Transformer) -> str | None:
     if network.has_query_key_norms:
         return "qwen3_moe" if experts.num_dense_first < experts.every else None
     return "mixtral" if experts.every == 1 and not experts.num_dense_first and experts.routing.is_normalised else None
+
+
+def _is_by_bias(routing: Routing) -> bool:
+    """Whether experts are balanced as DeepSeek-V3's are."""
+    return routing.score == "sigmoid" and routing.bias == "selection" and not routing.z_loss
+
+
+def _windowed_of(network: Transformer) -> str | None:
+    """Return which of Gemma 2, Gemma 3 and GPT-OSS a network with norms on both sides, or with sinks, is; or None."""
+    figures, rotary, experts = network.numerics, network.rotary, network.experts
+    is_plain = (
+        rotary is not None
+        and (rotary.fraction, rotary.without_every, rotary.is_interleaved) == (1, 0, False)
+        and network.norm == "rms_norm"
+        and network.has_norm_scales
+        and not network.has_norm_biases
+        and network.is_gated
+        and network.is_causal
+        and network.head == "language"
+        and network.latent is None
+        and {*network.mixers} <= {"attention", "window"}
+        and network.pattern is None
+        and not (network.has_head_bias or network.has_embedding_norm or network.has_attention_gate)
+        and not (network.has_chunked_windows or network.num_mtp_layers)
+    )
+    if not is_plain or rotary is None:
+        return None
+    same: dict[str, Any] = {"norm_epsilon": figures.norm_epsilon, "initial_deviation": figures.initial_deviation}
+    if network.has_sinks:
+        usual = Numerics(
+            **same, activation="quick_gelu", activation_limit=figures.activation_limit or 7.0, gate_offset=1.0
+        )
+        has_biases = network.has_biases and network.has_qkv_biases and network.has_output_bias
+        is_whole = (
+            experts is not None
+            and (experts.every, experts.num_dense_first, experts.num_shared, experts.groups) == (1, 0, 0, 1)
+            and experts.has_router_bias
+            and experts.latent_size is None
+            and experts.expert_size == network.feed_forward_size
+            and experts.routing == Routing(auxiliary_coefficient=experts.routing.auxiliary_coefficient, bias="linear")
+        )
+        is_oss = is_whole and has_biases and figures == usual and network.norm_position == "before"
+        is_oss = is_oss and rotary.local_base is None and not network.has_query_key_norms
+        return "gpt_oss" if is_oss else None
+    if experts is not None or network.has_biases or network.has_qkv_biases or network.has_output_bias:
+        return None
+    if not math.isclose(figures.embedding_scale, math.sqrt(network.hidden_size), rel_tol=1e-9):
+        return None
+    usual = Numerics(
+        **same,
+        activation="gelu_tanh",
+        attention_softcap=figures.attention_softcap,
+        logit_softcap=figures.logit_softcap,
+        query_scalar=figures.query_scalar,
+        embedding_scale=figures.embedding_scale,
+        has_zero_centred_norms=True,
+    )
+    if figures != usual or figures.query_scalar is None:
+        return None
+    if network.has_query_key_norms:  # with windows on angles of their own
+        is_third = network.query_key_norm_span == "head" and rotary.local_base is not None
+        return "gemma3_text" if is_third else None
+    has_caps = figures.attention_softcap is not None and figures.logit_softcap is not None
+    return "gemma2" if has_caps and rotary.local_base is None else None
 
 
 def _fields(figures: Numerics) -> dict[str, Any]:
@@ -98,6 +180,8 @@ def config_text(network: Transformer, dtype: str) -> str | None:
     }
     if kind == "llama":
         keys["mlp_bias"] = False
+    if kind in ("gemma2", "gemma3_text", "gpt_oss"):
+        keys |= _window_keys(network, kind)
     if latent is None:
         keys["head_dim"] = network.head_size
     else:
@@ -113,7 +197,9 @@ def config_text(network: Transformer, dtype: str) -> str | None:
         return json.dumps(keys, indent=2) + "\n"
     routing = experts.routing
     keys["num_experts_per_tok"] = experts.top_k
-    if kind == "mixtral":
+    if kind == "gpt_oss":
+        keys |= {"num_local_experts": experts.num_experts, "router_aux_loss_coef": routing.auxiliary_coefficient}
+    elif kind == "mixtral":
         keys |= {"num_local_experts": experts.num_experts, "intermediate_size": experts.expert_size}
         keys["router_aux_loss_coef"] = routing.auxiliary_coefficient
     elif kind == "qwen3_moe":
@@ -139,11 +225,50 @@ def config_text(network: Transformer, dtype: str) -> str | None:
             "norm_topk_prob": routing.is_normalised,
             "routed_scaling_factor": routing.scale,
             "scoring_func": routing.score,
-            "topk_method": "noaux_tc",
+            "topk_method": _METHODS[kind][experts.groups > 1],
             "seq_aux": routing.auxiliary_loss == "sequence",
             "aux_loss_alpha": routing.auxiliary_coefficient,
         }
+    if kind == "glm4_moe":
+        keys |= {"attention_bias": network.has_qkv_biases, "use_qk_norm": network.has_query_key_norms}
+        keys["partial_rotary_factor"] = network.rotary.fraction
     return json.dumps(keys, indent=2) + "\n"
+
+
+# How experts are chosen, without and with groups of them.
+_METHODS = {"deepseek_v2": ("greedy", "group_limited_greedy")} | dict.fromkeys(
+    ("deepseek_v3", "glm4_moe"), ("noaux_tc", "noaux_tc")
+)
+_LAYERS = {"attention": "full_attention", "window": "sliding_attention"}
+
+
+def _real(value: float | None) -> float | None:
+    """Return a figure with its point, which transformers asks for."""
+    return None if value is None else float(value)
+
+
+def _window_keys(network: Transformer, kind: str) -> dict[str, Any]:
+    """Return the keys of networks with windows: which layers have them, and figures that others have not."""
+    figures, number, rotary = network.numerics, len(network.mixers), network.rotary
+    keys: dict[str, Any] = {
+        "layer_types": [_LAYERS[network.mixers[index % number]] for index in range(network.num_layers)],
+        "sliding_window": network.window or network.sequence_length,
+    }
+    if kind == "gpt_oss":
+        if rotary is not None and rotary.scaling is None:  # else it is stretched as the published ones are
+            keys["rope_parameters"] = {"rope_type": "default", "rope_theta": rotary.base}
+        return keys | {"attention_bias": True, "swiglu_limit": _real(figures.activation_limit)}
+    scalar = figures.query_scalar
+    keys |= {
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": None if scalar is None else int(scalar) if scalar == int(scalar) else scalar,
+        "attn_logit_softcapping": _real(figures.attention_softcap),
+        "final_logit_softcapping": _real(figures.logit_softcap),
+    }
+    if rotary is not None and rotary.local_base is not None:
+        keys["rope_local_base_freq"] = rotary.local_base
+    return keys
 
 
 def _rotary_keys(rotary: Rotary, sequence_length: int) -> dict[str, Any]:

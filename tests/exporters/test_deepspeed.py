@@ -210,3 +210,12 @@ def test_stages_that_a_pipeline_module_cannot_have_are_refused() -> None:
     uneven = replace(job.plan.configuration, global_batch_size=100)  # type: ignore[type-var]
     with pytest.raises(InfeasibleError, match="100 samples do not divide by 2 x 8"):
         deepspeed.export(replace(job, plan=replace(job.plan, configuration=uneven)))
+
+
+def test_a_plan_with_copies_of_states_keeps_weights_a_second_time_nearby() -> None:
+    found = deepspeed.export(even_job(data=8, zero=3, shard=4))
+    assert json.loads(found.files["ds_config.json"])["zero_optimization"]["zero_hpz_partition_size"] == 4
+    assert any("second copy of the weights (hpZ" in note for note in found.notes)
+    assert any("shards over all data ranks" in note for note in found.notes)
+    for job in (even_job(data=8, zero=3), even_job(data=8, zero=2, shard=4)):
+        assert "zero_hpz_partition_size" not in deepspeed.export(job).files["ds_config.json"]

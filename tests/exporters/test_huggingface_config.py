@@ -38,10 +38,13 @@ def test_a_network_read_back_is_the_one_that_was_written(name: str, tmp_path: Pa
 
 
 def test_the_architectures_that_a_year_trains_are_written() -> None:
-    assert set(WRITTEN.values()) == {"llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", "deepseek_v3"}
+    later = {"deepseek_v2", "deepseek_v3", "glm4_moe", "gemma2", "gemma3_text", "gpt_oss"}
+    assert set(WRITTEN.values()) == {"llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", *later}
     assert WRITTEN["llama3.1-405b"] == "llama"
     assert WRITTEN["qwen3-235b-a22b"] == "qwen3_moe"
-    assert config_text(row("gemma2-2b").transformer, "bf16") is None
+    assert WRITTEN["gemma3-27b"] == "gemma3_text"
+    assert WRITTEN["gpt-oss-120b"] == "gpt_oss"
+    assert config_text(replace(row("gemma2-2b").transformer, has_sinks=True), "bf16") is None
     assert config_text(row("gpt3-175b").transformer, "bf16") is None
 
 

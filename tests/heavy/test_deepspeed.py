@@ -31,7 +31,9 @@ from planner.errors import InfeasibleError  # noqa: E402  # behind the skips
 from planner.exporters import deepspeed  # noqa: E402
 from planner.exporters.deepspeed import KNOWN, REMOVED  # noqa: E402
 from planner.exporters.export import Job  # noqa: E402
+from planner.exporters.huggingface_config import config_text  # noqa: E402
 from planner.exporters.layouts import layout_of  # noqa: E402
+from planner.zoo.transformers import row  # noqa: E402
 
 
 class Ranks:
@@ -205,3 +207,22 @@ def test_a_pipeline_module_has_the_planned_stages(world: Any, tmp_path: Path, mo
     assert (model._local_start, model._local_stop) == (2, 5)
     with pytest.raises(ValueError, match="the plan has 6 blocks; 4 were given"):
         module.PlannedPipeline(layers[:5], loss_fn=torch.nn.MSELoss())
+
+
+@pytest.mark.parametrize(
+    "name", ["gemma2-2b", "gemma3-1b", "gpt-oss-20b", "glm-4.5-air", "deepseek-v2-lite", "qwen3-30b-a3b"]
+)
+def test_the_library_builds_the_network_that_is_written_with_its_parameters(name: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed; run make test-heavy")
+    network = row(name).transformer
+    text = config_text(network, "bf16")
+    assert text is not None
+    keys = json.loads(text)
+    config = transformers.AutoConfig.for_model(keys.pop("model_type"), **keys)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    model.tie_weights()
+    experts = network.experts
+    is_buffer = experts is not None and experts.has_router_bias and experts.routing.bias == "selection"
+    biases = network.num_moe_layers * experts.num_experts if experts is not None and is_buffer else 0
+    assert sum(one.numel() for one in model.parameters()) == network.num_parameters - biases
