@@ -131,7 +131,8 @@ def data_parallel_of(job: Job, target: str) -> DataParallel:
     else:
         if split := chosen.more_than_a_copy:
             why = f"every device would hold the whole network, and the plan has {', '.join(split)}"
-            raise refused(target, why, "Pin 1 and fix.zero_stage: 0 for one that copies the network.")
+            hint = "Pin all degrees but data to 1, and fix.zero_stage: 0, for one that copies the network."
+            raise refused(target, why, hint)
         steps: dict[str | None, int] = {None: chosen.num_microbatches}
         steps |= {row.machines: row.num_microbatches for row in chosen.replicas}
         shares = {name: (number * chosen.microbatch, number) for name, number in steps.items()}

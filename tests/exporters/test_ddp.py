@@ -196,6 +196,11 @@ def test_plans_that_ddp_cannot_run_are_refused_with_those_that_can(name: str, wh
         planner.export(planned(name), "ddp")
 
 
+def test_a_layout_that_is_no_copy_is_refused_with_what_to_pin() -> None:
+    with pytest.raises(InfeasibleError, match=r"Pin all degrees but data to 1, and fix\.zero_stage: 0"):
+        planner.export(planned("hybrid"), "ddp")
+
+
 # -- and back ----------------------------------------------------------------------------------------------------------
 
 
