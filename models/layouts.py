@@ -153,6 +153,8 @@ class Layouts:
         See :class:`ContextMethod`; of one context rank no meaning.
     offload_layers
         Of how many layers of a stage activations wait in host memory: :mod:`planner.models.offload`.
+    offload_percent
+        Of an optimiser on the host, how much of its state lies there; 100 all.
     """
 
     tensor: Ints
@@ -178,6 +180,7 @@ class Layouts:
     context_method: Ints
     shard: Ints
     offload_layers: Ints
+    offload_percent: Ints
 
     @classmethod
     def one(cls, **decisions: int | bool) -> "Layouts":
@@ -194,7 +197,13 @@ class Layouts:
             If one is no field.
         """
         defaults = {"schedule": int(Schedule.ONE_F_ONE_B), "zero": 0, "recompute": 0, "order": 0}
-        defaults |= {"recompute_modules": 0, "recompute_layers": 0, "shard": 0, "offload_layers": 0}
+        defaults |= {
+            "recompute_modules": 0,
+            "recompute_layers": 0,
+            "shard": 0,
+            "offload_layers": 0,
+            "offload_percent": 100,
+        }
         defaults["context_method"] = int(ContextMethod.RING)
         defaults["expert_tensor"] = int(decisions.get("tensor", 1))
         arrays: dict[str, Ints | Bools] = {}
@@ -282,6 +291,11 @@ class Layouts:
     def sharing_ranks(self) -> Ints:
         """Context and data ranks over which ZeRO shards what a device holds."""
         return self.context * np.where(self.shard > 0, self.shard, self.data)
+
+    @property
+    def host_share(self) -> NDArray[np.float64]:
+        """Of the optimiser's state, what lies in host memory."""
+        return np.asarray(self.offload_optimizer * (self.offload_percent / 100))
 
     def recomputed_share(self, layers: Ints) -> NDArray[np.float64]:
         """Return the share of a stage's layers that full recomputation computes again, shape (n,).

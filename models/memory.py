@@ -680,8 +680,8 @@ class _Devices:
         terms = {
             "weights": precision.weight_bytes * states[0] + still,
             "gradients": precision.gradient_bytes * states[1]
-            + precision.widened_bytes * ((zero != 1) & (shards > 1) & ~layouts.offload_optimizer) * states[2],
-            "optimizer": optimizer * ~layouts.offload_optimizer,
+            + precision.widened_bytes * ((zero != 1) & (shards > 1)) * (1 - layouts.host_share) * states[2],
+            "optimizer": optimizer * (1 - layouts.host_share),
             "activations": activations,
             "temporary": np.maximum(moment, 0.0)
             + placeholders
@@ -745,7 +745,7 @@ def offload_s(
     optimizer_bytes: float,
     chunk_layers: Sequence[int] | Ints | None = None,
 ) -> Floats:
-    """Return the seconds of an optimiser's step on the host.
+    """Return the seconds of an optimiser's step on the host, all of it.
 
     Parameters
     ----------

@@ -483,6 +483,17 @@ class LayoutDecisions:
         takes_memory=True,
         flags={"megatron": "cpu-offloading-num-layers"},
     )
+    offload_percent: int = _layout(
+        "optimizer_offload_percent",
+        "percent of the optimiser's state that lies in host memory, with offload_optimizer",
+        100,
+        maximum_of=lambda _: 100,
+        goes_with=("offload_optimizer", True),
+        is_shown_always=False,
+        excluded_by=(),
+        takes_memory=True,
+        flags={"megatron": "optimizer-offload-fraction"},
+    )
 
 
 def _with_block(name: str, row: Decision) -> Decision:

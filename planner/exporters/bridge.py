@@ -199,6 +199,8 @@ def _parts(values: Mapping[str, Any], layout: Layout, network: Transformer) -> d
     model["activation_func"], model["gated_linear_unit"] = _FUNCTIONS[function]
     model |= {name: model.get(name, True) for name in ("share_embeddings_and_output_weights", "add_bias_linear")}
     model["vocab_size"] = network.vocabulary_size
+    if layout.chosen.offload_optimizer:  # by default none of it
+        parts["OPTIMIZER"].setdefault("optimizer_offload_fraction", 1.0)
     if layout.chosen.offload_layers:
         model[_OFFLOADS] = True
     if layout.chosen.interleave > 1:

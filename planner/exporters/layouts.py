@@ -222,6 +222,9 @@ class Layout:
         """
         if self.chosen.offload_layers:
             return self.instead("it keeps activations on the device", offload_layers=0).with_plain_recomputation()
+        if self.chosen.offload_percent != LAYOUT["offload_percent"].default:
+            why = "it has all of an optimiser's state on the host, or nothing"
+            return self.instead(why, offload_percent=100).with_plain_recomputation()
         if self.chosen.recompute_layers:
             return self.instead("it computes all layers again, or none", recompute_layers=0)
         if self.chosen.recompute_modules != LAYOUT["recompute_modules"].default:

@@ -315,10 +315,24 @@ def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
         recompute_layers=file.count(_FLAGS["recompute_layers"]) if has_block else 0,
         recompute_modules=" ".join(named) or LAYOUT["recompute_modules"].default,
         shard=0,
+        offload_percent=_offload_percent(file),
     )
     if found.data % instances:
         raise file.fault(f"{found.data} data ranks do not divide by {instances}.", _FLAGS["shard"], "Correct it.")
     return replace(found, shard=found.data // instances if instances > 1 else 0)
+
+
+def _offload_percent(file: Parsed) -> int:
+    """Return how much of an optimiser on the host lies there, in percent."""
+    option = _FLAGS["offload_percent"]
+    found = file.value(option, 1.0)
+    try:
+        percent = float(found) * 100
+    except (TypeError, ValueError):
+        percent = -1.0
+    if not 1 <= percent <= 100:  # of percent
+        raise file.fault(f"{found!r} is no share of 0.01 to 1.", f"{file.mark}{option}", "Write, e.g., 0.5.")
+    return round(percent)
 
 
 EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network)}

@@ -26,6 +26,7 @@ LAYOUTS = (
     {"data": 4, "zero": 1, "offload_optimizer": True},
     {"context": 2, "data": 2, "zero": 1, "context_method": "ulysses"},
     {"data": 2, "offload_layers": 2},
+    {"data": 2, "zero": 1, "offload_optimizer": True, "offload_percent": 50},
 )
 WHOLE = {"tensor": 2, "expert": 4, "expert_tensor": 1, "data": 2, "zero": 1, "sequence_parallel": True}
 

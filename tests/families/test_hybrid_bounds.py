@@ -56,6 +56,7 @@ PINS = st.sampled_from(
         NO_PINS,
         {"zero_bubble": True},
         {"offload_optimizer": True},
+        {"offload_optimizer": True, "optimizer_offload_percent": 40},
         {"zero_stage": 0},
         {"activation_offload_layers": 1},
         *({"schedule": name} for name in SCHEDULES),

@@ -107,3 +107,32 @@ def test_delayed_scales_bar_two_modules_from_being_computed_again(recipe: str) -
             planner.predict(problem)
     else:
         assert planner.predict(problem).breakdown_s["recompute"] > 0
+
+
+def test_bytes_and_seconds_are_linear_in_how_much_of_an_optimiser_is_on_the_host() -> None:
+    nothing = predicted(zero=1)
+    some, all_of_it = (predicted(zero=1, offload_optimizer=True, offload_percent=one) for one in (40, 100))
+    for name in ("memory_bytes", "breakdown_s"):
+        without, mixed, whole = (getattr(one, name)["optimizer"] for one in (nothing, some, all_of_it))
+        assert mixed == pytest.approx(0.6 * without + 0.4 * whole)
+    assert all_of_it.memory_bytes["optimizer"] == 0 < all_of_it.breakdown_s["optimizer"]
+    with pytest.raises(SpecError, match="no optimiser is on the host, and 40 percent"):
+        predicted(offload_percent=40)
+
+
+def test_a_part_of_an_optimiser_that_is_pinned_is_planned_checked_and_launched(tmp_path: Any) -> None:
+    problem = question(TINY, machines=1, fix={**PINS, "offload_optimizer": True, "optimizer_offload_percent": 40})
+    plan = planner.plan(problem)
+    assert isinstance(plan.configuration, HybridConfiguration)
+    assert plan.configuration.offload_percent == 40
+    report = check(problem, plan)
+    assert report.is_ok, report_text(report)
+    job = even_job(TINY, data=2, zero=1, offload_optimizer=True, offload_percent=40)
+    for target, name, read in (
+        ("megatron", "launch.sh", megatron.degrees),
+        ("megatron-bridge", "recipe.py", bridge_degrees),
+    ):
+        text = next(one for one in export(target, job).files.values() if "fraction" in one)
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        assert read(path, text)[LAYOUT["offload_percent"].key] == 40

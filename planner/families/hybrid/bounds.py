@@ -97,6 +97,7 @@ _BEST = {
     "recompute_layers": 0,
     "shard": 0,
     "offload_layers": 0,
+    "offload_percent": 100,
     "sequence_parallel": 1,
     "schedule": int(Schedule.ONE_F_ONE_B),
     "interleave": 1,
@@ -495,7 +496,7 @@ class EvenBounds(Bounds):
         computing is, and where the floor is all that counts, more of it then falls to backward.
         """
         names = ("recompute", "recompute_modules", "recompute_layers", "zero", "shard", "offload_optimizer")
-        free = {name: self.space.axes[name].values for name in (*names, "offload_layers")}
+        free = {name: self.space.axes[name].values for name in (*names, "offload_layers", "offload_percent")}
         return self._minimum(nodes, free, self.memory_s)
 
     def memory_s(self, nodes: Columns) -> Floats:

@@ -50,11 +50,13 @@ OF_CUTS: Mapping[str, int | str | bool] = {
     "recompute_layers": 0,
     "shard": 0,
     "offload_layers": 0,
+    "offload_percent": 100,
 }
 CODES_OF_CUTS = {name: LAYOUT[name].code(value) for name, value in OF_CUTS.items()}
 MOST_ZERO_OF_CUTS = 1
 
 Columns = Mapping[str, Ints]  # one column a decision
+_ALL_PERCENT = 100
 _MOST_WHOLE = 1 << 20  # samples of a micro-batch
 _MOST_TRIED = 1 << 20  # values of one key that are looked at for the nearest one
 _ZIGZAG = 2  # pieces of the sequence on each context rank: an early and a late one, so that causal attention is even
@@ -221,7 +223,8 @@ class HybridConfiguration(LayoutDecisions):
         parts += [f"ZeRO {self.zero}{f' over {self.shard} data ranks' * (self.shard > 0)}"] if self.zero else []
         parts += [f"{self.context_method} context".replace("_", "-")] * (self.context_method != "ring")
         parts += [self._recompute_words] if self.is_recomputed else []
-        parts += ["optimiser on the host"] if self.offload_optimizer else []
+        some = f"{self.offload_percent} % of the " * (self.offload_percent < _ALL_PERCENT)
+        parts += [f"{some}optimiser on the host"] if self.offload_optimizer else []
         parts += [f"activations of {self.offload_layers} layers on the host"] if self.offload_layers else []
         found = f"{self.num_devices} device{'s' * (self.num_devices > 1)}: {', '.join(parts)}"
         if self.replicas:
@@ -648,6 +651,18 @@ def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
         lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["offload_optimizer"] == 0),
         "an optimiser on the host goes with ZeRO 0 and 1.",
     )
+    yield _rule(
+        "offload_percent",
+        "offload_optimizer offload_percent",
+        lambda one: (one["offload_percent"] == _ALL_PERCENT) | (one["offload_optimizer"] == 1),
+        "no optimiser is on the host, and {offload_percent} percent of its state should be.",
+    )
+    yield _rule(
+        "offload_percent",
+        "offload_percent",
+        lambda one: one["offload_percent"] <= _ALL_PERCENT,
+        "{offload_percent} percent are more than all.",
+    )
 
 
 def most_recomputed(transformer: Transformer, one: Mapping[str, Any]) -> Any:
@@ -820,9 +835,16 @@ def _overlap_rules(program: str) -> tuple[LayoutRule, ...]:
         else {"offload_layers": f"{program} keeps activations on the device, all of them."}
     )
     words |= {} if has.shards_partly else {"shard": f"{program} shards over all data ranks, or over none."}
-    return tuple(
+    found = tuple(
         _rule(name, name, lambda one, name=name: one[name] == 0, text)  # type: ignore[misc]  # bound now
         for name, text in words.items()
+    )
+    if program in CORES:
+        return found
+    all_of_it = f"{program} has all of the optimiser's state on the host, or nothing."
+    return (
+        *found,
+        _rule("offload_percent", "offload_percent", lambda one: one["offload_percent"] == _ALL_PERCENT, all_of_it),
     )
 
 

@@ -411,7 +411,9 @@ class GroupCost:
         )
         if np.any(layouts.offload_optimizer):
             offload_s = self.offload_s(layouts, chunk_layers)
-            found["optimizer"] = np.where(layouts.offload_optimizer, offload_s, found["optimizer"])
+            # One after the other, as Megatron-Core's ``HybridDeviceOptimizer`` steps what stays, and what does not.
+            share = layouts.host_share
+            found["optimizer"] = share * offload_s + (1 - share) * found["optimizer"]
             found["total"] = sum((found[name] for name in PARTS), np.zeros(len(layouts)))
         if np.any(layouts.offload_layers):
             found[OFFLOAD] = self.activation_waits_s(layouts)

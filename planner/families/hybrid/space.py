@@ -35,7 +35,7 @@ from planner.families.hybrid.configuration import (
 from planner.families.hybrid.cost import HybridCost, launches_graphs, useful_module_sets
 from planner.models.communication import ORDERS
 from planner.models.layouts import SCHEDULE_NAMES, Bools, Ints, Schedule
-from planner.models.transformer_time import PROGRAMS
+from planner.models.transformer_time import CORES, PROGRAMS
 from planner.problem import Problem, Range
 from planner.solvers.grid import Axis, Columns, Grid, Level, Rule
 from planner.transformer import Transformer
@@ -50,7 +50,7 @@ _FIRST_LEVELS = (  # those without a decision have a bound: the next tighter one
     ("schedule", "interleave"),
     (
         *("recompute", "recompute_modules", "recompute_layers", "zero", "shard"),
-        *("offload_optimizer", "offload_layers", "context_method"),
+        *("offload_optimizer", "offload_layers", "offload_percent", "context_method"),
     ),
 )
 # The last level has what no other one decides.
@@ -153,6 +153,8 @@ class Space:
                 program = PROGRAMS[self.problem.calibration.program]
                 if name in RECOMPUTED and not program.recomputes_modules:
                     has = row.code(pinned) == 0
+                if name == "offload_percent" and self.problem.calibration.program not in CORES:
+                    has = row.code(pinned) == row.default
                 if name == "offload_layers" and not program.offloads_activations:
                     has = row.code(pinned) == 0
                 if name == "shard" and not program.shards_partly:
@@ -212,6 +214,7 @@ class Space:
             "context_method": [int(one) for one in program.context_methods],
             "shard": self._shards(),
             "offload_layers": [0],
+            "offload_percent": [100],
         }
 
     @cached_property

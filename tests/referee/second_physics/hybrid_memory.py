@@ -187,11 +187,16 @@ def _row(
     return {
         "weights": program.weight * (spread if zero >= 3 else shared + routed) + frozen,
         "gradients": program.gradient * (spread if zero >= 2 else shared + routed),
-        "optimizer": 0.0 if block["offload_optimizer"] else state,
+        "optimizer": state * (1 - _host_share(block)),
         "activations": sum(_most_in_flight(block, stage, one, late * (one is kept)) for one in waiting if any(one))
         + ahead * embedding,
         "temporary": _temporary(network, block, held, ends, head) + moving,
     }
+
+
+def _host_share(block: Mapping[str, Any]) -> float:
+    """Return how much of the optimiser's state is in host memory."""
+    return block.get("offload_percent", 100) / 100 if block["offload_optimizer"] else 0.0
 
 
 def _frozen_bytes(

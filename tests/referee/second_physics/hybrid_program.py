@@ -87,5 +87,6 @@ def program_of(block: Mapping[str, Any]) -> Program:
     if block.get(GRADIENTS) != "bf16":
         return found
     # Copies in four bytes, but of the distributed optimiser, be it of one rank, which reads gradients as they are.
-    is_widened = block["zero"] != 1 and block["data"] * block["context"] > 1 and not block["offload_optimizer"]
-    return replace(found, gradient=2.0 + 4.0 * is_widened)
+    is_widened = block["zero"] != 1 and block["data"] * block["context"] > 1
+    away = block.get("offload_percent", 100) / 100 if block["offload_optimizer"] else 0.0
+    return replace(found, gradient=2.0 + 4.0 * is_widened * (1 - away))
