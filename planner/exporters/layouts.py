@@ -207,7 +207,9 @@ class Layout:
         return replace(self, chosen=changed).noted(f"{why}: {cost}")
 
     def with_whole_layers(self) -> "Layout":
-        """Return the layout with recomputation of whole layers, or none."""
+        """Return the layout with recomputation of whole layers or none; see :meth:`with_plain_recomputation`."""
+        if self.chosen.offload_percent != LAYOUT["offload_percent"].default:
+            return self._with_whole_state().with_whole_layers()
         if self.chosen.recompute != "selective":
             return self.with_plain_recomputation()
         plain = LAYOUT["recompute_modules"].default
@@ -218,18 +220,21 @@ class Layout:
     def with_plain_recomputation(self) -> "Layout":
         """Return the layout without recomputation of single modules, or of some layers of a stage only.
 
-        And with all activations on the device.
+        And with all activations on the device, and all of an optimiser's state on the host where it is there.
         """
         if self.chosen.offload_layers:
             return self.instead("it keeps activations on the device", offload_layers=0).with_plain_recomputation()
         if self.chosen.offload_percent != LAYOUT["offload_percent"].default:
-            why = "it has all of an optimiser's state on the host, or nothing"
-            return self.instead(why, offload_percent=100).with_plain_recomputation()
+            return self._with_whole_state().with_plain_recomputation()
         if self.chosen.recompute_layers:
             return self.instead("it computes all layers again, or none", recompute_layers=0)
         if self.chosen.recompute_modules != LAYOUT["recompute_modules"].default:
             return self.with_whole_layers()
         return self
+
+    def _with_whole_state(self) -> "Layout":
+        """Return the layout with all of an optimiser's state on the host."""
+        return self.instead("it has all of an optimiser's state on the host, or nothing", offload_percent=100)
 
     def with_whole_shards(self) -> "Layout":
         """Return the layout with states shared out over all data ranks."""

@@ -136,3 +136,9 @@ def test_a_part_of_an_optimiser_that_is_pinned_is_planned_checked_and_launched(t
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
         assert read(path, text)[LAYOUT["offload_percent"].key] == 40
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+def test_a_program_without_shares_gets_all_of_an_optimiser_on_the_host(recompute: str) -> None:
+    job = even_job(TINY, data=2, zero=1, offload_optimizer=True, offload_percent=40, recompute=recompute)
+    assert any("all of an optimiser's state on the host" in one for one in export("deepspeed", job).notes)
