@@ -197,7 +197,8 @@ def as_run(layout: Layout, network: Transformer, *, schedules: Sequence[str] = (
             f"a tensor degree of {chosen.tensor} copies the {network.num_kv_heads} heads of keys and values, which "
             f"Megatron-LM does from {_KEY_VALUE_COPIES} on"
         )
-    if (program := layout.job.problem.calibration.program) != "megatron-core" and layout.is_hybrid:
+    program = layout.job.problem.calibration.program
+    if program not in ("megatron-core", layout.target) and layout.is_hybrid:
         layout = layout.noted(f"seconds and memory were predicted for {program}; calibration.program: megatron-core")
     return layout.noted(
         "data are made up (--mock-data), learning rate and number of steps are examples: write your own"

@@ -138,6 +138,14 @@ def test_a_recipe_is_never_run(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
+def test_seconds_that_were_predicted_for_a_program_are_said_to_be_anothers_in_other_files_alone() -> None:
+    machines = [{"count": 1, "device": "h100-sxm", "devices": 4}]
+    asked = {"dnn": {"transformer": TINY, "global_batch": 8}, "cluster": {"machines": machines}, "families": ["hybrid"]}
+    plan = planner.plan(planner.load({**asked, "calibration": {"program": "primus"}}))
+    assert any("predicted for primus" in note for note in planner.export(plan, "megatron").notes)
+    assert not any("predicted for" in note for note in planner.export(plan, "primus").notes)
+
+
 def test_what_a_program_on_top_of_megatron_has_of_its_own_is_written() -> None:
     job = even_job(pipeline=2, data=2, schedule="zb_h1", num_microbatches=8)
     found = export("primus", job)
