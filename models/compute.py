@@ -870,7 +870,7 @@ def _element_s(
     if one.name.startswith(INDEXER):
         layouts = replace(layouts, tensor=np.ones_like(layouts.tensor))
     # Tensor parallelism does not split norms and additions, but sequence parallelism does.
-    is_whole = one.kind in ("norm", "residual", "embedding") and one.name not in scans.BY_HEADS
+    is_whole = one.kind in ("norm", "residual", "embedding", "multiply") and one.name not in scans.BY_HEADS
     split = layouts.stream_split if is_whole else layouts.tensor
     tokens = layouts.microbatch / (split * layouts.context)
     passes = 1.0 if one.kind == "embedding" else software.element_passes

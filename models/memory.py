@@ -198,7 +198,9 @@ class MemoryUse:
 
 _REMADE = frozenset({scans.SCAN, scans.CONVOLUTION})  # whose output, where it is in place, backward makes anew
 _PRODUCTS = frozenset({"matmul", "router", "logits"})
-_NEED_INPUT = frozenset({"norm", "activation", "attention", "index", "softmax", "combine", *_PRODUCTS, *_REMADE})
+_NEED_INPUT = frozenset(
+    {"norm", "activation", "attention", "index", "softmax", "combine", "multiply", *_PRODUCTS, *_REMADE}
+)
 _SCORES = frozenset({"attention.scores", "attention.softmax"})
 _STATES = frozenset({"attention.qkv", "attention.query_key_norm", "attention.rotary"})
 _TENSOR_SPLIT = (

@@ -36,7 +36,7 @@ from planner.dnn import PRODUCT_KINDS, Layer, Operator, Product, Tensor
 from planner.fine_tuning import QUANTISED_BYTES
 from planner.models import scans
 from planner.models.layouts import Layouts
-from planner.transformer import KINDS, SCANS, LayerKind, Mixer, Transformer
+from planner.transformer import KINDS, SCANS, STEP_FREQUENCIES, LayerKind, Mixer, Transformer
 
 FLOP_PER_MULTIPLY_ADD = 2
 BACKWARD_PER_FORWARD = 2
@@ -231,6 +231,7 @@ def embedding_operators(transformer: Transformer) -> tuple[TransformerOperator, 
         last = part.append(
             TransformerOperator(name=INPUT, kind="input", inputs=(), output_shape=shape, input_elements=0)
         )
+        condition = part.condition(last) if transformer.has_modulation else None
         last = part.matmul("patches", last, (image.patch_elements, part.width), has_bias=True, rows=image.num_patches)
         if image.has_class_token:
             token = Tensor(name="weight", num_elements=part.width)
@@ -240,7 +241,9 @@ def embedding_operators(transformer: Transformer) -> tuple[TransformerOperator, 
     if transformer.num_token_types:
         last = part.table("token_types", last, transformer.num_token_types, is_in_place=True)
     if transformer.has_embedding_norm:
-        part.norm("norm", last)
+        last = part.norm("norm", last)
+    if image is not None and condition is not None:  # it goes with the stream
+        part.move("condition", "embedding", (last, condition), input_elements=0, is_in_place=True)
     return part.operators
 
 
@@ -271,6 +274,7 @@ def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[Transfor
 
     if parts.is_prediction:
         entry = part.prediction_start()
+    shifts = part.modulation(6) if transformer.has_modulation else None
     if position in ("shared", "parallel"):
         read = part.norm("norm" if position == "shared" else f"{mixed}.norm", entry)
         attended = mixer(read)
@@ -283,7 +287,10 @@ def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[Transfor
     halves = [(mixed, mixer)] if parts.mixer != "none" else []
     halves += [("feed_forward", feed_forward)] if parts.feed_forward != "none" else []
     for name, inner in halves:
-        last = inner(part.norm(f"{name}.norm", entry) if position in ("before", "both") else entry)
+        read = part.norm(f"{name}.norm", entry) if position in ("before", "both") else entry
+        last = inner(read if shifts is None else part.move(f"{name}.modulated", "multiply", (read, shifts)))
+        if shifts is not None:
+            last = part.move(f"{name}.scaled", "multiply", (last, shifts))
         if position in ("both", "output"):
             last = part.norm(f"{name}.post_norm", last)
         entry = part.move(f"{name}.add", "residual", (last, entry), is_in_place=True)
@@ -321,7 +328,10 @@ def head_operators(transformer: Transformer) -> tuple[TransformerOperator, ...]:
                 has_weight=not transformer.has_tied_embeddings,
             )
         )
-    if image is not None:
+    if image is not None and transformer.has_modulation:
+        last = part.move("modulated", "multiply", (last, part.modulation(2)))
+        ends.append(part.matmul("patches", last, (part.width, 2 * image.patch_elements), has_bias=True))
+    elif image is not None:
         if not image.has_class_token:
             last = part.move("pooling", "pooling", (last,), num_tokens=1)
         if transformer.head == "classes":
@@ -491,6 +501,23 @@ class Operators:
                 is_in_place=not is_kept,
             )
         )
+
+    def condition(self, source: str) -> str:
+        """Append the embeddings of a step of diffusion and of a class, one of each a sample."""
+        width, image = self.width, self._transformer.image
+        assert image is not None, "asked of a network that reads images"
+        step = self.matmul("step.in", source, (STEP_FREQUENCIES, width), has_bias=True, rows=1)
+        step = self.move("step.activation", "activation", (step,), num_tokens=1)
+        step = self.matmul("step.out", step, (width, width), has_bias=True, rows=1)
+        rows = Tensor(name="weight", num_elements=(image.num_classes + 1) * width)
+        return self.move(
+            "labels", "embedding", (step,), num_tokens=1, input_elements=0, tensors=(rows,), is_in_place=True
+        )
+
+    def modulation(self, number: int) -> str:
+        """Append what gives so many vectors of the stream's width from a sample's condition."""
+        active = self.move("modulation.activation", "activation", (INPUT,), num_tokens=1, input_elements=self.width)
+        return self.matmul("modulation", active, (self.width, number * self.width), has_bias=True, rows=1)
 
     def prediction_start(self) -> str:
         """Append what joins the stream with the embedding of the next token; return the product of both."""
@@ -686,6 +713,7 @@ COLUMN_SPLIT = frozenset(
         "attention.key_value",
         "attention.gate",
         "mtp.projection",
+        "modulation",
         "feed_forward.up",
         "feed_forward.shared.up",
         *scans.COLUMN_SPLIT,

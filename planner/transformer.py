@@ -300,7 +300,8 @@ def _kinds_of(
 Positions = Literal["learned", "rotary", "alibi", "none"]
 NormPosition = Literal["before", "after", "both", "output", "shared", "parallel"]
 QueryKeyNormSpan = Literal["head", "all_heads"]
-Head = Literal["language", "masked_language", "classes", "none"]
+Head = Literal["language", "masked_language", "classes", "patches", "none"]
+STEP_FREQUENCIES = 256  # that a step of diffusion is embedded by (W. Peebles, S. Xie, arXiv 2212.09748; their code)
 
 _BESIDE = ("shared", "parallel")  # norms of parts that run side by side
 _NORMS = {"before": 2, "after": 2, "both": 4, "output": 2, "shared": 1, "parallel": 2}
@@ -362,7 +363,8 @@ class Transformer:
         Rows of the table of segments (BERT: 2).
     head
         ``language``: logits of every token. ``masked_language``: BERT's transformation, and then logits of every token.
-        ``classes``: a classifier of the image. ``none``: the network ends with its last block and norm.
+        ``classes``: a classifier of the image. ``patches``: noise and its variance for every patch (DiT). ``none``: the
+        network ends with its last block and norm.
     has_pooler
         Whether the first token passes one more layer (BERT); with the head ``masked_language`` a classifier of two
         classes reads it.
@@ -370,6 +372,9 @@ class Transformer:
         Set for a network that reads images.
     experts, latent
         Mixture of experts, and latent attention, where there are any.
+    has_modulation
+        Whether a step of diffusion and a class shift, scale and gate both parts of every block, as adaLN-Zero has it
+        (W. Peebles, S. Xie, arXiv 2212.09748, section 3.2).
     sparse
         How layers of the mixer ``attention`` choose the tokens that they attend to; by default they attend to all.
     rotary, numerics
@@ -447,6 +452,7 @@ class Transformer:
     fine_tuning: FineTuning | None = None
     document_length: int | None = None
     sparse: SparseAttention | None = None
+    has_modulation: bool = False
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -458,7 +464,7 @@ class Transformer:
         fill(self, "has_qkv_biases", self.has_biases)
         fill(self, "has_output_bias", self.has_biases)
         fill(self, "has_final_norm", self.norm_position != "after")
-        fill(self, "head", "language" if self.image is None else "classes")
+        fill(self, "head", "language" if self.image is None else "patches" if self.has_modulation else "classes")
         fill(self, "has_head_bias", self.head == "masked_language")
         fill(self, "rotary", Rotary() if self.positions == "rotary" else None)
         fill(self, "mixers", () if self.pattern is not None else ("attention" if self.window is None else "window",))
@@ -573,7 +579,8 @@ class Transformer:
             raise ValueError(
                 "the head 'classes' belongs to networks that read images, and to no others. Change head, or add image."
             )
-        if self.image is not None and self.head not in ("classes", "none"):
+        self._check_modulation()
+        if self.image is not None and self.head not in ("classes", "patches", "none"):
             raise ValueError(f"a network that reads images has no head '{self.head}'. Write 'classes' or 'none'.")
         if self.has_norm_biases and not self.has_norm_scales:
             raise ValueError("norms without scales have no biases. Leave out norm_biases, or the other.")
@@ -594,6 +601,20 @@ class Transformer:
             raise ValueError(
                 f"none of the {self.num_layers} layers has experts: the first {self.experts.num_dense_first} are "
                 f"dense. Let fewer be dense, or leave out the experts."
+            )
+
+    def _check_modulation(self) -> None:
+        """Refuse modulation of what is no diffusion of images, and its head without it."""
+        if self.has_modulation != (self.head == "patches"):
+            raise ValueError("the head 'patches' and modulation belong together. Write both, or leave both out.")
+        if not self.has_modulation:
+            return
+        if self.image is None or self.image.has_class_token:
+            raise ValueError("modulation belongs to images in patches alone. Add image, with class_token: false.")
+        if self.norm_position != "before" or self.pattern is not None or self.experts is not None:
+            raise ValueError(
+                "modulation is counted of blocks of attention and a dense part with norms before them. "
+                "Leave out norm_position, pattern and experts."
             )
 
     def _check_documents(self) -> None:
@@ -795,6 +816,7 @@ class Transformer:
         if self.sparse is not None and parts.mixer == "attention":
             outside += self.sparse.num_parameters(self.hidden_size, self.query_width)
         outside += 0 if scan is None else scan.num_parameters(self.hidden_size)
+        outside += self._matrix(self.hidden_size, 6 * self.hidden_size, True) * self.has_modulation
         if parts.is_prediction:
             outside += 3 * self._norm_parameters(self.hidden_size) + 2 * self.hidden_size**2
         if parts.feed_forward == "none":
@@ -864,6 +886,9 @@ class Transformer:
         tokens = self.vocabulary_size * hidden
         if self.image is not None:
             tokens += self._matrix(self.image.patch_elements, hidden, True) + self.image.has_class_token * hidden
+            if self.has_modulation:  # a step's embedding, and that of a class or of none
+                tokens += self._matrix(STEP_FREQUENCIES, hidden, True) + self._matrix(hidden, hidden, True)
+                tokens += (self.image.num_classes + 1) * hidden
         positions = self.num_positions * hidden if self.positions == "learned" else 0
         norm = self._norm_parameters(hidden) if self.has_embedding_norm else 0
         return tokens + positions + self.num_token_types * hidden + norm
@@ -883,6 +908,12 @@ class Transformer:
             return found + transform + logits + words * self.has_head_bias + next_sentence
         if self.head == "none" or self.image is None:
             return found
+        if self.head == "patches":
+            return (
+                found
+                + self._matrix(hidden, 2 * hidden, True)
+                + self._matrix(hidden, 2 * self.image.patch_elements, True)
+            )
         return found + self._matrix(hidden, self.image.num_classes, True)
 
     def _norm_parameters(self, width: int) -> int:

@@ -652,7 +652,7 @@ class TransformerSpec(Model):
     final_norm: bool | None = None
     embedding_norm: bool | None = None
     token_types: SomeTypes | None = None
-    head: Literal["language", "masked_language", "classes", "none"] | None = None
+    head: Literal["language", "masked_language", "classes", "patches", "none"] | None = None
     head_bias: bool | None = None
     pooler: bool | None = None
     experts: ExpertsSpec | None = None
@@ -673,6 +673,7 @@ class TransformerSpec(Model):
     chunked_windows: bool | None = None
     sinks: bool | None = None
     attention_gate: bool | None = None
+    modulation: bool | None = None
     mamba: MambaSpec | None = None
     linear: LinearAttentionSpec | None = None
     delta: DeltaNetSpec | None = None

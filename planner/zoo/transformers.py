@@ -86,6 +86,7 @@ _FIELDS_OF_FEW = {
     "chunked_windows": "has_chunked_windows",
     "sinks": "has_sinks",
     "attention_gate": "has_attention_gate",
+    "modulation": "has_modulation",
 }
 # Mixers with sizes of their own: their class, and its fields by key.
 _SCANS: Mapping[str, tuple[type[Scan], Mapping[str, str]]] = {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, RATES, SOFTWARE
-from transformers_drawn import indexed, transformers
+from transformers_drawn import indexed, modulated, transformers
 
 from planner.models.compute import LayerSeconds, layer_seconds
 from planner.models.layouts import Layouts, Recompute, busiest_stages
@@ -213,7 +213,7 @@ BLOCK: dict[str, Any] = {"context": 1, "data": 1, "expert": 1, "expert_tensor": 
 
 @settings(max_examples=150)
 @given(
-    network=transformers() | indexed(),
+    network=transformers() | indexed() | modulated(),
     tensor=st.sampled_from([1, 2]),
     is_split=st.booleans(),
     recompute=st.sampled_from([*Recompute]),
@@ -280,6 +280,32 @@ def test_an_indexer_without_attention_is_refused() -> None:
     sizes = {**SPARSE, "latent_attention": None, "window": 64, "mixers": ["window"]}
     with pytest.raises(ValueError, match="no layer has the mixer 'attention'"):
         transformer_of({key: value for key, value in sizes.items() if value is not None})
+
+
+# -- diffusion
+
+
+@pytest.mark.parametrize(
+    ("name", "millions", "giga"),
+    [("dit-s-2", 33, 6.06), ("dit-b-2", 130, 23.01), ("dit-l-2", 458, 80.71), ("dit-xl-2", 675, 118.64)],
+)
+def test_networks_of_diffusion_have_published_parameters_and_multiply_adds(
+    name: str, millions: int, giga: float
+) -> None:
+    # W. Peebles and S. Xie, arXiv 2212.09748, table 4 (their "Gflops" are multiply-adds).
+    network = row(name).transformer
+    assert round(network.num_parameters / 1e6) == millions
+    assert flop_per_sample(network).forward_flop / 2e9 == pytest.approx(giga, rel=1e-3)
+    assert transformer_of(block_of(network)) == network
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"modulation": False, "head": "patches"}, {"head": "classes"}, {"norm_position": "after"}, {"image": None}],
+)
+def test_modulation_of_other_networks_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="modulation"):
+        transformer_of({**block_of(row("dit-s-2").transformer), "vocabulary": 10, "sequence_length": 8, **changed})
 
 
 # -- multi-token prediction

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers_drawn import indexed, transformers
+from transformers_drawn import indexed, modulated, transformers
 
 from planner.models.operators import INPUT, Part, TransformerOperator, block_operators, flop_per_sample, parts
 from planner.transformer import KINDS, Experts, Image, Transformer
@@ -64,7 +64,7 @@ def test_an_operator_reads_what_stands_before_it_and_is_read_by_another_or_is_th
         assert unread - pooled == {part.operators[-1].name} - pooled
 
 
-@given(transformers() | indexed())
+@given(transformers() | indexed() | modulated())
 def test_a_product_counts_its_shape_and_attention_half_where_it_is_causal(transformer: Transformer) -> None:
     for part in parts(transformer):
         for operator in part.operators:

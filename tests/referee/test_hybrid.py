@@ -36,6 +36,7 @@ QUESTIONS: dict[str, tuple[int, int, dict[str, str]]] = {
     "deepseek-v3.2": (960, 32, H100),
     "bert-large": (240, 32, H100),
     "vit-l-16": (240, 32, H100),
+    "dit-xl-2": (240, 32, H100),
     "nemotron-h-8b": (256, 8, H100),
     "gpt-oss-20b": (256, 8, H100),
     "qwen3-next-80b-a3b": (256, 16, H100),
@@ -96,6 +97,7 @@ LAYOUTS: dict[str, list[dict[str, Any]]] = {
         {"pipeline": 3, "data": 2, "schedule": "zb_h1", "stages": [{"layers": one} for one in (9, 4, 11)]},
         {"pipeline": 2, "data": 2, "offload_optimizer": True, "stages": [{"layers": one} for one in (13, 11)]},
     ],
+    "dit-xl-2": [{"tensor": 2, "pipeline": 7, "data": 4, "zero": 1, "sequence_parallel": True}],
     "nemotron-h-8b": [
         {"tensor": 4, "context": 2, "pipeline": 4, "data": 2, "zero": 1, "sequence_parallel": True},
         {"tensor": 2, "pipeline": 4, "interleave": 2, "data": 8, "recompute": "full", "overlap_data": True},

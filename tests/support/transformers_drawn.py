@@ -158,6 +158,25 @@ def transformers(draw: st.DrawFn) -> Transformer:
 
 
 @st.composite
+def modulated(draw: st.DrawFn) -> Transformer:
+    """A small transformer that diffuses images."""
+    patch = draw(st.integers(1, 3))
+    image = Image(image_size=patch * draw(_small), patch_size=patch, num_classes=3, has_class_token=False)
+    return Transformer(
+        num_layers=draw(_small),
+        hidden_size=draw(_sizes),
+        vocabulary_size=0,
+        sequence_length=image.num_tokens,
+        image=image,
+        is_causal=False,
+        has_norm_scales=draw(st.booleans()),
+        is_gated=draw(st.booleans()),
+        has_modulation=True,
+        **draw(heads()),
+    )
+
+
+@st.composite
 def indexed(draw: st.DrawFn) -> Transformer:
     """A small transformer of any make, with an indexer where a layer has full attention."""
     found = draw(transformers())

@@ -72,6 +72,7 @@ def not_expressed(network: Transformer) -> list[str]:
         "windows beside gated delta layers": "window" in mixers and "delta" in mixers,
         "Mamba layers of other makes": mamba is not None
         and any(getattr(mamba, name) != _MAMBA[name] for name in _MAMBA),
+        "modulation by a step and a class": network.has_modulation,
         "attention to later tokens": not network.is_causal,
         f"the head '{network.head}'": network.head != "language",
         "images": network.image is not None,

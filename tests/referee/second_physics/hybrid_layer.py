@@ -120,6 +120,8 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
         if experts.has_shared_gate:
             matrices = [*matrices, float(network.hidden_size)]
     rest += _of_parts(network, _NORMS, kind) * network.hidden_size * shift
+    if network.has_modulation:  # two shifts, scales and gates from a sample's condition
+        matrices, rest = [*matrices, 6.0 * network.hidden_size**2 / tensor], rest + 6 * network.hidden_size / tensor
     if parts.is_prediction:  # three norms, and a product of the stream and the embedding of the next token
         matrices, rest = [*matrices, 2.0 * network.hidden_size**2 / tensor], rest + 3 * network.hidden_size * shift
     kept, working = _kept(network, block, kind)
@@ -155,6 +157,11 @@ def _indexer(network: Transformer) -> list[float]:
     assert sparse is not None, "asked of networks with an indexer"
     source = (latent.query_rank if latent is not None else None) or hidden
     return [float(source * sparse.heads * sparse.head_size), float(hidden * sparse.head_size), hidden * sparse.heads]
+
+
+def _shift(network: Transformer) -> float:
+    """Return the numbers a token of one of the vectors that a sample's condition gives, where there are any."""
+    return network.has_modulation * network.hidden_size / network.sequence_length
 
 
 def _index_kept(network: Transformer, kind: str) -> float:
@@ -219,8 +226,9 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
     value = size if latent is None else latent.value_size
     heads *= KINDS[kind].has_attention
     # Of a depth of prediction both streams, both normed, what leaves the block, and its norm's output, too.
-    stream = (_of_parts(network, _STREAMS, kind) + 6 * KINDS[kind].is_prediction) * hidden
-    parted = heads * value / tensor
+    # Of modulated parts both norms' outputs, what both parts give, and a sample's vectors.
+    stream = (_of_parts(network, _STREAMS, kind) + 6 * KINDS[kind].is_prediction + 4 * network.has_modulation) * hidden
+    parted = heads * value / tensor + 6 * _shift(network) / tensor
     widest_mixer = 0.0
     if not heads:
         more, widest_mixer = scan_kept(network, KINDS[kind].mixer)
@@ -236,7 +244,7 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
         widest_mixer = 3.0 * heads * value
     fed, widest, chosen = _fed(network, block, kind, block.get(IMBALANCE, 1.0))
     widest = max(widest, widest_mixer / tensor)
-    numbers = (stream + chosen) / split + parted + fed + _index_kept(network, kind)
+    numbers = (stream + _shift(network) + chosen) / split + parted + fed + _index_kept(network, kind)
     plain = tokens * NUMBER_BYTES * numbers
     program, scores = program_of(block), 0.0
     if program.keeps_scores:  # softmax; its mask, and what passes it

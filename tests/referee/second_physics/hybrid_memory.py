@@ -264,6 +264,7 @@ def _head_kept(network: Transformer, block: Mapping[str, Any]) -> float:
     single = (is_read and is_mean) + network.has_pooler * (1 + is_masked)
     is_read_back = is_read and not is_mean and network.fine_tuning is None  # frozen logits give no gradient of weights
     streams = network.has_final_norm + is_read_back + 3 * is_masked + single / network.sequence_length
+    streams += network.has_modulation * (2 + 1 / network.sequence_length)  # behind the norm, and behind the modulation
     if not has_logits:
         return streams * _stream(network, block)
     each = NUMBER_BYTES if program_of(block).fuses_loss else _COPY_BYTES

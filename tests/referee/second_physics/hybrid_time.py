@@ -122,6 +122,7 @@ def _multiply_adds(network: Transformer, kind: str) -> float:
         source = (latent.query_rank if latent is not None else None) or hidden
         found += source * sparse.heads * sparse.head_size + hidden * (sparse.head_size + sparse.heads)
         found += sparse.heads * sparse.head_size * _attended(replace(network, sparse=None), "attention")
+    found += 6 * hidden * hidden / network.sequence_length * network.has_modulation
     matrices = 3 if network.is_gated else 2
     experts = network.experts
     if KINDS[kind].is_prediction:  # the product of both streams, and logits
