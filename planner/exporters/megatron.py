@@ -31,11 +31,13 @@ from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import launches_graphs
 from planner.families.hybrid.launch import (
     CONTEXT_METHODS,
+    OPTIMIZERS,
     SHARDING,
     VERSION,
     ends_of,
     launch_lines,
     low_precision_options,
+    needs_distributed_optimizer,
     options,
     orders_of,
 )
@@ -50,16 +52,6 @@ __all__ += ["recognises", "words_of"]
 
 TARGET = "megatron"
 _FLAGS = flags_of("megatron")
-_AWARE = "--use-distributed-optimizer --use-precision-aware-optimizer"
-# Optimiser -> its options; what is not here it has not. Of Muon see _optimizer_words.
-_OPTIMIZERS = {
-    **{"adam": "", "adamw": "", "sgd": "--optimizer sgd", "momentum": "--optimizer sgd"},
-    "adam_bf16": f"{_AWARE} --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
-    "adam_fp8": f"{_AWARE} --exp-avg-dtype fp8 --exp-avg-sq-dtype fp8",
-    "muon": "--optimizer muon",
-}
-# What the layer-wise optimiser of Muon takes the place of: it hands out whole matrices.
-_BESIDE_MUON = ("--use-distributed-optimizer", "--overlap-param-gather", "--use-precision-aware-optimizer")
 _KEY_VALUE_COPIES = "core_v0.16"
 # Options that may be written, so that a misspelt one is found when a script is read back. Source:
 # ``megatron/training/arguments.py`` of github.com/NVIDIA/Megatron-LM at commit 000c4ac24f61159c138b0975def722c65245983c
@@ -145,32 +137,28 @@ def words_of(
     layout, more = _with_buckets(as_run(layout, network, schedules=schedules))
     gradients = job.problem.calibration.gradients
     low = low_precision_options(job.problem.training.low, has_cuda_graphs=launches_graphs(job.problem))
+    _check_optimizer(layout)
     lines = launch_lines(
-        network, layout.chosen, dtype=layout.dtype, devices_per_machine=1, gradients=gradients, low=low
+        network,
+        layout.chosen,
+        dtype=layout.dtype,
+        devices_per_machine=1,
+        gradients=gradients,
+        low=low,
+        optimizer=job.problem.training.optimizer,
     )
     start = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))
     groups = [*(line.removesuffix(" \\") for line in lines[start + 1 :]), *more]
-    return layout, lines[:start], _with_optimizer(layout, groups)
+    return layout, lines[:start], groups
 
 
-def _with_optimizer(layout: Layout, groups: Sequence[str]) -> list[str]:
-    """Return groups of options with those of the optimiser, none given twice.
-
-    Source: ``megatron/core/optimizer/optimizer_config.py`` and ``muon.py`` of megatron-core 0.16.1.
-    """
-    name = layout.job.problem.training.optimizer
-    if name not in _OPTIMIZERS:
-        raise layout.refused(f"it has no optimiser {name}", f"Write dnn.optimizer: {' or '.join(_OPTIMIZERS)}.")
-    if name == "muon":
-        zero = layout.chosen.zero
-        if zero > 1 or layout.chosen.offload_optimizer:
-            raise layout.refused("its Muon takes whole matrices, on devices", "Pin fix.zero_stage: 1, or 0.")
-        kept = [" ".join(word for word in group.split(" ") if word not in _BESIDE_MUON) for group in groups]
-        return [*(group for group in kept if group), f"--optimizer {'dist_' * (zero > 0)}muon"]
-    given = {word for group in groups for word in group.split()}
-    asked = [f"--{option}" for option in _OPTIMIZERS[name].removeprefix("--").split(" --") if option]
-    words = [option for option in asked if option.partition(" ")[0] not in given]
-    return [*groups, " ".join(words)] if words else list(groups)
+def _check_optimizer(layout: Layout) -> None:
+    """Refuse an optimiser that the program has not, or not for the layout."""
+    name, chosen = layout.job.problem.training.optimizer, layout.chosen
+    if name not in OPTIMIZERS:
+        raise layout.refused(f"it has no optimiser {name}", f"Write dnn.optimizer: {' or '.join(OPTIMIZERS)}.")
+    if name == "muon" and (chosen.zero > 1 or chosen.offload_optimizer):
+        raise layout.refused("its Muon takes whole matrices, on devices", "Pin fix.zero_stage: 1, or 0.")
 
 
 def as_run(layout: Layout, network: Transformer, *, schedules: Sequence[str] = ()) -> Layout:
@@ -185,7 +173,7 @@ def as_run(layout: Layout, network: Transformer, *, schedules: Sequence[str] = (
         layout = layout.with_usual_order("it numbers the ranks of this layout")
     if chosen.offload_optimizer and chosen.zero == 0 and chosen.data * chosen.context > 1:
         layout = layout.instead("its optimiser on the host is the distributed one, which is ZeRO 1", zero=1)
-    is_aware = _AWARE in _OPTIMIZERS.get(layout.job.problem.training.optimizer, "")
+    is_aware = needs_distributed_optimizer(layout.job.problem.training.optimizer)
     if is_aware and chosen.zero == 0 and chosen.data * chosen.context > 1:
         layout = layout.instead(
             "it keeps moments in short numbers in the distributed optimiser, which is ZeRO 1", zero=1

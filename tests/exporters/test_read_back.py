@@ -241,6 +241,29 @@ def test_an_optimiser_is_written_and_none_is_silently_adam(name: str, zero: int,
     assert read("megatron-bridge", job)[0] == job.problem.dnn.transformer
 
 
+@pytest.mark.parametrize(("name", "zero"), [("adam", 1), ("adam_bf16", 1), ("muon", 1), ("muon", 0), ("sgd", 0)])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_the_command_of_an_answer_has_the_options_of_the_exported_one(dtype: str, name: str, zero: int) -> None:
+    machines = [{"count": 1, "device": "h100-sxm", "devices": 4, "network": "400 Gbit/s", "latency": "5 us"}]
+    problem = planner.load(
+        {
+            "dnn": {"transformer": LLAMA, "global_batch": 8, "dtype": dtype, "optimizer": name},
+            "cluster": {"machines": machines},
+            "objective": "iteration_time",
+            "families": ["hybrid"],
+        }
+    )
+    job = job_of(problem, "hybrid", HybridConfiguration(global_batch_size=8, data=4, zero=zero))
+    printed = job.plan.prediction.details
+    start = next(index for index, line in enumerate(printed["launch"]) if line.startswith("torchrun"))
+    text = export("megatron", job).files["launch.sh"]
+    for line in printed["launch"][start + 1 :]:
+        assert line.removesuffix(" \\") in text
+    assert {option.partition(" ")[0] for option in printed["options"]} <= {*text.split()}
+    assert ("--optimizer" in text) == (name in ("muon", "sgd"))
+    assert ("--fp8-recipe" in text) == (dtype == "fp8")
+
+
 @pytest.mark.parametrize("target", FILES)
 def test_an_optimiser_that_a_program_has_not_is_refused(target: str) -> None:
     with pytest.raises(InfeasibleError, match="has no optimiser adafactor"):

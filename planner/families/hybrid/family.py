@@ -38,11 +38,10 @@ from planner.families.hybrid.configuration import (
 )
 from planner.families.hybrid.cost import OFFLOAD, GroupCost, HybridCost, cost_of_machines, launches_graphs
 from planner.families.hybrid.launch import (
-    gradient_options,
+    all_options,
     launch_lines,
     launch_words,
     low_precision_options,
-    options,
     other_program,
 )
 from planner.families.hybrid.launch_network import not_expressed
@@ -408,11 +407,20 @@ class _Priced(ABC):
         """What a launcher is told beside network and layout."""
         first = self.cost.first
         return {
-            "program": first.program,
+            **self.decided,
             "dtype": first.problem.training.dtype,
-            "gradients": first.problem.calibration.gradients,
-            "low": low_precision_options(first.problem.training.low, has_cuda_graphs=first.has_cuda_graphs),
             "devices_per_machine": first.group.host_size,
+        }
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """What of it decides a program's options."""
+        first = self.cost.first
+        return {
+            "program": first.program,
+            "gradients": first.problem.calibration.gradients,
+            "optimizer": first.problem.training.optimizer,
+            "low": low_precision_options(first.problem.training.low, has_cuda_graphs=first.has_cuda_graphs),
         }
 
     @property
@@ -664,11 +672,7 @@ def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:
             "is_calibrated": all(one.is_calibrated for one in cost.groups),
             **priced.figures(),
             "stages": rows,
-            "options": [
-                *options(network, configuration, cost.first.program),
-                *gradient_options(configuration, problem.calibration.gradients),
-                *(() if other_program(cost.first.program) else priced.launched["low"]),
-            ],
+            "options": all_options(network, configuration, **priced.decided),
             "launch": list(launch_lines(network, configuration, **priced.launched)) if priced.has_launch else [],
         },
     )
@@ -804,11 +808,10 @@ def _launch_lines(priced: _Priced) -> list[str]:
     if other := other_program(cost.first.program):
         return [other]
     if cost.has_replicas:
-        gradients = cost.first.problem.calibration.gradients
         return [
             "Megatron-LM gives every replica as many micro-batches, so that it cannot launch this layout: a script of "
             "your own must give each replica its own number, and weigh its gradients by its samples; the other "
-            f"decisions, in its words: {' '.join((*options(network, chosen), *gradient_options(chosen, gradients)))}"
+            f"decisions, in its words: {' '.join(all_options(network, chosen, **priced.decided))}"
         ]
     lines = []
     if len(cost.groups) > 1:

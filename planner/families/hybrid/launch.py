@@ -189,6 +189,53 @@ def low_precision_options(low: LowPrecision | None, *, has_cuda_graphs: bool = F
     return (*kind, *_if(low.wide_layers > 0, wide), *graphs)
 
 
+_AWARE = "--use-distributed-optimizer --use-precision-aware-optimizer"
+# Optimiser -> its options; what is not here the program has not. Of Muon see :func:`with_optimizer`.
+OPTIMIZERS = {
+    **{"adam": "", "adamw": "", "sgd": "--optimizer sgd", "momentum": "--optimizer sgd"},
+    "adam_bf16": f"{_AWARE} --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
+    "adam_fp8": f"{_AWARE} --exp-avg-dtype fp8 --exp-avg-sq-dtype fp8",
+    "muon": "--optimizer muon",
+}
+# What the layer-wise optimiser of Muon takes the place of: it hands out whole matrices.
+_BESIDE_MUON = ("--use-distributed-optimizer", "--overlap-param-gather", "--use-precision-aware-optimizer")
+
+
+def needs_distributed_optimizer(name: str) -> bool:
+    """Whether the program keeps an optimiser's state in short numbers, which its distributed optimiser alone does."""
+    return _AWARE in OPTIMIZERS.get(name, "")
+
+
+def with_optimizer(groups: Sequence[str], name: str, chosen: HybridConfiguration) -> list[str]:
+    """Return groups of options with those of the optimiser, none given twice; as they are for one that it has not.
+
+    Source: ``megatron/core/optimizer/optimizer_config.py`` and ``muon.py`` of megatron-core 0.16.1.
+    """
+    if name == "muon":
+        kept = [" ".join(word for word in group.split(" ") if word not in _BESIDE_MUON) for group in groups]
+        return [*(group for group in kept if group), f"--optimizer {'dist_' * (chosen.zero > 0)}muon"]
+    given = {word for group in groups for word in group.split()}
+    asked = [f"--{option}" for option in OPTIMIZERS.get(name, "").removeprefix("--").split(" --") if option]
+    words = [option for option in asked if option.partition(" ")[0] not in given]
+    return [*groups, " ".join(words)] if words else list(groups)
+
+
+def all_options(
+    transformer: Transformer,
+    chosen: HybridConfiguration,
+    *,
+    program: str = MEGATRON_CORE,
+    gradients: str | None = None,
+    low: tuple[str, ...] = (),
+    optimizer: str = "adam",
+) -> list[str]:
+    """Return the options of the decisions, of gradients, of short numbers and of the optimiser; none for others."""
+    if other_program(program):
+        return []
+    decided = [*options(transformer, chosen, program), *gradient_options(chosen, gradients), *low]
+    return with_optimizer(decided, optimizer, chosen)
+
+
 def orders_of(transformer: Transformer, chosen: HybridConfiguration) -> tuple[str, ...]:
     """Return the orders of ranks in which the program makes a layout's groups, of the two that it has an option for.
 
@@ -211,6 +258,7 @@ def launch_lines(
     program: str = MEGATRON_CORE,
     gradients: str | None = None,
     low: tuple[str, ...] = (),
+    optimizer: str = "adam",
 ) -> tuple[str, ...]:
     """Return the lines of a shell that start a layout on one machine: environment, launcher, groups of options.
 
@@ -240,6 +288,7 @@ def launch_lines(
         *_if(is_alone, "--moe-token-dispatcher-type alltoall"),
     ]
     groups += [" ".join(last)] if last else []
+    groups = with_optimizer(groups, optimizer, chosen)
     environment: list[str] = []  # that the program checks
     if chosen.zero >= _SHARDS_WEIGHTS and not chosen.offload_optimizer:
         environment = ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
@@ -259,6 +308,7 @@ def launch_words(
     program: str = MEGATRON_CORE,
     gradients: str | None = None,
     low: tuple[str, ...] = (),
+    optimizer: str = "adam",
 ) -> list[str]:
     """Return lines that say how to launch a layout, and what must be done by hand; or that nothing is known of it."""
     if other := other_program(program):
@@ -267,17 +317,34 @@ def launch_words(
     where = f"; on each of {number} machines, NODE_RANK 0 to {number - 1}, MASTER_ADDR the first one's" * (number > 1)
     start = f"to launch on {chosen.num_devices} device{'s' * (chosen.num_devices > 1)} with {VERSION}"
     if strange := not_expressed(transformer):
+        decided = all_options(transformer, chosen, gradients=gradients, low=low, optimizer=optimizer)
         lines = [
             f"{start}: its {program_of(transformer)} has no {', no '.join(strange)}; give its decisions to a script of "
             f"your own: "
-            f"{' '.join((*options(transformer, chosen), *gradient_options(chosen, gradients), *low))}"
+            f"{' '.join(decided)}"
         ]
     else:
         lines = [f"{start}, on made-up data{where}:"]
         lines += launch_lines(
-            transformer, chosen, dtype=dtype, devices_per_machine=devices_per_machine, gradients=gradients, low=low
+            transformer,
+            chosen,
+            dtype=dtype,
+            devices_per_machine=devices_per_machine,
+            gradients=gradients,
+            low=low,
+            optimizer=optimizer,
         )
-    return [*lines, *_by_hand(transformer, chosen, dtype, devices_per_machine)]
+    by_hand = _by_hand(transformer, chosen, dtype, devices_per_machine)
+    return [*lines, *by_hand, *_optimizer_by_hand(optimizer, chosen)]
+
+
+def _optimizer_by_hand(name: str, chosen: HybridConfiguration) -> list[str]:
+    """Return what the program lacks of an optimiser."""
+    if name not in OPTIMIZERS:
+        return [f"Megatron-LM has no optimiser {name}; by the command it is Adam"]
+    if name == "muon" and (chosen.zero > 1 or chosen.offload_optimizer):
+        return ["Megatron-LM's Muon takes whole matrices, on devices: fix.zero_stage: 1, or 0"]
+    return []
 
 
 def _by_hand(transformer: Transformer, chosen: HybridConfiguration, dtype: str, devices_per_machine: int) -> list[str]:
