@@ -4,6 +4,7 @@ A launch file that ``planner export`` wrote gives its decisions back, as a ``fix
 its network that network, too.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from planner.transformer import Transformer
 __all__ = ["ImportedFile", "import_code", "import_file"]
 
 _FOREIGN = ("onnx", "huggingface")
+_SHORT = re.compile(r"\bfp[84](?:[-_](?:format|recipe)\b|\W+e\dm\d)")  # Megatron-LM's options, in all their spellings
+_ADAPTERS = re.compile(r"\bLoRA\(")
 # What may be given for a kind of file, as the command line calls it; of any other it would change nothing.
 _OPTIONS = {
     "--dimension": (("onnx",), "an ONNX model"),
@@ -182,12 +185,23 @@ def import_file(
         return _network(kind, imported, batch_size=batch_size)
     text = read_text(path)
     if launch := degrees_of(path, text):
-        return ImportedFile(kind=launch[0], block=launch[1], transformer=network_of(path, text))
+        kind, pins = launch
+        return ImportedFile(kind=kind, block=pins, transformer=network_of(path, text), warnings=_unread(text))
     if text.lstrip().startswith("{"):
         read_config(path)  # says where it is no JSON
     problem = "its content is of no kind that is known here."
     hint = "Give an ONNX model, a Hugging Face config.json, a profile (see --template), or a launch file of ours."
     raise SpecError.of([Fault(file=str(path), problem=problem, mend=hint)])
+
+
+def _unread(text: str) -> tuple[str, ...]:
+    """Return what a launch file asks for that neither of its two blocks says."""
+    found = []
+    if _SHORT.search(text):
+        found.append("products in eight or four bits are not read from launch files: write dnn.dtype")
+    if _ADAPTERS.search(text):
+        found.append("adapters are not read from launch files: write dnn.fine_tuning")
+    return tuple(found)
 
 
 def import_code(name: str, folder: Path) -> ImportedFile:

@@ -17,6 +17,7 @@ from planner.exporters.export import Job
 from planner.exporters.layouts import pins_of
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.models.operators import flop_per_sample
+from planner.network_import import import_file
 from planner.transformer import Transformer
 
 FILES = {"megatron": "launch.sh", "megatron-bridge": "recipe.py", "primus": "primus.yaml", "maxtext": "maxtext.yml"}
@@ -144,6 +145,17 @@ def test_seconds_that_were_predicted_for_a_program_are_said_to_be_anothers_in_ot
     plan = planner.plan(planner.load({**asked, "calibration": {"program": "primus"}}))
     assert any("predicted for primus" in note for note in planner.export(plan, "megatron").notes)
     assert not any("predicted for" in note for note in planner.export(plan, "primus").notes)
+
+
+@pytest.mark.parametrize("target", ["megatron", "megatron-bridge", "primus"])
+@pytest.mark.parametrize("dtype", ["bf16", "mxfp8", "nvfp4"])
+def test_an_import_warns_of_short_products_that_it_does_not_read(target: str, dtype: str, tmp_path: Path) -> None:
+    machines = [{"count": 1, "device": "b200-sxm", "devices": 4}]
+    network = {"transformer": TINY, "global_batch": 8, "dtype": dtype}
+    plan = planner.plan(planner.load({"dnn": network, "cluster": {"machines": machines}, "families": ["hybrid"]}))
+    path = tmp_path / FILES[target]
+    path.write_text(planner.export(plan, target).files[FILES[target]], encoding="utf-8")
+    assert any("write dnn.dtype" in warning for warning in import_file(path).warnings) == (dtype != "bf16")
 
 
 def test_what_a_program_on_top_of_megatron_has_of_its_own_is_written() -> None:
