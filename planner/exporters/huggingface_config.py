@@ -98,6 +98,7 @@ def _windowed_of(network: Transformer) -> str | None:
         and (rotary.fraction, rotary.without_every, rotary.is_interleaved) == (1, 0, False)
         and network.norm == "rms_norm"
         and network.has_norm_scales
+        and network.sparse is None
         and not network.has_norm_biases
         and network.is_gated
         and network.is_causal

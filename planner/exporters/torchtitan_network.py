@@ -55,6 +55,7 @@ def family_of(network: Transformer) -> str | None:
         and not (experts is not None and experts.routing.is_input_scaled)
         and not (network.has_query_key_norms and network.query_key_norm_span != "head")
         and network.pattern is None
+        and network.sparse is None
         and not network.num_mtp_layers
         and network.fine_tuning is None
     )
