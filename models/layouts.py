@@ -599,6 +599,19 @@ def fullest_stages(
     return tuple(_stage(layouts, table) for table in tables)
 
 
+def fullest_counts(transformer: Transformer, layouts: Layouts, pipeline_layers: Sequence[int] | None = None) -> Ints:
+    """Return for each layout how many stages :func:`fullest_stages` has of it, but for its last one again.
+
+    Parameters
+    ----------
+    transformer, layouts, pipeline_layers
+        As of :func:`fullest_stages`.
+    """
+    given = None if pipeline_layers is None else tuple(pipeline_layers)
+    counts = _of_cuts(layouts, lambda *cut: ((len(_fullest(transformer.layer_kinds, *cut, given)),),))
+    return np.asarray(counts[0, 0])
+
+
 _Cut = tuple[int, int, int, int, int]  # p, v, chunks that wait beyond the schedule's; of a V its schedule and m, else 0
 
 

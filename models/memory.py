@@ -62,6 +62,7 @@ from planner.models.layouts import (
     Stage,
     chunk_in_flight,
     every_stage,
+    fullest_counts,
     fullest_layers,
     fullest_stages,
     layers_before,
@@ -502,6 +503,9 @@ PRECISIONS: Mapping[str, Precision] = {
 }
 
 
+_FEW_STAGES = (8, 32, 128)  # that one of is a layout's fullest
+
+
 def memory_bytes(
     transformer: Transformer,
     layouts: Layouts,
@@ -534,6 +538,25 @@ def memory_bytes(
     -------
     The terms :data:`TERMS`, and ``total``, their sum; arrays of shape (n,).
     """
+    # Those with few stages to look at are looked at by themselves: of layers of several kinds some have hundreds.
+    classes = np.searchsorted(_FEW_STAGES, fullest_counts(transformer, layouts, pipeline_layers))
+    met = np.unique(classes)
+    if len(met) > 1:
+        found = {name: np.empty(len(layouts)) for name in (*TERMS, "total")}
+        for one in met.tolist():
+            rows = np.flatnonzero(classes == one)
+            part = memory_bytes(
+                transformer,
+                layouts.of(rows),
+                precision=precision,
+                kernels=kernels,
+                reserve_bytes=reserve_bytes,
+                pipeline_layers=pipeline_layers,
+                expert_imbalance=expert_imbalance,
+            )
+            for name, column in found.items():
+                column[rows] = part[name]
+        return found
     devices = _Devices(
         transformer, layouts.of(slice(None)), precision, kernels or Kernels(), reserve_bytes, expert_imbalance
     )
@@ -802,15 +825,25 @@ class _Lines:
     states: Floats
     kept: Floats
 
-    def held(self, layouts: Layouts, index: Ints, layers: Ints, present: Ints | None = None) -> Floats:
+    def held(
+        self,
+        layouts: Layouts,
+        index: Ints,
+        layers: Ints,
+        present: Ints | None = None,
+        of_layer: Floats | None = None,
+    ) -> Floats:
         """Return the bytes of stages at ``index``, with layers by kind, of shape (kinds, p, n).
 
-        ``present``: layers of those kinds that count for the constant, where they are others.
+        ``present``: layers of those kinds that count for the constant, where they are others. ``of_layer``: bytes of a
+        layer, where they are known.
         """
         place = np.where(index == 0, 0, np.where(index == layouts.pipeline - 1, 2, 1))
         code = sum((count > 0) * (1 << kind) for kind, count in enumerate(layers if present is None else present))
         found = self.rest[place, code, np.arange(self.rest.shape[-1])]
-        for count, bytes_each in zip(layers, self.of_layer(layouts, index), strict=True):
+        for count, bytes_each in zip(
+            layers, self.of_layer(layouts, index) if of_layer is None else of_layer, strict=True
+        ):
             found = found + count * bytes_each
         return np.asarray(found)
 
@@ -852,24 +885,35 @@ class CutMemory:
         """
         index, lines, layers = np.arange(num_stages)[:, None], self._lines(layouts), len(self.transformer.layer_kinds)
         shape = np.broadcast_shapes(limit_bytes.shape, (num_stages, len(layouts)))
-        pick = np.maximum if is_certain else np.minimum
         few, many = self._windows
         place, number = np.minimum(index, few.shape[1] - 1), len(few)
-        orders = [np.arange(number).reshape(-1, 1, 1)]
-        if number > 1:  # the cheapest kinds first, or last; of two kinds both ways are looked at
-            of_layer = np.broadcast_to(lines.of_layer(layouts, index), (number, *shape))
-            orders = [np.argsort(-of_layer if is_certain else of_layer, axis=0, kind="stable")]
-            orders += [orders[0][::-1]] * (number == _BOTH)
+        of_layer, limit_bytes = lines.of_layer(layouts, index), limit_bytes * (1 + 1e-12)
+        if number > _BOTH:  # the cheapest kinds first, or last
+            each = np.broadcast_to(of_layer, (number, *shape))
+            order = np.argsort(-each if is_certain else each, axis=0, kind="stable")
+
+        def held(total: Ints) -> Floats:
+            if number <= _BOTH:
+                found = [lines.held(layouts, index, way[:, place, total], of_layer=of_layer) for way in self._ways]
+                return found[0] if number == 1 else (np.maximum if is_certain else np.minimum)(*found)
+            least, most = few[:, place, total], many[:, place, total]
+            # Of more kinds than two the constant is that of kinds which every stage of so many layers has, or may have.
+            present = most if is_certain else least
+            return lines.held(layouts, index, _filled(order, least, most, total), present, of_layer)
+
         low, high = np.zeros(shape, dtype=np.int64), np.full(shape, layers)  # `low` layers fit, more than `high` do not
         while (low < high).any():
             middle = (low + high + 1) // 2
-            least, most = few[:, place, middle], many[:, place, middle]
-            # Of more kinds than two the constant is that of kinds which every stage of so many layers has, or may have.
-            present = None if number <= _BOTH else most if is_certain else least
-            held = [lines.held(layouts, index, _filled(order, least, most, middle), present) for order in orders]
-            fits = (held[0] if len(held) == 1 else pick(*held)) <= limit_bytes * (1 + 1e-12)
+            fits = held(middle) <= limit_bytes
             low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
         return low
+
+    @cached_property
+    def _ways(self) -> Sequence[Ints]:
+        """Layers by kind, by place and total as :attr:`_windows`: of one kind, or of two with most of either."""
+        few, many = self._windows
+        order, total = np.arange(len(few)).reshape(-1, 1, 1), np.broadcast_to(np.arange(few.shape[2]), few.shape[1:])
+        return [_filled(one, few, many, total) for one in ([order, order[::-1]] if len(few) > 1 else [order])]
 
     @cached_property
     def _windows(self) -> tuple[Ints, Ints]:

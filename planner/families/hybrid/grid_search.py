@@ -177,7 +177,7 @@ def searched(
         most_at_once=MOST_AT_ONCE if cost.is_even else _MOST_CUTS_AT_ONCE,
         is_strict=is_strict,
         maker=partial(_made_grid, bare, memory_limit_bytes),
-        counts=counts,
+        counts=counts and not search.is_brief,
         before=before,
     )
     if first is not None and first.solution.objective < answer.solution.objective:  # the time was over before
@@ -249,7 +249,7 @@ def cuts_searched(
         share_s = search.left_s / min(left + 1, _MOST_SHARES)
         part = search.part(share_s, cutoff=min([search.cutoff, worst_s]))
         one = _cuts_improved(Found(cost=cost, answer=searched(cost, part, is_strict=bool(rows))), part)
-        if len(cost.groups) == 1 and search.good_enough < inf:
+        if len(cost.groups) == 1 and search.good_enough < inf and not search.is_brief:
             best_s = min([*rows[:1], *(seconds for seconds, _ in one.rows), search.cutoff])
             one = replace(one, all_cuts_s=all_cuts_bound_s(cost, best_s, search))
         found.append(one)
