@@ -428,7 +428,7 @@ def held_chunks(
         As of :func:`order_of`; chunks are listed in the order of their stages.
 
     >>> held_chunks("1f1b", 2, 4), held_chunks("zb_v", 2, 4, 2)
-    ((((2,),), ((1,),)), (((2, 2), (3, 1)), ((2, 2),)))
+    ((((2,),), ((1,),)), (((3, 1), (4, 0)), ((2, 2), (3, 1))))
     """
     p, m, v = num_devices, num_microbatches, chunks_per_device
     found = []

@@ -121,6 +121,8 @@ SOFTWARE: Mapping[str, Mapping[str, bool | float]] = {
 _UNSAID = (
     "name",
     "tied_gradient_bytes",
+    "end_optimizer_bytes",
+    "has_matrix_optimizer",
     "weight_bytes",
     "gathered_bytes",
     "launch_ratio",

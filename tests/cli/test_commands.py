@@ -471,7 +471,10 @@ def test_no_spec_is_needed_for_cards_precision_and_sequence(
         (("--machines", "1x16xh100-sxm"), "HGX H100 has 8, and nvlink-4 reaches no further"),
         (("--machines", "2x8xh100-sxm", "--nics", "4", "--network", "8 x 400 Gbit/s"), "has 8 cards, and nics says 4"),
         (("--machines", "2x8xh100-sxm", "--nics", "0"), "too small"),
-        (("--machines", "2x8xh100-sxm", "--precision", "fp9"), "it must be 'fp32', 'tf32', 'fp16' or 'bf16'"),
+        (
+            ("--machines", "2x8xh100-sxm", "--precision", "fp9"),
+            "it must be 'fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'mxfp8' or 'nvfp4'",
+        ),
         (("--cluster", "osf-testbed", "--nics", "4"), "--cluster describes the machines already"),
     ],
 )

@@ -222,6 +222,8 @@ def some_layouts(size: int, seed: int) -> Layouts:
     found: dict[str, Any] = {name: random.choice(np.array(values), size) for name, values in VALUES.items()}
     found |= {name: random.choice([False, True], size) for name in FLAGS}
     found["num_microbatches"] *= found["pipeline"]
+    has_no_chunks = (found["schedule"] == Schedule.ZB_H1) & (found["interleave"] > 1)  # which no layout has
+    found["schedule"] = np.where(has_no_chunks, int(Schedule.ONE_F_ONE_B), found["schedule"])
     found["expert_tensor"] = np.where(random.choice([False, True], size), found["tensor"], 1)
     return Layouts(**found)
 

@@ -159,7 +159,7 @@ def test_the_shipped_file_holds_every_parameter_and_fills_the_models_classes() -
         Software(name=name, **rates["software"][name])
     again = described(parameters)
     assert again["devices"] == dict(rates["devices"])
-    assert again["software"] == dict(rates["software"])
+    assert again["software"] == {name: rates["software"][name] for name in SOFTWARE}
 
 
 def test_every_shipped_figure_lies_within_the_bounds_of_its_prior() -> None:
@@ -239,7 +239,7 @@ def test_features_are_called_measured_on_the_devices_and_with_the_programs_of_th
         taken = {
             "an optimiser on the host": one["offload_optimizer"],
             "the schedule GPipe": has_stages and one["schedule"] == Schedule.GPIPE,
-            "a zero-bubble schedule": has_stages and one["schedule"] == Schedule.ZB_H1,
+            "a schedule that puts gradients of weights off": has_stages and one["schedule"] > Schedule.ONE_F_ONE_B,
             "ZeRO 2 or 3 in a pipeline": has_stages and one["zero"] > 1,
             "ZeRO 2": one["zero"] == 2,
             "ZeRO 3": one["zero"] == 3,
