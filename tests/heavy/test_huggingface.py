@@ -73,6 +73,7 @@ MAMBA: dict[str, Any] = {
 # Architectures that the library reads as another one.
 SAME = {"kimi_k2": "deepseek_v3"}
 # Architecture, class, sizes: every flag that changes a count, both ways.
+INDEX = {"index_n_heads": 4, "index_head_dim": 16, "index_topk": 8}
 VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
     ("llama", "LlamaForCausalLM", {**SMALL, **TIED, **BIASED}),
     ("llama", "LlamaForCausalLM", {**SMALL, "mlp_bias": True, **WIDE}),
@@ -141,6 +142,7 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("nemotron_h", "NemotronHForCausalLM", {**MAMBA, "moe_latent_size": 12, "n_shared_experts": 1}),
     ("kimi_k2", "DeepseekV3ForCausalLM", {**DEEPSEEK, "n_shared_experts": 1}),
+    ("deepseek_v32", "DeepseekV32ForCausalLM", {**DEEPSEEK, "n_shared_experts": 1, **INDEX}),
     ("gpt2", "GPT2LMHeadModel", {**OLD, "n_inner": 70}),
     ("gpt2", "GPT2LMHeadModel", {**OLD, **UNTIED}),
     ("gpt2", "GPT2Model", OLD),

@@ -402,7 +402,7 @@ def _experts(fields: Fields, mixture: _Mixture, num_layers: int) -> Experts | No
 
 # What mixes tokens in a layer, by the word of ``layer_types``.
 _MIXERS = {
-    **dict.fromkeys(("full_attention", "global"), "attention"),
+    **dict.fromkeys(("full_attention", "indexed_attention", "global"), "attention"),
     **dict.fromkeys(("sliding_attention", "chunked_attention", "local"), "window"),
 }
 _DELTA = {**_MIXERS, "linear_attention": "delta"}
