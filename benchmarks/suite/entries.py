@@ -30,12 +30,14 @@ _TRANSFORMERS = (
     "qwen3-4b qwen3-8b qwen3-14b qwen3-32b qwen3-30b-a3b qwen3-next-80b-a3b gemma2-2b gemma2-9b gemma2-27b gemma3-1b "
     "gemma3-4b gemma3-12b gemma3-27b mistral-7b mistral-7b-v0.3 mistral-nemo-12b mistral-small-24b mistral-large-123b "
     "gpt-oss-20b gpt-oss-120b llama3.2-1b llama3.2-3b llama4-scout deepseek-v2-lite moonlight-16b-a3b glm-4.5-air "
+    "dit-s-2 dit-b-2 dit-l-2 dit-xl-2 "
     "nemotron-4-15b nemotron-h-8b nemotron-h-47b nemotron-h-56b nemotron-nano-9b-v2 nemotron-nano-12b-v2 "
     "nemotron-3-nano-30b-a3b nemotron-3-super-120b-a12b"
 )
 _HUGE = (
     "deepseek-v3 gpt3-175b llama3.1-405b megatron-145b megatron-310b megatron-530b megatron-1t mt-nlg-530b "
-    "qwen3-235b-a22b llama4-maverick kimi-k2 glm-4.5 nemotron-4-340b nemotron-3-ultra-550b-a55b"
+    "qwen3-235b-a22b llama4-maverick kimi-k2 glm-4.5 nemotron-4-340b nemotron-3-ultra-550b-a55b "
+    "deepseek-v3.2"
 )
 _H100_HUGE = ("--machines", "128x8xh100-sxm", "--network", "400 Gbit/s", "--global-batch", "2048")
 
