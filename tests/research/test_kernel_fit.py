@@ -1,5 +1,6 @@
 """The fit of kernels in long numbers: what it reads, what it finds again, and that its page is not stale."""
 
+import os
 import re
 from dataclasses import replace
 from functools import cache
@@ -76,18 +77,22 @@ def test_some_rows_are_spread_over_all_of_them(data_folder: Path) -> None:
 def test_the_shipped_section_and_page_are_what_the_command_writes(data_folder: Path, fits: dict[str, Fit]) -> None:
     rows, passes = read_kernels(data_folder), read_passes(data_folder)
     section = section_text(rows, passes, fits)
-    assert_alike(str(plain_yaml(TABLE.read_text())["fp32"]), str(plain_yaml(section)["fp32"]))
-    assert_alike((ROOT / "docs/accuracy_kernels.md").read_text(), page(rows, passes, fits))
+    assert_written(str(plain_yaml(TABLE.read_text())["fp32"]), str(plain_yaml(section)["fp32"]), points=0.0)
+    assert_written((ROOT / "docs/accuracy_kernels.md").read_text(), page(rows, passes, fits), points=1.5)
 
 
-def assert_alike(text: str, other: str) -> None:
-    """Assert that texts differ in figures alone, and by little: processors add up in their own order, and fits end there."""
+def assert_written(shipped: str, written: str, *, points: float) -> None:
+    """Assert that a text is what the command writes.
+
+    Where OPENBLAS_CORETYPE forces other kernels of linear algebra than the processor's own, the fit, which ends after a
+    number of steps, ends elsewhere: by up to 2.3 % in a share, and 1.4 points in the error of a device left out.
+    """
+    if "OPENBLAS_CORETYPE" not in os.environ:
+        assert shipped == written
     number = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
-    assert number.sub("#", text) == number.sub("#", other)
-    for one, another in zip(number.findall(text), number.findall(other), strict=True):
-        digits = len(one.partition("e")[0].partition(".")[2])
-        least = 5 * 10.0**-digits if "e" not in one else 0.0
-        assert float(another) == pytest.approx(float(one), rel=0.2, abs=least), (one, another)
+    assert number.sub("#", shipped) == number.sub("#", written)
+    for one, another in zip(number.findall(shipped), number.findall(written), strict=True):
+        assert float(another) == pytest.approx(float(one), rel=0.03, abs=points), (one, another)
 
 
 @pytest.mark.measured
