@@ -25,14 +25,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from planner.fine_tuning import FineTuning
 from planner.models.communication import Tier
 from planner.models.layouts import Recompute
 from planner.models.operators import flop_per_sample
 from planner.models.transformer_time import MEGATRON_CORE
-from planner.transformer import Experts, Transformer
+from planner.transformer import Transformer
 from planner.zoo import transformers
 from research.transformer_fit.rows import Row
 
@@ -104,37 +103,10 @@ _ZOO = {
     "Qwen3_30B_a3B": "qwen3-30b-a3b",
     "Qwen3_235B_a22B": "qwen3-235b-a22b",
 }
-# Not in the zoo: NVIDIA, Nemotron 3 Super, config.json of NVIDIA-Nemotron-3-Super-120B-A12B; its two depths of
-# multi-token prediction are left out.
-_SUPER: Mapping[str, Any] = {
-    "layers": 88,
-    "hidden": 4096,
-    "heads": 32,
-    "kv_heads": 2,
-    "head_size": 128,
-    "vocabulary": 131072,
-    "sequence_length": 8192,
-    "tied_embeddings": False,
-    "positions": "none",
-    "norm": "rms_norm",
-    "biases": False,
-    "pattern": "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
-    "mamba": {"heads": 128, "head_size": 64, "state": 128, "groups": 8, "conv": 4, "chunk": 128, "conv_bias": True},
-    "experts": {"count": 512, "top_k": 22, "size": 2688, "shared": 1, "shared_size": 5376, "latent": 1024},
-}
-_BLOCKS = {"Nemotron_3_Super": _SUPER}
 _WIDE_LAYERS = {("Nemotron_3_Super", "nvfp4"): 14}  # ``num_layers_at_end_in_bf16`` of its recipe
 _OTHERS: Mapping[str, Mapping[str, object]] = {  # where a row's sizes do not say all
     "GPT3-20B": {"positions": "learned"},
     "Nemotron-8B": {"positions": "rotary", "has_biases": False, "has_tied_embeddings": False, "norm": "layer_norm"},
-    "Qwen3_30B_a3B": {"head_size": 128, "has_query_key_norms": True, **_LLAMA},
-    "Qwen3_235B_a22B": {"head_size": 128, "has_query_key_norms": True, **_LLAMA},
-    "GPT OSS 120B": {"head_size": 64, **_LLAMA, "has_qkv_biases": True, "has_output_bias": True},
-}
-_EXPERTS = {
-    "Qwen3_30B_a3B": Experts(num_experts=128, top_k=8, expert_size=768),
-    "Qwen3_235B_a22B": Experts(num_experts=128, top_k=8, expert_size=1536),
-    "GPT OSS 120B": Experts(num_experts=128, top_k=4, expert_size=2880),
 }
 
 
@@ -207,9 +179,7 @@ def _network(cells: Mapping[str, str]) -> Transformer | None:
     if name in transformers.row_names():
         whole = transformers.row(name).transformer
         return replace(whole, sequence_length=length, num_positions=max(whole.num_positions, length))
-    if model in _BLOCKS:
-        return replace(transformers.transformer_of(_BLOCKS[model]), sequence_length=length)
-    if not cells["layers"] or (model in _ZOO and model not in _OTHERS):
+    if not cells["layers"] or model in _ZOO:
         return None
     heads = int(cells["heads"])
     return Transformer(
@@ -220,7 +190,6 @@ def _network(cells: Mapping[str, str]) -> Transformer | None:
         feed_forward_size=int(cells["ffn"]),
         vocabulary_size=int(cells["vocab"]),
         sequence_length=length,
-        experts=_EXPERTS.get(model),
         **_OTHERS.get(model, _LLAMA),  # type: ignore[arg-type]  # fields by their names
     )
 
