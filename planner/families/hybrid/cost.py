@@ -169,6 +169,30 @@ def cost_of_machines(problem: Problem, machines: str | None, batch: int | None =
 # -- one machine group, and even cuts on it ----------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerFigures:
+    """What a layer's seconds rest on beside its layout: see :func:`planner.models.transformer_time.interval_times`."""
+
+    transformer: Transformer
+    tiers: tuple[Tier, ...]
+    rates: DeviceRates
+    software: Software
+    constants: Constants
+    expert_imbalance: float
+
+    def interval(self, layouts: Layouts) -> Mapping[str, Floats]:
+        """Return the seconds of one micro-batch through all layers, and of the ends."""
+        return interval_times(
+            self.transformer,
+            layouts,
+            tiers=self.tiers,
+            rates=self.rates,
+            software=self.software,
+            constants=self.constants,
+            expert_imbalance=self.expert_imbalance,
+        )
+
+
 @dataclass(frozen=True)
 class GroupCost:
     """The figures of one machine group, and what even cuts cost on it.
@@ -433,17 +457,21 @@ class GroupCost:
         loads[0 if is_folded else -1] += interval["head"][0]
         return np.asarray(loads)
 
-    def interval(self, layouts: Layouts) -> Mapping[str, Floats]:
-        """Return the seconds of one micro-batch through all layers, by part, of both ends, and of one transfer."""
-        return interval_times(
-            self.transformer,
-            layouts,
+    @property
+    def figures(self) -> LayerFigures:
+        """What layers' seconds rest on."""
+        return LayerFigures(
+            transformer=self.transformer,
             tiers=self.tiers,
             rates=self.rates,
             software=self.software,
             constants=self.constants,
             expert_imbalance=self.expert_imbalance,
         )
+
+    def interval(self, layouts: Layouts) -> Mapping[str, Floats]:
+        """Return the seconds of one micro-batch through all layers, by part, of both ends, and of one transfer."""
+        return self.figures.interval(layouts)
 
     @property
     def host(self) -> Host:

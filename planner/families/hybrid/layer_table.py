@@ -27,11 +27,10 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.families.hybrid.configuration import layouts_of
-from planner.families.hybrid.cost import GroupCost
+from planner.families.hybrid.cost import GroupCost, LayerFigures
 from planner.models.communication import ORDERS, Tier, axes_of
-from planner.models.compute import Constants, DeviceRates, Software
 from planner.models.layouts import Ints, Layouts
-from planner.models.transformer_time import interval_times, kind_times
+from planner.models.transformer_time import kind_times
 from planner.solvers.grid import Axis, Columns, distinct
 from planner.transformer import Transformer
 
@@ -136,30 +135,6 @@ class LeastSeconds:
 _ENDS = ("embedding_forward", "embedding_backward", "head_forward", "head_backward")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Figures:
-    """What a layer's seconds rest on beside its layout: see :func:`planner.models.transformer_time.interval_times`."""
-
-    transformer: Transformer
-    tiers: tuple[Tier, ...]
-    rates: DeviceRates
-    software: Software
-    constants: Constants
-    expert_imbalance: float
-
-    def interval(self, layouts: Layouts) -> Mapping[str, Floats]:
-        """Return the seconds of one micro-batch through all layers, and of the ends."""
-        return interval_times(
-            self.transformer,
-            layouts,
-            tiers=self.tiers,
-            rates=self.rates,
-            software=self.software,
-            constants=self.constants,
-            expert_imbalance=self.expert_imbalance,
-        )
-
-
 @dataclass(eq=False)
 class LayerTable:
     """A table of one machine group.
@@ -178,7 +153,7 @@ class LayerTable:
         Whether communication takes time.
     """
 
-    figures: "_Figures"
+    figures: LayerFigures
     best: Mapping[str, int]
     tried: Mapping[str, Sequence[int]]
     values: Mapping[str, Sequence[int]]
@@ -206,15 +181,7 @@ class LayerTable:
         if max(values["microbatch"], default=1) < len(_SIZES):  # so that other batches share it
             values["microbatch"] = _SIZES
         tried = {name: axes[name].values or (0,) for name in ("sequence_parallel", "order")}
-        figures = _Figures(
-            transformer=group.transformer,
-            tiers=group.tiers,
-            rates=group.rates,
-            software=group.software,
-            constants=group.constants,
-            expert_imbalance=group.expert_imbalance,
-        )
-        return _table(figures, tuple(best.items()), tuple(tried.items()), tuple(values.items()), has_links)
+        return _table(group.figures, tuple(best.items()), tuple(tried.items()), tuple(values.items()), has_links)
 
     def of(self, nodes: Columns, ask: Callable[[], None]) -> LeastSeconds:
         """Return the least seconds of nodes whose micro-batch is decided.
@@ -293,7 +260,7 @@ Items = tuple[tuple[str, Any], ...]
 
 
 @lru_cache(maxsize=_MOST_TABLES)
-def _table(figures: _Figures, best: Items, tried: Items, values: Items, has_links: bool) -> LayerTable:
+def _table(figures: LayerFigures, best: Items, tried: Items, values: Items, has_links: bool) -> LayerTable:
     """Return a table, which keeps what it has worked out: the same for equal arguments."""
     return LayerTable(figures=figures, best=dict(best), tried=dict(tried), values=dict(values), has_links=has_links)
 
