@@ -92,7 +92,7 @@ from planner.models.layouts import (
     fullest_layers,
     layers_by_kind,
 )
-from planner.models.low_precision import NUMBER_TYPES
+from planner.models.low_precision import NUMBER_TYPES, NumberType
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
 from planner.models.operators import TransformerOperator, trained_parameters, trained_stage_parameters
 from planner.models.optimizers import matrices_of
@@ -1384,6 +1384,24 @@ class Program:
     schedules: frozenset[str] = frozenset()
     shards_partly: bool = False
     gathers_in_stages: bool = False
+
+    def in_type(self, low: NumberType | None) -> "Program":
+        """Return what it keeps where products are of shorter numbers; itself without, or where it keeps two bytes.
+
+        Parameters
+        ----------
+        low
+            How numbers are kept.
+        """
+        if low is None or not self.keeps_low:
+            return self
+        wide = self.bf16_gradients
+        return replace(
+            self,
+            precision=replace(self.precision, weight_bytes=low.kept_weight_bytes),
+            bf16_gradients=None if wide is None else replace(wide, weight_bytes=low.kept_weight_bytes),
+            kernels=replace(self.kernels, product_input_bytes=low.element_bytes),
+        )
 
 
 _OLD = KERNELS["megatron-2021"]

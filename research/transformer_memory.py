@@ -17,17 +17,22 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from planner import zoo
 from planner.data.devices import device
 from planner.models.layouts import Layouts, Recompute
+from planner.models.low_precision import NUMBER_TYPES
 from planner.models.memory import Kernels, Precision, memory_bytes
+from planner.models.recomputation import MODULE_SETS
 from planner.models.transformer_time import PROGRAMS
 from planner.question.calibration import TRANSFORMER_RESERVE_BYTES
 from planner.transformer import Transformer
 from research import ROOT, page_with
+from research.transformer_fit.low_rows import read_low_rows
 from research.transformer_fit.rows import Row, read_rows
 
-__all__ = ["Peak", "failures", "fits", "main", "page_text", "peaks", "rows_of"]
+__all__ = ["Peak", "failures", "fits", "main", "page_text", "peaks", "rows_of", "vendor_fits"]
 
 GIB = 2**30
 # What nvidia-smi shows once PyTorch's kernels are loaded: 1,343 MiB (Hugging Face's documentation of transformers,
@@ -269,6 +274,36 @@ def _fitted_gib(row: Row) -> float:
     return _gib(row.transformer, row.layouts(), precision, program.kernels)
 
 
+def vendor_fits(folder: Path) -> list[tuple[str, tuple[float, float, float], float]]:
+    """Return vendors' layouts of the tables in eight and four bits, each once: its name, what it takes and has, in GiB.
+
+    It takes so much without recomputation, which the rows do not state; with the modules that leave most room; and with
+    whole layers computed again. What a device keeps is left out.
+    """
+    found = {}
+    for one in read_low_rows(folder):
+        program = PROGRAMS[one.row.software].in_type(None if one.low is None else NUMBER_TYPES[one.low])
+        precision = (one.row.has_bf16_gradients and program.bf16_gradients) or program.precision
+        layouts = one.row.layouts()
+        layouts = replace(layouts, overlap_expert=np.array([False]))  # left open, it is off where there is no room
+        sets = np.arange(len(MODULE_SETS))
+        many = replace(
+            layouts.of(np.zeros(len(sets), dtype=np.int64)),
+            recompute=np.full(len(sets), int(Recompute.SELECTIVE)),
+            recompute_modules=sets,
+        )
+        ways = (layouts, many, replace(layouts, recompute=np.array([int(Recompute.FULL)])))
+        held = [
+            memory_bytes(one.row.transformer, way, precision=precision, kernels=program.kernels)["total"].min() / GIB
+            for way in ways
+        ]
+        told = {key: number for key, number in one.row.layout.items() if key != "overlap_expert"}
+        name = " ".join((*one.row.group[1:3], one.row.group[4], *(f"{key} {n}" for key, n in told.items())))
+        has = device(one.row.device).memory_bytes / GIB
+        found[name, one.is_lora] = name, (float(held[0]), float(held[1]), float(held[2])), has
+    return list(found.values())
+
+
 def failures(folder: Path) -> list[Peak]:
     """Return the rows that ran out of memory, on devices of 80 GiB."""
     return [one for one in _bigscience(folder) if one.is_out_of_memory]
@@ -312,6 +347,15 @@ def page_text(folder: Path) -> str:
     counts = [sum(one.ours_gib + kept - reserves[0] > has for one in failed) for kept in reserves]
     lines.append(f"| out of memory: BigScience | {len(failed)} | {counts[0]} | {counts[1]} |")
     missed = [f"{one.name} ({one.ours_gib:.1f} GiB)" for one in failed if one.ours_gib <= has]
+    vendors = vendor_fits(folder)
+    kept = reserves[1]
+    counts = [sum(min(takes[:ways]) + kept <= has for _, takes, has in vendors) for ways in (1, 2, 3)]
+    lines += [
+        "",
+        "Vendors' layouts of Megatron-Bridge and NeMo in eight and four bits, with those in bf16 beside them, which do "
+        f"not state recomputation: of {len(vendors)} distinct ones {counts[0]} fit without any beside {kept:g} GiB, "
+        f"{counts[1]} with modules computed again at most, {counts[2]} with whole layers.",
+    ]
     lines += ["", f"Out of memory and not refused: {'; '.join(missed) or 'none'}."]
     return "\n".join(lines)
 

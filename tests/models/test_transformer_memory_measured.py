@@ -13,7 +13,7 @@ from planner.models.layouts import Layouts, Recompute
 from planner.models.memory import KERNELS, PRECISIONS, memory_bytes
 from planner.transformer import Transformer
 from research import ROOT, page_with
-from research.transformer_memory import GIB, Peak, failures, fits, main, page_text, peaks, rows_of
+from research.transformer_memory import GIB, Peak, failures, fits, main, page_text, peaks, rows_of, vendor_fits
 
 pytestmark = pytest.mark.measured
 
@@ -49,6 +49,14 @@ def test_steps_that_ran_are_not_refused_and_those_that_did_not_are(data_folder: 
     failed, has = failures(data_folder), device("a100-sxm4-80gb").memory_bytes / GIB
     assert len(failed) == 6
     assert [one.name for one in failed if one.ours_gib <= has] == ["02-28 82 x 14336 a128 t4 p12 d8 b2"]
+
+
+def test_vendors_layouts_fit_with_modules_computed_again_at_most_and_nearly_all_without(data_folder: Path) -> None:
+    every = vendor_fits(data_folder)
+    assert len(every) > 50
+    assert sum(takes[0] + 3 <= has for _, takes, has in every) / len(every) > 0.9
+    assert [name for name, takes, has in every if min(takes[:2]) + 3 > has] == []
+    assert all(whole <= none for _, (none, _, whole), _ in every)
 
 
 def test_the_page_is_current(data_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

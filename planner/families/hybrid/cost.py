@@ -366,22 +366,18 @@ class GroupCost:
     @property
     def precision(self) -> Precision:
         """Bytes of weights, gradients and state."""
-        program, optimizer, low = PROGRAMS[self.program], self.optimizer, self.number_type
-        found = replace(
+        program, optimizer = PROGRAMS[self.program].in_type(self.number_type), self.optimizer
+        return replace(
             (self.has_bf16_gradients and program.bf16_gradients) or program.precision,
             optimizer_bytes=optimizer.state_bytes,
             end_bytes=optimizer.end_state_bytes - optimizer.state_bytes,
             has_whole_matrices=optimizer.needs_matrices,
         )
-        return found if low is None or not program.keeps_low else replace(found, weight_bytes=low.kept_weight_bytes)
 
     @property
     def kernels(self) -> Kernels:
         """What the program keeps of activations."""
-        program, low = PROGRAMS[self.program], self.number_type
-        if low is None or not program.keeps_low:
-            return program.kernels
-        return replace(program.kernels, product_input_bytes=low.element_bytes)
+        return PROGRAMS[self.program].in_type(self.number_type).kernels
 
     @property
     def reserve_bytes(self) -> float:
