@@ -98,7 +98,7 @@ _ZOO = {
     "DeepSeekV3": "deepseek-v3",
     "Nemotron_3_Nano": "nemotron-3-nano-30b-a3b",
     "Nemotron_3_Super": "nemotron-3-super-120b-a12b",
-    "Nemotron_3_Ultra": "nemotron-3-ultra",
+    "Nemotron_3_Ultra": "nemotron-3-ultra-550b-a55b",
     "GPT OSS 120B": "gpt-oss-120b",
     "Qwen3_30B_a3B": "qwen3-30b-a3b",
     "Qwen3_235B_a22B": "qwen3-235b-a22b",
