@@ -277,7 +277,15 @@ class HybridReplicasSpec(Model):
 
 
 def _as_now(value: Any) -> Any:
-    """Return the name of a schedule as it is now: ``zero_bubble`` was ZB-H1, when there was no other."""
+    """Return the name of a schedule as it is now: ``zero_bubble`` was ZB-H1, when there was no other.
+
+    Raises
+    ------
+    ValueError
+        Of ``interleaved``, which a block says by its chunks.
+    """
+    if value == "interleaved":
+        raise ValueError("interleaved is 1F1B with several chunks. Write schedule: 1f1b, and interleave: 2 or more.")
     return "zb_h1" if value == "zero_bubble" else value
 
 

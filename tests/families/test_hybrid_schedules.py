@@ -107,6 +107,11 @@ def test_the_older_word_for_zb_h1_is_still_read() -> None:
     assert given(problem, pipeline=2, schedule="zero_bubble").schedule == "zb_h1"
 
 
+def test_a_block_says_interleaved_by_its_chunks() -> None:
+    with pytest.raises(ValueError, match="Write schedule: 1f1b, and interleave: 2 or more"):
+        HybridSpec.model_validate({"schedule": "interleaved"})
+
+
 def test_a_network_that_is_no_transformer_has_none_of_them() -> None:
     machines = [{"count": 1, "device": "a100-sxm4-80gb", "devices": 4, "network": "25 Gbit/s"}]
     problem = planner.load(
