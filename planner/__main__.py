@@ -86,8 +86,8 @@ def main() -> None:
         if code == INTERRUPTED:
             code = 128 + signals.number  # as shells have it
         signals.leave()
-    except (KeyboardInterrupt, RuntimeError) as error:  # as Python 3.11 has it where a class was being made
-        if not isinstance(error.__cause__ or error, KeyboardInterrupt):
+    except (KeyboardInterrupt, Exception) as error:  # by its name: where a class was being made it comes as another's
+        if "KeyboardInterrupt" not in f"{error!r} {error.__cause__!r}":  # cause, or pydantic's text
             raise
         signals.leave()
         code = 128 + signals.number

@@ -160,13 +160,17 @@ class SolverError(PlannerError):
 def is_due_to(error: BaseException, kind: type[BaseException]) -> bool:
     """Return whether an error is of a kind, or came of one: Python 3.11 wraps what is raised while a class is made.
 
+    pydantic's core, which builds a schema then, keeps what was raised in it as text alone.
+
     >>> wrapped = RuntimeError("Error calling __set_name__")
     >>> wrapped.__cause__ = KeyboardInterrupt()
     >>> is_due_to(wrapped, KeyboardInterrupt), is_due_to(RuntimeError(), KeyboardInterrupt)
     (True, False)
+    >>> is_due_to(type("SchemaError", (Exception,), {})("building a validator: KeyboardInterrupt: "), KeyboardInterrupt)
+    True
     """
     seen: list[BaseException] = []
-    while not isinstance(error, kind):
+    while not isinstance(error, kind) and not (type(error).__name__ == "SchemaError" and kind.__name__ in str(error)):
         seen.append(error)
         origin = error.__cause__ or error.__context__
         if origin is None or origin in seen:
