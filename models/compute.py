@@ -668,9 +668,10 @@ def layer_seconds(
     for row, number in enumerate(module_sets):
         if "core_attn" in MODULE_SETS[number]:
             modules[row] += attention
+    has_backward = transformer.learning_of(kind) != "front"
     return LayerSeconds(
         forward_s=forward + attention,
-        backward_s=backward + attention_back,
+        backward_s=(backward + attention_back) * has_backward,
         attention_s=attention,
         last_s=last,
         modules_s=modules,
@@ -781,14 +782,15 @@ def _tuning_s(
     transformer: Transformer, kind: LayerKind, layouts: Layouts, rates: DeviceRates, constants: Constants
 ) -> tuple[Floats | float, Floats | float]:
     """Return the seconds of one layer's adapters, and of widening matrices that are kept in four bits, both ways."""
-    if transformer.fine_tuning is None:
+    tuning = transformer.trained.adapters
+    if tuning is None:
         return 0.0, 0.0
     forward = backward = np.zeros(len(layouts))
     for one in block_operators(transformer, kind):
         if one.adapters:
             ahead, back = _adapters_s(one, layouts, rates, constants)
             forward, backward = forward + ahead, backward + back
-    if transformer.fine_tuning.is_quantised:
+    if tuning.is_quantised:
         held = sum(matrix_parameters(transformer, kind, layouts))
         widened = move_s((QUANTISED_BYTES + FROZEN_BYTES) * held, rates)
         forward, backward = forward + widened, backward + widened
@@ -908,10 +910,12 @@ def embedding_s(
     total = np.zeros(len(layouts))
     for one in embedding_operators(transformer):
         if one.product is not None:
-            total = total + sum(_products_s(one, layouts, rates, constants))
+            ahead, back = _products_s(one, layouts, rates, constants)
+            total = total + ahead + back * one.has_backward
         elif one.kind != "input":
             ahead, back = _element_s(one, layouts, rates, software, constants)
-            total = total + ahead + (0.0 if one.is_frozen and one.kind == "embedding" else back)
+            is_still = not one.has_backward or (one.is_frozen and one.kind == "embedding")
+            total = total + ahead + (0.0 if is_still else back)
     return total
 
 

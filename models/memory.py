@@ -88,6 +88,7 @@ from planner.models.operators import (
 )
 from planner.models.optimizers import OPTIMIZERS
 from planner.models.recomputation import MODULE_SETS, dropped_names
+from planner.trained import EMBEDDING
 from planner.transformer import KINDS, LayerKind, Transformer
 
 STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32
@@ -401,6 +402,8 @@ def layer_bytes(
         kept = kept + (activation_bytes if kernels.is_loss_fused else _LOSS_COPY_BYTES) * logits
         plain = plain + (activation_bytes if kernels.is_loss_fused else _LOSS_COPY_BYTES) * logits
         widest = widest + (0.0 if kernels.is_loss_fused else 1 + _LOSS_COPY_BYTES / activation_bytes) * logits
+    if transformer.learning_of(kind) == "front":  # keeps nothing; forward it needs what is about its widest part
+        return LayerBytes(kept=0 * kept, working=activation_bytes * widest + 0 * kept, whole=0 * kept)
     return LayerBytes(
         kept=kept, working=plain + scores - kept + activation_bytes * widest, whole=np.asarray(plain + scores)
     )
@@ -629,7 +632,8 @@ class _Devices:
         }
         self._embedding = embedding_parameters(transformer, layouts)
         self._head = head_parameters(transformer, layouts)
-        self._is_frozen = transformer.fine_tuning is not None  # but for adapters
+        self._embedding_trained = embedding_parameters(transformer, layouts, is_trained=True)
+        self._head_trained = head_parameters(transformer, layouts, is_trained=True)
         samples, stream = layouts.microbatch / layouts.context, transformer.hidden_size * transformer.sequence_length
         # The embedding keeps the input of its norm, patches, and the mask of dropout; the head what is before logits.
         embedding, head = (
@@ -641,12 +645,13 @@ class _Devices:
         logits = has_logits * samples * transformer.sequence_length * rows
         is_fused = kernels.is_loss_fused
         self._embedding_kept = (embedding + kernels.has_dropout * stream) * samples / layouts.stream_split
+        self._embedding_kept = self._embedding_kept * (transformer.learning_of(EMBEDDING) != "front")
         self._head_kept = head * samples / layouts.stream_split + (number if is_fused else _LOSS_COPY_BYTES) * logits
         # Its backward pass needs the gradients of logits, of their matrix, and of the stream, which is gathered there.
         gathered = np.where(layouts.stream_split > 1, 2, 1) * number * stream * samples
         copies = max(number + _LOSS_COPY_BYTES, (kernels.num_loss_copies - 1) * _LOSS_COPY_BYTES)
         loss = 0.0 if is_fused else copies * logits
-        matrix = 0.0 if self._is_frozen else number * rows * transformer.hidden_size
+        matrix = 0.0 if transformer.has_frozen_logits else number * rows * transformer.hidden_size
         self._head_working = matrix + gathered + loss
 
     def terms(self, stage: Stage) -> dict[str, Floats]:
@@ -655,9 +660,10 @@ class _Devices:
         number, zero, has_placeholders = precision.activation_bytes, layouts.zero, self._kernels.has_placeholders
         end = np.where(layouts.is_folded, 0, layouts.pipeline - 1)  # of a V the first device has both ends
         is_first, is_last = (stage.index == 0) * 1.0, (stage.index == end) * 1.0
-        outside = is_first * self._embedding + is_last * self._head
-        shared, routed = outside * (not self._is_frozen), np.zeros(1)  # of what is trained
-        frozen, frozen_routed = FROZEN_BYTES * outside * self._is_frozen, np.zeros(1)
+        trained_ends = is_first * self._embedding_trained + is_last * self._head_trained
+        shared, routed = trained_ends, np.zeros(1)  # of what is trained
+        frozen = FROZEN_BYTES * (is_first * self._embedding + is_last * self._head - trained_ends)
+        frozen_routed = np.zeros(1)
         first = chunk_in_flight(layouts, stage.index, 0)
         last = chunk_in_flight(layouts, stage.index, layouts.interleave - 1)
         activations = is_first * first * self._embedding_kept + is_last * last * self._head_kept
@@ -696,8 +702,7 @@ class _Devices:
         kept_bytes = precision.master_bytes + precision.optimizer_bytes
         optimizer = kept_bytes * states[2]
         if precision.end_bytes:
-            outside = outside * (not self._is_frozen)
-            optimizer = optimizer + precision.end_bytes * np.where(zero >= 1, outside / shards, outside)
+            optimizer = optimizer + precision.end_bytes * np.where(zero >= 1, trained_ends / shards, trained_ends)
         if precision.has_whole_matrices:  # one rank has the largest
             largest = np.maximum.reduce([trained.largest for _, trained, _, _ in self._layers.values()])
             optimizer = np.maximum(optimizer, kept_bytes * np.minimum(largest, shared + routed))

@@ -36,7 +36,8 @@ from planner.dnn import PRODUCT_KINDS, Layer, Operator, Product, Tensor
 from planner.fine_tuning import QUANTISED_BYTES
 from planner.models import scans
 from planner.models.layouts import Layouts
-from planner.transformer import KINDS, SCANS, STEP_FREQUENCIES, LayerKind, Mixer, Transformer
+from planner.trained import EMBEDDING, HEAD
+from planner.transformer import KINDS, LOGITS, SCANS, STEP_FREQUENCIES, LayerKind, Mixer, Transformer
 
 FLOP_PER_MULTIPLY_ADD = 2
 BACKWARD_PER_FORWARD = 2
@@ -44,7 +45,6 @@ FROZEN_BYTES = 2.0  # of a number that is not trained
 INPUT = "input"  # what enters a list of operators
 INDEXER = "attention.indexer."  # what those of an indexer begin with: they are whole on every device
 ROUTED = "feed_forward.experts."  # what the operators of routed experts begin with
-_LOGITS = "logits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,9 @@ class TransformerOperator:
     is_in_place
         Nothing more is kept for the backward pass: the output overwrites the input, or is computed again there.
     is_frozen
-        Whether what it has is not trained (:mod:`planner.fine_tuning`): its weights get no gradient.
+        Whether what it has is not trained (:mod:`planner.trained`): its weights get no gradient.
+    has_backward
+        Whether anything runs backward: nothing where neither it nor what is before it is trained.
     adapters
         Rank and columns of each that is trained in their place.
     num_multiply_adds_back
@@ -91,6 +93,7 @@ class TransformerOperator:
     product: Product | None = None
     is_in_place: bool = False
     is_frozen: bool = False
+    has_backward: bool = True
     adapters: tuple[tuple[int, int], ...] = ()
     num_multiply_adds_back: int | None = None
 
@@ -112,6 +115,8 @@ class TransformerOperator:
     @property
     def backward_flop(self) -> int:
         """FLOP of one sample, backward: of frozen weights that of their input's gradient alone."""
+        if not self.has_backward:
+            return 0
         if self.num_multiply_adds_back is not None:
             return FLOP_PER_MULTIPLY_ADD * self.num_multiply_adds_back
         whole = BACKWARD_PER_FORWARD * self.forward_flop
@@ -131,6 +136,11 @@ class TransformerOperator:
         """Parameters of its adapters."""
         inner = 0 if self.product is None else self.product.inner
         return sum(rank * (inner + columns) for rank, columns in self.adapters)
+
+    @property
+    def trained_elements(self) -> int:
+        """Parameters that are trained: its own, or its adapters'."""
+        return self.adapter_elements + (0 if self.is_frozen else self.weight_elements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,14 +213,15 @@ def flop_per_sample(
     ``96 s L h^2 (1 + s / 6h + V / 16Lh)`` (D. Narayanan et al., SC21, arXiv 2104.04473, section 5.1): the six products
     of a block and the logits, nothing else.
     """
-    blocks = others = backward = 0
+    again = forward = backward = 0
     for part in parts(replace(transformer, is_causal=transformer.is_causal and not has_full_attention)):
-        counted = [one for one in part.operators if has_logits or not one.name.endswith(_LOGITS)]
+        counted = [one for one in part.operators if has_logits or not one.name.endswith(LOGITS)]
         flop = part.count * sum(one.forward_flop for one in counted)
         backward += part.count * sum(one.backward_flop for one in counted)
-        blocks, others = (blocks, others + flop) if part.kind is None else (blocks + flop, others)
-    again = blocks if recomputes_blocks else 0
-    return Flop(forward_flop=blocks + others, backward_flop=backward + again)
+        forward += flop
+        is_again = recomputes_blocks and part.kind is not None and transformer.learning_of(part.kind) != "front"
+        again += flop * is_again
+    return Flop(forward_flop=forward, backward_flop=backward + again)
 
 
 @cache
@@ -222,7 +233,7 @@ def embedding_operators(transformer: Transformer) -> tuple[TransformerOperator, 
     transformer
         Of tokens, or of an image that is cut into patches, with a token of the class before them where it has one.
     """
-    part, image = Operators(transformer), transformer.image
+    part, image = Operators(transformer, EMBEDDING), transformer.image
     if image is None:
         last = part.move(INPUT, "input", (), 1)
         last = part.table("tokens", last, transformer.vocabulary_size)
@@ -266,7 +277,7 @@ def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[Transfor
     parts = KINDS[kind]
     if parts.feed_forward == "moe" and transformer.experts is None:
         raise ValueError(f"the network has no experts, so none of its layers is of the kind {kind!r}.")
-    part, position, entry = Operators(transformer), transformer.norm_position, INPUT
+    part, position, entry = Operators(transformer, kind), transformer.norm_position, INPUT
     mixer, mixed = part.mixer(parts.mixer), "attention" if parts.has_attention else parts.mixer
 
     def feed_forward(source: str) -> str:
@@ -310,7 +321,7 @@ def head_operators(transformer: Transformer) -> tuple[TransformerOperator, ...]:
     transformer
         With the head of a language, of a masked one, of classes of images, or without.
     """
-    part, image = Operators(transformer), transformer.image
+    part, image = Operators(transformer, HEAD), transformer.image
     last = part.norm("norm", INPUT) if transformer.has_final_norm else INPUT
     ends: list[str] = []
     square, is_masked = (part.width, part.width), transformer.head == "masked_language"
@@ -321,7 +332,7 @@ def head_operators(transformer: Transformer) -> tuple[TransformerOperator, ...]:
             shown = part.norm("transform_norm", part.move("transform_activation", "activation", (shown,)))
         ends.append(
             part.matmul(
-                _LOGITS,
+                LOGITS,
                 shown,
                 (part.width, transformer.vocabulary_size),
                 has_bias=transformer.has_head_bias,
@@ -352,20 +363,27 @@ def head_operators(transformer: Transformer) -> tuple[TransformerOperator, ...]:
 class Operators:
     """Operators in order of execution; appending one gives back its name, by which later ones read it."""
 
-    def __init__(self, transformer: Transformer) -> None:
+    def __init__(self, transformer: Transformer, part: LayerKind) -> None:
+        self._part = part
         self.width = transformer.hidden_size
         self._transformer, self.num_tokens = transformer, transformer.sequence_length
         self._operators: dict[str, TransformerOperator] = {}
 
     @property
     def operators(self) -> tuple[TransformerOperator, ...]:
-        """All there are, in order; where adapters are trained, frozen but for these."""
+        """All there are, in order, with what is trained of them."""
         network, found = self._transformer, tuple(self._operators.values())
-        if network.fine_tuning is None:
+        if network.trained.is_all:
             return found
-        rank = network.fine_tuning.rank
+        tuning = network.trained.adapters
+        rank = 0 if tuning is None else tuning.rank
         return tuple(
-            replace(one, is_frozen=True, adapters=tuple((rank, size) for size in network.adapter_columns(one.name)))
+            replace(
+                one,
+                is_frozen=network.is_frozen(self._part, one.name),
+                has_backward=network.learning_of(self._part) != "front",
+                adapters=tuple((rank, size) for size in network.adapter_columns(one.name)),
+            )
             for one in found
         )
 
@@ -766,7 +784,9 @@ class Parameters:
         return self.shared + self.routed
 
 
-def block_parameters(transformer: Transformer, kind: LayerKind, layouts: Layouts) -> Parameters:
+def block_parameters(
+    transformer: Transformer, kind: LayerKind, layouts: Layouts, *, is_frozen: bool | None = None
+) -> Parameters:
     """Return the parameters of one block on one device.
 
     Parameters
@@ -775,6 +795,8 @@ def block_parameters(transformer: Transformer, kind: LayerKind, layouts: Layouts
         The network, and the kind of block.
     layouts
         n of them, whose ``tensor``, ``expert`` and ``expert_tensor`` count.
+    is_frozen
+        Whether of frozen operators, or of others; by default of all.
     """
     split, whole = 1 / layouts.tensor, np.ones(1)
     heads, keys = transformer.num_heads, 2 * transformer.num_kv_heads
@@ -782,6 +804,8 @@ def block_parameters(transformer: Transformer, kind: LayerKind, layouts: Layouts
     states = (heads * split + keys / np.minimum(layouts.tensor, transformer.num_kv_heads)) / (heads + keys)
     shared = routed = largest = matrices = np.zeros(1)
     for operator in block_operators(transformer, kind):
+        if is_frozen is not None and operator.is_frozen != is_frozen:
+            continue
         name, is_routed = operator.name, operator.name.startswith(ROUTED)
         by_columns = name in COLUMN_SPLIT or name in scans.HELD_BY_HEADS or (is_routed and name.endswith(".up"))
         for tensor in operator.tensors:
@@ -800,7 +824,7 @@ def block_parameters(transformer: Transformer, kind: LayerKind, layouts: Layouts
 
 
 def trained_parameters(transformer: Transformer, kind: LayerKind, layouts: Layouts) -> Parameters:
-    """Return the parameters of one block on one device that are trained: all, or its adapters.
+    """Return the parameters of one block on one device that are trained, adapters among them.
 
     Both matrices of an adapter are split over the tensor-parallel devices (Megatron-Bridge, ``ParallelLinearAdapter``).
 
@@ -809,16 +833,46 @@ def trained_parameters(transformer: Transformer, kind: LayerKind, layouts: Layou
     transformer, kind, layouts
         As for :func:`block_parameters`.
     """
-    if transformer.fine_tuning is None:
-        return block_parameters(transformer, kind, layouts)
-    shared = largest = matrices = np.zeros(1)
+    own = block_parameters(transformer, kind, layouts, is_frozen=False)
+    if transformer.trained.adapters is None:
+        return own
+    shared, largest, matrices = own.shared, own.largest, own.matrices
     for one in block_operators(transformer, kind):
         for rank, columns in one.adapters:
             inner = one.product.inner if one.product is not None else 0
             shared = shared + rank * (inner + columns) / layouts.tensor
             matrices = matrices + rank * (inner + columns) / layouts.tensor
             largest = np.maximum(largest, rank * max(inner, columns) / layouts.tensor)
-    return Parameters(shared=shared, routed=np.zeros(1), largest=largest, matrices=matrices)
+    return replace(own, shared=shared, largest=largest, matrices=matrices)
+
+
+@cache
+def trained_elements(transformer: Transformer, kind: LayerKind) -> tuple[int, int]:
+    """Return the parameters of one block that are trained, of all devices: but routed experts', and these.
+
+    Parameters
+    ----------
+    transformer, kind
+        The network, and the kind of block.
+    """
+    found = [0, 0]
+    for one in block_operators(transformer, kind):
+        found[one.name.startswith(ROUTED)] += one.trained_elements
+    return found[0], found[1]
+
+
+@cache
+def trained_ends(transformer: Transformer) -> tuple[int, int]:
+    """Return the same of the embedding, and of the head.
+
+    Parameters
+    ----------
+    transformer
+        The network.
+    """
+    ends = embedding_operators(transformer), head_operators(transformer)
+    embedding, head = (sum(one.trained_elements for one in operators) for operators in ends)
+    return embedding, head
 
 
 def vocabulary_rows(transformer: Transformer, layouts: Layouts) -> Floats:
@@ -833,19 +887,23 @@ def vocabulary_rows(transformer: Transformer, layouts: Layouts) -> Floats:
     return rows.astype(np.float64)
 
 
-def embedding_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
+def embedding_parameters(transformer: Transformer, layouts: Layouts, *, is_trained: bool = False) -> Floats:
     """Return the parameters before the first block, on one device, shape (n,).
 
     Parameters
     ----------
     transformer, layouts
         As for :func:`vocabulary_rows`.
+    is_trained
+        Whether of those alone that are trained.
     """
-    others = sum(one.weight_elements for one in embedding_operators(transformer) if one.name != "tokens")
-    return vocabulary_rows(transformer, layouts) * transformer.hidden_size + others
+    operators = embedding_operators(transformer)
+    others = sum(one.weight_elements for one in operators if one.name != "tokens")
+    found = vocabulary_rows(transformer, layouts) * transformer.hidden_size + others
+    return np.zeros_like(found) if is_trained and transformer.trained.is_embedding_frozen else found
 
 
-def head_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
+def head_parameters(transformer: Transformer, layouts: Layouts, *, is_trained: bool = False) -> Floats:
     """Return the parameters behind the last block, on one device, shape (n,).
 
     Where the embedding's matrix gives the logits, or depths of multi-token prediction read it, a last stage that is not
@@ -855,13 +913,18 @@ def head_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
     ----------
     transformer, layouts
         The network, and n layouts, whose ``tensor``, ``pipeline`` and ``schedule`` count.
+    is_trained
+        Whether of those alone that are trained.
     """
     rows = vocabulary_rows(transformer, layouts)
     total = np.zeros(1)
-    if transformer.num_mtp_layers and not transformer.has_tied_embeddings:
+    has_copy = transformer.num_mtp_layers and not transformer.has_tied_embeddings
+    if has_copy and not (is_trained and transformer.trained.is_embedding_frozen):
         total = total + rows * transformer.hidden_size * (layouts.pipeline > 1)
     for operator in head_operators(transformer):
-        if operator.name != _LOGITS:
+        if is_trained and operator.is_frozen:
+            continue
+        if operator.name != LOGITS:
             total = total + operator.weight_elements
             continue
         is_copy = transformer.has_tied_embeddings * layouts.has_ends_together
@@ -906,42 +969,60 @@ def stage_parameters(transformer: Transformer, layouts: Layouts) -> StageParamet
     transformer, layouts
         The network, and n layouts of it.
     """
-    held = [(block_parameters(transformer, kind, layouts), count) for kind, count in transformer.kind_counts.items()]
-    dense, experts = (
-        np.array(np.broadcast_arrays(*(count * getattr(one, name) for one, count in held)))
-        for name in ("shared", "routed")
-    )
-    first, last = embedding_parameters(transformer, layouts), head_parameters(transformer, layouts)
-    is_one = layouts.has_ends_together
-    is_tied = transformer.has_tied_embeddings and transformer.head in ("language", "masked_language")
-    is_tied = is_tied or transformer.num_mtp_layers > 0
-    table = vocabulary_rows(transformer, layouts) * transformer.hidden_size
-    return StageParameters(
-        dense=dense / layouts.pipeline,
-        experts=experts / layouts.pipeline,
-        first=np.where(is_one, first + last, first),
-        last=np.where(is_one, first + last, last),
-        tied=np.where(is_one, 0.0, table if is_tied else 0.0),
-    )
+    held = [block_parameters(transformer, kind, layouts) for kind in transformer.kind_counts]
+    ends = embedding_parameters(transformer, layouts), head_parameters(transformer, layouts)
+    return _of_stages(transformer, layouts, held, ends, is_tied=True)
 
 
 def trained_stage_parameters(transformer: Transformer, layouts: Layouts) -> StageParameters:
-    """Return those of one stage that are trained: all, or the adapters of its layers.
+    """Return those of one stage that are trained, adapters among them.
 
     Parameters
     ----------
     transformer, layouts
         As for :func:`stage_parameters`.
     """
-    if transformer.fine_tuning is None:
-        return stage_parameters(transformer, layouts)
-    nothing = np.zeros(len(layouts))
-    rows = [
-        count * trained_parameters(transformer, kind, layouts).shared + nothing
-        for kind, count in transformer.kind_counts.items()
-    ]
-    dense = np.array(rows) / layouts.pipeline
-    return StageParameters(dense=dense, experts=np.zeros_like(dense), first=nothing, last=nothing, tied=nothing)
+    held = [trained_parameters(transformer, kind, layouts) for kind in transformer.kind_counts]
+    ends = (
+        embedding_parameters(transformer, layouts, is_trained=True),
+        head_parameters(transformer, layouts, is_trained=True),
+    )
+    return _of_stages(transformer, layouts, held, ends, is_tied=not transformer.trained.is_embedding_frozen)
+
+
+def _of_stages(
+    transformer: Transformer,
+    layouts: Layouts,
+    held: Sequence[Parameters],
+    ends: tuple[Floats, Floats],
+    *,
+    is_tied: bool,
+) -> StageParameters:
+    """Return the parameters of a stage from those of a block of each kind, and of both ends.
+
+    ``is_tied``: whether the embedding's matrix counts where both ends hold it.
+    """
+    counts, nothing = transformer.kind_counts.values(), np.zeros(len(layouts))
+    dense, experts = (
+        np.array(
+            np.broadcast_arrays(
+                *(count * getattr(one, name) for one, count in zip(held, counts, strict=True)), nothing
+            )[:-1]
+        )
+        for name in ("shared", "routed")
+    )
+    first, last = ends
+    is_one = layouts.has_ends_together
+    is_shared = transformer.has_tied_embeddings and transformer.head in ("language", "masked_language")
+    is_shared = is_shared or transformer.num_mtp_layers > 0
+    table = vocabulary_rows(transformer, layouts) * transformer.hidden_size
+    return StageParameters(
+        dense=dense / layouts.pipeline,
+        experts=experts / layouts.pipeline,
+        first=np.where(is_one, first + last, first),
+        last=np.where(is_one, first + last, last),
+        tied=np.where(is_one, 0.0, table if is_tied and is_shared else 0.0),
+    )
 
 
 def frozen_bytes(transformer: Transformer, kind: LayerKind, layouts: Layouts) -> tuple[Floats, Floats]:
@@ -954,11 +1035,11 @@ def frozen_bytes(transformer: Transformer, kind: LayerKind, layouts: Layouts) ->
     transformer, kind, layouts
         As for :func:`block_parameters`.
     """
-    tuning, held = transformer.fine_tuning, block_parameters(transformer, kind, layouts)
-    if tuning is None:
+    if transformer.trained.is_all:
         return np.zeros(1), np.zeros(1)
+    held = block_parameters(transformer, kind, layouts, is_frozen=True)
     shared, routed = FROZEN_BYTES * held.shared, FROZEN_BYTES * held.routed
-    if tuning.is_quantised:
+    if transformer.trained.is_quantised:
         outside, inside = matrix_parameters(transformer, kind, layouts)
         less = FROZEN_BYTES - QUANTISED_BYTES
         shared, routed = shared - less * outside, routed - less * inside

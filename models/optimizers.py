@@ -114,7 +114,7 @@ def matrices_of(transformer: Transformer, kind: LayerKind, layouts: Layouts) -> 
     """
     flop = largest_flop = largest = np.zeros(1)
     for one in block_operators(transformer, kind):
-        if one.product is None or not any(tensor.name == "weight" for tensor in one.tensors):
+        if one.is_frozen or one.product is None or not any(tensor.name == "weight" for tensor in one.tensors):
             continue
         count = one.product.count / layouts.expert if one.name.startswith(ROUTED) else np.ones(1)
         for inner, columns in _pieces(transformer, one, layouts):

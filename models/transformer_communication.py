@@ -50,6 +50,7 @@ from planner.models.communication import Group, Operation, Spread, Tier, axes_of
 from planner.models.layouts import Bools, ContextMethod, Ints, Layouts, Recompute
 from planner.models.operators import StageParameters, stage_parameters, trained_stage_parameters
 from planner.models.recomputation import MODULE_SETS
+from planner.trained import EMBEDDING
 from planner.transformer import KINDS, LayerKind, Transformer
 
 _LOSS_BYTES = 4  # of one token's largest logit, its own logit and its sum, in fp32
@@ -203,7 +204,19 @@ def layer_communication(
         )
         communicated = (*communicated, *(replace(one, name="tensor") for one in ends))
     again = _again_shares(transformer, layouts, kind, halves)
-    return tuple(replace(one, recomputed=again.get(one.name, again[""]) * one.forward) for one in communicated)
+    return _run(
+        transformer,
+        kind,
+        [replace(one, recomputed=again.get(one.name, again[""]) * one.forward) for one in communicated],
+    )
+
+
+def _run(transformer: Transformer, part: LayerKind, communicated: Sequence[Communication]) -> tuple[Communication, ...]:
+    """Return what a part communicates, without what belongs to a backward pass where it has none."""
+    if transformer.learning_of(part) != "front":
+        return tuple(communicated)
+    nothing = np.zeros(1)
+    return tuple(replace(one, backward=nothing, hidden_backward=nothing, recomputed=nothing) for one in communicated)
 
 
 def _again_shares(transformer: Transformer, layouts: Layouts, kind: LayerKind, halves: int) -> Mapping[str, Floats]:
@@ -296,7 +309,7 @@ def context_communication(
         As for :func:`layer_communication`.
     """
     found = _context_communication(transformer, layouts, kind, element_bytes * _tokens(transformer, layouts))
-    return [_with_recomputation(one, layouts) for one in found]
+    return list(_run(transformer, kind, [_with_recomputation(one, layouts) for one in found]))
 
 
 def _with_recomputation(one: Communication, layouts: Layouts) -> Communication:
@@ -404,10 +417,11 @@ def first_stage_communication(
     """
     size_bytes = element_bytes * _tokens(transformer, layouts) * transformer.hidden_size
     gathers = np.where(layouts.sequence_parallel, 1, 0)
-    return (
+    found = (
         _communication("embedding", "tensor", "all_reduce", size_bytes, 1 - gathers, 0),
         _communication("embedding", "tensor", "gather", size_bytes, gathers, gathers),
     )
+    return _run(transformer, EMBEDDING, found)
 
 
 def last_stage_communication(
@@ -555,7 +569,7 @@ def replica_communication(
 
     trained = of_stages(held)
     # ZeRO 3 gathers frozen weights, too.
-    whole = trained if transformer.fine_tuning is None else of_stages(stage_parameters(transformer, layouts))
+    whole = trained if transformer.trained.is_all else of_stages(stage_parameters(transformer, layouts))
     zero, passes = layouts.zero, layouts.num_microbatches
     gathers = np.where(zero == 3, 2 * passes if by.frees_weights else 1, np.where(zero >= 1, 1, 0))
     is_whole = (zero == 0) | ((zero == 1) & (not by.shards_gradients))

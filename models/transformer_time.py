@@ -94,7 +94,7 @@ from planner.models.layouts import (
 )
 from planner.models.low_precision import NUMBER_TYPES, NumberType
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
-from planner.models.operators import TransformerOperator, trained_parameters, trained_stage_parameters
+from planner.models.operators import TransformerOperator, trained_elements, trained_ends
 from planner.models.optimizers import matrices_of
 from planner.models.roofline import longer_of
 from planner.models.schedule import one_forward_one_backward_s, played_s
@@ -114,6 +114,7 @@ from planner.models.transformer_communication import (
     with_context_groups,
 )
 from planner.models.transformer_schedule import Stages, lower_bound_s, order_name, path_bound_s, step_s
+from planner.trained import Learning
 from planner.transformer import KINDS, LayerKind, Transformer
 
 LAYER_PARTS = ("compute", "recompute", "tensor", "expert", "context", "launch")  # of what a device does for its layers
@@ -129,7 +130,10 @@ _COMMUNICATING = (
 _SHARING = ("data", "order", "zero", "shard", "num_microbatches")
 _REPLICATING = ("tensor", "context", "expert", "expert_tensor", "pipeline", *_SHARING)
 _LAUNCH_SHARPNESS = 3.0  # a layer's kernels differ: while some fill the device, others wait for the host
-_FORWARD_OF_ENDS = 1 / 3  # of what embedding and head compute: the rest is backward
+# Of what embedding and head compute, what is forward: of frozen ones no product gives a gradient of weights.
+_FORWARD_OF_ENDS: Mapping[Learning, float] = {"trained": 1 / 3, "frozen": 1 / 2, "front": 1.0}
+# Launching a layer's kernels: forward once, and backward as often for each gradient that its products give.
+_LAUNCHES: Mapping[Learning, float] = {"trained": 3.0, "frozen": 2.0, "front": 1.0}
 
 Pair = tuple[Floats, Floats]  # forward, and both ways
 
@@ -312,8 +316,7 @@ def _alike_intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     ):
         (times,) = communication_times(communicated, groups).values()
         interval[name] = seconds + common.exposed_s(seconds, times)
-        # Of frozen ends no product gives a gradient of weights.
-        ahead = _FORWARD_OF_ENDS if network.fine_tuning is None else 1 / 2
+        ahead = _FORWARD_OF_ENDS[network.learning_of(name)]
         interval[f"{name}_forward"] = ahead * seconds + times.forward_s
     return {name: array[..., to_interval] for name, array in interval.items()}
 
@@ -339,25 +342,22 @@ def _layer_parts(
         ),
         groups,
     )
-    routed = 0
-    if KINDS[kind].feed_forward == "moe" and network.experts is not None:
-        routed = network.experts.num_experts * network.expert_parameters
-    held = (network.block_parameters(kind) - routed) / layouts.tensor + routed / (
-        layouts.expert_tensor * layouts.expert
-    )
-    if network.fine_tuning is not None:
-        held = trained_parameters(network, kind, layouts).all
+    learning = network.learning_of(kind)
+    outside, routed = trained_elements(network, kind)
+    held = outside / layouts.tensor + routed / (layouts.expert_tensor * layouts.expert)
     added_s = move_s(held * software.accumulation_bytes * common.constants.accumulation_ratio, common.rates)
     compute = layer.forward_s + layer.backward_s + added_s
-    is_full = layouts.recompute == Recompute.FULL
+    # Without a backward pass nothing is computed again.
+    is_full = (layouts.recompute == Recompute.FULL) & (learning != "front")
+    again_s = layer.again_s(layouts.recompute, software, layouts.recompute_modules, module_sets)
     tensor, routed_tensor = (
         common.exposed_s(compute, times[name]) if name in times else np.zeros(1) for name in ("tensor", "expert_tensor")
     )
     expert = times["experts"].total_s if "experts" in times else np.zeros(len(layouts))
-    attention = 3 * layer.attention_s + np.where(is_full, layer.attention_s, 0.0)
+    attention = _LAUNCHES[learning] * layer.attention_s + np.where(is_full, layer.attention_s, 0.0)
     parts = {
         "compute": compute,
-        "recompute": layer.again_s(layouts.recompute, software, layouts.recompute_modules, module_sets),
+        "recompute": again_s * (learning != "front"),
         # Around routed experts nothing runs beside the gathers.
         "tensor": np.where(layouts.overlap_tensor, common.beside(compute, tensor), tensor) + routed_tensor,
         "expert": np.where(layouts.overlap_expert, common.beside(compute, expert), expert),
@@ -367,11 +367,12 @@ def _layer_parts(
     # forward; of modules that are computed again as much of it as they are of the layer.
     device_s = _sum_of(layouts, parts.values())
     launch_s: Floats | float = software.launch_s * software.launch_ratio
-    if routed and network.experts is not None:
+    if KINDS[kind].feed_forward == "moe" and network.experts is not None:
         each_s = software.expert_launch_s * network.experts.num_experts / layouts.expert
         launch_s = launch_s * software.expert_floor_ratio + each_s
     again = is_full + np.where(layouts.recompute_modules > 0, parts["recompute"] / layer.forward_s, 0.0) * ~is_full
-    floor_s = launch_s * (3.0 + again) * (1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1))
+    floor_s = launch_s * (_LAUNCHES[learning] + again)
+    floor_s = floor_s * (1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1))
     took_s, shown_s = (
         longer_of(one, floor_s, _LAUNCH_SHARPNESS) for one in (device_s, device_s + expert - parts["expert"])
     )
@@ -445,27 +446,15 @@ def _optimizer_bytes(
     has_end
         Whether they hold embedding or head, shape (p, n).
     """
-    counts, experts = transformer.kind_counts, transformer.experts
-    if transformer.fine_tuning is not None:
-        held = trained_stage_parameters(transformer, layouts)
-        each = held.dense * layouts.pipeline / _counts(transformer)
-        ranks = np.where(layouts.zero > 0, layouts.sharing_ranks, 1)
-        return np.asarray((each[:, None] * layers).sum(axis=0) / ranks * software.optimizer_bytes)
-    routed = [
-        count * experts.num_experts * transformer.expert_parameters
-        if experts and KINDS[kind].feed_forward == "moe"
-        else 0
-        for kind, count in counts.items()
-    ]
-    outside = [count * transformer.block_parameters(kind) for kind, count in counts.items()]
+    counts = transformer.kind_counts
+    trained = [trained_elements(transformer, kind) for kind in counts]
     share = layers / _counts(transformer)[:, None]
     dense_held, routed_held = (
-        (np.array(one, dtype=np.float64)[:, None, None] * share).sum(axis=0)
-        for one in ([whole - part for whole, part in zip(outside, routed, strict=True)], routed)
+        (np.array([*counts.values()] * np.array(one), dtype=np.float64)[:, None, None] * share).sum(axis=0)
+        for one in zip(*trained, strict=True)
     )
-    both = transformer.embedding_parameters + transformer.head_parameters
-    one = max(transformer.embedding_parameters, transformer.head_parameters)
-    ends = np.where(layouts.has_ends_together, both, one)
+    embedding, head = trained_ends(transformer)
+    ends = np.where(layouts.has_ends_together, embedding + head, max(embedding, head))
     ranks = np.where(layouts.zero > 0, layouts.sharing_ranks, 1)
     dense = (dense_held + ends * has_end) / layouts.tensor
     copies = np.where(layouts.zero > 0, ranks / layouts.expert_share, 1)
@@ -1331,7 +1320,8 @@ def transformer_profile(
         (slice(last, len(dnn.layers)), head_s(network, layouts, rates=reached, software=software, constants=constants)),
     ):
         if at.start < at.stop:
-            share_out(at, both_s * _FORWARD_OF_ENDS, both_s * (1 - _FORWARD_OF_ENDS))
+            ahead = _FORWARD_OF_ENDS["trained"]  # families that read profiles train everything
+            share_out(at, both_s * ahead, both_s * (1 - ahead))
     parts = iteration_times(network, layouts, tiers=_ALONE, rates=rates, software=software, constants=constants)
     # What launching and adding up gradients take besides:
     scale = ((parts["compute"] + parts["launch"]) / (forward_s + backward_s).sum(axis=1))[:, None]

@@ -342,8 +342,7 @@ class Problem:
     def own_words(self) -> str:
         """What of it the family of transformers alone counts; nothing where every family does."""
         network = self.dnn.transformer
-        by_adapters = "training by adapters" if network is not None and network.fine_tuning is not None else ""
-        return self.training.own_words or by_adapters
+        return self.training.own_words or ("" if network is None else network.trained.own_words)
 
     # -- how many devices a plan uses: every family reads it here ---------------------------------------------------
 

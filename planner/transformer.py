@@ -14,6 +14,7 @@ from typing import Any, Literal
 from planner.fine_tuning import FineTuning
 from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Activation, Numerics, Rotary, Routing, routing_of
+from planner.trained import EMBEDDING, EVERYTHING, HEAD, LAYERS, Learning, Trained
 
 # --- Parts of a transformer that not every one has: experts, latent attention, images; and the sizes that are allowed
 
@@ -243,6 +244,7 @@ class Parts:
     mixer: Mixer
     feed_forward: FeedForward
     is_prediction: bool = False  # a depth of multi-token prediction round the two
+    learning: Learning = "trained"
 
     @property
     def number(self) -> int:
@@ -267,7 +269,9 @@ def _kinds() -> dict[LayerKind, Parts]:
             found[name] = Parts(mixer, feed_forward)
     found |= {mixer: Parts(mixer, "none") for mixer in MIXERS}
     found |= {"feed_forward": Parts("none", "dense"), "experts": Parts("none", "moe")}
-    return found | {f"mtp+{name}": Parts("attention", name, is_prediction=True) for name in _FED}
+    found |= {f"mtp+{name}": Parts("attention", name, is_prediction=True) for name in _FED}
+    still: tuple[Learning, ...] = ("frozen", "front")
+    return found | {f"{one}+{name}": replace(parts, learning=one) for one in still for name, parts in found.items()}
 
 
 # ``dense`` and ``moe``: full attention before a feed-forward part; ``attention`` and the like: a layer of one part.
@@ -281,7 +285,12 @@ LETTERS: Mapping[str, LayerKind] = MappingProxyType(
 
 @lru_cache(maxsize=1_024)
 def _kinds_of(
-    num_layers: int, mixers: tuple[Mixer, ...], pattern: str | None, with_experts: range, num_mtp_layers: int
+    num_layers: int,
+    mixers: tuple[Mixer, ...],
+    pattern: str | None,
+    with_experts: range,
+    num_mtp_layers: int,
+    trained: Trained,
 ) -> tuple[tuple[LayerKind, ...], Mapping[LayerKind, int]]:
     """Return the kind of every layer, and how many there are of each kind that there is, in the order of KINDS."""
     if pattern is not None:
@@ -294,6 +303,10 @@ def _kinds_of(
     if num_mtp_layers:
         has_experts = any(KINDS[kind].feed_forward == "moe" for kind in kinds)
         kinds += ("mtp+moe" if has_experts else "mtp+dense",) * num_mtp_layers
+    if trained.has_frozen:
+        kinds = tuple(
+            _NAMES[replace(KINDS[kind], learning=trained.learning(index))] for index, kind in enumerate(kinds)
+        )
     return kinds, MappingProxyType({kind: kinds.count(kind) for kind in KINDS if kind in kinds})
 
 
@@ -301,6 +314,7 @@ Positions = Literal["learned", "rotary", "alibi", "none"]
 NormPosition = Literal["before", "after", "both", "output", "shared", "parallel"]
 QueryKeyNormSpan = Literal["head", "all_heads"]
 Head = Literal["language", "masked_language", "classes", "patches", "none"]
+LOGITS = "logits"  # the operator of a head that gives them
 STEP_FREQUENCIES = 256  # that a step of diffusion is embedded by (W. Peebles, S. Xie, arXiv 2212.09748; their code)
 
 _BESIDE = ("shared", "parallel")  # norms of parts that run side by side
@@ -400,8 +414,8 @@ class Transformer:
         Depths of multi-token prediction, the last blocks (DeepSeek-AI, arXiv 2412.19437, section 2.2): each has two
         norms and a product of both streams, a block with full attention, with experts where the network has any, a
         norm, and logits and a loss of its own with the matrices of embedding and head.
-    fine_tuning
-        Adapters that are trained in place of all parameters.
+    trained
+        What of it is: by default everything.
     document_length
         Tokens of each of the documents that a sample is packed with, where tokens attend to their own document alone.
     """
@@ -449,7 +463,7 @@ class Transformer:
     linear: LinearAttention | None = None
     delta: DeltaNet | None = None
     num_mtp_layers: int = 0
-    fine_tuning: FineTuning | None = None
+    trained: Trained = EVERYTHING
     document_length: int | None = None
     sparse: SparseAttention | None = None
     has_modulation: bool = False
@@ -473,6 +487,7 @@ class Transformer:
         self._check_derived()
         self._check_parts()
         self._check_adapters()
+        self._check_frozen()
         self._check_documents()
 
     def _check_sizes(self) -> None:
@@ -642,6 +657,81 @@ class Transformer:
             why = f"no layer of this network has a matrix {strange[0]!r} that an adapter is counted for"
             raise ValueError(f"{why}. Write some of {', '.join(allowed)}.")
 
+    def _check_frozen(self) -> None:
+        """Refuse frozen parts that there are not, and a network of which nothing is trained."""
+        trained = self.trained
+        if not trained.has_frozen:
+            return
+        if self.sparse is not None:
+            why = "frozen parts beside an indexer of sparse attention are not counted"
+            raise ValueError(f"{why}. Leave out sparse_attention, or train all parameters.")
+        if trained.frozen_layers > self.num_main_layers:
+            raise ValueError(
+                f"the first {trained.frozen_layers} layers are frozen, and the network has {self.num_main_layers}. "
+                f"Write 1 to {self.num_main_layers}."
+            )
+        kinds = [KINDS[kind] for kind in self.kind_counts]
+        has_experts = self.experts is not None
+        there = {
+            **{EMBEDDING: True, LAYERS: True, HEAD: self.head != "none"},
+            "attention": any(one.has_attention for one in kinds),
+            "feed_forward": any(one.feed_forward != "none" for one in kinds),
+            **{"experts": has_experts, "router": has_experts},
+        }
+        if lacking := [name for name in trained.frozen_parts if not there[name]]:
+            has = ", ".join(name for name, is_there in there.items() if is_there)
+            raise ValueError(f"this network has no {lacking[0]} that could be frozen. Write some of {has}.")
+        if self.has_tied_embeddings and trained.is_head_frozen and not trained.is_embedding_frozen:
+            raise ValueError(
+                "the head multiplies by the matrix of the embedding, which is trained. "
+                "Freeze the embedding, too; or leave out the head."
+            )
+        if not self.num_trained_parameters:
+            raise ValueError("every parameter is frozen. Leave out a part, so that something is trained.")
+
+    @property
+    def fine_tuning(self) -> FineTuning | None:
+        """Adapters that are trained in place of all parameters, where they are."""
+        return self.trained.adapters
+
+    def learning_of(self, part: LayerKind) -> Learning:
+        """Return what runs of a part: forward alone, gradients of activations, or those of weights, too.
+
+        Parameters
+        ----------
+        part
+            ``embedding``, ``head`` or a kind of layer.
+        """
+        if part == EMBEDDING:
+            return self.trained.embedding_learning
+        if part == HEAD:
+            return "frozen" if self.trained.is_head_frozen or self.has_frozen_logits else "trained"
+        return KINDS[part].learning
+
+    @property
+    def has_frozen_logits(self) -> bool:
+        """Whether the matrix of the logits is not trained, its own or the embedding's."""
+        trained = self.trained
+        return trained.is_head_frozen or (self.has_tied_embeddings and trained.is_embedding_frozen)
+
+    def is_frozen(self, part: LayerKind, operator: str) -> bool:
+        """Return whether the weights of an operator are not trained.
+
+        Parameters
+        ----------
+        part
+            As of :meth:`learning_of`.
+        operator
+            Its name.
+        """
+        if part == EMBEDDING:
+            return self.trained.is_embedding_frozen
+        if part == HEAD:
+            return self.trained.is_head_frozen or (operator == LOGITS and self.has_frozen_logits)
+        if operator == f"mtp.{LOGITS}":
+            return self.has_frozen_logits
+        return KINDS[part].learning != "trained" or self.trained.is_frozen(operator)
+
     @property
     def adapted(self) -> tuple[str, ...]:
         """The matrices that adapters may stand beside; of layers with experts those of attention alone."""
@@ -693,7 +783,9 @@ class Transformer:
     @property
     def _kinds(self) -> tuple[tuple[LayerKind, ...], Mapping[LayerKind, int]]:
         """See the next two."""
-        return _kinds_of(self.num_main_layers, self.mixers, self.pattern, self._moe_layers, self.num_mtp_layers)
+        return _kinds_of(
+            self.num_main_layers, self.mixers, self.pattern, self._moe_layers, self.num_mtp_layers, self.trained
+        )
 
     @property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
@@ -801,6 +893,32 @@ class Transformer:
         idle = (self.experts.num_experts - self.experts.top_k) * self.expert_parameters
         return self.num_parameters - self.num_moe_layers * idle
 
+    @property
+    def num_trained_parameters(self) -> int:
+        """Those of the network's own that are trained: none with adapters, which are others."""
+        if self.trained.adapters is not None:
+            return 0
+        blocks = sum(
+            count * (self.block_parameters(kind) - self._frozen_parameters(KINDS[kind]))
+            for kind, count in self.kind_counts.items()
+            if KINDS[kind].learning == "trained"
+        )
+        embedding = self.embedding_parameters * (not self.trained.is_embedding_frozen)
+        return embedding + blocks + self.head_parameters * (not self.trained.is_head_frozen)
+
+    def _frozen_parameters(self, parts: Parts) -> int:
+        """Return those that are not trained of a block that is, for parts of it are frozen."""
+        frozen, experts = self.trained.frozen_parts, self.experts
+        found = self.attention_parameters * (parts.has_attention and "attention" in frozen)
+        if parts.feed_forward == "dense":
+            return found + self._feed_forward_parameters(self.feed_forward_size) * ("feed_forward" in frozen)
+        if parts.feed_forward != "moe" or experts is None:
+            return found
+        if "feed_forward" in frozen:
+            return found + self._expert_layer_parameters(experts)
+        routed = experts.num_experts * self.expert_parameters * ("experts" in frozen)
+        return found + routed + self._router_parameters(experts) * ("router" in frozen)
+
     def block_parameters(self, kind: LayerKind) -> int:
         """Return the parameters of one block.
 
@@ -826,11 +944,17 @@ class Transformer:
         experts = self.experts
         if experts is None:
             raise ValueError(f"the network has no experts, so none of its layers is of the kind {kind!r}.")
-        router = self._matrix(self.hidden_size, experts.num_experts, experts.has_router_bias)
+        return outside + self._expert_layer_parameters(experts)
+
+    def _router_parameters(self, experts: Experts) -> int:
+        """Return the parameters of one block's router."""
+        return self._matrix(self.hidden_size, experts.num_experts, experts.has_router_bias)
+
+    def _expert_layer_parameters(self, experts: Experts) -> int:
+        """Return the parameters of one block's experts, with their router, and with what all tokens pass."""
         shared = experts.num_shared * experts.shared_size
         return (
-            outside
-            + router
+            self._router_parameters(experts)
             + experts.num_experts * self.expert_parameters
             + (self._feed_forward_parameters(shared) if shared else 0)
             + (self.hidden_size if experts.has_shared_gate else 0)

@@ -28,6 +28,7 @@ SIZES = {
     "planner.numerics",
     "planner.mixers",
     "planner.fine_tuning",
+    "planner.trained",
 }  # what a Dnn was made of, where it is a transformer
 GRAPHS = {"planner.cluster", "planner.dnn"} | SIZES
 WAIST = {

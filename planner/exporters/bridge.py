@@ -22,6 +22,7 @@ from planner.exporters.scripts import Parsed, comment_lines, script_words
 from planner.families.hybrid.launch_network import not_expressed, unsaid
 from planner.fine_tuning import MEGATRON_MODULES, FineTuning
 from planner.models.low_precision import LOW_TYPES
+from planner.trained import EVERYTHING
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises"]
@@ -132,7 +133,7 @@ def export(job: Job) -> Export:
     if network is None:
         hint = "Export to ddp, or to deepspeed."
         raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", hint)
-    if strange := not_expressed(replace(network, fine_tuning=None)):
+    if strange := not_expressed(replace(network, trained=EVERYTHING)):
         raise layout.refused(f"its GPTModelProvider has no {', no '.join(strange)}", "Export to ddp, or to deepspeed.")
     if network.positions == "learned" and network.num_positions != network.sequence_length:
         why = f"its table of positions has a row for each of the {network.sequence_length} tokens of a sample"

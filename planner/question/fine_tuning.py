@@ -10,6 +10,7 @@ from planner.dnn import Dnn
 from planner.fine_tuning import MOST_RANK, SYNONYMS, TARGETS, FineTuning, FineTuningMethod
 from planner.question.source import nearest
 from planner.question.values import Count, Model, Positive
+from planner.trained import Trained
 from planner.zoo.transformers import dnn_of
 
 _RANK, _ALPHA = 16, 32.0  # of Megatron-Bridge's examples (docs/training/peft.md)
@@ -70,6 +71,9 @@ def adapted(spec: FineTuningSpec, dnn: Dnn, profile: Profile | None) -> tuple[Dn
     block: dict[str, Any] = {"method": tuning.method, "rank": tuning.rank, "alpha": tuning.alpha}
     block["targets"] = list(tuning.targets)
     found = dnn_of(
-        replace(network, fine_tuning=tuning), dnn.name, source=dnn.source, dataset_samples=dnn.dataset_samples
+        replace(network, trained=Trained(adapters=tuning)),
+        dnn.name,
+        source=dnn.source,
+        dataset_samples=dnn.dataset_samples,
     )
     return found, block

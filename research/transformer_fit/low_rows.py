@@ -31,6 +31,7 @@ from planner.models.communication import Tier
 from planner.models.layouts import Recompute
 from planner.models.operators import flop_per_sample
 from planner.models.transformer_time import MEGATRON_CORE
+from planner.trained import Trained
 from planner.transformer import Transformer
 from planner.zoo import transformers
 from research.transformer_fit.rows import Row
@@ -226,7 +227,8 @@ def _row(cells: Mapping[str, str]) -> LowRow | None:
     )
     is_lora = "lora" in cells["note"].lower()
     if is_lora:  # the recipes' own: rank 16 beside queries, keys and values
-        network = replace(network, fine_tuning=FineTuning(method="lora", rank=16, alpha=32, targets=("qkv",)))
+        adapters = FineTuning(method="lora", rank=16, alpha=32, targets=("qkv",))
+        network = replace(network, trained=Trained(adapters=adapters))
     row = Row(
         family=family,
         group=(family, model, device, container, cells["dtype"], cells["gpus"], cells["global_batch"]),

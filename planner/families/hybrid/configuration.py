@@ -339,7 +339,7 @@ def rules_of(
     ``is_dealt``: whether layers are dealt out evenly, rather than stage by stage.
     """
     cut = _cut_rules(transformer) if is_dealt else ()
-    if transformer.fine_tuning is not None:
+    if not transformer.trained.is_all:
         cut = (*cut, *_frozen_rules())
     again = (*_recompute_rules(transformer), *_activation_rules(transformer), *_shard_rules(), *_zero_rules(program))
     return (*_split_rules(transformer), *cut, *_expert_rules(transformer), *_schedule_rules(batch), *again)
