@@ -1,10 +1,9 @@
 """``planner import``: the network of a file of another program, or of a module, as a block that a spec can name.
 
-A launch file that ``planner export`` wrote gives its decisions back, as a ``fix`` block, and where it says the sizes of
-its network that network, too.
+A launch file that ``planner export`` wrote gives its decisions back, as a ``fix`` block, where it says the sizes of its
+network that network, and its numbers, optimiser, adapters and batch.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from planner.cost import Profile
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
-from planner.exporters import degrees_of, network_of
+from planner.exporters import Trained, degrees_of, network_of, trained_of
 from planner.importers.huggingface.configuration import read_config
 from planner.importers.imported import Imported
 from planner.importers.kinds import kind_of
@@ -24,8 +23,6 @@ from planner.transformer import Transformer
 __all__ = ["ImportedFile", "import_code", "import_file"]
 
 _FOREIGN = ("onnx", "huggingface")
-_SHORT = re.compile(r"\bfp[84](?:[-_](?:format|recipe)\b|\W+e\dm\d)")  # Megatron-LM's options, in all their spellings
-_ADAPTERS = re.compile(r"\bLoRA\(")
 # What may be given for a kind of file, as the command line calls it; of any other it would change nothing.
 _OPTIONS = {
     "--dimension": (("onnx",), "an ONNX model"),
@@ -44,11 +41,13 @@ class ImportedFile:
     kind
         Of the file: ``onnx``, ``huggingface``, ``torch``, one of the profiles, or the target of a launch file.
     block
-        ``dnn`` block of the network, or ``fix`` block of the decisions.
+        ``dnn`` block of the network, or ``fix`` block of the decisions of a launch file.
     facts
         Totals that the reader counted beside the network's own.
     transformer
         Of a launch file: the network that it trains, where its sizes stand in it.
+    trained
+        Of a launch file: what it says beside network and layout.
     """
 
     kind: str
@@ -57,6 +56,7 @@ class ImportedFile:
     profile: Profile | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
     transformer: Transformer | None = None
+    trained: Trained = field(default_factory=Trained)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -67,8 +67,15 @@ class ImportedFile:
 
     @property
     def network_block(self) -> Mapping[str, Any]:
-        """The ``dnn`` block of the network that a launch file trains; empty where its sizes do not stand in it."""
-        return {} if self.transformer is None else transformer_block(self.transformer)
+        """The ``dnn`` block of a launch file: its network, where its sizes stand in it, and how that is trained."""
+        network = {} if self.transformer is None else transformer_block(self.transformer)
+        return {**network, **self.trained.dnn}
+
+    @property
+    def blocks(self) -> Mapping[str, Mapping[str, Any]]:
+        """All blocks of a spec that the file is read as: one of a network, up to three of a launch file."""
+        more = {"dnn": self.network_block, "calibration": self.trained.calibration}
+        return {self.key: self.block, **{key: block for key, block in more.items() if block}}
 
     def rows(self) -> list[dict[str, Any]]:
         """Return how many layers of each kind there are and what they hold, in the order of their first."""
@@ -107,8 +114,7 @@ class ImportedFile:
         return {
             "schema": "planner.import/1",
             "kind": self.kind,
-            self.key: dict(self.block),
-            **({"dnn": self.network_block} if self.transformer is not None else {}),
+            **{key: dict(block) for key, block in self.blocks.items()},
             "rows": self.rows(),
             "totals": self.totals(),
             "notes": list(self.notes),
@@ -186,22 +192,19 @@ def import_file(
     text = read_text(path)
     if launch := degrees_of(path, text):
         kind, pins = launch
-        return ImportedFile(kind=kind, block=pins, transformer=network_of(path, text), warnings=_unread(text))
+        found_training = trained_of(path, text)
+        return ImportedFile(
+            kind=kind,
+            block=pins,
+            transformer=network_of(path, text),
+            trained=found_training,
+            warnings=found_training.warnings,
+        )
     if text.lstrip().startswith("{"):
         read_config(path)  # says where it is no JSON
     problem = "its content is of no kind that is known here."
     hint = "Give an ONNX model, a Hugging Face config.json, a profile (see --template), or a launch file of ours."
     raise SpecError.of([Fault(file=str(path), problem=problem, mend=hint)])
-
-
-def _unread(text: str) -> tuple[str, ...]:
-    """Return what a launch file asks for that neither of its two blocks says."""
-    found = []
-    if _SHORT.search(text):
-        found.append("products in eight or four bits are not read from launch files: write dnn.dtype")
-    if _ADAPTERS.search(text):
-        found.append("adapters are not read from launch files: write dnn.fine_tuning")
-    return tuple(found)
 
 
 def import_code(name: str, folder: Path) -> ImportedFile:

@@ -268,12 +268,16 @@ class ImportRowDocument(Document):
 
 
 class ImportDocument(Document):
-    """What a file of another program holds: a network (``dnn``), or the decisions of a launch file (``fix``)."""
+    """What a file of another program holds: a network (``dnn``), or the decisions of a launch file (``fix``).
+
+    Of a launch file ``dnn`` and ``calibration`` say how it trains.
+    """
 
     schema_: Literal["planner.import/1"] = Field(alias="schema")
     kind: str
     dnn: dict[str, Any] | None = None
     fix: dict[str, Any] | None = None
+    calibration: dict[str, Any] | None = None
     rows: list[ImportRowDocument]
     totals: dict[str, float]
     notes: list[str]

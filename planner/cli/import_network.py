@@ -96,7 +96,7 @@ def _write(out: Path, found: "ImportedFile") -> None:
 
     from planner.cli.output import write_text
 
-    content = {found.key: dict(found.block)}
+    content = {key: dict(block) for key, block in found.blocks.items()}
     if out.suffix == ".json":
         write_text(out, json.dumps(content, indent=1) + "\n")
         return
@@ -122,9 +122,12 @@ def _text(found: "ImportedFile", out: Path | None) -> str:
     lines = []
     if found.dnn is None:
         lines += [f"launch file: {found.kind}", "fix:", *(f"  {key}: {value}" for key, value in found.block.items())]
+        for key in [key for key in ("calibration", "dnn") if key in found.blocks]:
+            rows = found.blocks[key].items()
+            lines += [f"{key}:", *(f"  {name}: {dumps(value)}" for name, value in rows if name != "transformer")]
         if found.transformer is not None:
-            block = found.network_block["transformer"]
-            lines += ["dnn:", "  transformer:", *(f"    {key}: {dumps(value)}" for key, value in block.items())]
+            sizes = found.network_block["transformer"].items()
+            lines += ["  transformer:", *(f"    {key}: {dumps(value)}" for key, value in sizes)]
             lines.append(f"parameters: {found.transformer.num_parameters:,}")
     else:
         lines += [f"{found.dnn.name}: {found.kind}, {found.dnn.source}", table(found.rows()), ""]
@@ -133,6 +136,6 @@ def _text(found: "ImportedFile", out: Path | None) -> str:
     lines += [f"Assumed: {one}" for one in found.notes]
     lines += [f"Mind: {one}" for one in found.warnings]
     if out is not None:
-        use = f"dnn: {{file: {out.name}}}" if found.dnn is not None else "its block"
+        use = f"dnn: {{file: {out.name}}}" if found.dnn is not None else "its blocks"
         lines.append(f"Written to {out}; in a spec beside it: {use}")
     return "\n".join(lines)

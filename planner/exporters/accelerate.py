@@ -19,7 +19,8 @@ from typing import Any
 from planner.decisions import flags_of
 from planner.exporters import deepspeed
 from planner.exporters.buckets import GradientTensors
-from planner.exporters.export import Export, Exporter, Job
+from planner.exporters.export import Export, Exporter, Job, Trained
+from planner.exporters.huggingface_config import adapter_files, adapters_beside
 from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import (
     Layout,
@@ -44,7 +45,18 @@ from planner.families.all_reduce.buckets import DDP_CAP_BYTES, DDP_FIRST_BYTES, 
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.launch_network import not_expressed
 
-__all__ = ["EXPORTERS", "FILE", "VERSION", "Engine", "degrees", "engine_of", "export", "recognises", "run_with"]
+__all__ = [
+    "EXPORTERS",
+    "FILE",
+    "VERSION",
+    "Engine",
+    "degrees",
+    "engine_of",
+    "export",
+    "recognises",
+    "run_with",
+    "trained",
+]
 
 TARGET, VERSION, FILE = "accelerate", "Accelerate 1.15", "accelerate.yaml"
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "fp32": "no", "tf32": "no"}
@@ -96,7 +108,7 @@ def export(job: Job) -> Export:
         note = f"{deepspeed.CONFIG} is written for {deepspeed.VERSION}"
         layout, inner = deepspeed.with_files(layout.noted(note))
     else:
-        layout = run_with(layout, engine)
+        layout, inner = run_with(layout, engine), adapter_files(layout.network)
     head = [f"{VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes]
     environment = []
     if engine in {Engine.MULTI_GPU, Engine.NO, Engine.FSDP}:
@@ -343,4 +355,25 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     return {"num_devices": number}
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees)}
+def trained(path: Path, text: str) -> Trained:
+    """Return the numbers of a configuration, and the adapters that stand beside it.
+
+    Raises
+    ------
+    SpecError
+        If the text is no such document, or what stands beside it is none.
+    """
+    file, dnn = Parsed(path, next(iter(documents_of(text)), {})), {}
+    if (precision := file.value("mixed_precision")) is not None:
+        kinds = {"bf16": "bf16", "fp16": "fp16", "no": "fp32"}
+        if str(precision) not in kinds:
+            raise file.fault(
+                f"{str(precision)[:60]!r} is none.", "mixed_precision", f"Write one of {', '.join(kinds)}."
+            )
+        dnn["dtype"] = kinds[str(precision)]
+    adapters = adapters_beside(path)
+    why = "its optimiser and its batch are the program's own: write dnn.optimizer and dnn.global_batch"
+    return Trained(dnn={**dnn, **({"fine_tuning": adapters} if adapters else {})}, warnings=(why,))
+
+
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, trained=trained)}

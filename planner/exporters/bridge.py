@@ -8,24 +8,24 @@ stand in mappings of plain literals, so that a recipe is read back without being
 builds every part by its own classes.
 """
 
-import ast
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.exporters.export import Export, Exporter, Job
+from planner.exporters.export import Export, Exporter, Job, Trained
 from planner.exporters.layouts import Layout, layout_export, layout_of, shared_pins
 from planner.exporters.megatron import layout_of_options, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists
 from planner.exporters.scripts import Parsed, comment_lines, script_words
+from planner.exporters.trained import adapters_of, constants_of, trained_of_options
 from planner.families.hybrid.launch_network import not_expressed, unsaid
 from planner.fine_tuning import MEGATRON_MODULES, FineTuning
 from planner.models.low_precision import LOW_TYPES
 from planner.trained import EVERYTHING
 from planner.transformer import Transformer
 
-__all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises"]
+__all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises", "trained"]
 
 TARGET, VERSION, RECIPE = "megatron-bridge", "Megatron-Bridge 0.3", "recipe.py"
 _MARK = "planner.export/1 megatron-bridge"
@@ -91,6 +91,7 @@ _FIELDS: Mapping[str, tuple[str, str] | None] = {
     "overlap-param-gather": ("DDP", "overlap_param_gather"),
     "rotary-seq-len-interpolation-factor": ("MODEL", "seq_len_interpolation_factor"),
     "spec": None,
+    "sgd-momentum": ("OPTIMIZER", "sgd_momentum"),
     "split": ("DATASET", "split"),
     "tokenizer-type": None,
     "te-rng-tracker": ("RNG", "te_rng_tracker"),
@@ -146,16 +147,19 @@ def export(job: Job) -> Export:
     head = comment_lines([f"{_MARK}, for {VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes])
     texts = {f"{name}_TEXT": _literal(name, parts[name]) for name in _PARTS}
     recipe = _TEXT.format(head="\n".join(head), provider=_provider(network), devices=layout.chosen.num_devices, **texts)
-    recipe = recipe.replace(_WITHOUT_ADAPTERS, adapters) if adapters else recipe
+    if adapters:
+        recipe = recipe.replace(_BEFORE_FUNCTIONS, f"{adapters}\n{_BEFORE_FUNCTIONS}")
+        recipe = recipe.replace(_WITHOUT_ADAPTERS, f"{_MAKES_ADAPTERS}{_WITHOUT_ADAPTERS}        peft=adapters,\n")
     program = script_words(job.settings.script, RECIPE)
     return layout_export(layout, VERSION, program, files={RECIPE: recipe}, environment=environment)
 
 
-_WITHOUT_ADAPTERS = "    return ConfigContainer(\n"
+_ADAPTERS, _BEFORE_FUNCTIONS, _WITHOUT_ADAPTERS = "ADAPTERS", "FUNCTIONS = {", "    return ConfigContainer(\n"
+_MAKES_ADAPTERS = "    from megatron.bridge.peft.lora import LoRA\n\n    adapters = LoRA(**ADAPTERS)\n"
 
 
 def _with_adapters(layout: Layout, tuning: FineTuning | None) -> tuple[Layout, str]:
-    """Return the lines that a recipe with adapters has in place of one, and what is left to do; nothing without.
+    """Return the table of adapters, and what is left to do; nothing without.
 
     Raises
     ------
@@ -170,16 +174,12 @@ def _with_adapters(layout: Layout, tuning: FineTuning | None) -> tuple[Layout, s
         hint = "Write targets: [linear_qkv]; or export to deepspeed."
         raise layout.refused(f"it has no adapter of {parts[0]} alone, which is part of a fused matrix", hint)
     modules = [MEGATRON_MODULES[name] for name in tuning.targets]
-    lines = (
-        "    from megatron.bridge.peft.lora import LoRA\n\n",
-        f"    adapters = LoRA(target_modules={modules}, dim={tuning.rank}, alpha={tuning.alpha:g})\n",
-        f"{_WITHOUT_ADAPTERS}        peft=adapters,\n",
-    )
+    table = _literal(_ADAPTERS, {"target_modules": modules, "dim": tuning.rank, "alpha": tuning.alpha})
     layout = layout.noted(
         "adapters are trained beside a network that there is: give CHECKPOINT its folder, pretrained_checkpoint, and "
         "call megatron.bridge.training.finetune.finetune instead of pretrain"
     )
-    return layout, "".join(lines)
+    return layout, table
 
 
 def _parts(values: Mapping[str, Any], layout: Layout, network: Transformer) -> dict[str, dict[str, Any]]:
@@ -363,9 +363,25 @@ def network(path: Path, text: str) -> Transformer:
     return transformer_of(_read(path, text)[0])
 
 
+def trained(path: Path, text: str) -> Trained:
+    """Return the numbers, optimiser, adapters and batch of a recipe; nothing of it is run.
+
+    Raises
+    ------
+    SpecError
+        As :func:`degrees`.
+    """
+    file, _ = _read(path, text)
+    found, table = trained_of_options(file, "megatron-core"), constants_of(path, text).get(_ADAPTERS)
+    if table is None:
+        return found
+    adapters = adapters_of(file, table, rank="dim", alpha="alpha", targets="target_modules")
+    return replace(found, dnn={**found.dnn, "fine_tuning": adapters})
+
+
 def _read(path: Path, text: str) -> tuple[Parsed, int]:
     """Return a recipe as Megatron-LM's options, and its number of devices."""
-    recipe = Parsed(path, _constants(path, text))
+    recipe = Parsed(path, constants_of(path, text))
     values: dict[str, Any] = {}
     fields = {where: option for option, where in _FIELDS.items() if where is not None}
     opposites = {where: option for option, where in _OPPOSITES.items()}
@@ -401,20 +417,4 @@ def _chunk_layers(recipe: Parsed, values: Mapping[str, Any], number: object) -> 
     return {_CHUNK_LAYERS: max(1, (file.count("num-layers") + ends) // stages)}
 
 
-def _constants(path: Path, text: str) -> dict[str, Any]:
-    """Return the literals that a Python file gives names to; raise SpecError where it is no Python."""
-    try:
-        module = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise Parsed(path, {}).fault(f"it is no Python: {type(error).__name__}.") from None
-    found = {}
-    for one in module.body:
-        if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name):
-            try:
-                found[one.targets[0].id] = ast.literal_eval(one.value)
-            except (ValueError, TypeError, RecursionError, MemoryError):
-                continue
-    return found
-
-
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network)}
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, trained)}

@@ -19,9 +19,14 @@ from typing import Any
 from planner.decisions import flags_of
 from planner.errors import Fault, SpecError
 from planner.exporters.buckets import GradientTensors
-from planner.exporters.export import Export, Exporter, Job, refused
+from planner.exporters.export import Export, Exporter, Job, Trained, refused
 from planner.exporters.huggingface_config import CONFIG as MODEL_CONFIG
-from planner.exporters.huggingface_config import CONFIG_NOTE, config_text
+from planner.exporters.huggingface_config import (
+    CONFIG_NOTE,
+    adapter_files,
+    adapters_beside,
+    config_text,
+)
 from planner.exporters.layouts import (
     Layout,
     layout_export,
@@ -49,6 +54,7 @@ __all__ = [
     "degrees",
     "export",
     "recognises",
+    "trained",
     "with_files",
 ]
 
@@ -107,6 +113,7 @@ def with_files(layout: Layout) -> tuple[Layout, dict[str, str]]:
     files = {CONFIG: json.dumps(_document(layout, elements, copies), indent=2) + "\n"}
     if network is not None and chosen.pipeline == 1 and (text := config_text(network, layout.dtype)) is not None:
         layout, files[MODEL_CONFIG] = layout.noted(CONFIG_NOTE), text
+    files |= adapter_files(network)
     if chosen.pipeline > 1:
         files[STAGES] = _STAGES_TEXT.format(
             given=_OWN_LAYERS if layout.layers else "embedding, *blocks, norm_and_head",
@@ -478,4 +485,23 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     return pins_of(chosen, *pinned)
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees)}
+def trained(path: Path, text: str) -> Trained:
+    """Return the numbers and batch of a configuration, and the adapters that stand beside it.
+
+    Raises
+    ------
+    SpecError
+        If the text is no such document, or what stands beside it is none.
+    """
+    if path.suffix == ".py":
+        return Trained()
+    file = Parsed.of_json(path, text)
+    kinds = [name for name in ("bf16", "fp16") if file.value(f"{name}.enabled", default=False) is True]
+    dnn: dict[str, Any] = {"global_batch": file.count(_BATCH[0]), "dtype": kinds[0] if kinds else "fp32"}
+    if adapters := adapters_beside(path):
+        dnn["fine_tuning"] = adapters
+    why = "its optimiser is the program's own: write dnn.optimizer"
+    return Trained(dnn=dnn, calibration={}, warnings=(why,))
+
+
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, trained=trained)}

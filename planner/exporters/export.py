@@ -18,7 +18,7 @@ from planner.problem import Problem
 from planner.transformer import Transformer
 
 __all__ = ["PROGRAMS", "TARGETS", "Export", "Exporter", "Job", "Settings", "Target", "advised", "degrees_of", "export"]
-__all__ += ["job_name", "network_of", "refusal_of", "refused", "target_of"]
+__all__ += ["Trained", "job_name", "network_of", "refusal_of", "refused", "target_of", "trained_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +95,25 @@ class Export:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What a launch file says of a training beside its network and its layout, as blocks of a spec have it.
+
+    Attributes
+    ----------
+    dnn
+        Of ``global_batch``, ``dtype``, ``fp8_recipe``, ``bf16_layers``, ``optimizer``, ``fine_tuning`` what it says.
+    calibration
+        ``program``, and ``gradients`` and ``cuda_graphs`` where they are not as the program has them by itself.
+    warnings
+        What it asks for and no block says.
+    """
+
+    dnn: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Exporter:
     """What the module of a target declares in its ``EXPORTERS``.
@@ -109,12 +128,15 @@ class Exporter:
         Of such a file: its decisions as a ``fix`` block has them; raises SpecError where it is damaged.
     network
         Of such a file: the network that it trains, where its sizes stand in it; raises SpecError as ``degrees`` does.
+    trained
+        Of such a file: numbers, optimiser, adapters and batch; raises SpecError as ``degrees`` does.
     """
 
     export: Callable[[Job], Export]
     recognises: Callable[[Path, str], bool]
     degrees: Callable[[Path, str], Mapping[str, object]]
     network: Callable[[Path, str], Transformer | None] = lambda _path, _text: None
+    trained: Callable[[Path, str], Trained] = lambda _path, _text: Trained()
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +287,15 @@ def network_of(path: Path, text: str) -> Transformer | None:
         if exporter.recognises(path, text):
             return exporter.network(path, text)
     return None
+
+
+def trained_of(path: Path, text: str) -> Trained:
+    """Return what a launch file of an export says of a training beside its network and layout."""
+    for name, row in TARGETS.items():
+        exporter = row.exporter(name)
+        if exporter.recognises(path, text):
+            return exporter.trained(path, text)
+    return Trained()
 
 
 def refused(target: str, why: str, hint: str) -> InfeasibleError:

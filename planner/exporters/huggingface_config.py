@@ -7,15 +7,20 @@ and 3, and GPT-OSS; of other networks there is no file.
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
+from planner.exporters.scripts import Parsed
+from planner.exporters.trained import adapters_of
 from planner.numerics import Numerics, Rotary, Routing
 from planner.transformer import Transformer
 
-__all__ = ["CONFIG", "CONFIG_NOTE", "architecture_of", "config_text"]
+__all__ = ["CONFIG", "CONFIG_NOTE", "adapter_files", "adapters_beside", "architecture_of", "config_text"]
 
 CONFIG = "config.json"
 CONFIG_NOTE = f"{CONFIG} is the planned network: AutoModelForCausalLM.from_config(AutoConfig.from_pretrained('.'))"
+# PEFT 0.19 reads the first (``peft/tuners/lora/config.py``), transformers the second (``BitsAndBytesConfig``).
+ADAPTERS, QUANTISED = "adapter_config.json", "quantization_config.json"
 _CLASSES = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
@@ -296,3 +301,53 @@ def _rotary_keys(rotary: Rotary, sequence_length: int) -> dict[str, Any]:
         table |= {key: value for key, value in more.items() if value is not None}
         table |= {} if scaling.is_truncated else {"truncate": False}
     return keys | {"rope_scaling": table}
+
+
+# -- adapters ----------------------------------------------------------------------------------------------------------
+
+
+def adapter_files(network: Transformer | None) -> dict[str, str]:
+    """Return the configuration of adapters as PEFT reads it, and of weights in four bits; nothing without adapters.
+
+    QLoRA's numbers are NormalFloats with scales that have scales (arXiv 2305.14314, section 3).
+    """
+    tuning = None if network is None else network.fine_tuning
+    if tuning is None:
+        return {}
+    keys: dict[str, Any] = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": tuning.rank,
+        "lora_alpha": tuning.alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "target_modules": list(tuning.modules),
+    }
+    files = {ADAPTERS: json.dumps(keys, indent=2) + "\n"}
+    if tuning.is_quantised:
+        four = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+        files[QUANTISED] = json.dumps({**four, "bnb_4bit_compute_dtype": "bfloat16"}, indent=2) + "\n"
+    return files
+
+
+def adapters_beside(path: Path) -> dict[str, Any] | None:
+    """Return the block ``fine_tuning`` of the adapters that stand beside a file; None where there are none.
+
+    Raises
+    ------
+    SpecError
+        If what stands there is no configuration of adapters.
+    """
+    beside = path.with_name(ADAPTERS)
+    try:
+        text = beside.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Parsed(beside, {}).fault(f"it cannot be read: {error}.") from None
+    file = Parsed.of_json(beside, text)
+    method = "qlora" if path.with_name(QUANTISED).is_file() else "lora"
+    found: dict[str, Any] = adapters_of(
+        file, file.flags, rank="r", alpha="lora_alpha", targets="target_modules", method=method
+    )
+    return found

@@ -312,8 +312,11 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
         )
     if tuning is not None and target != "megatron-bridge":
         adapters = f"LoraConfig(r={tuning.rank}, lora_alpha={tuning.alpha:g}, target_modules={list(tuning.modules)})"
-        four = " of a model that is loaded in four bits (BitsAndBytesConfig)" * tuning.is_quantised
-        found = found.noted(f"train peft.get_peft_model(model, {adapters}){four}")
+        four = " of a model that is loaded in four bits, BitsAndBytesConfig(**quantization_config.json)"
+        found = found.noted(
+            f"train peft.get_peft_model(model, {adapters}){four * tuning.is_quantised}; adapter_config.json says the "
+            f"same: LoraConfig.from_pretrained('.')"
+        )
     if len(chosen.groups) > 1:
         order = ", then ".join(chosen.groups)
         found = found.noted(f"stages stand on unlike machines: give those of {order} their ranks in this order")

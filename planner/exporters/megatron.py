@@ -15,7 +15,7 @@ from pathlib import Path
 from planner.decisions import LAYOUT, flags_of
 from planner.errors import Fault, SpecError
 from planner.exporters.buckets import GradientTensors
-from planner.exporters.export import Export, Exporter, Job
+from planner.exporters.export import Export, Exporter, Job, Trained
 from planner.exporters.layouts import (
     Layout,
     layout_export,
@@ -26,6 +26,7 @@ from planner.exporters.layouts import (
 )
 from planner.exporters.megatron_network import transformer_of
 from planner.exporters.scripts import Parsed, launched, script_words
+from planner.exporters.trained import trained_of_options
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import launches_graphs
@@ -48,7 +49,7 @@ from planner.schedules import NAMED
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "KNOWN", "VERSION", "as_run", "degrees", "export", "layout_of_options", "network"]
-__all__ += ["recognises", "words_of"]
+__all__ += ["recognises", "trained", "words_of"]
 
 TARGET = "megatron"
 _FLAGS = flags_of("megatron")
@@ -83,10 +84,11 @@ _KNOWN = """
     pipeline-model-parallel-size position-embedding-type q-lora-rank qk-head-dim qk-l2-norm qk-layernorm
     qk-pos-emb-head-dim quick-geglu recompute-granularity recompute-method recompute-modules recompute-num-layers
     reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base rotary-interleaved rotary-percent
-    rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length sequence-parallel softmax-type spec split
-    squared-relu swiglu te-rng-tracker tensor-model-parallel-size tokenizer-type tp-comm-overlap train-iters
-    untie-embeddings-and-output-weights use-distributed-optimizer use-megatron-fsdp use-precision-aware-optimizer
-    use-rope-scaling use-tp-pp-dp-mapping v-head-dim vocab-size window-attn-skip-freq window-size
+    rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length sequence-parallel sgd-momentum softmax-type
+    spec split squared-relu swiglu te-rng-tracker tensor-model-parallel-size tokenizer-type tp-comm-overlap
+    train-iters untie-embeddings-and-output-weights use-distributed-optimizer use-megatron-fsdp
+    use-precision-aware-optimizer use-rope-scaling use-tp-pp-dp-mapping v-head-dim vocab-size window-attn-skip-freq
+    window-size
 """
 KNOWN = frozenset({*_KNOWN.split(), *_FLAGS.values()})
 
@@ -253,6 +255,17 @@ def network(path: Path, text: str) -> Transformer:
     return transformer_of(_options_of(path, text)[0])
 
 
+def trained(path: Path, text: str) -> Trained:
+    """Return the numbers, optimiser and batch of a script.
+
+    Raises
+    ------
+    SpecError
+        If an option is unknown, missing or none of its names.
+    """
+    return trained_of_options(_options_of(path, text)[0], "megatron-core")
+
+
 def _options_of(path: Path, text: str) -> tuple[Parsed, int]:
     """Return the options of a script, all of them known, and its number of devices."""
     command, devices = launched(path, text, f"--{_FLAGS['tensor']}")
@@ -324,4 +337,4 @@ def _offload_percent(file: Parsed) -> int:
     return round(percent)
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network)}
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, trained)}

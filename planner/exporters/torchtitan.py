@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from planner.decisions import flags_of
 from planner.errors import Fault, SpecError
-from planner.exporters.export import Export, Exporter, Job
+from planner.exporters.export import Export, Exporter, Job, Trained
 from planner.exporters.layouts import Layout, layout_export, layout_of, pinned_by, pins_of, read_layout
 from planner.exporters.scripts import Parsed, argument_words, comment_lines, launched, script_words, wrapped
 from planner.exporters.torchtitan_network import (
@@ -29,13 +29,14 @@ from planner.exporters.torchtitan_network import (
     family_of,
     module_text,
     network_of_module,
+    short_numbers_of,
 )
 from planner.models.low_precision import LOW_TYPES
 from planner.schedules import NAMED
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "FLAVOURS", "VERSION", "Flavour", "as_run", "degrees", "export", "flavour_of", "module_names"]
-__all__ += ["network", "recognises"]
+__all__ += ["network", "recognises", "trained"]
 
 TARGET, VERSION = "torchtitan", "torchtitan 0.3.0"
 _FLAGS = flags_of("torchtitan")
@@ -197,7 +198,9 @@ def _flags(layout: Layout, network: Transformer) -> dict[str, Any]:
         flags[f"{_PARALLEL}pipeline_parallel_schedule"] = name
         flags[f"{_PARALLEL}pipeline_parallel_microbatch_size"] = chosen.microbatch
         flags[_FLAGS["interleave"]] = " ".join(",".join(part) for part in parts)
-    if chosen.overlap_tensor:  # which needs the model compiled; some of its configurations compile the loss alone
+    # Some of its configurations compile the loss alone: what was planned for the compiled model is told so.
+    is_compiled = layout.job.problem.calibration.program == "torchtitan" and not _is_written(layout, network)
+    if chosen.overlap_tensor or is_compiled:
         flags |= {"compile.enable": True, "compile.components": "model,loss"}
     return flags | {_FLAGS["overlap_tensor"]: chosen.overlap_tensor}
 
@@ -268,21 +271,59 @@ def network(path: Path, text: str) -> Transformer | None:
     SpecError
         If the module says no network, or cannot be read.
     """
+    found = _module_beside(path, _options_of(path, text))
+    return None if found is None else network_of_module(*found)
+
+
+def trained(path: Path, text: str) -> Trained:
+    """Return the numbers, optimiser and batch of a script, and of the module beside it, of which nothing is run.
+
+    Raises
+    ------
+    SpecError
+        If an option is missing, or none of its names.
+    """
+    file = _options_of(path, text)
+    dnn: dict[str, Any] = {"global_batch": file.count("training.global_batch_size")}
+    written, number = str(file.value("training.mixed_precision_param", "bfloat16")), list(_NUMBERS.values())
+    if written not in number:
+        hint = "Write bfloat16 or float32."
+        raise file.fault(f"{written[:60]!r} is none.", "--training.mixed_precision_param", hint)
+    dnn["dtype"] = list(_NUMBERS)[number.index(written)]
+    words = [one for part in file.flags.get("compile.components", []) for one in part.split(",")]
+    warnings: tuple[str, ...] = ()
+    if (found := _module_beside(path, file)) is not None:
+        low, components = short_numbers_of(*found)
+        dnn |= low
+        words += components
+    elif file.value("module") == MODULE:
+        warnings = (f"{MODULE}.py is not beside it, so that its network and its numbers are not read",)
+    dnn["optimizer"] = "adam"  # AdamW, as all its configurations have it
+    program = "torchtitan" if "model" in words else "torchtitan-eager"
+    return Trained(dnn=dnn, calibration={"program": program}, warnings=warnings)
+
+
+def _options_of(path: Path, text: str) -> Parsed:
+    """Return the options of a script."""
     command, _ = launched(path, text, f"--{_FLAGS['tensor']}")
-    if Parsed.of_options(path, command).value("module") != MODULE:
+    return Parsed.of_options(path, command)
+
+
+def _module_beside(path: Path, file: Parsed) -> tuple[Path, str] | None:
+    """Return the module beside a script, and its text; None where the script names another, or it is not there."""
+    if file.value("module") != MODULE:
         return None
     beside = path.with_name(f"{MODULE}.py")
     try:
-        found = beside.read_text(encoding="utf-8")
+        return beside, beside.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         fault = Fault(file=str(beside), problem=f"It cannot be read: {error}.", mend="Export again.")
         raise SpecError.of([fault]) from None
-    return network_of_module(beside, found)
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network)}
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, trained)}
 
 
 # -- its own configurations --------------------------------------------------------------------------------------------

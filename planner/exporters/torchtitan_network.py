@@ -7,19 +7,24 @@ that torchtitan gives them, which is read back without running it.
 """
 
 import ast
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
+from planner.exporters.scripts import Parsed
+from planner.exporters.trained import constants_of
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.problem import LowPrecision
 from planner.transformer import Experts, LatentAttention, Transformer
 
 __all__ = ["CONFIG", "MODULE", "balance_note", "family_of", "module_text", "network_of_module"]
+__all__ += ["short_numbers_of"]
 
 MODULE, CONFIG = "planned_torchtitan", "planned"
-_NETWORK, _CONVERTERS = "NETWORK", "CONVERTERS"
+_NETWORK, _CONVERTERS, _COMPILED = "NETWORK", "CONVERTERS", "COMPILED"
+_LAYER = re.compile(r"\blayers\.(\d{1,6})\b")
 _OSS = Numerics(
     activation="quick_gelu", activation_limit=7.0, gate_offset=1.0
 )  # as its experts compute (``gpt_oss/moe.py``)
@@ -225,6 +230,7 @@ from torchtitan.trainer import Trainer
 
 {network}
 {converters}
+COMPILED = {components}
 
 FAMILY, STD, MOE = NETWORK["family"], NETWORK["std"], NETWORK.get("moe")
 DIM, ROPE = NETWORK["dim"], NETWORK["rope"]
@@ -369,7 +375,7 @@ def planned() -> Trainer.Config:
         optimizer=default_adamw(lr=3e-4),
         training=TrainingConfig(seq_len=NETWORK["seq_len"]),
         activation_checkpoint=SelectiveAC.Config(),
-        compile=CompileConfig(enable=True, components={components}),
+        compile=CompileConfig(enable=True, components=COMPILED),
     )
     {backend}return config
 '''
@@ -406,6 +412,37 @@ def network_of_module(path: Path, text: str) -> Transformer:
                 )
             ]
         ) from None
+
+
+def short_numbers_of(path: Path, text: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the keys of products in short numbers that a module says, and what it compiles; nothing of it is run.
+
+    Raises
+    ------
+    SpecError
+        If it is no Python, or its converters are none.
+    """
+    found = constants_of(path, text)
+    file = Parsed(path, found)
+    compiled, converters, table = (found.get(name, []) for name in (_COMPILED, _CONVERTERS, _NETWORK))
+    components = [one for one in compiled if isinstance(one, str)] if isinstance(compiled, list) else []
+    try:
+        named = {str(name): dict(fields) for name, fields in converters}
+        count = int(table["n_layers"])
+    except (TypeError, ValueError, KeyError):
+        raise file.fault("its converters are no names and fields.", _CONVERTERS) from None
+    if not named:
+        return {}, components
+    kinds = {"Float8LinearConverter": "fp8", "MXFP8LinearConverter": "mxfp8", "NVFP4LinearConverter": "nvfp4"}
+    name = next((one for one in named if one in kinds), None)
+    if name is None:
+        raise file.fault(f"{next(iter(named))[:60]!r} is none.", _CONVERTERS, f"Write one of {', '.join(kinds)}.")
+    block: dict[str, Any] = {"dtype": kinds[name]}
+    if block["dtype"] == "fp8":  # a scale for each row, of the row itself, is nearest to this
+        block["fp8_recipe"] = "current"
+    listed = {int(one) for one in _LAYER.findall(str(named[name]))}
+    wide = len(listed) if block["dtype"] == "fp8" else count - len(listed) if listed else 0
+    return block | ({"bf16_layers": wide} if wide else {}), components
 
 
 def _network(table: Mapping[str, Any]) -> Transformer:
@@ -491,7 +528,7 @@ def _network(table: Mapping[str, Any]) -> Transformer:
         rotary=Rotary(
             base=rope["theta"],
             is_interleaved=mla is not None,
-            longest=rope["max_seq_len"],
+            longest=None if rope["max_seq_len"] == table["seq_len"] else rope["max_seq_len"],
             scaling=scaling,
         ),
         numerics=Numerics(**figures),

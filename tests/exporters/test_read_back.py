@@ -9,6 +9,7 @@ import pytest
 from hybrid_questions import MOE, TINY
 from hypothesis import HealthCheck, given, settings
 from layout_jobs import drawn_jobs, even_job, hybrid_of, job_of
+from modern_blocks import DEEPSEEK, LLAMA, MODERN, QWEN
 
 import planner
 from planner.errors import InfeasibleError, SpecError
@@ -17,36 +18,12 @@ from planner.exporters.export import Job
 from planner.exporters.layouts import pins_of
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.models.operators import flop_per_sample
-from planner.network_import import import_file
 from planner.transformer import Transformer
 
 FILES = {"megatron": "launch.sh", "megatron-bridge": "recipe.py", "primus": "primus.yaml", "maxtext": "maxtext.yml"}
-_MODERN: dict[str, Any] = {"gated": True, "positions": "rotary", "norm": "rms_norm", "biases": False}
-LLAMA: Mapping[str, Any] = {
-    **{**TINY, **_MODERN, "kv_heads": 4, "tied_embeddings": False},
-    "rotary": {"base": 500000, "scaling": {"kind": "llama3", "factor": 8, "original_length": 8192}},
-}
-QWEN: Mapping[str, Any] = {
-    **{**TINY, **_MODERN, "kv_heads": 4, "head_size": 64, "query_key_norms": True, "numerics": {"norm_epsilon": 1e-6}},
-    "experts": {"count": 8, "top_k": 2, "size": 512, "routing": {"auxiliary_coefficient": 0.001}},
-}
-DEEPSEEK: Mapping[str, Any] = {
-    **{**TINY, **_MODERN, "layers": 6, "numerics": {"norm_epsilon": 1e-6}},
-    "latent_attention": {"query_rank": 256, "key_value_rank": 128, "rope_size": 64, "nope_size": 64, "value_size": 64},
-    "experts": {
-        **{"count": 8, "top_k": 2, "size": 512, "shared": 1, "dense_first": 2, "router_bias": True},
-        **{"groups": 4, "top_groups": 2},
-        "routing": {"score": "sigmoid", "scale": 2.5, "bias_update_rate": 0.001, "auxiliary_loss": "none"},
-    },
-    "rotary": {
-        "interleaved": True,
-        "longest": 163840,
-        "scaling": {"kind": "yarn", "factor": 40, "original_length": 4096, "scale": 1},
-    },
-}
-GEMMA: Mapping[str, Any] = {**{**TINY, **_MODERN, "layers": 6, "window": 256}, "mixers": ["window"] * 5 + ["attention"]}
+GEMMA: Mapping[str, Any] = {**{**TINY, **MODERN, "layers": 6, "window": 256}, "mixers": ["window"] * 5 + ["attention"]}
 NEMOTRON: Mapping[str, Any] = {
-    **{**TINY, **_MODERN, "gated": False, "positions": "none", "layers": 6, "pattern": "M-M*-M", "kv_heads": 4},
+    **{**TINY, **MODERN, "gated": False, "positions": "none", "layers": 6, "pattern": "M-M*-M", "kv_heads": 4},
     "mamba": {"heads": 16, "head_size": 64, "state": 128, "groups": 8},
     "numerics": {"activation": "relu_squared"},
 }
@@ -145,17 +122,6 @@ def test_seconds_that_were_predicted_for_a_program_are_said_to_be_anothers_in_ot
     plan = planner.plan(planner.load({**asked, "calibration": {"program": "primus"}}))
     assert any("predicted for primus" in note for note in planner.export(plan, "megatron").notes)
     assert not any("predicted for" in note for note in planner.export(plan, "primus").notes)
-
-
-@pytest.mark.parametrize("target", ["megatron", "megatron-bridge", "primus"])
-@pytest.mark.parametrize("dtype", ["bf16", "mxfp8", "nvfp4"])
-def test_an_import_warns_of_short_products_that_it_does_not_read(target: str, dtype: str, tmp_path: Path) -> None:
-    machines = [{"count": 1, "device": "b200-sxm", "devices": 4}]
-    network = {"transformer": TINY, "global_batch": 8, "dtype": dtype}
-    plan = planner.plan(planner.load({"dnn": network, "cluster": {"machines": machines}, "families": ["hybrid"]}))
-    path = tmp_path / FILES[target]
-    path.write_text(planner.export(plan, target).files[FILES[target]], encoding="utf-8")
-    assert any("write dnn.dtype" in warning for warning in import_file(path).warnings) == (dtype != "bf16")
 
 
 def test_what_a_program_on_top_of_megatron_has_of_its_own_is_written() -> None:

@@ -21,13 +21,20 @@ FP8 = LowPrecision(name="fp8", recipe="current")
 
 
 def less_balance(network: Transformer) -> Transformer:
-    """The network less how the load of its experts is balanced, which torchtitan does in one way."""
+    """The network less how the load of its experts is balanced, which torchtitan does in one way, and its length."""
     experts = network.experts
+    if network.rotary is not None:
+        network = replace(network, rotary=replace(network.rotary, longest=None))
     if experts is None:
         return network
     chosen = experts.routing
     routing = Routing(score=chosen.score, is_normalised=chosen.is_normalised, scale=chosen.scale, bias=chosen.bias)
     return replace(network, experts=replace(experts, routing=routing))
+
+
+def longest_of(network: Transformer) -> int:
+    """Tokens that its positions are meant for, which are those of a sample where nothing is said."""
+    return (network.rotary.longest if network.rotary is not None else None) or network.sequence_length
 
 
 def with_low(job: Job, low: LowPrecision) -> Job:
@@ -40,6 +47,7 @@ def test_a_network_read_back_is_the_one_that_was_written(name: str) -> None:
     network = row(name).transformer
     found = network_of_module(Path("x.py"), module_text(network, None, head="#", is_compiled=True))
     assert less_balance(found) == less_balance(network)
+    assert longest_of(found) == longest_of(network)
     assert found.num_parameters == network.num_parameters
     assert flop_per_sample(found) == flop_per_sample(network)
 

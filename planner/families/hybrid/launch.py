@@ -166,7 +166,7 @@ def gradient_options(chosen: HybridConfiguration, gradients: str | None) -> tupl
     )
 
 
-_FP8_RECIPES = {"current": "tensorwise", "delayed": "delayed", "blockwise": "blockwise"}
+FP8_RECIPES = {"current": "tensorwise", "delayed": "delayed", "blockwise": "blockwise"}
 
 
 def low_precision_options(low: LowPrecision | None, *, has_cuda_graphs: bool = False) -> tuple[str, ...]:
@@ -185,14 +185,15 @@ def low_precision_options(low: LowPrecision | None, *, has_cuda_graphs: bool = F
         kind = ("--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather --reuse-grad-buf-for-mxfp8-param-ag",)
     else:
         keeps = _if(low.recipe != "blockwise", "--fp8-param-gather")
-        kind = (f"--fp8-format hybrid --fp8-recipe {_FP8_RECIPES[low.recipe]}", *keeps)
+        kind = (f"--fp8-format hybrid --fp8-recipe {FP8_RECIPES[low.recipe]}", *keeps)
     return (*kind, *_if(low.wide_layers > 0, wide), *graphs)
 
 
 _AWARE = "--use-distributed-optimizer --use-precision-aware-optimizer"
 # Optimiser -> its options; what is not here the program has not. Of Muon see :func:`with_optimizer`.
 OPTIMIZERS = {
-    **{"adam": "", "adamw": "", "sgd": "--optimizer sgd", "momentum": "--optimizer sgd"},
+    **{"adam": "", "adamw": "", "sgd": "--optimizer sgd --sgd-momentum 0"},
+    "momentum": "--optimizer sgd --sgd-momentum 0.9",
     "adam_bf16": f"{_AWARE} --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
     "adam_fp8": f"{_AWARE} --exp-avg-dtype fp8 --exp-avg-sq-dtype fp8",
     "muon": "--optimizer muon",

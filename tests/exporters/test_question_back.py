@@ -1,0 +1,157 @@
+"""A question, its launch files, and the question that an import of these files asks: the same, and the same answer."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from modern_blocks import DEEPSEEK, LLAMA, QWEN
+
+import planner
+from planner.errors import SpecError
+from planner.exporters import export
+from planner.exporters.export import Export, Job
+from planner.network_import import ImportedFile, import_file
+from planner.problem import Problem
+
+FIRST = {"megatron": "launch.sh", "megatron-bridge": "recipe.py", "primus": "primus.yaml", "maxtext": "maxtext.yml"}
+FIRST |= {"torchtitan": "launch.sh", "deepspeed": "ds_config.json", "accelerate": "accelerate.yaml"}
+OURS = ("megatron", "megatron-bridge", "primus")
+CLUSTER = {"machines": [{"count": 2, "device": "gb300", "devices": 4, "network": "400 Gbit/s", "latency": "5 us"}]}
+LORA = {"method": "lora", "rank": 8, "alpha": 16.0, "targets": ["qkv", "down"]}
+CASES: Mapping[str, Mapping[str, Any]] = {
+    "bf16": {"transformer": LLAMA, "dtype": "bf16", "optimizer": "adam"},
+    "fp16": {"transformer": LLAMA, "dtype": "fp16", "optimizer": "momentum"},
+    "fp8": {"transformer": QWEN, "dtype": "fp8", "fp8_recipe": "delayed", "optimizer": "adam_bf16"},
+    "blockwise": {"transformer": QWEN, "dtype": "fp8", "fp8_recipe": "blockwise", "optimizer": "adam"},
+    "mxfp8": {"transformer": DEEPSEEK, "dtype": "mxfp8", "bf16_layers": 2, "optimizer": "adam_fp8"},
+    "nvfp4": {"transformer": LLAMA, "dtype": "nvfp4", "bf16_layers": 1, "optimizer": "adam"},
+    "muon": {"transformer": LLAMA, "dtype": "bf16", "optimizer": "muon"},
+    "sgd": {"transformer": LLAMA, "dtype": "bf16", "optimizer": "sgd"},
+}
+
+
+def asked(dnn: Mapping[str, Any], **more: Any) -> Problem:
+    """A question of 16 samples on eight devices."""
+    return planner.load({"dnn": {"global_batch": 16, **dnn}, "cluster": CLUSTER, "families": ["hybrid"], **more})
+
+
+def written(target: str, problem: Problem, folder: Path) -> tuple[Job, Export, ImportedFile]:
+    """The plan of a question, its launch files in a folder, and what an import finds in them."""
+    job = Job(problem=problem, plan=planner.plan(problem))
+    files = export(target, job)
+    for name, text in files.files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return job, files, import_file(folder / FIRST[target])
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        *(("megatron", name) for name in CASES),
+        *((name, case) for name in OURS[1:] for case in ("fp8", "mxfp8", "muon")),
+    ],
+)
+def test_the_question_of_a_file_is_the_one_that_was_asked_and_so_is_its_answer(
+    target: str, name: str, tmp_path: Path
+) -> None:
+    program = "primus" if target == "primus" else "megatron-core"
+    problem = asked(CASES[name], calibration={"program": program})
+    job, _, found = written(target, problem, tmp_path)
+    blocks = {key: dict(block) for key, block in found.blocks.items()}
+    again = planner.load({**blocks, "cluster": CLUSTER, "families": ["hybrid"]})
+    assert again.training == problem.training
+    assert again.dnn.transformer == problem.dnn.transformer
+    plan = planner.plan(again)
+    assert plan.configuration == job.plan.configuration
+    assert plan.prediction.iteration_time_s == pytest.approx(job.plan.prediction.iteration_time_s, rel=1e-12)
+    assert not found.warnings
+
+
+@pytest.mark.parametrize(
+    ("calibration", "options"),
+    [({"gradients": "bf16"}, "--grad-reduce-in-bf16"), ({"cuda_graphs": True}, "--cuda-graph-impl"), ({}, "--bf16")],
+)
+def test_what_a_calibration_says_of_a_program_is_read_back(
+    calibration: Mapping[str, Any], options: str, tmp_path: Path
+) -> None:
+    problem = asked(CASES["bf16"], calibration={"program": "megatron-core", **calibration})
+    _, files, found = written("megatron", problem, tmp_path)
+    assert options in files.files["launch.sh"]
+    assert found.trained.calibration == {"program": "megatron-core", **calibration}
+
+
+def test_captured_kernels_are_what_short_numbers_have_unless_a_file_says_otherwise(tmp_path: Path) -> None:
+    problem = asked(CASES["mxfp8"], calibration={"program": "megatron-core", "cuda_graphs": False})
+    assert written("megatron", problem, tmp_path)[2].trained.calibration["cuda_graphs"] is False
+
+
+def test_adapters_are_read_from_a_recipe_and_from_what_peft_reads(tmp_path: Path) -> None:
+    dnn = {"transformer": LLAMA, "dtype": "bf16", "optimizer": "adam", "fine_tuning": LORA}
+    problem = asked(dnn)
+    job, _, found = written("megatron-bridge", problem, tmp_path)
+    assert found.trained.dnn["fine_tuning"] == LORA
+    again = planner.load({**{key: dict(one) for key, one in found.blocks.items()}, "cluster": CLUSTER})
+    assert again.dnn.transformer == problem.dnn.transformer
+    predicted = planner.predict(again, job.plan.configuration)
+    assert predicted.iteration_time_s == pytest.approx(job.plan.prediction.iteration_time_s)
+    four = asked({**dnn, "fine_tuning": {**LORA, "method": "qlora"}})
+    read = {"method": "qlora", "rank": 8, "alpha": 16.0, "targets": ["query", "key", "value", "down"]}
+    for target in ("deepspeed", "accelerate"):
+        folder = tmp_path / target
+        folder.mkdir()
+        assert written(target, four, folder)[2].trained.dnn["fine_tuning"] == read
+        assert not (folder / "recipe.py").exists()
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "mxfp8"])
+def test_a_module_of_torchtitan_says_its_numbers(dtype: str, tmp_path: Path) -> None:
+    dnn = {**CASES["bf16"], "dtype": dtype, **({"bf16_layers": 1} if dtype != "bf16" else {})}
+    problem = asked(dnn, calibration={"program": "torchtitan"})
+    _, _, found = written("torchtitan", problem, tmp_path)
+    assert {**found.trained.dnn, "optimizer": "adam"} == {
+        **{key: value for key, value in dnn.items() if key != "transformer"},
+        **({"fp8_recipe": "current"} if dtype == "fp8" else {}),
+        "global_batch": 16,
+    }
+    assert found.trained.calibration == {"program": "torchtitan"}
+    again = planner.load({**{key: dict(one) for key, one in found.blocks.items()}, "cluster": CLUSTER})
+    assert again.dnn.transformer == problem.dnn.transformer
+    assert again.training == problem.training
+
+
+def test_maxtext_says_numbers_optimiser_and_batch(tmp_path: Path) -> None:
+    dnn = {**CASES["bf16"], "optimizer": "muon"}
+    assert written("maxtext", asked(dnn, fix={"num_stages": 1}), tmp_path)[2].trained.dnn == {
+        "global_batch": 16,
+        "dtype": "bf16",
+        "optimizer": "muon",
+    }
+
+
+def test_what_deepspeed_and_accelerate_leave_to_the_program_is_said(tmp_path: Path) -> None:
+    for target, said in (("deepspeed", {"dtype": "bf16", "global_batch": 16}), ("accelerate", {"dtype": "bf16"})):
+        folder = tmp_path / target
+        folder.mkdir()
+        found = written(target, asked(CASES["bf16"], fix={"num_devices": 8, "zero_stage": 2}), folder)[2]
+        assert found.trained.dnn == said
+        assert any("write dnn.optimizer" in one for one in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("target", "old", "new", "why"),
+    [
+        ("megatron", "--fp8-recipe mxfp8", "--fp8-recipe some", "fp8-recipe: 'some' is none"),
+        ("megatron", "--exp-avg-dtype fp8", "--optimizer lion --exp-avg-dtype fp8", "optimizer: 'lion' is none"),
+        ("primus", "fp8_recipe: mxfp8", "fp8_recipe: 7", "fp8-recipe: '7' is none"),
+    ],
+)
+def test_names_that_are_none_are_refused_with_their_place(
+    target: str, old: str, new: str, why: str, tmp_path: Path
+) -> None:
+    written(target, asked(CASES["mxfp8"]), tmp_path)
+    path = tmp_path / FIRST[target]
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(SpecError, match=why):
+        import_file(path)
