@@ -12,7 +12,7 @@ from typing import Any
 from planner.cost import Profile
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
-from planner.exporters import Trained, degrees_of, network_of, trained_of
+from planner.exporters import TrainingBlocks, degrees_of, network_of, training_of
 from planner.importers.huggingface.configuration import read_config
 from planner.importers.imported import Imported
 from planner.importers.kinds import kind_of
@@ -46,7 +46,7 @@ class ImportedFile:
         Totals that the reader counted beside the network's own.
     transformer
         Of a launch file: the network that it trains, where its sizes stand in it.
-    trained
+    training
         Of a launch file: what it says beside network and layout.
     """
 
@@ -56,7 +56,7 @@ class ImportedFile:
     profile: Profile | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
     transformer: Transformer | None = None
-    trained: Trained = field(default_factory=Trained)
+    training: TrainingBlocks = field(default_factory=TrainingBlocks)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -69,12 +69,12 @@ class ImportedFile:
     def network_block(self) -> Mapping[str, Any]:
         """The ``dnn`` block of a launch file: its network, where its sizes stand in it, and how that is trained."""
         network = {} if self.transformer is None else transformer_block(self.transformer)
-        return {**network, **self.trained.dnn}
+        return {**network, **self.training.dnn}
 
     @property
     def blocks(self) -> Mapping[str, Mapping[str, Any]]:
         """All blocks of a spec that the file is read as: one of a network, up to three of a launch file."""
-        more = {"dnn": self.network_block, "calibration": self.trained.calibration}
+        more = {"dnn": self.network_block, "calibration": self.training.calibration}
         return {self.key: self.block, **{key: block for key, block in more.items() if block}}
 
     def rows(self) -> list[dict[str, Any]]:
@@ -192,12 +192,12 @@ def import_file(
     text = read_text(path)
     if launch := degrees_of(path, text):
         kind, pins = launch
-        found_training = trained_of(path, text)
+        found_training = training_of(path, text)
         return ImportedFile(
             kind=kind,
             block=pins,
             transformer=network_of(path, text),
-            trained=found_training,
+            training=found_training,
             warnings=found_training.warnings,
         )
     if text.lstrip().startswith("{"):

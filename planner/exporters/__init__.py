@@ -5,14 +5,14 @@ from planner.exporters.export import (
     Export,
     Job,
     Settings,
-    Trained,
+    TrainingBlocks,
     advised,
     degrees_of,
     export,
     network_of,
     target_of,
-    trained_of,
+    training_of,
 )
 
-__all__ = ["TARGETS", "Export", "Job", "Settings", "Trained", "advised", "degrees_of", "export", "network_of"]
-__all__ += ["target_of", "trained_of"]
+__all__ = ["TARGETS", "Export", "Job", "Settings", "TrainingBlocks", "advised", "degrees_of", "export", "network_of"]
+__all__ += ["target_of", "training_of"]

@@ -19,7 +19,7 @@ from typing import Any
 from planner.decisions import flags_of
 from planner.exporters import deepspeed
 from planner.exporters.buckets import GradientTensors
-from planner.exporters.export import Export, Exporter, Job, Trained
+from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
 from planner.exporters.huggingface_config import adapter_files, adapters_beside
 from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import (
@@ -55,7 +55,7 @@ __all__ = [
     "export",
     "recognises",
     "run_with",
-    "trained",
+    "training",
 ]
 
 TARGET, VERSION, FILE = "accelerate", "Accelerate 1.15", "accelerate.yaml"
@@ -355,7 +355,7 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     return {"num_devices": number}
 
 
-def trained(path: Path, text: str) -> Trained:
+def training(path: Path, text: str) -> TrainingBlocks:
     """Return the numbers of a configuration, and the adapters that stand beside it.
 
     Raises
@@ -373,7 +373,7 @@ def trained(path: Path, text: str) -> Trained:
         dnn["dtype"] = kinds[str(precision)]
     adapters = adapters_beside(path)
     why = "its optimiser and its batch are the program's own: write dnn.optimizer and dnn.global_batch"
-    return Trained(dnn={**dnn, **({"fine_tuning": adapters} if adapters else {})}, warnings=(why,))
+    return TrainingBlocks(dnn={**dnn, **({"fine_tuning": adapters} if adapters else {})}, warnings=(why,))
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, trained=trained)}
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, training=training)}

@@ -13,19 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.exporters.export import Export, Exporter, Job, Trained
+from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
 from planner.exporters.layouts import Layout, layout_export, layout_of, shared_pins
 from planner.exporters.megatron import layout_of_options, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists
 from planner.exporters.scripts import Parsed, comment_lines, script_words
-from planner.exporters.trained import adapters_of, constants_of, trained_of_options
+from planner.exporters.training_blocks import adapters_of, constants_of, training_of_options
 from planner.families.hybrid.launch_network import not_expressed, unsaid
 from planner.fine_tuning import MEGATRON_MODULES, FineTuning
 from planner.models.low_precision import LOW_TYPES
 from planner.trained import EVERYTHING
 from planner.transformer import Transformer
 
-__all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises", "trained"]
+__all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises", "training"]
 
 TARGET, VERSION, RECIPE = "megatron-bridge", "Megatron-Bridge 0.3", "recipe.py"
 _MARK = "planner.export/1 megatron-bridge"
@@ -363,7 +363,7 @@ def network(path: Path, text: str) -> Transformer:
     return transformer_of(_read(path, text)[0])
 
 
-def trained(path: Path, text: str) -> Trained:
+def training(path: Path, text: str) -> TrainingBlocks:
     """Return the numbers, optimiser, adapters and batch of a recipe; nothing of it is run.
 
     Raises
@@ -372,7 +372,7 @@ def trained(path: Path, text: str) -> Trained:
         As :func:`degrees`.
     """
     file, _ = _read(path, text)
-    found, table = trained_of_options(file, "megatron-core"), constants_of(path, text).get(_ADAPTERS)
+    found, table = training_of_options(file, "megatron-core"), constants_of(path, text).get(_ADAPTERS)
     if table is None:
         return found
     adapters = adapters_of(file, table, rank="dim", alpha="alpha", targets="target_modules")
@@ -417,4 +417,4 @@ def _chunk_layers(recipe: Parsed, values: Mapping[str, Any], number: object) -> 
     return {_CHUNK_LAYERS: max(1, (file.count("num-layers") + ends) // stages)}
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, trained)}
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, training)}

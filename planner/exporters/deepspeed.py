@@ -19,7 +19,7 @@ from typing import Any
 from planner.decisions import flags_of
 from planner.errors import Fault, SpecError
 from planner.exporters.buckets import GradientTensors
-from planner.exporters.export import Export, Exporter, Job, Trained, refused
+from planner.exporters.export import Export, Exporter, Job, TrainingBlocks, refused
 from planner.exporters.huggingface_config import CONFIG as MODEL_CONFIG
 from planner.exporters.huggingface_config import (
     CONFIG_NOTE,
@@ -54,7 +54,7 @@ __all__ = [
     "degrees",
     "export",
     "recognises",
-    "trained",
+    "training",
     "with_files",
 ]
 
@@ -485,7 +485,7 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     return pins_of(chosen, *pinned)
 
 
-def trained(path: Path, text: str) -> Trained:
+def training(path: Path, text: str) -> TrainingBlocks:
     """Return the numbers and batch of a configuration, and the adapters that stand beside it.
 
     Raises
@@ -494,14 +494,14 @@ def trained(path: Path, text: str) -> Trained:
         If the text is no such document, or what stands beside it is none.
     """
     if path.suffix == ".py":
-        return Trained()
+        return TrainingBlocks()
     file = Parsed.of_json(path, text)
     kinds = [name for name in ("bf16", "fp16") if file.value(f"{name}.enabled", default=False) is True]
     dnn: dict[str, Any] = {"global_batch": file.count(_BATCH[0]), "dtype": kinds[0] if kinds else "fp32"}
     if adapters := adapters_beside(path):
         dnn["fine_tuning"] = adapters
     why = "its optimiser is the program's own: write dnn.optimizer"
-    return Trained(dnn=dnn, calibration={}, warnings=(why,))
+    return TrainingBlocks(dnn=dnn, calibration={}, warnings=(why,))
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, trained=trained)}
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, training=training)}

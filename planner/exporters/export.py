@@ -18,7 +18,7 @@ from planner.problem import Problem
 from planner.transformer import Transformer
 
 __all__ = ["PROGRAMS", "TARGETS", "Export", "Exporter", "Job", "Settings", "Target", "advised", "degrees_of", "export"]
-__all__ += ["Trained", "job_name", "network_of", "refusal_of", "refused", "target_of", "trained_of"]
+__all__ += ["TrainingBlocks", "job_name", "network_of", "refusal_of", "refused", "target_of", "training_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
+class TrainingBlocks:
     """What a launch file says of a training beside its network and its layout, as blocks of a spec have it.
 
     Attributes
@@ -128,7 +128,7 @@ class Exporter:
         Of such a file: its decisions as a ``fix`` block has them; raises SpecError where it is damaged.
     network
         Of such a file: the network that it trains, where its sizes stand in it; raises SpecError as ``degrees`` does.
-    trained
+    training
         Of such a file: numbers, optimiser, adapters and batch; raises SpecError as ``degrees`` does.
     """
 
@@ -136,7 +136,7 @@ class Exporter:
     recognises: Callable[[Path, str], bool]
     degrees: Callable[[Path, str], Mapping[str, object]]
     network: Callable[[Path, str], Transformer | None] = lambda _path, _text: None
-    trained: Callable[[Path, str], Trained] = lambda _path, _text: Trained()
+    training: Callable[[Path, str], TrainingBlocks] = lambda _path, _text: TrainingBlocks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,13 +289,13 @@ def network_of(path: Path, text: str) -> Transformer | None:
     return None
 
 
-def trained_of(path: Path, text: str) -> Trained:
+def training_of(path: Path, text: str) -> TrainingBlocks:
     """Return what a launch file of an export says of a training beside its network and layout."""
     for name, row in TARGETS.items():
         exporter = row.exporter(name)
         if exporter.recognises(path, text):
-            return exporter.trained(path, text)
-    return Trained()
+            return exporter.training(path, text)
+    return TrainingBlocks()
 
 
 def refused(target: str, why: str, hint: str) -> InfeasibleError:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.exporters.scripts import Parsed
-from planner.exporters.trained import adapters_of
+from planner.exporters.training_blocks import adapters_of
 from planner.numerics import Numerics, Rotary, Routing
 from planner.transformer import Transformer
 

@@ -17,7 +17,7 @@ from math import gcd, prod
 from pathlib import Path
 from typing import Any
 
-from planner.exporters.export import Export, Exporter, Job, Trained, job_name
+from planner.exporters.export import Export, Exporter, Job, TrainingBlocks, job_name
 from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import Layout, layout_of, shared_pins
 from planner.exporters.machines import device_of
@@ -27,7 +27,7 @@ from planner.families.hybrid.configuration import HybridConfiguration
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import Experts, LatentAttention, Transformer
 
-__all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises", "trained"]
+__all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises", "training"]
 
 TARGET, VERSION, CONFIG = "maxtext", "MaxText 0.2", "maxtext.yml"
 _HEAD = "planner.export/1 maxtext"
@@ -405,7 +405,7 @@ def _layout_of(file: Parsed) -> HybridConfiguration:
     )
 
 
-def trained(path: Path, text: str) -> Trained:
+def training(path: Path, text: str) -> TrainingBlocks:
     """Return the numbers, optimiser and batch of a configuration; its AdamW is read as ``adam``, which counts the same.
 
     Raises
@@ -415,7 +415,7 @@ def trained(path: Path, text: str) -> Trained:
     """
     file = _read(path, text)
     names = {name: word for name, word in _OPTIMIZERS.items() if name != "adamw"}
-    return Trained(
+    return TrainingBlocks(
         dnn={
             "global_batch": _layout_of(file).global_batch_size,
             "dtype": named_word(file, "dtype", _NUMBERS, "bfloat16"),
@@ -545,4 +545,4 @@ def _experts_of(file: Parsed) -> Experts:
     return found
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, trained)}
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, training)}

@@ -15,7 +15,7 @@ from pathlib import Path
 from planner.decisions import LAYOUT, flags_of
 from planner.errors import Fault, SpecError
 from planner.exporters.buckets import GradientTensors
-from planner.exporters.export import Export, Exporter, Job, Trained
+from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
 from planner.exporters.layouts import (
     Layout,
     layout_export,
@@ -26,7 +26,7 @@ from planner.exporters.layouts import (
 )
 from planner.exporters.megatron_network import transformer_of
 from planner.exporters.scripts import Parsed, launched, script_words
-from planner.exporters.trained import trained_of_options
+from planner.exporters.training_blocks import training_of_options
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import launches_graphs
@@ -49,7 +49,7 @@ from planner.schedules import NAMED
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "KNOWN", "VERSION", "as_run", "degrees", "export", "layout_of_options", "network"]
-__all__ += ["recognises", "trained", "words_of"]
+__all__ += ["recognises", "training", "words_of"]
 
 TARGET = "megatron"
 _FLAGS = flags_of("megatron")
@@ -255,7 +255,7 @@ def network(path: Path, text: str) -> Transformer:
     return transformer_of(_options_of(path, text)[0])
 
 
-def trained(path: Path, text: str) -> Trained:
+def training(path: Path, text: str) -> TrainingBlocks:
     """Return the numbers, optimiser and batch of a script.
 
     Raises
@@ -263,7 +263,7 @@ def trained(path: Path, text: str) -> Trained:
     SpecError
         If an option is unknown, missing or none of its names.
     """
-    return trained_of_options(_options_of(path, text)[0], "megatron-core")
+    return training_of_options(_options_of(path, text)[0], "megatron-core")
 
 
 def _options_of(path: Path, text: str) -> tuple[Parsed, int]:
@@ -337,4 +337,4 @@ def _offload_percent(file: Parsed) -> int:
     return round(percent)
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, trained)}
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, training)}

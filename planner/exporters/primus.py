@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.exporters.export import Export, Exporter, Job, Trained, job_name
+from planner.exporters.export import Export, Exporter, Job, TrainingBlocks, job_name
 from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import Layout, layout_of, shared_pins
 from planner.exporters.machines import device_of
 from planner.exporters.megatron import layout_of_options, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists, with_points
 from planner.exporters.scripts import PORT, Parsed, comment_lines, how_to_run, torchrun_script
-from planner.exporters.trained import trained_of_options
+from planner.exporters.training_blocks import training_of_options
 from planner.families.hybrid.launch_network import not_expressed, unsaid
 from planner.models.low_precision import LOW_TYPES
 from planner.transformer import Transformer
 
-__all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises", "trained"]
+__all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises", "training"]
 
 TARGET, VERSION, CONFIG = "primus", "Primus v26.4", "primus.yaml"
 _HEAD = "planner.export/1 primus"
@@ -171,7 +171,7 @@ def network(path: Path, text: str) -> Transformer:
     return transformer_of(_read(path, text)[0])
 
 
-def trained(path: Path, text: str) -> Trained:
+def training(path: Path, text: str) -> TrainingBlocks:
     """Return the numbers, optimiser and batch of a configuration.
 
     Raises
@@ -179,7 +179,7 @@ def trained(path: Path, text: str) -> Trained:
     SpecError
         As :func:`degrees`.
     """
-    return trained_of_options(_read(path, text)[0], TARGET)
+    return training_of_options(_read(path, text)[0], TARGET)
 
 
 def _read(path: Path, text: str) -> tuple[Parsed, int, Mapping[str, Any]]:
@@ -205,4 +205,4 @@ def _read(path: Path, text: str) -> tuple[Parsed, int, Mapping[str, Any]]:
     return file_of_values(path, values), int(count[1]), overrides
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, trained)}
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, training)}

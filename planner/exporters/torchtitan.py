@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from planner.decisions import flags_of
 from planner.errors import Fault, SpecError
-from planner.exporters.export import Export, Exporter, Job, Trained
+from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
 from planner.exporters.layouts import Layout, layout_export, layout_of, pinned_by, pins_of, read_layout
 from planner.exporters.scripts import Parsed, argument_words, comment_lines, launched, script_words, wrapped
 from planner.exporters.torchtitan_network import (
@@ -36,7 +36,7 @@ from planner.schedules import NAMED
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "FLAVOURS", "VERSION", "Flavour", "as_run", "degrees", "export", "flavour_of", "module_names"]
-__all__ += ["network", "recognises", "trained"]
+__all__ += ["network", "recognises", "training"]
 
 TARGET, VERSION = "torchtitan", "torchtitan 0.3.0"
 _FLAGS = flags_of("torchtitan")
@@ -275,7 +275,7 @@ def network(path: Path, text: str) -> Transformer | None:
     return None if found is None else network_of_module(*found)
 
 
-def trained(path: Path, text: str) -> Trained:
+def training(path: Path, text: str) -> TrainingBlocks:
     """Return the numbers, optimiser and batch of a script, and of the module beside it, of which nothing is run.
 
     Raises
@@ -300,7 +300,7 @@ def trained(path: Path, text: str) -> Trained:
         warnings = (f"{MODULE}.py is not beside it, so that its network and its numbers are not read",)
     dnn["optimizer"] = "adam"  # AdamW, as all its configurations have it
     program = "torchtitan" if "model" in words else "torchtitan-eager"
-    return Trained(dnn=dnn, calibration={"program": program}, warnings=warnings)
+    return TrainingBlocks(dnn=dnn, calibration={"program": program}, warnings=warnings)
 
 
 def _options_of(path: Path, text: str) -> Parsed:
@@ -323,7 +323,7 @@ def _module_beside(path: Path, file: Parsed) -> tuple[Path, str] | None:
         raise SpecError.of([fault]) from None
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, trained)}
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, training)}
 
 
 # -- its own configurations --------------------------------------------------------------------------------------------

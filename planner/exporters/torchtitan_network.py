@@ -14,7 +14,7 @@ from typing import Any
 
 from planner.errors import Fault, SpecError
 from planner.exporters.scripts import Parsed
-from planner.exporters.trained import constants_of
+from planner.exporters.training_blocks import constants_of
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.problem import LowPrecision
 from planner.transformer import Experts, LatentAttention, Transformer

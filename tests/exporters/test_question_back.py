@@ -78,19 +78,19 @@ def test_what_a_calibration_says_of_a_program_is_read_back(
     problem = asked(CASES["bf16"], calibration={"program": "megatron-core", **calibration})
     _, files, found = written("megatron", problem, tmp_path)
     assert options in files.files["launch.sh"]
-    assert found.trained.calibration == {"program": "megatron-core", **calibration}
+    assert found.training.calibration == {"program": "megatron-core", **calibration}
 
 
 def test_captured_kernels_are_what_short_numbers_have_unless_a_file_says_otherwise(tmp_path: Path) -> None:
     problem = asked(CASES["mxfp8"], calibration={"program": "megatron-core", "cuda_graphs": False})
-    assert written("megatron", problem, tmp_path)[2].trained.calibration["cuda_graphs"] is False
+    assert written("megatron", problem, tmp_path)[2].training.calibration["cuda_graphs"] is False
 
 
 def test_adapters_are_read_from_a_recipe_and_from_what_peft_reads(tmp_path: Path) -> None:
     dnn = {"transformer": LLAMA, "dtype": "bf16", "optimizer": "adam", "fine_tuning": LORA}
     problem = asked(dnn)
     job, _, found = written("megatron-bridge", problem, tmp_path)
-    assert found.trained.dnn["fine_tuning"] == LORA
+    assert found.training.dnn["fine_tuning"] == LORA
     again = planner.load({**{key: dict(one) for key, one in found.blocks.items()}, "cluster": CLUSTER})
     assert again.dnn.transformer == problem.dnn.transformer
     predicted = planner.predict(again, job.plan.configuration)
@@ -100,7 +100,7 @@ def test_adapters_are_read_from_a_recipe_and_from_what_peft_reads(tmp_path: Path
     for target in ("deepspeed", "accelerate"):
         folder = tmp_path / target
         folder.mkdir()
-        assert written(target, four, folder)[2].trained.dnn["fine_tuning"] == read
+        assert written(target, four, folder)[2].training.dnn["fine_tuning"] == read
         assert not (folder / "recipe.py").exists()
 
 
@@ -109,12 +109,12 @@ def test_a_module_of_torchtitan_says_its_numbers(dtype: str, tmp_path: Path) -> 
     dnn = {**CASES["bf16"], "dtype": dtype, **({"bf16_layers": 1} if dtype != "bf16" else {})}
     problem = asked(dnn, calibration={"program": "torchtitan"})
     _, _, found = written("torchtitan", problem, tmp_path)
-    assert {**found.trained.dnn, "optimizer": "adam"} == {
+    assert {**found.training.dnn, "optimizer": "adam"} == {
         **{key: value for key, value in dnn.items() if key != "transformer"},
         **({"fp8_recipe": "current"} if dtype == "fp8" else {}),
         "global_batch": 16,
     }
-    assert found.trained.calibration == {"program": "torchtitan"}
+    assert found.training.calibration == {"program": "torchtitan"}
     again = planner.load({**{key: dict(one) for key, one in found.blocks.items()}, "cluster": CLUSTER})
     assert again.dnn.transformer == problem.dnn.transformer
     assert again.training == problem.training
@@ -122,7 +122,7 @@ def test_a_module_of_torchtitan_says_its_numbers(dtype: str, tmp_path: Path) -> 
 
 def test_maxtext_says_numbers_optimiser_and_batch(tmp_path: Path) -> None:
     dnn = {**CASES["bf16"], "optimizer": "muon"}
-    assert written("maxtext", asked(dnn, fix={"num_stages": 1}), tmp_path)[2].trained.dnn == {
+    assert written("maxtext", asked(dnn, fix={"num_stages": 1}), tmp_path)[2].training.dnn == {
         "global_batch": 16,
         "dtype": "bf16",
         "optimizer": "muon",
@@ -134,7 +134,7 @@ def test_what_deepspeed_and_accelerate_leave_to_the_program_is_said(tmp_path: Pa
         folder = tmp_path / target
         folder.mkdir()
         found = written(target, asked(CASES["bf16"], fix={"num_devices": 8, "zero_stage": 2}), folder)[2]
-        assert found.trained.dnn == said
+        assert found.training.dnn == said
         assert any("write dnn.optimizer" in one for one in found.warnings)
 
 

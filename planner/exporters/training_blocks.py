@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.exporters.export import Trained
+from planner.exporters.export import TrainingBlocks
 from planner.exporters.scripts import Parsed
 from planner.families.hybrid.launch import FP8_RECIPES
 from planner.fine_tuning import SYNONYMS
 
-__all__ = ["adapters_of", "constants_of", "trained_of_options"]
+__all__ = ["adapters_of", "constants_of", "training_of_options"]
 
 _MOMENTS = {"bf16": "adam_bf16", "fp8": "adam_fp8"}  # type of both moments -> optimiser
 _WIDE_START, _WIDE_END = "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"
 
 
-def trained_of_options(file: Parsed, program: str) -> Trained:
+def training_of_options(file: Parsed, program: str) -> TrainingBlocks:
     """Return what Megatron-LM's options say: AdamW is read as ``adam``, which counts the same.
 
     Parameters
@@ -45,7 +45,7 @@ def trained_of_options(file: Parsed, program: str) -> Trained:
         calibration["gradients"] = "bf16"
     if (has_graphs := "cuda-graph-impl" in flags) != bool(low):  # which capture them where nothing is said
         calibration["cuda_graphs"] = has_graphs
-    return Trained(dnn=dnn, calibration=calibration, warnings=tuple(warnings))
+    return TrainingBlocks(dnn=dnn, calibration=calibration, warnings=tuple(warnings))
 
 
 def _short_numbers(file: Parsed) -> dict[str, Any]:
