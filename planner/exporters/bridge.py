@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from planner.exporters.bridge_models import OwnModel, own_fields, own_model_of, with_own
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
 from planner.exporters.layouts import Layout, layout_export, layout_of, shared_pins
 from planner.exporters.megatron import layout_of_options, words_of
@@ -24,6 +25,7 @@ from planner.fine_tuning import MEGATRON_MODULES, FineTuning
 from planner.models.low_precision import LOW_TYPES
 from planner.trained import EVERYTHING
 from planner.transformer import Transformer
+from planner.units import Dimension, format_human
 
 __all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises", "training"]
 
@@ -134,19 +136,35 @@ def export(job: Job) -> Export:
     if network is None:
         hint = "Export to ddp, or to deepspeed."
         raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", hint)
-    if strange := not_expressed(replace(network, trained=EVERYTHING)):
+    own = own_model_of(network)
+    plain = network if own is None else own.plain
+    if strange := not_expressed(replace(plain, trained=EVERYTHING)):
         raise layout.refused(f"its GPTModelProvider has no {', no '.join(strange)}", "Export to ddp, or to deepspeed.")
     if network.positions == "learned" and network.num_positions != network.sequence_length:
         why = f"its table of positions has a row for each of the {network.sequence_length} tokens of a sample"
         raise layout.refused(why, f"Train samples of {network.num_positions} tokens; or export to megatron.")
-    if left := unsaid(network, has_yarn=True):
+    if left := unsaid(plain, has_yarn=True):
         layout = layout.noted(f"its GPTModelProvider has no field for {'; for '.join(left)}: set them in its code")
-    layout, environment, groups = words_of(layout, network)
-    parts = _parts(with_lists(values_of(" ".join(groups)), network.num_main_layers), layout, network)
+    if own is not None:
+        layout = _with_scores(layout.noted(*own.notes), network, own)
+    layout, environment, groups = words_of(layout, plain)
+    parts = _parts(with_lists(values_of(" ".join(groups)), network.num_main_layers), layout, plain)
+    if own is not None:
+        model = {key: value for key, value in parts["MODEL"].items() if key not in own.left_out}
+        parts["MODEL"] = {**model, **own.fields}
     layout, adapters = _with_adapters(layout, network.fine_tuning)
     head = comment_lines([f"{_MARK}, for {VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes])
     texts = {f"{name}_TEXT": _literal(name, parts[name]) for name in _PARTS}
-    recipe = _TEXT.format(head="\n".join(head), provider=_provider(network), devices=layout.chosen.num_devices, **texts)
+    module, provider = _PROVIDERS[_provider(network)] if own is None else (own.module, own.provider)
+    tuples = ("window_size",) if own is None else own.tuples
+    recipe = _TEXT.format(
+        head="\n".join(head),
+        provider=provider,
+        module=module,
+        tuples=repr(tuples).replace("'", '"'),
+        devices=layout.chosen.num_devices,
+        **texts,
+    )
     if adapters:
         recipe = recipe.replace(_BEFORE_FUNCTIONS, f"{adapters}\n{_BEFORE_FUNCTIONS}")
         recipe = recipe.replace(_WITHOUT_ADAPTERS, f"{_MAKES_ADAPTERS}{_WITHOUT_ADAPTERS}        peft=adapters,\n")
@@ -226,11 +244,48 @@ def _parts(values: Mapping[str, Any], layout: Layout, network: Transformer) -> d
     return parts
 
 
+# By what a network is made of, the module and the class that provide the model.
+_PROVIDERS = {
+    "mamba": ("megatron.bridge.models.mamba.mamba_provider", "MambaModelProvider"),
+    "latent": ("megatron.bridge.models.mla_provider", "MLAModelProvider"),
+    "gpt": ("megatron.bridge.models.gpt_provider", "GPTModelProvider"),
+}
+
+
 def _provider(network: Transformer) -> str:
-    """Return the class that provides the model."""
+    """Return which class provides the model."""
     if network.pattern is not None:
-        return "MambaModelProvider"
-    return "MLAModelProvider" if network.latent is not None else "GPTModelProvider"
+        return "mamba"
+    return "latent" if network.latent is not None else "gpt"
+
+
+def _with_scores(layout: Layout, network: Transformer, own: OwnModel) -> Layout:
+    """Return the layout of a model whose attention keeps its scores, with what they take; as it is for others.
+
+    Raises
+    ------
+    InfeasibleError
+        If a device does not hold them, or a sample is split.
+    """
+    if not own.score_bytes:
+        return layout
+    chosen = layout.chosen
+    if chosen.context > 1:
+        raise layout.refused("its attention with caps takes whole samples", "Pin fix.context_parallel_size: 1.")
+    is_again = chosen.recompute == "full" or (
+        chosen.recompute == "selective" and "core_attn" in chosen.recompute_modules
+    )
+    kept = 1 if is_again else network.num_layers  # of a first stage all micro-batches that are on their way
+    pairs = chosen.microbatch * network.num_heads / chosen.tensor * network.sequence_length**2
+    bytes_ = pairs * own.score_bytes * kept
+    words = format_human(bytes_, Dimension.DATA)
+    if bytes_ > layout.free_bytes:
+        why = f"its attention with caps has no fused kernel, and {words} of scores do not fit on a device"
+        raise layout.refused(why, "Pin fix.recompute: full, or a smaller micro-batch; or export to deepspeed.")
+    return layout.noted(
+        f"its attention with caps has no fused kernel: scores take {words} of a device, and seconds that the plan does "
+        f"not count"
+    )
 
 
 def _literal(name: str, fields: Mapping[str, Any]) -> str:
@@ -241,9 +296,7 @@ def _literal(name: str, fields: Mapping[str, Any]) -> str:
 
 _TEXT = '''{head}
 import torch
-from megatron.bridge.models.gpt_provider import GPTModelProvider
-from megatron.bridge.models.mamba.mamba_provider import MambaModelProvider
-from megatron.bridge.models.mla_provider import MLAModelProvider
+from {module} import {provider}
 from megatron.bridge.training.comm_overlap import CommOverlapConfig
 from megatron.bridge.training.config import (
     CheckpointConfig,
@@ -259,12 +312,13 @@ from megatron.bridge.training.config import (
     TrainingConfig,
 )
 from megatron.bridge.training.mixed_precision import MixedPrecisionConfig
-from megatron.core.activations import squared_relu
+from megatron.core.activations import fast_gelu, squared_relu
 from megatron.core.fusions.fused_bias_geglu import quick_gelu
 from megatron.core.transformer.enums import AttnBackend
 
 PROVIDER = {provider}
 NUM_DEVICES = {devices}
+TUPLES = {tuples}
 {MODEL_TEXT}
 {TRAIN_TEXT}
 {OPTIMIZER_TEXT}
@@ -280,6 +334,7 @@ NUM_DEVICES = {devices}
 FUNCTIONS = {{
     "silu": torch.nn.functional.silu,
     "gelu": torch.nn.functional.gelu,
+    "fast_gelu": fast_gelu,
     "quick_gelu": quick_gelu,
     "squared_relu": squared_relu,
 }}
@@ -290,8 +345,9 @@ def config():
     """Return the configuration of the planned training, on made-up data."""
     number = TYPES["bf16" if PRECISION.get("bf16") else "fp16" if PRECISION.get("fp16") else "fp32"]
     model = dict(MODEL, activation_func=FUNCTIONS[MODEL["activation_func"]], pipeline_dtype=number, params_dtype=number)
-    if "window_size" in model:
-        model["window_size"] = tuple(model["window_size"])
+    for name in TUPLES:
+        if name in model:
+            model[name] = tuple(model[name])
     if "attention_backend" in model:
         model["attention_backend"] = AttnBackend[model["attention_backend"]]
     provider = PROVIDER(**model)
@@ -360,7 +416,10 @@ def network(path: Path, text: str) -> Transformer:
     SpecError
         As :func:`degrees`.
     """
-    return transformer_of(_read(path, text)[0])
+    file, _ = _read(path, text)
+    fields = constants_of(path, text).get("MODEL", {})
+    values = {str(name).replace("_", "-"): value for name, value in fields.items()}
+    return with_own(file, own_fields(values), transformer_of(file))
 
 
 def training(path: Path, text: str) -> TrainingBlocks:
@@ -395,6 +454,12 @@ def _read(path: Path, text: str) -> tuple[Parsed, int]:
             else:
                 values[fields.get((part, field), str(field).replace("_", "-"))] = value
     values.pop(_OFFLOADS.replace("_", "-"), None)
+    model = {name.replace("_", "-"): value for name, value in recipe.value("MODEL").items()}
+    if own := own_fields(model):  # which are read by :func:`network`
+        if values.get("activation-func") == "fast_gelu":
+            values["activation-func"] = "silu"
+        said = {fields.get(("MODEL", name.replace("-", "_")), name) for name in own}
+        values = {option: value for option, value in values.items() if option not in said}
     function = (values.pop("activation-func", "gelu"), values.pop("gated-linear-unit", False))
     option = next((name for name, one in _FUNCTIONS.items() if one == function), None)
     if option is None:

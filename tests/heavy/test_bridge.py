@@ -131,6 +131,44 @@ def test_a_field_that_megatron_lm_has_no_option_for_reaches_the_model(job: Any, 
     assert getattr(configured(job()).model, field) == value
 
 
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        (
+            "gemma2-2b",
+            {
+                **{"window_size": (4095, 0), "attn_logit_softcapping": 50, "final_logit_softcapping": 30},
+                **{"query_pre_attn_scalar": 256, "layernorm_zero_centered_gamma": True, "vocab_size": 256000},
+            },
+        ),
+        (
+            "gemma3-27b",
+            {
+                **{"window_size": 1023, "interleaved_attn_pattern": (5, 1), "rotary_base": (10000, 1000000)},
+                **{"rope_scaling_factor": 8, "softmax_scale": 168**-0.5, "rope_scaling": False, "kv_channels": 128},
+                **{"seq_len_interpolation_factor": None, "is_vision_language": False},
+            },
+        ),
+        (
+            "llama4-scout",
+            {
+                **{"attention_chunk_size": 8192, "nope_layer_interval": 4, "qk_l2_norm": True, "rope_scaling": True},
+                **{"rope_scaling_factor": 16, "num_moe_experts": 16, "moe_router_topk": 1, "no_rope_freq": None},
+                **{"moe_apply_probs_on_input": True, "moe_router_score_function": "sigmoid", "window_size": None},
+            },
+        ),
+        ("llama4-maverick", {"moe_layer_freq": [0, 1] * 24, "qk_l2_norm": False, "rope_scaling": False}),
+    ],
+)
+def test_models_of_its_own_have_every_figure(name: str, fields: Mapping[str, Any]) -> None:
+    network = row(name).transformer
+    degrees: dict[str, Any] = {"data": 32, "expert": 16} if network.experts is not None else {"tensor": 4, "data": 16}
+    model = configured(even_job(block_of(network), zero=3, recompute="full", **degrees)).model
+    assert {field: getattr(model, field) for field in fields} == fields
+    assert (model.num_layers, model.hidden_size) == (network.num_layers, network.hidden_size)
+    assert model.ffn_hidden_size == network.feed_forward_size
+
+
 def test_a_field_that_it_has_not_is_refused_by_its_classes() -> None:
     text = export("megatron-bridge", even_job(data=2)).files["recipe.py"]
     names: dict[str, Any] = {"__name__": "recipe"}
