@@ -529,6 +529,7 @@ class FleetRowDocument(Document):
     billing_s: float
     least_billed_s: float
     committed_s: float
+    upfront_usd: float | None = None
     purchase_usd: float
     useful_life_s: float | None
     hosting_usd_per_month: float

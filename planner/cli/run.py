@@ -15,6 +15,7 @@ from planner.cli.case import case
 from planner.cli.check import check
 from planner.cli.import_network import import_network
 from planner.cli.plan import plan, predict, procure
+from planner.cli.prices import prices
 from planner.cli.show import init, schema, show
 from planner.cli.sweep import sweep
 from planner.errors import (
@@ -206,3 +207,4 @@ def main(
 for command in (plan, predict, procure, sweep, explain, compare, check, init, show, schema, case, calibrate, export):
     app.command()(command)
 app.command(name="import")(import_network)
+app.add_typer(prices, name="prices")

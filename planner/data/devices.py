@@ -288,3 +288,27 @@ def reference_machine(device: str, num_devices: int) -> Machine | None:
     """
     fitting = (one for one in machines_of(device) if num_devices <= one.num_devices or one.is_pcie)
     return next(fitting, None)
+
+
+# --- Instance types of clouds, and accelerators as catalogues of prices call them, from the tables beside this file
+# Where an instance type stands in the list of prices that ships, or among the machines, it stands in no third place.
+
+_INSTANCES, _ACCELERATORS = "instances.csv", "accelerators.csv"
+
+
+def instance_rows() -> list[dict[str, str]]:
+    """Return the table of instance types as it is printed: its columns are those of a list of prices."""
+    return [dict(row) for row in table(_INSTANCES).values()]
+
+
+@cache
+def device_of_accelerator(name: str) -> str | None:
+    """Return the device that a catalogue of prices means by an accelerator; empty where it may be one of several.
+
+    None for an accelerator that the tables do not hold.
+
+    >>> device_of_accelerator("H200-SXM"), device_of_accelerator("A100"), device_of_accelerator("Abacus")
+    ('h200-sxm', '', None)
+    """
+    found = index(_ACCELERATORS).get(fold(name))
+    return None if found is None else table(_ACCELERATORS)[found]["device"]

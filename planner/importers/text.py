@@ -2,6 +2,7 @@
 
 import codecs
 import csv
+from collections.abc import Iterator
 from pathlib import Path
 
 from planner.errors import Fault, SpecError
@@ -77,6 +78,40 @@ def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
     if problem:
         raise SpecError.of([Fault(file=str(path), problem=problem, mend=mend, value=str(path))])
     return text
+
+
+def read_lines(path: Path, *, most_bytes: int, most_letters: int = 2**20) -> Iterator[str]:
+    """Yield the lines of a file that may be too large to be held, each ended by a line feed.
+
+    Raises
+    ------
+    SpecError
+        As :func:`read_text`, where it comes to it; and for a line of more than ``most_letters``.
+    """
+
+    def refusal(problem: str, mend: str, line: int | None = None) -> SpecError:
+        return SpecError.of([Fault(file=str(path), line=line, problem=problem, mend=mend, value=str(path))])
+
+    problem, mend = _what_is_wrong(path, most_bytes)
+    if problem:
+        raise refusal(problem, mend)
+    number, is_empty = 0, True
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            while line := file.readline(most_letters + 1):
+                number += 1
+                if "\0" in line:
+                    raise refusal("this is a binary file.", "Give a text file.", number)
+                if len(line) > most_letters:
+                    raise refusal(f"a line holds more than {most_letters} letters.", "Is it the right file?", number)
+                is_empty = is_empty and not line.strip()
+                yield line
+    except UnicodeDecodeError:
+        raise refusal("this is not UTF-8 text.", "Give a text file, saved as UTF-8.", number + 1) from None
+    except OSError as error:
+        raise refusal(f"it cannot be read: {error.strerror}.", "Check the path and its permissions.") from None
+    if is_empty:
+        raise refusal("the file is empty.", "Fill it, or name another one.")
 
 
 def _what_is_wrong(path: Path, most_bytes: int) -> tuple[str, str]:

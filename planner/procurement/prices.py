@@ -286,8 +286,8 @@ class Offer:
         Rent of one machine; 0 for a bought one.
     billing_s, least_billed_s
         Time is billed in whole multiples of the first, and at least the second.
-    committed_s
-        Of a reserved machine: what is paid for in any case.
+    committed_s, upfront_usd
+        Of a reserved machine: what is paid for in any case; and what of its rent is paid at the start, None: nothing.
     purchase_usd, useful_life_s, hosting_usd_per_month
         Of a bought machine, network card and switch port included.
     power_w
@@ -315,6 +315,7 @@ class Offer:
     billing_s: float = 1.0
     least_billed_s: float = 0.0
     committed_s: float = 0.0
+    upfront_usd: float | None = None
     purchase_usd: float = 0.0
     useful_life_s: float = float("inf")
     hosting_usd_per_month: float = 0.0
@@ -367,7 +368,7 @@ class PriceList:
 BUILT_IN = "the built-in price list"
 OLD_DAYS = 90  # an older list deserves a warning
 REQUIRED = ("provider", "instance", "region", "term", "device", "devices", "date", "source")
-_RENT = ("usd_per_h", "billing_s", "least_billed_s", "committed_h", "interruptions_per_h")
+_RENT = ("usd_per_h", "billing_s", "least_billed_s", "committed_h", "upfront_usd", "interruptions_per_h")
 _PURCHASE = ("purchase_usd", "useful_life_years", "hosting_usd_per_month")
 OPTIONAL = (
     *("currency", *_RENT, *_PURCHASE),
@@ -377,6 +378,7 @@ OPTIONAL = (
 _CURRENCY = "USD"
 _YEAR_S, _GIB = 12 * S_PER_MONTH, 2.0**30
 _MOST_DEVICES, _MOST_MACHINES = 2**20, 2**20
+_ROUNDING = 1e-3
 
 
 def read_price_list(path: Path | None, *, today: date | None = None, custom_devices: Collection[str] = ()) -> PriceList:
@@ -407,6 +409,8 @@ def read_price_list(path: Path | None, *, today: date | None = None, custom_devi
         parts = [row.name(column) for column in ("provider", "instance", "region")]
         term = row.choice("term", [str(term) for term in Term])
         name = "/".join([*parts, term])
+        if term == Term.RESERVED and (committed := row.text("committed_h")):
+            name += f"/{committed} h"  # one machine may be reserved for a year or for three
         row.alone("instance", name, name.lower(), lines, "Remove one, or rename one's instance.")
         if reason := row.text("unusable"):
             unusable.append(Unusable(line=row.line, name=name, reason=reason, row=row.cells))
@@ -539,7 +543,11 @@ def _offer(row: Row, name: str, term: Term | None, today: date | None, custom: M
         committed_h = figure("committed_h", "nothing says for how long the machine is reserved.")
     else:
         committed_h = row.number("committed_h")
-        leave_empty("committed_h")
+        leave_empty("committed_h", "upfront_usd")
+    upfront_usd = row.number("upfront_usd", is_zero=True)
+    if upfront_usd and usd_per_h and committed_h and upfront_usd > usd_per_h * committed_h * (1 + _ROUNDING):
+        problem = f"it is more than usd_per_h times committed_h, {usd_per_h * committed_h:.2f}, of which it is a part."
+        row.fault("upfront_usd", problem, "Spread what is paid at the start over the hours: usd_per_h holds it, too.")
     if term is not Term.SPOT:
         leave_empty("interruptions_per_h")
     return replace(
@@ -548,6 +556,7 @@ def _offer(row: Row, name: str, term: Term | None, today: date | None, custom: M
         billing_s=row.number("billing_s") or 1.0,
         least_billed_s=row.number("least_billed_s", is_zero=True) or 0.0,
         committed_s=(committed_h or 0.0) * S_PER_H,
+        upfront_usd=upfront_usd or None,
         interruptions_per_h=row.number("interruptions_per_h", is_zero=True) or 0.0,
     )
 
