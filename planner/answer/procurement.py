@@ -22,7 +22,7 @@ from planner.answer.text import bullets, table
 from planner.plan import Plan
 from planner.sections import Answer, Bars, Block, PlanView, Points, Section, Table, Text, Tiles
 from planner.solution import SAME, Status
-from planner.units import Dimension, format_human
+from planner.units import Dimension, format_human, parse
 from planner.words import (
     SEARCH_SPACE,
     capitalised,
@@ -70,29 +70,30 @@ def procurement_answer(found: "Procured", view_of: ViewOf, *, history: History =
     verb = "Buy" if all(is_bought) else "Buy and rent" if any(is_bought) else "Rent"
     sellers = joined(list(dict.fromkeys(f"{one.provider} {one.region}".strip() for one in choice.fleet.offers)))
     what, time = joined(names), time_words(choice.total_wall_s)
-    if is_monthly := (found.problem.get("procure") or {}).get("jobs") is not None:
-        takes = f"the trainings take {time} and {usd_words(choice.cost_usd)} a month"
-        both = f"{time} of work a month, cost {usd_words(choice.cost_usd)} a month"
-    else:
-        takes = f"training {what} takes {time} and {usd_words(choice.cost_usd)}"
-        both = f"wall time {time}, cost {usd_words(choice.cost_usd)}"
-    margin, verdict = _margin(found, is_monthly=is_monthly), _verdict(found)
+    is_monthly = (found.problem.get("procure") or {}).get("jobs") is not None
+    takes = f"the trainings take {time} a month" if is_monthly else f"training {what} takes {time}"
+    pays = f"{usd_words(choice.cost_usd)}{' a month' * is_monthly}"
+    if choice.capital_usd:
+        pays = f"{usd_words(choice.capital_usd)} at once, of which {pays} count for {'them' if is_monthly else 'it'}"
+    margin, risk, verdict = _margin(found, is_monthly=is_monthly), _risk(found, is_monthly=is_monthly), _verdict(found)
     page = {"Also assumed": found.assumptions, "Not modelled": found.not_modelled}
 
     def summary() -> list[Block]:
-        return [_tiles(choice), *bullet_blocks("Assumptions", choice.key_assumptions)]
+        first = Table(caption="The answer", columns=("what", "it comes to"), rows=_first_rows(found, is_monthly))
+        return [_tiles(choice), first, *bullet_blocks("Assumptions", choice.key_assumptions)]
 
     sections = [
         Section(name="summary", title="In short", lines=bullets("Assumptions", choice.key_assumptions), blocks=summary),
+        *([_pareto(found.pareto)] if found.pareto is not None else []),
         Section(name="fleet", title="The fleet", blocks=partial(_fleet, choice)),
         Section(
             name="time",
             title="Where the time goes",
             lines=[
-                *_part_lines("Where the time goes", choice.run_s, "s"),
+                *_part_lines("Where the time goes", _times(choice), "s"),
                 *_part_lines("Where the money goes", choice.money_usd, "usd"),
             ],
-            blocks=partial(_parts, "Where the time goes", choice.run_s, "time", "s"),
+            blocks=partial(_parts, "Where the time goes", _times(choice), "time", "s"),
         ),
         Section(
             name="money",
@@ -115,7 +116,6 @@ def procurement_answer(found: "Procured", view_of: ViewOf, *, history: History =
             lines=_alternative_lines(found),
             blocks=partial(_alternatives, found),
         ),
-        *([_pareto(found.pareto)] if found.pareto is not None else []),
         Section(name="what-if", title="What if", lines=_what_if_lines(found), blocks=partial(_what_if, found)),
         Section(
             name="rent-or-buy",
@@ -124,24 +124,27 @@ def procurement_answer(found: "Procured", view_of: ViewOf, *, history: History =
             blocks=lambda: [block for row in found.break_even for block in _break_even(row)],
         ),
         Section(name="certificate", title="What is proven", blocks=partial(_certificate, found, history)),
-        Section(name="accuracy", title="How wrong it may be", blocks=lambda: [Text(f"{capitalised(margin)}.")]),
+        Section(
+            name="accuracy",
+            title="How wrong it may be",
+            blocks=lambda: [Text(f"{capitalised('; '.join([*margin, risk]))}.")],
+        ),
         Section(name="prices", title="Prices used", blocks=partial(_prices, found)),
         notes(found.warnings, page, {"Prices": [_prices_words(found)], **page, "Search space": _searched_words(found)}),
         origin(found.problem, commands),
     ]
     return Answer(
         title=f"What to buy or rent to train {what}",
-        answer=f"{verb} {choice.fleet.headline} from {sellers}: {takes}.",
+        answer=f"{verb} {choice.fleet.headline} from {sellers}: {takes}, {pays}.",
         verdict=verdict,
         mark="proven" if one.status is Status.OPTIMAL else "open",
         opening=[
-            f"{'Buy or rent' if choice.capital_usd else 'Rent'}: {choice.fleet.headline}",
+            f"{verb}: {choice.fleet.headline}",
             verdict,
             "",
             *(f"  {line}" for line in table(_fleet_rows(choice)).splitlines()),
             "",
-            f"  {both}{_besides(choice)}",
-            f"  {margin}",
+            *(f"  {name:14} {words}" for name, words in _first_rows(found, is_monthly)),
         ],
         sections=sections,
     )
@@ -179,18 +182,89 @@ def _verdict(found: "Procured") -> str:
     )
 
 
-def _margin(found: "Procured", *, is_monthly: bool) -> str:
-    """Return how wrong the prediction may be, and is known to be."""
-    error = found.choice.error
-    band = "not measured for such plans"
-    if error is not None:
-        band = " to ".join(percent_words(round(end, 2), is_signed=True) for end in error)
+def _first_rows(found: "Procured", is_monthly: bool) -> list[tuple[str, str]]:
+    """Return what a buyer reads before signing: money, time, margin, risk, and what is next best; a line each."""
+    choice, running_usd = found.choice, found.choice.spent_usd - found.choice.capital_usd
+    a_month = " a month" * is_monthly
+    rows = []
+    if choice.capital_usd:
+        while_used = f", and {usd_words(running_usd)} {'a month' if is_monthly else 'while it runs'}"
+        rows.append(("to pay", f"{usd_words(choice.capital_usd)} at once{while_used * (running_usd > 0)}"))
+        worth = f"what is bought is worth {usd_words(choice.worth_usd)} afterwards, by straight-line wear"
+        counts = f"count for {'a month of these trainings' if is_monthly else 'this training'}; {worth}"
+        rows.append(("cost", f"{usd_words(choice.cost_usd)} {counts}"))
+    else:
+        rows.append(("cost", f"{usd_words(choice.cost_usd)}{a_month}"))
+    rows.append(("time", f"{time_words(choice.total_wall_s)} of work a month" if is_monthly else _time(found)))
+    if choice.energy_j is not None and choice.power_w is not None:
+        energy, power = format_human(choice.energy_j, Dimension.ENERGY), format_human(choice.power_w, Dimension.POWER)
+        rows.append(("energy", f"{energy} at {power}"))
+    rows += [("margin", words) for words in _margin(found, is_monthly=is_monthly)]
+    rows.append(("risk", _risk(found, is_monthly=is_monthly)))
+    return rows + _next_rows(found)
+
+
+def _time(found: "Procured") -> str:
+    """Return when one training is done, before its deadline."""
+    wall_s, words = found.choice.total_wall_s, time_words(found.choice.total_wall_s)
+    deadline = (found.problem.get("procure") or {}).get("deadline")
+    if deadline is None:
+        return words
+    deadline_s = parse(deadline, Dimension.TIME)
+    return f"{words}, {time_words(deadline_s - wall_s)} before the deadline of {time_words(deadline_s)}"
+
+
+def _margin(found: "Procured", *, is_monthly: bool) -> list[str]:
+    """Return how wrong the prediction may be until it misses a deadline, if there is one."""
     if found.margin is None:
-        return f"expected error of the training time: {band}"
+        return []
     what = "all jobs are in time" if is_monthly else "the deadline holds"
     times = f"until training takes {1 + found.margin:,.0f} times as long as predicted"
-    margin = f"for errors up to {found.margin:+.0%}" if 1 + found.margin < _MANY_TIMES else times
-    return f"{what} {margin}; the expected error of the training time: {band}"
+    return [f"{what} {f'for errors up to {found.margin:+.0%}' if 1 + found.margin < _MANY_TIMES else times}"]
+
+
+def _error(found: "Procured") -> str:
+    """Return how wrong the prediction is known to be."""
+    error = found.choice.error
+    if error is None:
+        return "no training like this one was measured"
+    band = " to ".join(percent_words(round(end, 2), is_signed=True) for end in error)
+    is_given = (found.problem.get("procure") or {}).get("error") is not None
+    if found.choice.unmeasured:
+        whose = "the error of the question" if is_given else "errors elsewhere"
+        return f"training steps were not measured on {joined(found.choice.unmeasured)}; {whose}: {band}"
+    return f"expected error of the training time: {band}"
+
+
+def _risk(found: "Procured", *, is_monthly: bool) -> str:
+    """Return whether the fleet's devices were measured, and what it comes to where training is as slow as it may be."""
+    words, risk = _error(found), found.risk
+    if risk is None:
+        return f"{words}; no pessimistic end is known"
+    then = f"{time_words(risk.wall_s)} and {usd_words(risk.cost_usd)}{' a month' * is_monthly}"
+    kept = f"misses {joined(risk.missed)}" if risk.missed else "keeps all limits"
+    end = f"at the pessimistic end ({percent_words(risk.high, is_signed=True)}, {risk.origin})"
+    return f"{words}; {end} it takes {then} and {kept}"
+
+
+def _next_rows(found: "Procured") -> list[tuple[str, str]]:
+    """Return the next best fleet of other devices, and the next one whose devices were measured."""
+    if not found.alternatives:
+        return []
+    others = [choice for choice, _ in found.alternatives]
+    rows = {"next best": others[0]}
+    if (measured := next((one for one in others if not one.unmeasured), None)) and measured is not others[0]:
+        rows["next measured"] = measured
+    return [
+        (
+            name,
+            f"{one.fleet.headline}: {usd_words(one.cost_usd)}, {time_words(one.total_wall_s)} "
+            f"({_loss(one, found.choice)} of the {found.objective_name.replace('_', ' ')})"
+            + f"; {joined(one.unmeasured)} not measured"
+            * bool(one.unmeasured),
+        )
+        for name, one in rows.items()
+    ]
 
 
 # --- The fleet, and what its run takes
@@ -204,15 +278,6 @@ def _tiles(choice: "Choice") -> Tiles:
     rows += [("energy", format_human(choice.energy_j, Dimension.ENERGY))] if choice.energy_j is not None else []
     rows += [("power", format_human(choice.power_w, Dimension.POWER))] if choice.power_w is not None else []
     return Tiles(rows)
-
-
-def _besides(choice: "Choice") -> str:
-    """Return what is bought, energy and power, where they are known, for a terminal."""
-    parts = [f"; {usd_words(choice.spent_usd)} to pay in all"] if choice.capital_usd else []
-    if choice.energy_j is not None and choice.power_w is not None:
-        energy, power = format_human(choice.energy_j, Dimension.ENERGY), format_human(choice.power_w, Dimension.POWER)
-        parts.append(f"; {energy} at {power}")
-    return "".join(parts)
 
 
 def _fleet_rows(choice: "Choice") -> list[dict[str, object]]:
@@ -241,6 +306,12 @@ def _fleet(choice: "Choice") -> list[Block]:
     return [Table(caption="The fleet", columns=columns, rows=rows, numbers=(0, 5))]
 
 
+def _times(choice: "Choice") -> dict[str, float]:
+    """Return where the wall time goes: training by the terms of its plan, then what comes beside it."""
+    training = choice.training_parts_s
+    return {**training, **{name: value for name, value in choice.run_s.items() if not training or name != "training"}}
+
+
 def _part_lines(title: str, parts: Mapping[str, float], unit: str) -> list[str]:
     """Return the parts of a sum with their shares, for a terminal."""
     rows = shares_of(parts)
@@ -249,8 +320,10 @@ def _part_lines(title: str, parts: Mapping[str, float], unit: str) -> list[str]:
 
 def _parts(caption: str, parts: Mapping[str, float], title: str, unit: str) -> list[Block]:
     """Return the parts of a sum."""
-    whole = f"{caption}, in all {objective_words(sum(parts.values()), unit)}"
-    return [shares_chart(caption, shares_of(parts), title, unit, (whole, "part", "amount", "share"))]
+    whole, shares = f"{caption}, in all {objective_words(sum(parts.values()), unit)}", shares_of(parts)
+    if len(shares) == 1:
+        return [Text(f"{whole}: {shares[0].name}.")]
+    return [shares_chart(caption, shares, title, unit, (whole, "part", "amount", "share"))]
 
 
 def _plan_lines(choice: "Choice") -> list[str]:
@@ -418,7 +491,12 @@ def _pareto_blocks(found: "ParetoSet", title: str, proven: str) -> list[Block]:
         note=few(len(found.points), len(shown), "fleets", _WHOLE),
     )
     ties = " A tie is closer to the one before than the expected error." if any(is_tie for _, is_tie in shown) else ""
-    return [Text(f"{capitalised(proven)}.{ties}"), chart, listed]
+    drawn = [chart] if len(shown) > 1 else []
+    return [
+        Text(f"{capitalised(proven)}.{ties} As a curve: the least cost of a training that is done by then."),
+        *drawn,
+        listed,
+    ]
 
 
 def _what_if_rows(found: "Procured") -> list[tuple[str, str, str, str]]:

@@ -570,6 +570,8 @@ class FleetDocument(Document):
     energy_j: float | None
     power_w: float | None
     capital_usd: float
+    worth_usd: float
+    unmeasured: list[str]
     error: FleetErrorDocument | None
 
 
@@ -649,11 +651,21 @@ class WhatIfDocument(Document):
     words: str
 
 
+class RiskDocument(Document):
+    """What the fleet comes to where training takes ``high`` longer, by whose error, and the limits missed there."""
+
+    high: float
+    origin: str
+    wall_s: float
+    cost_usd: float
+    missed: list[str]
+
+
 class ProcurementDocument(Document):
     """What to buy or rent, its proof, and the question; ``objective`` is in dollars, seconds or joules by its name.
 
     ``margin``: by what share training may take longer until the deadline is missed; null without one. ``stretch``: what
-    training was taken to take over what is predicted; 1 but with ``--robust``.
+    training was taken to take over what is predicted; 1 but with ``--robust``. ``risk``: null where no error is known.
     """
 
     schema_: Literal["planner.procurement/1"] = Field(alias="schema")
@@ -663,6 +675,7 @@ class ProcurementDocument(Document):
     choice: ChosenFleetDocument
     certificate: FleetCertificateDocument
     margin: float | None
+    risk: RiskDocument | None
     stretch: float
     explanation: list[str]
     alternatives: list[OtherFleetDocument]

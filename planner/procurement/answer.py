@@ -19,7 +19,7 @@ from planner.procurement.prices import OLD_DAYS, Term
 from planner.procurement.search import Fleets
 from planner.solution import Status, gap_of
 from planner.units import Dimension, format_human, parse
-from planner.words import usd_words
+from planner.words import joined, term_words, usd_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,8 @@ class Choice:
         By the job's name.
     error
         Measured / predicted - 1 of such plans, its least and its largest, where that is known for all of them.
+    unmeasured
+        Devices of the fleet on which no training step was measured.
     """
 
     fleet: Fleet
@@ -56,6 +58,24 @@ class Choice:
     spent_usd: float
     plans: Mapping[str, Plan]
     error: tuple[float, float] | None = None
+    unmeasured: tuple[str, ...] = ()
+
+    @property
+    def worth_usd(self) -> float:
+        """What is bought, less the run's share in it (a month's): its worth afterwards, by straight-line wear."""
+        return self.capital_usd - self.money_usd.get("capital", 0.0)
+
+    @property
+    def training_parts_s(self) -> dict[str, float]:
+        """Where the time of training goes, of the terms of an iteration of the plans; of one job, without failures.
+
+        Empty where jobs share the machines, each with its own terms.
+        """
+        if len(self.plans) != 1 or "training" not in self.run_s:
+            return {}
+        (plan,) = self.plans.values()
+        terms, whole_s = plan.prediction.breakdown_s, plan.prediction.iteration_time_s
+        return {term: self.run_s["training"] * seconds / whole_s for term, seconds in terms.items()} if whole_s else {}
 
     @property
     def total_wall_s(self) -> float:
@@ -71,6 +91,27 @@ class Choice:
     def key_assumptions(self) -> list[str]:
         """The assumptions that change the plans of the jobs, with their effect, each once."""
         return list(dict.fromkeys(line for plan in self.plans.values() for line in plan.key_assumptions))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Risk:
+    """What a fleet comes to at the pessimistic end of the predictions' error.
+
+    Attributes
+    ----------
+    high
+        By what share training takes longer there.
+    origin
+        Whose error that is, in words.
+    missed
+        Limits that are missed there: what each comes to, and the limit.
+    """
+
+    high: float
+    origin: str
+    wall_s: float
+    cost_usd: float
+    missed: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +191,7 @@ class Procured:
     """The answer.
 
     ``margin``: share by which training may take longer until a deadline is missed; ``stretch``: what it was taken to
-    take over what is predicted.
+    take over what is predicted; ``risk``: None where no pessimistic end is known.
     """
 
     objective_name: str
@@ -159,6 +200,7 @@ class Procured:
     explanation: tuple[str, ...]
     alternatives: tuple[tuple[Choice, str], ...]
     margin: float | None
+    risk: Risk | None
     stretch: float
     break_even: tuple[BreakEven, ...]
     pareto: ParetoSet | None
@@ -179,7 +221,7 @@ LIMITS = {  # how a criterion is called, and in what it is counted
 }
 _SHORT_S = 60.0  # of billing, which no run feels
 _CHEAP = 0.2  # of the price on demand; spot machines usually cost 0.3 to 0.6 of it
-_ALL = 0.9995  # of a training; what is beyond reads as all of it
+_LEAST_SHARE, _MOST_TERMS = 0.005, 4  # of a training's terms that are told
 _CLOSE = 0.05  # of a limit: nearer to it, it binds
 
 
@@ -266,16 +308,15 @@ def domain_of(fleets: Fleets) -> tuple[str, ...]:
 
 
 def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
-    """Return how much of a training is computing, the rest communication and waiting, and which limits are near."""
+    """Return where a training's time goes, by the terms of its plan, and which limits are near."""
     account, lines = fleets.account, []
-    for oracle, (name, seconds) in zip(fleets.oracles, choice.training_s.items(), strict=True):
-        fleet = account.part_of(choice.fleet, oracle.job)
-        rate = sum(count * oracle.ideal_rate(offer) for offer, count in zip(fleet.offers, fleet.counts, strict=True))
-        total, share = format_human(seconds, Dimension.TIME), 1 / rate / seconds
-        words = f"training takes {total}, of which {format_human(1 / rate, Dimension.TIME)} ({share:.0%}) are computing"
-        if share > _ALL:
-            words = f"communication costs nothing here: all {total} are computing"
-        lines.append(words if len(fleets.oracles) == 1 else f"{name}: {words}")
+    for name, plan in choice.plans.items():
+        whole_s = plan.prediction.iteration_time_s
+        terms = [(term, seconds / whole_s) for term, seconds in plan.prediction.breakdown_s.items() if whole_s]
+        told = sorted(((share, term) for term, share in terms if share > _LEAST_SHARE), reverse=True)[:_MOST_TERMS]
+        shares = joined([f"{share:.0%} {term_words(term)}" for share, term in told])
+        words = f"training takes {format_human(choice.training_s[name], Dimension.TIME)}: {shares}"
+        lines.append(words if len(choice.plans) == 1 else f"{name}: {words}")
     used = account.usage(choice.fleet, list(choice.training_s.values())).criteria
     for name in CRITERIA:
         limit, value = account.limits[name], used[name]
@@ -311,6 +352,7 @@ def procurement_document(found: Procured) -> dict[str, Any]:
             "num_planned": certificate.num_planned,
         },
         "margin": found.margin,
+        "risk": None if found.risk is None else asdict(found.risk),
         "stretch": found.stretch,
         "explanation": list(found.explanation),
         "alternatives": [
@@ -377,6 +419,8 @@ def _choice(choice: Choice) -> dict[str, Any]:
         "energy_j": choice.energy_j,
         "power_w": choice.power_w,
         "capital_usd": choice.capital_usd,
+        "worth_usd": choice.worth_usd,
+        "unmeasured": list(choice.unmeasured),
         "error": None if choice.error is None else {"low": choice.error[0], "high": choice.error[1]},
     }
 

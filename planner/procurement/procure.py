@@ -14,7 +14,7 @@ from math import ceil, inf, isfinite
 
 from planner.constraints import FLEET_LIMITS
 from planner.data.fits import transformer_rates
-from planner.errors import Conflict, InfeasibleError, NoAnswerError, Relaxation
+from planner.errors import Conflict, InfeasibleError, NoAnswerError, PlannerError, Relaxation
 from planner.models.money import H_PER_MONTH, S_PER_H, S_PER_MONTH, break_even_h_per_month, months_of_use
 from planner.names import OF_TRANSFORMERS
 from planner.perturb import faster_devices, wider_network
@@ -27,6 +27,7 @@ from planner.procurement.answer import (
     Choice,
     ParetoSet,
     Procured,
+    Risk,
     Tradeoff,
     WhatIf,
     amount,
@@ -79,6 +80,11 @@ def choice_of(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained]) -> Choic
         spent_usd=usage.criteria["spent"],
         plans=plans,
         error=error,
+        unmeasured=tuple(
+            dict.fromkeys(
+                offer.device for offer in fleet.offers if not all(one.is_measured(offer) for one in fleets.oracles)
+            )
+        ),
     )
 
 
@@ -127,6 +133,41 @@ def margin_of(fleets: Fleets, choice: Choice) -> float | None:
         middle = (low + high) / 2
         low, high = (middle, high) if keeps(middle) else (low, middle)
     return low - 1
+
+
+def risk_of(fleets: Fleets, choice: Choice, planned: Planned) -> Risk | None:
+    """Return what a fleet comes to at the pessimistic end: of its own error, else of the widest that is known.
+
+    None where no error is known: of other networks than transformers, on devices whose seconds have no band.
+    """
+    account = replace(fleets.account, stretch=1.0)
+    if choice.error is not None:
+        high = max(0.0, choice.error[1])
+        is_own = fleets.procurement.asked.error is None
+        origin = "the error that was measured of such plans" if is_own else "the error of the question"
+        seconds = [(1 + high) * one for one in choice.training_s.values()]
+    elif fleets.families == (OF_TRANSFORMERS,):
+        high, origin = stretch_of(fleets) - 1, "the widest error of transformers on any device"
+        seconds = [(1 + high) * one for one in choice.training_s.values()]
+    else:
+        origin = "the band of the device's seconds"
+        slow = Fleets(procurement=pessimistic(fleets))
+        try:
+            plans = [planned(one.problem(account.part_of(choice.fleet, one.job))) for one in slow.oracles]
+        except PlannerError:
+            return None
+        seconds = [max(plan.objective, own) for plan, own in zip(plans, choice.training_s.values(), strict=True)]
+        high = max(then / own - 1 for then, own in zip(seconds, choice.training_s.values(), strict=True))
+    usage = account.usage(choice.fleet, seconds)
+    missed = [
+        f"{LIMITS[name][0]} {amount(usage.criteria[name], name)} of {amount(limit, name)}"
+        for name, limit in account.limits.items()
+        if name in LIMITS and usage.criteria[name] > limit * (1 + SAME)
+    ]
+    if fleets.procurement.is_monthly and account.is_late(choice.fleet, seconds):
+        missed.append("the deadline of a job")
+    wall_s, cost_usd = sum(usage.run_s.values()), sum(usage.money_usd.values())
+    return Risk(high=high, origin=origin, wall_s=wall_s, cost_usd=cost_usd, missed=tuple(missed))
 
 
 def stretch_of(fleets: Fleets) -> float:
@@ -620,6 +661,7 @@ def procure(
         explanation=reasons_of(fleets, choice),
         alternatives=alternatives,
         margin=margin_of(fleets, choice),
+        risk=risk_of(fleets, choice, planned),
         stretch=fleets.stretch,
         break_even=break_evens(fleets, choice),
         pareto=None if trade_offs is None else _pareto(fleets, others, *trade_offs),

@@ -16,6 +16,7 @@ import planner
 from planner.cli.run import run
 from planner.procurement.answer import ParetoSet, Procured, procurement_document
 from planner.solution import Status
+from planner.words import usd_words
 
 ROWS = [
     row("small", usd_per_h=0.5, power_w=120),
@@ -128,6 +129,53 @@ def test_an_old_price_is_told(tmp_path: Path, capsys: CaptureFixture[str]) -> No
 
 def test_the_assumptions_that_change_a_purchase_stand_before_where_its_time_goes(answer: Procured) -> None:
     lines = procured_text(answer).splitlines()
-    told = lines[lines.index("Assumptions") + 1 : lines.index("Where the time goes") - 1]
+    begin = lines.index("Assumptions") + 1
+    told = lines[begin : lines.index("", begin)]
+    assert begin < lines.index("Where the time goes")
     assert told
     assert [line.strip() for line in told] == procurement_document(answer)["assumptions"][: len(told)]
+
+
+def rows(answer: Procured) -> dict[str, str]:
+    """Return the first screen: each figure by its name."""
+    lines = procured_text(answer).splitlines()
+    first = lines[: lines.index("Assumptions")]
+    return {line[2:17].strip(): line[17:] for line in first if line.startswith("  ")}
+
+
+def test_the_first_screen_has_money_time_margin_risk_and_the_next_best(answer: Procured) -> None:
+    told, choice = rows(answer), answer.choice
+    assert {"to pay", "cost", "time", "margin", "risk", "next best"} <= told.keys()
+    assert usd_words(choice.capital_usd) in told["to pay"]
+    assert usd_words(choice.capital_usd - choice.money_usd["capital"]) in told["cost"]
+    assert "before the deadline of 8.33 d" in told["time"]
+    assert answer.alternatives[0][0].fleet.headline in told["next best"]
+
+
+def test_the_risk_is_the_fleet_at_the_end_of_its_error(tmp_path: Path) -> None:
+    question = purchases.asked(tmp_path / "list.csv", ROWS, **{**BLOCK, "error": 0.25})
+    found = planner.procure(question, today=purchases.TODAY)
+    risk, choice = found.risk, found.choice
+    assert risk is not None
+    assert risk.high == pytest.approx(0.25)
+    robust = planner.procure(question, today=purchases.TODAY, is_robust=True)
+    assert robust.choice.fleet == choice.fleet
+    assert risk.wall_s == pytest.approx(robust.choice.total_wall_s)
+    assert risk.cost_usd == pytest.approx(robust.choice.cost_usd)
+    assert risk.wall_s > choice.total_wall_s
+
+
+def test_a_limit_that_the_pessimistic_end_misses_is_named(tmp_path: Path) -> None:
+    loose = {**BLOCK, "error": 0.25}
+    wall_s = planner.procure(purchases.asked(tmp_path / "a.csv", ROWS, **loose), today=purchases.TODAY).choice
+    tight = {**loose, "deadline": f"{1.01 * wall_s.total_wall_s} s"}
+    found = planner.procure(purchases.asked(tmp_path / "b.csv", ROWS, **tight), today=purchases.TODAY)
+    assert found.risk is not None
+    assert [one for one in found.risk.missed if one.startswith("deadline")]
+    assert "misses deadline" in rows(found)["risk"]
+
+
+def test_the_terms_of_training_add_up_to_its_time(answer: Procured) -> None:
+    parts = answer.choice.training_parts_s
+    assert len(parts) > 1
+    assert sum(parts.values()) == pytest.approx(answer.choice.run_s["training"])
