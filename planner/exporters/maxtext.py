@@ -5,7 +5,13 @@ Keys: ``src/maxtext/configs/base.yml`` of github.com/AI-Hypercomputer/maxtext (r
 for which block has which parts. A mesh axis is a product of its share within a slice (``ici_*``) and across slices
 (``dcn_*``); a slice is what the plan calls a machine. A batch is ``per_device_batch_size`` times all devices times
 ``gradient_accumulation_steps``. MaxText is in none of the registries that tests install from: nothing here was read by
-its own code.
+its own code. Keys are held against a table of those that ``base.yml`` has (``KNOWN``; others it refuses), and its own
+conditions were read in ``src/maxtext/configs/types.py``: a mixture of experts alone has one width
+(``base_mlp_dim``), Muon goes with some blocks, a ring with GPUs, the pipeline of DeepSeek's block holds the layers with
+experts alone. Routing (``src/maxtext/layers/moe.py``, ``get_topk``): scores of the chosen experts pass a softmax, but
+for DeepSeek's block, whose sigmoids it makes add up to one and scales by itself (``norm_topk_prob`` would undo the
+scale); by groups, and with a bias for the choice alone, it routes where ``model_name`` begins with ``deepseek3``. A
+named model takes its sizes from its own file before those of this one, so that the command repeats them.
 
 What it does otherwise: the axis ``fsdp`` shares weights, gradients and state (ZeRO 3), ``data`` copies them, or shares
 the optimiser's state alone (``shard_optimizer_over_data``); a pipeline runs the forward passes of all micro-batches
@@ -13,21 +19,24 @@ before the first backward one.
 """
 
 from collections.abc import Mapping
-from math import gcd, prod
+from dataclasses import replace
+from math import gcd, nextafter, prod
 from pathlib import Path
 from typing import Any
 
+from planner.errors import Fault, SpecError
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks, job_name
+from planner.exporters.huggingface_config import architecture_of
 from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import Layout, layout_of, shared_pins
 from planner.exporters.machines import device_of
 from planner.exporters.megatron_network import built, figure, named_word, with_points
-from planner.exporters.scripts import Parsed, comment_lines
+from planner.exporters.scripts import Parsed, comment_lines, wrapped
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import Experts, LatentAttention, Transformer
 
-__all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises", "training"]
+__all__ = ["EXPORTERS", "KNOWN", "VERSION", "degrees", "export", "network", "recognises", "training"]
 
 TARGET, VERSION, CONFIG = "maxtext", "MaxText 0.2", "maxtext.yml"
 _HEAD = "planner.export/1 maxtext"
@@ -37,6 +46,38 @@ _ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu", "relu": "re
 _REMAT = {"none": "minimal_with_context", "selective": "minimal", "full": "full"}
 # Kind of decision -> mesh axis, from the innermost tier of the network outwards; sequence parallelism has its own.
 _AXES = ("tensor", "tensor_sequence", "context", "expert", "fsdp", "data", "pipeline")
+_STRATEGIES = {"all_gather": "all_gather", "ring": "ring"}  # of context ranks, of which the second is for GPUs
+_ROUTES = "deepseek3-671b"  # the model that is routed as DeepSeek-V3 is
+_MUON = ("deepseek", "qwen3", "llama2")  # blocks that it has dimensions of matrices for
+_OSS = Numerics(activation="quick_gelu", activation_limit=7.0, gate_offset=1.0)
+_MTP_SHARE = 0.1  # of the loss of multi-token prediction, its default
+# Names of keys of ``base.yml`` at commit 000b810, of what a training of a language model is made up of.
+_KNOWN = """
+    base_config run_name model_name override_model_config normalization_layer_epsilon enable_checkpointing
+    base_output_directory enable_tensorboard grad_dtype dtype quantization matmul_precision decoder_block weight_dtype
+    global_parameter_scale base_emb_dim base_num_query_heads base_num_kv_heads base_mlp_dim base_num_decoder_layers
+    head_dim mlp_activations mlp_activations_limit dropout_rate logits_via_embedding normalize_embedding_logits
+    logits_dot_in_fp32 cast_logits_to_fp32 float32_qk_product float32_logits float32_weight_sum float32_gate_logits
+    mtp_num_layers mtp_loss_scaling_factor num_experts num_experts_per_tok megablox sparse_matmul capacity_factor
+    base_moe_mlp_dim load_balance_loss_weight norm_topk_prob first_num_dense_layers shared_experts
+    routed_scaling_factor routed_score_func routed_bias routed_bias_update_rate mlp_bias n_routing_groups
+    topk_routing_group inhomogeneous_layer_cycle_interval num_layers_per_pipeline_stage num_pipeline_repeats
+    pipeline_parallel_layers num_pipeline_microbatches pipeline_delay_activation_forwarding pipeline_fsdp_ag_once
+    scan_pipeline_iterations scan_layers_per_stage remat_policy optimizer_memory_host_offload
+    parameter_memory_host_offload scan_layers attention attention_type attention_bias attention_sink
+    sliding_window_size chunk_attn_window_size attn_logits_soft_cap final_logits_soft_cap z_loss_multiplier
+    use_post_attn_norm use_post_ffw_norm q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim
+    fused_qkv fused_mlp hardware shard_optimizer_over_data num_slices vocab_size tokenizer_path tokenizer_type
+    per_device_batch_size packing max_segments_per_seq dataset_type steps learning_rate lr_schedule_type
+    warmup_steps_fraction max_target_length enable_dropout gradient_clipping_threshold gradient_accumulation_steps
+    opt_type trainable_parameters_mask adam_b1 adam_b2 adam_eps adam_weight_decay mu_dtype muon_beta
+    muon_weight_decay trainable_position_size rope_type rope_linear_scaling_factor rope_use_scale rope_min_timescale
+    rope_max_timescale local_rope_max_timescale max_position_embeddings original_max_position_embeddings rope_factor
+    beta_fast beta_slow mscale rope_interleave rope_truncate rope_attention_scaling context_parallel_load_balance
+    context_parallel_strategy use_qk_norm nope_layer_interval interleave_moe_layer_step temperature_tuning
+    partial_rotary_factor
+"""
+KNOWN = frozenset({*_KNOWN.split(), *(f"{where}_{axis}_parallelism" for where in ("ici", "dcn") for axis in _AXES)})
 _LLAMA3 = RotaryScaling(kind="llama3", factor=8.0, original_length=8192)  # its constants
 _SHARDS_STATE, _SHARDS_GRADIENTS, _SHARDS_WEIGHTS = 1, 2, 3  # stages of ZeRO
 
@@ -59,11 +100,16 @@ def export(job: Job) -> Export:
     if job.settings.script is not None:
         layout = layout.noted("--script: not used, since MaxText brings its own program")
     kind = device_of(job, layout.rows[0]).kind
+    sizes = _network_keys(network)
+    named = {"model_name": _ROUTES, "override_model_config": True} if _is_routed(network) else {}
     keys = {
         "base_config": "base.yml",
         "run_name": job_name(job),
+        "base_output_directory": "./output",
         "hardware": kind,
-        **_network_keys(network),
+        **({"attention": "cudnn_flash_te", "max_segments_per_seq": 32} if kind == "gpu" else {}),
+        **named,
+        **sizes,
         **_layout_keys(layout, network),
         "opt_type": _OPTIMIZERS[job.problem.training.optimizer],
         "dataset_type": "synthetic",
@@ -72,13 +118,16 @@ def export(job: Job) -> Export:
         "enable_checkpointing": False,
     }
     head = [f"{_HEAD}, for {VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes]
-    files = {CONFIG: with_points(yaml_text([keys], head)), "launch.sh": _script(layout, kind)}
+    files = {CONFIG: with_points(yaml_text([keys], head)), "launch.sh": _script(layout, kind, sizes if named else {})}
     how = (f"bash launch.sh   # on every host, in the folder of {CONFIG}",)
     return Export(target=TARGET, version=VERSION, files=files, notes=layout.notes, how_to_run=how)
 
 
-def _script(layout: Layout, kind: str) -> str:
-    """Return the script that starts one process a host: JAX finds the others by itself on TPUs."""
+def _script(layout: Layout, kind: str, repeated: Mapping[str, Any]) -> str:
+    """Return the script that starts one process a host: JAX finds the others by itself on TPUs.
+
+    ``repeated``: keys that a named model's own file would say otherwise.
+    """
     head = comment_lines([f"{VERSION}: {layout.job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes])
     lines = ["#!/usr/bin/env bash", *head, "set -euo pipefail"]
     if kind == "gpu" and (number := sum(row.num_machines for row in layout.rows)) > 1:
@@ -88,7 +137,16 @@ def _script(layout: Layout, kind: str) -> str:
             f'export JAX_COORDINATOR_IP="$MASTER_ADDR" JAX_COORDINATOR_PORT=12345 NNODES={number}',
             'export NODE_RANK JAX_PROCESS_COUNT="$NNODES"',
         ]
-    return "\n".join([*lines, f'exec python3 -m maxtext.trainers.pre_train.train "$PWD/{CONFIG}"']) + "\n"
+    words = [f'exec python3 -m maxtext.trainers.pre_train.train "$PWD/{CONFIG}"']
+    if repeated:
+        words += [f"model_name={_ROUTES}", "override_model_config=true"]
+        words += [f"{key}={_word(value)}" for key, value in repeated.items() if not isinstance(value, list)]
+    return "\n".join([*lines, wrapped(words)]) + "\n"
+
+
+def _word(value: object) -> str:
+    """Return a value as its command line has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # -- what it cannot do -------------------------------------------------------------------------------------------------
@@ -96,6 +154,8 @@ def _script(layout: Layout, kind: str) -> str:
 
 def _block(network: Transformer) -> str | None:
     """Return the decoder block that a network is made of; None where there is none."""
+    if network.has_sinks:
+        return "gpt_oss" if _is_oss(network) else None
     is_modern = network.positions == "rotary" and network.norm == "rms_norm" and network.is_gated
     experts = network.experts
     if not is_modern:
@@ -108,14 +168,29 @@ def _block(network: Transformer) -> str | None:
     return "qwen3" if network.has_query_key_norms else "llama2"
 
 
+def _is_oss(network: Transformer) -> bool:
+    """Whether it is a GPT-OSS: windows in every second layer from the first on, experts everywhere, its gate."""
+    figures, mixers = network.numerics, network.mixers
+    usual = replace(_OSS, norm_epsilon=figures.norm_epsilon, initial_deviation=figures.initial_deviation)
+    is_like = architecture_of(network) == "gpt_oss" and mixers == ("window", "attention")
+    return is_like and figures == usual and network.num_layers % len(mixers) == 0
+
+
+def _is_routed(network: Transformer) -> bool:
+    """Whether experts are chosen by groups, or by a bias that does not weigh them."""
+    experts = network.experts
+    return experts is not None and network.latent is not None and (experts.groups > 1 or experts.has_router_bias)
+
+
 def _strange(network: Transformer) -> list[str]:
     """Return what of a network none of its blocks has, in a few words each."""
     experts, block, rotary = network.experts, _block(network), network.rotary
     scaling = rotary.scaling if rotary is not None else None
     names = {
         "its positions, norms and feed-forward parts together": block is None,
-        "these kinds of layers": not {kind.removeprefix("mtp+") for kind in network.kind_counts} <= {"dense", "moe"},
-        "sinks of attention": network.has_sinks,
+        "these kinds of layers": block != "gpt_oss"
+        and not {kind.removeprefix("mtp+") for kind in network.kind_counts} <= {"dense", "moe"},
+        "sinks of attention beside other parts than GPT-OSS's": network.has_sinks and block != "gpt_oss",
         "experts narrower than the stream": network.routed_width != network.hidden_size,
         "attention to tokens that an indexer chooses": network.sparse is not None,
         "a gate of attention": network.has_attention_gate,
@@ -125,14 +200,15 @@ def _strange(network: Transformer) -> list[str]:
         "norms without scales": not network.has_norm_scales,
         "a norm behind the embedding": network.has_embedding_norm,
         "a bias of the logits": network.has_head_bias,
-        "biases beside rotary positions": block != "gpt3" and (network.has_biases or network.has_output_bias),
+        "biases beside rotary positions": block not in ("gpt3", "gpt_oss")
+        and (network.has_biases or network.has_output_bias),
         "norms over all heads' queries": network.query_key_norm_scales > 2 * network.head_size,
         "heads of keys and values beside learned positions": block == "gpt3"
         and network.num_kv_heads != network.num_heads,
-        f"the activation {network.activation}": network.activation not in _ACTIVATIONS,
+        f"the activation {network.activation}": block != "gpt_oss" and network.activation not in _ACTIVATIONS,
         "a share of a head turned by rotary positions": rotary is not None and rotary.fraction != 1,
         "layers without rotary positions": rotary is not None and rotary.without_every > 0,
-        "this scaling of rotary positions": scaling is not None and not _is_scaled(scaling),
+        "this scaling of rotary positions": scaling is not None and not _is_scaled(scaling, network),
     }
     if experts is not None:
         names |= {
@@ -141,24 +217,48 @@ def _strange(network: Transformer) -> list[str]:
             "shared experts": block != "deepseek" and experts.num_shared > 0,
             "shared experts of another width": experts.num_shared > 0 and experts.shared_size != experts.expert_size,
             "a gate of the shared experts": experts.has_shared_gate,
-            "a router's bias": block != "deepseek" and experts.has_router_bias,
+            "a router's bias": block not in ("deepseek", "gpt_oss") and experts.has_router_bias,
+            "a bias that follows the load of experts": block != "deepseek" and experts.routing.bias_update_rate > 0,
+            "groups of experts": block != "deepseek" and experts.groups > 1,
+            f"{experts.routing.score} scores, {'' if experts.routing.is_normalised else 'not '}made to add up to one, "
+            f"times {experts.routing.scale:g}": not _has_scores(block, experts.routing),
         }
     return [name for name, is_so in names.items() if is_so]
 
 
-def _is_scaled(scaling: RotaryScaling) -> bool:
+def _has_scores(block: str | None, routing: Routing) -> bool:
+    """Whether a block makes the scores of the chosen experts so."""
+    if block != "deepseek":
+        return (routing.score, routing.is_normalised, routing.scale) == ("softmax", True, 1)
+    return routing.is_normalised == (routing.score == "sigmoid")
+
+
+def _is_scaled(scaling: RotaryScaling, network: Transformer) -> bool:
     """Whether it has a scaling of rotary positions; that of Llama 3.1 has no figures to be told."""
-    return scaling.kind in ("linear", "yarn") or scaling == _LLAMA3
+    if scaling.kind == "yarn":  # whose factor of queries and keys follows from the scaling
+        is_told = network.latent is not None or (scaling.scale, scaling.scale_all) == (None, None)
+        return is_told and scaling.attention_factor is None
+    return scaling.kind == "linear" or scaling == _LLAMA3
 
 
-def _as_run(layout: Layout, network: Transformer) -> Layout:
-    """Return the layout as MaxText runs it, every change with its note."""
+def _check_training(layout: Layout, network: Transformer) -> None:
+    """Refuse numbers and optimisers that it has not, or not for the network."""
     if layout.dtype not in _NUMBERS:
         raise layout.refused(f"it trains in bf16 or fp32 here, not in {layout.dtype}", "Write dnn.dtype: bf16.")
     if (name := layout.job.problem.training.optimizer) not in _OPTIMIZERS:
         raise layout.refused(f"it has no optimiser {name}", f"Write dnn.optimizer: {' or '.join(_OPTIMIZERS)}.")
-    layout = layout.with_plain_recomputation()
+    if name == "muon" and (block := _block(network)) not in _MUON:
+        raise layout.refused(f"its Muon has no matrices of the block {block}", "Write dnn.optimizer: adam.")
+
+
+def _as_run(layout: Layout, network: Transformer) -> Layout:
+    """Return the layout as MaxText runs it, every change with its note."""
+    _check_training(layout, network)
+    layout = _with_strategy(layout.with_plain_recomputation())
     chosen = layout.chosen
+    if chosen.pipeline > 1 and network.latent is not None and network.experts and network.experts.num_dense_first:
+        why = f"its pipeline holds the layers with experts alone, without the first {network.experts.num_dense_first}"
+        raise layout.refused(why, "Pin fix.num_stages: 1.")
     if not chosen.is_even:
         raise layout.refused("all its stages have as many layers", "Pin a number of stages that divides the layers.")
     if chosen.pipeline > 1 and network.num_mtp_layers:
@@ -186,6 +286,16 @@ def _as_run(layout: Layout, network: Transformer) -> Layout:
     return layout.noted(*_left(layout, network)).with_usual_order()
 
 
+def _with_strategy(layout: Layout) -> Layout:
+    """Return the layout whose keys and values reach context ranks as MaxText has it: gathered, on GPUs by a ring."""
+    if layout.chosen.context == 1:
+        return layout
+    is_gpu = device_of(layout.job, layout.rows[0]).kind == "gpu"
+    if layout.chosen.context_method == "all_gather" or (is_gpu and layout.chosen.context_method == "ring"):
+        return layout
+    return layout.instead("its context ranks gather keys and values", context_method="all_gather")
+
+
 def _left(layout: Layout, network: Transformer) -> list[str]:
     """Return what it does otherwise in ways that no figure is known of."""
     chosen, notes = layout.chosen, []
@@ -206,16 +316,18 @@ def _left(layout: Layout, network: Transformer) -> list[str]:
 def _network_keys(network: Transformer) -> dict[str, Any]:
     """Return the keys of a network."""
     figures, experts, latent = network.numerics, network.experts, network.latent
-    activation = _ACTIVATIONS[network.activation]
+    activation = "sigmoid" if network.has_sinks else _ACTIVATIONS[network.activation]
+    is_mixture = experts is not None and experts.num_dense_first == 0  # which has one width
     keys: dict[str, Any] = {
         "decoder_block": _block(network),
         "base_emb_dim": network.hidden_size,
         "base_num_query_heads": network.num_heads,
         "base_num_kv_heads": network.num_kv_heads,
-        "head_dim": network.head_size,
-        "base_mlp_dim": network.feed_forward_size,
+        **({"head_dim": network.head_size} if latent is None else {}),
+        "base_mlp_dim": experts.expert_size if experts is not None and is_mixture else network.feed_forward_size,
         "base_num_decoder_layers": network.num_main_layers,
         "mtp_num_layers": network.num_mtp_layers,
+        "mtp_loss_scaling_factor": _MTP_SHARE,
         "vocab_size": network.vocabulary_size,
         "max_target_length": network.sequence_length,
         "mlp_activations": [activation, "linear"] if network.is_gated else [activation],
@@ -228,11 +340,14 @@ def _network_keys(network: Transformer) -> dict[str, Any]:
     if network.positions == "learned":
         keys["trainable_position_size"] = network.num_positions
     if network.rotary is not None:
-        keys |= _rotary_keys(network.rotary, network.sequence_length)
+        keys |= _rotary_keys(network.rotary, network.sequence_length, is_latent=latent is not None)
     if figures.attention_softcap is not None:
         keys["attn_logits_soft_cap"] = figures.attention_softcap
     if figures.logit_softcap is not None:
         keys["final_logits_soft_cap"] = figures.logit_softcap
+    if network.has_sinks:
+        keys |= {"attention_sink": True, "sliding_window_size": network.window, "mlp_bias": True}
+        keys |= {"mlp_activations_limit": figures.activation_limit, "inhomogeneous_layer_cycle_interval": 2}
     if latent is not None:
         keys |= {
             "attention_type": "mla",
@@ -242,11 +357,11 @@ def _network_keys(network: Transformer) -> dict[str, Any]:
             "qk_rope_head_dim": latent.rope_size,
             "v_head_dim": latent.value_size,
         }
-    return keys | (_expert_keys(experts) if experts is not None else {})
+    return keys | (_expert_keys(experts, is_own=latent is not None) if experts is not None else {})
 
 
-def _rotary_keys(rotary: Rotary, sequence_length: int) -> dict[str, Any]:
-    """Return the keys of rotary positions."""
+def _rotary_keys(rotary: Rotary, sequence_length: int, *, is_latent: bool) -> dict[str, Any]:
+    """Return the keys of rotary positions; latent attention has the scale of YaRN in its scores."""
     scaling = rotary.scaling
     keys: dict[str, Any] = {
         "rope_type": "default",
@@ -268,13 +383,14 @@ def _rotary_keys(rotary: Rotary, sequence_length: int) -> dict[str, Any]:
         "original_max_position_embeddings": scaling.original_length,
         "beta_fast": scaling.beta_fast,
         "beta_slow": scaling.beta_slow,
-        "mscale": 1.0 if scaling.scale is None else scaling.scale,
+        **({"mscale": 1.0 if scaling.scale is None else scaling.scale} if is_latent else {}),
         "rope_truncate": scaling.is_truncated,
+        "rope_attention_scaling": not is_latent,
     }
 
 
-def _expert_keys(experts: Experts) -> dict[str, Any]:
-    """Return the keys of experts and their router."""
+def _expert_keys(experts: Experts, *, is_own: bool) -> dict[str, Any]:
+    """Return the keys of experts and their router; ``is_own``: which DeepSeek's block has of its own."""
     routing = experts.routing
     keys: dict[str, Any] = {
         "num_experts": experts.num_experts,
@@ -282,9 +398,9 @@ def _expert_keys(experts: Experts) -> dict[str, Any]:
         "base_moe_mlp_dim": experts.expert_size,
         "shared_experts": experts.num_shared,
         "first_num_dense_layers": experts.num_dense_first,
-        "norm_topk_prob": routing.is_normalised,
+        "norm_topk_prob": routing.is_normalised and not is_own,
         "routed_scaling_factor": routing.scale,
-        "routed_score_func": routing.score,
+        "routed_score_func": routing.score if is_own else "",
         "routed_bias": experts.has_router_bias,
         "routed_bias_update_rate": routing.bias_update_rate,
         "load_balance_loss_weight": routing.auxiliary_coefficient if routing.auxiliary_loss != "none" else 0.0,
@@ -326,16 +442,21 @@ def _layout_keys(layout: Layout, network: Transformer) -> dict[str, Any]:
     each = chosen.microbatch * chosen.data
     is_pipeline = chosen.pipeline > 1
     batch = chosen.global_batch_size if is_pipeline else each
+    samples = batch / chosen.num_devices
+    if int(chosen.num_devices * samples) < batch:  # as it counts the batch again
+        samples = nextafter(samples, float("inf"))
     found: dict[str, Any] = {
         **keys,
         **across,
         "shard_optimizer_over_data": chosen.zero == _SHARDS_STATE,
-        "per_device_batch_size": batch / chosen.num_devices,
+        "per_device_batch_size": samples,
         "gradient_accumulation_steps": 1 if is_pipeline else chosen.num_microbatches,
         "remat_policy": _REMAT[chosen.recompute],
         "optimizer_memory_host_offload": chosen.offload_optimizer,
         "dtype": _NUMBERS[layout.dtype],
     }
+    if chosen.context > 1:
+        found["context_parallel_strategy"] = _STRATEGIES[chosen.context_method]
     if is_pipeline:
         chunk = network.num_layers // (chosen.pipeline * chosen.interleave)
         found["num_pipeline_microbatches"] = chosen.num_microbatches
@@ -363,8 +484,12 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
 
 
 def _read(path: Path, text: str) -> Parsed:
-    """Return the keys of a configuration."""
-    return Parsed(path, next(iter(documents_of(text)), {}))
+    """Return the keys of a configuration, all of them known."""
+    file = Parsed(path, next(iter(documents_of(text)), {}))
+    if unknown := sorted(str(key) for key in file.flags if key not in KNOWN):
+        problem, hint = "MaxText's base.yml has no such key, or planner does not know it.", "Correct its name."
+        raise SpecError.of([Fault(file=str(path), field=key[:60], problem=problem, mend=hint) for key in unknown])
+    return file
 
 
 def _layout_of(file: Parsed) -> HybridConfiguration:
@@ -391,6 +516,9 @@ def _layout_of(file: Parsed) -> HybridConfiguration:
         tensor=tensor,
         expert_tensor=tensor if "num_experts" in file.flags else 1,
         context=axes["context"],
+        context_method=named_word(file, "context_parallel_strategy", _STRATEGIES, "all_gather")
+        if axes["context"] > 1
+        else "ring",
         pipeline=stages,
         data=data,
         expert=axes["expert"],
@@ -434,6 +562,8 @@ def network(path: Path, text: str) -> Transformer:
     """
     file = _read(path, text)
     block, activations = str(file.value("decoder_block")), file.value("mlp_activations")
+    if block == "gpt_oss":
+        return _oss_of(file)
     is_gpt, is_latent = block == "gpt3", file.value("attention_type") == "mla"
     if not isinstance(activations, list) or activations[:1] not in [[one] for one in _ACTIVATIONS.values()]:
         raise file.fault(f"{str(activations)[:60]!r} are none.", "mlp_activations", "Write e.g. [silu, linear].")
@@ -484,6 +614,48 @@ def network(path: Path, text: str) -> Transformer:
     return found
 
 
+def _oss_of(file: Parsed) -> Transformer:
+    """Return the GPT-OSS that keys describe."""
+    length, width = file.count("max_target_length"), file.count("base_emb_dim")
+    rotary = _rotary_of(file, length)
+    epsilon = figure(file, "normalization_layer_epsilon", 1e-5)
+    routing = Routing(auxiliary_coefficient=figure(file, "load_balance_loss_weight", 0.0), bias="linear")
+    experts = built(
+        file,
+        Experts,
+        num_experts=file.count("num_experts"),
+        top_k=file.count("num_experts_per_tok"),
+        expert_size=file.count("base_moe_mlp_dim"),
+        has_router_bias=True,
+        routing=routing,
+    )
+    found: Transformer = built(
+        file,
+        Transformer,
+        num_layers=file.count("base_num_decoder_layers"),
+        hidden_size=width,
+        num_heads=file.count("base_num_query_heads"),
+        num_kv_heads=file.count("base_num_kv_heads"),
+        head_size=file.count("head_dim"),
+        feed_forward_size=file.count("base_mlp_dim"),
+        vocabulary_size=file.count("vocab_size"),
+        sequence_length=length,
+        positions="rotary",
+        norm="rms_norm",
+        is_gated=True,
+        has_tied_embeddings=file.value("logits_via_embedding") is True,
+        has_biases=True,
+        has_norm_biases=False,
+        has_sinks=True,
+        window=file.count("sliding_window_size"),
+        mixers=("window", "attention"),
+        numerics=replace(_OSS, norm_epsilon=epsilon, activation_limit=figure(file, "mlp_activations_limit", 7.0)),
+        experts=experts,
+        rotary=rotary,
+    )
+    return found
+
+
 def _rotary_of(file: Parsed, sequence_length: int) -> Rotary:
     """Return the rotary positions that keys describe."""
     longest, kind = file.count("max_position_embeddings", sequence_length), file.value("rope_type", "default")
@@ -499,7 +671,7 @@ def _rotary_of(file: Parsed, sequence_length: int) -> Rotary:
             original_length=file.count("original_max_position_embeddings", 4096),
             beta_fast=figure(file, "beta_fast", 32.0),
             beta_slow=figure(file, "beta_slow", 1.0),
-            scale=figure(file, "mscale", 1.0),
+            scale=None if file.value("rope_attention_scaling") is True else figure(file, "mscale", 1.0),
             is_truncated=file.value("rope_truncate", True) is True,
         )
     elif (factor := figure(file, "rope_linear_scaling_factor", 1.0)) != 1:
@@ -520,11 +692,16 @@ def _experts_of(file: Parsed) -> Experts:
     """Return the experts that keys describe."""
     weight = figure(file, "load_balance_loss_weight", 0.0)
     loss = {"auxiliary_loss": "batch", "auxiliary_coefficient": weight} if weight else {"auxiliary_loss": "none"}
+    said = str(file.value("routed_score_func", "") or "softmax")
+    if said not in ("softmax", "sigmoid"):
+        raise file.fault(f"{said[:60]!r} is none.", "routed_score_func", "Write softmax or sigmoid.")
+    score = "sigmoid" if said == "sigmoid" else "softmax"
     routing = built(
         file,
         Routing,
-        score=named_word(file, "routed_score_func", {"softmax": "softmax", "sigmoid": "sigmoid"}, "softmax"),
-        is_normalised=file.value("norm_topk_prob") is True,
+        score=score,
+        # DeepSeek's sigmoids always add up to one; elsewhere norm_topk_prob says it of what a softmax has made so.
+        is_normalised=score == "sigmoid" or file.value("attention_type") != "mla",
         scale=figure(file, "routed_scaling_factor", 1.0),
         bias_update_rate=figure(file, "routed_bias_update_rate", 0.0),
         **loss,

@@ -6,14 +6,16 @@ activation_checkpoint.py`` (the subcommands) of torchtitan 0.3.0. Conditions bet
 CUDA graphs with a pipeline or with experts over ranks; batches), ``torchtitan/distributed/parallel_dims.py`` (products)
 and ``torchtitan/distributed/pipeline_parallel.py`` (a pipeline's micro-batches are cut from the local batch).
 
-A network that is none of its own flavours is written beside the command, a module for ``--module`` and ``--config``
-(:mod:`planner.exporters.torchtitan_network`); so is one whose products are of eight or four bits.
+A network that is none of its own flavours, by sizes and by figures, is written beside the command, a module for
+``--module`` and ``--config`` (:mod:`planner.exporters.torchtitan_network`); so is one whose products are of eight or
+four bits.
 
 Every stage is written by the names of its modules (``module_fqns_per_model_part``), even ones, too: torchtitan's own
 cut counts embedding and head as a layer each.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +34,7 @@ from planner.exporters.torchtitan_network import (
     short_numbers_of,
 )
 from planner.models.low_precision import LOW_TYPES
+from planner.numerics import Numerics, RotaryScaling
 from planner.schedules import NAMED
 from planner.transformer import Transformer
 
@@ -371,8 +374,46 @@ FLAVOURS = (
 _SIZES = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "vocabulary_size", "has_tied_embeddings")
 
 
+_LLAMA = RotaryScaling(kind="llama3", factor=8.0, original_length=8192)
+_YARN = RotaryScaling(kind="yarn", factor=40.0, original_length=4096)
+# Of a module: epsilon of norms, rotary base and scaling; of a configuration with experts: score, whether scores add up
+# to one, scale, groups, and the scale of YaRN's scores.
+_FIGURES: Mapping[str, tuple[float, float, RotaryScaling | None]] = {
+    "llama3": (1e-5, 500_000.0, _LLAMA),
+    "qwen3": (1e-6, 1_000_000.0, None),
+    "deepseek_v3": (1e-5, 10_000.0, _YARN),
+}
+_ROUTES: Mapping[str, tuple[str, bool, float, int, int, float]] = {
+    "qwen3_30b_a3b": ("softmax", True, 1.0, 1, 1, 0.0),
+    "deepseek_v3_16b": ("softmax", False, 1.0, 1, 1, 0.7),
+    "deepseek_v3_671b": ("sigmoid", True, 2.5, 8, 4, 1.0),
+}
+
+
+def _has_figures(flavour: Flavour, network: Transformer) -> bool:
+    """Whether a configuration's network has the figures of another of its sizes, too."""
+    experts, rotary, figures = network.experts, network.rotary, network.numerics
+    if rotary is None or (rotary.fraction, rotary.without_every, rotary.local_base) != (1, 0, None):
+        return False
+    scaling, scale = rotary.scaling, 0.0
+    if scaling is not None and scaling.kind == "yarn":
+        scale = scaling.scale_all or 0.0
+        if scaling.scale != scaling.scale_all:
+            return False
+        scaling = replace(scaling, scale=None, scale_all=None)
+    plain = Numerics(norm_epsilon=figures.norm_epsilon, initial_deviation=figures.initial_deviation)
+    is_plain = network.activation == "silu" and replace(figures, activation=None) == plain
+    if not is_plain or (figures.norm_epsilon, rotary.base, scaling) != _FIGURES[flavour.module]:
+        return False
+    if experts is None:
+        return True
+    routing = experts.routing
+    routed = (routing.score, routing.is_normalised, routing.scale, experts.groups, experts.top_groups, scale)
+    return routed == _ROUTES[flavour.config]
+
+
 def flavour_of(network: Transformer) -> Flavour | None:
-    """Return the configuration whose network has these sizes and parts; None if torchtitan has none."""
+    """Return the configuration whose network has these sizes, parts and figures; None if torchtitan has none."""
     experts = network.experts
     is_plain = (
         network.is_causal
@@ -401,5 +442,5 @@ def flavour_of(network: Transformer) -> Flavour | None:
         has_sizes = all(getattr(network, name) == getattr(flavour, name) for name in _SIZES)
         has_feed_forward = not has_dense or network.feed_forward_size == flavour.feed_forward_size
         if has_parts and has_sizes and has_feed_forward and expert_sizes == flavour[-3:-1]:
-            return flavour
+            return flavour if _has_figures(flavour, network) else None
     return None

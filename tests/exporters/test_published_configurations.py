@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from layout_jobs import even_job
+from modern_blocks import as_used
 
 from planner.exporters import export, network_of
 from planner.exporters.megatron_network import pattern_of, values_of
@@ -183,4 +184,4 @@ def test_the_files_of_other_programs_say_the_same_network(name: str, target: str
         # It has one kind of loss, and one scale of YaRN.
         routing = replace(found.experts.routing, auxiliary_loss=planned.experts.routing.auxiliary_loss)
         found = replace(found, experts=replace(found.experts, routing=routing), rotary=planned.rotary)
-    assert found == planned
+    assert found == (as_used(planned) if target == "maxtext" else planned)

@@ -94,9 +94,10 @@ def test_chunks_hold_all_layers_and_the_ends_no_more_than_others(layers: int, pi
 @pytest.mark.parametrize(
     ("name", "config"),
     [
-        ("llama3-8b", "llama3_8b"),
+        ("llama3.1-8b", "llama3_8b"),
+        ("llama3-8b", None),
         ("llama3.1-405b", "llama3_405b"),
-        ("deepseek-v3", "deepseek_v3_671b"),
+        ("deepseek-v3", None),
         ("llama2-7b", None),
         ("mixtral-8x7b", None),
         ("gpt3-175b", None),

@@ -140,6 +140,19 @@ def test_sizes_of_its_networks_are_those_that_its_models_have(flavour: Flavour) 
     more = {"attn_backend": "flex", "moe_comm_backend": "standard"}
     model = build(**{name: value for name, value in more.items() if name in signature(build).parameters})
     first, last = model.layers[0], model.layers[-1]
+    epsilon, base, scaling = torchtitan._FIGURES[flavour.module]
+    rope = last.attention.rope
+    assert (model.norm.eps, rope.theta) == (epsilon, base)
+    assert rope.scaling == ("none" if scaling is None else "llama" if scaling.kind == "llama3" else "yarn")
+    if scaling is not None and scaling.kind == "llama3":
+        assert (rope.scaling_factor, rope.original_max_position_embeddings) == (scaling.factor, scaling.original_length)
+        assert (rope.low_freq_factor, rope.high_freq_factor) == (1, 4)
+    elif scaling is not None:
+        assert (rope.rope_factor, rope.original_seq_len) == (scaling.factor, scaling.original_length)
+    if flavour.num_experts:
+        router, (score, is_normalised, scale, *_, scale_all) = last.moe.router, torchtitan._ROUTES[flavour.config]
+        assert (router.score_func, router.route_norm, router.route_scale) == (score, is_normalised, scale)
+        assert getattr(last.attention, "mscale", 0.0) == scale_all
     assert (len(model.layers), model.dim, model.vocab_size) == (
         flavour.num_layers,
         flavour.hidden_size,

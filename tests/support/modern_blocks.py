@@ -1,11 +1,14 @@
 """Small networks of the kinds of Llama 3.1, Qwen 3 with experts, and DeepSeek-V3, as a spec writes them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hybrid_questions import TINY
 
-__all__ = ["DEEPSEEK", "LLAMA", "MODERN", "QWEN"]
+from planner.transformer import Transformer
+
+__all__ = ["DEEPSEEK", "LLAMA", "MODERN", "QWEN", "as_used"]
 
 MODERN: dict[str, Any] = {"gated": True, "positions": "rotary", "norm": "rms_norm", "biases": False}
 LLAMA: Mapping[str, Any] = {
@@ -30,3 +33,10 @@ DEEPSEEK: Mapping[str, Any] = {
         "scaling": {"kind": "yarn", "factor": 40, "original_length": 4096, "scale": 1},
     },
 }
+
+
+def as_used(network: Transformer) -> Transformer:
+    """The network, its dense width that of its experts where no layer is dense, as MaxText wants it."""
+    if network.experts is None or network.num_moe_layers < network.num_layers:
+        return network
+    return replace(network, feed_forward_size=network.experts.expert_size)

@@ -1,0 +1,123 @@
+"""MaxText's file has keys that it knows, and what its own code makes of them is the planned network."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from layout_jobs import even_job
+from modern_blocks import DEEPSEEK, LLAMA, QWEN
+
+from planner.errors import InfeasibleError, SpecError
+from planner.exporters import degrees_of, export, network_of
+from planner.exporters.export import Job
+from planner.exporters.kubernetes import documents_of
+from planner.exporters.maxtext import KNOWN
+from planner.zoo.transformers import block_of, row
+
+CONFIG = Path("maxtext.yml")
+
+
+def keys_of(job: Job) -> dict[str, Any]:
+    """The keys of a job's file."""
+    return dict(documents_of(export("maxtext", job).files["maxtext.yml"])[0])
+
+
+def named(name: str, **decisions: Any) -> Job:
+    """A job of a network of the zoo."""
+    usual: dict[str, Any] = {"data": 64, "expert": 16, "zero": 3, "recompute": "full"}
+    return even_job(block_of(row(name).transformer), **{**usual, **decisions})
+
+
+def with_optimizer(job: Job, name: str) -> Job:
+    """The job with another optimiser."""
+    return replace(job, problem=replace(job.problem, training=replace(job.problem.training, optimizer=name)))
+
+
+@pytest.mark.parametrize("block", [LLAMA, QWEN, DEEPSEEK], ids=["llama", "qwen", "deepseek"])
+def test_every_key_is_one_of_its_own_and_others_are_refused(block: dict[str, Any]) -> None:
+    text = export("maxtext", even_job(block, data=4, zero=1, context=2)).files["maxtext.yml"]
+    assert documents_of(text)[0].keys() <= KNOWN
+    with pytest.raises(SpecError, match=r"base_emb_dimension: MaxText's base\.yml has no such key"):
+        network_of(CONFIG, text.replace("base_emb_dim:", "base_emb_dimension:"))
+
+
+def test_deepseek_is_routed_as_it_is_where_its_model_is_named_and_sizes_are_repeated() -> None:
+    found = export("maxtext", named("deepseek-v3"))
+    keys = documents_of(found.files["maxtext.yml"])[0]
+    assert (keys["model_name"], keys["override_model_config"]) == ("deepseek3-671b", True)
+    # It adds sigmoids up to one before it scales them by 2.5; adding them up again would undo that.
+    assert (keys["norm_topk_prob"], keys["routed_scaling_factor"]) == (False, 2.5)
+    words = re.findall(r"(\w+)=(\S+)", found.files["launch.sh"])
+    said = {key: value for key, value in words if key in keys}
+    assert said["n_routing_groups"] == "8"
+    assert said["routed_bias"] == "true"
+    sizes = ("base_emb_dim", "num_experts", "q_lora_rank", "normalization_layer_epsilon", "vocab_size")
+    assert {key: said[key] for key in sizes} == {key: str(keys[key]) for key in sizes}
+
+
+def test_a_softmax_is_left_to_the_block_that_has_it_and_experts_alone_have_one_width() -> None:
+    keys = keys_of(named("qwen3-30b-a3b"))
+    assert keys["routed_score_func"] == ""  # else the chosen scores would pass two
+    assert keys["norm_topk_prob"] is True
+    assert keys["base_mlp_dim"] == keys["base_moe_mlp_dim"] == 768
+    assert "model_name" not in keys
+
+
+def test_gpt_oss_is_read_back() -> None:
+    network = row("gpt-oss-20b").transformer
+    job = named("gpt-oss-20b", expert=8)
+    text = export("maxtext", job).files["maxtext.yml"]
+    keys = documents_of(text)[0]
+    assert (keys["decoder_block"], keys["attention_sink"], keys["sliding_window_size"]) == ("gpt_oss", True, 128)
+    assert (keys["mlp_activations"], keys["mlp_activations_limit"]) == (["sigmoid", "linear"], 7.0)
+    assert (keys["rope_attention_scaling"], keys["rope_truncate"]) == (True, False)
+    found = network_of(CONFIG, text)
+    assert found is not None
+    assert (found.num_parameters, found.layer_kinds) == (network.num_parameters, network.layer_kinds)
+    assert (found.rotary, found.numerics) == (network.rotary, network.numerics)
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (lambda: named("deepseek-v3", pipeline=2, expert=8, zero=1), "layers with experts alone, without the first 3"),
+        (lambda: with_optimizer(even_job(QWEN, data=2), "muon"), "its Muon has no matrices of the block qwen3_moe"),
+        (
+            lambda: even_job({**QWEN, "experts": {**QWEN["experts"], "routing": {"normalised": False}}}, data=2),
+            "softmax scores, not made to add up to one",
+        ),
+        (
+            lambda: even_job({**DEEPSEEK, "experts": {**DEEPSEEK["experts"], "routing": {"score": "softmax"}}}, data=2),
+            "softmax scores, made to add up to one",
+        ),
+    ],
+)
+def test_what_its_code_would_train_otherwise_is_refused(job: Any, why: str) -> None:
+    with pytest.raises(InfeasibleError, match=why):
+        export("maxtext", job())
+
+
+def test_context_ranks_pass_keys_and_values_as_planned_or_as_noted() -> None:
+    for method in ("ring", "all_gather"):
+        job = even_job(LLAMA, context=2, data=2, context_method=method)
+        text = export("maxtext", job).files["maxtext.yml"]
+        assert f"context_parallel_strategy: {method}" in text
+        found = degrees_of(CONFIG, text)
+        assert found is not None
+        assert found[1]["context_parallel_method"] == method
+    noted = export("maxtext", even_job(LLAMA, context=2, data=2, context_method="ulysses"))
+    assert any("gather keys and values" in note for note in noted.notes)
+
+
+@given(data=st.integers(1, 48), microbatch=st.integers(1, 7), tensor=st.sampled_from([1, 4]))
+def test_its_own_count_of_the_batch_is_the_planned_one(data: int, microbatch: int, tensor: int) -> None:
+    try:
+        keys = keys_of(even_job(LLAMA, data=data, microbatch=microbatch, tensor=tensor, zero=3 * (data > 1)))
+    except InfeasibleError as error:
+        assert "its mesh lays" in str(error)
+        return
+    assert int(data * tensor * keys["per_device_batch_size"]) == data * microbatch
