@@ -655,8 +655,8 @@ class _Devices:
         self._head_working = matrix + gathered + loss
 
     def terms(self, stage: Stage) -> dict[str, Floats]:
-        """Return the terms of a stage of every layout, and their total."""
-        layouts, precision, size = self._layouts, self._precision, len(stage.index)
+        """Return the terms of a stage of every layout, or of several, and their total."""
+        layouts, precision, size = self._layouts, self._precision, np.shape(stage.index)
         number, zero, has_placeholders = precision.activation_bytes, layouts.zero, self._kernels.has_placeholders
         end = np.where(layouts.is_folded, 0, layouts.pipeline - 1)  # of a V the first device has both ends
         is_first, is_last = (stage.index == 0) * 1.0, (stage.index == end) * 1.0
@@ -953,22 +953,25 @@ class CutMemory:
         """Return what stages hold, as lines in their layers and micro-batches in flight."""
         devices, pipeline, nothing = self._devices(layouts), layouts.pipeline, np.zeros(len(layouts), dtype=np.int64)
         counts = len(self.transformer.kind_counts)
-
-        def held(place: Ints, layers: Ints, number: int) -> Floats:
-            each = np.broadcast_to(layers[:, None], (counts, len(layouts)))
-            return devices.terms(Stage(index=place, layers=each, in_flight=each * number))["total"]
-
+        alone = np.eye(counts, dtype=np.int64)
+        places = (nothing, np.minimum(1, pipeline - 1), pipeline - 1)
+        present = [(code, np.array([code >> kind & 1 for kind in range(counts)])) for code in range(1, 1 << counts)]
+        asked = [(nothing, layers, number) for one in alone for layers, number in ((one, 1), (one, 2), (2 * one, 1))]
+        asked += [(place, layers, 1) for place in places for _, layers in present]
+        # All stages at once: their calls would take longer than their work.
+        index, layers = np.array([place for place, _, _ in asked]), np.array([one for _, one, _ in asked]).T[..., None]
+        in_flight = layers * np.array([number for _, _, number in asked])[:, None]
+        held = iter(devices.terms(Stage(index=index, layers=layers, in_flight=in_flight))["total"])
         states, kept = np.zeros((2, counts, len(layouts)))
-        for kind, alone in enumerate(np.eye(counts, dtype=np.int64)):
-            one = held(nothing, alone, 1)
-            kept[kind] = held(nothing, alone, 2) - one
-            states[kind] = held(nothing, 2 * alone, 1) - one - kept[kind]
+        for kind in range(counts):
+            one = next(held)
+            kept[kind] = next(held) - one
+            states[kind] = next(held) - one - kept[kind]
         rest = np.zeros((3, 1 << counts, len(layouts)))
-        for row, place in enumerate((nothing, np.minimum(1, pipeline - 1), pipeline - 1)):
-            for code in range(1, 1 << counts):
-                present = np.array([code >> kind & 1 for kind in range(counts)])
-                base = held(place, present, 1)
-                for kind in np.flatnonzero(present).tolist():
+        for row in range(len(places)):
+            for code, layers in present:
+                base = next(held)
+                for kind in np.flatnonzero(layers).tolist():
                     base = base - (states[kind] + kept[kind])
                 rest[row, code] = base
             if counts > _BOTH:  # of no kind that is sure to be there

@@ -197,6 +197,8 @@ _TILES = (
     (32, 64),
     (32, 32),
 )  # rows, columns
+_TILE_SIZES = tuple(np.array(sizes, dtype=np.float64) for sizes in zip(*_TILES, strict=True))
+_FEW_PRODUCTS = 256  # numbers in one array
 _SOME_WAVES = 8.0  # beyond so many the last one is taken to be half full
 # Of the inner width that one multiprocessor gets where it is split: own choice; convolutions do not split it.
 _LEAST_PIECE = 512.0
@@ -236,9 +238,9 @@ class Grid:
         rows, inner, columns, count
             Of the products, of one shape; nothing is computed where one is 0.
         """
-        best = np.full(rows.shape, np.inf)
         most_pieces = np.where(self.is_split, np.maximum(inner // _LEAST_PIECE, 1.0), 1.0)
-        for tile_rows, tile_columns in _TILES:
+
+        def slots_flop(tile_rows: Floats | int, tile_columns: Floats | int) -> Floats:
             tiles = np.maximum(np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns) * count, 1.0)
             waves = tiles / self.processors
             whole = np.where(waves > _SOME_WAVES, waves + 0.5, np.ceil(waves))
@@ -246,7 +248,15 @@ class Grid:
             # Few tiles: the inner width is split among the idle multiprocessors, as long as each gets some of it.
             pieces = np.clip(np.floor(1 / waves), 1.0, most_pieces)
             cost = 1 + self.loads * (64 / tile_rows + 64 / tile_columns - 1)
-            best = np.minimum(best, 2 * slots * tile_rows * tile_columns * (inner / pieces + self.startup) * cost)
+            return np.asarray(2 * slots * tile_rows * tile_columns * (inner / pieces + self.startup) * cost)
+
+        if rows.size <= _FEW_PRODUCTS:  # all tiles at once: the calls would take longer than their work
+            shape = (len(_TILES), *[1] * rows.ndim)
+            best = slots_flop(*(sizes.reshape(shape) for sizes in _TILE_SIZES)).min(axis=0)
+        else:
+            best = np.full(rows.shape, np.inf)
+            for tile in _TILES:
+                best = np.minimum(best, slots_flop(*tile))
         return np.where(rows * columns * count > 0, best, 0.0)
 
 

@@ -87,9 +87,9 @@ from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, OverError, Rule, d
 
 _ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
 _EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
-_EVERY_ZERO = (0, 1, 2, 3)
+EVERY_ZERO = (0, 1, 2, 3)
 _EVERY_RECOMPUTE = (0, 1, 2)
-_NOTHING = (int(Recompute.NONE), 0)  # is computed again
+NOTHING_AGAIN = (int(Recompute.NONE), 0)  # is computed again
 _BEST = {
     "zero": 0,
     "recompute": 0,
@@ -270,7 +270,7 @@ class EvenBounds(Bounds):
 
     def linked_pace_s(self, nodes: Columns) -> Floats:
         """Return the same with the communication of layers."""
-        return self._pace_s(nodes, self._linked[_NOTHING])
+        return self._pace_s(nodes, self._linked[NOTHING_AGAIN])
 
     def _pace_s(self, nodes: Columns, table: LayerTable) -> Floats:
         """Return the same of a table: see :mod:`planner.families.hybrid.layer_table`."""
@@ -282,7 +282,7 @@ class EvenBounds(Bounds):
 
     def layers_s(self, nodes: Columns) -> Floats:
         """Return the step of the best virtual stages with the communication of layers."""
-        return self._any_schedule_s(nodes, self._linked[_NOTHING].of(nodes, self._ask))
+        return self._any_schedule_s(nodes, self._linked[NOTHING_AGAIN].of(nodes, self._ask))
 
     def room_s(self, nodes: Columns) -> Floats:
         """Return the same of the least recomputation that leaves room; infinite where none does."""
@@ -297,7 +297,7 @@ class EvenBounds(Bounds):
             columns = {name: column[at] for name, column in nodes.items()}
             least = self._linked[tuple(again.values())].of(columns, self._ask)
             if again["recompute"] == Recompute.FULL:
-                least = self._linked[_NOTHING].of(columns, self._ask).mixed(least, share[at])
+                least = self._linked[NOTHING_AGAIN].of(columns, self._ask).mixed(least, share[at])
             seconds = self._any_schedule_s(columns, least)
             found[at] = np.minimum(np.where(found[at] == 0.0, inf, found[at]), seconds)
         return found
@@ -478,7 +478,7 @@ class EvenBounds(Bounds):
             step = self._any_schedule_s(columns, LeastSeconds.of(self.cost.transformer, interval))
             return np.maximum(busy, step) + parts["data"] + parts["optimizer"]
 
-        free: dict[str, Sequence[int]] = {"zero": _EVERY_ZERO, "shard": self.space.axes["shard"].values}
+        free: dict[str, Sequence[int]] = {"zero": EVERY_ZERO, "shard": self.space.axes["shard"].values}
         if self._folded:
             free |= {"schedule": (int(Schedule.ONE_F_ONE_B), *self._folded), "interleave": self._some_chunks}
         elif len(self.cost.transformer.kind_counts) > 1:  # virtual stages say which layers a device holds
@@ -585,7 +585,7 @@ class EvenBounds(Bounds):
         number_of: Callable[[Mapping[str, Floats]], Floats],
     ) -> None:
         """Lower numbers of nodes to the least of what layouts below them give that may need least memory."""
-        free = {**more, "zero": _EVERY_ZERO, "offload_optimizer": (0, 1)}
+        free = {**more, "zero": EVERY_ZERO, "offload_optimizer": (0, 1)}
         free["offload_layers"] = (
             self.space.axes["offload_layers"].values if "offload_layers" in self.space.axes else (0,)
         )

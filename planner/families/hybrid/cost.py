@@ -93,7 +93,7 @@ _HOST_MEMORY_BYTES_PER_S = 200e9  # of a machine: eight channels of DDR4-3200
 _C2C_BYTES_PER_S, _GRACE_BYTES_PER_S, _HOST_SHARE = 450e9, 512e9, 0.8
 _DEVICES_OF_A_GRACE = {"gh200-96gb": 1, "gb200": 2, "gb300": 2}
 # What columns that leave a decision out mean by it, of those that are said only off their default.
-_PLAIN = {
+PLAIN_CODES = {
     name: row.code(row.default) for name, row in LAYOUT.items() if not row.is_shown_always and row.default is not None
 }
 _MOST_FEW = 2_000  # stages of all cuts of a setting together
@@ -751,7 +751,7 @@ class HybridCost:
             return layouts_of(columns, self.batch)
         parts = self.parts_of(columns)
         own = parts.sum(axis=0) if index is None else parts[index]
-        same = {name: np.full(len(own), value) for name, value in {**_PLAIN, **CODES_OF_CUTS}.items()}
+        same = {name: np.full(len(own), value) for name, value in {**PLAIN_CODES, **CODES_OF_CUTS}.items()}
         return layouts_of({**same, **columns, "data" if self.has_replicas else "pipeline": own}, self.batch)
 
     def group_seconds(self, columns: Columns) -> list[GroupSeconds]:

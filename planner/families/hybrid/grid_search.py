@@ -19,8 +19,9 @@ Domain of other cuts: 1F1B without virtual stages, ZeRO 0 and 1, the optimiser o
 
 Of a pipeline with few cuts all are tried (:mod:`planner.families.hybrid.cost`), and proven; of longer ones the cuts of
 the best settings are improved by moving single layers from one stage to another, the best of all pairs each time, which
-ends with a cut no worse than any neighbour and is not proven over all cuts. Of the best even layout, where it has
-chunks, layers are likewise moved from the busiest stages to others.
+ends with a cut no worse than any neighbour and is not proven over all cuts. Near the best layouts layers are likewise
+moved between chunks, from the busiest stages to others; no cut into chunks is faster than the bound of
+:mod:`planner.families.hybrid.chunks`.
 
 The grid stands in :mod:`planner.families.hybrid.space`, its bounds in :mod:`planner.families.hybrid.bounds`, the walk
 in :mod:`planner.solvers.grid`: what it finds is the optimum of the grid, proven, unless it is stopped. Every placement
@@ -45,9 +46,16 @@ from planner.families.hybrid.configuration import (
     PipelineStage,
     ReplicaGroup,
 )
-from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, cut_columns, has_few_cuts
+from planner.families.hybrid.cost import (
+    PLAIN_CODES,
+    GroupCost,
+    HybridCost,
+    Placement,
+    cut_columns,
+    has_few_cuts,
+)
 from planner.families.hybrid.space import Space
-from planner.models.layouts import Ints, dealt_layers, folded_layers
+from planner.models.layouts import Ints, Layouts, Schedule, dealt_layers, folded_layers
 from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, GridAnswer, Point, solve
@@ -59,8 +67,9 @@ DOMAIN = (
     "whole replicas of each kind, numbered kind by kind, and a fixed batch; of stages all cuts of the layers where "
     "stages x cuts are 2,000 or fewer, else of each setting the cut whose slowest stage is least, improved by moving "
     "single layers in the best settings only (what another cut could save stands under the headline); of chunks those "
-    "dealt out evenly, in the best layout improved by moving single layers; of whole replicas the cut whose slowest "
-    "stage is least, with micro-batches dealt out for the quickest kind, where near numbers add up to the batch; on "
+    "dealt out evenly, near the best layouts improved by moving single layers (likewise); of whole replicas the cut "
+    "whose slowest stage is least, with micro-batches dealt out for the quickest kind, where near numbers add up to "
+    "the batch; on "
     "several kinds together three quarters of each kind's devices or more (unless numbers are limited)"
 )
 OTHER_CUTS = "hybrid layouts with other cuts of the layers into stages without chunks"  # on one machine group
@@ -295,14 +304,14 @@ def other_cuts_s(found: Sequence[Found], bound_s: float) -> float:
     return min([*known, bound_s]) if known else inf
 
 
-def cuts_words(cuts_s: float, best_s: float) -> list[str]:
+def cuts_words(cuts_s: float, best_s: float, what: str = OTHER_CUTS) -> list[str]:
     """Return what is known of cuts that were not tried, which take ``cuts_s`` or more."""
     if cuts_s == inf:
         return []
     if cuts_s >= best_s * (1 - _GAIN):
-        return [f"{OTHER_CUTS}, also those not tried: proven not to be faster"]
+        return [f"{what}, also those not tried: proven not to be faster"]
     named, share = format_human(cuts_s, Dimension.TIME), percent_words(1 - cuts_s / best_s)
-    return [f"{OTHER_CUTS}: none takes less than {named} (at most {share} faster); `planner predict` tells of one"]
+    return [f"{what}: none takes less than {named} (at most {share} faster); `planner predict` tells of one"]
 
 
 def searched_on(found: Found, search: Search, known_s: Sequence[float]) -> Found:
@@ -365,20 +374,97 @@ def even_improved(found: Found, best_s: float, search: Search) -> Found | None:
     return None if best is None else Found(cost=cost, answer=_with_rows(_nothing(inf, is_counted=True), [best], total))
 
 
-def chunks_improved(found: Found, best_s: float, search: Search) -> Found | None:
-    """Return the best even layout with chunks, single layers moved away from the busiest stages while that helps.
+def chunks_improved(
+    found: Found, best_s: float, search: Search, others: Sequence[tuple[float, Point]] = ()
+) -> Found | None:
+    """Return the best layout with chunks on one group, single layers moved away from the busiest stages while it helps.
 
-    None where it has no chunks, or nothing is better than all known.
+    Near the group's best layouts, with every number of chunks that the question allows: of all these the few that would
+    be quickest if their devices did equal work. None where nothing is better than all known.
+
+    Parameters
+    ----------
+    found
+        The even layouts of the group.
+    others
+        Seconds and layouts of stages without chunks on it.
     """
-    if search.is_over or search.good_enough == inf or not found.rows or found.rows[0][1]["interleave"] == 1:
+    if search.is_over or search.good_enough == inf or not found.rows:
         return None
-    seconds, row = found.rows[0]
-    cost, pipeline, chunks = found.cost.first, row["pipeline"], row["pipeline"] * row["interleave"]
-    layout = cost.layouts({name: np.array([value]) for name, value in row.items()})
-    is_folded, number = bool(layout.is_folded[0]), cost.transformer.num_layers
-    layers = folded_layers(number, pipeline) if is_folded else dealt_layers(number, pipeline, row["interleave"]).ravel()
+    best: tuple[float, Point] | None = None
+    least_s, asked = best_s * (1 - _GAIN), 0
+    for seconds, row, layout, layers in _chunk_starts(found, others, best_s):
+        if search.is_over:
+            break
+        better_s, better, number = _chunks_moved(found.cost.first, layout, layers, seconds, search)
+        asked += number
+        if better is not layers and better_s < least_s:
+            least_s, best = better_s, (better_s, {**row, **_layers_columns(better)})
+    if best is None:
+        return None
+    return Found(cost=found.cost, answer=_with_rows(_nothing(inf, is_counted=True), [best], asked))
+
+
+def _chunk_starts(
+    found: Found, others: Sequence[tuple[float, Point]], best_s: float
+) -> list[tuple[float, Point, Layouts, Ints]]:
+    """Return the even layouts with chunks whose layers are moved: seconds, decisions, layout, layers of each chunk."""
+    cost, space = found.cost.first, Space.of(found.cost)
+    number = cost.transformer.num_layers
+    rows = sorted([*found.rows, *others], key=lambda row: row[0])[:_MOST_IMPROVED]
+    points: dict[tuple[int, ...], Point] = {}
+    for _, row in rows:
+        own = {
+            **(CODES_OF_CUTS if "stages_0" in row else {}),
+            **row,
+            "pipeline": row.get("pipeline") or row["stages_0"],
+        }
+        own = {name: own.get(name, PLAIN_CODES.get(name, 0)) for name in space.axes}
+        is_plain = own["schedule"] == Schedule.ONE_F_ONE_B
+        chunks = space.axes["interleave"].values if is_plain else (own["interleave"],)
+        for one in [value for value in chunks if value > 1]:
+            point = {**own, "interleave": one}
+            points.setdefault(tuple(point.values()), point)
+    if not points:
+        return []
+    columns = {name: np.array([point[name] for point in points.values()]) for name in space.axes}
+    kept = np.all([np.isin(columns[name], axis.values) for name, axis in space.axes.items()], axis=0)
+    for rule in space.rules:
+        kept &= rule.holds(columns)
+    columns = {name: column[kept] for name, column in columns.items()}
+    if not kept.any():
+        return []
+    layouts = cost.layouts(columns)
+    bounds_s = cost.parts(layouts, is_exact=False)["total"]
+    bounds_s[cost.memory(layouts)["total"] > cost.memory_limit_bytes] = inf
+    starts = []
+    for at in np.flatnonzero(bounds_s < inf).tolist():
+        layout, pipeline, each = layouts.of(np.array([at])), int(layouts.pipeline[at]), int(layouts.interleave[at])
+        is_folded = bool(layout.is_folded[0])
+        layers = folded_layers(number, pipeline) if is_folded else dealt_layers(number, pipeline, each).ravel()
+        loads = cost.device_loads(layout, layers)
+        least_s = float(bounds_s[at] - layout.num_microbatches[0] * (loads.max() - loads.mean()))
+        if least_s < best_s * (1 - _GAIN):
+            starts.append((least_s, at, layout, layers))
+    chosen = sorted(starts, key=lambda one: one[:2])[:_MOST_IMPROVED]
+    return [
+        (float(cost.seconds(layout)[0]), {name: int(column[at]) for name, column in columns.items()}, layout, layers)
+        for _, at, layout, layers in chosen
+    ]
+
+
+def _layers_columns(layers: Ints) -> Point:
+    """Return the layers of each chunk as columns have them."""
+    return {f"{_LAYERS}{index}": int(one) for index, one in enumerate(layers)}
+
+
+def _chunks_moved(
+    cost: GroupCost, layout: Layouts, layers: Ints, seconds: float, search: Search
+) -> tuple[float, Ints, int]:
+    """Return the seconds of a layout after layers were moved while that helps, the layers, and how many were asked."""
+    pipeline, chunks = int(layout.pipeline[0]), len(layers)
     device_of = np.arange(chunks) % pipeline
-    device_of[pipeline:] = device_of[:pipeline][::-1] if is_folded else device_of[pipeline:]
+    device_of[pipeline:] = device_of[:pipeline][::-1] if layout.is_folded[0] else device_of[pipeline:]
     ends = {0, chunks - 1}  # which may have embedding or head alone
     asked = 0
     for _ in range(_MOST_MOVES):
@@ -411,10 +497,7 @@ def chunks_improved(found: Found, best_s: float, search: Search) -> Found | None
         if better is None:
             break
         seconds, layers = float(total[better]), cuts[:, better]
-    if seconds >= best_s * (1 - _GAIN) or seconds >= found.rows[0][0] * (1 - _GAIN):
-        return None
-    point = {**row, **{f"{_LAYERS}{index}": int(one) for index, one in enumerate(layers)}}
-    return Found(cost=found.cost, answer=_with_rows(_nothing(inf, is_counted=True), [(seconds, point)], asked))
+    return seconds, layers, asked
 
 
 def _near(cost: HybridCost, point: Point, seconds: float, search: Search) -> tuple[float, Point, int]:

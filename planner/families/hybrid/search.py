@@ -16,6 +16,7 @@ from planner.decisions import LAYOUT, row_of
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families.answer import TOO_SHORT, iterations_of, plan_of
 from planner.families.hybrid.bounds import EvenBounds, lower_bound
+from planner.families.hybrid.chunks import OTHER_CHUNKS, all_chunks_bound_s
 from planner.families.hybrid.configuration import COARSE, NAME, PINS, HybridConfiguration
 from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
 from planner.families.hybrid.family import NOT_MODELLED, explain, predict, warnings
@@ -96,7 +97,7 @@ def plan(problem: Problem, search: Search) -> Plan:
     best_s = min(one.answer.solution.objective for one in found)
     near = [even_improved(one, best_s, rest) for one in even]
     best_s = min([best_s, *(one.answer.solution.objective for one in near if one is not None)])
-    near += [chunks_improved(one, best_s, rest) for one in even]
+    near += [chunks_improved(one, best_s, rest, _stages_on(one.cost.first, [*found, *near])) for one in even]
     found += [one for one in near if one is not None]
     bound_s = min(one.answer.solution.bound for one in found)
     best = _best(found)
@@ -106,6 +107,12 @@ def plan(problem: Problem, search: Search) -> Plan:
             raise NoAnswerError(TOO_SHORT)
         raise InfeasibleError(why_nothing_fits(costs, search))
     return _plan_of(problem, search, found, best, bound_s, count)
+
+
+def _stages_on(group: GroupCost, found: Sequence[Found | None]) -> list[tuple[float, Point]]:
+    """Return the best layouts of stages without chunks that stand on one group alone."""
+    on_it = [one for one in found if one is not None and one.cost.groups == (group,) and not one.cost.is_even]
+    return [row for one in on_it for row in one.rows]
 
 
 def _gone_on(found: Sequence[Found], search: Search, count: float) -> list[Found]:
@@ -143,9 +150,10 @@ def _plan_of(
     if problem.training.fixed_batch_size is None:
         bound = min(bound, lower_bound(problem))
     is_proven = objective_s - bound_s <= SAME * objective_s
-    cuts_s = other_cuts_s(found, bound_s)
+    cuts_s, chunks_s = other_cuts_s(found, bound_s), inf
     more: list[str] = []
     if search.good_enough < inf and not search.is_brief:  # more is asked than whether anything fits
+        chunks_s = min(all_chunks_bound_s(one.cost.first, objective_s, search) for one in found if one.cost.is_even)
         more = frontier_words(best.cost.first, point, search) if configuration.is_even else []
         more += idle_words(best.cost, configuration, search)
     rows = sorted([(seconds, one, at) for one in found for seconds, at in one.rows], key=lambda row: row[0])
@@ -169,6 +177,7 @@ def _plan_of(
             *ladder_words,
             *_counts(problem, found, is_proven, best.cost.batch),
             *cuts_words(cuts_s, objective_s),
+            *cuts_words(chunks_s, objective_s, OTHER_CHUNKS),
         ),
         alternatives=[*alternatives, *rungs],
         warnings=warnings(best.cost, configuration),
@@ -176,7 +185,7 @@ def _plan_of(
         solver="branch and bound on the grid of layouts",
         num_candidates=sum(one.answer.num_points for one in found),
         num_solved=sum(one.answer.num_evaluated for one in found),
-        beyond={OTHER_CUTS: 0.0 if has_open_cuts else cuts_s * count},
+        beyond={OTHER_CUTS: 0.0 if has_open_cuts else cuts_s * count, OTHER_CHUNKS: chunks_s * count},
     )
 
 

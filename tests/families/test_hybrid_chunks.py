@@ -1,0 +1,97 @@
+"""Layers cut into chunks otherwise than evenly: bounded, and moved while that helps."""
+
+import numpy as np
+import pytest
+from hybrid_questions import MOE, TINY, question
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.families.hybrid.chunks import OTHER_CHUNKS, ChunkBounds, all_chunks_bound_s
+from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid.cost import costs_of
+from planner.families.hybrid.search import plan
+from planner.families.hybrid.space import Space
+from planner.models.layouts import Ints
+from planner.search import Search
+from planner.solvers.grid import Grid, Level
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    seed=st.integers(0, 9_999),
+    has_experts=st.booleans(),
+    memory=st.sampled_from(["80 GiB", "4 GiB", "3.5 GiB"]),
+)
+def test_no_cut_into_chunks_is_faster_than_its_bounds_and_one_that_fits_has_room(
+    seed: int, has_experts: bool, memory: str
+) -> None:
+    rng = np.random.default_rng(seed)
+    network = {**(MOE if has_experts else TINY), "layers": 11, "vocabulary": 32000}
+    problem = question(
+        network,
+        batch=16,
+        machines=2,
+        devices=4,
+        memory=memory,
+    )
+    (cost,) = costs_of(problem)
+    bounds, space = ChunkBounds(cost.even), Space.of(cost.even)
+    if max(space.axes["interleave"].values) == 1:
+        return
+    points = points_of(space, rng)
+    least_s = all_chunks_bound_s(cost, np.inf, Search())
+    for at in range(len(points["tensor"])):
+        layout = cost.layouts({name: column[at : at + 1] for name, column in points.items()})
+        chunks = int(layout.pipeline[0] * layout.interleave[0])
+        if chunks > 11 or bool(layout.recompute_layers[0]):
+            continue
+        ends = np.sort(rng.choice(np.arange(1, 11), chunks - 1, replace=False))
+        cut = np.diff(ends, prepend=0, append=11)
+        if cost.memory(layout, cut.tolist())["total"][0] > cost.memory_limit_bytes:
+            continue
+        seconds = float(cost.parts(layout, cut)["total"][0])
+        node = {name: points[name][at : at + 1] for name in (*bounds.space.levels[0], "microbatch")}
+        coarse = {name: column for name, column in node.items() if name != "microbatch"}
+        assert least_s <= seconds * (1 + 1e-9)
+        assert bounds.seconds(node)[0] <= seconds * (1 + 1e-9)
+        assert bounds.fits(coarse)[0] == 0
+        for bound, below in ((bounds.pace_s, coarse), (bounds.linked_pace_s, coarse), (bounds.layers_s, node)):
+            assert bound(below)[0] <= seconds * (1 + 1e-9)
+
+
+def points_of(space: Space, rng: np.random.Generator) -> dict[str, Ints]:
+    """A few layouts with chunks, level by level, of all kinds."""
+    grid = space.grid()
+    nodes: dict[str, Ints] = {}
+    for level in range(len(grid.levels)):
+        nodes = Grid(levels=(Level(axes=grid.levels[level].axes),), rules=grid.rules).expand(nodes, 0)
+        many = len(nodes["tensor"])
+        kept = np.ones(many, dtype=bool)
+        if "pipeline" in nodes:
+            kept &= nodes["pipeline"] > 1
+        if "interleave" in nodes:
+            kept &= nodes["interleave"] > 1
+        some = rng.permutation(np.flatnonzero(kept))[:200]
+        nodes = {name: column[some] for name, column in nodes.items()}
+    return {name: column[:20] for name, column in nodes.items()}
+
+
+def test_what_other_cuts_into_chunks_could_save_is_said() -> None:
+    network = {**TINY, "layers": 12, "vocabulary": 64000}
+    pins = {"num_stages": 2, "tensor_parallel_size": 1, "context_parallel_size": 1, "data_parallel_size": 1}
+    found = plan(question(network, batch=8, machines=1, devices=2, fix=pins), Search())
+    assert 0 < found.beyond[OTHER_CHUNKS] <= found.objective
+    assert any(line.startswith(OTHER_CHUNKS) for line in found.explanation)
+
+
+def test_layers_are_moved_between_chunks_near_stages_without_any() -> None:
+    """A head of as much work as layers: chunks dealt out evenly lose to uneven stages, and uneven chunks beat both."""
+    network = {**TINY, "layers": 14, "vocabulary": 32000}
+    pins = {"num_stages": 4, "tensor_parallel_size": 1, "data_parallel_size": 1, "microbatch_size": 1}
+    found = plan(question(network, batch=16, machines=1, devices=4, fix=pins), Search())
+    chosen = found.configuration
+    assert isinstance(chosen, HybridConfiguration)
+    assert chosen.interleave > 1 and len(chosen.stages) == 4 * chosen.interleave
+    without = plan(question(network, batch=16, machines=1, devices=4, fix={**pins, "chunks_per_device": 1}), Search())
+    assert found.objective < without.objective
+    assert found.prediction.iteration_time_s == pytest.approx(found.objective)
