@@ -539,7 +539,7 @@ _EDGE_KEYS = 64.0  # half of the 128 keys of a tile of flash attention
 _DROPOUT_BYTES = 5  # read, write, and the mask
 _LAST = ("feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down", "feed_forward.latent_up")
 _ENDS = ("attention.output", *scans.ROW_SPLIT)  # the same of layers without a feed-forward part
-_ROW_PARALLEL = (*_ENDS, *_LAST[:-1])  # the last is whole on every device
+_ROW_PARALLEL = (*_ENDS, *_LAST[:-1], "projector.down")  # the last is whole on every device
 _REPLICATED = (
     "attention.query_down",
     "attention.key_value_down",
@@ -547,6 +547,7 @@ _REPLICATED = (
     "feed_forward.shared.gate",
     "feed_forward.latent_down",
     "feed_forward.latent_up",
+    "patch_embedding",
 )
 
 
@@ -940,9 +941,11 @@ def head_s(
             slow: Floats | float = 1.0
             if not software.pads_vocabulary:
                 slow = 1 + constants.misaligned_cost * misalignment(transformer.vocabulary_size // layouts.tensor)
-            total = total + slow * sum(_products_s(one, layouts, rates, constants))
+            ahead, back = _products_s(one, layouts, rates, constants)
+            total = total + slow * (ahead + back * one.has_backward)
         elif one.kind == "loss":
             total = total + _loss_s(one, layouts, rates, software)
         else:
-            total = total + sum(_element_s(one, layouts, rates, software, constants))
+            ahead, back = _element_s(one, layouts, rates, software, constants)
+            total = total + ahead + back * one.has_backward
     return total

@@ -23,7 +23,7 @@ al., arXiv 2205.14135). Left out: a norm's two statistics a token.
   over ``data x context`` devices, experts over ``data x context / expert`` (S. Rajbhandari et al., SC20, arXiv
   1910.02054, section 5: 16, 4 + 12/d, 2 + 14/d and 16/d bytes a parameter);
 - ``activations`` of all micro-batches in flight (:mod:`planner.models.layouts`), layer by layer, with the embedding's
-  on the first stage, and the last norm's and the logits' on the last one;
+  and an encoder's on the first stage, and the last norm's and the logits' on the last one;
 - ``temporary``: the larger of what one layer's backward pass needs beside that (full recomputation: all that a layer
   keeps) with the gradient of its largest matrix, and what the head's needs (gradients of the logits' matrix and of the
   stream, which sequence parallelism gathers there; copies of the logits); with ZeRO 2 and 3 the whole gradient of a
@@ -79,6 +79,8 @@ from planner.models.operators import (
     block_parameters,
     embedding_operators,
     embedding_parameters,
+    encoder_layouts,
+    encoder_parameters,
     frozen_bytes,
     head_operators,
     head_parameters,
@@ -88,7 +90,7 @@ from planner.models.operators import (
 )
 from planner.models.optimizers import OPTIMIZERS
 from planner.models.recomputation import MODULE_SETS, dropped_names
-from planner.trained import EMBEDDING
+from planner.trained import EMBEDDING, HEAD
 from planner.transformer import KINDS, LayerKind, Transformer
 
 STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32
@@ -630,7 +632,7 @@ class _Devices:
             )
             for kind in transformer.kind_counts
         }
-        self._embedding = embedding_parameters(transformer, layouts)
+        self._embedding = self._gathered_embedding = embedding_parameters(transformer, layouts)
         self._head = head_parameters(transformer, layouts)
         self._embedding_trained = embedding_parameters(transformer, layouts, is_trained=True)
         self._head_trained = head_parameters(transformer, layouts, is_trained=True)
@@ -653,6 +655,32 @@ class _Devices:
         loss = 0.0 if is_fused else copies * logits
         matrix = 0.0 if transformer.has_frozen_logits else number * rows * transformer.hidden_size
         self._head_working = matrix + gathered + loss
+        self._encoder_working: Floats = np.zeros(1)
+        self._encoder_block: Floats = np.zeros(1)
+        self._encoder_trained_block: Floats = np.zeros(1)
+        if transformer.encoder is not None:
+            self._add_encoder(transformer, transformer.encoder)
+
+    def _add_encoder(self, network: Transformer, encoder: Transformer) -> None:
+        """Add what an encoder keeps to what the embedding does; the largest that one of its layers needs besides.
+
+        ZeRO 3 gathers its layers one by one.
+        """
+        own, number, kernels = encoder_layouts(network, self._layouts), self._precision.activation_bytes, self._kernels
+        self._gathered_embedding = self._embedding - encoder_parameters(network, self._layouts)
+        kept: Floats = np.zeros(1)
+        for kind, count in encoder.kind_counts.items():
+            layer = layer_bytes(encoder, kind, own, activation_bytes=number, kernels=kernels)
+            held, trained = block_parameters(encoder, kind, own), trained_parameters(encoder, kind, own)
+            kept = kept + count * layer.kept
+            gradient = number * trained.largest * (not kernels.has_placeholders)
+            self._encoder_working = np.maximum(self._encoder_working, layer.working + gradient)
+            self._encoder_block = np.maximum(self._encoder_block, held.all)
+            self._encoder_trained_block = np.maximum(self._encoder_trained_block, trained.all)
+        for part, operators in ((EMBEDDING, embedding_operators(encoder)), (HEAD, head_operators(encoder))):
+            if encoder.learning_of(part) != "front":
+                kept = kept + sum(one.stream for one in _kept_elements(encoder, operators)) * number * own.microbatch
+        self._embedding_kept = self._embedding_kept + kept
 
     def terms(self, stage: Stage) -> dict[str, Floats]:
         """Return the terms of a stage of every layout, or of several, and their total."""
@@ -687,10 +715,13 @@ class _Devices:
             trained_block = np.maximum(trained_block, (count > 0) * trained.all)
             if has_placeholders:
                 placeholders = np.maximum(placeholders, (count > 0) * number * trained.matrices)
+        working = np.maximum(working, is_first * self._encoder_working)
+        block = np.maximum(block, is_first * self._encoder_block)
+        trained_block = np.maximum(trained_block, is_first * self._encoder_trained_block)
         # A micro-batch's logits are gone by the time that its layers run backward.
         moment = np.maximum(working - is_last * self._head_kept, is_last * self._head_working)
         # ZeRO 2 and 3 gather the gradients of the layer at work, ZeRO 3 its weights, and the next one's ahead.
-        ends = np.maximum(is_first * self._embedding, is_last * self._head)
+        ends = np.maximum(is_first * self._gathered_embedding, is_last * self._head)
         ahead = np.where(layouts.overlap_data, block, 0.0)
         shards = layouts.sharing_ranks
         gathered = number * ((zero >= 3) * (np.maximum(block, ends) + ahead) + (zero >= 2) * trained_block)

@@ -20,6 +20,9 @@ biases; the second matrices by rows, their biases whole on every device. Norms, 
 attention and learned positions are whole. With fewer heads of keys than devices each device keeps a whole head. Experts
 are spread over expert x tensor devices. The vocabulary is padded to a multiple of 128 x tensor, and split.
 
+**An encoder of images** in front of a language model is a transformer of its own, whose sample is an image, and whose
+head is the projector. It stands before the embedding, on the first stage (Megatron-LM, ``examples/multimodal``).
+
 **A layer of any network** computes what its ``operators`` say, as it was seen; else what its kind and shapes say
 (:func:`operators_of`).
 """
@@ -33,6 +36,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.dnn import PRODUCT_KINDS, Layer, Operator, Product, Tensor
+from planner.encoders import Projector
 from planner.fine_tuning import QUANTISED_BYTES
 from planner.models import scans
 from planner.models.layouts import Layouts
@@ -45,6 +49,9 @@ FROZEN_BYTES = 2.0  # of a number that is not trained
 INPUT = "input"  # what enters a list of operators
 INDEXER = "attention.indexer."  # what those of an indexer begin with: they are whole on every device
 ROUTED = "feed_forward.experts."  # what the operators of routed experts begin with
+_WHOLE_PATCHES = "patch_embedding"  # of an encoder, whole on every tensor rank
+# A projector's products. The first is split by columns, and the second, where there is one, by rows.
+PROJECTED = ("projector.up", "projector.down")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +152,16 @@ class TransformerOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Operators that stand ``count`` times in the network; ``kind`` is that of a block, else None."""
+    """Operators that stand ``count`` times in the network; ``kind`` is that of a block, else None.
+
+    ``num_images``: of an encoder, how often a sample passes them, each time an image; else 0.
+    """
 
     name: str
     operators: tuple[TransformerOperator, ...]
     kind: LayerKind | None = None
     count: int = 1
+    num_images: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +181,7 @@ class Flop:
 
 
 def parts(transformer: Transformer) -> tuple[Part, ...]:
-    """Return the embedding, one block of each kind with its count, and the head.
+    """Return those of an encoder, the embedding, one block of each kind with its count, and the head.
 
     Parameters
     ----------
@@ -184,7 +195,9 @@ def parts(transformer: Transformer) -> tuple[Part, ...]:
     ]
     embedding = Part(name="embedding", operators=embedding_operators(transformer))
     head = Part(name="head", operators=head_operators(transformer))
-    return (embedding, *blocks, head) if head.operators else (embedding, *blocks)
+    ahead = () if transformer.encoder is None else parts(transformer.encoder)
+    encoder = [replace(one, name=f"encoder {one.name}", num_images=transformer.num_images) for one in ahead]
+    return (*encoder, embedding, *blocks, head) if head.operators else (*encoder, embedding, *blocks)
 
 
 def flop_per_sample(
@@ -216,10 +229,11 @@ def flop_per_sample(
     again = forward = backward = 0
     for part in parts(replace(transformer, is_causal=transformer.is_causal and not has_full_attention)):
         counted = [one for one in part.operators if has_logits or not one.name.endswith(LOGITS)]
-        flop = part.count * sum(one.forward_flop for one in counted)
-        backward += part.count * sum(one.backward_flop for one in counted)
+        times = part.count * max(part.num_images, 1)
+        flop = times * sum(one.forward_flop for one in counted)
+        backward += times * sum(one.backward_flop for one in counted)
         forward += flop
-        is_again = recomputes_blocks and part.kind is not None and transformer.learning_of(part.kind) != "front"
+        is_again = recomputes_blocks and part.kind is not None and KINDS[part.kind].learning != "front"
         again += flop * is_again
     return Flop(forward_flop=forward, backward_flop=backward + again)
 
@@ -238,12 +252,14 @@ def embedding_operators(transformer: Transformer) -> tuple[TransformerOperator, 
         last = part.move(INPUT, "input", (), 1)
         last = part.table("tokens", last, transformer.vocabulary_size)
     else:
-        shape = (image.num_channels, image.image_size, image.image_size)
+        shape = (image.num_channels * image.frames_per_patch, image.image_height, image.image_size)
         last = part.append(
             TransformerOperator(name=INPUT, kind="input", inputs=(), output_shape=shape, input_elements=0)
         )
         condition = part.condition(last) if transformer.has_modulation else None
-        last = part.matmul("patches", last, (image.patch_elements, part.width), has_bias=True, rows=image.num_patches)
+        cut, has_bias = (image.patch_elements, part.width), image.has_patch_bias
+        name = "patches" if transformer.projector is None else _WHOLE_PATCHES
+        last = part.matmul(name, last, cut, has_bias=has_bias, rows=image.num_patches)
         if image.has_class_token:
             token = Tensor(name="weight", num_elements=part.width)
             last = part.move("class_token", "embedding", (last,), tensors=(token,), is_in_place=True)
@@ -253,6 +269,9 @@ def embedding_operators(transformer: Transformer) -> tuple[TransformerOperator, 
         last = part.table("token_types", last, transformer.num_token_types, is_in_place=True)
     if transformer.has_embedding_norm:
         last = part.norm("norm", last)
+    if transformer.encoder is not None:  # images' tokens take the place of words
+        read = transformer.num_image_tokens * part.width
+        part.move("images", "copy", (last,), input_elements=read, is_in_place=True)
     if image is not None and condition is not None:  # it goes with the stream
         part.move("condition", "embedding", (last, condition), input_elements=0, is_in_place=True)
     return part.operators
@@ -342,6 +361,8 @@ def head_operators(transformer: Transformer) -> tuple[TransformerOperator, ...]:
     if image is not None and transformer.has_modulation:
         last = part.move("modulated", "multiply", (last, part.modulation(2)))
         ends.append(part.matmul("patches", last, (part.width, 2 * image.patch_elements), has_bias=True))
+    elif transformer.projector is not None:
+        part.project(last, transformer.projector)
     elif image is not None:
         if not image.has_class_token:
             last = part.move("pooling", "pooling", (last,), num_tokens=1)
@@ -536,6 +557,28 @@ class Operators:
         """Append what gives so many vectors of the stream's width from a sample's condition."""
         active = self.move("modulation.activation", "activation", (INPUT,), num_tokens=1, input_elements=self.width)
         return self.matmul("modulation", active, (self.width, number * self.width), has_bias=True, rows=1)
+
+    def project(self, source: str, projector: Projector) -> None:
+        """Append a projector: a norm, squares of tokens that become one, and a product or two."""
+        tokens, width = self._transformer.image_tokens, self.width
+        roles = ("scale", "shift")[: projector.num_norm_vectors]
+        size = projector.norm_size(width)
+        norm = tuple(Tensor(name=role, num_elements=size, role=role) for role in roles)
+        many = tokens * projector.merge**2
+        last, is_first = source, projector.is_norm_first
+        if norm and is_first:
+            last = self.move("projector.norm", "norm", (last,), num_tokens=many, tensors=norm)
+        if projector.merge > 1:
+            kind = "pooling" if projector.is_pooled else "copy"
+            joined = projector.joined_size(width)
+            last = self.move("projector.merge", kind, (last,), joined, num_tokens=tokens, input_elements=many * width)
+        if norm and not is_first:
+            last = self.move("projector.norm", "norm", (last,), size, num_tokens=tokens, tensors=norm)
+        for index, shape in enumerate(projector.products(width)):
+            if index:
+                last = self.move("projector.activation", "activation", (last,), shape[0], num_tokens=tokens)
+            name = PROJECTED[index]
+            last = self.matmul(name, last, shape, has_bias=projector.has_biases, rows=tokens)
 
     def prediction_start(self) -> str:
         """Append what joins the stream with the embedding of the next token; return the product of both."""
@@ -872,6 +915,8 @@ def trained_ends(transformer: Transformer) -> tuple[int, int]:
     """
     ends = embedding_operators(transformer), head_operators(transformer)
     embedding, head = (sum(one.trained_elements for one in operators) for operators in ends)
+    if transformer.encoder is not None:
+        embedding += transformer.encoder.num_trained_parameters
     return embedding, head
 
 
@@ -900,7 +945,59 @@ def embedding_parameters(transformer: Transformer, layouts: Layouts, *, is_train
     operators = embedding_operators(transformer)
     others = sum(one.weight_elements for one in operators if one.name != "tokens")
     found = vocabulary_rows(transformer, layouts) * transformer.hidden_size + others
-    return np.zeros_like(found) if is_trained and transformer.trained.is_embedding_frozen else found
+    if is_trained and transformer.trained.is_embedding_frozen:
+        found = np.zeros_like(found)
+    return found if transformer.encoder is None else found + encoder_parameters(transformer, layouts, is_trained)
+
+
+def encoder_layouts(transformer: Transformer, layouts: Layouts) -> Layouts:
+    """Return layouts as the encoder sees them, whose samples are images.
+
+    It is split over the tensor group alone; every context rank has all images, and neither sequence parallelism nor
+    its overlap there is (Megatron-LM, ``examples/multimodal/model.py``: "Vision model and projection do not use SP/CP
+    yet"). It is computed again as the layers behind it are (``--recompute-vision``), all of its own where some are.
+
+    Parameters
+    ----------
+    transformer, layouts
+        The network, and n layouts of it.
+    """
+    one = np.ones(len(layouts), dtype=np.int64)
+    return replace(
+        layouts.of(slice(None)),
+        microbatch=layouts.microbatch * transformer.num_images * one,
+        context=one,
+        data=layouts.data * layouts.context * one,
+        expert=one,
+        expert_tensor=layouts.tensor * one,
+        sequence_parallel=one == 0,
+        overlap_tensor=one == 0,
+        overlap_expert=one == 0,
+    )
+
+
+def encoder_parameters(transformer: Transformer, layouts: Layouts, is_trained: bool = False) -> Floats:
+    """Return the parameters of an encoder on one device, shape (n,): patches whole, blocks and projector split.
+
+    Parameters
+    ----------
+    transformer, layouts
+        As for :func:`vocabulary_rows`; the network has an encoder.
+    is_trained
+        Whether of those alone that are trained.
+    """
+    encoder = transformer.encoder
+    assert encoder is not None, "asked of a network with an encoder"
+    whole = split = 0
+    for one in embedding_operators(encoder):
+        whole += one.trained_elements if is_trained else one.weight_elements
+    for one in head_operators(encoder):
+        for tensor in one.tensors if not (is_trained and one.is_frozen) else ():
+            is_split = one.name == PROJECTED[0] or (one.name == PROJECTED[1] and tensor.name == "weight")
+            whole, split = whole + tensor.num_elements * (not is_split), split + tensor.num_elements * is_split
+    held = trained_parameters if is_trained else block_parameters
+    blocks = (count * held(encoder, kind, layouts).all for kind, count in encoder.kind_counts.items())
+    return np.asarray(sum(blocks, whole + split / layouts.tensor))
 
 
 def head_parameters(transformer: Transformer, layouts: Layouts, *, is_trained: bool = False) -> Floats:

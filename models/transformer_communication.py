@@ -415,6 +415,8 @@ def first_stage_communication(
     transformer, layouts, element_bytes
         As for :func:`layer_communication`.
     """
+    if transformer.projector is not None:  # of an encoder, whose patches are whole on every rank
+        return (_communication("embedding", "tensor", "all_reduce", np.zeros(1), 0, 0),)
     size_bytes = element_bytes * _tokens(transformer, layouts) * transformer.hidden_size
     gathers = np.where(layouts.sequence_parallel, 1, 0)
     found = (
@@ -438,6 +440,14 @@ def last_stage_communication(
     transformer, layouts, element_bytes
         As for :func:`layer_communication`.
     """
+    if transformer.projector is not None:  # the sum of its output, and of the error of its input
+        width = transformer.projector.output_size, transformer.projector.joined_size(transformer.hidden_size)
+        has_error = KINDS[transformer.layer_kinds[-1]].learning != "front"
+        rows_bytes = np.asarray(element_bytes * layouts.microbatch * transformer.image_tokens, dtype=np.float64)
+        return (
+            _communication("projector", "tensor", "all_reduce", rows_bytes * width[0], 1, 0),
+            _communication("projector", "tensor", "all_reduce", rows_bytes * width[1], 0, int(has_error)),
+        )
     tokens = _tokens(transformer, layouts)
     size_bytes = element_bytes * tokens * transformer.hidden_size
     gathers = np.where(layouts.sequence_parallel, 1, 0)

@@ -10,7 +10,7 @@ counts, and a fitted share of the shorter, their contention for the device's mem
 which do as many micro-batches make a *class*; layers are cut into stages alike in all of them, since gradients add up.
 
 - *Stage.* The seconds of its own layers, with experts and without, on its group; the first has the embedding besides,
-  the last the head. A stage computes nothing while it sends. Between two groups a device has its part of its machine's
+  with an encoder of images where there is one, the last the head. A stage computes nothing while it sends. Between two groups a device has its part of its machine's
   link, and the slower side counts.
 - *Schedule.* See :mod:`planner.models.transformer_schedule`. What it takes beyond the work of the slowest stage is the
   part ``bubble``. Gradients of weights, which zero-bubble schedules put off, are half of a backward pass.
@@ -94,7 +94,7 @@ from planner.models.layouts import (
 )
 from planner.models.low_precision import NUMBER_TYPES, NumberType
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
-from planner.models.operators import TransformerOperator, trained_elements, trained_ends
+from planner.models.operators import TransformerOperator, encoder_layouts, trained_elements, trained_ends
 from planner.models.optimizers import matrices_of
 from planner.models.roofline import longer_of
 from planner.models.schedule import one_forward_one_backward_s, played_s
@@ -273,16 +273,23 @@ def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     share = few.recomputed_share(-(-common.transformer.num_layers // few.pipeline))
     mixed = {name: array.copy() for name, array in found.items()}
     for name, array in mixed.items():
+        if common.transformer.encoder is not None and name.startswith("embedding"):
+            continue  # all of an encoder is computed again
         array[..., some] = share * array[..., some] + (1 - share) * without[name]
     return mixed
 
 
 def _alike_intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     """Return the same of layers that are all computed again or none, once for each combination of few decisions."""
-    network, constants, software = common.transformer, common.constants, common.software
     interval_of, to_interval = layouts.distinct(_COMMUNICATING)
-    layouts = layouts.of(interval_of)
-    groups = with_context_groups(groups_of(common.tiers, layouts), common.tiers, network, layouts)
+    few = layouts.of(interval_of)
+    groups = with_context_groups(groups_of(common.tiers, few), common.tiers, common.transformer, few)
+    return {name: array[..., to_interval] for name, array in _group_intervals(common, few, groups).items()}
+
+
+def _group_intervals(common: _Common, layouts: Layouts, groups: Mapping[str, Group]) -> dict[str, Floats]:
+    """Return the same of layouts whose groups of ranks are known."""
+    network, constants, software = common.transformer, common.constants, common.software
     layer_of, to_layer = layouts.distinct(_COMPUTING)
     few = layouts.of(layer_of)
     sets = np.unique(np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0))
@@ -309,7 +316,8 @@ def _alike_intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     # The ends' tensor-parallel communication is exposed, but for the gather beside the head's backward product.
     embedding = embedding_s(network, few, rates=common.rates, software=software, constants=constants)
     head = head_s(network, few, rates=common.rates, software=software, constants=constants)
-    head = head + constants.head_floor_ratio * software.launch_s * software.launch_ratio
+    if network.projector is None:
+        head = head + constants.head_floor_ratio * software.launch_s * software.launch_ratio
     for name, seconds, communicated in (
         ("embedding", embedding[to_layer], first_stage_communication(network, layouts)),
         ("head", head[to_layer], last_stage_communication(network, layouts)),
@@ -318,7 +326,23 @@ def _alike_intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
         interval[name] = seconds + common.exposed_s(seconds, times)
         ahead = _FORWARD_OF_ENDS[network.learning_of(name)]
         interval[f"{name}_forward"] = ahead * seconds + times.forward_s
-    return {name: array[..., to_interval] for name, array in interval.items()}
+    if network.encoder is not None:
+        both_s, forward_s = _encoder_s(common, network.encoder, layouts, groups)
+        interval["embedding"] = interval["embedding"] + both_s
+        interval["embedding_forward"] = interval["embedding_forward"] + forward_s
+    return interval
+
+
+def _encoder_s(common: _Common, encoder: Transformer, layouts: Layouts, groups: Mapping[str, Group]) -> Pair:
+    """Return what an encoder of images takes of one micro-batch, both ways and forward, its projector included."""
+    network = common.transformer
+    interval = _group_intervals(
+        replace(common, transformer=encoder, expert_imbalance=1.0), encoder_layouts(network, layouts), groups
+    )
+    both_s, forward_s = kind_times(encoder, interval)
+    layers_s, ahead_s = ((_counts(encoder) * one).sum(axis=0) for one in (both_s, forward_s))
+    ahead_s = ahead_s + interval["embedding_forward"] + interval["head_forward"]
+    return layers_s + interval["embedding"] + interval["head"], ahead_s
 
 
 def _layer_parts(
@@ -1312,11 +1336,12 @@ def transformer_profile(
         for start in range(one.first, end, one.num_layers):
             share_out(slice(start, start + one.num_layers), layer.forward_s, layer.backward_s)
     last = repeats[-1].first + repeats[-1].num_layers * repeats[-1].count
+    entry_s = embedding_s(network, layouts, rates=reached, software=software, constants=constants)
+    if network.encoder is not None:
+        common = _common_of(network, _ALONE, rates, software, constants, 1.0)
+        entry_s = entry_s + _encoder_s(common, network.encoder, layouts, groups_of(common.tiers, layouts))[0]
     for at, both_s in (
-        (
-            slice(0, repeats[0].first),
-            embedding_s(network, layouts, rates=reached, software=software, constants=constants),
-        ),
+        (slice(0, repeats[0].first), entry_s),
         (slice(last, len(dnn.layers)), head_s(network, layouts, rates=reached, software=software, constants=constants)),
     ):
         if at.start < at.stop:

@@ -14,6 +14,7 @@ from planner.fine_tuning import FineTuning
 # ``frozen``: forward, and gradients of activations; ``front``: forward alone, since nothing before it is trained.
 Learning = Literal["trained", "frozen", "front"]
 EMBEDDING, LAYERS, HEAD = "embedding", "layers", "head"
+ENCODER, PROJECTOR = "encoder", "projector"  # of images, before a language model
 # Parts inside of layers, by what the names of their operators begin with (:mod:`planner.models.operators`).
 OPERATORS = {
     "attention": "attention.",
@@ -21,7 +22,7 @@ OPERATORS = {
     "experts": "feed_forward.experts.",
     "router": "feed_forward.router",
 }
-FROZEN_PARTS = (EMBEDDING, LAYERS, HEAD, *OPERATORS)
+FROZEN_PARTS = (EMBEDDING, LAYERS, HEAD, ENCODER, PROJECTOR, *OPERATORS)
 # Norms beside a part of a layer belong to none.
 _OUTSIDE = frozenset(f"{part}.{norm}" for part in ("attention", "feed_forward") for norm in ("norm", "post_norm"))
 
@@ -77,17 +78,26 @@ class Trained:
         """Whether what is behind the last block is, a matrix that the embedding shares left out."""
         return self.adapters is not None or HEAD in self.frozen_parts
 
-    def learning(self, index: int) -> Learning:
+    def learning(self, index: int, *, learns_images: bool = False) -> Learning:
         """Return what runs of a block, by its place among all.
 
         Parameters
         ----------
         index
             From 0.
+        learns_images
+            Whether something is trained of what is before the embedding.
         """
         if index >= self.frozen_layers and LAYERS not in self.frozen_parts:
             return "trained"
-        return "front" if self.is_embedding_frozen else "frozen"
+        return "front" if self.is_embedding_frozen and not learns_images else "frozen"
+
+    def of_encoder(self) -> "Trained":
+        """Return what is trained of an encoder of images by itself, whose head is the projector."""
+        if self.adapters is not None:
+            return Trained(frozen_parts=(EMBEDDING, LAYERS, HEAD))
+        parts = (EMBEDDING, LAYERS) * (ENCODER in self.frozen_parts) + (HEAD,) * (PROJECTOR in self.frozen_parts)
+        return Trained(frozen_parts=parts)
 
     @property
     def embedding_learning(self) -> Learning:

@@ -11,10 +11,11 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal
 
+from planner.encoders import Projector
 from planner.fine_tuning import FineTuning
 from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Activation, Numerics, Rotary, Routing, routing_of
-from planner.trained import EMBEDDING, EVERYTHING, HEAD, LAYERS, Learning, Trained
+from planner.trained import EMBEDDING, ENCODER, EVERYTHING, HEAD, LAYERS, PROJECTOR, Learning, Trained
 
 # --- Parts of a transformer that not every one has: experts, latent attention, images; and the sizes that are allowed
 
@@ -23,7 +24,7 @@ OPEN: Any = None
 # Far beyond any network, yet its parameters, and what an operator puts out for a sample, fit 64 bits.
 MOST_LAYERS, MOST_HEADS, MOST_EXPERTS = 2**12, 2**12, 2**12
 MOST_WIDTH, MOST_INNER, MOST_TOKENS, MOST_WORDS, MOST_PIXELS = 2**17, 2**19, 2**20, 2**24, 2**14
-MOST_CHANNELS = 2**10
+MOST_CHANNELS, MOST_IMAGES, MOST_FRAMES = 2**10, 2**12, 2**6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +175,18 @@ class Image:
     ----------
     image_size, patch_size
         Height and width, in pixels.
+    image_height
+        Where an image is no square.
     num_channels
         Colours of a pixel.
     num_classes
         Outputs of the classifier.
     has_class_token
         Whether a learned token stands before the patches; the classifier reads it, or else their mean.
+    frames_per_patch
+        Frames of a video that one patch reaches through; a single image is then read as often (Qwen2-VL).
+    has_patch_bias
+        Whether the product that makes tokens of patches has a bias.
     """
 
     image_size: int
@@ -187,27 +194,33 @@ class Image:
     num_channels: int = 3
     num_classes: int = 1000
     has_class_token: bool = True
+    image_height: int = OPEN
+    frames_per_patch: int = 1
+    has_patch_bias: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("image_size", "patch_size"):
+        fill(self, "image_height", self.image_size)
+        for name in ("image_size", "image_height", "patch_size"):
             check_within(name, getattr(self, name), MOST_PIXELS)
+        check_within("frames_per_patch", self.frames_per_patch, MOST_FRAMES)
         check_within("num_channels", self.num_channels, MOST_CHANNELS)
         check_within("num_classes", self.num_classes, MOST_WORDS)
-        if self.image_size % self.patch_size:
-            raise ValueError(
-                f"an image of {self.image_size} pixels has no whole number of patches of {self.patch_size}. "
-                f"Give a patch_size that divides image_size."
-            )
+        for pixels in (self.image_size, self.image_height):
+            if pixels % self.patch_size:
+                raise ValueError(
+                    f"an image of {pixels} pixels has no whole number of patches of {self.patch_size}. "
+                    f"Give a patch_size that divides image_size."
+                )
 
     @property
     def num_patches(self) -> int:
         """Patches of one image."""
-        return (self.image_size // self.patch_size) ** 2
+        return self.image_size // self.patch_size * (self.image_height // self.patch_size)
 
     @property
     def patch_elements(self) -> int:
         """Numbers in one patch."""
-        return self.patch_size**2 * self.num_channels
+        return self.patch_size**2 * self.num_channels * self.frames_per_patch
 
     @property
     def num_tokens(self) -> int:
@@ -291,6 +304,7 @@ def _kinds_of(
     with_experts: range,
     num_mtp_layers: int,
     trained: Trained,
+    learns_images: bool,
 ) -> tuple[tuple[LayerKind, ...], Mapping[LayerKind, int]]:
     """Return the kind of every layer, and how many there are of each kind that there is, in the order of KINDS."""
     if pattern is not None:
@@ -305,7 +319,8 @@ def _kinds_of(
         kinds += ("mtp+moe" if has_experts else "mtp+dense",) * num_mtp_layers
     if trained.has_frozen:
         kinds = tuple(
-            _NAMES[replace(KINDS[kind], learning=trained.learning(index))] for index, kind in enumerate(kinds)
+            _NAMES[replace(KINDS[kind], learning=trained.learning(index, learns_images=learns_images))]
+            for index, kind in enumerate(kinds)
         )
     return kinds, MappingProxyType({kind: kinds.count(kind) for kind in KINDS if kind in kinds})
 
@@ -313,7 +328,7 @@ def _kinds_of(
 Positions = Literal["learned", "rotary", "alibi", "none"]
 NormPosition = Literal["before", "after", "both", "output", "shared", "parallel"]
 QueryKeyNormSpan = Literal["head", "all_heads"]
-Head = Literal["language", "masked_language", "classes", "patches", "none"]
+Head = Literal["language", "masked_language", "classes", "patches", "projector", "none"]
 LOGITS = "logits"  # the operator of a head that gives them
 STEP_FREQUENCIES = 256  # that a step of diffusion is embedded by (W. Peebles, S. Xie, arXiv 2212.09748; their code)
 
@@ -377,8 +392,9 @@ class Transformer:
         Rows of the table of segments (BERT: 2).
     head
         ``language``: logits of every token. ``masked_language``: BERT's transformation, and then logits of every token.
-        ``classes``: a classifier of the image. ``patches``: noise and its variance for every patch (DiT). ``none``: the
-        network ends with its last block and norm.
+        ``classes``: a classifier of the image. ``patches``: noise and its variance for every patch (DiT).
+        ``projector``: tokens of a language model, of which this is the encoder. ``none``: the network ends with its
+        last block and norm.
     has_pooler
         Whether the first token passes one more layer (BERT); with the head ``masked_language`` a classifier of two
         classes reads it.
@@ -418,6 +434,11 @@ class Transformer:
         What of it is: by default everything.
     document_length
         Tokens of each of the documents that a sample is packed with, where tokens attend to their own document alone.
+    projector
+        Of an encoder: its head.
+    encoder, num_images
+        What makes tokens of images, and images of a sample. Their tokens are part of its ``sequence_length``, in the
+        place of words.
     """
 
     num_layers: int
@@ -467,9 +488,14 @@ class Transformer:
     document_length: int | None = None
     sparse: SparseAttention | None = None
     has_modulation: bool = False
+    projector: Projector | None = None
+    encoder: "Transformer | None" = None
+    num_images: int = 0
 
     def __post_init__(self) -> None:
         self._check_sizes()
+        if self.encoder is not None:
+            object.__setattr__(self, "encoder", replace(self.encoder, trained=self.trained.of_encoder()))
         fill(self, "num_kv_heads", self.num_heads)
         fill(self, "head_size", self._default_head_size())
         fill(self, "feed_forward_size", 4 * self.hidden_size)
@@ -489,6 +515,7 @@ class Transformer:
         self._check_adapters()
         self._check_frozen()
         self._check_documents()
+        self._check_encoder()
 
     def _check_sizes(self) -> None:
         """Refuse sizes of nothing, and beyond all reason."""
@@ -595,7 +622,7 @@ class Transformer:
                 "the head 'classes' belongs to networks that read images, and to no others. Change head, or add image."
             )
         self._check_modulation()
-        if self.image is not None and self.head not in ("classes", "patches", "none"):
+        if self.image is not None and self.head not in ("classes", "patches", "projector", "none"):
             raise ValueError(f"a network that reads images has no head '{self.head}'. Write 'classes' or 'none'.")
         if self.has_norm_biases and not self.has_norm_scales:
             raise ValueError("norms without scales have no biases. Leave out norm_biases, or the other.")
@@ -645,6 +672,63 @@ class Transformer:
                 f"{self.sequence_length:,}. Write 1 to {self.sequence_length:,}."
             )
 
+    def _check_encoder(self) -> None:
+        """Refuse an encoder whose tokens do not fit the language model, and a projector of what is none."""
+        if (self.projector is not None) != (self.head == "projector"):
+            raise ValueError("a projector is the head of an encoder. Write both, or leave both out.")
+        if self.projector is not None:
+            if self.image is None:
+                raise ValueError("an encoder reads images, and nothing says their size. Add image.")
+            if self.experts is not None or self.has_modulation or self.has_pooler:
+                raise ValueError("an encoder is counted without experts, modulation and pooler. Leave them out.")
+            side, merge = self.image.patch_size, self.projector.merge
+            for pixels in (self.image.image_size, self.image.image_height):
+                if pixels // side % merge:
+                    raise ValueError(
+                        f"the {pixels // side} patches of {pixels} pixels cannot be merged {merge} by {merge}. "
+                        f"Write an image size that is a multiple of {side * merge}."
+                    )
+        encoder = self.encoder
+        if encoder is None:
+            if self.num_images:
+                raise ValueError("images of a sample are given, and no encoder. Leave them out, or add encoder.")
+            return
+        check_within("images", self.num_images, MOST_IMAGES)
+        if self.head != "language" or self.image is not None or encoder.projector is None:
+            raise ValueError(
+                "an encoder stands in front of a language model that reads text, and ends with a projector. "
+                "Leave out the encoder, or the other head."
+            )
+        if encoder.projector.output_size != self.hidden_size:
+            raise ValueError(
+                f"the projector gives tokens of width {encoder.projector.output_size}, and the language model has "
+                f"{self.hidden_size}. Write {self.hidden_size}."
+            )
+        if self.num_image_tokens > self.sequence_length:
+            raise ValueError(
+                f"{self.num_images} images of {encoder.image_tokens:,} tokens are {self.num_image_tokens:,} tokens, "
+                f"more than the sequence of {self.sequence_length:,}. Write fewer or smaller images, or a longer "
+                f"sequence."
+            )
+
+    @property
+    def image_tokens(self) -> int:
+        """Tokens that an encoder gives of one image; 0 of other networks."""
+        if self.projector is None or self.image is None:
+            return 0
+        return self.image.num_patches // self.projector.merge**2
+
+    @property
+    def num_image_tokens(self) -> int:
+        """Tokens of a sample that are of images."""
+        return 0 if self.encoder is None else self.num_images * self.encoder.image_tokens
+
+    @property
+    def learns_images(self) -> bool:
+        """Whether something of an encoder, or of its projector, is trained."""
+        is_frozen = self.trained.adapters is not None or {ENCODER, PROJECTOR} <= {*self.trained.frozen_parts}
+        return self.encoder is not None and not is_frozen
+
     def _check_adapters(self) -> None:
         """Refuse adapters beside matrices that the network does not have, and of what is not counted."""
         if self.fine_tuning is None:
@@ -674,6 +758,7 @@ class Transformer:
         has_experts = self.experts is not None
         there = {
             **{EMBEDDING: True, LAYERS: True, HEAD: self.head != "none"},
+            **{ENCODER: self.encoder is not None, PROJECTOR: self.encoder is not None},
             "attention": any(one.has_attention for one in kinds),
             "feed_forward": any(one.feed_forward != "none" for one in kinds),
             **{"experts": has_experts, "router": has_experts},
@@ -686,7 +771,7 @@ class Transformer:
                 "the head multiplies by the matrix of the embedding, which is trained. "
                 "Freeze the embedding, too; or leave out the head."
             )
-        if not self.num_trained_parameters:
+        if not self.num_trained_parameters and self.projector is None:
             raise ValueError("every parameter is frozen. Leave out a part, so that something is trained.")
 
     @property
@@ -705,6 +790,8 @@ class Transformer:
         if part == EMBEDDING:
             return self.trained.embedding_learning
         if part == HEAD:
+            if self.projector is not None and not self.num_trained_parameters:
+                return "front"
             return "frozen" if self.trained.is_head_frozen or self.has_frozen_logits else "trained"
         return KINDS[part].learning
 
@@ -784,7 +871,13 @@ class Transformer:
     def _kinds(self) -> tuple[tuple[LayerKind, ...], Mapping[LayerKind, int]]:
         """See the next two."""
         return _kinds_of(
-            self.num_main_layers, self.mixers, self.pattern, self._moe_layers, self.num_mtp_layers, self.trained
+            self.num_main_layers,
+            self.mixers,
+            self.pattern,
+            self._moe_layers,
+            self.num_mtp_layers,
+            self.trained,
+            self.learns_images,
         )
 
     @property
@@ -903,7 +996,9 @@ class Transformer:
             for kind, count in self.kind_counts.items()
             if KINDS[kind].learning == "trained"
         )
-        embedding = self.embedding_parameters * (not self.trained.is_embedding_frozen)
+        images = 0 if self.encoder is None else self.encoder.num_parameters
+        embedding = (self.embedding_parameters - images) * (not self.trained.is_embedding_frozen)
+        embedding += 0 if self.encoder is None else self.encoder.num_trained_parameters
         return embedding + blocks + self.head_parameters * (not self.trained.is_head_frozen)
 
     def _frozen_parameters(self, parts: Parts) -> int:
@@ -1005,17 +1100,19 @@ class Transformer:
 
     @property
     def embedding_parameters(self) -> int:
-        """Parameters before the first block: tokens or patches, learned positions, segments and their norm."""
+        """Parameters before the first block: an encoder, tokens or patches, positions, segments and their norm."""
         hidden = self.hidden_size
         tokens = self.vocabulary_size * hidden
         if self.image is not None:
-            tokens += self._matrix(self.image.patch_elements, hidden, True) + self.image.has_class_token * hidden
+            has_bias = self.image.has_patch_bias
+            tokens += self._matrix(self.image.patch_elements, hidden, has_bias) + self.image.has_class_token * hidden
             if self.has_modulation:  # a step's embedding, and that of a class or of none
                 tokens += self._matrix(STEP_FREQUENCIES, hidden, True) + self._matrix(hidden, hidden, True)
                 tokens += (self.image.num_classes + 1) * hidden
         positions = self.num_positions * hidden if self.positions == "learned" else 0
         norm = self._norm_parameters(hidden) if self.has_embedding_norm else 0
-        return tokens + positions + self.num_token_types * hidden + norm
+        encoder = 0 if self.encoder is None else self.encoder.num_parameters
+        return encoder + tokens + positions + self.num_token_types * hidden + norm
 
     @property
     def head_parameters(self) -> int:
@@ -1030,6 +1127,8 @@ class Transformer:
             next_sentence = self._matrix(hidden, 2, True) if self.has_pooler else 0
             transform = self._matrix(hidden, hidden, True) + self._norm_parameters(hidden)
             return found + transform + logits + words * self.has_head_bias + next_sentence
+        if self.projector is not None:
+            return found + self.projector.num_parameters(hidden)
         if self.head == "none" or self.image is None:
             return found
         if self.head == "patches":

@@ -41,6 +41,8 @@ _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "fl
 def architecture_of(network: Transformer) -> str | None:
     """Return the architecture that a network is one of; None where none that is written has all of its parts."""
     figures, rotary, experts = network.numerics, network.rotary, network.experts
+    if network.encoder is not None:
+        return None
     if network.norm_position == "both" or network.has_sinks:
         return _windowed_of(network)
     plain = Numerics(norm_epsilon=figures.norm_epsilon, initial_deviation=figures.initial_deviation)

@@ -194,6 +194,7 @@ def _strange(network: Transformer) -> list[str]:
         "experts narrower than the stream": network.routed_width != network.hidden_size,
         "attention to tokens that an indexer chooses": network.sparse is not None,
         "a gate of attention": network.has_attention_gate,
+        "encoders of images": network.encoder is not None,
         "attention to later tokens": not network.is_causal,
         f"the head '{network.head}'": network.head != "language",
         f"norms '{network.norm_position}'": network.norm_position != "before",

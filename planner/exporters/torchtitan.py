@@ -428,7 +428,7 @@ def flavour_of(network: Transformer) -> Flavour | None:
         and network.query_key_norm_span == "head"
         and not (experts is not None and experts.has_shared_gate)
         and network.kind_counts.keys() <= {"dense", "moe"}
-        and not (network.has_sinks or network.has_attention_gate or network.sparse)
+        and not (network.has_sinks or network.has_attention_gate or network.sparse or network.encoder)
     )
     if not is_plain:
         return None

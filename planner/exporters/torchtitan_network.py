@@ -61,6 +61,7 @@ def family_of(network: Transformer) -> str | None:
         and not (network.has_query_key_norms and network.query_key_norm_span != "head")
         and network.pattern is None
         and network.sparse is None
+        and network.encoder is None
         and not network.num_mtp_layers
         and network.fine_tuning is None
     )

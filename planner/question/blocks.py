@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from planner import data
 from planner.cluster import Storage
 from planner.dnn import MOST_LAYERS, PRODUCT_KINDS, Layer, Operator, OperatorKind, Product, Tensor, Window
+from planner.encoders import MOST_MERGED
 from planner.problem import USUAL_ALGORITHMS, Algorithm, Queue
 from planner.question.numerics import NumericsSpec, RotarySpec, RoutingSpec
 from planner.question.values import (
@@ -34,7 +35,9 @@ from planner.question.values import (
 from planner.transformer import (
     MOST_CHANNELS,
     MOST_EXPERTS,
+    MOST_FRAMES,
     MOST_HEADS,
+    MOST_IMAGES,
     MOST_INNER,
     MOST_PIXELS,
     MOST_TOKENS,
@@ -582,14 +585,72 @@ class SparseAttentionSpec(Model):
     top_k: Tokens
 
 
+Channels = Annotated[Count, _at_most(MOST_CHANNELS), _schema(1, MOST_CHANNELS)]
+Frames = Annotated[Count, _at_most(MOST_FRAMES), _schema(1, MOST_FRAMES)]
+
+
 class ImageSpec(Model):
     """Images in patches; see :class:`planner.transformer.Image`."""
 
     size: Pixels
     patch: Pixels
-    channels: Annotated[Count, _at_most(MOST_CHANNELS), _schema(1, MOST_CHANNELS)] = 3
+    channels: Channels = 3
     classes: Words = 1000
     class_token: bool = True
+    height: Pixels | None = None
+    frames: Frames = 1
+    patch_bias: bool = True
+
+
+class EncoderImageSpec(Model):
+    """Images that an encoder reads; see :class:`planner.transformer.Image`."""
+
+    size: Pixels | None = None
+    height: Pixels | None = None
+    patch: Pixels | None = None
+    channels: Channels | None = None
+    class_token: bool | None = None
+    frames: Frames | None = None
+    patch_bias: bool | None = None
+
+
+class ProjectorSpec(Model):
+    """What makes tokens of an encoder's; see :class:`planner.encoders.Projector`."""
+
+    hidden: Inner | None = None
+    merge: Annotated[Count, _at_most(MOST_MERGED), _schema(1, MOST_MERGED)] | None = None
+    pooled: bool | None = None
+    norm: Literal["none", "layer_norm", "rms_norm"] | None = None
+    norm_first: bool | None = None
+    biases: bool | None = None
+
+
+class EncoderSpec(Model):
+    """An encoder of images in front of a language model; of one that has an encoder, what it has otherwise."""
+
+    images: Annotated[Count, _at_most(MOST_IMAGES), _schema(1, MOST_IMAGES)] | None = None
+    image: EncoderImageSpec | None = None
+    layers: Layers | None = None
+    hidden: Width | None = None
+    heads: Heads | None = None
+    kv_heads: Heads | None = None
+    head_size: Width | None = None
+    feed_forward: Inner | None = None
+    gated: bool | None = None
+    positions: Literal["learned", "rotary", "none"] | None = None
+    norm: Literal["layer_norm", "rms_norm"] | None = None
+    biases: bool | None = None
+    norm_biases: bool | None = None
+    qkv_biases: bool | None = None
+    output_bias: bool | None = None
+    query_key_norms: bool | None = None
+    final_norm: bool | None = None
+    embedding_norm: bool | None = None
+    mixers: (
+        Annotated[list[Literal["attention", "window"]], Field(min_length=1, max_length=MOST_TRANSFORMER_LAYERS)] | None
+    ) = None
+    window: Pixels | None = None
+    projector: ProjectorSpec | None = None
 
 
 class MambaSpec(Model):
@@ -678,6 +739,7 @@ class TransformerSpec(Model):
     linear: LinearAttentionSpec | None = None
     delta: DeltaNetSpec | None = None
     mtp_layers: SomeLayers | None = None
+    encoder: EncoderSpec | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

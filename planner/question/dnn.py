@@ -38,7 +38,7 @@ from planner.transformer import Transformer
 from planner.units import Dimension, format_exact
 from planner.zoo import transformers
 from planner.zoo.builder import Builder
-from planner.zoo.transformers import block_of, dnn_of, with_mtp_layers
+from planner.zoo.transformers import block_of, dnn_of, with_encoder, with_mtp_layers
 
 
 def network_block(dnn: Dnn, profile: Profile | None = None, *, batch_size: int = 1) -> dict[str, Any]:
@@ -331,6 +331,7 @@ def _check_together(substitutions: Sequence[Substitution]) -> None:
 _REPLACED = (
     *("profile", "trace", "onnx", "huggingface", "torch", "dimensions", "sequence_length", "text_only"),
     "mtp_layers",
+    "encoder",
     *("layers", "repeats", "profile_batch", "name"),
 )
 
@@ -410,12 +411,12 @@ def _read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | 
     dnn, notes = reading.spec.dnn, reading.notes
     profile: Profile | None = None
     if dnn.zoo is not None:
-        network = _predicting(dnn, zoo.build(dnn.zoo, sequence_length=dnn.sequence_length))
+        network = _seeing(dnn, _predicting(dnn, zoo.build(dnn.zoo, sequence_length=dnn.sequence_length)))
         _note_sequence(reading, network, ("dnn", "sequence_length"))
         return network, None
     if dnn.transformer is not None:
         network = dnn_of(dnn.transformer.build(), dnn.name or "transformer", source="sizes of the spec")
-        return _predicting(dnn, network), None
+        return _seeing(dnn, _predicting(dnn, network)), None
     if dnn.layers is not None:
         found, has_seconds = _layers(reading, profile_batch)
         if not has_seconds:
@@ -434,7 +435,7 @@ def _read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | 
             allowed_code=reading.source.allowed_code,
             is_text_only=dnn.text_only,
         )
-        network, warnings = _predicting(dnn, imported.dnn), imported.warnings
+        network, warnings = _seeing(dnn, _predicting(dnn, imported.dnn)), imported.warnings
         if not network.num_multiply_adds:
             raise ValueError(
                 "the network has no multiply-adds, so that nothing is known of its time; give one that has"
@@ -464,6 +465,26 @@ def _predicting(spec: DnnSpec, network: Dnn) -> Dnn:
     if network.transformer is None:
         raise ValueError(f"{network.name} predicts no tokens. Leave out mtp_layers.")
     transformer = with_mtp_layers(network.transformer, spec.mtp_layers)
+    return dnn_of(transformer, network.name, source=network.source, dataset_samples=network.dataset_samples)
+
+
+def _seeing(spec: DnnSpec, network: Dnn) -> Dnn:
+    """Return the network with the encoder of images that a spec adds, or with its own as the spec has it.
+
+    Raises
+    ------
+    SpecError
+        If it cannot have such a one.
+    """
+    if spec.encoder is None:
+        return network
+    try:
+        if network.transformer is None:
+            raise ValueError(f"{network.name} is not known as a transformer. Leave out encoder.")
+        transformer = with_encoder(network.transformer, spec.encoder.model_dump(exclude_none=True))
+    except ValueError as error:
+        problem, _, mend = str(error).partition(". ")
+        raise SpecError.of([Fault(field="dnn.encoder", problem=f"{problem}.", mend=mend)]) from None
     return dnn_of(transformer, network.name, source=network.source, dataset_samples=network.dataset_samples)
 
 

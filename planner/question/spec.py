@@ -27,6 +27,7 @@ from planner.question.blocks import (
     MOST_SUBSTITUTIONS,
     CalibrationSpec,
     ClusterSpec,
+    EncoderSpec,
     LayerSpec,
     RepeatSpec,
     SubstitutionSpec,
@@ -359,6 +360,7 @@ class DnnSpec(Model):
     transformer: TransformerSpec | None = None
     sequence_length: Tokens | None = None
     mtp_layers: Count | None = None
+    encoder: EncoderSpec | None = None
     text_only: bool = False
     dimensions: dict[Name, Count] = {}
     name: Name | None = None
@@ -387,6 +389,8 @@ class DnnSpec(Model):
             raise ValueError(f"sequence_length {where}. Leave it out here.")
         if self.mtp_layers is not None and given not in ("zoo", "huggingface", "transformer"):
             raise ValueError("mtp_layers belong to a transformer. Leave them out here.")
+        if self.encoder is not None and given not in ("zoo", "huggingface", "transformer"):
+            raise ValueError("an encoder stands in front of a transformer. Leave it out here.")
         if self.text_only and given != "huggingface":
             raise ValueError("text_only belongs to a Hugging Face configuration. Leave it out here.")
         if self.dimensions and given != "onnx":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner import numerics
 from planner.dnn import Dnn, Layer, Repeat
+from planner.encoders import Projector
 from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Rotary, part_of, routing_of
 from planner.transformer import KINDS, Experts, Image, LatentAttention, SparseAttention, Transformer
@@ -30,6 +31,7 @@ __all__ = [
     "row",
     "row_names",
     "transformer_of",
+    "with_encoder",
     "with_mtp_layers",
     "with_sequence_length",
 ]
@@ -124,6 +126,22 @@ _IMAGE_FIELDS = {
     "channels": "num_channels",
     "classes": "num_classes",
     "class_token": "has_class_token",
+}
+# The same of few images: those of encoders that read videos, and that are no squares.
+_FEW_IMAGE_FIELDS = {"height": "image_height", "frames": "frames_per_patch", "patch_bias": "has_patch_bias"}
+# The block of an encoder has these keys of a transformer's, and ``image``, ``projector`` and ``images``.
+_ENCODER_KEYS = (
+    *("layers", "hidden", "heads", "kv_heads", "head_size", "feed_forward", "gated", "positions", "norm", "biases"),
+    *("norm_biases", "qkv_biases", "output_bias", "query_key_norms", "final_norm", "embedding_norm", "mixers"),
+)
+_OF_ENCODERS: Mapping[str, Any] = {"is_causal": False, "head": "projector", "has_tied_embeddings": False}
+_PROJECTOR_FIELDS = {
+    "hidden": "hidden_size",
+    "merge": "merge",
+    "pooled": "is_pooled",
+    "norm": "norm",
+    "norm_first": "is_norm_first",
+    "biases": "has_biases",
 }
 
 
@@ -220,14 +238,79 @@ def transformer_of(block: Mapping[str, Any]) -> Transformer:
         plain["latent"] = LatentAttention(**{"query_rank": None, **latent})
     if block.get("sparse_attention"):
         plain["sparse"] = SparseAttention(**block["sparse_attention"])
+    if block.get("encoder"):
+        plain["encoder"], plain["num_images"] = _encoder_of(block["encoder"], plain["hidden_size"])
     if image:
-        plain["image"] = Image(**_named(image, _IMAGE_FIELDS))
+        plain["image"] = Image(**_named(image, {**_IMAGE_FIELDS, **_FEW_IMAGE_FIELDS}))
         plain.update(vocabulary_size=0, sequence_length=plain["image"].num_tokens)
     if block.get("rotary"):
         plain["rotary"] = part_of(Rotary(), block["rotary"])
     if block.get("numerics"):
         plain["numerics"] = part_of(PLAIN, block["numerics"])
     return Transformer(**plain)
+
+
+def _encoder_of(block: Mapping[str, Any], width: int) -> tuple[Transformer, int]:
+    """Return the encoder that a block describes, in front of a network of a width, and images of a sample."""
+    plain = {_FIELDS.get(key, key): block[key] for key in _ENCODER_KEYS if block.get(key) is not None}
+    given = block.get("image") or {}
+    for key, where, name in (("size", given, "image.size"), ("patch", given, "image.patch"), *_NEEDED):
+        if (block if where is None else where).get(key) is None:
+            raise ValueError(f"{name} of the encoder is missing. Add it; a size is not guessed.")
+    image = Image(**_named(given, {**_IMAGE_FIELDS, **_FEW_IMAGE_FIELDS}))
+    if (window := block.get("window")) is not None:
+        if window % image.patch_size:
+            raise ValueError(
+                f"a window of {window} pixels has no whole number of patches of {image.patch_size}. "
+                f"Write a multiple of {image.patch_size}."
+            )
+        tokens = (window // image.patch_size) ** 2
+        plain |= {"window": min(tokens, image.num_tokens), "has_chunked_windows": True}
+    if "mixers" in plain:
+        plain["mixers"] = tuple(plain["mixers"])
+    projector = Projector(output_size=width, **_named(block.get("projector") or {}, _PROJECTOR_FIELDS))
+    sizes = {"vocabulary_size": 0, "sequence_length": image.num_tokens, "image": image, "projector": projector}
+    return Transformer(**{**plain, **_OF_ENCODERS, **sizes}), block.get("images") or 1
+
+
+_FOLLOW = {"heads": ("kv_heads", "head_size"), "hidden": ("head_size", "feed_forward")}
+_NEEDED = tuple((key, None, key) for key in ("layers", "hidden", "heads"))
+
+
+def _encoder_block(encoder: Transformer, num_images: int) -> dict[str, Any]:
+    """Return the block that describes an encoder."""
+    image, projector = encoder.image, encoder.projector
+    assert image is not None, "an encoder reads images"
+    assert projector is not None, "an encoder has a projector"
+    block = {key: getattr(encoder, _FIELDS.get(key, key)) for key in _ENCODER_KEYS}
+    block["mixers"] = [*encoder.mixers]
+    if encoder.window is not None:
+        block["window"] = round(encoder.window**0.5) * image.patch_size
+    fields = {**_IMAGE_FIELDS, **_FEW_IMAGE_FIELDS}
+    block["image"] = {key: getattr(image, field) for key, field in fields.items() if key != "classes"}
+    block["projector"] = {key: getattr(projector, field) for key, field in _PROJECTOR_FIELDS.items()}
+    if projector.hidden_size is None:
+        del block["projector"]["hidden"]
+    return {**block, "images": num_images}
+
+
+def with_encoder(transformer: Transformer, block: Mapping[str, Any]) -> Transformer:
+    """Return the transformer with an encoder: that of a block, or its own with what the block says otherwise.
+
+    Raises
+    ------
+    ValueError
+        If it cannot have such a one.
+    """
+    own = {} if transformer.encoder is None else _encoder_block(transformer.encoder, transformer.num_images)
+    parts = {key: {**own.get(key, {}), **(block.get(key) or {})} for key in ("image", "projector")}
+    if "size" in (block.get("image") or {}) and "height" not in block["image"]:
+        parts["image"].pop("height", None)
+    for key, followers in _FOLLOW.items():  # sizes that follow from it, unless they are given again
+        if key in block:
+            own = {name: value for name, value in own.items() if name not in followers}
+    encoder, number = _encoder_of({**own, **block, **parts}, transformer.hidden_size)
+    return replace(transformer, encoder=encoder, num_images=number)
 
 
 def block_of(transformer: Transformer) -> dict[str, Any]:
@@ -249,6 +332,15 @@ def block_of(transformer: Transformer) -> dict[str, Any]:
     ):
         if part is not None:
             block[key] = {short: getattr(part, field) for short, field in fields.items()}
+    if transformer.image is not None:
+        usual_image = Image(image_size=transformer.image.image_size, patch_size=transformer.image.patch_size)
+        block["image"] |= {
+            key: value
+            for key, field in _FEW_IMAGE_FIELDS.items()
+            if (value := getattr(transformer.image, field)) != getattr(usual_image, field)
+        }
+    if transformer.encoder is not None:
+        block["encoder"] = _encoder_block(transformer.encoder, transformer.num_images)
     if transformer.latent is not None:
         block["latent_attention"] = {
             key: value for key, value in asdict(transformer.latent).items() if value is not None
@@ -326,8 +418,12 @@ def dnn_of(transformer: Transformer, name: str, *, source: str = "", dataset_sam
     # Late, as in `_layers_of`: listing the zoo needs no numpy.
     from planner.models.operators import block_operators, embedding_operators, head_operators  # noqa: PLC0415
 
-    layers = _layers_of(embedding_operators(transformer), "embedding", "")
+    layers = [] if transformer.encoder is None else _encoder_layers(transformer.encoder, transformer.num_images)
+    seen = layers[-1][0].name if layers else ""
+    layers += _layers_of(embedding_operators(transformer), "embedding", "")
     entry = layers[-1][0].name
+    if seen:  # images' tokens
+        layers[-1] = (layers[-1][0], (*layers[-1][1], seen))
     kinds, repeats = transformer.layer_kinds, []
     blocks = {kind: block_operators(transformer, kind) for kind in dict.fromkeys(kinds)}
     index = 0
@@ -341,6 +437,29 @@ def dnn_of(transformer: Transformer, name: str, *, source: str = "", dataset_sam
                 entry = layers[-1][0].name
     layers += _layers_of(head_operators(transformer), "head", entry)
     return Dnn(name, layers, source=source, dataset_samples=dataset_samples, transformer=transformer, repeats=repeats)
+
+
+def _encoder_layers(encoder: Transformer, number: int) -> list[tuple[Layer, tuple[str, ...]]]:
+    """Return the layers of an encoder, through which a sample sends a number of images."""
+    from planner.models.operators import block_operators, embedding_operators, head_operators  # noqa: PLC0415
+
+    found = _layers_of(embedding_operators(encoder), "encoder.embedding", "")
+    for index, kind in enumerate(encoder.layer_kinds):
+        found += _layers_of(block_operators(encoder, kind), f"encoder.block{index}", found[-1][0].name)
+    found += _layers_of(head_operators(encoder), "encoder", found[-1][0].name)
+    named = {layer.name: "images" for layer, _ in found if layer.kind == "input"}
+    return [
+        (
+            replace(
+                layer,
+                name=named.get(layer.name, layer.name),
+                output_shape=(*layer.output_shape[:-1], layer.output_shape[-1] * number),
+                num_multiply_adds=layer.num_multiply_adds * number,
+            ),
+            tuple(named.get(name, name) for name in inputs),
+        )
+        for layer, inputs in found
+    ]
 
 
 def _layers_of(

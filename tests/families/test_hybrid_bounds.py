@@ -49,6 +49,14 @@ MIXED: dict[str, Any] = {
     "window": 64,
     "delta": {"key_heads": 6, "value_heads": 12, "key_size": 64, "value_size": 64},
 }
+SEEING: dict[str, Any] = {  # as heavy as many layers, on the first stage alone
+    "layers": 8,
+    "hidden": 768,
+    "heads": 12,
+    "image": {"size": 128, "patch": 16, "class_token": False},
+    "projector": {"merge": 2},
+    "images": 4,
+}
 NO_PINS: dict[str, Any] = {}
 SCHEDULES = ("interleaved", "zb_h2", "zb_v", "v_min", "dualpipe", "dualpipe_v")
 PINS = st.sampled_from(
@@ -77,6 +85,8 @@ def questions(draw: st.DrawFn) -> Problem:
         transformer |= MIXED
     if draw(st.sampled_from([False, False, True])):
         transformer |= {"mtp_layers": 1}
+    if draw(st.sampled_from([False, False, True])):
+        transformer |= {"encoder": SEEING}
     found = question(
         transformer,
         machines=draw(st.sampled_from([1, 2])),

@@ -354,6 +354,9 @@ def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         widths.append(("tensor", "columns of the feed-forward part", transformer.feed_forward_size))
     if transformer.experts is not None:
         widths.append(("expert_tensor", "columns of an expert", transformer.experts.expert_size))
+    if (encoder := transformer.encoder) is not None:
+        widths.append(("tensor", "heads of the encoder", encoder.num_heads))
+        widths.append(("tensor", "columns of the encoder's feed-forward part", encoder.feed_forward_size))
     for key, what, size in widths:
         yield _rule(
             key,

@@ -76,6 +76,7 @@ def not_expressed(network: Transformer) -> list[str]:
         "attention to later tokens": not network.is_causal,
         f"the head '{network.head}'": network.head != "language",
         "images": network.image is not None,
+        "encoders of images": network.encoder is not None,
         "ALiBi": network.positions == "alibi",
         f"norms '{network.norm_position}'": network.norm_position != "before",
         "layer norms without biases": network.norm == "layer_norm" and not network.has_norm_biases,
