@@ -655,9 +655,8 @@ class _Devices:
         loss = 0.0 if is_fused else copies * logits
         matrix = 0.0 if transformer.has_frozen_logits else number * rows * transformer.hidden_size
         self._head_working = matrix + gathered + loss
-        self._encoder_working: Floats = np.zeros(1)
-        self._encoder_block: Floats = np.zeros(1)
-        self._encoder_trained_block: Floats = np.zeros(1)
+        # Of an encoder: bytes that one layer needs for a moment; and its parameters, all and those that are trained.
+        self._encoder_needs: tuple[Floats, Floats, Floats] = (np.zeros(1), np.zeros(1), np.zeros(1))
         if transformer.encoder is not None:
             self._add_encoder(transformer, transformer.encoder)
 
@@ -674,9 +673,12 @@ class _Devices:
             held, trained = block_parameters(encoder, kind, own), trained_parameters(encoder, kind, own)
             kept = kept + count * layer.kept
             gradient = number * trained.largest * (not kernels.has_placeholders)
-            self._encoder_working = np.maximum(self._encoder_working, layer.working + gradient)
-            self._encoder_block = np.maximum(self._encoder_block, held.all)
-            self._encoder_trained_block = np.maximum(self._encoder_trained_block, trained.all)
+            working, block, trained_block = self._encoder_needs
+            self._encoder_needs = (
+                np.maximum(working, layer.working + gradient),
+                np.maximum(block, held.all),
+                np.maximum(trained_block, trained.all),
+            )
         for part, operators in ((EMBEDDING, embedding_operators(encoder)), (HEAD, head_operators(encoder))):
             if encoder.learning_of(part) != "front":
                 kept = kept + sum(one.stream for one in _kept_elements(encoder, operators)) * number * own.microbatch
@@ -695,7 +697,8 @@ class _Devices:
         first = chunk_in_flight(layouts, stage.index, 0)
         last = chunk_in_flight(layouts, stage.index, layouts.interleave - 1)
         activations = is_first * first * self._embedding_kept + is_last * last * self._head_kept
-        working = placeholders = block = trained_block = transit = np.zeros(1)
+        working, block, trained_block = (is_first * one for one in self._encoder_needs)
+        placeholders = transit = np.zeros(1)
         rows = zip(self._layers.values(), stage.layers, stage.in_flight, strict=True)
         for (held, trained, still, layer), count, in_flight in rows:
             shared, routed = shared + count * trained.shared, routed + count * trained.routed
@@ -715,9 +718,6 @@ class _Devices:
             trained_block = np.maximum(trained_block, (count > 0) * trained.all)
             if has_placeholders:
                 placeholders = np.maximum(placeholders, (count > 0) * number * trained.matrices)
-        working = np.maximum(working, is_first * self._encoder_working)
-        block = np.maximum(block, is_first * self._encoder_block)
-        trained_block = np.maximum(trained_block, is_first * self._encoder_trained_block)
         # A micro-batch's logits are gone by the time that its layers run backward.
         moment = np.maximum(working - is_last * self._head_kept, is_last * self._head_working)
         # ZeRO 2 and 3 gather the gradients of the layer at work, ZeRO 3 its weights, and the next one's ahead.

@@ -10,8 +10,8 @@ counts, and a fitted share of the shorter, their contention for the device's mem
 which do as many micro-batches make a *class*; layers are cut into stages alike in all of them, since gradients add up.
 
 - *Stage.* The seconds of its own layers, with experts and without, on its group; the first has the embedding besides,
-  with an encoder of images where there is one, the last the head. A stage computes nothing while it sends. Between two groups a device has its part of its machine's
-  link, and the slower side counts.
+  with an encoder of images where there is one, the last the head. A stage computes nothing while it sends. Between two
+  groups a device has its part of its machine's link, and the slower side counts.
 - *Schedule.* See :mod:`planner.models.transformer_schedule`. What it takes beyond the work of the slowest stage is the
   part ``bubble``. Gradients of weights, which zero-bubble schedules put off, are half of a backward pass.
 - *Replicas.* All data ranks of a stage communicate its gradients and weights: as if all stood on machines of one group

@@ -27,6 +27,7 @@ SIZES = {
     "planner.transformer",
     "planner.numerics",
     "planner.mixers",
+    "planner.encoders",
     "planner.fine_tuning",
     "planner.trained",
 }  # what a Dnn was made of, where it is a transformer

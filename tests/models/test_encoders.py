@@ -155,7 +155,7 @@ def test_an_encoder_belongs_to_a_language_model_of_its_width() -> None:
         replace(QWEN, encoder=LLAVA.encoder)
     with pytest.raises(ValueError, match="stands in front of a language model"):
         replace(QWEN, head="none")
-    with pytest.raises(ValueError, match="image.size of the encoder is missing"):
+    with pytest.raises(ValueError, match=r"image\.size of the encoder is missing"):
         with_encoder(row("qwen2.5-7b").transformer, {"layers": 2, "hidden": 64, "heads": 4, "image": {"patch": 14}})
     with pytest.raises(ValueError, match="a projector is the head of an encoder"):
         replace(encoder_of(QWEN), head="none")
