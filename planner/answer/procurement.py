@@ -243,7 +243,8 @@ def _risk(found: "Procured", *, is_monthly: bool) -> str:
         return f"{words}; no pessimistic end is known"
     then = f"{time_words(risk.wall_s)} and {usd_words(risk.cost_usd)}{' a month' * is_monthly}"
     kept = f"misses {joined(risk.missed)}" if risk.missed else "keeps all limits"
-    end = f"at the pessimistic end ({percent_words(risk.high, is_signed=True)}, {risk.origin})"
+    longer = max(seconds / found.choice.training_s[name] - 1 for name, seconds in risk.training_s.items())
+    end = f"at the pessimistic end ({percent_words(longer, is_signed=True)}, {risk.origin})"
     return f"{words}; {end} it takes {then} and {kept}"
 
 

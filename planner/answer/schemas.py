@@ -570,8 +570,8 @@ class FleetDocument(Document):
     energy_j: float | None
     power_w: float | None
     capital_usd: float
-    worth_usd: float
-    unmeasured: list[str]
+    worth_usd: float | None = None
+    unmeasured: list[str] = []
     error: FleetErrorDocument | None
 
 
@@ -652,9 +652,9 @@ class WhatIfDocument(Document):
 
 
 class RiskDocument(Document):
-    """What the fleet comes to where training takes ``high`` longer, by whose error, and the limits missed there."""
+    """What the fleet comes to where training takes as long as it may, by whose error, and the limits missed there."""
 
-    high: float
+    training_s: dict[str, float]
     origin: str
     wall_s: float
     cost_usd: float
@@ -675,7 +675,7 @@ class ProcurementDocument(Document):
     choice: ChosenFleetDocument
     certificate: FleetCertificateDocument
     margin: float | None
-    risk: RiskDocument | None
+    risk: RiskDocument | None = None
     stretch: float
     explanation: list[str]
     alternatives: list[OtherFleetDocument]

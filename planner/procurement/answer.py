@@ -99,15 +99,15 @@ class Risk:
 
     Attributes
     ----------
-    high
-        By what share training takes longer there.
+    training_s
+        Of each job, by its name: what its training takes there.
     origin
         Whose error that is, in words.
     missed
         Limits that are missed there: what each comes to, and the limit.
     """
 
-    high: float
+    training_s: Mapping[str, float]
     origin: str
     wall_s: float
     cost_usd: float

@@ -35,6 +35,7 @@ _NOT_CHECKED = (
     "that the prices are those of the list, and the offers there are",
     "that nothing is better than the bound, which takes a search",
     "what the table of changes and the break-even say",
+    "how slow training may be at the pessimistic end of an error that is not the fleet's own",
 )
 _MARGIN = 1e-6
 _LIMITED = 1e-9  # relative: a limit that is met exactly is kept
@@ -167,6 +168,7 @@ def _findings(asked: _Asked, document: Mapping[str, Any], path: Path) -> Iterato
     yield from _figures(asked, "choice", choice)
     yield from _limits(asked, "choice", choice)
     yield from _margin(asked, document)
+    yield from _risk(asked, document)
     yield from _others(asked, document)
     yield from _offers(document)
     yield from _counts(document)
@@ -279,6 +281,8 @@ def _figures(asked: _Asked, name: str, choice: Mapping[str, Any]) -> Iterator[Fi
         "objective": "objective",
     }
     yield agreement(f"{name} figures", [(key, choice[key], usage.criteria[one]) for key, one in figures.items()])
+    worth_usd = usage.criteria["capital"] - usage.money_usd["capital"]
+    yield agreement(f"{name} worth", [("worth_usd", choice.get("worth_usd", worth_usd), worth_usd)])
     for key, whole in (("breakdown_s", "wall_time_s"), ("breakdown_usd", "cost_usd")):
         total = sum(choice[key].values())
         wrong = f"to {total:.12g}, not to {choice[whole]:.12g}"
@@ -323,6 +327,23 @@ def _limits(asked: _Asked, name: str, choice: Mapping[str, Any]) -> Iterator[Fin
         if offer.network_bytes_per_s is None and count > 1:
             faults.append(f"{count} of {offer.name}, whose network is not known")
     yield holds(f"{name} offers", not faults, "such as may be had", "; ".join(faults))
+
+
+def _risk(asked: _Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield whether the pessimistic end is what training so long comes to, and so long as the error says."""
+    risk, choice = document.get("risk"), document["choice"]  # answers of before have none
+    if risk is None:
+        return
+    predicted, error = replace(asked, stretch=1.0), choice["error"]
+    usage = predicted.usage({**choice, "training_s": risk["training_s"]})
+    pairs = [
+        ("wall_s", risk["wall_s"], sum(usage.run_s.values())),
+        ("cost_usd", risk["cost_usd"], usage.criteria["cost"]),
+    ]
+    if error is not None:
+        longer = 1 + max(0.0, error["high"])
+        pairs += [(name, risk["training_s"][name], longer * seconds) for name, seconds in choice["training_s"].items()]
+    yield agreement("risk", pairs)
 
 
 def _margin(asked: _Asked, document: Mapping[str, Any]) -> Iterator[Finding]:

@@ -147,8 +147,8 @@ def risk_of(fleets: Fleets, choice: Choice, planned: Planned) -> Risk | None:
         origin = "the error that was measured of such plans" if is_own else "the error of the question"
         seconds = [(1 + high) * one for one in choice.training_s.values()]
     elif fleets.families == (OF_TRANSFORMERS,):
-        high, origin = stretch_of(fleets) - 1, "the widest error of transformers on any device"
-        seconds = [(1 + high) * one for one in choice.training_s.values()]
+        origin = "the widest error of transformers on any device"
+        seconds = [stretch_of(fleets) * one for one in choice.training_s.values()]
     else:
         origin = "the band of the device's seconds"
         slow = Fleets(procurement=pessimistic(fleets))
@@ -157,7 +157,6 @@ def risk_of(fleets: Fleets, choice: Choice, planned: Planned) -> Risk | None:
         except PlannerError:
             return None
         seconds = [max(plan.objective, own) for plan, own in zip(plans, choice.training_s.values(), strict=True)]
-        high = max(then / own - 1 for then, own in zip(seconds, choice.training_s.values(), strict=True))
     usage = account.usage(choice.fleet, seconds)
     missed = [
         f"{LIMITS[name][0]} {amount(usage.criteria[name], name)} of {amount(limit, name)}"
@@ -167,7 +166,8 @@ def risk_of(fleets: Fleets, choice: Choice, planned: Planned) -> Risk | None:
     if fleets.procurement.is_monthly and account.is_late(choice.fleet, seconds):
         missed.append("the deadline of a job")
     wall_s, cost_usd = sum(usage.run_s.values()), sum(usage.money_usd.values())
-    return Risk(high=high, origin=origin, wall_s=wall_s, cost_usd=cost_usd, missed=tuple(missed))
+    training_s = dict(zip(choice.training_s, seconds, strict=True))
+    return Risk(training_s=training_s, origin=origin, wall_s=wall_s, cost_usd=cost_usd, missed=tuple(missed))
 
 
 def stretch_of(fleets: Fleets) -> float:

@@ -321,6 +321,8 @@ def is_free(path: tuple[str | int, ...]) -> bool:
     """Whether nothing in an answer can show that a number is another one."""
     if path[0] in ("what_if", "break_even", "prices"):  # other questions, a month of offers, and the list's length
         return True
+    if path[0] == "risk" and "training_s" in path:  # by the band of a device: that of its seconds, not of the document
+        return True
     if path[0] == "certificate" and str(path[-1]).startswith("num_"):  # how much was searched
         return True
     if path == ("pareto", "gap") or (path[-1] == "bound" and "plans" in path):  # how far from proven what is not

@@ -157,7 +157,7 @@ def test_the_risk_is_the_fleet_at_the_end_of_its_error(tmp_path: Path) -> None:
     found = planner.procure(question, today=purchases.TODAY)
     risk, choice = found.risk, found.choice
     assert risk is not None
-    assert risk.high == pytest.approx(0.25)
+    assert risk.training_s == pytest.approx({name: 1.25 * one for name, one in choice.training_s.items()})
     robust = planner.procure(question, today=purchases.TODAY, is_robust=True)
     assert robust.choice.fleet == choice.fleet
     assert risk.wall_s == pytest.approx(robust.choice.total_wall_s)
