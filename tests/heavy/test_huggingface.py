@@ -255,6 +255,48 @@ def test_a_configuration_as_the_library_saves_it_is_read(architecture: str, tmp_
     assert found.num_parameters == counts_of({**values, "model_type": architecture, "architectures": [name]})[0]
 
 
+# -- an encoder of images in front of a decoder ------------------------------------------------------------------------
+
+SEEING: dict[str, dict[str, Any]] = {
+    "llava": {
+        "text_config": {**SMALL, "model_type": "llama"},
+        "vision_config": {**VIT, "model_type": "clip_vision_model", "projection_dim": 8},
+        **UNTIED,
+    },
+    "gemma3": {
+        "text_config": {**SMALL, **WIDE, "model_type": "gemma3_text"},
+        "vision_config": {**VIT, "model_type": "siglip_vision_model", "vision_use_head": False},
+        "mm_tokens_per_image": 4,
+    },
+    "qwen2_5_vl": {
+        "text_config": {**SMALL, **UNTIED},
+        "vision_config": {
+            **{"depth": 3, "hidden_size": 32, "intermediate_size": 50, "num_heads": 4, "out_hidden_size": 48},
+            **{"patch_size": 14, "window_size": 112, "fullatt_block_indexes": [1]},
+        },
+    },
+    "qwen2_vl": {
+        "text_config": {**SMALL, **UNTIED},
+        "vision_config": {"depth": 3, "embed_dim": 32, "hidden_size": 48, "mlp_ratio": 3, "num_heads": 4},
+    },
+}
+
+
+@pytest.mark.parametrize("architecture", SEEING)
+def test_vision_language_models_have_the_parameters_of_the_library(architecture: str, tmp_path: Path) -> None:
+    config = library.CONFIG_MAPPING[architecture](**SEEING[architecture])
+    with torch.device("meta"):
+        network = library.AutoModelForImageTextToText.from_config(config)
+        network.tie_weights()
+    theirs = sum(one.numel() for one in network.parameters())
+    config.save_pretrained(tmp_path)
+    longest = {"sequence_length": 1500}
+    assert read_huggingface(tmp_path, **longest).transformer.num_parameters == theirs
+    given = {**SEEING[architecture], "model_type": architecture}
+    (tmp_path / "config.json").write_text(json.dumps(given))
+    assert read_huggingface(tmp_path, **longest).transformer.num_parameters == theirs
+
+
 # -- what only the library knows -------------------------------------------------------------------------------------
 
 

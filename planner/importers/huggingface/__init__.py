@@ -29,6 +29,7 @@ from planner.importers.huggingface.configuration import (
     shown,
 )
 from planner.importers.huggingface.numerics import numerics_of, rotary_of, routing_of
+from planner.importers.huggingface.vision import SEEING, text_of
 from planner.transformer import Transformer
 
 __all__ = ["HuggingFaceNetwork", "read_huggingface"]
@@ -86,6 +87,8 @@ def read_huggingface(
         kept = ("tie_word_embeddings", "torch_dtype", "dtype")
         values = {**{key: value for key, value in values.items() if key in kept}, **part}
     fields = Fields(values, text, file, _model_type(values, text, file))
+    if fields.architecture in SEEING and isinstance(values.get("vision_config"), Mapping):
+        return _seeing(fields, sequence_length)
     if is_text_only and isinstance(part, Mapping):
         _add_left_out(fields)
     _check_counted(fields, values)
@@ -94,15 +97,59 @@ def read_huggingface(
 
 
 # Sizes that the published configurations of networks of several parts leave out of their text part, since the library
-# has them (Gemma 3: ``configuration_gemma3.py``).
+# has them (``configuration_gemma3.py``; of LLaVA ``configuration_llama.py``).
 _LEFT_OUT = {
+    "llava llama": {
+        **{"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 11_008},
+        "max_position_embeddings": 2048,
+    },
     "gemma3_text": {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262_208},
 }
 
 
-def _add_left_out(fields: Fields) -> None:
+def _seeing(whole: Fields, sequence_length: int | None) -> HuggingFaceNetwork:
+    """Return the network of a file with an encoder of images and a decoder.
+
+    Raises
+    ------
+    SpecError
+        With what is wrong with either part; if the decoder is none that is read, or they do not go together.
+    """
+    text = text_of(whole.values)
+    fields = Fields(text, whole.text, whole.file, _model_type(text, whole.text, whole.file))
+    if fields.architecture not in READERS:
+        raise _not_counted(whole, f"nothing is known of its text part {fields.architecture!r}", OTHER_WAYS)
+    _add_left_out(fields, f"{whole.architecture} " * (whole.architecture == "llava"))
+    decoder = _built(fields, replace(READERS[fields.architecture](fields), kind="decoder"), sequence_length)
+    given = whole.values["vision_config"]
+    vision = Fields(given, whole.text, whole.file, f"the vision_config of {whole.architecture}")
+    sizes = SEEING[whole.architecture](whole, vision, decoder.transformer.hidden_size)
+    if faults := [*whole.faults, *vision.faults]:
+        raise SpecError.of(dict.fromkeys(faults))
+    plain = {"vocabulary_size": 0, "is_causal": False, "head": "projector", "has_tied_embeddings": False}
+    try:
+        encoder = Transformer(**plain, **sizes, sequence_length=sizes["image"].num_tokens)
+        transformer = replace(decoder.transformer, encoder=encoder, num_images=1)
+    except ValueError as error:
+        raise SpecError.of([Fault(file=str(whole.file), problem=f"{whole.architecture}: {error}")]) from None
+    tokens = transformer.num_image_tokens
+    notes = (
+        *decoder.notes,
+        *whole.notes,
+        f"one image a sample, {tokens:,} of its tokens; dnn.encoder.images says more",
+    )
+    left_out = "architectures is missing"
+    return replace(
+        decoder,
+        transformer=transformer,
+        name=_name(whole),
+        notes=tuple(one for one in notes if not one.startswith(left_out)),
+    )
+
+
+def _add_left_out(fields: Fields, owner: str = "") -> None:
     """Add to a text part what its publisher leaves to the library, and say so."""
-    for name, value in _LEFT_OUT.get(fields.architecture, {}).items():
+    for name, value in _LEFT_OUT.get(f"{owner}{fields.architecture}", {}).items():
         if fields.get(name) is None:
             fields.values = {**fields.values, name: value}
             fields.notes.append(f"{name}: {value:,}, as transformers has it where it is left out")
