@@ -404,6 +404,8 @@ class Software:
         How fast its products are on devices with fp8, over what the device's share says.
     sends_once
         Whether a token that several experts of one machine take travels there once, and is copied there (DeepEP).
+    overlaps_transfers
+        Whether interleaved stages send and receive beside computing.
     tied_gradient_bytes
         Of a tied embedding's gradient, as first and last stage add it up; 0: as of any other.
     end_optimizer_bytes
@@ -438,6 +440,7 @@ class Software:
     element_passes: float = 1.0
     fp8_device_ratio: float = 1.0
     sends_once: bool = False
+    overlaps_transfers: bool = False
     tied_gradient_bytes: float = 0.0
     end_optimizer_bytes: float = 0.0
     has_matrix_optimizer: bool = False

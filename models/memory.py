@@ -215,6 +215,7 @@ _TENSOR_SPLIT = (
 )
 _ROUTED_SPLIT = frozenset({"feed_forward.experts.up", "feed_forward.experts.activation"})
 _DISPATCHED = frozenset({"feed_forward.dispatch", "feed_forward.experts.down"})
+_UNREAD_WHERE_WEIGHTED = frozenset({"feed_forward.experts.down"})
 _LOG_SUM_BYTES = 4
 
 
@@ -248,6 +249,10 @@ class Kernels:
         Whether that includes the last matrix's, which no backward pass reads: nobody looks where nothing is compiled.
     product_input_bytes
         A number kept as input of GEMMs alone; by default that of activations (1: fp8 as Transformer Engine has it).
+    weighs_activations
+        Whether routed experts' activations are weighted by the router's probabilities, before the second product, so
+        that the sum of experts needs nothing of what they put out (Megatron-Core from 0.12 on: ``permuted_probs`` of
+        ``transformer/moe/experts.py``).
     """
 
     is_flash: bool = True
@@ -260,13 +265,18 @@ class Kernels:
     keeps_second_products: bool = False
     keeps_unread: bool = False
     product_input_bytes: float | None = None
+    weighs_activations: bool = False
 
 
 KERNELS: Mapping[str, Kernels] = {
     "megatron-2021": Kernels(is_flash=False, has_dropout=True),
-    "megatron-core": Kernels(is_loss_fused=True, has_placeholders=True, copies_context=True),
+    "megatron-core": Kernels(is_loss_fused=True, has_placeholders=True, copies_context=True, weighs_activations=True),
     "megatron-core-fp8": Kernels(
-        is_loss_fused=True, has_placeholders=True, copies_context=True, product_input_bytes=1.0
+        is_loss_fused=True,
+        has_placeholders=True,
+        copies_context=True,
+        product_input_bytes=1.0,
+        weighs_activations=True,
     ),
     # DeepSpeed with ZeRO: 4.5 times both buckets of 5e8 numbers, 9 GB (Hugging Face, "DeepSpeed integration", of
     # overlapping communication; steps with pipelines, which do not overlap, were measured to hold as much).
@@ -354,7 +364,8 @@ def layer_bytes(
     def numbers(kept: _Kept) -> Floats:
         return kept.on_device(transformer, layouts, expert_imbalance)
 
-    products, others = _kept_elements(transformer, operators)
+    unread = _UNREAD_WHERE_WEIGHTED if kernels.weighs_activations else frozenset()
+    products, others = _kept_elements(transformer, operators, unread=unread)
     stream = _Kept(stream=transformer.hidden_size * transformer.sequence_length)
     plain = (kernels.product_input_bytes or activation_bytes) * numbers(products) + activation_bytes * numbers(others)
     # Flash attention keeps the softmax's logarithm, others the softmax and, with dropout, its mask and what passes it.
@@ -387,7 +398,7 @@ def layer_bytes(
     for modules in np.unique(np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0)).tolist():
         if modules:
             dropped = dropped_names(transformer, kind, modules)
-            both = zip(number_of, _kept_elements(transformer, operators, dropped), strict=True)
+            both = zip(number_of, _kept_elements(transformer, operators, dropped, unread), strict=True)
             saved = sum((each * numbers(one) for each, one in both), np.zeros(1))
             held = plain - saved + scores * ("core_attn" not in MODULE_SETS[modules])
             partly = np.where(layouts.recompute_modules == modules, held, partly)
@@ -446,11 +457,15 @@ def _second_products(
 
 
 def _kept_elements(
-    transformer: Transformer, operators: Sequence[TransformerOperator], among: Set[str] | None = None
+    transformer: Transformer,
+    operators: Sequence[TransformerOperator],
+    among: Set[str] | None = None,
+    unread: Set[str] = frozenset(),
 ) -> tuple[_Kept, _Kept]:
     """Return the numbers of one sample that some backward pass reads: those that GEMMs alone read, and the others.
 
-    Scores, and what leaves the last operator, are left out; logits too. ``among``: of the outputs of these operators.
+    Scores, and what leaves the last operator, are left out; logits too. ``among``: of the outputs of these operators;
+    ``unread``: but of these.
     """
     readers: dict[str, set[str]] = {}
     for operator in operators:
@@ -462,7 +477,7 @@ def _kept_elements(
     sizes = {INPUT: transformer.hidden_size * transformer.sequence_length}
     sizes.update({one.name: one.output_elements for one in operators})
     sums: tuple[dict[str, int], dict[str, int]] = ({}, {})
-    left_out = _SCORES | {one.name for one in operators if one.is_in_place and one.kind in _REMADE}
+    left_out = _SCORES | unread | {one.name for one in operators if one.is_in_place and one.kind in _REMADE}
     for name, kinds in readers.items():
         if name in left_out or not kinds & _NEED_INPUT or (among is not None and name not in among):
             continue

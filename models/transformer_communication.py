@@ -16,7 +16,8 @@ element, tensor degree t:
   output back; backward does both the other way. *Hierarchical* (J. Fang and S. Zhao, arXiv 2405.07719; Megatron-Core's
   ``a2a+p2p``): all-to-alls among neighbours, as many as share out the heads of keys (:func:`neighbours`), and a ring of
   their groups. Gathers and all-to-alls are exposed. All methods deal out a sequence alike, in two pieces a rank
-  (Megatron-Core, ``get_batch_on_this_cp_rank``), which balances causal attention. Layers with windows pass on as much.
+  (Megatron-Core, ``get_batch_on_this_cp_rank``), which balances causal attention. Layers with windows pass on as much
+  in programs that have them so (no ring of Megatron-Core does).
   Mixers whose heads have a state exchange tokens for heads by an all-to-all before and another behind, by any method.
 - **Experts** (D. Lepikhin et al., arXiv 2006.16668): tokens go to their experts and back by all-to-alls of
   ``w T h top_k imbalance`` bytes (a t-th of that under sequence parallelism), twice each way. Where a program sends a

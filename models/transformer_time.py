@@ -10,7 +10,10 @@ counts, and a fitted share of the shorter, their contention for the device's mem
 which do as many micro-batches make a *class*; layers are cut into stages alike in all of them, since gradients add up.
 
 - *Stage.* The seconds of its own layers, with experts and without, on its group; the first has the embedding besides,
-  with an encoder of images where there is one, the last the head. A stage computes nothing while it sends. Between two
+  with an encoder of images where there is one, the last the head. A stage computes nothing while it sends, but for
+  interleaved ones where the program overlaps that (``overlap_p2p_comm`` of Megatron-Core, on by default with chunks): a
+  transfer then shows where it is longer than a chunk one way, and while the pipeline fills and empties, for which the
+  program does not overlap it. Between two
   groups a device has its part of its machine's link, and the slower side counts.
 - *Schedule.* See :mod:`planner.models.transformer_schedule`. What it takes beyond the work of the slowest stage is the
   part ``bubble``. Gradients of weights, which zero-bubble schedules put off, are half of a backward pass.
@@ -237,7 +240,8 @@ def interval_times(
     :data:`LAYER_PARTS`, and ``forward`` (of ``compute``, what the forward pass takes), of all layers of each kind,
     shape (kinds, n), as :attr:`planner.transformer.Transformer.kind_counts` lists them; besides ``embedding`` and
     ``head``, both ways and with their communication, ``embedding_forward`` and ``head_forward`` of them, and
-    ``transfer``, one virtual stage's passage to the next, shape (n,).
+    ``transfer``, what a device waits for one virtual stage's passage to the next, and ``transfer_hidden``, what of it
+    is beside its computing, shape (n,).
     """
     return _intervals(_common_of(transformer, tiers, rates, software, constants, expert_imbalance), layouts)
 
@@ -262,6 +266,24 @@ def _common_of(
 
 
 def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
+    """Return the same, and ``transfer_hidden``: what of a passage a device computes beside.
+
+    Interleaved stages send and receive beside the next chunk, where the program does (Megatron-Core: on by default,
+    ``--no-overlap-p2p-communication``), so that a device waits for what contention leaves to see, and for what is
+    longer than a chunk one way.
+    """
+    found = _recomputed_intervals(common, layouts)
+    transfer_s = found["transfer"]
+    if not (common.software.overlaps_transfers and np.any(layouts.interleave > 1)):
+        return {**found, "transfer_hidden": np.zeros(transfer_s.shape)}
+    whole_s = _sum_of(layouts, (found[name].sum(axis=0) for name in LAYER_PARTS))
+    chunk_s = whole_s / (2 * layouts.pipeline * layouts.interleave)
+    is_beside = (layouts.interleave > 1) & (layouts.schedule == Schedule.ONE_F_ONE_B)
+    shown_s = np.where(is_beside, np.maximum(transfer_s - chunk_s, 0.0), transfer_s)
+    return {**found, "transfer": shown_s, "transfer_hidden": transfer_s - shown_s}
+
+
+def _recomputed_intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     """Return the same; where some layers of a stage are computed again, in proportion of layers with and without."""
     found = _alike_intervals(common, layouts)
     some = np.flatnonzero(np.broadcast_to(layouts.recompute_layers, len(layouts)))
@@ -602,8 +624,8 @@ def _straight_times(
     elif len(uneven := np.flatnonzero(~np.broadcast_to(is_closed, len(layouts)))):
         few = {name: array[..., uneven] for name, array in interval.items()}
         scheduled[uneven] = _uneven_s(transformer, layouts.of(uneven), few, chunk_layers)
-    if is_exact:
-        scheduled = scheduled + filling_s(transformer, layouts, interval, chunk_layers)
+    filling = filling_s(transformer, layouts, interval, chunk_layers)
+    scheduled = scheduled + (filling if is_exact else filling_transfers_s(layouts, interval))
     parts["bubble"] = np.maximum(scheduled - _sum_of(layouts, parts.values()), 0.0)
     held = np.array([np.broadcast_arrays(cut.most - cut.first_less, cut.most, cut.most - cut.last_less)])
     if busy is not None:  # the last stage is the third again
@@ -624,10 +646,12 @@ def filling_s(
     interval: Mapping[str, Floats],
     chunk_layers: Sequence[int] | Ints | None = None,
 ) -> Floats:
-    """Return what overlapping the experts' exchange leaves to see: nothing is beside what fills and empties a pipeline.
+    """Return what overlapping leaves to see: nothing is beside what fills and empties a pipeline.
 
-    That is as many micro-batches as there are stages, both ways, and what a stage waits for the others meanwhile. Of
-    layers of several kinds it is that of the mean layer.
+    Of the experts' exchange that is as many micro-batches as there are stages, both ways, and what a stage waits for
+    the others meanwhile. Of layers of several kinds it is that of the mean layer. Of transfers it is all that the first
+    micro-batch passes through all virtual stages, and the last one back: ``2 (p v - 1)`` of them, as
+    :mod:`planner.models.transformer_schedule` has it of interleaved stages.
 
     Parameters
     ----------
@@ -637,7 +661,18 @@ def filling_s(
     share = cut_of(transformer.num_layers, layouts, chunk_layers).most / transformer.num_layers
     waited = (layouts.pipeline - 1) / layouts.interleave  # for other stages to fill and to empty
     alone = np.minimum(layouts.num_microbatches, layouts.pipeline) + waited
-    return np.asarray(alone * interval["hidden"].sum(axis=0) * share)
+    return np.asarray(alone * interval["hidden"].sum(axis=0) * share + filling_transfers_s(layouts, interval))
+
+
+def filling_transfers_s(layouts: Layouts, interval: Mapping[str, Floats]) -> Floats:
+    """Return what transfers beside computing take while a pipeline fills and empties.
+
+    Parameters
+    ----------
+    layouts, interval
+        As for :func:`stage_times`.
+    """
+    return np.asarray(2 * (layouts.pipeline * layouts.interleave - 1) * interval["transfer_hidden"])
 
 
 def _ends_of(layouts: Layouts, interval: Mapping[str, Floats], busy: BusyStages) -> tuple[Floats, Ints]:

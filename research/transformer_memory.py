@@ -94,6 +94,8 @@ def _b200(folder: Path) -> Iterator[Peak]:
     """Yield the cases of SimuMax, whose settings are in their names, the README of the data and its launch scripts.
 
     By these the first layer alone is dense, 405B has 16 heads of keys, the context is spread by an all-to-all exchange.
+    Of which version Megatron-Core was nobody says; the peaks say that it weighted what experts put out, as versions
+    before 0.12 do: 0.2 % off in the mean with that kept, 0.5 % without.
     """
     with (folder / "simumax" / "b200_open.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -115,7 +117,8 @@ def _b200(folder: Path) -> Iterator[Peak]:
                 zero=1,
                 sequence_parallel=given.get("tp", 1) > 1,
             )
-            ours = _gib(replace(dnn, **fields), layout, program.precision, program.kernels)
+            kernels = replace(program.kernels, weighs_activations=False)
+            ours = _gib(replace(dnn, **fields), layout, program.precision, kernels)
             measured = float(row["peak_memory_gib"])
             yield Peak(source="SimuMax, Megatron-Core on B200", name=case, measured_gib=measured, ours_gib=ours)
 

@@ -116,6 +116,7 @@ SOFTWARE: Mapping[str, Mapping[str, bool | float]] = {
         "gradient_bytes": 4,
         # The dispatchers that it recommends for many experts: DeepEP, HybridEP.
         "sends_once": True,
+        "overlaps_transfers": True,  # ``overlap_p2p_comm``, on where stages are interleaved
     },
 }
 _UNSAID = (

@@ -142,3 +142,16 @@ def test_packed_documents_shorten_attention_alone() -> None:
     )
     with pytest.raises(SpecError, match="documents of 8,192 tokens are longer than the sequence of 4,096"):
         asked(8192)
+
+
+def test_keys_of_windows_pass_round_no_ring_of_megatron_core() -> None:
+    def asked(method: str) -> Any:
+        dnn = {"transformer": {**TINY, "sequence_length": 4096, "window": 512}, "global_batch": 4, "dtype": "bf16"}
+        configuration = {"hybrid": {"context": 2, "data": 2, "microbatch": 1, "context_method": method}}
+        return planner.load(
+            {**QUESTION, "dnn": dnn, "calibration": {}, "families": ["hybrid"], "configuration": configuration}
+        )
+
+    assert planner.predict(asked("all_gather")).iteration_time_s > 0
+    with pytest.raises(SpecError, match="passes keys round no ring where attention has windows"):
+        planner.predict(asked("ring"))

@@ -169,6 +169,17 @@ def test_a_layer_of_experts_by_hand() -> None:
     assert uneven - found == 2048 * routed * 2 / 2
 
 
+def test_weighted_activations_leave_what_experts_put_out_to_nobody() -> None:
+    dnn = gpt(num_layers=1, hidden_size=64, num_heads=8, experts=Experts(num_experts=4, top_k=2, expert_size=24))
+    (kind,) = dnn.kind_counts
+    late, early = (
+        layer_bytes(dnn, kind, Layouts.one(), activation_bytes=2, kernels=Kernels(weighs_activations=is_early))
+        for is_early in (False, True)
+    )
+    put_out = 2 * dnn.sequence_length * 2 * 64  # numbers of two bytes, of two experts a token
+    assert late.kept - early.kept == pytest.approx(put_out)
+
+
 def test_latent_attention_by_hand() -> None:
     """Both narrow layers and their norms, and queries, keys and values of every head."""
     latent = LatentAttention(query_rank=24, key_value_rank=16, rope_size=4, nope_size=8, value_size=8)

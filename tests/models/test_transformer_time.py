@@ -1,6 +1,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -325,3 +326,36 @@ def test_without_overlap_all_that_replicas_communicate_shows(zero: int) -> None:
     ]
     times = replica_times(replica_communication(GPT, layout), groups_of(reached, layout)).values()
     assert seconds_of(GPT, layout)["data"] == pytest.approx(sum(reduced + gathered for reduced, gathered in times))
+
+
+def test_interleaved_transfers_beside_computing_take_what_the_kernel_of_schedules_says() -> None:
+    """Equal stages, whose step is ``m x + (p - 1) x / v + 2 c (p v - 1)``; a program that waits for each sends m v."""
+    layout = Layouts.one(pipeline=4, interleave=2, microbatch=1, num_microbatches=8)
+    seen = {}
+    for is_beside in (False, True):
+        told = replace(SOFTWARE, overlaps_transfers=is_beside)
+        asked: dict[str, Any] = {"tiers": TIERS, "rates": RATES, "software": told, "constants": CONSTANTS}
+        interval = interval_times(GPT, layout, **asked)
+        seen[is_beside] = (iteration_times(GPT, layout, **asked), interval)
+    (waited, blocking), (beside, hiding) = seen[False], seen[True]
+    assert hiding["transfer"] == 0
+    assert hiding["transfer_hidden"] == pytest.approx(blocking["transfer"])
+    assert blocking["transfer_hidden"] == 0
+    layer_s, ahead_s = (one.sum() for one in kind_times(GPT, hiding))
+    each = GPT.num_layers / 8
+    sent = [float(hiding["transfer_hidden"][0])] * 7
+    run = simulate(
+        PipelineTimes(
+            forward_s=[float(each * ahead_s)] * 8,
+            backward_s=[float(each * (layer_s - ahead_s))] * 8,
+            output_s=sent,
+            error_s=sent,
+        ),
+        schedule="interleaved",
+        num_microbatches=8,
+        chunks_per_device=2,
+    )
+    ends_s = 8 * float((hiding["embedding"] + hiding["head"])[0])
+    ours_s = float(beside["total"][0] - beside["data"][0] - beside["optimizer"][0])
+    assert run.makespan_s <= ours_s <= run.makespan_s + ends_s
+    assert beside["total"] < waited["total"]

@@ -472,7 +472,9 @@ class EvenBounds(Bounds):
         def seconds(columns: Columns) -> Floats:
             columns = self._with_share(columns)
             parts = self._best_parts(columns)
-            names = (*LAYER_PARTS, "pipeline")
+            # Interleaved stages may send beside computing, and what fills a pipeline is no part of this bound.
+            is_beside = self._group.software.overlaps_transfers and max(self.space.axes["interleave"].values) > 1
+            names = LAYER_PARTS if is_beside else (*LAYER_PARTS, "pipeline")
             busy = sum((parts[name] for name in names), np.zeros(len(columns["pipeline"])))
             interval = self._group.interval(self._group.layouts(self._filled(columns)))
             step = self._any_schedule_s(columns, LeastSeconds.of(self.cost.transformer, interval))

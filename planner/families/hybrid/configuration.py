@@ -342,7 +342,25 @@ def rules_of(
     if not transformer.trained.is_all:
         cut = (*cut, *_frozen_rules())
     again = (*_recompute_rules(transformer), *_activation_rules(transformer), *_shard_rules(), *_zero_rules(program))
+    cut = (*_window_rules(transformer, program), *cut)
     return (*_split_rules(transformer), *cut, *_expert_rules(transformer), *_schedule_rules(batch), *again)
+
+
+def _window_rules(transformer: Transformer, program: str) -> Iterator[LayoutRule]:
+    """Yield that keys of windows pass round no ring in Transformer Engine, which Megatron-Core calls.
+
+    "The context parallel running configs cannot support sliding window" attention but by ``all_gather`` and ``a2a``
+    (``attention/dot_product_attention/context_parallel.py``).
+    """
+    if program not in CORES or transformer.window is None:
+        return
+    whole = (ContextMethod.ALL_GATHER, ContextMethod.ULYSSES)
+    yield _rule(
+        "context_method",
+        "context context_method",
+        lambda one: (one["context"] == 1) | np.isin(one["context_method"], whole),
+        f"{program} passes keys round no ring where attention has windows. Write all_gather or ulysses.",
+    )
 
 
 def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:

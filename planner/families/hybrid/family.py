@@ -50,7 +50,16 @@ from planner.models.compute import UNCALIBRATED
 from planner.models.layouts import SCHEDULE_NAMES, Ints, Layouts, Schedule, chunked_layers, folded_back, layers_by_kind
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample, trained_stage_parameters
-from planner.models.transformer_time import LAYER_PARTS, MEGATRON_CORE, PARTS, PROGRAMS, Step, filling_s, kind_times
+from planner.models.transformer_time import (
+    LAYER_PARTS,
+    MEGATRON_CORE,
+    PARTS,
+    PROGRAMS,
+    Step,
+    filling_s,
+    filling_transfers_s,
+    kind_times,
+)
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -509,6 +518,8 @@ class _PricedEven(_Priced):
             "expert_imbalance": self.cost.first.expert_imbalance,
             "transfer_s": transfer_s,
             "filling_s": float(filling[0]),
+            "hidden_transfer_s": float(self._interval["transfer_hidden"][0]),
+            "filling_transfers_s": float(filling_transfers_s(self._layout, self._interval)[0]),
         }
 
     def pipelines(self, prediction: Prediction) -> Iterator[Pipeline]:
@@ -536,6 +547,7 @@ class _PricedEven(_Priced):
             weights_s=apart_s.tolist(),
             end_s=prediction.iteration_time_s - parts["data"] - parts["optimizer"] - parts["input_stall"],
             filling_s=prediction.details["filling_s"],
+            filling_transfers_s=prediction.details["filling_transfers_s"],
             tails=[Tail(parts["data"], parts["optimizer"], prediction.communication_s["data"])] * len(rows),
         )
 

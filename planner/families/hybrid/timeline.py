@@ -128,8 +128,9 @@ class Pipeline:
         Before the names of the stages, where there are several classes.
     own_end_s, end_s
         When its last backward shall have ended, where that is known by itself; and that of the last class.
-    filling_s
-        Of these, what is drawn behind the passes: experts' exchange that nothing hides while stages fill and empty.
+    filling_s, filling_transfers_s
+        Of these, what is drawn behind the passes: experts' exchange and transfers that nothing hides while stages fill
+        and empty; and of it the transfers.
     """
 
     device: Sequence[str]
@@ -144,6 +145,7 @@ class Pipeline:
     tails: Sequence[Tail]
     own_end_s: float | None = None
     filling_s: float = 0.0
+    filling_transfers_s: float = 0.0
     weights_s: Sequence[Sequence[float]] = ()
     where: str = ""
 
@@ -214,8 +216,12 @@ def draw(
                 ("wait for the slowest stage", left_s if left_s > _SAME * busy_s else 0.0, "wait"),
                 ("wait for input", stall_s, "wait"),
             ]
-            if pipeline.filling_s:
-                drawing.chain(name, played_s, [("experts' exchange that nothing hides", pipeline.filling_s, "expert")])
+            sent_s = pipeline.filling_transfers_s
+            filling = [
+                ("experts' exchange that nothing hides", pipeline.filling_s - sent_s, "expert"),
+                ("transfers that nothing hides", sent_s, "pipeline"),
+            ]
+            drawing.chain(name, played_s, [one for one in filling if one[1] > _SAME * end_s])
             drawing.chain(name, end_s, pieces)
             shown_s = end_s + tail.exposed_s
             first_s = max(shown_s - max(tail.communicated_s, tail.exposed_s), 0.0)

@@ -365,9 +365,9 @@ def _fed(network: Transformer, block: Mapping[str, Any], kind: str, imbalance: f
     assert experts is not None, "a layer of the kind moe has experts"
     inner = parts * experts.expert_size * experts.top_k * imbalance / tensor
     shared = parts * experts.num_shared * experts.shared_size / tensor
-    # To the experts, and back: every rank of those that share an expert has what all of them sent.
-    narrow = experts.latent_size or network.hidden_size
-    sent = 2 * narrow * experts.top_k * imbalance * block["expert_tensor"] / tensor
+    # To the experts, and back, where it is weighted then: every rank of those that share an expert has what all sent.
+    narrow, times = experts.latent_size or network.hidden_size, 1 if program_of(block).weighs_early else 2
+    sent = times * narrow * experts.top_k * imbalance * block["expert_tensor"] / tensor
     weighed = (network.hidden_size + 1) * experts.has_shared_gate  # what the shared experts give, and its weight
     summed = experts.latent_size or 0  # of all experts, which a product widens
     return sent + inner + shared, max(inner, shared), float(experts.num_experts + experts.top_k + weighed + summed)

@@ -32,6 +32,7 @@ class Program:
     products are not computed again. ``more_copies``: the loss has three copies at a time, not two and a gradient of two
     bytes. ``buffers``: bytes, of ranks that share states out. ``keeps_every_second``: selective recomputation keeps
     what attention and every second matrix give, and nothing else; ``keeps_last``: a layer's last matrix is among them.
+    ``weighs_early``: experts' activations, not what experts give, are multiplied by the router's shares.
     """
 
     weight: float = 2.0
@@ -47,12 +48,14 @@ class Program:
     buffers: float = 0.0
     keeps_every_second: bool = False
     keeps_last: bool = False
+    weighs_early: bool = False
 
 
 _SHARDED = Program(weight=4.0, gradient=4.0, state=8.0, stops_early=True)
+_CORE = Program(gradient=4.0, fuses_loss=True, holds_gradients=True, copies_context=True, weighs_early=True)
 _PROGRAMS: Mapping[str, Program] = {
-    "megatron-core": Program(gradient=4.0, fuses_loss=True, holds_gradients=True, copies_context=True),
-    "primus": Program(gradient=4.0, fuses_loss=True, holds_gradients=True, copies_context=True),
+    "megatron-core": _CORE,
+    "primus": _CORE,
     "megatron-lm": Program(keeps_scores=True, keeps_masks=True),
     "megatron-lm-fused": Program(gradient=4.0, keeps_scores=True, keeps_masks=True),
     "megatron-deepspeed": Program(keeps_scores=True, keeps_masks=True, buffers=5e8 * 2 * 2 * 4.5),

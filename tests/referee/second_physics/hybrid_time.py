@@ -253,6 +253,11 @@ def time_findings(
     filling_s, shown_s = found.details.get("filling_s", 0.0), parts["expert"] + parts["compute"]
     alone = min(number, len(stages)) + (len(stages) - 1) / chunks
     most_s = alone / number * shown_s if block.get("overlap_expert") else 0.0
+    # Transfers beside computing show where one micro-batch passes all virtual stages, there and back.
+    sent_s = found.details.get("filling_transfers_s", 0.0)
+    passed_s = 2 * (len(stages) * chunks - 1) * found.details.get("hidden_transfer_s", 0.0)
+    yield agreement("transfers that fill the pipeline", [("filling_transfers_s", sent_s, passed_s)])
+    most_s += sent_s * (1 + SAME)
     yield holds("filling", 0 <= filling_s <= most_s, f"{filling_s:.6g} s", f"{filling_s:.9g} s, at most {most_s:.9g} s")
     imbalance = problem.calibration.expert_imbalance if network.experts is not None else 1.0
     stated = found.details.get("expert_imbalance", 1.0)
