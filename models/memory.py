@@ -364,8 +364,7 @@ def layer_bytes(
     def numbers(kept: _Kept) -> Floats:
         return kept.on_device(transformer, layouts, expert_imbalance)
 
-    unread = _UNREAD_WHERE_WEIGHTED if kernels.weighs_activations else frozenset()
-    products, others = _kept_elements(transformer, operators, unread=unread)
+    products, others = _kept_elements(transformer, operators, is_weighted=kernels.weighs_activations)
     stream = _Kept(stream=transformer.hidden_size * transformer.sequence_length)
     plain = (kernels.product_input_bytes or activation_bytes) * numbers(products) + activation_bytes * numbers(others)
     # Flash attention keeps the softmax's logarithm, others the softmax and, with dropout, its mask and what passes it.
@@ -398,7 +397,11 @@ def layer_bytes(
     for modules in np.unique(np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0)).tolist():
         if modules:
             dropped = dropped_names(transformer, kind, modules)
-            both = zip(number_of, _kept_elements(transformer, operators, dropped, unread), strict=True)
+            both = zip(
+                number_of,
+                _kept_elements(transformer, operators, dropped, is_weighted=kernels.weighs_activations),
+                strict=True,
+            )
             saved = sum((each * numbers(one) for each, one in both), np.zeros(1))
             held = plain - saved + scores * ("core_attn" not in MODULE_SETS[modules])
             partly = np.where(layouts.recompute_modules == modules, held, partly)
@@ -460,12 +463,13 @@ def _kept_elements(
     transformer: Transformer,
     operators: Sequence[TransformerOperator],
     among: Set[str] | None = None,
-    unread: Set[str] = frozenset(),
+    *,
+    is_weighted: bool = False,
 ) -> tuple[_Kept, _Kept]:
     """Return the numbers of one sample that some backward pass reads: those that GEMMs alone read, and the others.
 
-    Scores, and what leaves the last operator, are left out; logits too. ``among``: of the outputs of these operators;
-    ``unread``: but of these.
+    Scores, and what leaves the last operator, are left out; logits too. ``among``: of the outputs of these operators.
+    ``is_weighted``: routed experts' activations are, so that nothing reads what experts put out.
     """
     readers: dict[str, set[str]] = {}
     for operator in operators:
@@ -477,7 +481,11 @@ def _kept_elements(
     sizes = {INPUT: transformer.hidden_size * transformer.sequence_length}
     sizes.update({one.name: one.output_elements for one in operators})
     sums: tuple[dict[str, int], dict[str, int]] = ({}, {})
-    left_out = _SCORES | unread | {one.name for one in operators if one.is_in_place and one.kind in _REMADE}
+    left_out = (
+        _SCORES
+        | (_UNREAD_WHERE_WEIGHTED if is_weighted else frozenset())
+        | {one.name for one in operators if one.is_in_place and one.kind in _REMADE}
+    )
     for name, kinds in readers.items():
         if name in left_out or not kinds & _NEED_INPUT or (among is not None and name not in among):
             continue

@@ -13,8 +13,8 @@ which do as many micro-batches make a *class*; layers are cut into stages alike 
   with an encoder of images where there is one, the last the head. A stage computes nothing while it sends, but for
   interleaved ones where the program overlaps that (``overlap_p2p_comm`` of Megatron-Core, on by default with chunks): a
   transfer then shows where it is longer than a chunk one way, and while the pipeline fills and empties, for which the
-  program does not overlap it. Between two
-  groups a device has its part of its machine's link, and the slower side counts.
+  program does not overlap it. Between two groups a device has its part of its machine's link, and the slower side
+  counts.
 - *Schedule.* See :mod:`planner.models.transformer_schedule`. What it takes beyond the work of the slowest stage is the
   part ``bubble``. Gradients of weights, which zero-bubble schedules put off, are half of a backward pass.
 - *Replicas.* All data ranks of a stage communicate its gradients and weights: as if all stood on machines of one group
