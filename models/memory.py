@@ -678,8 +678,8 @@ class _Devices:
         loss = 0.0 if is_fused else copies * logits
         matrix = 0.0 if transformer.has_frozen_logits else number * rows * transformer.hidden_size
         self._head_working = matrix + gathered + loss
-        # Of an encoder: bytes that one layer needs for a moment; and its parameters, all and those that are trained.
-        self._encoder_needs: tuple[Floats, Floats, Floats] = (np.zeros(1), np.zeros(1), np.zeros(1))
+        # Of an encoder's layer: bytes for a moment; parameters, all and those that are trained; and trained matrices.
+        self._encoder_needs: tuple[Floats, Floats, Floats, Floats] = (np.zeros(1),) * 4
         if transformer.encoder is not None:
             self._add_encoder(transformer, transformer.encoder)
 
@@ -696,11 +696,12 @@ class _Devices:
             held, trained = block_parameters(encoder, kind, own), trained_parameters(encoder, kind, own)
             kept = kept + count * layer.kept
             gradient = number * trained.largest * (not kernels.has_placeholders)
-            working, block, trained_block = self._encoder_needs
+            working, block, trained_block, matrices = self._encoder_needs
             self._encoder_needs = (
                 np.maximum(working, layer.working + gradient),
                 np.maximum(block, held.all),
                 np.maximum(trained_block, trained.all),
+                np.maximum(matrices, trained.matrices),
             )
         for part, operators in ((EMBEDDING, embedding_operators(encoder)), (HEAD, head_operators(encoder))):
             if encoder.learning_of(part) != "front":
@@ -720,8 +721,8 @@ class _Devices:
         first = chunk_in_flight(layouts, stage.index, 0)
         last = chunk_in_flight(layouts, stage.index, layouts.interleave - 1)
         activations = is_first * first * self._embedding_kept + is_last * last * self._head_kept
-        working, block, trained_block = (is_first * one for one in self._encoder_needs)
-        placeholders = transit = np.zeros(1)
+        working, block, trained_block, matrices = (is_first * one for one in self._encoder_needs)
+        placeholders, transit = number * matrices * has_placeholders, np.zeros(1)
         rows = zip(self._layers.values(), stage.layers, stage.in_flight, strict=True)
         for (held, trained, still, layer), count, in_flight in rows:
             shared, routed = shared + count * trained.shared, routed + count * trained.routed

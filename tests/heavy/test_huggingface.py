@@ -290,11 +290,10 @@ def test_vision_language_models_have_the_parameters_of_the_library(architecture:
         network.tie_weights()
     theirs = sum(one.numel() for one in network.parameters())
     config.save_pretrained(tmp_path)
-    longest = {"sequence_length": 1500}
-    assert read_huggingface(tmp_path, **longest).transformer.num_parameters == theirs
+    assert read_huggingface(tmp_path, sequence_length=1500).transformer.num_parameters == theirs
     given = {**SEEING[architecture], "model_type": architecture}
     (tmp_path / "config.json").write_text(json.dumps(given))
-    assert read_huggingface(tmp_path, **longest).transformer.num_parameters == theirs
+    assert read_huggingface(tmp_path, sequence_length=1500).transformer.num_parameters == theirs
 
 
 # -- what only the library knows -------------------------------------------------------------------------------------

@@ -41,9 +41,19 @@ QUESTIONS: dict[str, tuple[int, int, dict[str, str]]] = {
     "gpt-oss-20b": (256, 8, H100),
     "qwen3-next-80b-a3b": (256, 16, H100),
     "glm-4.5": (256, 32, H100),
+    "qwen2.5-vl-7b": (256, 8, H100),
+    "llava-1.5-13b": (240, 8, H100),
+    "gemma3-27b-vision": (64, 8, H100),
 }
 PREDICTING = ("glm-4.5",)  # with a depth of multi-token prediction
-LONG = ("deepseek-v3.2", "gpt-oss-20b", "qwen3-next-80b-a3b", "glm-4.5")  # searches that take long for a test
+LONG = (
+    "deepseek-v3.2",
+    "gpt-oss-20b",
+    "qwen3-next-80b-a3b",
+    "glm-4.5",
+    "gemma3-27b-vision",
+    "llava-1.5-13b",
+)  # searches that take long for a test
 LAYOUTS: dict[str, list[dict[str, Any]]] = {
     "gpt3-175b": [
         {
@@ -111,6 +121,15 @@ LAYOUTS: dict[str, list[dict[str, Any]]] = {
         {"context": 2, "pipeline": 4, "data": 16, "expert": 32, "zero": 1, "recompute": "full"},
     ],
     "glm-4.5": [{"tensor": 1, "pipeline": 16, "data": 16, "expert": 16, "zero": 1, "recompute": "full"}],
+    "qwen2.5-vl-7b": [
+        {"tensor": 2, "pipeline": 4, "data": 8, "zero": 1, "sequence_parallel": True, "overlap_data": True},
+        {"tensor": 4, "context": 2, "pipeline": 2, "interleave": 2, "data": 4, "microbatch": 2, "recompute": "full"},
+        {"tensor": 2, "data": 32, "zero": 3, "overlap_data": True, "recompute": "selective"},
+    ],
+    "llava-1.5-13b": [
+        {"pipeline": 3, "data": 4, "interleave": 2, "stages": [{"layers": one} for one in (2, 6, 8, 8, 8, 8)]}
+    ],
+    "gemma3-27b-vision": [{"tensor": 8, "pipeline": 4, "data": 2, "zero": 1, "sequence_parallel": True}],
     "vit-l-16": [{"tensor": 2, "pipeline": 3, "data": 4, "interleave": 2, "recompute": "full"}],
 }
 HONEST = [(name, index) for name, layouts in LAYOUTS.items() for index in range(len(layouts))]

@@ -126,9 +126,10 @@ def _seeing(whole: Fields, sequence_length: int | None) -> HuggingFaceNetwork:
     sizes = SEEING[whole.architecture](whole, vision, decoder.transformer.hidden_size)
     if faults := [*whole.faults, *vision.faults]:
         raise SpecError.of(dict.fromkeys(faults))
-    plain = {"vocabulary_size": 0, "is_causal": False, "head": "projector", "has_tied_embeddings": False}
+    plain: dict[str, Any] = {"vocabulary_size": 0, "is_causal": False, "head": "projector"}
     try:
-        encoder = Transformer(**plain, **sizes, sequence_length=sizes["image"].num_tokens)
+        tokens = sizes["image"].num_tokens
+        encoder = Transformer(**plain, **sizes, has_tied_embeddings=False, sequence_length=tokens)
         transformer = replace(decoder.transformer, encoder=encoder, num_images=1)
     except ValueError as error:
         raise SpecError.of([Fault(file=str(whole.file), problem=f"{whole.architecture}: {error}")]) from None

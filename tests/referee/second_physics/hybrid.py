@@ -95,6 +95,9 @@ def _division(network: Transformer, block: Mapping[str, Any]) -> Iterator[Findin
     is_even = heads % tensor == 0 and (keys % tensor == 0 or tensor % keys == 0)
     text = f"{heads} heads, {keys} of keys and values, over a tensor degree of {tensor}"
     yield holds("heads", is_even, text, f"{text} do not divide")
+    if (encoder := network.encoder) is not None:
+        text = f"{encoder.num_heads} heads of the encoder over a tensor degree of {tensor}"
+        yield holds("encoder", encoder.num_heads % tensor == 0, text, f"{text} do not divide")
     is_split = length % context == 0 and (not block["sequence_parallel"] or length // context % tensor == 0)
     text = f"{length} tokens over a context degree of {context}"
     yield holds("sequence", is_split, text, f"{text} do not divide")

@@ -22,6 +22,7 @@ from planner.plan import Prediction
 from planner.problem import Problem
 from planner.transformer import LayerKind, Transformer
 from tests.referee.second_physics.facts import holds
+from tests.referee.second_physics.hybrid_encoder import images_kept, images_layers, images_parameters
 from tests.referee.second_physics.hybrid_layer import IMBALANCE, NUMBER_BYTES, Layer, layer_of, tokens_of
 from tests.referee.second_physics.hybrid_program import GRADIENTS, OPTIMIZER, PROGRAM, program_of
 
@@ -160,6 +161,8 @@ def _row(
     held = [layers[kind] for chunk in chunks for kind in chunk]
     first, last = ends_of(network, block)
     ends = (first if stage == 0 else 0.0, last if is_last else 0.0)
+    images = images_layers(network, block) if stage == 0 else []
+    encoder = images_parameters(network, block) if images else 0.0
     shared, routed = sum(one.shared for one in held) + sum(ends), sum(one.routed for one in held)
     frozen = _frozen_bytes(network, block, held, shared, routed)
     if network.fine_tuning is not None:
@@ -190,7 +193,7 @@ def _row(
         "optimizer": state * (1 - _host_share(block)),
         "activations": sum(_most_in_flight(block, stage, one, late * (one is kept)) for one in waiting if any(one))
         + ahead * embedding,
-        "temporary": _temporary(network, block, held, ends, head) + moving,
+        "temporary": _temporary(network, block, [*held, *images], (ends[0] - encoder, ends[1]), head) + moving,
     }
 
 
@@ -231,7 +234,7 @@ def ends_of(network: Transformer, block: Mapping[str, Any]) -> tuple[float, floa
     last += words if network.head == "language" and network.has_head_bias else 0
     if network.num_mtp_layers and not network.has_tied_embeddings and block["pipeline"] > 1:
         last += words * hidden  # a copy of the embedding, which depths of prediction read
-    return float(first), float(last)
+    return first + images_parameters(network, block), float(last)
 
 
 def _stream(network: Transformer, block: Mapping[str, Any]) -> float:
@@ -241,8 +244,8 @@ def _stream(network: Transformer, block: Mapping[str, Any]) -> float:
 
 
 def _embedding_kept(network: Transformer, block: Mapping[str, Any]) -> float:
-    """Return what the embedding keeps of a micro-batch: what its norm reads, a mask of dropout, and images."""
-    found = network.has_embedding_norm * _stream(network, block)
+    """Return what the embedding keeps of a micro-batch: what its norm reads, a mask of dropout, images, an encoder."""
+    found = network.has_embedding_norm * _stream(network, block) + images_kept(network, block)
     if program_of(block).keeps_masks:
         found += _stream(network, block) / NUMBER_BYTES
     if network.image is not None:

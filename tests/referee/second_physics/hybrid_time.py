@@ -20,6 +20,7 @@ from planner.plan import Prediction
 from planner.problem import Problem
 from planner.transformer import KINDS, Transformer
 from tests.referee.second_physics.facts import holds
+from tests.referee.second_physics.hybrid_encoder import ends_flop
 from tests.referee.second_physics.hybrid_layer import layer_of
 from tests.referee.second_physics.hybrid_memory import counted, cuts_of, in_order, kinds_of
 from tests.referee.second_physics.hybrid_program import program_of, state_bytes
@@ -49,6 +50,7 @@ def flop_per_token(network: Transformer) -> float:
     layers = sum(_multiply_adds(network, kind) for kind in network.layer_kinds)
     words = network.vocabulary_size if network.head == "language" else 0
     whole = _FLOP * (layers + network.hidden_size * words) - _unchosen_flop(network)
+    whole += 3 * _images_flop(network) / network.sequence_length
     if network.fine_tuning is None:
         return whole
     # No product gives a gradient of a frozen matrix; those of adapters are theirs six times.
@@ -56,6 +58,15 @@ def flop_per_token(network: Transformer) -> float:
     held = [layer_of(network, plain, kind) for kind in network.layer_kinds]
     still = sum(_matrix_multiply_adds(network, kind) for kind in network.layer_kinds) + network.hidden_size * words
     return whole - 2 * still + _FLOP * sum(one.adapters for one in held)
+
+
+def _images_flop(network: Transformer) -> float:
+    """Return the FLOP of a sample's images forward in an encoder."""
+    encoder = network.encoder
+    if encoder is None:
+        return 0.0
+    blocks = 2 * encoder.sequence_length * sum(_multiply_adds(encoder, kind) for kind in encoder.layer_kinds)
+    return network.num_images * (blocks + ends_flop(network))
 
 
 def _unchosen_flop(network: Transformer) -> float:
@@ -317,6 +328,7 @@ def _no_quicker(
         once, again = (flop * tokens / block["tensor"] for flop in layers_flop(network, block, own))
         read = 2.0 * sum(layer_of(network, block, kind).read for kind in own)
         least = passes * once + again + (passes * logits if stage == len(stages) - 1 else 0.0)
+        least += passes * _images_flop(network) * block["microbatch"] / block["tensor"] * (stage == 0)
         ahead = once if len(own) * block["pipeline"] >= network.num_layers else 0.0
         if both_s < least / peak * (1 - SAME) or sum(row["forward_s"]) < ahead / peak * (1 - SAME):
             faults["FLOP at the peak"].append(stage + 1)
