@@ -52,8 +52,8 @@ class MachinePrices:
         for which either is above 0 is a reserved one.
     is_bought
         Whether its owner pays for electricity, hosting and wear.
-    purchase_usd, useful_life_s, hosting_usd_per_month
-        Of a bought machine: network card and switch port included.
+    purchase_usd, useful_life_s, resale_usd, hosting_usd_per_month
+        Of a bought machine: network card and switch port included; what it is sold for after its life.
     power_w
         Of one machine under load, devices and host; not a number where unknown.
     """
@@ -66,6 +66,7 @@ class MachinePrices:
     is_bought: ArrayLike = False
     purchase_usd: ArrayLike = 0.0
     useful_life_s: ArrayLike = inf
+    resale_usd: ArrayLike = 0.0
     hosting_usd_per_month: ArrayLike = 0.0
     power_w: ArrayLike = float("nan")
 
@@ -78,6 +79,8 @@ class MachinePrices:
                 raise ModelError(f"{field.name}: a machine is never priced at infinity. Give finite numbers.")
         if (np.asarray(self.discount) > 1).any():
             raise ModelError(f"discount: {np.max(self.discount)} is more than everything. Give a share of 0 to 1.")
+        if (np.asarray(self.resale_usd) > np.asarray(self.purchase_usd)).any():
+            raise ModelError("resale_usd: a machine is sold for no more than it was bought for. Give less.")
         if (np.asarray(self.useful_life_s) == 0).any():
             raise ModelError("useful_life_s: a machine that lives 0 s cannot be used. Give more than 0.")
 
@@ -132,7 +135,7 @@ def cost_parts(
     - ``reserved``: the same with the discount, and for at least the committed time, used or not. Time beyond it is paid
       at the reserved price, too. One run pays the whole commitment: share it out among several runs by giving each its
       part of the committed time;
-    - ``capital``: a run's share in bought machines, the purchase times wall time over useful life, in a straight line.
+    - ``capital``: a run's share in bought machines: the purchase less the resale, times wall time over useful life.
       That is the cost of a machine which is always in use; :func:`break_even_h_per_month` asks for one that is not;
     - ``hosting``: room, rack and hands for bought machines, from their price for a month;
     - ``electricity``: of bought machines, power x PUE x price x wall time. Rent includes that of rented ones;
@@ -185,7 +188,7 @@ def cost_parts(
     parts = {
         "rent": _sum(rented, product(column(prices.usd_per_h) / S_PER_H, billed_s)),
         "reserved": _sum(reserved, product(column(_rent_usd_per_h(prices)) / S_PER_H, reserved_s)),
-        "capital": _sum(bought, product(column(np.divide(prices.purchase_usd, prices.useful_life_s)), run_s)),
+        "capital": _sum(bought, product(column(_wear_usd_per_s(prices)), run_s)),
         "hosting": _sum(bought, product(column(prices.hosting_usd_per_month), months)),
         "electricity": electricity,
         "storage": product(stored_gb * rates.storage_usd_per_gb_month, months),
@@ -245,6 +248,11 @@ def peak_power_w(counts: ArrayLike, prices: MachinePrices, *, pue: float = 1.0) 
         With 1 it is what the racks must feed; with the facility's own, what its connection must.
     """
     return energy_j(counts, prices, 1.0, pue=pue)
+
+
+def _wear_usd_per_s(prices: MachinePrices) -> Floats:
+    """Return what a bought machine loses of its worth in a second, in a straight line down to its resale."""
+    return np.asarray(np.divide(np.subtract(prices.purchase_usd, prices.resale_usd), prices.useful_life_s))
 
 
 def _rent_usd_per_h(prices: MachinePrices) -> Floats:
@@ -359,7 +367,7 @@ def months_of_use(
 
 def _owning_usd(bought: MachinePrices, rates: Rates) -> tuple[Floats, Floats]:
     """Return what a bought machine costs a month, used or not, and an hour of use besides."""
-    aging = np.divide(bought.purchase_usd, bought.useful_life_s) * S_PER_MONTH
+    aging = _wear_usd_per_s(bought) * S_PER_MONTH
     price = rates.electricity_usd_per_kwh
     kwh_per_h = np.multiply(bought.power_w, S_PER_H / J_PER_KWH * rates.pue)
     if price and np.isnan(kwh_per_h).any():

@@ -901,6 +901,7 @@ FLEET_LIMITS: tuple[FleetLimit, ...] = (
     FleetLimit(key="capital", criterion="capital", dimension=Dimension.MONEY),
     FleetLimit(key="deadline", criterion="time", dimension=Dimension.TIME),
     FleetLimit(key="power", criterion="power", dimension=Dimension.POWER),
+    FleetLimit(key="budget_rate", criterion="spending", dimension=Dimension.MONEY_RATE),
 )
 
 

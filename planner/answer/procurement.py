@@ -194,11 +194,14 @@ def _first_rows(found: "Procured", is_monthly: bool) -> list[tuple[str, str]]:
         counts = f"count for {'a month of these trainings' if is_monthly else 'this training'}; {worth}"
         rows.append(("cost", f"{usd_words(choice.cost_usd)} {counts}"))
     else:
+        if choice.upfront_usd:
+            rows.append(("to pay", f"{usd_words(choice.upfront_usd)} at once, for reservations, a part of the cost"))
         rows.append(("cost", f"{usd_words(choice.cost_usd)}{a_month}"))
     rows.append(("time", f"{time_words(choice.total_wall_s)} of work a month" if is_monthly else _time(found)))
     if choice.energy_j is not None and choice.power_w is not None:
         energy, power = format_human(choice.energy_j, Dimension.ENERGY), format_human(choice.power_w, Dimension.POWER)
-        rows.append(("energy", f"{energy} at {power}"))
+        carbon = "" if choice.carbon_g is None else f"; {choice.carbon_g / 1e6:,.3g} t of CO2"
+        rows.append(("energy", f"{energy} at {power}{carbon}"))
     rows += [("margin", words) for words in _margin(found, is_monthly=is_monthly)]
     rows.append(("risk", _risk(found, is_monthly=is_monthly)))
     return rows + _next_rows(found)

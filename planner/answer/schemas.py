@@ -532,6 +532,7 @@ class FleetRowDocument(Document):
     upfront_usd: float | None = None
     purchase_usd: float
     useful_life_s: float | None
+    resale_usd: float | None = None
     hosting_usd_per_month: float
     power_w: float | None = None
     inside: str | None = None
@@ -541,6 +542,7 @@ class FleetRowDocument(Document):
     vcpus: int | None = None
     interruptions_per_h: float
     most: int | None = None
+    lead_time_s: float | None = None
     note: str
     tier: str | None = None
 
@@ -572,6 +574,8 @@ class FleetDocument(Document):
     capital_usd: float
     worth_usd: float | None = None
     unmeasured: list[str] = []
+    carbon_g: float | None = None
+    upfront_usd: float | None = None
     error: FleetErrorDocument | None
 
 

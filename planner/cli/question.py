@@ -14,6 +14,8 @@ __all__ = ["ShortPurchase", "ShortQuestion", "source_of"]
 
 _LINKS = ("network", "nics", "latency", "inside")
 _CODE = "torch:"
+_OF_SITE = ("as_of", "power", "carbon_intensity")  # of a purchase, as they stand in its block
+_OF_LENGTH = ("global_batch", "epochs", "dataset_samples", "tokens", "samples", "sequence_length")
 _MACHINES = re.compile(r"(\d{1,12})\s*x\s*(?:(\d{1,12})\s*x\s*)?(.+)")
 
 
@@ -47,6 +49,8 @@ class ShortQuestion:
     fine_tuning: Annotated[str | None, in_short("lora or qlora, of rank 16; or lora:8:q,v (dnn.fine_tuning).")] = None
     epochs: Annotated[float | None, in_short("Of the training, for training_time.")] = None
     dataset_samples: Annotated[int | None, in_short("Samples of an epoch.")] = None
+    tokens: Annotated[str | None, in_short("Of the whole training, e.g. 2T, in place of epochs.")] = None
+    samples: Annotated[str | None, in_short("Of the whole training, e.g. 500M, in place of epochs.")] = None
     objective: Annotated[str | None, in_short("iteration_time, epoch_time or training_time.")] = None
     families: Annotated[str | None, in_short("Those to try, e.g. all_reduce,pipeline; else all.")] = None
 
@@ -73,7 +77,7 @@ class ShortQuestion:
             "batch_per_device": self.batch,
             "dtype": self.dtype if self.precision is None else self.precision,
             **{key: flags[key] for key in ("global_batch", "profile_batch", "sequence_length", "mtp_layers")},
-            **{key: flags[key] for key in ("dataset_samples", "epochs", "optimizer")},
+            **{key: flags[key] for key in ("dataset_samples", "epochs", "optimizer", "tokens", "samples")},
             "fine_tuning": None if self.fine_tuning is None else _fine_tuning(self.fine_tuning),
         }
         question: dict[str, Any] = {
@@ -93,9 +97,19 @@ class ShortPurchase:
     global_batch: Annotated[int | None, in_short("Samples per iteration, of all devices.")] = None
     epochs: Annotated[float | None, in_short("Of the training.")] = None
     dataset_samples: Annotated[int | None, in_short("Samples of an epoch.")] = None
+    tokens: Annotated[str | None, in_short("Of the whole training, e.g. 2T, in place of epochs.")] = None
+    samples: Annotated[str | None, in_short("Of the whole training, e.g. 500M, in place of epochs.")] = None
+    sequence_length: Annotated[int | None, in_short("Tokens of a sample of a transformer.")] = None
     prices: Annotated[Path | None, in_short("A price list (CSV) instead of the built-in one.")] = None
+    as_of: Annotated[str | None, in_short("Prices of the year before this day, e.g. 2026-07-20; or any.")] = None
+    regions: Annotated[str | None, in_short("E.g. us-east-1,eu-*.")] = None
     deadline: Annotated[str | None, in_short("E.g. '24 h'.")] = None
-    budget: Annotated[str | None, in_short("E.g. '500 USD'.")] = None
+    budget: Annotated[
+        str | None, in_short("In all, '500 USD', or while it runs, '5000 USD/day'; both between commas.")
+    ] = None
+    rate: Annotated[str | None, in_short("Of other currencies, EUR=1.08USD; several between commas.")] = None
+    power: Annotated[str | None, in_short("Of all machines, e.g. '2 MW'.")] = None
+    carbon_intensity: Annotated[str | None, in_short("Of the electricity, e.g. '400 g/kWh'.")] = None
     objective: Annotated[str | None, in_short("cost (default), time or energy.")] = None
     providers: Annotated[str | None, in_short("E.g. aws,lambda.")] = None
     terms: Annotated[str | None, in_short("Of on-demand, spot, bought; else on-demand.")] = None
@@ -109,6 +123,8 @@ class ShortPurchase:
         SpecError
             If both or neither are given.
         """
+        from planner.procurement.currencies import read_rates
+
         flags = asdict(self)
         if spec is not None:
             return _alone(spec, flags)
@@ -119,12 +135,16 @@ class ShortPurchase:
             )
         families = {"families": _listed(self.families)} if self.families is not None else {}
         procure: dict[str, Any] = {}
-        for name in ("deadline", "budget", "objective", "providers", "terms", "prices"):
+        for name in ("deadline", "budget", "objective", "providers", "regions", "terms", "prices", *_OF_SITE):
             if name in given:
-                procure[name] = _listed(given[name]) if name in ("providers", "terms") else given[name]
+                procure[name] = _listed(given[name]) if name in ("providers", "regions", "terms") else given[name]
+        if self.budget is not None and "," in self.budget:
+            procure["budget"] = _listed(self.budget)
+        if self.rate is not None:
+            procure["rates"] = read_rates(_listed(self.rate))
         if self.prices is not None:
             procure["prices"] = str(self.prices)
-        of_dnn = {name: given[name] for name in ("global_batch", "epochs", "dataset_samples") if name in given}
+        of_dnn = {name: given[name] for name in _OF_LENGTH if name in given}
         return {"dnn": {source_of(self.dnn): self.dnn, **of_dnn}, "procure": procure, **families}
 
 

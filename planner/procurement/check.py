@@ -294,7 +294,7 @@ def _limits(asked: _Asked, name: str, choice: Mapping[str, Any]) -> Iterator[Fin
     procure, rows = asked.procure, choice["fleet"]
     account, fleet = asked.account(rows)
     usage, limits = asked.usage(choice), account.limits
-    keys = {limit.criterion: limit.key for limit in FLEET_LIMITS} | {one: one for one in account.quotas}
+    keys = {limit.criterion: limit.key for limit in FLEET_LIMITS} | {one: one for one in (*account.quotas, "racks")}
     used = [(key, limits[criterion], usage.criteria[criterion]) for criterion, key in keys.items()]
     used += [
         (f"deadline of {job.name}", job.deadline_s, usage.done_s[job.name])

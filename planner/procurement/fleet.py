@@ -42,12 +42,13 @@ from planner.units import Dimension, format_exact
 _BURDENS = (  # what makes an offer worse the more it is, whatever is asked
     *("usd_per_h", "least_billed_s", "committed_s", "interruptions_per_h", "power_w"),
     *("purchase_usd", "hosting_usd_per_month"),
+    "lead_time_s",
 )
 _PRICES = (  # of an offer, as the cost model has them, too
     *("usd_per_h", "billing_s", "least_billed_s", "committed_s", "is_bought"),
-    *("purchase_usd", "useful_life_s", "hosting_usd_per_month"),
+    *("purchase_usd", "useful_life_s", "resale_usd", "hosting_usd_per_month"),
 )
-CRITERIA = ("cost", "spent", "time", "energy", "power", "capital", "machines")
+CRITERIA = ("cost", "spent", "time", "energy", "power", "capital", "spending", "racks", "machines")
 _ROUNDING = 1e-9
 _UNKNOWN = float("nan")
 
@@ -139,11 +140,11 @@ def _replaces(offer: Offer, other: Offer) -> bool:
         return False
     if (offer.power_w is None) is not (other.power_w is None):
         return False
-    if offer.purchase_usd / offer.useful_life_s > other.purchase_usd / other.useful_life_s:
+    if offer.wear_usd_per_s > other.wear_usd_per_s:
         return False
     granules = other.billing_s / offer.billing_s if offer.billing_s else 1.0
     return granules == round(granules) > 0 and all(
-        getattr(offer, name) <= getattr(other, name) for name in _BURDENS if getattr(offer, name) is not None
+        (getattr(offer, name) or 0.0) <= (getattr(other, name) or 0.0) for name in _BURDENS
     )
 
 
@@ -188,7 +189,7 @@ def question_of(
 def prices_of(offer: Offer) -> MachinePrices:
     """Return the prices of one offer as the cost model has them, each a number."""
     power_w = _UNKNOWN if offer.power_w is None else offer.power_w
-    return MachinePrices(**{name: getattr(offer, name) for name in _PRICES}, power_w=power_w)
+    return MachinePrices(**{name: getattr(offer, name) or 0.0 for name in _PRICES}, power_w=power_w)
 
 
 def rates_of(procurement: Procurement) -> Rates:
@@ -244,8 +245,15 @@ class Account:
     def prices(self) -> MachinePrices:
         """The prices of the offers."""
         power_w = [_UNKNOWN if offer.power_w is None else offer.power_w for offer in self.offers]
-        each = {name: [getattr(offer, name) for offer in self.offers] for name in _PRICES}
+        each = {name: [getattr(offer, name) or 0.0 for offer in self.offers] for name in _PRICES}
+        each["useful_life_s"] = [seconds * self.used for seconds in each["useful_life_s"]]
+        each["hosting_usd_per_month"] = [usd / self.used for usd in each["hosting_usd_per_month"]]
         return MachinePrices(**each, power_w=power_w)
+
+    @property
+    def used(self) -> float:
+        """The share of their life in which bought machines train: a run pays for what they idle between runs, too."""
+        return 1.0 if self.procurement.is_monthly else self.procurement.asked.utilisation
 
     @cached_property
     def rates(self) -> Rates:
@@ -257,7 +265,11 @@ class Account:
         """Failures and interruptions of one machine of each offer in an hour."""
         between_s = self.procurement.asked.run.mean_time_between_failures
         own = 0.0 if between_s is None else S_PER_H / between_s
-        return np.array([own + offer.interruptions_per_h for offer in self.offers])
+        device_s = self.procurement.asked.run.device_failures_s
+        of_device = 0.0 if device_s is None else S_PER_H / device_s
+        return np.array(
+            [own + of_device * offer.devices_per_machine + offer.interruptions_per_h for offer in self.offers]
+        )
 
     @cached_property
     def quotas(self) -> dict[str, Bools]:
@@ -271,6 +283,7 @@ class Account:
         asked = self.procurement.asked
         given = {limit.criterion: getattr(asked, limit.key) for limit in FLEET_LIMITS}
         given["machines"] = asked.num_machines.most
+        given["racks"] = None if asked.racks is None else asked.racks.number
         if self.procurement.is_monthly:
             given["time"] = S_PER_MONTH
         limits = {name: inf if given.get(name) is None else float(given[name]) for name in CRITERIA}
@@ -280,8 +293,8 @@ class Account:
         """Return the wall time of one run on fleets, and its parts."""
         asked = self.procurement.asked.run
         checkpoints = None
-        if asked.checkpoint is not None or asked.checkpoint_interval is not None:
-            checkpoints = Checkpoints(write_s=asked.checkpoint or 0.0, interval_s=asked.checkpoint_interval)
+        if asked.checkpoint_s is not None or asked.checkpoint_interval is not None:
+            checkpoints = Checkpoints(write_s=asked.checkpoint_s or 0.0, interval_s=asked.checkpoint_interval)
         return run_time(
             training_s * self.stretch,
             rate_per_s(counts, self.failures_per_h),
@@ -321,17 +334,46 @@ class Account:
             criteria = {
                 "cost": total_usd(parts),
                 "spent": total_usd({**parts, "capital": capital}),
-                "time": wall_s,
+                "time": wall_s + self.lead_s(counts),
                 "energy": np.nan_to_num(energy_j(counts, self.prices, wall_s, pue=self.rates.pue), nan=inf, posinf=inf),
                 "power": np.nan_to_num(peak_power_w(counts, self.prices, pue=self.rates.pue), nan=inf, posinf=inf),
                 "capital": capital,
+                "spending": self.spending_usd_per_s(counts),
+                "racks": self.racks(counts),
                 "machines": counts.sum(axis=0),
             }
         criteria |= {name: counts[meant].sum(axis=0) for name, meant in self.quotas.items()}
         if asked.objective == "value_of_time":
-            saved_usd = (asked.usd_per_hour_saved or 0.0) / S_PER_H * wall_s
+            saved_usd = (asked.usd_per_hour_saved or 0.0) / S_PER_H * criteria["time"]
             return {**criteria, "objective": np.asarray(criteria["cost"] + saved_usd)}
         return {**criteria, "objective": criteria[asked.objective]}
+
+    def lead_s(self, counts: Floats) -> Floats:
+        """Return how long it takes until all machines of fleets are there; of a month's jobs they are."""
+        lead_s = np.array([offer.lead_time_s or 0.0 for offer in self.offers])
+        if self.procurement.is_monthly or not lead_s.any():
+            return np.zeros(counts.shape[1:])
+        return np.asarray(np.max(np.where(counts > 0, lead_s[:, None], 0.0), axis=0))
+
+    def spending_usd_per_s(self, counts: Floats) -> Floats:
+        """Return what fleets are paid for while they run: rent, hosting, electricity and storage, without purchases."""
+        bought = np.array([offer.is_bought for offer in self.offers])
+        rent = np.array([offer.usd_per_h for offer in self.offers]) / S_PER_H
+        hosting = np.array([offer.hosting_usd_per_month for offer in self.offers]) / S_PER_MONTH
+        electricity = self.power_w() * self.rates.electricity_usd_per_kwh / J_PER_KWH * bought
+        storage = self.procurement.asked.storage
+        stored = 0.0 if storage is None else storage.size / 1e9 * self.rates.storage_usd_per_gb_month / S_PER_MONTH
+        return np.asarray((counts * (rent + hosting + electricity)[:, None]).sum(axis=0) + stored)
+
+    def racks(self, counts: Floats) -> Floats:
+        """Return the racks that bought machines take, each kind its own: as many in one as its power feeds."""
+        asked = self.procurement.asked.racks
+        if asked is None:
+            return np.zeros(counts.shape[1:])
+        power_w = [offer.power_w if offer.is_bought and offer.power_w else 0.0 for offer in self.offers]
+        each = np.array([max(1, floor(asked.power / watts + _ROUNDING)) if watts else 0 for watts in power_w])
+        filled = np.divide(counts, each[:, None], out=np.zeros(counts.shape), where=each[:, None] > 0)
+        return np.asarray(np.ceil(filled - _ROUNDING).sum(axis=0))
 
     def usd_per_s(self) -> Floats:
         """Return what one machine of each offer costs for every second that it is paid, at least; shape (offers,).
@@ -341,7 +383,7 @@ class Account:
         electricity = self.rates.electricity_usd_per_kwh / J_PER_KWH
         bought = np.array([offer.is_bought for offer in self.offers])
         used = np.array([offer.usd_per_h for offer in self.offers]) / S_PER_H + self.power_w() * electricity * bought
-        owned = np.array([offer.owned_usd_per_s for offer in self.offers])
+        owned = np.array([offer.owned_usd_per_s for offer in self.offers]) / self.used
         return np.asarray(used if self.procurement.is_monthly else used + owned)
 
     def power_w(self) -> Floats:
@@ -376,6 +418,9 @@ class Account:
             each.append({name: float(part[0]) for name, part in times.parts_s.items()})
         if self.is_parted:
             return max(each, key=lambda parts: sum(parts.values()))
+        own = replace(self, offers=fleet.offers)
+        if lead_s := float(own.lead_s(np.array(fleet.counts, dtype=np.float64)[:, None])[0]):
+            return {"delivery": lead_s, **{name: sum(parts[name] for parts in each) for name in each[0]}}
         return {name: sum(parts[name] for parts in each) for name in each[0]}
 
     def work_s(self, fleet: Fleet, training_s: Sequence[float]) -> float:
@@ -409,13 +454,14 @@ class Account:
         counts = np.array(fleet.counts, dtype=np.float64)[:, None]
         run_s = self.parts_s(fleet, training_s)
         criteria = own.criteria(counts, np.array([self.work_s(fleet, training_s)]))
+        paid_s = criteria["time"] - own.lead_s(counts)
         names = [job.name for job in self.procurement.jobs]
         runs = self.runs(fleet, training_s)
         return FleetUsage(
             run_s=run_s,
             wall_s={name: float(run.wall_s[0]) for name, run in zip(names, runs, strict=True)},
             done_s=self.done_s(fleet, training_s),
-            money_usd={name: float(part[0]) for name, part in own.money(counts, criteria["time"]).items()},
+            money_usd={name: float(part[0]) for name, part in own.money(counts, paid_s).items()},
             criteria={name: float(value[0]) for name, value in criteria.items()},
             objective=float(criteria["objective"][0]),
         )

@@ -288,14 +288,16 @@ class Offer:
         Time is billed in whole multiples of the first, and at least the second.
     committed_s, upfront_usd
         Of a reserved machine: what is paid for in any case; and what of its rent is paid at the start, None: nothing.
-    purchase_usd, useful_life_s, hosting_usd_per_month
-        Of a bought machine, network card and switch port included.
+    purchase_usd, useful_life_s, resale_usd, hosting_usd_per_month
+        Of a bought machine, network card and switch port included; what it is sold for after its life, None: nothing.
     power_w
         Of one machine under load: devices and host; None where unknown.
     interruptions_per_h
         Of one machine, how often it is taken away; 0 unless given (spot).
     most
         Machines that can be had; None: not limited by the list.
+    lead_time_s
+        From the order until the machines are there; None: they are there at once.
     date
         On which the price was right.
     tier
@@ -318,6 +320,7 @@ class Offer:
     upfront_usd: float | None = None
     purchase_usd: float = 0.0
     useful_life_s: float = float("inf")
+    resale_usd: float | None = None
     hosting_usd_per_month: float = 0.0
     power_w: float | None = None
     inside: str | None = None
@@ -327,6 +330,7 @@ class Offer:
     vcpus: int | None = None
     interruptions_per_h: float = 0.0
     most: int | None = None
+    lead_time_s: float | None = None
     note: str = ""
     tier: str | None = None
 
@@ -336,9 +340,14 @@ class Offer:
         return self.term is Term.BOUGHT
 
     @property
+    def wear_usd_per_s(self) -> float:
+        """What a bought machine loses of its worth in a second, in a straight line down to its resale."""
+        return (self.purchase_usd - (self.resale_usd or 0.0)) / self.useful_life_s
+
+    @property
     def owned_usd_per_s(self) -> float:
         """What a machine that is always in use wears and is hosted for, a second; 0 where it is rented."""
-        return self.purchase_usd / self.useful_life_s + self.hosting_usd_per_month / S_PER_MONTH
+        return self.wear_usd_per_s + self.hosting_usd_per_month / S_PER_MONTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,22 +375,30 @@ class PriceList:
 
 
 BUILT_IN = "the built-in price list"
+_YEAR_DAYS = 365  # beyond, a price is out of date
 OLD_DAYS = 90  # an older list deserves a warning
 REQUIRED = ("provider", "instance", "region", "term", "device", "devices", "date", "source")
 _RENT = ("usd_per_h", "billing_s", "least_billed_s", "committed_h", "upfront_usd", "interruptions_per_h")
-_PURCHASE = ("purchase_usd", "useful_life_years", "hosting_usd_per_month")
+_PURCHASE = ("purchase_usd", "useful_life_years", "resale_usd", "hosting_usd_per_month")
 OPTIONAL = (
     *("currency", *_RENT, *_PURCHASE),
-    *("host_power_w", "power_w", "inside", "network_gbit_per_s", "latency_us"),
+    *("lead_time_days", "host_power_w", "power_w", "inside", "network_gbit_per_s", "latency_us"),
     *("memory_gib", "vcpus", "most", "note", "unusable"),
 )
 _CURRENCY = "USD"
 _YEAR_S, _GIB = 12 * S_PER_MONTH, 2.0**30
 _MOST_DEVICES, _MOST_MACHINES = 2**20, 2**20
+_DAY_S = 86400.0
 _ROUNDING = 1e-3
 
 
-def read_price_list(path: Path | None, *, today: date | None = None, custom_devices: Collection[str] = ()) -> PriceList:
+def read_price_list(
+    path: Path | None,
+    *,
+    today: date | None = None,
+    custom_devices: Collection[str] = (),
+    rates: Mapping[str, float] | None = None,
+) -> PriceList:
     """Return the offers of a price list, and its rows that are marked unusable.
 
     Parameters
@@ -392,6 +409,8 @@ def read_price_list(path: Path | None, *, today: date | None = None, custom_devi
         Against which dates are held; None: no date is in the future.
     custom_devices
         Names that rows may use beside those of the device table.
+    rates
+        Dollars for one unit of other currencies that rows may be in, by their codes in capitals.
 
     Raises
     ------
@@ -415,7 +434,7 @@ def read_price_list(path: Path | None, *, today: date | None = None, custom_devi
         if reason := row.text("unusable"):
             unusable.append(Unusable(line=row.line, name=name, reason=reason, row=row.cells))
         else:
-            offers.append(_offer(row, name, Term(term) if term else None, latest, custom))
+            offers.append(_offer(row, name, Term(term) if term else None, latest, custom, rates or {}))
     if rows and not offers and not faults:
         problem = "no row of it can be used: each one gives a reason in 'unusable'."
         faults.append(Fault(file=file, problem=problem, mend="Add a row, or empty that cell of one."))
@@ -446,6 +465,29 @@ def merged(lists: Sequence[PriceList | None]) -> PriceList:
     return PriceList(offers=tuple(kept.values()), unusable=tuple(unusable), files=files)
 
 
+def in_force(prices: PriceList, as_of: date | str | None = None) -> PriceList:
+    """Return a list without offers whose price is out of date, so that one list gives one answer on every day.
+
+    Parameters
+    ----------
+    as_of
+        Prices of the year before this day count; ``any``: all of them. None: the day of the list's newest price, of
+        what is rented and of what is bought each its own, for purchases are quoted seldom.
+
+    >>> sorted({offer.date.year for offer in in_force(read_price_list(None)).offers})
+    [2024, 2026]
+    """
+    if as_of == "any":
+        return prices
+    kept = []
+    for is_bought in (False, True):
+        offers = [offer for offer in prices.offers if offer.is_bought is is_bought]
+        day = as_of if isinstance(as_of, date) else max((offer.date for offer in offers), default=_FIRST_DAY)
+        kept += [offer.name for offer in offers if 0 <= (day - offer.date).days <= _YEAR_DAYS]
+    names = frozenset(kept)
+    return replace(prices, offers=tuple(offer for offer in prices.offers if offer.name in names))
+
+
 def age_days(prices: PriceList, today: date) -> int:
     """Return how many days old the oldest price of a list is.
 
@@ -469,10 +511,12 @@ def _listed_link(name: str) -> str:
     return next(link for link in data.inside_links() if fold(link) == fold(name))
 
 
-def _offer(row: Row, name: str, term: Term | None, today: date | None, custom: Mapping[str, str]) -> Offer:
+def _offer(
+    row: Row, name: str, term: Term | None, today: date | None, custom: Mapping[str, str], rates: Mapping[str, float]
+) -> Offer:
     """Return the offer of a row; where a cell is a fault, with whatever goes on. ``term``: None where it is a fault."""
-    if (currency := row.text("currency")).upper() not in ("", _CURRENCY):
-        mend = f"Convert the prices and write {_CURRENCY}, or leave the cell empty."
+    if (currency := row.text("currency")).upper() not in ("", _CURRENCY, *rates):
+        mend = f"Give its rate (procure.rates: {{EUR: 1.08}}), or write {_CURRENCY}, or leave the cell empty."
         row.fault("currency", f"{currency!r} is not {_CURRENCY}, in which this list's prices are.", mend)
     device = row.needed("device")
     if fold(device) in custom:
@@ -488,7 +532,6 @@ def _offer(row: Row, name: str, term: Term | None, today: date | None, custom: M
     elif devices > 1:
         mend = "Name a link of 'planner show links', e.g. pcie-4-x16."
         row.fault("inside", f"{devices} devices in a machine, and no link between them.", mend)
-    vcpus = row.count("vcpus", _MOST_MACHINES)
     power_w, host_w = row.number("power_w"), row.number("host_power_w", is_zero=True)
     if power_w is None and host_w is not None and device in data.device_names():
         device_w = _listed_device(device)[1]
@@ -507,56 +550,73 @@ def _offer(row: Row, name: str, term: Term | None, today: date | None, custom: M
         network_bytes_per_s=None if gbit_per_s is None else gbit_per_s * GBIT_BYTES,
         latency_s=DEFAULT_LATENCY_S if latency_us is None else latency_us * US_S,
         memory_bytes=None if memory_gib is None else memory_gib * _GIB,
-        vcpus=vcpus,
+        vcpus=row.count("vcpus", _MOST_MACHINES),
         power_w=power_w,
         most=row.count("most", _MOST_MACHINES),
+        lead_time_s=(row.number("lead_time_days", is_zero=True) or 0.0) * _DAY_S or None,
         note=row.text("note"),
     )
+    rate = rates.get(currency.upper(), 1.0)  # of all its money, whatever the columns are called
     if term is None:  # what its price must be like is not known
         return offer
+    return _bought(row, offer, rate) if term is Term.BOUGHT else _rented(row, offer, rate)
 
-    def leave_empty(*columns: str) -> None:
-        """Add a fault for each filled cell that means nothing on the term: it would be dropped in silence."""
-        for column in columns:
-            if row.text(column):
-                problem = f"{column} means nothing on the term {str(term)!r}."
-                row.fault(column, problem, "Empty the cell, or write another term.")
 
-    def figure(column: str, problem: str) -> float | None:
-        """Return a number that the term asks for."""
-        if not row.text(column):
-            row.fault(column, problem, f"Give {column}; a row without it may say why in 'unusable'.")
-        return row.number(column)
+def _leave_empty(row: Row, term: Term, *columns: str) -> None:
+    """Add a fault for each filled cell that means nothing on the term: it would be dropped in silence."""
+    for column in columns:
+        if row.text(column):
+            problem = f"{column} means nothing on the term {str(term)!r}."
+            row.fault(column, problem, "Empty the cell, or write another term.")
 
-    if term is Term.BOUGHT:
-        leave_empty(*_RENT)
-        years = "nothing says over how many years the purchase is written off."
-        return replace(
-            offer,
-            purchase_usd=figure("purchase_usd", "a bought machine has no price.") or 0.0,
-            useful_life_s=(figure("useful_life_years", years) or 1.0) * _YEAR_S,
-            hosting_usd_per_month=row.number("hosting_usd_per_month", is_zero=True) or 0.0,
-        )
-    leave_empty(*_PURCHASE)
-    usd_per_h, committed_h = figure("usd_per_h", "a rented machine has no price."), None
-    if term is Term.RESERVED:
-        committed_h = figure("committed_h", "nothing says for how long the machine is reserved.")
+
+def _asked_for(row: Row, column: str, problem: str) -> float | None:
+    """Return a number that the term asks for."""
+    if not row.text(column):
+        row.fault(column, problem, f"Give {column}; a row without it may say why in 'unusable'.")
+    return row.number(column)
+
+
+def _bought(row: Row, offer: Offer, rate: float) -> Offer:
+    """Return an offer with what it costs to buy; its money times ``rate``."""
+    _leave_empty(row, Term.BOUGHT, *_RENT)
+    years = "nothing says over how many years the purchase is written off."
+    purchase_usd = _asked_for(row, "purchase_usd", "a bought machine has no price.") or 0.0
+    resale_usd = row.number("resale_usd", is_zero=True)
+    if resale_usd and purchase_usd and resale_usd > purchase_usd:
+        mend = "Give what the machine is sold for after its life."
+        row.fault("resale_usd", "it is more than purchase_usd.", mend)
+    return replace(
+        offer,
+        purchase_usd=purchase_usd * rate,
+        useful_life_s=(_asked_for(row, "useful_life_years", years) or 1.0) * _YEAR_S,
+        resale_usd=resale_usd * rate if resale_usd else None,
+        hosting_usd_per_month=(row.number("hosting_usd_per_month", is_zero=True) or 0.0) * rate,
+    )
+
+
+def _rented(row: Row, offer: Offer, rate: float) -> Offer:
+    """Return an offer with what it costs to rent; its money times ``rate``."""
+    _leave_empty(row, offer.term, *_PURCHASE)
+    usd_per_h, committed_h = _asked_for(row, "usd_per_h", "a rented machine has no price."), None
+    if offer.term is Term.RESERVED:
+        committed_h = _asked_for(row, "committed_h", "nothing says for how long the machine is reserved.")
     else:
         committed_h = row.number("committed_h")
-        leave_empty("committed_h", "upfront_usd")
+        _leave_empty(row, offer.term, "committed_h", "upfront_usd")
     upfront_usd = row.number("upfront_usd", is_zero=True)
     if upfront_usd and usd_per_h and committed_h and upfront_usd > usd_per_h * committed_h * (1 + _ROUNDING):
         problem = f"it is more than usd_per_h times committed_h, {usd_per_h * committed_h:.2f}, of which it is a part."
         row.fault("upfront_usd", problem, "Spread what is paid at the start over the hours: usd_per_h holds it, too.")
-    if term is not Term.SPOT:
-        leave_empty("interruptions_per_h")
+    if offer.term is not Term.SPOT:
+        _leave_empty(row, offer.term, "interruptions_per_h")
     return replace(
         offer,
-        usd_per_h=usd_per_h or 0.0,
+        usd_per_h=(usd_per_h or 0.0) * rate,
         billing_s=row.number("billing_s") or 1.0,
         least_billed_s=row.number("least_billed_s", is_zero=True) or 0.0,
         committed_s=(committed_h or 0.0) * S_PER_H,
-        upfront_usd=upfront_usd or None,
+        upfront_usd=upfront_usd * rate if upfront_usd else None,
         interruptions_per_h=row.number("interruptions_per_h", is_zero=True) or 0.0,
     )
 

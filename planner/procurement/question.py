@@ -7,6 +7,7 @@ prices that hold; what a training must say where its machines are what is asked;
 """
 
 import copy
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -17,13 +18,24 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from planner.constraints import read_range
 from planner.data.presets import networks_text
 from planner.errors import Fault, InfeasibleError, SpecError
+from planner.models.failures import LLAMA3_DEVICE_S
 from planner.names import FamilyName, fold
 from planner.problem import Range
+from planner.procurement.currencies import checked_rates
 from planner.procurement.prices import (
     DEFAULT_LATENCY_S,
     GBIT_BYTES,
@@ -31,6 +43,7 @@ from planner.procurement.prices import (
     Offer,
     PriceList,
     Term,
+    in_force,
     merged,
     read_price_list,
     read_rows,
@@ -39,11 +52,28 @@ from planner.procurement.prices import (
 )
 from planner.question.blocks import CalibrationSpec as _CalibrationSpec
 from planner.question.blocks import DeviceSpec
+from planner.question.build import problem_of
 from planner.question.cluster import with_graph
 from planner.question.dnn import with_network_files, with_networks
 from planner.question.source import Notes, Source, faults_of, nearest, read_source
 from planner.question.spec import CalibrationOf, CompressionOptionSpec, ConstraintsSpec, DnnSpec, FixSpec, RangeOf
-from planner.question.values import Bytes, Count, File, Model, Name, Positive, Rate, Seconds, Share, Usd, Watts, tag
+from planner.question.values import (
+    Bytes,
+    Count,
+    File,
+    Model,
+    Name,
+    Positive,
+    PositiveBytes,
+    Rate,
+    Seconds,
+    Share,
+    Usd,
+    UsdRate,
+    Watts,
+    tag,
+)
+from planner.units import Dimension, parse, plain
 
 # --- The block ``procure`` of a spec: what may be had, under which limits, and what a run needs beside its training
 
@@ -62,28 +92,64 @@ Files = Annotated[list[File], BeforeValidator(_as_list, json_schema_input_type=F
 Names = Annotated[list[Name], BeforeValidator(_as_list, json_schema_input_type=Name | list[Name]), Field(min_length=1)]
 
 
+_BETWEEN = (
+    *("checkpoint_interval", "mean_time_between_failures", "mean_time_between_failures_of_device"),
+    "mean_time_between_interruptions",
+)
+
+
 class RunSpec(Model):
     """What a run takes beside its training.
 
-    ``mean_time_between_failures`` is of one machine, for whatever reason but the interruptions of spot machines.
+    ``mean_time_between_failures`` is of one machine, for whatever reason but the interruptions of spot machines; of one
+    device it may be that of a published training, ``llama3``. A checkpoint takes a time that is given, or its bytes
+    over the rate of storage, all machines together.
     """
 
     start_up: Seconds = 0.0
     evaluation: Seconds = 0.0
     checkpoint: Seconds | None = None
+    checkpoint_size: PositiveBytes | None = None
+    storage_rate: Rate | None = None
     checkpoint_interval: Seconds | None = None
     restart: Seconds = 0.0
     mean_time_between_failures: Seconds | None = None
-    mean_time_between_interruptions: Seconds | None = None
+    mean_time_between_failures_of_device: Literal["llama3"] | Seconds | None = None
+    mean_time_between_interruptions: dict[Name, Seconds] | Seconds | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.checkpoint_interval is not None and self.checkpoint is None:
+        if self.storage_rate is not None and self.checkpoint is not None:
+            raise ValueError("checkpoint and storage_rate both say what a checkpoint takes. Give one of them.")
+        if self.checkpoint_size is not None and self.storage_rate is None:
+            raise ValueError("checkpoint_size needs storage_rate, at which it is written. Add e.g. 20 GB/s.")
+        if self.checkpoint_interval is not None and self.checkpoint is None and self.storage_rate is None:
             raise ValueError("checkpoint_interval needs checkpoint, the time to write one. Add e.g. checkpoint: 30 s.")
-        for key in ("checkpoint_interval", "mean_time_between_failures", "mean_time_between_interruptions"):
-            if getattr(self, key) == 0:
+        for key in _BETWEEN:
+            value = getattr(self, key)
+            if value == 0 or (isinstance(value, dict) and 0 in value.values()):
                 raise ValueError(f"{key} is 0. Write more than 0, or leave it out.")
         return self
+
+    @property
+    def checkpoint_s(self) -> float | None:
+        """What writing a checkpoint takes, training standing still; None where there are none."""
+        if self.storage_rate is None or self.checkpoint_size is None:
+            return self.checkpoint
+        return self.checkpoint_size / self.storage_rate
+
+    @property
+    def device_failures_s(self) -> float | None:
+        """The time between two failures of one device; None where devices never fail."""
+        given = self.mean_time_between_failures_of_device
+        return LLAMA3_DEVICE_S if given == "llama3" else given
+
+    def interruptions_per_h(self, offer: Offer) -> float:
+        """Return how often a spot machine is taken away: as the question says of it, else as its row does."""
+        between_s = self.mean_time_between_interruptions
+        if isinstance(between_s, dict):
+            between_s = next((one for pattern, one in between_s.items() if matches_offer(offer, [pattern])), None)
+        return offer.interruptions_per_h if between_s is None else 3600 / between_s
 
 
 class StorageSpec(Model):
@@ -108,10 +174,17 @@ class ElectricitySpec(Model):
 
 
 class ReservedSpec(Model):
-    """Machines paid for a committed time, used or not, at a discount."""
+    """Machines paid for a committed time, used or not, at a discount; a part of it may be paid at the start."""
 
     discount: Share
     commitment: Seconds
+    upfront: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+_ONE_RESERVED = BeforeValidator(
+    lambda value: [value] if isinstance(value, dict) else value,
+    json_schema_input_type=ReservedSpec | list[ReservedSpec] | None,
+)
 
 
 class NetworkTierSpec(Model):
@@ -149,6 +222,72 @@ _ONE_NETWORK = BeforeValidator(
 )
 
 
+_INTENSITY = re.compile(r"(\d{1,5}(?:\.\d{1,6})?)\s*g(?:CO2e?)?\s*/\s*kWh", re.ASCII)
+
+
+def _intensity(value: object) -> float:
+    """Return grams of CO2 for a kilowatt-hour, of ``400 g/kWh``."""
+    found = _INTENSITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"{value!r} is no carbon intensity. Write e.g. '400 g/kWh'.")
+    return float(found[1])
+
+
+_GramsPerKwh = Annotated[
+    float,
+    BeforeValidator(_intensity, json_schema_input_type=str),
+    WithJsonSchema({"type": "string", "description": "carbon intensity, e.g. 400 g/kWh"}),
+]
+_MONEY = re.compile(r"(.*?\d\s*)([kM]?)([A-Za-z]{3})((?:/\w+)?)\s*", re.DOTALL)
+_OF_MONEY = ("budget", "budget_rate", "capital")
+
+
+def _in_dollars(text: str, rates: Mapping[str, float]) -> str:
+    """Return an amount of money in dollars: of another currency at its rate, of dollars as it stands."""
+    found = _MONEY.fullmatch(text)
+    if found is None or found[3].upper() == "USD":
+        return text
+    number, scale, code, per = found.groups()
+    if code.upper() not in rates:
+        known = f"; rates holds {', '.join(rates)}" if rates else ""
+        raise ValueError(
+            f"{text!r}: no rate of {code.upper()} is given{known}. Add e.g. rates: {{{code.upper()}: 1.08}}."
+        )
+    amount = parse(f"{number.strip()} {scale}USD", Dimension.MONEY) * rates[code.upper()]
+    return f"{plain(amount)} USD{per}"
+
+
+def _as_of(value: object) -> object:
+    """Return a day, or ``any``."""
+    if value is None or value == "any" or isinstance(value, date):
+        return value
+    try:
+        return date.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError(f"{value!r} is no day. Write year-month-day, e.g. 2026-07-20, or any.") from None
+
+
+def _budgets(value: object) -> tuple[list[str], list[str]]:
+    """Return the amounts of a budget: in all, and for a time, ``5000 USD/day``."""
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list) or not given or not all(isinstance(one, str) for one in given):
+        raise ValueError(f"{value!r} is no budget. Write e.g. '50000 USD', '5000 USD/day', or a list of both.")
+    return [one for one in given if "/" not in one], [one for one in given if "/" in one]
+
+
+class RackSpec(Model):
+    """What a rack of bought machines feeds, and how many racks there are."""
+
+    power: Watts
+    number: Count | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.power == 0:
+            raise ValueError("a rack of 0 W feeds no machine. Write e.g. power: 40 kW.")
+        return self
+
+
 class JobSpec(Model):
     """One of several trainings that share the machines: how often a month, by when each must be done.
 
@@ -180,12 +319,28 @@ class ProcureSpec(Model):
     machines: RangeOf | None = None
     most_devices: Count = 4096
     quotas: dict[Name, Annotated[int, Field(ge=0, strict=True)]] = {}
-    budget: Usd | None = None
+    budget: Annotated[
+        Usd | None,
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "string", "description": "amount of money, e.g. 50000 USD or 5000 USD/day"},
+                    {"type": "array", "items": {"type": "string", "description": "amount of money"}},
+                ]
+            }
+        ),
+    ] = None
+    budget_rate: UsdRate | None = None
     capital: Usd | None = None
+    rates: dict[Name, Positive] = {}
+    as_of: Annotated[date | Literal["any"] | None, BeforeValidator(_as_of, json_schema_input_type=str | None)] = None
     deadline: Seconds | None = None
     power: Watts | None = None
+    racks: RackSpec | None = None
+    carbon_intensity: _GramsPerKwh | dict[Name, _GramsPerKwh] | None = None
     discounts: dict[Name, Share] = {}
-    reserved: ReservedSpec | None = None
+    reserved: Annotated[list[ReservedSpec] | None, _ONE_RESERVED] = None
+    utilisation: Annotated[float, Field(gt=0, le=1)] = 1.0
     networks: Annotated[list[NetworkOf], _ONE_NETWORK] = []
     custom_devices: list[DeviceSpec] = []
     run: Annotated[RunSpec, _EMPTY] = RunSpec()
@@ -195,6 +350,28 @@ class ProcureSpec(Model):
     error: Share | None = None
     jobs: Annotated[list[JobSpec], Field(min_length=1)] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _money(cls, given: Any) -> Any:
+        """Take money of other currencies in dollars, and what of a budget is for a time apart."""
+        if not isinstance(given, dict):
+            return given
+        found, rates = dict(given), {}
+        if isinstance(given.get("rates"), dict) and all(
+            isinstance(one, int | float) and not isinstance(one, bool) for one in given["rates"].values()
+        ):
+            rates = checked_rates({str(key): value for key, value in given["rates"].items()})
+        if isinstance(found.get("budget"), str | list):
+            whole, timed = _budgets(found.pop("budget"))
+            if len(whole) > 1 or len(timed) > 1 or (timed and found.get("budget_rate") is not None):
+                raise ValueError("there are two budgets of one kind. Give one in all and one for a time, at most.")
+            found |= {"budget": whole[0]} if whole else {}
+            found |= {"budget_rate": timed[0]} if timed else {}
+        for key in _OF_MONEY:
+            if isinstance(found.get(key), str):
+                found[key] = _in_dollars(found[key], rates)
+        return found
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.objective == "value_of_time") != (self.usd_per_hour_saved is not None):
@@ -202,7 +379,7 @@ class ProcureSpec(Model):
                 "objective value_of_time and usd_per_hour_saved belong together. Give both, e.g. "
                 "{objective: value_of_time, usd_per_hour_saved: 20}, or neither."
             )
-        if ("reserved" in self.terms) != (self.reserved is not None):
+        if self.reserved is not None and "reserved" not in self.terms:
             raise ValueError(
                 "the term reserved and the block reserved belong together. Write e.g. terms: [on-demand, reserved] "
                 "and reserved: {discount: 0.3, commitment: 730 h}."
@@ -378,6 +555,20 @@ def matches_offer(offer: Offer, patterns: Sequence[str]) -> bool:
     return any(is_one_of(name, patterns) for name in names)
 
 
+def _reserved(listed: Offer, reserved: ReservedSpec, *, has_several: bool) -> Offer:
+    """Return a machine that is had on demand, reserved; of several commitments the name says which it is."""
+    name = f"{listed.name.removesuffix(f'/{Term.ON_DEMAND}')}/{Term.RESERVED}"
+    usd_per_h, hours = listed.usd_per_h * (1 - reserved.discount), reserved.commitment / 3600
+    return replace(
+        listed,
+        name=f"{name}/{hours:g} h" if has_several else name,
+        term=Term.RESERVED,
+        usd_per_h=usd_per_h,
+        committed_s=reserved.commitment,
+        upfront_usd=usd_per_h * hours * reserved.upfront or None,
+    )
+
+
 def priced_offers(asked: ProcureSpec, tiers: Sequence[NetworkTier], prices: PriceList) -> tuple[Offer, ...]:
     """Return all offers of a list, asked for or not, on every term and network.
 
@@ -385,25 +576,23 @@ def priced_offers(asked: ProcureSpec, tiers: Sequence[NetworkTier], prices: Pric
     machines are as often interrupted as the question says.
     """
     discounts = {name.lower(): share for name, share in asked.discounts.items()}
-    between_s = asked.run.mean_time_between_interruptions
     offers: list[Offer] = []
     for listed in prices.offers:
         variants = [listed]
         if listed.is_bought and tiers and listed.network_bytes_per_s is None:
             variants = [tier.joined(listed) for tier in tiers]
         elif listed.term is Term.ON_DEMAND and asked.reserved is not None:
-            name = f"{listed.name.removesuffix(f'/{Term.ON_DEMAND}')}/{Term.RESERVED}"
-            usd_per_h, committed_s = listed.usd_per_h * (1 - asked.reserved.discount), asked.reserved.commitment
-            term = Term.RESERVED
-            variants.append(replace(listed, name=name, term=term, usd_per_h=usd_per_h, committed_s=committed_s))
+            variants += [_reserved(listed, one, has_several=len(asked.reserved) > 1) for one in asked.reserved]
         for offer in variants:
-            interruptions_per_h = offer.interruptions_per_h if between_s is None else 3600 / between_s
             quotas = [number for pattern, number in asked.quotas.items() if matches_offer(offer, [pattern])]
             offers.append(
                 replace(
                     offer,
                     usd_per_h=offer.usd_per_h * (1 - discounts.get(offer.provider.lower(), 0.0)),
-                    interruptions_per_h=interruptions_per_h if offer.term is Term.SPOT else 0.0,
+                    upfront_usd=None
+                    if offer.upfront_usd is None
+                    else offer.upfront_usd * (1 - discounts.get(offer.provider.lower(), 0.0)),
+                    interruptions_per_h=asked.run.interruptions_per_h(offer) if offer.term is Term.SPOT else 0.0,
                     most=min([*quotas, *([] if offer.most is None else [offer.most])], default=None),
                 )
             )
@@ -425,6 +614,9 @@ def refusals(asked: ProcureSpec, offer: Offer) -> Iterator[str]:
     if offer.most == 0:
         yield "with a quota of 0"
     needs_power = asked.power is not None or asked.objective == "energy"
+    if asked.racks is not None and offer.is_bought and (offer.power_w or 0.0) > asked.racks.power:
+        yield "of which one draws more than a rack feeds"
+    needs_power |= asked.racks is not None and offer.is_bought
     if offer.power_w is None and (needs_power or (asked.electricity is not None and offer.is_bought)):
         yield "of unknown power"
 
@@ -628,7 +820,10 @@ def _build(spec: ProcurementSpec, source: Source, today: date) -> Procurement:
         notes.attempt(
             ("procure", "prices", index),
             lambda name=name: read_price_list(  # type: ignore[misc]
-                None if name == BUILT_IN else source.folder / name, today=today, custom_devices=custom
+                None if name == BUILT_IN else source.folder / name,
+                today=today,
+                custom_devices=custom,
+                rates={code.upper(): rate for code, rate in asked.rates.items()},
             ),
         )
         for index, name in enumerate(asked.prices)
@@ -636,18 +831,28 @@ def _build(spec: ProcurementSpec, source: Source, today: date) -> Procurement:
     if None in lists:
         raise SpecError.of(notes.faults)
     prices = merged(lists)
-    priced = priced_offers(asked, tiers, prices)
-    _check_names(asked, prices, priced, notes)
+    current, left_out = merged([in_force(one, asked.as_of) for one in lists if one is not None]), dict[str, int]()
+    if aged := len(prices.offers) - len(current.offers):
+        when = "the newest of its list" if asked.as_of is None else f"{asked.as_of}, or after it"
+        left_out[f"priced more than a year before {when} (procure.as_of: any keeps them)"] = aged
+    priced = priced_offers(asked, tiers, current)
+    _check_names(asked, prices, [*priced, *priced_offers(asked, tiers, prices)], notes)
     if notes.faults:
         raise SpecError.of(notes.faults)
     offers: list[Offer] = []
-    left_out: dict[str, int] = {}
+    if "reserved" in asked.terms and not any(offer.term is Term.RESERVED for offer in priced):
+        problem = "the term reserved and the block reserved belong together: no row of a price list is reserved."
+        notes.fault(("procure",), problem, "Write e.g. reserved: {discount: 0.3, commitment: 8760 h}.")
+        raise SpecError.of(notes.faults)
     for offer in priced:
         if (why := next(refusals(asked, offer), None)) is None:
             offers.append(offer)
         else:
             left_out[why] = left_out.get(why, 0) + 1
     jobs = _jobs(spec, source)
+    resolved = copy.deepcopy(source.data)
+    if asked.run.storage_rate is not None and asked.run.checkpoint_size is None:
+        asked, resolved = _with_checkpoints(asked, resolved, source, jobs, priced)
     if not offers:
         reasons = "; ".join(f"{number} {why}" for why, number in left_out.items())
         number = len(prices.offers)
@@ -665,9 +870,31 @@ def _build(spec: ProcurementSpec, source: Source, today: date) -> Procurement:
         left_out=left_out,
         families=None if spec.families is None else tuple(spec.families),
         today=today,
-        resolved=copy.deepcopy(source.data),
+        resolved=resolved,
         assumptions=(defaults,) if spec.families is None else (),
     )
+
+
+# Of a parameter: its number in 16 bits, and in 32 bits itself and two moments of Adam, as Megatron-Core saves them.
+_CHECKPOINT_BYTES = 2 + 4 + 4 + 4
+
+
+def _with_checkpoints(
+    asked: ProcureSpec, resolved: dict[str, Any], source: Source, jobs: Sequence[Job], offers: Sequence[Offer]
+) -> tuple[ProcureSpec, dict[str, Any]]:
+    """Return a question with the bytes of a checkpoint, of the largest network that is trained; and as plain data."""
+    offer = offers[0]
+    device = next((one for one in resolved["procure"].get("custom_devices") or () if one["name"] == offer.device), None)
+    cluster = {"machines": [{"count": 1, "device": device or offer.device, "devices": 1}]}
+    most = 0
+    for job in jobs:
+        question = {key: part for key, part in job.question.items() if key in ("dnn", "calibration")}
+        problem = problem_of(replace(source, data={**question, "cluster": cluster}))
+        most = max(most, problem.dnn.num_trainable)
+    size = f"{most * _CHECKPOINT_BYTES} B"
+    run = asked.run.model_copy(update={"checkpoint_size": float(most * _CHECKPOINT_BYTES)})
+    block = {**resolved["procure"], "run": {**(resolved["procure"].get("run") or {}), "checkpoint_size": size}}
+    return asked.model_copy(update={"run": run}), {**resolved, "procure": block}
 
 
 def _jobs(spec: ProcurementSpec, source: Source) -> tuple[Job, ...]:

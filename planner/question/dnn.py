@@ -582,8 +582,13 @@ def training_of(reading: Reading, dnn: Dnn, profile_batch: int, cluster: Cluster
         reading.notes.fault(
             ("dnn", "max_global_batch"), "it is less than batch_per_device.", "Raise it.", spec.max_global_batch
         )
-    dataset_samples = spec.dataset_samples or dnn.dataset_samples
-    if spec.dataset_samples is None and dataset_samples is not None:
+    dataset_samples, epochs = spec.dataset_samples or dnn.dataset_samples, spec.epochs
+    if (num_samples := _samples_of(reading, dnn)) is not None:
+        dataset_samples, epochs = (
+            spec.dataset_samples or num_samples,
+            num_samples / (spec.dataset_samples or num_samples),
+        )
+    elif spec.dataset_samples is None and dataset_samples is not None:
         keep["dataset_samples"] = dataset_samples
         reading.notes.assumptions.append(f"data set: {dataset_samples:,} samples, as the network is usually trained on")
     device_sample_bytes = dnn.num_input_elements * _INPUT_ELEMENT_BYTES
@@ -593,7 +598,7 @@ def training_of(reading: Reading, dnn: Dnn, profile_batch: int, cluster: Cluster
         global_batch_size=spec.global_batch,
         max_global_batch_size=spec.max_global_batch,
         dataset_samples=dataset_samples,
-        epochs=spec.epochs,
+        epochs=epochs,
         sample_bytes=device_sample_bytes if spec.sample_bytes is None else spec.sample_bytes,
         is_sample_size_given=spec.sample_bytes is not None,
         device_sample_bytes=device_sample_bytes,
@@ -601,6 +606,18 @@ def training_of(reading: Reading, dnn: Dnn, profile_batch: int, cluster: Cluster
         optimizer=optimizer,
         low=low_precision_of(reading, dnn, cluster),
     )
+
+
+def _samples_of(reading: Reading, dnn: Dnn) -> int | None:
+    """Return how many samples a training reads in all, where tokens or samples say it; of tokens the last one whole."""
+    spec = reading.spec.dnn
+    if spec.tokens is None:
+        return spec.samples
+    if dnn.transformer is None:
+        mend = "Give dnn.samples, or epochs of a data set."
+        reading.notes.fault(("dnn", "tokens"), "the network reads no tokens.", mend, spec.tokens)
+        return None
+    return max(1, -(-spec.tokens // dnn.transformer.sequence_length))
 
 
 def _types_of(reading: Reading, dnn: Dnn, cluster: Cluster) -> tuple[str, str]:
@@ -630,6 +647,8 @@ def goal_of(reading: Reading, training: Training) -> Goal:
     name = reading.spec.objective
     if name is None:
         name = "epoch_time" if training.dataset_samples else "iteration_time"
+        if reading.spec.dnn.tokens is not None or reading.spec.dnn.samples is not None:
+            name = "training_time"
         reading.notes.assumptions.append(f"objective: {name}")
     reading.resolved["objective"] = name
     if name != "iteration_time" and training.dataset_samples is None:

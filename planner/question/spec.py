@@ -37,6 +37,7 @@ from planner.question.blocks import (
 from planner.question.fine_tuning import FineTuningOf
 from planner.question.source import Notes, Source
 from planner.question.values import (
+    Amount,
     Bytes,
     Count,
     File,
@@ -371,6 +372,8 @@ class DnnSpec(Model):
     max_global_batch: Count | None = None
     dataset_samples: Count | None = None
     epochs: Positive | None = None
+    tokens: Amount | None = None
+    samples: Amount | None = None
     sample_bytes: Bytes | None = None
     dtype: TrainingDtype | None = None
     fp8_recipe: Fp8Recipe | None = None
@@ -403,6 +406,9 @@ class DnnSpec(Model):
             )
         if self.global_batch is not None and (self.batch_per_device or self.max_global_batch):
             raise ValueError("global_batch fixes the batch; leave out batch_per_device and max_global_batch.")
+        lengths = [key for key in ("epochs", "tokens", "samples") if getattr(self, key) is not None]
+        if len(lengths) > 1:
+            raise ValueError(f"{' and '.join(lengths)} both say how long the training is. Give one of them.")
         for key in ("profile_batch", "profile_device"):
             if getattr(self, key) is not None and given not in ("profile", "trace", "layers"):
                 what = {"zoo": "a zoo network", "transformer": "a transformer"}.get(given, f"what {given} names")

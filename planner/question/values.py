@@ -1,6 +1,7 @@
 """The values of a spec: text with units in, SI numbers out, and the words for what is wrong with them."""
 
 import math
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeGuard
 
@@ -61,6 +62,24 @@ def _number(value: object) -> float:
     return float(value)
 
 
+_AMOUNT = re.compile(r"(\d{1,15}(?:\.\d{1,12})?(?:[eE]\+?\d{1,2})?)\s*([kKMGBT]?)\s*(?:tokens|samples)?", re.ASCII)
+_TIMES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+
+
+def amount_of(value: object) -> int:
+    """Return a whole number that may be written as people say it: ``2T``, ``15.6T``, ``300B``, ``500M``.
+
+    >>> amount_of("2T"), amount_of("1.5k samples"), amount_of(64)
+    (2000000000000, 1500, 64)
+    """
+    if isinstance(value, str):
+        found = _AMOUNT.fullmatch(value.strip())
+        if found is None:
+            raise ValueError(f"{value[:40]!r} is no number of tokens or samples. Write e.g. 2T, 300B, 500M or 64000.")
+        value = round(float(found[1]) * _TIMES[found[2]], 3)
+    return whole(value)
+
+
 Bytes = Annotated[float, *_quantity(Dimension.DATA)]
 PositiveBytes = Annotated[float, *_quantity(Dimension.DATA, is_positive=True)]
 Rate = Annotated[float, *_quantity(Dimension.RATE, is_positive=True)]
@@ -72,7 +91,15 @@ SampleRate = Annotated[float, *_quantity(Dimension.SAMPLE_RATE, is_positive=True
 Hertz = Annotated[float, *_quantity(Dimension.FREQUENCY, is_positive=True)]
 Watts = Annotated[float, *_quantity(Dimension.POWER)]
 Usd = Annotated[float, *_quantity(Dimension.MONEY, is_positive=True)]
+UsdRate = Annotated[float, *_quantity(Dimension.MONEY_RATE, is_positive=True)]
 Count = Annotated[int, BeforeValidator(whole), WithJsonSchema({"type": "integer", "minimum": 1})]
+Amount = Annotated[
+    int,
+    BeforeValidator(amount_of, json_schema_input_type=int | str),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "description": "number, e.g. 2T"}]}
+    ),
+]
 Positive = Annotated[float, BeforeValidator(_number), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Index = Annotated[int, Field(ge=0, strict=True)]
