@@ -15,8 +15,6 @@ from math import ceil, inf, isfinite
 from planner.constraints import FLEET_LIMITS
 from planner.data.fits import transformer_rates
 from planner.errors import Conflict, InfeasibleError, NoAnswerError, PlannerError, Relaxation
-from planner.models.money import H_PER_MONTH, S_PER_H, S_PER_MONTH, break_even_h_per_month, months_of_use
-from planner.errors import Conflict, InfeasibleError, NoAnswerError, Relaxation
 from planner.models.money import H_PER_MONTH, J_PER_KWH, S_PER_H, S_PER_MONTH, break_even_h_per_month, months_of_use
 from planner.names import OF_TRANSFORMERS
 from planner.perturb import faster_devices, wider_network
