@@ -134,7 +134,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def procurement(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The answer to what to rent, as a file has it."""
     folder = tmp_path_factory.mktemp("procurement")
-    limits = {"providers": ["lambda"], "devices": ["a10"], "most_devices": 2}
+    limits = {"providers": ["lambda"], "as_of": "any", "devices": ["a10"], "most_devices": 2}
     question = {"dnn": {"zoo": "resnet18", "global_batch": 64, "epochs": 1}, "procure": limits}
     (folder / "question.json").write_text(json.dumps(question), encoding="utf-8")
     assert run(["procure", str(folder / "question.json"), "--out", str(folder / "answer.json")]) == 0
