@@ -155,6 +155,8 @@ class Layouts:
         Of how many layers of a stage activations wait in host memory: :mod:`planner.models.offload`.
     offload_percent
         Of an optimiser on the host, how much of its state lies there; 100 all.
+    offload_modules
+        Which modules' inputs wait in host memory, an index into :data:`planner.models.offload.OFFLOAD_SETS`; 0 none.
     """
 
     tensor: Ints
@@ -181,6 +183,7 @@ class Layouts:
     shard: Ints
     offload_layers: Ints
     offload_percent: Ints
+    offload_modules: Ints
 
     @classmethod
     def one(cls, **decisions: int | bool) -> "Layouts":
@@ -203,6 +206,7 @@ class Layouts:
             "shard": 0,
             "offload_layers": 0,
             "offload_percent": 100,
+            "offload_modules": 0,
         }
         defaults["context_method"] = int(ContextMethod.RING)
         defaults["expert_tensor"] = int(decisions.get("tensor", 1))

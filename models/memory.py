@@ -28,7 +28,7 @@ al., arXiv 2205.14135). Left out: a norm's two statistics a token.
   keeps) with the gradient of its largest matrix, and what the head's needs (gradients of the logits' matrix and of the
   stream, which sequence parallelism gathers there; copies of the logits); with ZeRO 2 and 3 the whole gradient of a
   layer, with ZeRO 3 the whole weights of the layer at work and, where communication overlaps computing, of the next;
-- of layers whose activations wait in host memory none, but for one layer's on its way, which is ``temporary``, too
+- of activations that wait in host memory none, but for one layer's on their way, which are ``temporary``, too
   (:mod:`planner.models.offload`);
 - ``reserve``: what is not modelled, given by the caller: the device's context, buffers of the communication library,
   kernels' workspaces, fragmentation, images and token numbers.
@@ -45,7 +45,7 @@ Transfers and update follow one another (J. Ren et al., ZeRO-Offload, arXiv 2101
 step that is delayed by one iteration (their section 5.2), and reads of the host's memory by the input.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -68,7 +68,7 @@ from planner.models.layouts import (
     layers_before,
     layers_by_kind,
 )
-from planner.models.offload import offloaded_share
+from planner.models.offload import offloaded_names, offloaded_share
 from planner.models.operators import (
     COLUMN_SPLIT,
     FROZEN_BYTES,
@@ -328,11 +328,14 @@ class LayerBytes:
         More of it while its backward pass runs: what is computed again, and gradients of its widest part.
     whole
         What it keeps where nothing of it is computed again.
+    away
+        Of what it keeps, what waits in host memory.
     """
 
     kept: Floats
     working: Floats
     whole: Floats
+    away: Floats
 
 
 def layer_bytes(
@@ -364,9 +367,13 @@ def layer_bytes(
     def numbers(kept: _Kept) -> Floats:
         return kept.on_device(transformer, layouts, expert_imbalance)
 
+    def held_bytes(both: tuple[_Kept, _Kept]) -> Floats:
+        return number_of[0] * numbers(both[0]) + number_of[1] * numbers(both[1])
+
+    number_of = kernels.product_input_bytes or activation_bytes, activation_bytes
     products, others = _kept_elements(transformer, operators, is_weighted=kernels.weighs_activations)
     stream = _Kept(stream=transformer.hidden_size * transformer.sequence_length)
-    plain = (kernels.product_input_bytes or activation_bytes) * numbers(products) + activation_bytes * numbers(others)
+    plain = held_bytes((products, others))
     # Flash attention keeps the softmax's logarithm, others the softmax and, with dropout, its mask and what passes it.
     parts = KINDS[kind]
     heads = transformer.num_heads if parts.has_attention else 0
@@ -393,16 +400,12 @@ def layer_bytes(
     if kernels.keeps_second_products:
         products = _second_products(transformer, operators, keeps_unread=kernels.keeps_unread)
         partly = np.minimum(only_input + activation_bytes * numbers(products) + rows * _LOG_SUM_BYTES, plain)
-    number_of = kernels.product_input_bytes or activation_bytes, activation_bytes
     for modules in np.unique(np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0)).tolist():
         if modules:
             dropped = dropped_names(transformer, kind, modules)
-            both = zip(
-                number_of,
-                _kept_elements(transformer, operators, dropped, is_weighted=kernels.weighs_activations),
-                strict=True,
+            saved = held_bytes(
+                _kept_elements(transformer, operators, dropped, is_weighted=kernels.weighs_activations)
             )
-            saved = sum((each * numbers(one) for each, one in both), np.zeros(1))
             held = plain - saved + scores * ("core_attn" not in MODULE_SETS[modules])
             partly = np.where(layouts.recompute_modules == modules, held, partly)
     # Keys and values of all tokens, and their gradients, where a rank gathers them.
@@ -421,8 +424,32 @@ def layer_bytes(
     if transformer.learning_of(kind) == "front":  # keeps nothing; forward it needs what is about its widest part
         return LayerBytes(kept=0 * kept, working=activation_bytes * widest + 0 * kept, whole=0 * kept)
     return LayerBytes(
-        kept=kept, working=plain + scores - kept + activation_bytes * widest, whole=np.asarray(plain + scores)
+        kept=kept,
+        working=plain + scores - kept + activation_bytes * widest,
+        whole=np.asarray(plain + scores),
+        away=np.minimum(_away_bytes(transformer, kind, layouts, held_bytes), kept),
     )
+
+
+def _away_bytes(
+    transformer: Transformer,
+    kind: LayerKind,
+    layouts: Layouts,
+    bytes_of: Callable[[tuple[_Kept, _Kept]], Floats],
+) -> Floats:
+    """Return what of a layer's activations waits in host memory, by modules; ``bytes_of`` counts what is kept."""
+    if not layouts.offload_modules.any():
+        return np.zeros(1)
+    again = np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0)
+    found = np.zeros(len(layouts))
+    operators = block_operators(transformer, kind)
+    for modules in np.unique(layouts.offload_modules).tolist():
+        for recomputed in np.unique(again[np.broadcast_to(layouts.offload_modules == modules, len(again))]).tolist():
+            names = offloaded_names(transformer, kind, modules, recomputed)
+            at = (layouts.offload_modules == modules) & (again == recomputed)
+            if names:
+                found = np.where(at, bytes_of(_kept_elements(transformer, operators, names)), found)
+    return found
 
 
 def _second_products(
@@ -735,6 +762,8 @@ class _Devices:
                 share = offloaded_share(layouts, stage.layers.sum(axis=0))
                 transit = np.maximum(transit, (share > 0) * (count > 0) * kept)
                 kept = (1 - share) * kept
+            transit = np.maximum(transit, (count > 0) * layer.away)
+            kept = kept - layer.away
             activations = activations + in_flight * kept
             gradient = 0.0 if has_placeholders else number * trained.largest
             working = np.maximum(working, (count > 0) * (layer.working + gradient))

@@ -24,7 +24,7 @@ from planner.decisions import LAYOUT
 from planner.models.operators import ROUTED, block_operators
 from planner.transformer import LayerKind, Transformer
 
-__all__ = ["MODULE_SETS", "absent_words", "again_names", "dropped_names", "modules_of"]
+__all__ = ["MODULE_SETS", "absent_words", "again_names", "dropped_names", "fuses_norm", "modules_of"]
 
 # By the number by which a layout says them; the first is the attention core alone.
 MODULE_SETS: tuple[tuple[str, ...], ...] = tuple(tuple(one.split()) for one in LAYOUT["recompute_modules"].names)
@@ -92,10 +92,21 @@ def dropped_names(transformer: Transformer, kind: LayerKind, modules: int) -> fr
     return frozenset(found)
 
 
+def fuses_norm(transformer: Transformer) -> bool:
+    """Return whether norms stand before products, where a kernel may do both.
+
+    Parameters
+    ----------
+    transformer
+        The network.
+    """
+    return transformer.norm_position in _FUSES_NORM
+
+
 def _inside(transformer: Transformer, kind: LayerKind, module: str) -> tuple[str, ...]:
     """Return the operators of a module in a layer of a kind, in order; the last one gives its output."""
     names = [one.name for one in block_operators(transformer, kind)]
-    has_experts, is_before = any(name.startswith(ROUTED) for name in names), transformer.norm_position in _FUSES_NORM
+    has_experts, is_before = any(name.startswith(ROUTED) for name in names), fuses_norm(transformer)
     wanted: list[str] = []
     if module == "moe_act":
         wanted = [f"{ROUTED}activation"]

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Any, Literal, get_args
 
-from planner.names import FAMILY_NAMES, RECOMPUTE_MODULES
+from planner.names import FAMILY_NAMES, OFFLOAD_MODULES, RECOMPUTE_MODULES
 from planner.problem import Algorithm, Problem, as_meant
 
 __all__ = [
     "DECISIONS",
     "FLAG",
     "LAYOUT",
+    "NO_MODULES",
     "Decision",
     "LayoutDecisions",
     "decided_by",
@@ -224,6 +225,8 @@ def _sets_of(parts: Sequence[str]) -> tuple[str, ...]:
 
 
 _MODULE_SETS = _sets_of(RECOMPUTE_MODULES)
+NO_MODULES = "none"  # of a set that may be empty
+_OFFLOAD_SETS = (NO_MODULES, *_sets_of(OFFLOAD_MODULES))
 
 
 def _layout(key: str, words: str, default: int | str | bool, *, is_open: bool = False, **more: Any) -> Any:
@@ -493,6 +496,17 @@ class LayoutDecisions:
         excluded_by=(),
         takes_memory=True,
         flags={"megatron": "optimizer-offload-fraction"},
+    )
+    offload_modules: str = _layout(
+        "activation_offload_modules",
+        "modules of every layer whose inputs wait in host memory between the passes",
+        NO_MODULES,
+        values=_OFFLOAD_SETS,
+        parts=OFFLOAD_MODULES,
+        excluded_by=(),
+        is_shown_always=False,
+        takes_memory=True,
+        flags={"megatron": "offload-modules"},
     )
 
 

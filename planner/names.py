@@ -71,3 +71,15 @@ RECOMPUTE_MODULES: tuple[str, ...] = (
     "moe",
     "shared_experts",
 )
+
+# --- Modules whose inputs may wait in host memory between the passes, as Megatron-Core names them
+
+OFFLOAD_MODULES: tuple[str, ...] = (
+    "attn_norm",
+    "qkv_linear",
+    "core_attn",
+    "attn_proj",
+    "mlp_norm",
+    "expert_fc1",
+    "moe_act",
+)

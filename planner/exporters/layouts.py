@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from planner.decisions import LAYOUT, flags_of
+from planner.decisions import LAYOUT, NO_MODULES, flags_of
 from planner.errors import InfeasibleError
 from planner.exporters.export import Export, Job, refused
 from planner.exporters.machines import device_of, require_kinds, used_machines
@@ -222,8 +222,9 @@ class Layout:
 
         And with all activations on the device, and all of an optimiser's state on the host where it is there.
         """
-        if self.chosen.offload_layers:
-            return self.instead("it keeps activations on the device", offload_layers=0).with_plain_recomputation()
+        if self.chosen.offload_layers or self.chosen.has_modules_away:
+            why = "it keeps activations on the device"
+            return self.instead(why, offload_layers=0, offload_modules=NO_MODULES).with_plain_recomputation()
         if self.chosen.offload_percent != LAYOUT["offload_percent"].default:
             return self._with_whole_state().with_plain_recomputation()
         if self.chosen.recompute_layers:

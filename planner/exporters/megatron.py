@@ -44,7 +44,6 @@ from planner.families.hybrid.launch import (
 )
 from planner.families.hybrid.launch_network import not_expressed, program_of, unsaid
 from planner.models.low_precision import LOW_TYPES
-from planner.names import RECOMPUTE_MODULES
 from planner.schedules import NAMED
 from planner.transformer import Transformer
 
@@ -66,6 +65,7 @@ _KNOWN = """
     cuda-graph-impl data-parallel-sharding-strategy ddp-bucket-size decoder-first-pipeline-num-layers
     decoder-last-pipeline-num-layers disable-bias-linear eval-iters exp-avg-dtype exp-avg-sq-dtype
     experimental-attention-variant expert-model-parallel-size expert-tensor-parallel-size ffn-hidden-size
+    fine-grained-activation-offloading
     first-last-layers-bf16 fp16 fp4-format fp4-recipe fp8-format fp8-param-gather fp8-recipe global-batch-size
     glu-linear-offset grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size
     hierarchical-context-parallel-sizes hybrid-override-pattern init-method-std is-hybrid-model kv-channels
@@ -299,11 +299,6 @@ def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
         zero = next((stage for stage, word in SHARDING.items() if word == file.value(_FLAGS["zero"])), 1)
     has_block = file.value("recompute-method") == "block"
     method = file.value(_FLAGS["context_method"], CONTEXT_METHODS["ring"])
-    modules = file.flags.get(_FLAGS["recompute_modules"]) or []
-    if unknown := [one for one in modules if one not in RECOMPUTE_MODULES]:
-        hint = f"Write some of {', '.join(RECOMPUTE_MODULES)}."
-        raise file.fault(f"{unknown[0][:60]!r} is none.", f"{file.mark}{_FLAGS['recompute_modules']}", hint)
-    named = sorted(modules, key=RECOMPUTE_MODULES.index)
     instances = file.count(_FLAGS["shard"], 1)
     found = read_layout(
         file,
@@ -315,13 +310,24 @@ def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
         interleave=interleave,
         zero=zero,
         recompute_layers=file.count(_FLAGS["recompute_layers"]) if has_block else 0,
-        recompute_modules=" ".join(named) or LAYOUT["recompute_modules"].default,
+        recompute_modules=_modules(file, "recompute_modules"),
+        offload_modules=_modules(file, "offload_modules"),
         shard=0,
         offload_percent=_offload_percent(file),
     )
     if found.data % instances:
         raise file.fault(f"{found.data} data ranks do not divide by {instances}.", _FLAGS["shard"], "Correct it.")
     return replace(found, shard=found.data // instances if instances > 1 else 0)
+
+
+def _modules(file: Parsed, name: str) -> str:
+    """Return the set of modules that a file says of a decision; its default where it says none."""
+    row, option = LAYOUT[name], _FLAGS[name]
+    modules = file.flags.get(option) or []
+    if unknown := [one for one in modules if one not in row.parts]:
+        hint = f"Write some of {', '.join(row.parts)}."
+        raise file.fault(f"{unknown[0][:60]!r} is none.", f"{file.mark}{option}", hint)
+    return " ".join(sorted(modules, key=row.parts.index)) or str(row.default)
 
 
 def _offload_percent(file: Parsed) -> int:

@@ -30,7 +30,12 @@ __all__ += ["with_points"]
 _LIST = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?")
 _PATTERNS = {"moe-layer-freq", "window-attn-skip-freq", "linear-attention-freq"}
 _POINTLESS = re.compile(r"((?:: |- )-?\d+)(e[-+]?\d+$)", re.MULTILINE)
-_LISTS = {"recompute-modules", "hierarchical-context-parallel-sizes", "cp-comm-type"}  # of one value, too
+_LISTS = {
+    "recompute-modules",
+    "offload-modules",
+    "hierarchical-context-parallel-sizes",
+    "cp-comm-type",
+}  # of one value, too
 _ROPE_FACTOR = 8.0  # where --use-rope-scaling stands alone
 _BIAS_RATE = 1e-3
 _SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}

@@ -18,7 +18,16 @@ from pydantic import (
 
 from planner import zoo as networks
 from planner.constraints import CONSTRAINTS, Constraint
-from planner.decisions import DECISIONS, FLAG, LAYOUT, Decision, PipelineSchedule, ServerOverlap, Synchronisation
+from planner.decisions import (
+    DECISIONS,
+    FLAG,
+    LAYOUT,
+    NO_MODULES,
+    Decision,
+    PipelineSchedule,
+    ServerOverlap,
+    Synchronisation,
+)
 from planner.dnn import MOST_LAYERS
 from planner.names import FAMILY_NAMES, FamilyName
 from planner.problem import Algorithm
@@ -80,6 +89,8 @@ def _type_of(row: Decision) -> Any:
 def _set_of(row: Decision, given: Any) -> Any:
     """Return some names of a set as its values are written, whatever their order: a list, or a text with spaces."""
     listed = given.split() if isinstance(given, str) else given
+    if listed == [NO_MODULES] and NO_MODULES in row.values:
+        return NO_MODULES
     if not isinstance(listed, list) or not listed or any(one not in row.parts for one in listed):
         raise ValueError(f"it is no set of modules. List some of {', '.join(row.parts)}.")
     return " ".join(name for name in row.parts if name in listed)
@@ -87,7 +98,8 @@ def _set_of(row: Decision, given: Any) -> Any:
 
 def _set_schema(row: Decision) -> dict[str, Any]:
     """Return the JSON schema of a set of names."""
-    return {"anyOf": [{"type": "array", "items": {"enum": list(row.parts)}, "minItems": 1}, {"type": "string"}]}
+    parts = [*row.parts, *([NO_MODULES] if NO_MODULES in row.values else [])]
+    return {"anyOf": [{"type": "array", "items": {"enum": parts}, "minItems": 1}, {"type": "string"}]}
 
 
 def _made_of(fields: Mapping[str, tuple[Any, Any]]) -> Any:

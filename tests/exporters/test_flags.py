@@ -44,6 +44,7 @@ def texts(target: str) -> str:
         even_job(MOE, **WHOLE),
         even_job(MOE, data=8, recompute="selective", recompute_modules="moe_act"),
         even_job(TINY, data=4, zero=1, shard=2),
+        even_job(TINY, data=4, pipeline=2, offload_modules="core_attn"),
     ]:
         try:
             found += export(target, job).files.values()

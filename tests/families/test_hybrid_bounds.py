@@ -67,6 +67,7 @@ PINS = st.sampled_from(
         {"offload_optimizer": True, "optimizer_offload_percent": 40},
         {"zero_stage": 0},
         {"activation_offload_layers": 1},
+        {"activation_offload_modules": "core_attn attn_proj"},
         *({"schedule": name} for name in SCHEDULES),
     ]
 )

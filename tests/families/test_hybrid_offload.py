@@ -13,15 +13,27 @@ from planner.errors import SpecError
 from planner.exporters import export, megatron
 from planner.exporters.bridge import degrees as bridge_degrees
 from planner.families.hybrid.configuration import HybridConfiguration
+from planner.problem import Problem
 from tests.referee.second_physics import check
 
 ALONE: dict[str, Any] = {"data": 4, "microbatch": 2}
+FEW: dict[str, Any] = {"tensor_parallel_size": 1, "data_parallel_size": 4, "microbatch_size": 2, "zero_stage": 1}
+FEW |= {"context_parallel_size": 1, "pipeline_parallel_size": 1, "offload_optimizer": False}
+FEW |= {"expert_parallel_size": 1}
+LATENT: dict[str, Any] = {
+    **MOE,
+    "kv_heads": 8,
+    "norm": "rms_norm",
+    "positions": "rotary",
+    "latent_attention": {"query_rank": 256, "key_value_rank": 128, "rope_size": 32, "nope_size": 64, "value_size": 64},
+}
 PINS: dict[str, Any] = {"tensor_parallel_size": 1, "context_parallel_size": 1, "pipeline_parallel_size": 1}
 
 
-def predicted(calibration: Any = None, **block: Any) -> Any:
+def predicted(calibration: Any = None, host_link: str | None = None, **block: Any) -> Any:
     more = {"calibration": calibration} if calibration else {}
-    return planner.predict(question(TINY, batch=32, machines=1, configuration={"hybrid": {**ALONE, **block}}, **more))
+    layout = {"hybrid": {**ALONE, **block}}
+    return planner.predict(question(TINY, batch=32, machines=1, host_link=host_link, configuration=layout, **more))
 
 
 def test_every_layer_on_the_host_takes_what_it_keeps_off_the_device_but_for_one_on_its_way() -> None:
@@ -91,6 +103,98 @@ def test_a_command_and_a_recipe_say_it_and_are_read_back(tmp_path: Any) -> None:
 def test_a_program_without_it_gets_a_layout_without_it() -> None:
     found = export("torchtitan", even_job(TINY, data=2, zero=3, offload_layers=3))
     assert any("keeps activations on the device" in one for one in found.notes)
+
+
+# -- by module -------------------------------------------------------------------------------------------------------------
+
+
+def test_inputs_of_attention_and_of_its_last_product_are_four_streams_of_a_layer() -> None:
+    """Queries, keys and values, and what attention gives: as many numbers each as the hidden size, of two bytes."""
+    plain, away = (predicted(offload_modules=one).memory_bytes for one in ("none", "core_attn attn_proj"))
+    stream_bytes = 2 * TINY["hidden"] * TINY["sequence_length"] * ALONE["microbatch"]
+    layers, four = TINY["layers"], 4 * stream_bytes
+    assert plain["activations"] - away["activations"] == pytest.approx(layers * four)
+    assert away["temporary"] - plain["temporary"] == pytest.approx(four)  # of one layer, on its way
+
+
+@pytest.mark.parametrize(("pipeline", "passes"), [(1, 4), (2, 4 + 1)])
+def test_a_stage_waits_in_every_pass_and_while_the_pipeline_fills(pipeline: int, passes: int) -> None:
+    """Where passes are shorter than copies, more bytes take as much longer: both ways, of each pass of a stage."""
+    block: dict[str, Any] = {"data": 4 // pipeline, "pipeline": pipeline, "microbatch": 2 * pipeline}
+    sets = ("core_attn", "core_attn attn_proj")
+    few, many = (predicted(**block, host_link="1 GB/s", offload_modules=one) for one in sets)
+    stream_bytes = 2 * TINY["hidden"] * TINY["sequence_length"] * block["microbatch"]
+    stage_bytes = stream_bytes * TINY["layers"] / pipeline
+    longer_s = many.breakdown_s["activation_offload"] - few.breakdown_s["activation_offload"]
+    assert longer_s == pytest.approx(2 * passes * stage_bytes / 1e9)
+    assert many.iteration_time_s == pytest.approx(sum(many.breakdown_s.values()))
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ({"offload_modules": "attn_proj"}, "list core_attn, too"),
+        ({"offload_modules": ["core_attn", "moe_act"]}, "no layer of the network has an input of moe_act"),
+        ({"offload_modules": ["mlp"]}, "no set of modules"),
+        ({"offload_modules": "core_attn", "offload_layers": 1}, "by layers or by modules"),
+        ({"offload_modules": "core_attn", "recompute": "full"}, "goes with recompute: none or selective"),
+        ({"offload_modules": "core_attn", "recompute": "selective"}, "leave core_attn out of one of both"),
+        ({"offload_modules": "core_attn", "calibration": {"program": "nanotron"}}, "nanotron keeps activations"),
+        ({"offload_modules": "core_attn", "calibration": {"cuda_graphs": True}}, "cuda_graphs: false"),
+    ],
+)
+def test_modules_that_cannot_be_are_refused_with_a_sentence(block: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        predicted(**block)
+
+
+def short_of_memory(network: dict[str, Any], link: str | None, **fix: Any) -> Problem:
+    """A question that a few layers' activations, computed again or on the host, let fit."""
+    layouts: list[dict[str, Any]] = [{}, {"recompute": "full"}]
+    free, full = (
+        planner.predict(question(network, machines=1, batch=32, configuration={"hybrid": {**ALONE, "zero": 1, **one}}))
+        for one in layouts
+    )
+    limit = f"{(free.memory_bytes['total'] + full.memory_bytes['total']) / 2:.0f} B"
+    return question(network, machines=1, batch=32, memory=limit, host_link=link, fix={**FEW, **fix})
+
+
+@pytest.mark.parametrize("network", [TINY, LATENT])
+def test_copies_take_the_place_of_computing_again_where_the_link_is_known_and_quick(network: dict[str, Any]) -> None:
+    again = planner.plan(short_of_memory(network, None))
+    slow, quick = (short_of_memory(network, link) for link in ("1 GB/s", "900 GB/s"))
+    away = planner.plan(quick)
+    assert isinstance(away.configuration, HybridConfiguration)
+    assert isinstance(again.configuration, HybridConfiguration)
+    assert again.configuration.is_recomputed
+    assert not again.configuration.offload_layers
+    assert not again.configuration.has_modules_away
+    assert away.configuration.offload_layers or away.configuration.has_modules_away
+    assert away.objective < again.objective
+    assert away.bound == pytest.approx(away.objective)
+    report = check(quick, away)
+    assert report.is_ok, report_text(report)
+    assert planner.plan(slow).objective == pytest.approx(again.objective)
+
+
+def test_what_fits_stays_as_it_is() -> None:
+    links = (None, "900 GB/s")
+    plans = [planner.plan(question(TINY, machines=1, batch=32, host_link=one)) for one in links]
+    assert plans[0].configuration == plans[1].configuration
+
+
+def test_modules_are_launched_and_read_back(tmp_path: Any) -> None:
+    named = "core_attn attn_proj"
+    job = even_job(TINY, data=2, pipeline=2, offload_modules=named)
+    for target, name, read in (
+        ("megatron", "launch.sh", megatron.degrees),
+        ("megatron-bridge", "recipe.py", bridge_degrees),
+    ):
+        text = next(one for one in export(target, job).files.values() if "offload" in one)
+        assert "fine" in text
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        assert read(path, text)[LAYOUT["offload_modules"].key] == named
 
 
 @pytest.mark.parametrize("recipe", ["delayed", "current"])

@@ -217,6 +217,7 @@ VALUES: dict[str, tuple[int, ...]] = {
         "shard": (0, 0, 2),
         "offload_layers": (0,),
         "offload_percent": (100, 40),
+        "offload_modules": (0, 3, 127),
         "context_method": (0, 1, 2, 3),
     },
 }

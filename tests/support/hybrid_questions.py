@@ -70,6 +70,7 @@ def question(
     batch: int = 8,
     network: str = "200 Gbit/s",
     memory: str | None = None,
+    host_link: str | None = None,
     rates: Mapping[str, Any] = RATES,
     **more: Any,
 ) -> Problem:
@@ -93,6 +94,8 @@ def question(
         "calibration": {"memory_reserve": "0 B"},
         **more,
     }
+    if host_link is not None:
+        asked["cluster"]["machines"][0]["host_link"] = host_link
     if memory is not None:
         asked["constraints"] = {**asked.get("constraints", {}), "memory_per_device": memory}
     return replace(planner.load(asked), transformer_rates=rates)

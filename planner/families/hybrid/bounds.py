@@ -61,7 +61,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.errors import InfeasibleError
-from planner.families.hybrid.configuration import COARSE, CODES_OF_CUTS, OVERLAPS
+from planner.families.hybrid.configuration import AWAY, COARSE, CODES_OF_CUTS, OVERLAPS
 from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
 from planner.families.hybrid.layer_table import Known, LayerTable, LeastSeconds
 from planner.families.hybrid.space import Bound, Space
@@ -76,6 +76,7 @@ from planner.models.layouts import (
     fewest_chunks,
     shared_bound_s,
 )
+from planner.models.offload import OFFLOAD_SETS
 from planner.models.operators import flop_per_sample
 from planner.models.schedule import MOST_ROUNDS
 from planner.models.transformer_schedule import Stages, lower_bound_s
@@ -98,6 +99,7 @@ _BEST = {
     "shard": 0,
     "offload_layers": 0,
     "offload_percent": 100,
+    "offload_modules": 0,
     "sequence_parallel": 1,
     "schedule": int(Schedule.ONE_F_ONE_B),
     "interleave": 1,
@@ -393,7 +395,7 @@ class EvenBounds(Bounds):
 
         Or nothing, where activations may wait on the host.
         """
-        if any(self.space.axes["offload_layers"].values):
+        if any(any(self.space.axes[name].values) for name in AWAY):
             return self._again
         return [one for one in self._again if one["recompute"] == Recompute.FULL] or self._again
 
@@ -443,7 +445,8 @@ class EvenBounds(Bounds):
         def shares(held: Mapping[str, Floats]) -> Floats:
             return (held["total"] - self._limit_bytes * _ROUNDING) / np.maximum(held["activations"], 1.0)
 
-        self._over_memory(nodes, self._free_memory, found, shares)
+        on_device = {name: (0,) for name in AWAY if 0 in self.space.axes[name].values}  # as all do that compute again
+        self._over_memory(nodes, {**self._free_memory, **on_device}, found, shares)
         layers = self.cost.transformer.num_layers
         most, few = -(-layers // nodes["pipeline"]), 1 + bool(self._folded)
         less = np.where(layers % nodes["pipeline"] > 0, np.maximum(most - few, 0) / most, 1.0)
@@ -498,11 +501,33 @@ class EvenBounds(Bounds):
         computing is, and where the floor is all that counts, more of it then falls to backward.
         """
         names = ("recompute", "recompute_modules", "recompute_layers", "zero", "shard", "offload_optimizer")
-        free = {name: self.space.axes[name].values for name in (*names, "offload_layers", "offload_percent")}
-        return self._minimum(nodes, free, self.memory_s)
+        free = {name: self.space.axes[name].values for name in (*names, "offload_percent")}
+        return self._minimum(nodes, {**free, **self._most_away}, self._without_waits_s)
+
+    @cached_property
+    def _most_away(self) -> Mapping[str, Sequence[int]]:
+        """Of activations on the host those values among which one leaves most room on the device, whatever goes beside.
+
+        Nothing, all layers that may be, and all modules, or those that go beside experts which are computed again.
+        """
+        layers, modules = (self.space.axes[name].values for name in AWAY)
+        beside = [one for one in modules if not {"expert_fc1", "moe_act"} & {*OFFLOAD_SETS[one]}]
+        return {
+            "offload_layers": tuple(dict.fromkeys([*layers[:1], *layers[-1:]])),
+            "offload_modules": tuple(dict.fromkeys([*modules[:1], *beside[-1:], *modules[-1:]])),
+        }
+
+    def _without_waits_s(self, nodes: Columns) -> Floats:
+        """Return the seconds with all overlaps, and copies to the host for nothing; infinity where it does not fit."""
+        may_wait = any(any(self.space.axes[name].values) for name in AWAY)
+        return self._fitting_s(nodes, dict.fromkeys(AWAY, 0) if may_wait else {})
 
     def memory_s(self, nodes: Columns) -> Floats:
         """Return the seconds with all overlaps; infinity where it does not fit without any."""
+        return self._fitting_s(nodes, {})
+
+    def _fitting_s(self, nodes: Columns, timed: Mapping[str, int]) -> Floats:
+        """Return the same, with other values of some decisions where seconds are counted."""
         found = np.full(len(nodes["tensor"]), inf)
         overlaps = dict.fromkeys(OVERLAPS, 0)
         for part in self.slices(len(found)):
@@ -510,7 +535,9 @@ class EvenBounds(Bounds):
             held = self._group.memory(self._group.layouts(self._filled(columns, overlaps)))["total"]
             fits = np.flatnonzero(held <= self._limit_bytes)
             if len(fits):
-                layouts = self._group.layouts(self._filled({name: one[fits] for name, one in columns.items()}))
+                left = {name: one[fits] for name, one in columns.items()}
+                left |= {name: np.full(len(fits), value) for name, value in timed.items()}
+                layouts = self._group.layouts(self._filled(left))
                 found[part][fits] = self._group.parts(layouts, is_exact=False)["total"]
         return found
 
@@ -587,10 +614,7 @@ class EvenBounds(Bounds):
         number_of: Callable[[Mapping[str, Floats]], Floats],
     ) -> None:
         """Lower numbers of nodes to the least of what layouts below them give that may need least memory."""
-        free = {**more, "zero": EVERY_ZERO, "offload_optimizer": (0, 1)}
-        free["offload_layers"] = (
-            self.space.axes["offload_layers"].values if "offload_layers" in self.space.axes else (0,)
-        )
+        free = {**self._most_away, "zero": EVERY_ZERO, "offload_optimizer": (0, 1), **more}
         smallest = np.full(len(found), self.smallest_microbatch)  # needs least, where open
         kept = {"microbatch": smallest, **{name: nodes[name] for name in nodes if name != "order"}}
         for part in self.slices(len(found), MOST_AT_ONCE // 64):
@@ -786,7 +810,7 @@ class CutBounds(Bounds):
         stages = self._stages(nodes)
         is_there = np.arange(int(stages.max(initial=1)))[:, None] < stages
         on = self.cost.stage_groups(nodes, len(is_there))
-        columns = self._filled(nodes, {"zero": max(self.space.axes["zero"].values)})
+        columns = self._filled(nodes, {"zero": max(self.space.axes["zero"].values, default=0)})
         most = np.where(is_there, self.cost.most_layers(columns, on), 0)
         enough = most.sum(axis=0) >= self.cost.transformer.num_layers
         return np.where(enough & ((most >= 1) | ~is_there).all(axis=0), 1.0, 0.0)

@@ -4,14 +4,14 @@ A rule is asked by the search for many layouts at once, and by ``predict`` for t
 decision is called, may be and means stands in its row (:data:`planner.decisions.LAYOUT`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from planner.decisions import DECISIONS, LAYOUT, LayoutDecisions
+from planner.decisions import DECISIONS, LAYOUT, NO_MODULES, LayoutDecisions
 from planner.models.communication import DEGREES, ORDERS
 from planner.models.layouts import (
     SCHEDULE_NAMES,
@@ -24,6 +24,7 @@ from planner.models.layouts import (
     dealt_layers,
     folded_layers,
 )
+from planner.models.offload import OFFLOAD_SETS, absent_modules_words
 from planner.models.optimizers import OPTIMIZERS
 from planner.models.orders import fewest_microbatches
 from planner.models.recomputation import MODULE_SETS, absent_words
@@ -51,10 +52,12 @@ OF_CUTS: Mapping[str, int | str | bool] = {
     "shard": 0,
     "offload_layers": 0,
     "offload_percent": 100,
+    "offload_modules": NO_MODULES,
 }
 CODES_OF_CUTS = {name: LAYOUT[name].code(value) for name, value in OF_CUTS.items()}
 MOST_ZERO_OF_CUTS = 1
 
+AWAY = ("offload_layers", "offload_modules")  # what activations wait on the host
 Columns = Mapping[str, Ints]  # one column a decision
 _ALL_PERCENT = 100
 _MOST_WHOLE = 1 << 20  # samples of a micro-batch
@@ -205,6 +208,11 @@ class HybridConfiguration(LayoutDecisions):
         return self.recompute != "none"
 
     @property
+    def has_modules_away(self) -> bool:
+        """Whether inputs of some modules wait in host memory."""
+        return self.offload_modules != NO_MODULES
+
+    @property
     def _recompute_words(self) -> str:
         """What is computed again."""
         if self.recompute_modules != LAYOUT["recompute_modules"].default:
@@ -226,6 +234,7 @@ class HybridConfiguration(LayoutDecisions):
         some = f"{self.offload_percent} % of the " * (self.offload_percent < _ALL_PERCENT)
         parts += [f"{some}optimiser on the host"] if self.offload_optimizer else []
         parts += [f"activations of {self.offload_layers} layers on the host"] if self.offload_layers else []
+        parts += [f"inputs of {', '.join(self.offload_modules.split())} on the host"] * self.has_modules_away
         found = f"{self.num_devices} device{'s' * (self.num_devices > 1)}: {', '.join(parts)}"
         if self.replicas:
             rows = [f"{one.data} on {one.machines} x {one.num_microbatches} micro-batches" for one in self.replicas]
@@ -341,7 +350,13 @@ def rules_of(
     cut = _cut_rules(transformer) if is_dealt else ()
     if not transformer.trained.is_all:
         cut = (*cut, *_frozen_rules())
-    again = (*_recompute_rules(transformer), *_activation_rules(transformer), *_shard_rules(), *_zero_rules(program))
+    again = (
+        *_recompute_rules(transformer),
+        *_activation_rules(transformer),
+        *_module_offload_rules(transformer),
+        *_shard_rules(),
+        *_zero_rules(program),
+    )
     cut = (*_window_rules(transformer, program), *cut)
     return (*_split_rules(transformer), *cut, *_expert_rules(transformer), *_schedule_rules(batch), *again)
 
@@ -755,6 +770,67 @@ def _activation_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     )
 
 
+def _module_offload_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield what inputs of modules in host memory ask for.
+
+    ``transformer_config.py`` and ``transformer_layer.py`` of Megatron-Core 0.16.1: whole layers that are computed again
+    keep their inputs alone, which no module has; an attention core that is computed again is not inside the copies.
+    """
+
+    def of_sets(one: Mapping[str, Any], names: Set[str]) -> Any:
+        return np.isin(one["offload_modules"], [number for number, each in enumerate(OFFLOAD_SETS) if names & {*each}])
+
+    def again(one: Mapping[str, Any], name: str) -> Any:
+        sets = [number for number, each in enumerate(MODULE_SETS) if name in each]
+        return (one["recompute"] == Recompute.SELECTIVE) & np.isin(one["recompute_modules"], sets)
+
+    lacking = {
+        number: words for number in range(1, len(OFFLOAD_SETS)) if (words := absent_modules_words(transformer, number))
+    }
+    alone = [number for number, one in enumerate(OFFLOAD_SETS) if "attn_proj" in one and "core_attn" not in one]
+    names = LAYOUT["offload_modules"].names
+    yield LayoutRule(
+        key="offload_modules",
+        names=("offload_modules",),
+        holds=lambda one: ~np.isin(one["offload_modules"], list(lacking)),
+        words=lambda one: (
+            f"no layer of the network has an input of {lacking.get(one['offload_modules'], '')} by itself, which "
+            f"'{names[one['offload_modules']]}' asks for."
+        ),
+    )
+    yield _rule(
+        "offload_modules",
+        "offload_modules",
+        lambda one: ~np.isin(one["offload_modules"], alone),
+        "the input of attn_proj is what core_attn gives, whose backward pass reads it: list core_attn, too.",
+    )
+    yield _rule(
+        "offload_modules",
+        "offload_layers offload_modules",
+        lambda one: (one["offload_modules"] == 0) | (one["offload_layers"] == 0),
+        "activations wait on the host by layers or by modules: offload_layers and offload_modules do not go together.",
+    )
+    yield _rule(
+        "offload_modules",
+        "recompute offload_modules",
+        lambda one: (one["offload_modules"] == 0) | (one["recompute"] != Recompute.FULL),
+        "layers that are computed again keep no inputs of modules: offload_modules goes with recompute: none or "
+        "selective.",
+    )
+    yield _rule(
+        "offload_modules",
+        "recompute recompute_modules offload_modules",
+        lambda one: ~(of_sets(one, {"core_attn"}) & again(one, "core_attn")),
+        "an attention core that is computed again is not copied to the host: leave core_attn out of one of both.",
+    )
+    yield _rule(
+        "offload_modules",
+        "recompute recompute_modules offload_modules",
+        lambda one: ~(of_sets(one, {"expert_fc1", "moe_act"}) & again(one, "moe")),
+        "a part of experts that is computed again keeps no inputs of expert_fc1 and moe_act for the host.",
+    )
+
+
 def _zero_rules(program: str) -> Iterator[LayoutRule]:
     """Yield which stages of ZeRO a program has beside a pipeline: a sentence for each.
 
@@ -853,7 +929,7 @@ def _overlap_rules(program: str) -> tuple[LayoutRule, ...]:
     words |= (
         {}
         if has.offloads_activations
-        else {"offload_layers": f"{program} keeps activations on the device, all of them."}
+        else dict.fromkeys(AWAY, f"{program} keeps activations on the device, all of them.")
     )
     words |= {} if has.shards_partly else {"shard": f"{program} shards over all data ranks, or over none."}
     found = tuple(
@@ -874,7 +950,10 @@ def graph_rules(has_graphs: bool) -> tuple[LayoutRule, ...]:
     if not has_graphs:
         return ()
     words = "no CUDA graph holds copies of activations to the host: it goes with calibration.cuda_graphs: false."
-    return (_rule("offload_layers", "offload_layers", lambda one: one["offload_layers"] == 0, words),)
+    return tuple(
+        _rule(name, name, lambda one, name=name: one[name] == 0, words)  # type: ignore[misc]  # bound now
+        for name in AWAY
+    )
 
 
 # Modules that are not computed again where numbers in eight bits have scales of earlier steps: Megatron-Core 0.16,

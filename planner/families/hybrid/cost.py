@@ -44,6 +44,7 @@ from planner.models.layouts import (
     Layouts,
     Recompute,
     balanced_layers,
+    cut_of,
     folded_back,
     layers_by_kind,
     share_microbatches,
@@ -60,7 +61,13 @@ from planner.models.memory import (
     offload_s,
     stage_memory_bytes,
 )
-from planner.models.offload import offloaded_share, waits_s
+from planner.models.offload import (
+    OFFLOAD_SETS,
+    modules_with_input,
+    offloaded_share,
+    waits_of_step,
+    waits_s,
+)
 from planner.models.optimizers import OPTIMIZERS, Optimizer
 from planner.models.recomputation import MODULE_SETS, modules_of
 from planner.models.ssgd import Strategy
@@ -101,6 +108,7 @@ _MOST_CELLS = 200_000  # stages in one array
 _MOST_ROUNDS = 6  # of cuts of layers of both kinds
 _ROUNDING = 1 + 1e-12
 _LESS_HELD = 0.01  # of a layer's activations; a set that saves less is not worth its name
+_AWAY_FIRST = ("core_attn", "attn_proj", "qkv_linear", "attn_norm", "mlp_norm", "expert_fc1", "moe_act")
 _LESS = 1e-12  # relative; less is rounding
 
 
@@ -205,12 +213,21 @@ class GroupCost:
         The name of their group, where the question has others.
     given_batch
         Samples of a step, where a configuration says so.
+    opens_offload
+        Whether a search may have activations wait on the host that no pin asks for.
     """
 
     problem: Problem
     cluster: Cluster
     machines: str | None
     given_batch: int | None = None
+    opens_offload: bool = False
+
+    @property
+    def may_offload(self) -> bool:
+        """Whether activations may wait on the host: the program has it, and the link to the host is known."""
+        is_known = self.group.host_link_bytes_per_s < inf or self.group.device.name in _DEVICES_OF_A_GRACE
+        return is_known and PROGRAMS[self.program].offloads_activations and not self.has_cuda_graphs
 
     @property
     def even(self) -> "HybridCost":
@@ -435,8 +452,8 @@ class GroupCost:
             share = layouts.host_share
             found["optimizer"] = share * offload_s + (1 - share) * found["optimizer"]
             found["total"] = sum((found[name] for name in PARTS), np.zeros(len(layouts)))
-        if np.any(layouts.offload_layers):
-            found[OFFLOAD] = self.activation_waits_s(layouts)
+        if np.any(layouts.offload_layers) or np.any(layouts.offload_modules):
+            found[OFFLOAD] = self.activation_waits_s(layouts, chunk_layers)
             found["total"] = found["total"] + found[OFFLOAD]
         return found
 
@@ -493,12 +510,12 @@ class GroupCost:
             chunk_layers=chunk_layers,
         )
 
-    def activation_waits_s(self, layouts: Layouts) -> Floats:
+    def activation_waits_s(self, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None) -> Floats:
         """Return the seconds of a step in which devices wait for activations that go to the host, or come back."""
         network, interval = self.transformer, self.interval(layouts)
         both_s, ahead_s = kind_times(network, interval)
         counts = network.kind_counts
-        kept_bytes = [
+        kept = [
             layer_bytes(
                 network,
                 kind,
@@ -506,15 +523,17 @@ class GroupCost:
                 activation_bytes=self.precision.activation_bytes,
                 kernels=self.kernels,
                 expert_imbalance=self.expert_imbalance,
-            ).kept
+            )
             for kind in counts
         ]
-        number = np.array([*counts.values()])[:, None]
         share = offloaded_share(layouts, np.full(len(layouts), network.num_layers))
-        copied_bytes = share * (number * np.array(kept_bytes)).sum(axis=0)
+        number = np.array([*counts.values()])[:, None]
+        copied_bytes = (number * np.array([share * one.kept + one.away for one in kept])).sum(axis=0)
         forward_s, both = (number * ahead_s).sum(axis=0), (number * both_s).sum(axis=0)
         waits = waits_s(copied_bytes, self.host.link_bytes_per_s, forward_s, both - forward_s)
-        return np.where(layouts.offload_layers > 0, layouts.num_microbatches * waits, 0.0)
+        cut = cut_of(network.num_layers, layouts, chunk_layers)
+        most = np.maximum.reduce([cut.most, cut.most - cut.first_less, cut.most - cut.last_less]) / network.num_layers
+        return np.where(copied_bytes > 0, waits_of_step(layouts, waits, most), 0.0)
 
     def seconds(self, layouts: Layouts) -> Floats:
         """Return the seconds of a step, input included."""
@@ -577,6 +596,19 @@ def useful_module_sets(cost: GroupCost) -> list[int]:
         longer_s = np.maximum(added_s[saves] - added_s[at], 0.0)
         at = int(saves[np.argmin(longer_s / (held[at] - held[saves]))])
         found.append(int(sets[at]))
+    return found
+
+
+def useful_offload_sets(cost: GroupCost) -> list[int]:
+    """Return sets of modules whose inputs may wait on the host, each with more of them than the one before.
+
+    Only bytes count, since copies of as many bytes take as long, whichever module's they are: attention's modules come
+    first, so that experts may be computed again beside them.
+    """
+    has, found, chosen = modules_with_input(cost.transformer), [], set[str]()
+    for name in _AWAY_FIRST:
+        chosen |= {name} & {*has}
+        found += [OFFLOAD_SETS.index(tuple(one for one in has if one in chosen))] * (name in has)
     return found
 
 

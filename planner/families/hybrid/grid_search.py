@@ -41,6 +41,7 @@ from planner.cost import Floats
 from planner.decisions import LAYOUT
 from planner.families.hybrid.bounds import Bounds, CutBounds, peak_step_s
 from planner.families.hybrid.configuration import (
+    AWAY,
     CODES_OF_CUTS,
     HybridConfiguration,
     PipelineStage,
@@ -84,6 +85,7 @@ _AT_ONCE = 32  # cuts evaluated together, the most hopeful ones first
 _GAIN = 1e-9  # relative; less is rounding
 _MOST_MOVES = 16  # of a layer between chunks
 _MOST_MOVED = 40_000  # chunks of all cuts that are tried together
+_ON_HOST = ("offload_optimizer", *AWAY)
 _LAYERS = "layers_"  # of a column: a stage's or a chunk's
 
 
@@ -360,7 +362,7 @@ def even_improved(found: Found, best_s: float, search: Search) -> Found | None:
     best: tuple[float, Point] | None = None
     total = 0
     for seconds, row in found.rows[:_MOST_IMPROVED]:
-        if search.is_over or row["pipeline"] == 1 or row["offload_optimizer"]:
+        if search.is_over or row["pipeline"] == 1 or any(row[name] for name in _ON_HOST):
             continue
         point = {name: row[name] for name in bounds.space.axes if name in row} | {"stages_0": row["pipeline"]}
         columns = {name: np.array([value]) for name, value in point.items()}

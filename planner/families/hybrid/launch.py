@@ -99,6 +99,8 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *_if(chosen.offload_optimizer, flag["offload_optimizer"]),
         *_if(chosen.offload_percent < 100, f"{flag['offload_percent']} {chosen.offload_percent / 100:g}"),  # percent
         *_if(chosen.offload_layers > 0, f"{flag['offload_layers']} {chosen.offload_layers}"),
+        *_if(chosen.has_modules_away, "--fine-grained-activation-offloading"),
+        *value("offload_modules", is_written=chosen.has_modules_away),
         *_if(
             chosen.order == ORDER_NAMES[1] and chosen.order in orders_of(transformer, chosen), "--use-tp-pp-dp-mapping"
         ),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from planner.decisions import LAYOUT, LayoutSchedule
-from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid.configuration import AWAY, HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement
 from planner.families.hybrid.family import LOW_MEASURED, unseen_band, warnings
 from planner.plan import Prediction, Unmeasured
@@ -69,10 +69,14 @@ def _features(chosen: HybridConfiguration) -> Iterator[Unmeasured]:
         is_taken=has_stages and chosen.schedule not in ("gpipe", "1f1b"),
         excluded={"schedule": get_args(LayoutSchedule)[2:]},
     )
+    yield Unmeasured(
+        words="activations that wait on the host",
+        is_taken=bool(chosen.offload_layers) or chosen.has_modules_away,
+        pins={row.key: row.default for row in (LAYOUT[name] for name in AWAY) if row.default is not None},
+    )
     for words, name in (
         ("modules that are computed again by themselves", "recompute_modules"),
         ("some layers of a stage computed again", "recompute_layers"),
-        ("activations that wait on the host", "offload_layers"),
         ("states sharded over a part of the data ranks", "shard"),
     ):
         row = LAYOUT[name]

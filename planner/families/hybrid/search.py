@@ -33,7 +33,7 @@ from planner.families.hybrid.grid_search import (
     searched_on,
 )
 from planner.families.hybrid.space import Space
-from planner.models.layouts import Ints
+from planner.models.layouts import Ints, Recompute
 from planner.plan import Alternative, Plan
 from planner.problem import Limits, Problem, Range
 from planner.search import Search
@@ -86,6 +86,8 @@ def plan(problem: Problem, search: Search) -> Plan:
         )
         found.append(Found(cost=cost.even, answer=searched(cost.even, part)))
         keep(list(found))
+    found = _with_activations_away(found, search, count)
+    keep(list(found))
     known_s = [seconds for one in found for seconds, _ in one.rows]
     share_s = search.left_s * (_SHARE_OF_CUTS if any(one.answer.rest for one in found) else 1.0)
     rest = search.part(share_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
@@ -105,14 +107,52 @@ def plan(problem: Problem, search: Search) -> Plan:
     if best.answer.solution.value is None:
         if bound_s < inf:
             raise NoAnswerError(TOO_SHORT)
-        raise InfeasibleError(why_nothing_fits(costs, search))
+        opened = [replace(one, opens_offload=one.may_offload) for one in costs]
+        raise InfeasibleError(why_nothing_fits(opened, search))
     return _plan_of(problem, search, found, best, bound_s, count)
 
 
 def _stages_on(group: GroupCost, found: Sequence[Found | None]) -> list[tuple[float, Point]]:
     """Return the best layouts of stages without chunks that stand on one group alone."""
-    on_it = [one for one in found if one is not None and one.cost.groups == (group,) and not one.cost.is_even]
+    closed = replace(group, opens_offload=False)  # as stages are searched
+    some = [one for one in found if one is not None and not one.cost.is_even and len(one.cost.groups) == 1]
+    on_it = [one for one in some if replace(one.cost.first, opens_offload=False) == closed]
     return [row for one in on_it for row in one.rows]
+
+
+def _with_activations_away(found: Sequence[Found], search: Search, count: float) -> list[Found]:
+    """Return what even cuts give where activations may wait on the host, if memory asks for it.
+
+    That is where the best layout computes some of them again, or none fits. A layout that has them on the host is never
+    faster than the same one without, were there room.
+    """
+    after, best = list(found), _best(found)
+    if best.rows and best.rows[0][1]["recompute"] == Recompute.NONE:
+        return after
+    for index, one in enumerate(found):
+        opened = replace(one.cost.first, opens_offload=True)
+        if (
+            not opened.may_offload
+            or Space.of(opened.even).known_axes == Space.of(one.cost).known_axes
+            or search.is_over
+        ):
+            continue
+        best_s = min(other.answer.solution.objective for other in after)
+        part = search.part(
+            search.left_s / (len(found) - index + 1),
+            good_enough=search.good_enough / count,
+            cutoff=min(search.cutoff / count, best_s * (1 - SAME)),
+        )
+        answer = searched(opened.even, part, is_strict=best_s < inf)
+        if answer.solution.value is None:
+            bound = min(answer.solution.bound, one.answer.solution.bound)
+            solution = replace(one.answer.solution, bound=bound)
+            after[index] = replace(one, answer=replace(one.answer, solution=solution))
+            continue
+        rows = [row for row in one.rows if any(row[1][name] != answer.solution.value[name] for name in COARSE)]
+        others = sorted([*answer.others, *rows], key=lambda row: row[0])[: max(search.num_alternatives, 0)]
+        after[index] = Found(cost=opened.even, answer=replace(answer, others=tuple(others)))
+    return after
 
 
 def _gone_on(found: Sequence[Found], search: Search, count: float) -> list[Found]:

@@ -18,6 +18,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.decisions import LAYOUT
 from planner.families.hybrid.configuration import (
+    AWAY,
     COARSE,
     CODES_OF_CUTS,
     MOST_ZERO_OF_CUTS,
@@ -32,7 +33,7 @@ from planner.families.hybrid.configuration import (
     training_rules,
     unlike_rules,
 )
-from planner.families.hybrid.cost import HybridCost, launches_graphs, useful_module_sets
+from planner.families.hybrid.cost import HybridCost, launches_graphs, useful_module_sets, useful_offload_sets
 from planner.models.communication import ORDERS
 from planner.models.layouts import SCHEDULE_NAMES, Bools, Ints, Schedule
 from planner.models.transformer_time import CORES, PROGRAMS
@@ -50,7 +51,7 @@ _FIRST_LEVELS = (  # those without a decision have a bound: the next tighter one
     ("schedule", "interleave"),
     (
         *("recompute", "recompute_modules", "recompute_layers", "zero", "shard"),
-        *("offload_optimizer", "offload_layers", "offload_percent", "context_method"),
+        *("offload_optimizer", "offload_layers", "offload_percent", "offload_modules", "context_method"),
     ),
 )
 # The last level has what no other one decides.
@@ -66,6 +67,7 @@ _MOST_PAIRS = 2_000  # data degrees times micro-batches whose pace is looked at
 _FEW_DEGREES, _FEW_SIZES = 60, 24  # of a narrow space
 _SHARDS_WEIGHTS = 3  # the stage of ZeRO that gathers in every micro-batch
 _FEW_LAYERS = (1, 2, 4, 8)  # of a virtual stage, that may be computed again
+_PARTS_AWAY = 4  # of a network's layers: how many of these may have activations on the host
 _AT_ONCE = 1 << 18  # numbers that are tried as divisors together
 _SMALLEST_SHARE = 0.75  # of each of several groups' devices that take part, where their number is not limited
 
@@ -155,7 +157,7 @@ class Space:
                     has = row.code(pinned) == 0
                 if name == "offload_percent" and self.problem.calibration.program not in CORES:
                     has = row.code(pinned) == row.default
-                if name == "offload_layers" and not program.offloads_activations:
+                if name in AWAY and not program.offloads_activations:
                     has = row.code(pinned) == 0
                 if name == "shard" and not program.shards_partly:
                     has = row.code(pinned) == 0
@@ -213,7 +215,7 @@ class Space:
             **self._recomputed(),
             "context_method": [int(one) for one in program.context_methods],
             "shard": self._shards(),
-            "offload_layers": [0],
+            **self._away(),
             "offload_percent": [100],
         }
 
@@ -258,6 +260,16 @@ class Space:
             return {"recompute_modules": [0], "recompute_layers": [0]}
         layers = [one for one in _FEW_LAYERS if one < self.transformer.num_layers and self.cost.is_even]
         return {"recompute_modules": [0, *useful_module_sets(self.cost.first)], "recompute_layers": [0, *layers]}
+
+    def _away(self) -> dict[str, list[int]]:
+        """Return of how many layers, and of which modules, activations may wait on the host where that is open."""
+        found: dict[str, list[int]] = {name: [0] for name in AWAY}
+        if self.cost.first.opens_offload and self.cost.is_even:
+            layers = self.transformer.num_layers
+            some = sorted({layers * part // _PARTS_AWAY for part in range(1, _PARTS_AWAY)} | {layers - 1})
+            found["offload_layers"] = [0, *(one for one in some if one > 0)]
+            found["offload_modules"] = [0, *useful_offload_sets(self.cost.first)]
+        return found
 
     def _kept(self, name: str, values: Iterable[int]) -> list[int]:
         """Return the values that keep every rule on one decision alone."""

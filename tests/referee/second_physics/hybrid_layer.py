@@ -308,6 +308,43 @@ def _saved(network: Transformer, block: Mapping[str, Any], kind: str, modules: S
     return found
 
 
+def away_of(network: Transformer, block: Mapping[str, Any], kind: str) -> float:
+    """Return the bytes of a micro-batch that a layer has on the host: what its modules listed in the block read.
+
+    As the options of Megatron-Core 0.16 say. What is computed again is not there.
+    """
+    modules = set(block.get("offload_modules", "none").split()) - {"none"}
+    is_partly = block["recompute"] == "selective"
+    again = set(block.get("recompute_modules", "core_attn").split()) if is_partly else set()
+    parts, experts, latent = KINDS[kind], network.experts, network.latent
+    tensor, split = block["tensor"], block["tensor"] if block["sequence_parallel"] else 1
+    hidden, heads, size = network.hidden_size / split, network.num_heads, network.head_size
+    has_norm, is_moe = network.norm_position in ("before", "both"), parts.feed_forward == "moe"
+    numbers = dict.fromkeys(modules, 0.0)
+    if parts.has_attention:
+        value = size if latent is None else latent.value_size
+        numbers["attn_proj"] = heads * value / tensor
+        if latent is None:
+            numbers["core_attn"] = size * (
+                heads / tensor + 2 * network.num_kv_heads / min(tensor, network.num_kv_heads)
+            )
+            numbers["qkv_linear"] = (1 + has_norm) * hidden
+        else:
+            wide, ranks = heads * (2 * size + value) / tensor, (latent.query_rank or 0) + latent.key_value_rank
+            numbers["core_attn"] = 0.0 if "mla_up_proj" in again else wide
+            normed = 0 if "mla_up_proj" in again else ranks
+            numbers["qkv_linear"] = (ranks + latent.rope_size + normed) / split
+            numbers["qkv_linear"] += 0.0 if has_norm and "layernorm" in again else hidden
+            numbers["attn_norm"] = has_norm * hidden
+    if is_moe and experts is not None:
+        tokens = experts.top_k * block.get(IMBALANCE, 1.0) / tensor
+        narrow = experts.latent_size or network.hidden_size
+        numbers["mlp_norm"] = has_norm * hidden
+        numbers["expert_fc1"] = tokens * block["expert_tensor"] * narrow
+        numbers["moe_act"] = tokens * experts.expert_size * (2 if network.is_gated else 1)
+    return NUMBER_BYTES * tokens_of(network, block) * sum(numbers[name] for name in modules if name in numbers)
+
+
 def _given(network: Transformer, block: Mapping[str, Any], kind: str) -> list[tuple[float, bool]]:
     """Return the numbers a token that each matrix of a layer gives on a device, in order, and whether it is the last.
 

@@ -23,7 +23,7 @@ from planner.problem import Problem
 from planner.transformer import LayerKind, Transformer
 from tests.referee.second_physics.facts import holds
 from tests.referee.second_physics.hybrid_encoder import images_kept, images_layers, images_parameters
-from tests.referee.second_physics.hybrid_layer import IMBALANCE, NUMBER_BYTES, Layer, layer_of, tokens_of
+from tests.referee.second_physics.hybrid_layer import IMBALANCE, NUMBER_BYTES, Layer, away_of, layer_of, tokens_of
 from tests.referee.second_physics.hybrid_program import GRADIENTS, OPTIMIZER, PROGRAM, program_of
 
 __all__ = [
@@ -176,6 +176,9 @@ def _row(
     away = block.get("offload_layers", 0) / max(1, len(held))  # on the host, and one layer's on its way
     kept = [(1 - away) * one for one in kept]
     moving = max(one.kept for one in held) if away else 0.0
+    away_bytes = {kind: away_of(network, block, kind) for kind in layers}
+    kept = [one - sum(away_bytes[kind] for kind in chunk) for one, chunk in zip(kept, chunks, strict=True)]
+    moving = max([moving, *(away_bytes[kind] for chunk in chunks for kind in chunk)])
     nothing = [0.0] * (len(chunks) - 1)
     embedding = _embedding_kept(network, block) if stage == 0 else 0.0
     head = _head_kept(network, block) if is_last else 0.0
