@@ -762,8 +762,7 @@ class _Devices:
                 share = offloaded_share(layouts, stage.layers.sum(axis=0))
                 transit = np.maximum(transit, (share > 0) * (count > 0) * kept)
                 kept = (1 - share) * kept
-            transit = np.maximum(transit, (count > 0) * layer.away)
-            kept = kept - layer.away
+            transit, kept = np.maximum(transit, (count > 0) * layer.away), kept - layer.away
             activations = activations + in_flight * kept
             gradient = 0.0 if has_placeholders else number * trained.largest
             working = np.maximum(working, (count > 0) * (layer.working + gradient))
