@@ -403,9 +403,7 @@ def layer_bytes(
     for modules in np.unique(np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0)).tolist():
         if modules:
             dropped = dropped_names(transformer, kind, modules)
-            saved = held_bytes(
-                _kept_elements(transformer, operators, dropped, is_weighted=kernels.weighs_activations)
-            )
+            saved = held_bytes(_kept_elements(transformer, operators, dropped, is_weighted=kernels.weighs_activations))
             held = plain - saved + scores * ("core_attn" not in MODULE_SETS[modules])
             partly = np.where(layouts.recompute_modules == modules, held, partly)
     # Keys and values of all tokens, and their gradients, where a rank gathers them.
