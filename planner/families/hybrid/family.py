@@ -64,6 +64,7 @@ from planner.plan import Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
 from planner.timeline import Timeline, repeated
+from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 from planner.used_machines import UsedMachines, filled
 
@@ -701,6 +702,16 @@ def timeline(problem: Problem, configuration: HybridConfiguration, *, num_iterat
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
+def _images_line(network: Transformer, encoder: Transformer) -> str:
+    """Return what images are of a sample, and what the encoder is of the network's work."""
+    number, tokens = network.num_images, network.num_image_tokens
+    share = number * flop_per_sample(encoder).total_flop / flop_per_sample(network).total_flop
+    return (
+        f"{number:,} image{'s' * (number > 1)} a sample, {tokens:,} of its {network.sequence_length:,} tokens: their "
+        f"encoder of {encoder.num_parameters:,} parameters, {share:.1%} of the FLOP, is on the first stage"
+    )
+
+
 def explain(problem: Problem, configuration: HybridConfiguration, prediction: Prediction) -> tuple[str, ...]:
     """Return what binds, what stands where, what memory is free, and how the layout is launched."""
     priced, details = _Priced.of(problem, configuration), prediction.details
@@ -718,6 +729,8 @@ def explain(problem: Problem, configuration: HybridConfiguration, prediction: Pr
             f"{tuning.words}: {float(held.dense.sum()):,.0f} parameters are trained, and the network's own "
             f"{cost.transformer.num_parameters:,} are frozen"
         )
+    if (encoder := cost.transformer.encoder) is not None:
+        lines.append(_images_line(cost.transformer, encoder))
     lines.append(
         f"{details['tokens_per_s']:,.0f} tokens/s; {details['flop_utilisation']:.0%} of the devices' "
         f"{'' if cost.first.number_type is None else 'bf16 '}peak goes into "
