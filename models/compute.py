@@ -450,6 +450,15 @@ class Software:
     expert_floor_ratio: float = 1.0
     expert_launch_s: float = 0.0
 
+    @property
+    def gradient_result_bytes(self) -> float:
+        """Moved for each number of a weight's gradient by the product that gives it.
+
+        Two are written; where the product itself adds to the sum over micro-batches (``gradient_accumulation_fusion``
+        of Megatron-LM), that is read and written. With few tokens an expert this is what binds.
+        """
+        return 2.0 if self.accumulation_bytes else 2 * self.gradient_bytes
+
     def stepped_by(self, optimizer: Optimizer) -> "Software":
         """Return the same with another optimiser than Adam.
 
@@ -501,6 +510,7 @@ def product_s(
     rates: DeviceRates,
     constants: Constants,
     element_bytes: float = 2.0,
+    result_bytes: float = 2.0,
 ) -> Floats:
     """Return the seconds of ``count`` products of ``rows x inner`` by ``inner x columns`` numbers.
 
@@ -511,11 +521,13 @@ def product_s(
     rates, constants
         The device, and what is fitted for all.
     element_bytes
-        Of a number of a factor; those of the result have two.
+        Of a number of a factor.
+    result_bytes
+        Moved for a number of the result: two where it is written, more where it is added to what is there.
     """
     rows, inner, columns, count = np.broadcast_arrays(*map(np.float64, (rows, inner, columns, count)))
     work = _grid(rates, constants).padded_flop(rows, inner, columns, count)
-    moved = (element_bytes * (rows * inner + inner * columns) + _BYTES * rows * columns) * count
+    moved = (element_bytes * (rows * inner + inner * columns) + result_bytes * rows * columns) * count
     return longer_of(work / rates.multiplied_flop_per_s, move_s(moved, rates))
 
 
@@ -652,10 +664,10 @@ def layer_seconds(
         elif one.kind == "loss":
             ahead = back = _loss_s(one, layouts, rates, software) / 2
         elif one.product is not None and one.name.startswith(ROUTED):
-            whole = _block_products_s(one, few_routed, rates, constants, tokens)
+            whole = _block_products_s(one, few_routed, rates, software, constants, tokens)
             ahead, back = (seconds[of_routed] for seconds in whole)
         elif one.product is not None:
-            ahead, back = (seconds[of_dense] for seconds in _block_products_s(one, few, rates, constants))
+            ahead, back = (seconds[of_dense] for seconds in _block_products_s(one, few, rates, software, constants))
         else:
             moved = tokens if low is None or not is_fused_with_experts(one) else tokens * low.routed_moved_ratio
             ahead, back = (moved * way for way in _element_s(one, layouts, rates, software, constants))
@@ -683,16 +695,21 @@ def layer_seconds(
 
 
 def _block_products_s(
-    one: TransformerOperator, layouts: Layouts, rates: DeviceRates, constants: Constants, tokens: float = 1.0
+    one: TransformerOperator,
+    layouts: Layouts,
+    rates: DeviceRates,
+    software: Software,
+    constants: Constants,
+    tokens: float = 1.0,
 ) -> tuple[Floats, Floats]:
     """Return the same of an operator of a block, which may multiply short numbers in all but some layers."""
     low = rates.low
     if low is None or not has_low_product(one):
-        return _products_s(one, layouts, rates, constants, tokens)
-    short = _products_s(one, layouts, rates, constants, tokens, low)
+        return _products_s(one, layouts, rates, software, constants, tokens)
+    short = _products_s(one, layouts, rates, software, constants, tokens, low)
     if not low.wide_share:
         return short
-    wide = _products_s(one, layouts, rates, constants, tokens)
+    wide = _products_s(one, layouts, rates, software, constants, tokens)
     ahead, back = ((1 - low.wide_share) * few + low.wide_share * more for few, more in zip(short, wide, strict=True))
     return ahead, back
 
@@ -701,6 +718,7 @@ def _products_s(
     one: TransformerOperator,
     layouts: Layouts,
     rates: DeviceRates,
+    software: Software,
     constants: Constants,
     tokens: float = 1.0,
     low: LowProducts | None = None,
@@ -731,8 +749,20 @@ def _products_s(
         share = low.routed_share if one.name.startswith(ROUTED) else 1.0
         reached, element_bytes = rates.in_type(low), low.type.element_bytes
     forward, input_gradient, weight_gradient = (
-        product_s(*shape, count=count, rates=reached, constants=constants, element_bytes=element_bytes) / share
-        for shape in ((rows, inner, columns), (rows, columns, inner), (inner, rows, columns))
+        product_s(
+            *shape,
+            count=count,
+            rates=reached,
+            constants=constants,
+            element_bytes=element_bytes,
+            result_bytes=result_bytes,
+        )
+        / share
+        for shape, result_bytes in (
+            ((rows, inner, columns), float(_BYTES)),
+            ((rows, columns, inner), float(_BYTES)),
+            ((inner, rows, columns), software.gradient_result_bytes),
+        )
     )
     if one.is_frozen:
         weight_gradient = np.zeros(1)
@@ -914,7 +944,7 @@ def embedding_s(
     total = np.zeros(len(layouts))
     for one in embedding_operators(transformer):
         if one.product is not None:
-            ahead, back = _products_s(one, layouts, rates, constants)
+            ahead, back = _products_s(one, layouts, rates, software, constants)
             total = total + ahead + back * one.has_backward
         elif one.kind != "input":
             ahead, back = _element_s(one, layouts, rates, software, constants)
@@ -944,7 +974,7 @@ def head_s(
             slow: Floats | float = 1.0
             if not software.pads_vocabulary:
                 slow = 1 + constants.misaligned_cost * misalignment(transformer.vocabulary_size // layouts.tensor)
-            ahead, back = _products_s(one, layouts, rates, constants)
+            ahead, back = _products_s(one, layouts, rates, software, constants)
             total = total + slow * (ahead + back * one.has_backward)
         elif one.kind == "loss":
             total = total + _loss_s(one, layouts, rates, software)

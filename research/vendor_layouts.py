@@ -115,7 +115,11 @@ def questions(folder: Path, *, as_bf16: bool = False) -> Iterator[tuple[str, dic
             "dnn": dnn,
             "cluster": {"machines": [{"count": devices // each, "device": row.device, "devices": each}]},
             "families": ["hybrid"],
-            "calibration": {"program": MEGATRON_CORE, "cuda_graphs": graphs == "whole"},
+            "calibration": {
+                "program": MEGATRON_CORE,
+                "cuda_graphs": graphs == "whole",
+                **({"gradients": "bf16"} if row.has_bf16_gradients else {}),
+            },
         }
         name = f"{model}, {' '.join(dict.fromkeys(low or ('bf16',)))}, {devices} x {row.device}, batch {batch}"
         yield name, question, {**layout, "overlap_data": True}, row.transformer.experts is not None
@@ -205,11 +209,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds["experts"] = [one for one in found if one.has_experts]
     for kind, some in kinds.items():
         accepted = [one for one in some if one.vendor_s < float("inf")]
-        near = [one for one in accepted if one.ratio <= _NEAR]
-        if accepted:
+        known = [one for one in accepted if one.ours_s < float("inf")]  # not a number where no search ended
+        near = [one for one in known if one.ratio <= _NEAR]
+        if known:
             print(
-                f"{kind}: {len(some)} layouts, accepted {len(accepted)} ({len(accepted) / len(some):.0%}); of these "
-                f"within 10 % of our best {len(near)} ({len(near) / len(accepted):.0%})"
+                f"{kind}: {len(some)} layouts, accepted {len(accepted)} ({len(accepted) / len(some):.0%}); of {len(known)} "
+                f"whose best was found within 10 % of it {len(near)} ({len(near) / len(known):.0%})"
             )
     return 0
 
