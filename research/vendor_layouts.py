@@ -213,8 +213,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         near = [one for one in known if one.ratio <= _NEAR]
         if known:
             print(
-                f"{kind}: {len(some)} layouts, accepted {len(accepted)} ({len(accepted) / len(some):.0%}); of {len(known)} "
-                f"whose best was found within 10 % of it {len(near)} ({len(near) / len(known):.0%})"
+                f"{kind}: {len(some)} layouts, accepted {len(accepted)} ({len(accepted) / len(some):.0%}); "
+                f"of {len(known)} whose best was found within 10 % of it {len(near)} ({len(near) / len(known):.0%})"
             )
     return 0
 
