@@ -365,6 +365,45 @@ def months_of_use(
     )
 
 
+def paid_by_month(
+    months: Sequence[float], use_h_per_month: float, rented: MachinePrices, bought: MachinePrices, rates: Rates
+) -> tuple[tuple[float, float, float], ...]:
+    """Return what was paid in all after so many months, of one machine: months, rented, and bought.
+
+    Cash, as it is paid: the purchase at once, hosting every month, electricity as it is used; what the machine is worth
+    by then is not taken off, nor is a commitment counted.
+
+    >>> bought = MachinePrices(is_bought=True, purchase_usd=43800, hosting_usd_per_month=20)
+    >>> paid_by_month([0, 12], 730, MachinePrices(usd_per_h=4), bought, Rates())
+    ((0.0, 0.0, 43800.0), (12.0, 35040.0, 44040.0))
+    """
+    rent_usd, running_usd = (
+        float(_rent_usd_per_h(rented)) * use_h_per_month,
+        _running_usd(use_h_per_month, bought, rates),
+    )
+    purchase = float(np.asarray(bought.purchase_usd))
+    return tuple((float(month), rent_usd * month, purchase + running_usd * month) for month in months)
+
+
+def payback_months(use_h_per_month: float, rented: MachinePrices, bought: MachinePrices, rates: Rates) -> float:
+    """Return after how many months of so much use the rent of a machine has come to what buying it has; or infinity.
+
+    As :func:`paid_by_month` counts.
+
+    >>> bought = MachinePrices(is_bought=True, purchase_usd=43800, hosting_usd_per_month=20)
+    >>> round(payback_months(730, MachinePrices(usd_per_h=4), bought, Rates()), 2)
+    15.1
+    """
+    saved_usd = float(_rent_usd_per_h(rented)) * use_h_per_month - _running_usd(use_h_per_month, bought, rates)
+    return float(np.asarray(bought.purchase_usd)) / saved_usd if saved_usd > 0 else inf
+
+
+def _running_usd(use_h_per_month: float, bought: MachinePrices, rates: Rates) -> float:
+    """Return what a bought machine is paid for in a month beside its purchase."""
+    _, running_usd_per_h = _owning_usd(bought, rates)
+    return float(np.asarray(bought.hosting_usd_per_month)) + float(running_usd_per_h) * use_h_per_month
+
+
 def _owning_usd(bought: MachinePrices, rates: Rates) -> tuple[Floats, Floats]:
     """Return what a bought machine costs a month, used or not, and an hour of use besides."""
     aging = _wear_usd_per_s(bought) * S_PER_MONTH

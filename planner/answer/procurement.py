@@ -562,6 +562,13 @@ def _break_even_words(one: "BreakEven") -> str:
     return f"buying costs less from {one.hours_per_month:,.0f} h of use a month on"
 
 
+def _payback_words(one: "BreakEven") -> str:
+    """Return after how long of use around the clock a purchase has paid off, in cash."""
+    if one.payback_months is None:
+        return "used around the clock, the rent of its whole life comes to less than what buying takes"
+    return f"used around the clock, the rent has come to what buying takes after {one.payback_months:,.1f} months"
+
+
 def _break_even_lines(one: "BreakEven") -> list[str]:
     """Return from when on buying costs less, for a terminal."""
     words = f"; {one.words}" if one.words else ""
@@ -569,7 +576,7 @@ def _break_even_lines(one: "BreakEven") -> list[str]:
         {"hours a month": hours, "rent USD": round(rent, 2), "buy USD": round(buy, 2)} for hours, rent, buy in one.rows
     ]
     head = f"Rent {one.rented} or buy {one.bought}: {_break_even_words(one)}{words}"
-    return [head, *(f"  {line}" for line in table(months).splitlines())]
+    return [head, f"  {_payback_words(one)}", *(f"  {line}" for line in table(months).splitlines())]
 
 
 def _break_even(one: "BreakEven") -> list[Block]:
@@ -591,7 +598,31 @@ def _break_even(one: "BreakEven") -> list[Block]:
             numbers=(0, 1, 2),
         ),
     )
-    return [Text(f"Rent {one.rented} or buy {one.bought}: {when}{words}."), chart]
+    return [Text(f"Rent {one.rented} or buy {one.bought}: {when}{words}."), chart, *_paid(one)]
+
+
+def _paid(one: "BreakEven") -> list[Block]:
+    """Return what was paid by when, rented and bought, as a curve over the machine's life."""
+    if not one.curve:
+        return []
+    then = _payback_words(one)
+    chart = Points(
+        caption="Paid by then",
+        alt=f"Lines of the money paid by month, rented and bought; {then}.",
+        series={
+            "rent": [(months, rent, f"{months:g} months: {usd_words(rent)} of rent") for months, rent, _ in one.curve],
+            "buy": [(months, buy, f"{months:g} months: {usd_words(buy)}, bought") for months, _, buy in one.curve],
+        },
+        titles=("months of use around the clock", "USD paid in all"),
+        lines=("rent", "buy"),
+        table=Table(
+            caption="Paid by month, used around the clock",
+            columns=("months", "rent", "buy"),
+            rows=[(f"{months:g}", usd_words(rent), usd_words(buy)) for months, rent, buy in one.curve],
+            numbers=(0, 1, 2),
+        ),
+    )
+    return [Text(f"{capitalised(then)}."), chart]
 
 
 # --- What is proven, and by which prices

@@ -635,13 +635,26 @@ class MonthDocument(Document):
     buy_usd: float
 
 
+class PaidDocument(Document):
+    """What was paid in all after so many months of use around the clock."""
+
+    months: float
+    rent_usd: float
+    buy_usd: float
+
+
 class BreakEvenDocument(Document):
-    """From how many hours of use a month on buying costs less; null: never."""
+    """From how many hours of use a month on buying costs less; null: never.
+
+    ``payback_months``: used around the clock; null: not in its life.
+    """
 
     rented: str
     bought: str
     hours_per_month: float | None
     rows: list[MonthDocument]
+    payback_months: float | None = None
+    curve: list[PaidDocument] = []
     words: str = ""
 
 

@@ -87,11 +87,13 @@ def _day(text: str) -> Any:
 
 def _text(totals: dict[str, Any], files: str, out: Path | None) -> str:
     """Return in words what was joined, what was not and why."""
+    from planner.words import many
+
     terms = ", ".join(f"{number:,} {term}" for term, number in totals["by_term"].items())
     lines = [
         f"{totals['catalogue']}, {files}: {totals['rows']:,} rows, prices of {totals['date']}",
-        f"Joined: {totals['joined']:,} prices of {totals['machines']:,} machines in "
-        f"{totals['regions']:,} regions ({terms})",
+        f"Joined: {many(totals['joined'], 'price')} of {many(totals['machines'], 'machine')} in "
+        f"{many(totals['regions'], 'region')} ({terms})",
     ]
     for key, title in (("not_joined", "Not joined, kept as unusable"), ("left_out", "Left out")):
         if rows := totals[key]:

@@ -185,7 +185,9 @@ class BreakEven:
     """Renting against buying the same machine.
 
     ``hours_per_month``: of use, from which on buying costs less; None: never. ``rows``: hours, rent and ownership in
-    dollars a month. ``words``: what to know about it.
+    dollars a month. ``payback_months``: of use around the clock, after which the rent has come to what buying takes;
+    None: not in the machine's life. ``curve``: months, and dollars paid by then, rented and bought. ``words``: what to
+    know about it.
     """
 
     rented: str
@@ -193,6 +195,8 @@ class BreakEven:
     hours_per_month: float | None
     rows: tuple[tuple[float, float, float], ...]
     words: str = ""
+    payback_months: float | None = None
+    curve: tuple[tuple[float, float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +230,7 @@ class Procured:
 LIMITS = {  # how a criterion is called, and in what it is counted
     "cost": ("cost", Dimension.MONEY),
     "energy": ("energy", Dimension.ENERGY),
-    **{limit.criterion: (limit.key, limit.dimension) for limit in FLEET_LIMITS},
+    **{limit.criterion: (limit.key.replace("_", " "), limit.dimension) for limit in FLEET_LIMITS},
 }
 _SHORT_S = 60.0  # of billing, which no run feels
 _CHEAP = 0.2  # of the price on demand; spot machines usually cost 0.3 to 0.6 of it
@@ -378,6 +382,8 @@ def procurement_document(found: Procured) -> dict[str, Any]:
                 "bought": row.bought,
                 "hours_per_month": row.hours_per_month,
                 "rows": [{"hours": hours, "rent_usd": rent, "buy_usd": buy} for hours, rent, buy in row.rows],
+                "payback_months": row.payback_months,
+                "curve": [{"months": months, "rent_usd": rent, "buy_usd": buy} for months, rent, buy in row.curve],
                 "words": row.words,
             }
             for row in found.break_even

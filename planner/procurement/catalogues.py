@@ -315,6 +315,9 @@ def _skypilot_rows(path: Path, provider: str, found: Catalogue) -> None:
         number = _number(row["AcceleratorCount"])
         size = _SIZE.search(row.get("GpuInfo", ""))
         prices = {Term.ON_DEMAND: row["Price"], Term.SPOT: row.get("SpotPrice", "")}
+        if not accelerator and (provider != "gcp" or _google_machine(instance) is None):
+            found.left_out.add(_NO_ACCELERATOR, instance)
+            continue
         if not any(cell.strip() for cell in prices.values()):
             found.left_out.add("no price in the catalogue", instance or accelerator)
         for term, cell in prices.items():
@@ -341,8 +344,6 @@ def _skypilot_rows(path: Path, provider: str, found: Catalogue) -> None:
                 cards[key] = min(per_h, cards.get(key, math.inf))
             elif provider == "gcp" and instance and _google_machine(instance) is not None:
                 hosts.append((row, one))
-            elif not accelerator:
-                found.left_out.add(_NO_ACCELERATOR, instance)
             else:
                 found.take(one, path)
     _with_cards(path, hosts, cards, found)

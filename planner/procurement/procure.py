@@ -15,7 +15,16 @@ from math import ceil, inf, isfinite
 from planner.constraints import FLEET_LIMITS
 from planner.data.fits import transformer_rates
 from planner.errors import Conflict, InfeasibleError, NoAnswerError, PlannerError, Relaxation
-from planner.models.money import H_PER_MONTH, J_PER_KWH, S_PER_H, S_PER_MONTH, break_even_h_per_month, months_of_use
+from planner.models.money import (
+    H_PER_MONTH,
+    J_PER_KWH,
+    S_PER_H,
+    S_PER_MONTH,
+    break_even_h_per_month,
+    months_of_use,
+    paid_by_month,
+    payback_months,
+)
 from planner.names import OF_TRANSFORMERS
 from planner.perturb import faster_devices, wider_network
 from planner.plan import Plan
@@ -324,6 +333,7 @@ def due(fleets: Fleets, factor: float) -> Fleets:
 
 # --- Rent or buy: from how many hours of use a month on a machine is worth its price
 
+_PARTS = 20  # of a machine's life, on the curve of what was paid
 _HOURS = (50.0, 100.0, 200.0, 400.0, H_PER_MONTH)
 
 
@@ -361,6 +371,8 @@ def break_evens(fleets: Fleets, choice: Choice) -> tuple[BreakEven, ...]:
                 share = f"its share of {used_h:,.1f} h is counted as if it were always in use"
                 notes.append(f"this run uses it {used_h:,.1f} h; {share}")
         months = months_of_use(_HOURS, *prices)
+        life = bought.useful_life_s / S_PER_MONTH
+        payback = payback_months(H_PER_MONTH, *prices)
         rows.append(
             BreakEven(
                 rented=rented.name,
@@ -368,6 +380,10 @@ def break_evens(fleets: Fleets, choice: Choice) -> tuple[BreakEven, ...]:
                 hours_per_month=hours if isfinite(hours) else None,
                 rows=tuple((month.use_h, month.rent_usd, month.buy_usd) for month in months),
                 words="; ".join(notes),
+                payback_months=payback if payback <= life else None,
+                curve=paid_by_month([life * part / _PARTS for part in range(_PARTS + 1)], H_PER_MONTH, *prices)
+                if isfinite(life)
+                else (),
             )
         )
     return tuple(rows)

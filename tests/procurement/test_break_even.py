@@ -53,6 +53,17 @@ def test_the_reserved_price_of_a_question_is_a_counterpart_with_its_commitment_t
     assert "the commitment to 100 h of rent is left out" in text
 
 
+def test_the_curve_of_what_was_paid_crosses_where_the_purchase_has_paid_off(tmp_path: Path) -> None:
+    ((one,), text) = evens(tmp_path, [RENTED, OWN], terms=["on-demand"], **POWER)
+    months = 10_000 / (730 * (2 - 0.4 * 1.2 * 0.2))
+    assert one.payback_months == pytest.approx(months)
+    assert f"after {months:.1f} months" in text
+    before = [month for month, rent, buy in one.curve if rent < buy]
+    assert before and max(before) < months and one.curve[0] == (0, 0, 10_000) and one.curve[-1][0] == 48
+    ((never,), text) = evens(tmp_path, [{**RENTED, "usd_per_h": 0.1}, OWN], terms=["on-demand"], **POWER)
+    assert never.payback_months is None and "less than what buying takes" in text
+
+
 def test_a_run_that_uses_a_bought_machine_too_little_says_so(tmp_path: Path) -> None:
     hours = WORK / 3600  # of one machine
     ((one,), text) = evens(tmp_path, [RENTED, OWN], terms=["bought"], machines={"exactly": 1})
