@@ -98,7 +98,7 @@ def export(job: Job) -> Export:
     layout = layout_of(TARGET, job)
     if not is_one_shape(layout.rows):
         why = f"it starts as many processes on every machine, and the plan takes {machine_words(layout.rows)}"
-        hint = "Export to ddp, megatron or torchtitan; or pin fix.num_devices to whole machines of one kind."
+        hint = "Pin fix.num_devices to whole machines of one kind; or export to ddp, megatron or torchtitan."
         raise layout.refused(why, hint)
     if layout.chosen.num_devices > 1:  # on CPUs it starts one process, or those of MPI (launch.py, simple_launcher)
         require_kinds(TARGET, job, layout.rows, "gpu")

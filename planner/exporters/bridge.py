@@ -154,6 +154,8 @@ def export(job: Job) -> Export:
         parts["MODEL"] = {**model, **own.fields}
     layout, adapters = _with_adapters(layout, network.fine_tuning)
     head = comment_lines([f"{_MARK}, for {VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes])
+    if adapters:
+        parts["CHECKPOINT"]["pretrained_checkpoint"] = _PRETRAINED
     texts = {f"{name}_TEXT": _literal(name, parts[name]) for name in _PARTS}
     module, provider = _PROVIDERS[_provider(network)] if own is None else (own.module, own.provider)
     tuples = ("window_size",) if own is None else own.tuples
@@ -166,12 +168,15 @@ def export(job: Job) -> Export:
         **texts,
     )
     if adapters:
+        recipe = recipe.replace("training.pretrain import pretrain", "training.finetune import finetune")
+        recipe = recipe.replace("    pretrain(config", "    finetune(config")
         recipe = recipe.replace(_BEFORE_FUNCTIONS, f"{adapters}\n{_BEFORE_FUNCTIONS}")
         recipe = recipe.replace(_WITHOUT_ADAPTERS, f"{_MAKES_ADAPTERS}{_WITHOUT_ADAPTERS}        peft=adapters,\n")
     program = script_words(job.settings.script, RECIPE)
     return layout_export(layout, VERSION, program, files={RECIPE: recipe}, environment=environment)
 
 
+_PRETRAINED = "./pretrained"  # the network that adapters are trained beside
 _ADAPTERS, _BEFORE_FUNCTIONS, _WITHOUT_ADAPTERS = "ADAPTERS", "FUNCTIONS = {", "    return ConfigContainer(\n"
 _MAKES_ADAPTERS = "    from megatron.bridge.peft.lora import LoRA\n\n    adapters = LoRA(**ADAPTERS)\n"
 
@@ -194,8 +199,8 @@ def _with_adapters(layout: Layout, tuning: FineTuning | None) -> tuple[Layout, s
     modules = [MEGATRON_MODULES[name] for name in tuning.targets]
     table = _literal(_ADAPTERS, {"target_modules": modules, "dim": tuning.rank, "alpha": tuning.alpha})
     layout = layout.noted(
-        "adapters are trained beside a network that there is: give CHECKPOINT its folder, pretrained_checkpoint, and "
-        "call megatron.bridge.training.finetune.finetune instead of pretrain"
+        f"adapters are trained beside a network that there is: put it into {_PRETRAINED}, as AutoBridge.import_ckpt of "
+        f"megatron.bridge writes it"
     )
     return layout, table
 

@@ -3,6 +3,7 @@
 Each target's module is imported when it is asked for.
 """
 
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -226,7 +227,11 @@ def advised(target: str, job: Job) -> Export:
         probe = replace(job, settings=replace(job.settings, program=None), is_probe=True)
         others = [name for name in TARGETS if name != target_of(target) and _runs(name, probe)]
         which = f" Targets that can: {', '.join(others)}." if others else " No target can."
-        raise InfeasibleError(f"{error}{which}") from None
+        # A hint that names targets does not know of this plan what the list behind it does.
+        raise InfeasibleError(f"{_EXPORT_TO.sub('.', str(error))}{which}") from None
+
+
+_EXPORT_TO = re.compile(r"[.;,] (?:or )?[Ee]xport to [^.]*\.(?= |$)")
 
 
 def _runs(name: str, job: Job) -> bool:

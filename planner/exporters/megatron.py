@@ -24,6 +24,7 @@ from planner.exporters.layouts import (
     shared_pins,
     time_text,
 )
+from planner.exporters.machines import device_of
 from planner.exporters.megatron_network import transformer_of
 from planner.exporters.scripts import Parsed, launched, script_words
 from planner.exporters.training_blocks import training_of_options
@@ -36,11 +37,13 @@ from planner.families.hybrid.launch import (
     SHARDING,
     VERSION,
     ends_of,
+    keeps_short_weights,
     launch_lines,
     low_precision_options,
     needs_distributed_optimizer,
     options,
     orders_of,
+    token_backend,
 )
 from planner.families.hybrid.launch_network import not_expressed, program_of, unsaid
 from planner.models.low_precision import LOW_TYPES
@@ -62,33 +65,32 @@ _KNOWN = """
     account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split accumulate-allreduce-grads-in-fp32
     activation-func-clamp-value add-qkv-bias apply-layernorm-1p attention-backend attention-dropout
     attention-output-gate bf16 ckpt-format context-parallel-size cp-comm-type cross-entropy-loss-fusion
-    cuda-graph-impl data-parallel-sharding-strategy ddp-bucket-size decoder-first-pipeline-num-layers
-    decoder-last-pipeline-num-layers disable-bias-linear eval-iters exp-avg-dtype exp-avg-sq-dtype
-    experimental-attention-variant expert-model-parallel-size expert-tensor-parallel-size ffn-hidden-size
-    fine-grained-activation-offloading
-    first-last-layers-bf16 fp16 fp4-format fp4-recipe fp8-format fp8-param-gather fp8-recipe global-batch-size
-    glu-linear-offset grad-reduce-in-bf16 group-query-attention hidden-dropout hidden-size
-    hierarchical-context-parallel-sizes hybrid-override-pattern init-method-std is-hybrid-model kv-channels
-    kv-lora-rank linear-attention-freq linear-conv-kernel-dim linear-key-head-dim linear-num-key-heads
-    linear-num-value-heads linear-value-head-dim log-interval lr make-vocab-size-divisible-by mamba-head-dim
-    mamba-num-groups mamba-num-heads mamba-state-dim max-position-embeddings micro-batch-size mock-data
-    moe-apply-probs-on-input moe-aux-loss-coeff moe-ffn-hidden-size moe-flex-dispatcher-backend moe-grouped-gemm
-    moe-latent-size moe-layer-freq moe-router-bias-update-rate moe-router-enable-expert-bias moe-router-group-topk
-    moe-router-load-balancing-type moe-router-num-groups moe-router-pre-softmax moe-router-score-function
-    moe-router-topk moe-router-topk-scaling-factor moe-shared-expert-gate moe-shared-expert-intermediate-size
-    moe-token-dispatcher-type moe-z-loss-coeff mscale mscale-all-dim mtp-loss-scaling-factor mtp-num-layers
-    multi-latent-attention no-gradient-accumulation-fusion no-rope-freq norm-epsilon normalization
-    num-attention-heads num-distributed-optimizer-instances num-experts num-layers num-layers-at-end-in-bf16
-    num-layers-at-start-in-bf16 num-layers-per-virtual-pipeline-stage num-query-groups optimizer
-    optimizer-cpu-offload overlap-grad-reduce overlap-param-gather pipeline-model-parallel-layout
-    pipeline-model-parallel-size position-embedding-type q-lora-rank qk-head-dim qk-l2-norm qk-layernorm
-    qk-pos-emb-head-dim quick-geglu recompute-granularity recompute-method recompute-modules recompute-num-layers
-    reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base rotary-interleaved rotary-percent
-    rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length sequence-parallel sgd-momentum softmax-type
-    spec split squared-relu swiglu te-rng-tracker tensor-model-parallel-size tokenizer-type tp-comm-overlap
-    train-iters untie-embeddings-and-output-weights use-distributed-optimizer use-megatron-fsdp
-    use-precision-aware-optimizer use-rope-scaling use-tp-pp-dp-mapping v-head-dim vocab-size window-attn-skip-freq
-    window-size
+    cuda-graph-impl cuda-graph-scope data-parallel-sharding-strategy ddp-bucket-size
+    decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers disable-bias-linear eval-iters exp-avg-dtype
+    exp-avg-sq-dtype experimental-attention-variant expert-model-parallel-size expert-tensor-parallel-size
+    ffn-hidden-size fine-grained-activation-offloading first-last-layers-bf16 fp16 fp4-format fp4-recipe fp8-format
+    fp8-param-gather fp8-recipe global-batch-size glu-linear-offset grad-reduce-in-bf16 group-query-attention
+    hidden-dropout hidden-size hierarchical-context-parallel-sizes hybrid-override-pattern init-method-std
+    is-hybrid-model kv-channels kv-lora-rank linear-attention-freq linear-conv-kernel-dim linear-key-head-dim
+    linear-num-key-heads linear-num-value-heads linear-value-head-dim log-interval lr make-vocab-size-divisible-by
+    mamba-head-dim mamba-num-groups mamba-num-heads mamba-state-dim max-position-embeddings micro-batch-size
+    mock-data moe-apply-probs-on-input moe-aux-loss-coeff moe-ffn-hidden-size moe-flex-dispatcher-backend
+    moe-grouped-gemm moe-latent-size moe-layer-freq moe-router-bias-update-rate moe-router-dtype
+    moe-router-enable-expert-bias moe-router-group-topk moe-router-load-balancing-type moe-router-num-groups
+    moe-router-pre-softmax moe-router-score-function moe-router-topk moe-router-topk-scaling-factor
+    moe-shared-expert-gate moe-shared-expert-intermediate-size moe-token-dispatcher-type moe-z-loss-coeff mscale
+    mscale-all-dim mtp-loss-scaling-factor mtp-num-layers multi-latent-attention no-gradient-accumulation-fusion
+    no-rope-freq norm-epsilon normalization num-attention-heads num-distributed-optimizer-instances num-experts
+    num-layers num-layers-at-end-in-bf16 num-layers-at-start-in-bf16 num-layers-per-virtual-pipeline-stage
+    num-query-groups optimizer optimizer-cpu-offload overlap-grad-reduce overlap-param-gather
+    pipeline-model-parallel-layout pipeline-model-parallel-size position-embedding-type q-lora-rank qk-head-dim
+    qk-l2-norm qk-layernorm qk-pos-emb-head-dim quick-geglu recompute-granularity recompute-method recompute-modules
+    recompute-num-layers reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base
+    rotary-interleaved rotary-percent rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length
+    sequence-parallel sgd-momentum softmax-type spec split squared-relu swiglu te-rng-tracker
+    tensor-model-parallel-size tokenizer-type tp-comm-overlap train-iters untie-embeddings-and-output-weights
+    use-distributed-optimizer use-megatron-fsdp use-precision-aware-optimizer use-rope-scaling use-tp-pp-dp-mapping
+    v-head-dim vocab-size window-attn-skip-freq window-size
 """
 KNOWN = frozenset({*_KNOWN.split(), *_FLAGS.values()})
 
@@ -138,7 +140,7 @@ def words_of(
     job = layout.job
     layout, more = _with_buckets(as_run(layout, network, schedules=schedules))
     gradients = job.problem.calibration.gradients
-    low = low_precision_options(job.problem.training.low, has_cuda_graphs=launches_graphs(job.problem))
+    low = low_precision_options(job.problem.training.low, has_cuda_graphs=launches_graphs(job.problem), network=network)
     _check_optimizer(layout)
     lines = launch_lines(
         network,
@@ -148,6 +150,7 @@ def words_of(
         gradients=gradients,
         low=low,
         optimizer=job.problem.training.optimizer,
+        backend=token_backend(device_of(job, layout.rows[0]).name),
     )
     start = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))
     groups = [*(line.removesuffix(" \\") for line in lines[start + 1 :]), *more]
@@ -180,6 +183,11 @@ def as_run(layout: Layout, network: Transformer, *, schedules: Sequence[str] = (
         layout = layout.instead(
             "it keeps moments in short numbers in the distributed optimiser, which is ZeRO 1", zero=1
         )
+    training = layout.job.problem.training
+    is_short = keeps_short_weights(training.low) and training.optimizer != "muon"
+    if is_short and layout.chosen.zero == 0 and chosen.data * chosen.context > 1:
+        why = "it keeps weights in short numbers in the distributed optimiser, which is ZeRO 1"
+        layout = layout.instead(why, zero=1)
     if chosen.expert > 1 and layout.dtype != "bf16":
         raise layout.refused("it spreads experts in bf16 only", "Write dnn.dtype: bf16.")
     if chosen.tensor > network.num_kv_heads and network.latent is None:

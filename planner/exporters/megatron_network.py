@@ -33,6 +33,7 @@ _POINTLESS = re.compile(r"((?:: |- )-?\d+)(e[-+]?\d+$)", re.MULTILINE)
 _LISTS = {
     "recompute-modules",
     "offload-modules",
+    "cuda-graph-scope",
     "hierarchical-context-parallel-sizes",
     "cp-comm-type",
 }  # of one value, too

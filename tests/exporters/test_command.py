@@ -7,6 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 from exported import planned
+from hybrid_questions import TINY
 from pytest import CaptureFixture
 
 import planner
@@ -202,3 +203,17 @@ def test_a_launch_file_that_says_its_network_is_imported_with_it(tmp_path: Path,
     text = capsys.readouterr().out
     assert "    hidden: 256" in text
     assert f"parameters: {document['totals']['parameters']:,.0f}" in text
+
+
+def test_a_refusal_names_no_target_that_refuses_too(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+    machines = {"count": 1, "device": "b200-sxm", "devices": 4, "network": "400 Gbit/s", "latency": "5 us"}
+    network = {"transformer": TINY, "global_batch": 8, "dtype": "mxfp8", "fine_tuning": "lora"}
+    problem = planner.load({"dnn": network, "cluster": {"machines": [machines]}, "families": ["hybrid"]})
+    path = tmp_path / "plan.json"
+    path.write_text(dump(plan_document(planner.plan(problem))))
+    code, _, err = answer(capsys, str(path), "--to", "deepspeed")
+    assert code == 1
+    assert "xport to" not in err
+    listed = err.split("Targets that can: ")[1].rstrip(".\n").split(", ")
+    for target in listed:
+        planner.export(path, target)

@@ -196,6 +196,50 @@ def test_products_in_eight_or_four_bits_are_written_and_the_file_is_read_back(
         export("deepspeed", job)
 
 
+def test_weights_in_short_numbers_go_with_a_distributed_optimiser() -> None:
+    machines = [{"count": 1, "device": "h100-sxm", "devices": 4, "network": "400 Gbit/s", "latency": "5 us"}]
+    problem = planner.load(
+        {
+            "dnn": {"transformer": LLAMA, "global_batch": 8, "dtype": "fp8", "optimizer": "adam"},
+            "cluster": {"machines": machines},
+            "objective": "iteration_time",
+            "families": ["hybrid"],
+        }
+    )
+    copies = job_of(problem, "hybrid", HybridConfiguration(global_batch_size=8, data=4))
+    found = export("megatron", copies)
+    assert any("keeps weights in short numbers in the distributed optimiser" in note for note in found.notes)
+    assert "--use-distributed-optimizer" in found.files["launch.sh"]
+    # What an answer prints stays at copies, and keeps weights in bf16 beside those in fp8.
+    assert "--fp8-param-gather" not in " ".join(copies.plan.prediction.details["launch"])
+    alone = job_of(problem, "hybrid", HybridConfiguration(global_batch_size=8, tensor=4, sequence_parallel=True))
+    words = export("megatron", alone).files["launch.sh"].split()
+    assert {"--fp8-param-gather", "--use-distributed-optimizer"} <= {*words}
+
+
+def test_tokens_go_to_experts_as_the_devices_have_it_and_their_kernels_are_captured_so() -> None:
+    for device, backend in (("gb300", "hybridep"), ("b200-sxm", "deepep")):
+        machines = [{"count": 1, "device": device, "devices": 4, "network": "400 Gbit/s", "latency": "5 us"}]
+        problem = planner.load(
+            {
+                "dnn": {"transformer": QWEN, "global_batch": 8, "dtype": "mxfp8", "optimizer": "adam"},
+                "cluster": {"machines": machines},
+                "families": ["hybrid"],
+            }
+        )
+        job = job_of(problem, "hybrid", HybridConfiguration(global_batch_size=8, data=4, expert=4, zero=1))
+        for text in (export("megatron", job).files["launch.sh"], " ".join(job.plan.prediction.details["launch"])):
+            assert f"--moe-flex-dispatcher-backend {backend} --moe-router-dtype fp32" in text
+            assert "--cuda-graph-scope attn moe_router moe_preprocess" in text  # not the products, of any number
+        assert read("primus", job)[0] == problem.dnn.transformer
+
+
+def test_sinks_are_not_asked_of_flash_attention() -> None:
+    sinks = {**GEMMA, "sinks": True, "mixers": ["window", "attention"]}
+    assert "--attention-backend flash" not in export("megatron", even_job(sinks, data=2)).files["launch.sh"]
+    assert "--attention-backend flash" in export("megatron", even_job(GEMMA, data=2)).files["launch.sh"]
+
+
 def with_optimizer(name: str, **decisions: Any) -> Job:
     """A job of an optimiser."""
     job = even_job(LLAMA, **decisions)
@@ -221,7 +265,7 @@ def test_an_optimiser_is_written_and_none_is_silently_adam(name: str, zero: int,
     assert read("megatron-bridge", job)[0] == job.problem.dnn.transformer
 
 
-@pytest.mark.parametrize(("name", "zero"), [("adam", 1), ("adam_bf16", 1), ("muon", 1), ("muon", 0), ("sgd", 0)])
+@pytest.mark.parametrize(("name", "zero"), [("adam", 1), ("adam_bf16", 1), ("muon", 1), ("muon", 0), ("sgd", 1)])
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 def test_the_command_of_an_answer_has_the_options_of_the_exported_one(dtype: str, name: str, zero: int) -> None:
     machines = [{"count": 1, "device": "h100-sxm", "devices": 4, "network": "400 Gbit/s", "latency": "5 us"}]

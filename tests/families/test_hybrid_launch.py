@@ -48,6 +48,7 @@ NAMES = {
     "tokenizer-type": ["NullTokenizer"],
     "moe-token-dispatcher-type": ["allgather", "alltoall", "flex"],
     "moe-flex-dispatcher-backend": ["deepep", "hybridep"],
+    "moe-router-dtype": ["fp32", "fp64"],
     "moe-router-load-balancing-type": ["aux_loss", "seq_aux_loss", "global_aux_loss", "none"],
     "rope-type": ["rope", "yarn"],
     "moe-router-score-function": ["softmax", "sigmoid"],
@@ -164,10 +165,10 @@ def test_every_network_that_can_be_expressed_has_a_command_that_the_program_read
     assert found.hidden_size == network.hidden_size
     assert found.untie_embeddings_and_output_weights != network.has_tied_embeddings
     assert (found.num_query_groups or network.num_heads) == network.num_kv_heads
-    assert found.swiglu == network.is_gated
+    assert (found.swiglu or found.quick_geglu) == network.is_gated
     if network.latent is not None:
         assert found.qk_head_dim + found.qk_pos_emb_head_dim == network.head_size
-    if network.num_moe_layers and network.num_moe_layers < network.num_layers:
+    if network.pattern is None and 0 < network.num_moe_layers < network.num_layers:
         kinds = eval(found.moe_layer_freq)  # as the program reads it
         assert kinds == [int(kind == "moe") for kind in network.layer_kinds]
 
@@ -230,7 +231,7 @@ def test_what_must_be_done_by_hand_is_said() -> None:
     assert any("the last machine has 4 devices" in line for line in words)
     spread = HybridConfiguration(global_batch_size=8, data=4, expert=4)
     assert any("dtype: bf16" in one for one in launch_words(experts, spread, dtype="fp16", devices_per_machine=8))
-    assert not any("dtype" in one for one in launch_words(experts, spread, dtype="bf16", devices_per_machine=8))
+    assert not any("dtype: " in one for one in launch_words(experts, spread, dtype="bf16", devices_per_machine=8))
 
 
 def test_data_ranks_outside_of_a_pipeline_are_asked_for_only_where_megatron_core_makes_such_groups() -> None:

@@ -4,20 +4,23 @@ Its package asks for libraries of CUDA when it is imported, of which a mock stan
 """
 
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from absent_modules import standing_in
 from heavy_plans import LARGE, plan_of
 from hybrid_questions import TINY
-from layout_jobs import even_job, hybrid_of, uneven_job
+from layout_jobs import even_job, hybrid_of, job_of, uneven_job
 
 torch = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 pytest.importorskip("megatron.core", reason="megatron-core is not installed; run make test-heavy")
 pytest.importorskip("transformers", reason="transformers is not installed; run make test-heavy")
 
-from planner.exporters import export  # noqa: E402  # behind the skips
+import planner  # noqa: E402  # behind the skips
+from planner.exporters import export  # noqa: E402
 from planner.exporters.export import Job  # noqa: E402
+from planner.families.hybrid.configuration import HybridConfiguration  # noqa: E402
 from planner.zoo.transformers import block_of, row  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of libraries that are imported
@@ -167,6 +170,60 @@ def test_models_of_its_own_have_every_figure(name: str, fields: Mapping[str, Any
     assert {field: getattr(model, field) for field in fields} == fields
     assert (model.num_layers, model.hidden_size) == (network.num_layers, network.hidden_size)
     assert model.ffn_hidden_size == network.feed_forward_size
+
+
+def validated(recipe: str, device: str, major: int, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The whole configuration of a recipe, as the program checks it on all of its devices."""
+    from megatron.bridge.training import config
+
+    names: dict[str, Any] = {"__name__": "recipe"}
+    exec(compile(recipe, "recipe.py", "exec"), names)
+    properties = SimpleNamespace(name=f"NVIDIA {device}", major=major)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: properties)
+    monkeypatch.setattr(config, "get_world_size_safe", lambda: names["NUM_DEVICES"])
+    found = names["config"]()
+    found.validate()
+    return found
+
+
+_ROUTED = {**_MODERN, "experts": {"count": 8, "top_k": 2, "size": 512}, "layers": 8}
+
+
+@pytest.mark.parametrize(
+    ("block", "dnn", "device", "major", "decisions"),
+    [
+        (_ROUTED, {"dtype": "mxfp8"}, "gb300", 10, {"expert": 4, "data": 8, "zero": 1, "overlap_data": True}),
+        (_ROUTED, {"dtype": "bf16"}, "h100-sxm", 9, {"expert": 4, "data": 8, "zero": 1}),
+        (_ROUTED, {"dtype": "fp8"}, "h100-sxm", 9, {"expert": 4, "data": 4, "zero": 1, "pipeline": 2}),
+        (_MODERN, {"dtype": "fp8"}, "h100-sxm", 9, {"data": 8, "zero": 0}),
+        (_MODERN, {"dtype": "nvfp4"}, "gb300", 10, {"data": 8, "zero": 1}),
+        (_MODERN, {"dtype": "bf16", "fine_tuning": "lora"}, "h100-sxm", 9, {"data": 4, "tensor": 2, "zero": 1}),
+        (WINDOWS, {"dtype": "bf16"}, "h100-sxm", 9, {"data": 8, "zero": 1}),
+    ],
+    ids=["mxfp8-experts", "experts", "fp8-pipeline", "fp8-zero-0", "nvfp4", "lora", "sinks"],
+)
+def test_the_whole_configuration_passes_its_own_checks_on_the_planned_devices(
+    block: Mapping[str, Any],
+    dnn: Mapping[str, Any],
+    device: str,
+    major: int,
+    decisions: Mapping[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machines = [{"count": 2, "device": device, "devices": 4, "network": "400 Gbit/s", "latency": "5 us"}]
+    asked = {"transformer": block, "global_batch": 16, "optimizer": "adam", **dnn}
+    problem = planner.load({"dnn": asked, "cluster": {"machines": machines}, "families": ["hybrid"]})
+    job = job_of(problem, "hybrid", HybridConfiguration(global_batch_size=16, **decisions))
+    found = validated(
+        export("megatron-bridge", job).files["recipe.py"], device.upper().split("-")[0], major, monkeypatch
+    )
+    assert found.data_parallel_size == decisions["data"]
+    if "expert" in decisions:
+        assert found.model.moe_flex_dispatcher_backend == ("hybridep" if device == "gb300" else "deepep")
+    if "fine_tuning" in dnn:
+        assert found.peft.dim == 16
+    if block is WINDOWS:  # FlashAttention has no sinks
+        assert getattr(found.model.attention_backend, "name", "auto") == "auto"
 
 
 def test_a_field_that_it_has_not_is_refused_by_its_classes() -> None:

@@ -476,7 +476,9 @@ class EvenBounds(Bounds):
             columns = self._with_share(columns)
             parts = self._best_parts(columns)
             # Interleaved stages may send beside computing, and what fills a pipeline is no part of this bound.
-            is_beside = self._group.software.overlaps_transfers and max(self.space.axes["interleave"].values, default=1) > 1
+            is_beside = (
+                self._group.software.overlaps_transfers and max(self.space.axes["interleave"].values, default=1) > 1
+            )
             names = LAYER_PARTS if is_beside else (*LAYER_PARTS, "pipeline")
             busy = sum((parts[name] for name in names), np.zeros(len(columns["pipeline"])))
             interval = self._group.interval(self._group.layouts(self._filled(columns)))

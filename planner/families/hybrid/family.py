@@ -43,6 +43,7 @@ from planner.families.hybrid.launch import (
     launch_words,
     low_precision_options,
     other_program,
+    token_backend,
 )
 from planner.families.hybrid.launch_network import not_expressed
 from planner.families.hybrid.timeline import Pipeline, Tail, draw, view
@@ -430,7 +431,10 @@ class _Priced(ABC):
             "program": first.program,
             "gradients": first.problem.calibration.gradients,
             "optimizer": first.problem.training.optimizer,
-            "low": low_precision_options(first.problem.training.low, has_cuda_graphs=first.has_cuda_graphs),
+            "low": low_precision_options(
+                first.problem.training.low, has_cuda_graphs=first.has_cuda_graphs, network=self.cost.transformer
+            ),
+            "backend": token_backend(first.group.device.name),
         }
 
     @property

@@ -23,7 +23,9 @@ VERSION = "Megatron-LM core_v0.15 or later"
 _HALVES = {"bf16": ("--bf16",), "fp16": ("--fp16 --accumulate-allreduce-grads-in-fp32",)}
 _SHARDS_WEIGHTS = 2  # from this stage of ZeRO on another part of the program is at work
 _PORT = 6000
-_DEEPEP = "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep"  # a token is sent once to a machine
+# A token is sent once to a machine, with its scores in fp32.
+_DEEPEP = "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep --moe-router-dtype fp32"
+_OF_RACKS = ("gb200", "gb300")  # whose domains are larger than a machine, for which DeepEP is not made
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
@@ -171,13 +173,59 @@ def gradient_options(chosen: HybridConfiguration, gradients: str | None) -> tupl
 FP8_RECIPES = {"current": "tensorwise", "delayed": "delayed", "blockwise": "blockwise"}
 
 
-def low_precision_options(low: LowPrecision | None, *, has_cuda_graphs: bool = False) -> tuple[str, ...]:
+def token_backend(device: str) -> str:
+    """Return what sends tokens to experts: HybridEP within racks that NVLink joins, elsewhere DeepEP.
+
+    Source: Megatron-Bridge, ``training/flex_dispatcher_backend.py``, which refuses DeepEP on GB200 and GB300.
+
+    >>> token_backend("gb300"), token_backend("h100-sxm")
+    ('hybridep', 'deepep')
+    """
+    return "hybridep" if device.startswith(_OF_RACKS) else "deepep"
+
+
+def _with_backend(groups: Sequence[str], backend: str) -> list[str]:
+    """Return groups of options with another back end for tokens than DeepEP."""
+    return [group.replace("-backend deepep", f"-backend {backend}") for group in groups]
+
+
+_GATHERS = ("--fp8-param-gather", "--reuse-grad-buf-for-mxfp8-param-ag")
+
+
+def _with_gathers(groups: Sequence[str], chosen: HybridConfiguration, optimizer: str) -> list[str]:
+    """Return groups of options whose weights are kept in short numbers only where the distributed optimiser does it.
+
+    That of one rank is turned on. Source: ``megatron/training/arguments.py``, the conditions of ``--fp8-param-gather``.
+    """
+    words = {word for group in groups for word in group.split()}
+    if _GATHERS[0] not in words or "--use-distributed-optimizer" in words:
+        return list(groups)
+    if chosen.data * chosen.context == 1 and optimizer != "muon":
+        return [*groups, "--use-distributed-optimizer"]
+    kept = [" ".join(word for word in group.split(" ") if word not in _GATHERS) for group in groups]
+    return [group for group in kept if group]
+
+
+def keeps_short_weights(low: LowPrecision | None) -> bool:
+    """Whether the program keeps weights in short numbers, which its distributed optimiser alone does."""
+    return _GATHERS[0] in " ".join(low_precision_options(low)).split()
+
+
+def low_precision_options(
+    low: LowPrecision | None, *, has_cuda_graphs: bool = False, network: Transformer | None = None
+) -> tuple[str, ...]:
     """Return the options of products in eight or four bits, with weights kept so where they may, and of CUDA graphs.
+
+    Kernels of whole layers are captured; of a network with experts those up to the tokens' way to them, whose number
+    is not known before.
 
     Source: ``megatron/core/fp8_utils.py``, ``fp4_utils.py`` and ``arguments.py`` of Megatron-LM; which recipes keep
     weights in their type: NVIDIA-NeMo/Megatron-Bridge, ``training/mixed_precision.py``.
     """
-    graphs = _if(has_cuda_graphs, "--cuda-graph-impl transformer_engine --te-rng-tracker")
+    scope = ""
+    if network is not None and network.experts is not None:
+        scope = f" --cuda-graph-scope{' mamba' * (network.mamba is not None)} attn moe_router moe_preprocess"
+    graphs = _if(has_cuda_graphs, f"--cuda-graph-impl transformer_engine{scope} --te-rng-tracker")
     if low is None:
         return graphs
     wide = f"--first-last-layers-bf16 --num-layers-at-start-in-bf16 0 --num-layers-at-end-in-bf16 {low.wide_layers}"
@@ -231,12 +279,13 @@ def all_options(
     gradients: str | None = None,
     low: tuple[str, ...] = (),
     optimizer: str = "adam",
+    backend: str = "deepep",
 ) -> list[str]:
     """Return the options of the decisions, of gradients, of short numbers and of the optimiser; none for others."""
     if other_program(program):
         return []
     decided = [*options(transformer, chosen, program), *gradient_options(chosen, gradients), *low]
-    return with_optimizer(decided, optimizer, chosen)
+    return _with_gathers(with_optimizer(_with_backend(decided, backend), optimizer, chosen), chosen, optimizer)
 
 
 def orders_of(transformer: Transformer, chosen: HybridConfiguration) -> tuple[str, ...]:
@@ -262,11 +311,12 @@ def launch_lines(
     gradients: str | None = None,
     low: tuple[str, ...] = (),
     optimizer: str = "adam",
+    backend: str = "deepep",
 ) -> tuple[str, ...]:
     """Return the lines of a shell that start a layout on one machine: environment, launcher, groups of options.
 
     Each machine is given its own ``NODE_RANK``, and the ``MASTER_ADDR`` of the first. For another program: none.
-    ``low``: as of :func:`low_precision_options`.
+    ``low``: as of :func:`low_precision_options`; ``backend``: as of :func:`token_backend`.
     """
     if other_program(program):
         return ()
@@ -291,7 +341,8 @@ def launch_lines(
         *_if(is_alone, "--moe-token-dispatcher-type alltoall"),
     ]
     groups += [" ".join(last)] if last else []
-    groups = with_optimizer(groups, optimizer, chosen)
+    groups = with_optimizer(_with_backend(groups, backend), optimizer, chosen)
+    groups = _with_gathers(groups, chosen, optimizer)
     environment: list[str] = []  # that the program checks
     if chosen.zero >= _SHARDS_WEIGHTS and not chosen.offload_optimizer:
         environment = ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
@@ -312,6 +363,7 @@ def launch_words(
     gradients: str | None = None,
     low: tuple[str, ...] = (),
     optimizer: str = "adam",
+    backend: str = "deepep",
 ) -> list[str]:
     """Return lines that say how to launch a layout, and what must be done by hand; or that nothing is known of it."""
     if other := other_program(program):
@@ -320,7 +372,7 @@ def launch_words(
     where = f"; on each of {number} machines, NODE_RANK 0 to {number - 1}, MASTER_ADDR the first one's" * (number > 1)
     start = f"to launch on {chosen.num_devices} device{'s' * (chosen.num_devices > 1)} with {VERSION}"
     if strange := not_expressed(transformer):
-        decided = all_options(transformer, chosen, gradients=gradients, low=low, optimizer=optimizer)
+        decided = all_options(transformer, chosen, gradients=gradients, low=low, optimizer=optimizer, backend=backend)
         lines = [
             f"{start}: its {program_of(transformer)} has no {', no '.join(strange)}; give its decisions to a script of "
             f"your own: "
@@ -336,6 +388,7 @@ def launch_words(
             gradients=gradients,
             low=low,
             optimizer=optimizer,
+            backend=backend,
         )
     by_hand = _by_hand(transformer, chosen, dtype, devices_per_machine)
     return [*lines, *by_hand, *_optimizer_by_hand(optimizer, chosen)]

@@ -197,7 +197,8 @@ def _parts(network: Transformer) -> list[str]:
         *_if(network.has_query_key_norms or network.latent is not None, "--qk-layernorm"),
         *_if(figures.has_query_key_l2_norms, "--qk-l2-norm"),
         *_if(not network.has_tied_embeddings, "--untie-embeddings-and-output-weights"),
-        *_if(network.latent is None, "--attention-backend flash"),
+        # FlashAttention has no heads of two widths, and no sinks: there the program chooses.
+        *_if(network.latent is None and not network.has_sinks, "--attention-backend flash"),
         "--attention-dropout 0 --hidden-dropout 0 --cross-entropy-loss-fusion",
         f"--init-method-std {number(figures.initial_deviation)}",
     ]
