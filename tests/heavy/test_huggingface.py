@@ -11,6 +11,7 @@ import pytest
 from planner.errors import SpecError
 from planner.importers.huggingface import read_huggingface
 from planner.importers.huggingface.architectures import READERS
+from planner.models.operators import flop_per_sample
 
 torch = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 library = pytest.importorskip("transformers", reason="transformers is not installed; run make test-heavy")
@@ -294,6 +295,26 @@ def test_vision_language_models_have_the_parameters_of_the_library(architecture:
     given = {**SEEING[architecture], "model_type": architecture}
     (tmp_path / "config.json").write_text(json.dumps(given))
     assert read_huggingface(tmp_path, sequence_length=1500).transformer.num_parameters == theirs
+
+
+@pytest.mark.parametrize("architecture", SEEING)
+def test_an_encoder_and_its_projector_multiply_as_in_the_library(architecture: str, tmp_path: Path) -> None:
+    config = library.CONFIG_MAPPING[architecture](**SEEING[architecture])
+    network = library.AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
+    config.save_pretrained(tmp_path)
+    encoder = read_huggingface(tmp_path, sequence_length=1500).transformer.encoder
+    assert encoder is not None
+    image = encoder.image
+    assert image is not None
+    side = image.image_size // image.patch_size
+    given: dict[str, Any] = {"pixel_values": torch.zeros(1, 3, image.image_size, image.image_size)}
+    if architecture.startswith("qwen"):  # which reads patches
+        given = {"pixel_values": torch.zeros(side * side, image.patch_elements)}
+        given["image_grid_thw"] = torch.tensor([[1, side, side]])
+    counter = importlib.import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        network.get_image_features(**given)
+    assert counter.get_total_flops() == flop_per_sample(encoder).forward_flop
 
 
 # -- what only the library knows -------------------------------------------------------------------------------------
