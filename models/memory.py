@@ -420,7 +420,7 @@ def layer_bytes(
         plain = plain + (activation_bytes if kernels.is_loss_fused else _LOSS_COPY_BYTES) * logits
         widest = widest + (0.0 if kernels.is_loss_fused else 1 + _LOSS_COPY_BYTES / activation_bytes) * logits
     if transformer.learning_of(kind) == "front":  # keeps nothing; forward it needs what is about its widest part
-        return LayerBytes(kept=0 * kept, working=activation_bytes * widest + 0 * kept, whole=0 * kept)
+        return LayerBytes(kept=0 * kept, working=activation_bytes * widest + 0 * kept, whole=0 * kept, away=0 * kept)
     return LayerBytes(
         kept=kept,
         working=plain + scores - kept + activation_bytes * widest,

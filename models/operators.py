@@ -973,6 +973,8 @@ def encoder_layouts(transformer: Transformer, layouts: Layouts) -> Layouts:
         sequence_parallel=one == 0,
         overlap_tensor=one == 0,
         overlap_expert=one == 0,
+        offload_layers=0 * one,
+        offload_modules=0 * one,
     )
 
 
