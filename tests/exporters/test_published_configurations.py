@@ -1,10 +1,11 @@
-"""Llama 3.1, Qwen 3 and DeepSeek-V3 as their publishers state them, field by field, against the exported files.
+"""Llama 3.1, Qwen 3 and DeepSeek-V3 as their publishers state them, field by field, against the files of all programs.
 
 The values stand here as in the publishers' ``config.json`` (huggingface.co/meta-llama/Llama-3.1-*, Qwen/Qwen3-*,
 deepseek-ai/DeepSeek-V3), with ``router_aux_loss_coef`` and ``aux_loss_alpha`` as they are there; of DeepSeek-V3 the
 balancing factor is that of its report (arXiv 2412.19437, section 4.2).
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,12 @@ from layout_jobs import even_job
 from modern_blocks import as_used
 
 from planner.exporters import export, network_of
+from planner.exporters.huggingface_config import config_text
+from planner.exporters.kubernetes import documents_of
 from planner.exporters.megatron_network import pattern_of, values_of
 from planner.exporters.scripts import Parsed
+from planner.exporters.torchtitan_network import module_text
+from planner.exporters.training_blocks import constants_of
 from planner.families.hybrid.launch_network import network_lines, not_expressed, unsaid
 from planner.transformer import Transformer
 from planner.zoo.transformers import block_of, row
@@ -165,6 +170,193 @@ def test_every_field_of_the_command_is_that_of_the_configuration(name: str) -> N
     assert scaling_said(options) == stated["rope_scaling"]
     assert ("qk-layernorm" in options) == name.startswith(("qwen3", "deepseek"))
     assert options["make-vocab-size-divisible-by"] == 1
+
+
+# -- the files of other programs, each by its own names ----------------------------------------------------------------
+
+
+def exported(name: str, target: str) -> Mapping[str, str]:
+    """The files of a job of a network, by name."""
+    network = row(name).transformer
+    degrees: dict[str, Any] = {"tensor": 8, "data": 8, "sequence_parallel": True}
+    degrees = degrees if network.experts is None else {"data": 64, "expert": 64}
+    return export(target, even_job(block_of(network), **degrees, zero=3, recompute="full")).files
+
+
+# Field of megatron-core's configuration, as a recipe of Megatron-Bridge has it -> option; others are the same name.
+RENAMED = {"layernorm_epsilon": "norm-epsilon", "num_moe_experts": "num-experts"}
+
+
+def recipe_options(text: str) -> Options:
+    """What a recipe's fields say, as options: of the model, and how long positions may be."""
+    found = constants_of(Path("recipe.py"), text)
+    model = found["MODEL"]
+    options = {RENAMED.get(key, key.replace("_", "-")): value for key, value in model.items()}
+    options |= {"max-position-embeddings": found["RUN"]["longest"], "tokenizer-type": "its own"}
+    options |= {"swiglu": True} if (model["activation_func"], model["gated_linear_unit"]) == ("silu", True) else {}
+    options |= {} if model["share_embeddings_and_output_weights"] else {"untie-embeddings-and-output-weights": True}
+    options |= {} if model["add_bias_linear"] else {"disable-bias-linear": True}
+    options |= {"use-rope-scaling": True} if model.get("rope_scaling") else {}
+    listed = model.get("moe_layer_freq")
+    return options | ({"moe-layer-freq": str(listed).replace(" ", "")} if isinstance(listed, list) else {})
+
+
+def primus_options(text: str) -> Options:
+    """What the keys of Primus say, as options; what is false is left out."""
+    overrides = documents_of(text)[0]["modules"]["pre_trainer"]["overrides"]
+    options = {key.replace("_", "-"): value for key, value in overrides.items() if value is not False}
+    if overrides["add_bias_linear"] is False:
+        options["disable-bias-linear"] = True
+    listed = options.get("moe-layer-freq")
+    return options | ({"moe-layer-freq": str(listed).replace(" ", "")} if isinstance(listed, list) else {})
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("target", ["megatron-bridge", "primus"])
+def test_every_field_of_a_recipe_is_that_of_the_configuration(name: str, target: str) -> None:
+    stated, files = CONFIGURATIONS[name], exported(name, target)
+    is_recipe = target == "megatron-bridge"
+    options = recipe_options(files["recipe.py"]) if is_recipe else primus_options(files["primus.yaml"])
+    said = {key: SAID[key](options) for key in stated if key != "rope_scaling"}
+    assert said == {key: value for key, value in stated.items() if key != "rope_scaling"}
+    assert scaling_said(options) == stated["rope_scaling"]
+    if is_recipe and name == "deepseek-v3":  # of which the program's options know nothing
+        ends = {"beta-fast": 32, "beta-slow": 1, "original-max-position-embeddings": 4096}
+        assert {key: options[key] for key in ends} == ends
+
+
+# Key of a configuration -> what MaxText's keys say of it, in the configuration's terms; what is not here it has no key
+# for: the initial deviation, and over which tokens a loss takes its means.
+MAXTEXT: Mapping[str, Callable[[Options], Any]] = {
+    "num_hidden_layers": _is("base_num_decoder_layers"),
+    "hidden_size": _is("base_emb_dim"),
+    "intermediate_size": _is("base_mlp_dim"),
+    "num_attention_heads": _is("base_num_query_heads"),
+    "num_key_value_heads": _is("base_num_kv_heads"),
+    "head_dim": _is("head_dim"),
+    "vocab_size": _is("vocab_size"),
+    "max_position_embeddings": _is("max_position_embeddings"),
+    "rms_norm_eps": _is("normalization_layer_epsilon"),
+    "rope_theta": _is("rope_max_timescale"),
+    "tie_word_embeddings": _is("logits_via_embedding"),
+    "attention_bias": _is("attention_bias"),
+    "mlp_bias": _is("mlp_bias", False),
+    "hidden_act": lambda one: one["mlp_activations"][0],
+    "num_experts": _is("num_experts"),
+    "n_routed_experts": _is("num_experts"),
+    "num_experts_per_tok": _is("num_experts_per_tok"),
+    "moe_intermediate_size": _is("base_moe_mlp_dim"),
+    "n_shared_experts": _is("shared_experts"),
+    # Sigmoids of DeepSeek's block add up to one whatever it says; another softmax would not be told by it.
+    "norm_topk_prob": lambda one: one["routed_score_func"] == "sigmoid" or one["norm_topk_prob"],
+    "router_aux_loss_coef": _is("load_balance_loss_weight"),
+    "aux_loss_alpha": _is("load_balance_loss_weight"),
+    "first_k_dense_replace": _is("first_num_dense_layers"),
+    "n_group": _is("n_routing_groups"),
+    "topk_group": _is("topk_routing_group"),
+    "routed_scaling_factor": _is("routed_scaling_factor"),
+    "scoring_func": _is("routed_score_func"),
+    "topk_method": lambda one: "noaux_tc" if one["routed_bias"] and one["model_name"].startswith("deepseek3") else None,
+    "bias_update_speed": _is("routed_bias_update_rate"),
+    "q_lora_rank": _is("q_lora_rank"),
+    "kv_lora_rank": _is("kv_lora_rank"),
+    "qk_nope_head_dim": _is("qk_nope_head_dim"),
+    "qk_rope_head_dim": _is("qk_rope_head_dim"),
+    "v_head_dim": _is("v_head_dim"),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_every_key_of_maxtext_is_that_of_the_configuration(name: str) -> None:
+    stated = dict(CONFIGURATIONS[name])
+    keys = documents_of(exported(name, "maxtext")["maxtext.yml"])[0]
+    if "num_experts" in stated:  # a width that no layer has, and which must be that of the experts there
+        stated["intermediate_size"] = stated["moe_intermediate_size"]
+    scaling = stated["rope_scaling"]
+    wanted = {key: value for key, value in stated.items() if key in MAXTEXT}
+    assert {key: MAXTEXT[key](keys) for key in wanted} == wanted
+    if name.startswith("llama"):  # by constants of its own, which are the publisher's
+        assert (keys["rope_type"], keys["rope_use_scale"]) == ("llama3.1", True)
+    elif scaling is None:
+        assert keys["rope_type"] == "default"
+    else:
+        said = {"factor": "rope_factor", "beta_fast": "beta_fast", "beta_slow": "beta_slow", "mscale": "mscale"}
+        said |= {"original_max_position_embeddings": "original_max_position_embeddings"}
+        assert {key: keys[one] for key, one in said.items()} == {key: scaling[key] for key in said}
+    assert keys["use_qk_norm"] == name.startswith("qwen3")
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_config_json_beside_deepspeed_is_that_of_the_publisher(name: str) -> None:
+    stated = dict(CONFIGURATIONS[name])
+    text = config_text(row(name).transformer, "bf16")
+    assert text is not None
+    found = json.loads(text)
+    scaling = stated.pop("rope_scaling")
+    # What the publisher's file says and the library has no use for, or has by itself.
+    for key in ("moe_layer_freq", "bias_update_speed"):
+        stated.pop(key, None)
+    assert {key: found.get(key) for key in stated} == stated
+    if scaling is None:
+        assert "rope_scaling" not in found
+        return
+    kind = scaling.get("rope_type", scaling.get("type"))
+    assert found["rope_scaling"] == {
+        **{key: value for key, value in scaling.items() if key != "type"},
+        "rope_type": kind,
+    }
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_network_for_torchtitan_has_the_figures_of_the_configuration(name: str) -> None:
+    stated, network = CONFIGURATIONS[name], row(name).transformer
+    table = constants_of(Path("x.py"), module_text(network, None, head="#", is_compiled=True))["NETWORK"]
+    names = {"num_hidden_layers": "n_layers", "hidden_size": "dim", "num_attention_heads": "n_heads"}
+    names |= {"num_key_value_heads": "n_kv_heads", "head_dim": "head_dim", "intermediate_size": "hidden_dim"}
+    names |= {"vocab_size": "vocab_size", "rms_norm_eps": "eps", "initializer_range": "std"}
+    names |= {"tie_word_embeddings": "enable_weight_tying"}
+    wanted = {key: stated[key] for key in names if key in stated}
+    assert {key: table[names[key]] for key in wanted} == wanted
+    rope, scaling = table["rope"], stated["rope_scaling"]
+    assert (rope["theta"], rope["max_seq_len"]) == (stated["rope_theta"], stated["max_position_embeddings"])
+    assert (
+        rope["scaling"]
+        == {"llama": "llama", "qwen3": "none", "deepseek": "yarn"}[
+            next(one for one in ("llama", "qwen3", "deepseek") if name.startswith(one))
+        ]
+    )
+    if rope["scaling"] == "llama":
+        said = {
+            "scaling_factor": "factor",
+            "low_freq_factor": "low_freq_factor",
+            "high_freq_factor": "high_freq_factor",
+        }
+        said |= {"original_max_position_embeddings": "original_max_position_embeddings"}
+        assert {one: rope[one] for one in said} == {one: scaling[key] for one, key in said.items()}
+    if "moe_intermediate_size" not in stated:
+        return
+    moe, is_third = table["moe"], name == "deepseek-v3"
+    assert (moe["top_k"], moe["moe_hidden_dim"]) == (stated["num_experts_per_tok"], stated["moe_intermediate_size"])
+    assert moe["route_norm"] == stated["norm_topk_prob"]
+    if is_third:
+        said = {
+            "num_experts": "n_routed_experts",
+            "num_shared_experts": "n_shared_experts",
+            "route_scale": "routed_scaling_factor",
+        }
+        said |= {
+            "n_dense_layers": "first_k_dense_replace",
+            "score_func": "scoring_func",
+            "num_expert_groups": "n_group",
+        }
+        said |= {"num_limited_groups": "topk_group", "load_balance_coeff": "bias_update_speed"}
+        assert {one: moe[one] for one in said} == {one: stated[key] for one, key in said.items()}
+        ranks = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+        assert {key: table["mla"][key] for key in ranks} == {key: stated[key] for key in ranks}
+        assert (rope["rope_factor"], rope["original_seq_len"]) == (40, 4096)
+        assert table["mla"]["mscale"] == scaling["mscale_all_dim"]
+    else:
+        assert (moe["num_experts"], moe["score_func"]) == (stated["num_experts"], "softmax")
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
