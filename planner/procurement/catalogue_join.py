@@ -30,12 +30,15 @@ from planner.procurement.prices import (
     Offer,
     PriceList,
     Term,
+    price_list_of,
     read_price_list,
 )
 from planner.units import plain
 
 _CLOSE = 0.2  # of a device's memory: catalogues count what is free, or GB for GiB
 _GIB = 2.0**30
+_FIRST_LINE = 3  # of the rows of a list that is written, below its title and its columns
+_MOST_ROUNDS = 20
 _ROUNDED = 6  # decimals of a price by the hour
 
 
@@ -165,7 +168,16 @@ def import_prices(
             kept[key].add(usd)
         else:
             kept[key] = _Folded(cheapest=usd, dearest=usd.per_h)
-    rows, not_joined = _rows(kept, catalogue, held)
+    rows = _rows(kept, catalogue, held)
+    if len(rows) > MOST_ROWS:
+        problem = f"{len(rows)} rows come of it, and a list of prices may hold {MOST_ROWS}."
+        mend = "Add --region, e.g. --region 'us-*'."
+        raise SpecError.of([Fault(file=str(files[0]), field="--region", problem=problem, mend=mend)])
+    rows = _without_faults(rows, catalogue, held)
+    not_joined = Counted()
+    for row in rows:
+        if row["unusable"]:
+            not_joined.add(row["unusable"], row["instance"])
     notes = list(catalogue.notes)
     if num_elsewhere:
         notes.append(f"{num_elsewhere:,} prices of other regions than {', '.join(regions)}")
@@ -181,11 +193,26 @@ def import_prices(
             problem += f" {num_elsewhere} are of other regions."
         mend = "Is it a catalogue of virtual machines? Write the rows by hand otherwise: docs/prices.md."
         raise SpecError.of([Fault(file=str(files[0]), problem=problem, mend=mend)])
-    if len(rows) > MOST_ROWS:
-        problem = f"{len(rows)} rows come of it, and a list of prices may hold {MOST_ROWS}."
-        mend = "Add --region, e.g. --region 'us-*'."
-        raise SpecError.of([Fault(file=str(files[0]), field="--region", problem=problem, mend=mend)])
     return found
+
+
+def _without_faults(rows: list[dict[str, str]], catalogue: Catalogue, held: date) -> list[dict[str, str]]:
+    """Return rows, usable ones first, of which those that no list of prices may hold are unusable, with the reason."""
+    for _ in range(_MOST_ROUNDS):  # each tells of a hundred at most
+        text = PricesImport(catalogue=catalogue, rows=rows, not_joined=Counted(), date=held).to_csv()
+        try:
+            price_list_of(text, "")
+        except SpecError as error:
+            wrong = {fault.line - _FIRST_LINE: fault for fault in error.faults if fault.line}
+            if not any(0 <= number < len(rows) and not rows[number]["unusable"] for number in wrong):
+                return rows
+            for number, fault in wrong.items():
+                rows[number] = {**rows[number], "unusable": f"{fault.field}: {fault.problem}"}
+        else:
+            return rows
+        rows = sorted(rows, key=lambda row: bool(row["unusable"]))
+    problem = f"more than {100 * _MOST_ROUNDS} of its prices are none that a list may hold."
+    raise SpecError.of([Fault(file=catalogue.source, problem=problem, mend="Is it the right file?")])
 
 
 def _day_of(catalogue: Catalogue, file: Path, day: date | None, today: date) -> date:
@@ -214,11 +241,9 @@ def _in_dollars(one: Listed, rates: Mapping[str, float], file: Path) -> Listed:
     return replace(one, per_h=one.per_h * rate, upfront=one.upfront * rate, currency="USD", note=note)
 
 
-def _rows(
-    kept: Mapping[tuple[str, ...], _Folded], catalogue: Catalogue, held: date
-) -> tuple[list[dict[str, str]], Counted]:
-    """Return the rows of a list of prices, usable ones first, and what could not be joined."""
-    usable, unusable, not_joined = [], [], Counted()
+def _rows(kept: Mapping[tuple[str, ...], _Folded], catalogue: Catalogue, held: date) -> list[dict[str, str]]:
+    """Return the rows of a list of prices, usable ones first."""
+    usable, unusable = [], []
     for one in kept.values():
         listed = one.cheapest
         shape, reason = shape_of(listed)
@@ -248,8 +273,7 @@ def _rows(
             continue
         row["unusable"] = reason or "its price is too small to be one"
         unusable.append(row)
-        not_joined.add(row["unusable"], listed.instance)
-    return usable + unusable, not_joined
+    return usable + unusable
 
 
 # --- What a training sees of an instance type

@@ -419,6 +419,24 @@ def read_price_list(
     """
     text, file = (prices_text(), BUILT_IN) if path is None else (text_of(path), str(path))
     latest = None if path is None else today  # what ships is not of the future, whatever a clock says
+    return price_list_of(text, file, latest=latest, custom_devices=custom_devices, rates=rates)
+
+
+def price_list_of(
+    text: str,
+    file: str,
+    *,
+    latest: date | None = None,
+    custom_devices: Collection[str] = (),
+    rates: Mapping[str, float] | None = None,
+) -> PriceList:
+    """Return the offers of the text of a list; see :func:`read_price_list`. ``latest``: the last day of a price.
+
+    Raises
+    ------
+    SpecError
+        With the line of everything that is wrong, of very many the first hundred.
+    """
     faults: list[Fault] = []
     rows = read_rows(text, file, required=REQUIRED, optional=OPTIONAL, faults=faults)
     custom = {fold(name): name for name in custom_devices}

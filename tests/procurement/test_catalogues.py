@@ -336,6 +336,13 @@ def test_a_price_that_is_none_is_counted_and_never_an_offer(tmp_path: Path, pric
     assert any("none" in row["reason"] for row in found.catalogue.left_out.rows())
 
 
+def test_a_price_beyond_reason_is_no_offer_and_says_so(tmp_path: Path) -> None:
+    found = imported(written(tmp_path, SKYPILOT.replace("9.9", "9e50"), "vms.csv"), provider="aws")
+    (row,) = [row for row in found.rows if row["instance"] == "new.l40s"]
+    assert "usd_per_h" in row["unusable"] and "is beyond" in row["unusable"]
+    assert "new.l40s" not in {offer.instance for offer in offers_of(found, tmp_path).values()}
+
+
 def test_names_of_others_stay_names(tmp_path: Path) -> None:
     text = SKYPILOT.replace("new.l40s", '"=cmd|\x1b[31m/x"').replace("eu-west-1", "=1+1")
     offers = offers_of(imported(written(tmp_path, text, "vms.csv"), provider="aws"), tmp_path)
