@@ -34,6 +34,7 @@ _LATENT = ("query_norm", "query", "key_value_norm", "key_value", "rotary")
 _SHARED = "feed_forward.shared."
 
 
+@lru_cache(maxsize=256)
 def modules_of(transformer: Transformer) -> tuple[str, ...]:
     """Return the modules that some layer of a network has, the attention core left out.
 

@@ -77,6 +77,7 @@ from planner.models.compute import (
     layer_seconds,
     move_s,
 )
+from planner.models.known import KnownColumns
 from planner.models.layouts import (
     ANY_CONTEXT_METHOD,
     SCHEDULE_NAMES,
@@ -317,27 +318,15 @@ def _group_intervals(common: _Common, layouts: Layouts, groups: Mapping[str, Gro
     sets = np.unique(np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0))
     module_sets = tuple(int(one) for one in sets if one)
     interval = {name: np.zeros((len(network.kind_counts), len(layouts))) for name in _INTERVAL}
-    known: dict[TransformerOperator, tuple[Floats, Floats]] = {}
+    by_kind, embedding, head = _computing_s(common, few, module_sets)
     for index, (kind, count) in enumerate(network.kind_counts.items()):
-        layer = layer_seconds(
-            network,
-            kind,
-            few,
-            rates=common.rates,
-            software=software,
-            constants=constants,
-            expert_imbalance=common.expert_imbalance,
-            module_sets=module_sets,
-            known=known,
-        )
+        layer = by_kind[index]
         layer = LayerSeconds(**{name: getattr(layer, name)[..., to_layer] for name in LayerSeconds.__slots__})
         for name, seconds in _layer_parts(common, layouts, kind, layer, groups, module_sets).items():
             interval[name][index] = count * seconds
     sent = communication_times(pipeline_communication(network, layouts), groups)
     interval["transfer"] = _sum_of(layouts, (one.forward_s for one in sent.values())) / layouts.interleave
     # The ends' tensor-parallel communication is exposed, but for the gather beside the head's backward product.
-    embedding = embedding_s(network, few, rates=common.rates, software=software, constants=constants)
-    head = head_s(network, few, rates=common.rates, software=software, constants=constants)
     if network.projector is None:
         head = head + constants.head_floor_ratio * software.launch_s * software.launch_ratio
     for name, seconds, communicated in (
@@ -365,6 +354,70 @@ def _encoder_s(common: _Common, encoder: Transformer, layouts: Layouts, groups: 
     layers_s, ahead_s = ((_counts(encoder) * one).sum(axis=0) for one in (both_s, forward_s))
     ahead_s = ahead_s + interval["embedding_forward"] + interval["head_forward"]
     return layers_s + interval["embedding"] + interval["head"], ahead_s
+
+
+_ROWS = ("forward_s", "backward_s", "attention_s", "last_s")  # of a layer that are kept
+
+
+@lru_cache(maxsize=64)
+def _known_computing(
+    transformer: Transformer,
+    rates: DeviceRates,
+    software: Software,
+    constants: Constants,
+    expert_imbalance: float,
+    module_set: int,
+) -> KnownColumns:
+    """Return what is known of layers and ends on one device, and of what a set of modules computes again: see below."""
+    kinds = len(transformer.kind_counts)
+    return KnownColumns(kinds if module_set else kinds * len(_ROWS) + 2)
+
+
+def _computing_s(
+    common: _Common, layouts: Layouts, module_sets: Sequence[int]
+) -> tuple[list[LayerSeconds], Floats, Floats]:
+    """Return the seconds of a layer of each kind, of embedding and head, of layouts that differ in what is computed."""
+    network, rates, software, constants = common.transformer, common.rates, common.software, common.constants
+    known = partial(_known_computing, network, rates, software, constants, common.expert_imbalance)
+    numbers = [np.broadcast_to(layouts.arrays()[name], len(layouts)) for name in _COMPUTING]
+
+    def layers(some: Layouts, sets: Sequence[int]) -> list[LayerSeconds]:
+        met: dict[TransformerOperator, tuple[Floats, Floats]] = {}
+        return [
+            layer_seconds(
+                network,
+                kind,
+                some,
+                rates=rates,
+                software=software,
+                constants=constants,
+                expert_imbalance=common.expert_imbalance,
+                module_sets=sets,
+                known=met,
+            )
+            for kind in network.kind_counts
+        ]
+
+    def whole(places: Ints) -> Floats:
+        some = layouts.of(places)
+        rows = [getattr(one, name) for one in layers(some, ()) for name in _ROWS]
+        ends = [
+            of_end(network, some, rates=rates, software=software, constants=constants)
+            for of_end in (embedding_s, head_s)
+        ]
+        return np.array([np.broadcast_to(row, len(places)) for row in (*rows, *ends)])
+
+    def again(places: Ints, number: int) -> Floats:
+        return np.array([one.modules_s[0] for one in layers(layouts.of(places), (number,))])
+
+    rows = known(0).of(numbers, whole)
+    sets = [known(number).of(numbers, partial(again, number=number)) for number in module_sets]
+    modules = np.array(sets).reshape(len(sets), len(network.kind_counts), len(layouts))
+    found = [
+        LayerSeconds(**dict(zip(_ROWS, rows[index * len(_ROWS) :], strict=False)), modules_s=modules[:, index])
+        for index in range(len(network.kind_counts))
+    ]
+    return found, rows[-2], rows[-1]
 
 
 def _layer_parts(
