@@ -210,6 +210,8 @@ class Bounds(ABC):
 
     def layer_table(self, group: GroupCost, *, has_links: bool, best: Mapping[str, int]) -> LayerTable:
         """Return the least seconds of layers on a machine group, with the best values of decisions that are open."""
+        if not has_links:  # nothing overlaps, so that all placements share one table
+            best = _BEST
         whole = {**dict.fromkeys(COARSE, 1), **best, "context_method": self._context_method}
         return LayerTable.kept(group, self.space.axes, has_links=has_links, best=whole)
 
@@ -783,17 +785,20 @@ class CutBounds(Bounds):
 
     def room_s(self, nodes: Columns) -> Floats:
         """Return the bound with the real links and what is computed again; infinite where there is no room."""
-        found = np.full(len(nodes["tensor"]), inf)
-        left = np.flatnonzero(np.isfinite(self.fits(nodes)))
+        found, left = np.full(len(nodes["tensor"]), inf), np.arange(len(nodes["tensor"]))
         for again in self._again:
-            some = left[self._has_room({name: column[left] for name, column in nodes.items()}, again)]
+            columns = {name: column[left] for name, column in nodes.items()}
             if again["recompute"] == Recompute.NONE:  # the bound of the level before is of this one
-                found[some] = 0.0
-                left = np.flatnonzero(np.isin(np.arange(len(found)), left) & np.isinf(found))
-            elif len(some):
-                columns = {name: column[some] for name, column in nodes.items()}
-                columns |= {name: np.full(len(some), value) for name, value in again.items()}
-                found[some] = np.minimum(found[some], self.communication_s(columns))
+                has_room = self._has_room(columns, again)
+                found[left[has_room]] = 0.0
+                left = left[~has_room]
+                continue
+            columns |= {name: np.full(len(left), value) for name, value in again.items()}
+            seconds = self.communication_s(columns)
+            near = np.flatnonzero(seconds <= self.search.cutoff)  # of others it does not matter whether they have room
+            has_room = self._has_room({name: column[near] for name, column in columns.items()}, again)
+            seconds[near[~has_room]] = inf
+            found[left] = np.minimum(found[left], seconds)
         return found
 
     def _has_room(self, nodes: Columns, again: Mapping[str, int]) -> Bools:

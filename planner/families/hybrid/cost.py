@@ -470,6 +470,11 @@ class GroupCost:
         loads[0 if is_folded else -1] += interval["head"][0]
         return np.asarray(loads)
 
+    @cached_property
+    def module_sets(self) -> Sequence[int]:
+        """The sets of modules that are worth computing again."""
+        return useful_module_sets(self)
+
     @property
     def figures(self) -> LayerFigures:
         """What layers' seconds rest on."""

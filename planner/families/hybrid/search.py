@@ -193,7 +193,8 @@ def _plan_of(
     cuts_s, chunks_s = other_cuts_s(found, bound_s), inf
     more: list[str] = []
     if search.good_enough < inf and not search.is_brief:  # more is asked than whether anything fits
-        chunks_s = min(all_chunks_bound_s(one.cost.first, objective_s, search) for one in found if one.cost.is_even)
+        groups = {id(one.cost.first): one.cost.first for one in found if one.cost.is_even}
+        chunks_s = min(all_chunks_bound_s(one, objective_s, search) for one in groups.values())
         more = frontier_words(best.cost.first, point, search) if configuration.is_even else []
         more += idle_words(best.cost, configuration, search)
     rows = sorted([(seconds, one, at) for one in found for seconds, at in one.rows], key=lambda row: row[0])

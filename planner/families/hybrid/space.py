@@ -33,7 +33,7 @@ from planner.families.hybrid.configuration import (
     training_rules,
     unlike_rules,
 )
-from planner.families.hybrid.cost import HybridCost, launches_graphs, useful_module_sets, useful_offload_sets
+from planner.families.hybrid.cost import HybridCost, launches_graphs, useful_offload_sets
 from planner.models.communication import ORDERS
 from planner.models.layouts import SCHEDULE_NAMES, Bools, Ints, Schedule
 from planner.models.transformer_time import CORES, PROGRAMS
@@ -259,7 +259,7 @@ class Space:
         if not PROGRAMS[self.problem.calibration.program].recomputes_modules:
             return {"recompute_modules": [0], "recompute_layers": [0]}
         layers = [one for one in _FEW_LAYERS if one < self.transformer.num_layers and self.cost.is_even]
-        return {"recompute_modules": [0, *useful_module_sets(self.cost.first)], "recompute_layers": [0, *layers]}
+        return {"recompute_modules": [0, *self.cost.first.module_sets], "recompute_layers": [0, *layers]}
 
     def _away(self) -> dict[str, list[int]]:
         """Return of how many layers, and of which modules, activations may wait on the host where that is open."""
