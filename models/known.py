@@ -5,8 +5,10 @@ the questions that a recommendation asks. What is kept changes no number, only h
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.models.layouts import Ints
@@ -31,7 +33,7 @@ class KnownColumns:
         self._codes, self._places = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         self._rows = np.zeros((num_rows, 0))
 
-    def of(self, numbers: Sequence[Ints], worked_out: Callable[[Ints], Floats]) -> Floats:
+    def of(self, numbers: Sequence[NDArray[Any]], worked_out: Callable[[Ints], Floats]) -> Floats:
         """Return the column of each combination, shape (rows, n).
 
         Parameters
@@ -65,7 +67,7 @@ class KnownColumns:
         order = np.argsort(codes, kind="stable")
         self._codes, self._places = codes[order], places[order]
 
-    def _codes_of(self, numbers: Sequence[Ints]) -> Ints | None:
+    def _codes_of(self, numbers: Sequence[NDArray[Any]]) -> Ints | None:
         """Return one number of each combination; None where some are too large for that, or in fractions."""
         columns = [np.asarray(one).astype(np.int64) for one in numbers]
         if any((one != given).any() for one, given in zip(columns, numbers, strict=True)):

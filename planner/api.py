@@ -27,7 +27,6 @@ from planner.planning import (
     with_left_out,
 )
 from planner.problem import Problem
-from planner.question.build import load as load_problem
 from planner.search import Search
 from planner.worker_pool import WorkerPool
 
@@ -73,6 +72,8 @@ def load(question: str | Path | Mapping[str, Any], *, run: str | None = None) ->
     SpecError
         With every fault of the text in one pass.
     """
+    from planner.question.build import load as load_problem  # noqa: PLC0415 - takes a while
+
     return load_problem(question, allowed_code=run)
 
 

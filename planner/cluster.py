@@ -8,12 +8,13 @@ each other, and how fast they are, is told by :mod:`planner.routes`.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any
 
 from planner.shown import Shown
 from planner.words import joined, many
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 __all__ = ["TRAINING_DTYPES", "Cable", "Cluster", "Device", "Link", "MachineGroup", "Storage", "Switch"]
 
@@ -184,6 +185,8 @@ class Cluster(Shown):
     ) -> None:
         self.name = name
         self.source = source
+        import networkx as nx  # noqa: PLC0415 - takes a while
+
         graph: nx.Graph[str] = nx.Graph(name=name)
         for node in nodes:
             if node.name in graph:

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Literal, get_args
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from planner.letters import visible
 from planner.shown import Shown
 from planner.transformer import Transformer
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 __all__ = [
     "MOST_INPUTS",
@@ -242,6 +243,8 @@ class Dnn(Shown):
         transformer: Transformer | None = None,
         repeats: Sequence[Repeat] = (),
     ) -> None:
+        import networkx as nx  # noqa: PLC0415 - takes a while
+
         self.name = name
         self.source = source
         self.dataset_samples = dataset_samples

@@ -9,8 +9,6 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
-from pydantic import ValidationError
-
 from planner.constraints import allowed_memory_bytes, binding_words
 from planner.cost import Floats
 from planner.data.fits import with_known_error
@@ -23,8 +21,6 @@ from planner.networks import asked, network_of
 from planner.perturb import with_counts
 from planner.plan import Alternative, Configuration, Plan, Predicted, Prediction, Provenance
 from planner.problem import Assumption, Problem
-from planner.question.build import load
-from planner.question.spec import ConfigurationSpec
 from planner.ranking import best_plan, ranked_alternative
 from planner.recommendation import in_its_place, with_recommended
 from planner.search import Search
@@ -45,6 +41,8 @@ def part_of(search: Search) -> Search:
 
 def as_asked(problem: Problem, configuration: Configuration) -> tuple[str, Configuration]:
     """Return the family of a configuration, and it as its block means it: by the same rules as one of a spec."""
+    from pydantic import ValidationError  # noqa: PLC0415 - takes a while
+
     kinds = {name: get_type_hints(family.predict)["configuration"] for name, family in FAMILIES.items()}
     family = next((name for name, kind in kinds.items() if isinstance(configuration, kind)), None)
     if family is None:
@@ -56,8 +54,17 @@ def as_asked(problem: Problem, configuration: Configuration) -> tuple[str, Confi
         raise SpecError(f"configuration.{'.'.join(map(str, first['loc']))}: {first['msg']}.") from None
 
 
+def _load(question: Mapping[str, Any]) -> Problem:
+    """Return the problem of a question; what reads questions is imported when there is one."""
+    from planner.question.build import load  # noqa: PLC0415 - takes a while
+
+    return load(question)
+
+
 def _again(problem: Problem, family: str, configuration: Configuration) -> Configuration:
     """Return what a configuration's block means on a problem; raise PlannerError or ValidationError for nothing."""
+    from planner.question.spec import ConfigurationSpec  # noqa: PLC0415 - takes a while
+
     spec = ConfigurationSpec.model_validate({family: configuration.to_document()})
     given: dict[str, Any] = getattr(spec, family).model_dump()
     return FAMILIES[family].configuration_of(replace(problem, configuration=(family, given)), given)
@@ -183,6 +190,8 @@ def _effect(
 
     Infinitely, where devices lack the memory. None where it has no other value, or cannot be told.
     """
+    from pydantic import ValidationError  # noqa: PLC0415 - takes a while
+
     if one.other is None or not objective:
         return None
     begin = f"; with {_value_words(one.other)}: "
@@ -191,7 +200,7 @@ def _effect(
         for place in (one.field, *one.also):
             question = _with_value(question, place, one.other)
         question.pop("configuration", None)
-        changed = network_of(asked(load(question)), problem.taken)
+        changed = network_of(asked(_load(question)), problem.taken)
         chosen: Any = _again(changed, family, configuration)
         found = FAMILIES[family].predict(changed, chosen)
     except LookupError:
@@ -495,7 +504,7 @@ def view_of(problem: Problem, found: Plan | Predicted) -> PlanView:
 def view_again(plan: Plan) -> PlanView | None:
     """Return what the families show of a plan whose question is read from itself; None where it is not whole."""
     try:
-        return view_of(network_of(asked(load(plan.problem)), plan.substitutions), plan)
+        return view_of(network_of(asked(_load(plan.problem)), plan.substitutions), plan)
     except PlannerError:
         return None
 
@@ -557,7 +566,7 @@ def predicted(problem: Problem) -> tuple[Problem, Predicted]:
 
 def plan_of_document(document: Mapping[str, Any]) -> tuple[Problem, Plan]:
     """Return the question and the plan of a document."""
-    problem = load(document)
+    problem = _load(document)
     family, configuration = configuration_of(problem)
     prediction = prediction_of(problem, family, configuration)
     objective, stated = prediction.value_of(problem.goal), document["objective"]

@@ -25,7 +25,6 @@ from functools import cached_property, lru_cache
 from itertools import pairwise, product
 from math import inf, isfinite
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -290,6 +289,8 @@ class Routes:
 
     def _depth_first(self) -> list[str]:
         """Return the names of the groups, depth first through a widest spanning tree, from the first group on."""
+        import networkx as nx  # noqa: PLC0415 - takes a while
+
         graph = self.cluster.graph
         weighted: nx.Graph[str] = nx.Graph()
         weighted.add_nodes_from(graph)

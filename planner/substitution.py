@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import networkx as nx
 import numpy as np
 
 from planner.cost import Profile
@@ -56,6 +55,8 @@ def run_between(dnn: Dnn, first: str, last: str) -> tuple[str, ...]:
     ValueError
         If no path leads from one to the other.
     """
+    import networkx as nx  # noqa: PLC0415 - takes a while
+
     graph = dnn.graph
     if first != last and not nx.has_path(graph, first, last):
         raise ValueError(f"no path leads from {first!r} to {last!r}; name them in the order of the network")
@@ -73,6 +74,8 @@ def ends_of(dnn: Dnn, run: Collection[str]) -> tuple[str | None, str]:
     ValueError
         If the run is not connected, reads several layers, or is read in several places.
     """
+    import networkx as nx  # noqa: PLC0415 - takes a while
+
     graph, inside = dnn.graph, set(run)
     ordered = [layer.name for layer in dnn.layers if layer.name in inside]
     if not nx.is_weakly_connected(graph.subgraph(inside)):

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-import networkx as nx
-
 from planner import data
 from planner.cluster import Cable, Cluster, Device, Link, MachineGroup, Switch
 from planner.errors import Fault, SpecError
@@ -188,6 +186,8 @@ def with_graph(question: Mapping[str, Any]) -> dict[str, Any]:
     SpecError
         If parallel edges differ.
     """
+    import networkx as nx  # noqa: PLC0415 - takes a while
+
     graph = question.get("cluster")
     if not isinstance(graph, nx.Graph):
         return dict(question)
