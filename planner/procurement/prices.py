@@ -712,6 +712,7 @@ def price_totals(prices: PriceList, rows: Sequence[Cells], today: date) -> Cells
         "rows": usable + marked,
         "usable": usable,
         "unusable": marked,
+        "out_of_date": usable - len(in_force(prices).offers),
         "shown": len(rows),
         "oldest_price": prices.oldest.isoformat(),
         "oldest_price_age_days": age_days(prices, today),

@@ -697,7 +697,7 @@ def procure(
         not_modelled=_NOT_MODELLED,
         prices={
             "files": list(procurement.prices.files),
-            "oldest": procurement.prices.oldest.isoformat(),
+            "oldest": min(offer.date for offer in procurement.priced or procurement.prices.offers).isoformat(),
             "today": procurement.today.isoformat(),
             "offers": len(procurement.prices.offers),
             "unusable": len(procurement.prices.unusable),
