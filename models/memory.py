@@ -105,7 +105,9 @@ class Precision:
     Mixed precision keeps 2 + 2 + 4 + 8 = 16 bytes a parameter with Adam (S. Rajbhandari et al., SC20,
     arXiv:1910.02054); fp32 keeps 4 + 4 + 0 + 8. ``widened_bytes``: of the copy of a gradient in another type that an
     optimiser of ZeRO 0, 2 and 3 makes for its step. ``end_bytes``: of state that embedding and head keep more than
-    other parameters. ``has_whole_matrices``: ranks that share state take whole matrices.
+    other parameters. ``has_whole_matrices``: ranks that share state take whole matrices. ``gathers_weights``: with
+    ZeRO 1 and 2, too, a rank keeps its shard of weights alone, and what all gather of them in the type of activations
+    until their backward pass (FSDP2 with ``reshard_after_forward=False``; FSDP's SHARD_GRAD_OP).
     """
 
     weight_bytes: int
@@ -116,6 +118,7 @@ class Precision:
     widened_bytes: int = 0
     end_bytes: float = 0.0
     has_whole_matrices: bool = False
+    gathers_weights: bool = False
 
     @classmethod
     def of(cls, dtype: str, optimizer: str) -> "Precision":
@@ -240,6 +243,10 @@ class Kernels:
     copies_context
         Whether attention's output is kept twice where the context is spread: before and after an all-to-all exchange
         (S. A. Jacobs et al., arXiv 2309.14509). A ring needs no second one.
+    reduced_bytes
+        Of a number in the copy of a layer's gradients from which ranks that share out states reduce theirs: FSDP2 holds
+        it until the layer before has its gradients (``reduce_scatter_input`` in ``reduce_dtype``, ``foreach_reduce`` of
+        ``torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py``, PyTorch 2.11; torchtitan reduces in fp32).
     shard_buffers_bytes
         Buffers through which ranks that share out states exchange gradients and weights, where they are no views.
     keeps_second_products
@@ -266,6 +273,7 @@ class Kernels:
     keeps_unread: bool = False
     product_input_bytes: float | None = None
     weighs_activations: bool = False
+    reduced_bytes: float = 0.0
 
 
 KERNELS: Mapping[str, Kernels] = {
@@ -282,9 +290,9 @@ KERNELS: Mapping[str, Kernels] = {
     # overlapping communication; steps with pipelines, which do not overlap, were measured to hold as much).
     "megatron-deepspeed": Kernels(is_flash=False, has_dropout=True, shard_buffers_bytes=9e9),
     "composer-fsdp": Kernels(is_loss_fused=True),
-    "torchtitan": Kernels(is_loss_fused=True, num_loss_copies=3, keeps_second_products=True),
+    "torchtitan": Kernels(is_loss_fused=True, num_loss_copies=3, keeps_second_products=True, reduced_bytes=4.0),
     "nanotron": Kernels(num_loss_copies=3),
-    "torchtitan-eager": Kernels(num_loss_copies=3, keeps_second_products=True, keeps_unread=True),
+    "torchtitan-eager": Kernels(num_loss_copies=3, keeps_second_products=True, keeps_unread=True, reduced_bytes=4.0),
 }
 
 
@@ -551,11 +559,19 @@ PRECISIONS: Mapping[str, Precision] = {
     # Gradients in fp32, with fp8 copies of every weight, as it is and transposed (Transformer Engine).
     "megatron-fp8": Precision(weight_bytes=4, gradient_bytes=4, activation_bytes=2, master_bytes=4, optimizer_bytes=8),
     # Weights and gradients are kept in fp32 and computed with in bf16 (PyTorch's fully sharded data parallel).
-    "fsdp": Precision(weight_bytes=4, gradient_bytes=4, activation_bytes=2, master_bytes=0, optimizer_bytes=8),
+    "fsdp": Precision(
+        weight_bytes=4,
+        gradient_bytes=4,
+        activation_bytes=2,
+        master_bytes=0,
+        optimizer_bytes=8,
+        gathers_weights=True,
+    ),
     "fp32": Precision(weight_bytes=4, gradient_bytes=4, activation_bytes=4, master_bytes=0, optimizer_bytes=8),
 }
 
 
+_SHARDS_WEIGHTS = 3  # the stage of ZeRO that does
 _FEW_STAGES = (8, 32, 128)  # that one of is a layout's fullest
 
 
@@ -769,7 +785,10 @@ class _Devices:
             if has_placeholders:
                 placeholders = np.maximum(placeholders, (count > 0) * number * trained.matrices)
         # A micro-batch's logits are gone by the time that its layers run backward.
-        moment = np.maximum(working - is_last * self._head_kept, is_last * self._head_working)
+        moment = np.maximum(
+            working - is_last * self._head_kept + self._reduced_bytes(trained_block, is_last * self._head_trained),
+            is_last * self._head_working,
+        )
         # ZeRO 2 and 3 gather the gradients of the layer at work, ZeRO 3 its weights, and the next one's ahead.
         ends = np.maximum(is_first * self._gathered_embedding, is_last * self._head)
         ahead = np.where(layouts.overlap_data, block, 0.0)
@@ -789,7 +808,7 @@ class _Devices:
             optimizer = np.maximum(optimizer, kept_bytes * np.minimum(largest, shared + routed))
         still = np.where(zero >= 3, (frozen + frozen_routed * layouts.expert_share) / shards, frozen + frozen_routed)
         terms = {
-            "weights": precision.weight_bytes * states[0] + still,
+            "weights": self._weights_bytes(shared + routed, states) + still,
             "gradients": precision.gradient_bytes * states[1]
             + precision.widened_bytes * ((zero != 1) & (shards > 1)) * (1 - layouts.host_share) * states[2],
             "optimizer": optimizer * (1 - layouts.host_share),
@@ -802,6 +821,21 @@ class _Devices:
         }
         terms = {name: np.broadcast_to(terms[name], size) for name in TERMS}
         return {**terms, "total": sum(terms.values(), np.zeros(size))}
+
+    def _weights_bytes(self, trained: Floats, states: Sequence[Floats]) -> Floats:
+        """Return the bytes of trained weights, of numbers in all and those of ZeRO 3, 2 and 1; gathered ones, too."""
+        found = self._precision.weight_bytes * states[0]
+        if not self._precision.gathers_weights:
+            return found
+        layouts, zero = self._layouts, self._layouts.zero
+        is_kept = (zero >= 1) & (zero < _SHARDS_WEIGHTS) & (layouts.sharing_ranks > 1)
+        whole = self._precision.weight_bytes * states[2] + self._precision.activation_bytes * trained
+        return np.where(is_kept, whole, found)
+
+    def _reduced_bytes(self, trained: Floats, head: Floats) -> Floats:
+        """Return the bytes of the copy of gradients that is being reduced: of one layer, or of the head before it."""
+        is_shared = (self._layouts.zero >= 1) & (self._layouts.sharing_ranks > 1)
+        return np.asarray(self._kernels.reduced_bytes * is_shared * np.maximum(trained, head))
 
 
 # -- an optimiser on the host ------------------------------------------------------------------------------------------

@@ -267,6 +267,18 @@ def _bucket_elements(layout: Layout) -> int:
     return max(1, int(millions)) * 1_000_000
 
 
+def _prefetched(layout: Layout) -> int | None:
+    """Return how many numbers of weights ZeRO 3 gathers ahead: one layer's, as planned, or none; None without it.
+
+    Of a network whose layers are not known as a transformer's that is left to DeepSpeed.
+    """
+    chosen, network = layout.chosen, layout.network
+    if chosen.zero < _SHARDS_WEIGHTS or network is None:
+        return None
+    largest = max(network.block_parameters(kind) for kind in network.kind_counts)
+    return int(largest) // chosen.tensor if chosen.overlap_data else 0
+
+
 def _bucket_notes(layout: Layout, elements: int) -> list[str]:
     """Return what becomes of the communication of gradients."""
     planned, chosen, notes = layout.job.plan.configuration, layout.chosen, []
@@ -307,6 +319,7 @@ def _document(layout: Layout, elements: int, copies: int) -> dict[str, Any]:
         "zero_optimization.contiguous_gradients": True,
         "zero_optimization.reduce_bucket_size": elements,
         "zero_optimization.allgather_bucket_size": elements,
+        "zero_optimization.stage3_prefetch_bucket_size": _prefetched(layout),
         _FLAGS["offload_optimizer"]: {"device": "cpu", "pin_memory": True} if chosen.offload_optimizer else None,
     }
     if chosen.tensor > 1 and not is_pipeline:

@@ -219,3 +219,13 @@ def test_a_plan_with_copies_of_states_keeps_weights_a_second_time_nearby() -> No
     assert any("shards over all data ranks" in note for note in found.notes)
     for job in (even_job(data=8, zero=3), even_job(data=8, zero=2, shard=4)):
         assert "zero_hpz_partition_size" not in deepspeed.export(job).files["ds_config.json"]
+
+
+def test_zero_3_gathers_as_many_weights_ahead_as_a_layer_has_where_communication_overlaps() -> None:
+    ahead, none = (
+        document_of(even_job(data=8, zero=3, overlap_data=one))["zero_optimization"]["stage3_prefetch_bucket_size"]
+        for one in (True, False)
+    )
+    assert 12 * 1024**2 < ahead < 13 * 1024**2
+    assert none == 0
+    assert "stage3_prefetch_bucket_size" not in document_of(even_job(data=8, zero=2))["zero_optimization"]

@@ -22,7 +22,7 @@ from planner.models.layouts import (
     fullest_stages,
 )
 from planner.models.memory import KERNELS, PRECISIONS, TERMS, Kernels, layer_bytes, memory_bytes, stage_memory_bytes
-from planner.models.operators import block_operators, block_parameters
+from planner.models.operators import block_operators, block_parameters, head_parameters
 from planner.models.orders import peak_weight
 from planner.transformer import Experts, LatentAttention, Transformer
 from planner.zoo.transformers import row, row_names
@@ -240,6 +240,26 @@ def some_layouts(size: int, seed: int) -> Layouts:
     return Layouts(**found)
 
 
+@pytest.mark.parametrize("zero", [1, 2])
+def test_weights_that_stay_gathered_are_two_bytes_beside_a_shard_of_four(zero: int) -> None:
+    """FSDP without resharding after the forward pass; ZeRO 2 also holds the whole gradient of the layer at work."""
+
+    def held(zero: int, data: int = 8, **more: Any) -> dict[str, float]:
+        layout = Layouts.one(data=data, zero=zero)
+        return at(memory_bytes(GPT_175B, layout, precision=PRECISIONS["fsdp"], kernels=Kernels(**more)), 0)
+
+    whole = held(0)["weights"] / 4
+    assert held(zero)["weights"] == pytest.approx(whole * (2 + 4 / 8))
+    assert held(zero, data=1)["weights"] == pytest.approx(4 * whole)
+    assert held(3)["weights"] == pytest.approx(whole * 4 / 8)
+    # A copy of one layer's gradients in fp32 is on its way while the layer before makes its own: of ZeRO 1 and more.
+    layer = float(block_parameters(GPT_175B, GPT_175B.layer_kinds[0], Layouts.one()).all[0])
+    more = held(zero, reduced_bytes=4.0)["temporary"] - held(zero)["temporary"]
+    assert 0 < more <= 4 * max(layer, float(head_parameters(GPT_175B, Layouts.one())[0])) * (1 + 1e-9)
+    assert held(0, reduced_bytes=4.0) == held(0)
+    assert held(2)["temporary"] - held(1)["temporary"] == pytest.approx(2 * layer)
+
+
 kernels = st.builds(
     Kernels,
     is_flash=st.booleans(),
@@ -249,6 +269,7 @@ kernels = st.builds(
     has_placeholders=st.booleans(),
     copies_context=st.booleans(),
     shard_buffers_bytes=st.sampled_from([0.0, 9e9]),
+    reduced_bytes=st.sampled_from([0.0, 4.0]),
     keeps_second_products=st.booleans(),
     keeps_unread=st.booleans(),
     product_input_bytes=st.none() | st.just(1.0),

@@ -659,7 +659,9 @@ class EvenBounds(Bounds):
         zero, offload_optimizer = columns["zero"], columns["offload_optimizer"] == 1
         is_alone = columns["context"] * columns["data"] == 1
         found = np.ones(len(zero), dtype=bool)
-        if 1 in self.space.axes["zero"].values and not self._group.kernels.shard_buffers_bytes:
+        if 1 in self.space.axes["zero"].values and not (
+            self._group.kernels.shard_buffers_bytes or self._group.kernels.reduced_bytes
+        ):
             found &= (zero > 0) | is_alone
         if 1 in self.space.axes["offload_optimizer"].values:
             found &= offload_optimizer | (zero > 1)

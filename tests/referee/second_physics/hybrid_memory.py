@@ -186,12 +186,15 @@ def _row(
     program = program_of(block)
     late = {"zb_h1": 1, "zb_h2": 2}.get(block["schedule"], 0) * stage  # gradients of weights are put off by so many
     ahead = _before_first_backward(block, stage) if embedding else 0
+    is_gathered = program.gathers and ranks > 1
     state = program.state * (spread if zero >= 1 else shared + routed)
     if block.get(OPTIMIZER) == "muon":  # whole matrices; the ends keep a second moment
         state += 4 * sum(ends) / (ranks if zero >= 1 else 1)
         state = max(state, program.state * min(max(one.largest for one in layers.values()), shared + routed))
     return {
-        "weights": program.weight * (spread if zero >= 3 else shared + routed) + frozen,
+        "weights": program.weight * (spread if zero >= (1 if is_gathered else 3) else shared + routed)
+        + (NUMBER_BYTES * (shared + routed) if is_gathered and 1 <= zero < 3 else 0.0)
+        + frozen,
         "gradients": program.gradient * (spread if zero >= 2 else shared + routed),
         "optimizer": state * (1 - _host_share(block)),
         "activations": sum(_most_in_flight(block, stage, one, late * (one is kept)) for one in waiting if any(one))
@@ -288,6 +291,10 @@ def _temporary(
     if is_frozen:
         own = [0.0] * len(held)
     moment = max([one.working + more for one, more in zip(held, own, strict=True)], default=0.0) - head
+    is_shared = block["data"] * block["context"] > 1 and block["zero"] >= 1
+    if is_shared and program.reduced:  # of a layer's gradients, or of the head's just before
+        largest = max([one.adapters if is_frozen else one.shared + one.routed for one in held], default=0.0)
+        moment += program.reduced * max(largest, 0.0 if is_frozen else ends[1])
     if head:
         whole = NUMBER_BYTES * tokens_of(network, block) * network.hidden_size
         is_gathered = block["sequence_parallel"] and block["tensor"] > 1

@@ -32,7 +32,9 @@ class Program:
     products are not computed again. ``more_copies``: the loss has three copies at a time, not two and a gradient of two
     bytes. ``buffers``: bytes, of ranks that share states out. ``keeps_every_second``: selective recomputation keeps
     what attention and every second matrix give, and nothing else; ``keeps_last``: a layer's last matrix is among them.
-    ``weighs_early``: experts' activations, not what experts give, are multiplied by the router's shares.
+    ``weighs_early``: experts' activations, not what experts give, are multiplied by the router's shares. ``gathers``:
+    ranks that share states have a shard of weights, and all of them in two bytes. ``reduced``: bytes of a number in the
+    copy of one layer's gradients that is on its way.
     """
 
     weight: float = 2.0
@@ -49,9 +51,11 @@ class Program:
     keeps_every_second: bool = False
     keeps_last: bool = False
     weighs_early: bool = False
+    gathers: bool = False
+    reduced: float = 0.0
 
 
-_SHARDED = Program(weight=4.0, gradient=4.0, state=8.0, stops_early=True)
+_SHARDED = Program(weight=4.0, gradient=4.0, state=8.0, stops_early=True, gathers=True)
 _CORE = Program(gradient=4.0, fuses_loss=True, holds_gradients=True, copies_context=True, weighs_early=True)
 _PROGRAMS: Mapping[str, Program] = {
     "megatron-core": _CORE,
@@ -61,8 +65,8 @@ _PROGRAMS: Mapping[str, Program] = {
     "megatron-deepspeed": Program(keeps_scores=True, keeps_masks=True, buffers=5e8 * 2 * 2 * 4.5),
     "megatron-deepspeed-bf16": Program(gradient=2.0 + 4.0 + 4.0, state=8.0, keeps_scores=True, keeps_masks=True),
     "composer-fsdp": replace(_SHARDED, fuses_loss=True),
-    "torchtitan": replace(_SHARDED, fuses_loss=True, keeps_every_second=True),
-    "torchtitan-eager": replace(_SHARDED, more_copies=True, keeps_every_second=True, keeps_last=True),
+    "torchtitan": replace(_SHARDED, fuses_loss=True, keeps_every_second=True, reduced=4.0),
+    "torchtitan-eager": replace(_SHARDED, more_copies=True, keeps_every_second=True, keeps_last=True, reduced=4.0),
     "nanotron": Program(gradient=6.0, more_copies=True),
 }
 
