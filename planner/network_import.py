@@ -13,6 +13,7 @@ from planner.cost import Profile
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
 from planner.exporters import TrainingBlocks, degrees_of, network_of, training_of
+from planner.importers.huggingface import HuggingFaceNetwork, read_huggingface
 from planner.importers.huggingface.configuration import read_config
 from planner.importers.imported import Imported
 from planner.importers.kinds import kind_of
@@ -139,7 +140,8 @@ def import_file(
     sizes
         Of symbolic dimensions of an ONNX file, by name.
     sequence_length, is_text_only
-        Of a Hugging Face configuration; of one with several parts its text part alone.
+        Of a Hugging Face configuration; of one with several parts its text part alone. The former of the one beside
+        DeepSpeed's, too.
     batch_size
         Samples of the batch that a profile was measured at.
 
@@ -193,18 +195,26 @@ def import_file(
     if launch := degrees_of(path, text):
         kind, pins = launch
         found_training = training_of(path, text)
+        beside = None if path.suffix != ".json" else _network_beside(path, sequence_length)
         return ImportedFile(
             kind=kind,
             block=pins,
-            transformer=network_of(path, text),
+            transformer=network_of(path, text) if beside is None else beside.transformer,
             training=found_training,
-            warnings=found_training.warnings,
+            notes=() if beside is None else beside.notes,
+            warnings=found_training.warnings + (() if beside is None else beside.warnings),
         )
     if text.lstrip().startswith("{"):
         read_config(path)  # says where it is no JSON
     problem = "its content is of no kind that is known here."
     hint = "Give an ONNX model, a Hugging Face config.json, a profile (see --template), or a launch file of ours."
     raise SpecError.of([Fault(file=str(path), problem=problem, mend=hint)])
+
+
+def _network_beside(path: Path, sequence_length: int | None) -> HuggingFaceNetwork | None:
+    """Return the network of the ``config.json`` beside DeepSpeed's configuration; None where there is none."""
+    beside = path.with_name("config.json")
+    return read_huggingface(beside, sequence_length=sequence_length) if is_there(beside) else None
 
 
 def import_code(name: str, folder: Path) -> ImportedFile:

@@ -1,6 +1,7 @@
 """A question, its launch files, and the question that an import of these files asks: the same, and the same answer."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,26 @@ def test_what_deepspeed_and_accelerate_leave_to_the_program_is_said(tmp_path: Pa
         found = written(target, asked(CASES["bf16"], fix={"num_devices": 8, "zero_stage": 2}), folder)[2]
         assert found.training.dnn == said
         assert any("write dnn.optimizer" in one for one in found.warnings)
+
+
+def test_the_network_of_deepspeed_is_read_from_what_stands_beside_it(tmp_path: Path) -> None:
+    problem = asked(CASES["bf16"], fix={"num_devices": 8, "zero_stage": 2, "num_stages": 1})
+    job, files, _ = written("deepspeed", problem, tmp_path)
+    assert "config.json" in files.files
+    planned = problem.dnn.transformer
+    assert planned is not None
+    found = import_file(tmp_path / "ds_config.json", sequence_length=planned.sequence_length)
+    blocks = {key: dict(block) for key, block in found.blocks.items()}
+    blocks["dnn"]["optimizer"] = "adam"
+    again = planner.load({**blocks, "cluster": CLUSTER, "families": ["hybrid"]})
+    network = again.dnn.transformer
+    assert network is not None
+    assert network.rotary is not None
+    # Positions are meant for what a sample has where nothing else was said.
+    network = replace(network, rotary=replace(network.rotary, longest=None))
+    assert (again.training, network) == (problem.training, planned)
+    predicted = planner.predict(again, job.plan.configuration)
+    assert predicted.iteration_time_s == pytest.approx(job.plan.prediction.iteration_time_s)
 
 
 @pytest.mark.parametrize(
