@@ -70,7 +70,7 @@ def test_scores_that_a_device_does_not_hold_and_samples_that_are_split_are_refus
     with pytest.raises(InfeasibleError, match="of scores do not fit"):
         recipe_of(long, recompute="full", tensor=1, data=64)
     with pytest.raises(InfeasibleError, match="takes whole samples"):
-        recipe_of(short("gemma2-2b"), context=2, data=8, recompute="full")
+        recipe_of(short("gemma2-2b"), context=2, context_method="all_gather", data=8, recompute="full")
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,15 @@ LAYOUTS: dict[str, list[dict[str, Any]]] = {
     ],
     "gpt-oss-20b": [
         {"tensor": 2, "pipeline": 4, "data": 8, "expert": 8, "zero": 1, "sequence_parallel": True},
-        {"context": 2, "pipeline": 2, "interleave": 3, "data": 16, "expert": 16, "recompute": "selective"},
+        {
+            "context": 2,
+            "context_method": "all_gather",
+            "pipeline": 2,
+            "interleave": 3,
+            "data": 16,
+            "expert": 16,
+            "recompute": "selective",
+        },
     ],
     "qwen3-next-80b-a3b": [
         {"tensor": 2, "pipeline": 8, "data": 8, "expert": 8, "zero": 1, "sequence_parallel": True},
