@@ -345,6 +345,11 @@ class LayerBytes:
     whole: Floats
     away: Floats
 
+    @classmethod
+    def of_forward(cls, working: Floats) -> "LayerBytes":
+        """Return those of a layer without a backward pass, which keeps nothing; ``working``: while it runs."""
+        return cls(kept=0 * working, working=working, whole=0 * working, away=0 * working)
+
 
 def layer_bytes(
     transformer: Transformer,
@@ -428,7 +433,7 @@ def layer_bytes(
         plain = plain + (activation_bytes if kernels.is_loss_fused else _LOSS_COPY_BYTES) * logits
         widest = widest + (0.0 if kernels.is_loss_fused else 1 + _LOSS_COPY_BYTES / activation_bytes) * logits
     if transformer.learning_of(kind) == "front":  # keeps nothing; forward it needs what is about its widest part
-        return LayerBytes(kept=0 * kept, working=activation_bytes * widest + 0 * kept, whole=0 * kept, away=0 * kept)
+        return LayerBytes.of_forward(activation_bytes * widest + 0 * kept)
     return LayerBytes(
         kept=kept,
         working=plain + scores - kept + activation_bytes * widest,

@@ -127,7 +127,7 @@ class TransformerOperator:
         if self.num_multiply_adds_back is not None:
             return FLOP_PER_MULTIPLY_ADD * self.num_multiply_adds_back
         whole = BACKWARD_PER_FORWARD * self.forward_flop
-        has_weights = self.kind in ("matmul", "router")
+        has_weights = self.kind in ("matmul", "router", "logits")
         return whole - FLOP_PER_MULTIPLY_ADD * self.num_multiply_adds * (self.is_frozen and has_weights)
 
     @property

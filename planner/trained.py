@@ -131,7 +131,10 @@ class Trained:
         """``LoRA of rank 16 beside qkv``; or ``the first 20 layers, the embedding before them and the experts``."""
         if self.adapters is not None:
             return self.adapters.words
-        named = {LAYERS: "all layers", "experts": "the routed experts", "feed_forward": "the feed-forward parts"}
+        named = {
+            **{LAYERS: "all layers", "attention": "the attention of every layer", "router": "the routers"},
+            **{"experts": "the routed experts", "feed_forward": "the feed-forward parts"},
+        }
         found = []
         if self.frozen_layers:
             first = f"first {self.frozen_layers} layers" if self.frozen_layers > 1 else "first layer"

@@ -47,6 +47,9 @@ class ShortQuestion:
     dtype: Annotated[str | None, in_short("The same as --precision.")] = None
     optimizer: Annotated[str | None, in_short("adam, sgd, adam_bf16, muon, ... (dnn.optimizer).")] = None
     fine_tuning: Annotated[str | None, in_short("lora or qlora, of rank 16; or lora:8:q,v (dnn.fine_tuning).")] = None
+    frozen: Annotated[
+        str | None, in_short("What is not trained: the first so many layers, or parts: 20,experts (dnn.frozen).")
+    ] = None
     epochs: Annotated[float | None, in_short("Of the training, for training_time.")] = None
     dataset_samples: Annotated[int | None, in_short("Samples of an epoch.")] = None
     tokens: Annotated[str | None, in_short("Of the whole training, e.g. 2T, in place of epochs.")] = None
@@ -79,6 +82,7 @@ class ShortQuestion:
             **{key: flags[key] for key in ("global_batch", "profile_batch", "sequence_length", "mtp_layers")},
             **{key: flags[key] for key in ("dataset_samples", "epochs", "optimizer", "tokens", "samples")},
             "fine_tuning": None if self.fine_tuning is None else _fine_tuning(self.fine_tuning),
+            "frozen": None if self.frozen is None else _frozen(self.frozen),
         }
         question: dict[str, Any] = {
             "dnn": {key: value for key, value in given.items() if value is not None},
@@ -170,6 +174,20 @@ def _fine_tuning(text: str) -> dict[str, Any]:
     if more:
         found["rank"] = int(more[0])
     return found | ({"targets": _listed(more[1])} if len(more) > 1 else {})
+
+
+def _frozen(text: str) -> dict[str, Any]:
+    """Return the block of frozen layers and parts.
+
+    >>> _frozen("20,experts")
+    {'layers': 20, 'parts': ['experts']}
+    """
+    names = _listed(text)
+    numbers = [int(one) for one in names if one.isdecimal()]
+    if len(numbers) > 1:
+        raise flag_fault("--frozen", f"{text!r} has several numbers of layers.", "Write e.g. 20,experts.")
+    parts = [one for one in names if not one.isdecimal()]
+    return {**({"layers": numbers[0]} if numbers else {}), **({"parts": parts} if parts else {})}
 
 
 def _listed(text: str) -> list[str]:

@@ -19,6 +19,7 @@ from planner.families import FAMILIES
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
 from planner.plan import Prediction
+from planner.trained import EVERYTHING, Trained
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 from planner.used_machines import UsedMachines
@@ -28,6 +29,19 @@ __all__ = ["Layout", "layout_export", "layout_of", "pinned_by", "pins_of", "read
 _HYBRID, _ALL_REDUCE = "hybrid", "all_reduce"
 _FLAGGED = (*(name for name, row in LAYOUT.items() if row.flags), "num_devices")
 _TUNES = ("megatron-bridge", "deepspeed", "accelerate")  # that adapters can be trained with
+_FREEZES = ("deepspeed", "accelerate")  # whose model a user's script makes, and can freeze parts of
+# Of a model of Llama's or LLaVA's make in transformers: the modules of a part that can be frozen.
+_MODULES = {
+    "embedding": ("model.model.embed_tokens",),
+    "layers": ("model.model.layers",),
+    "head": ("model.model.norm", "model.lm_head"),
+    "encoder": ("model.model.vision_tower",),
+    "projector": ("model.model.multi_modal_projector",),
+    "attention": ("layer.self_attn",),
+    "feed_forward": ("layer.mlp",),
+    "experts": ("layer.mlp.experts",),
+    "router": ("layer.mlp.gate",),
+}
 _SAME = 5e-4  # shares of an iteration below this are not worth a figure
 
 
@@ -141,7 +155,10 @@ class Layout:
     @property
     def network(self) -> Transformer | None:
         """The transformer's sizes; None for a network that is known, or cut into stages, by its layers only."""
-        return None if self.layers else self.job.problem.dnn.transformer
+        network = None if self.layers else self.job.problem.dnn.transformer
+        if network is None or not network.trained.has_frozen:
+            return network
+        return replace(network, trained=EVERYTHING)  # which is the same network; notes say what is frozen
 
     @property
     def dtype(self) -> str:
@@ -292,6 +309,9 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
         raise refused(
             target, f"what is written for it trains every parameter, and the plan trains {tuning.words}", hint
         )
+    if network is not None and network.trained.has_frozen and target not in _FREEZES:
+        why = f"what is written for it trains every parameter, and in the plan {network.trained.words} are frozen"
+        raise refused(target, why, f"Export to {', '.join(_FREEZES)}; or freeze them in a script of your own.")
     if isinstance(chosen, AllReduceConfiguration):
         return _data_parallel(target, job, chosen, rows)
     if not isinstance(chosen, HybridConfiguration):
@@ -318,10 +338,27 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
             f"train peft.get_peft_model(model, {adapters}){four * tuning.is_quantised}; adapter_config.json says the "
             f"same: LoraConfig.from_pretrained('.')"
         )
+    if network is not None and network.trained.has_frozen:
+        found = found.noted(_freezing_note(network.trained))
     if len(chosen.groups) > 1:
         order = ", then ".join(chosen.groups)
         found = found.noted(f"stages stand on unlike machines: give those of {order} their ranks in this order")
     return found
+
+
+def _freezing_note(trained: Trained) -> str:
+    """Return how a script freezes what the plan does, before the optimiser is made."""
+    modules = [] if not trained.frozen_layers else ["model.model.embed_tokens"]
+    modules += [f"model.model.layers[:{trained.frozen_layers}]"] * (trained.frozen_layers > 0)
+    inside: list[str] = []
+    for part in trained.frozen_parts:
+        (inside if _MODULES[part][0].startswith("layer.") else modules).extend(_MODULES[part])
+    each = f"{', '.join(inside)} of each layer in model.model.layers" if inside else ""
+    names = " and ".join(one for one in (", ".join(modules), each) if one)
+    return (
+        f"freeze {trained.words} before the optimiser is made, and hold them in bf16: requires_grad_(False) of "
+        f"{names}, as a model of Llama's make names them"
+    )
 
 
 def _data_parallel(target: str, job: Job, chosen: AllReduceConfiguration, rows: tuple[UsedMachines, ...]) -> Layout:

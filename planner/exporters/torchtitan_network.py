@@ -63,7 +63,7 @@ def family_of(network: Transformer) -> str | None:
         and network.sparse is None
         and network.encoder is None
         and not network.num_mtp_layers
-        and network.fine_tuning is None
+        and network.trained.is_all
     )
     if not is_plain or rotary is None:
         return None

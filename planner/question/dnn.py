@@ -29,6 +29,7 @@ from planner.plan import Goal
 from planner.problem import Training
 from planner.question.blocks import ELEMENT_BYTES, BlockSpec, LayerSpec, OperatorSpec, RunSpec, SubstitutionSpec
 from planner.question.fine_tuning import adapted
+from planner.question.frozen import frozen
 from planner.question.low_precision import low_precision_of
 from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import NETWORK_KEYS, DnnSpec, Reading
@@ -360,23 +361,27 @@ def batch_of_profile(reading: Reading) -> int:
 
 
 def read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | None]:
-    """Return the network with its adapters, and its profile where it was measured; note what was read as resolved.
+    """Return the network with what is trained of it, and its profile where it was measured; note it as resolved.
 
     Raises
     ------
     SpecError
-        If it cannot have these adapters.
+        If it cannot have these adapters, or these frozen parts.
     """
     network, profile = _read_network(reading, profile_batch)
     if (length := reading.spec.dnn.packed) is not None:
         network = _packed(network, profile, length)
-    if (tuning := reading.spec.dnn.fine_tuning) is None:
-        return network, profile
+    key, asked, resolved = "", reading.spec.dnn, reading.resolved["dnn"]
     try:
-        network, reading.resolved["dnn"]["fine_tuning"] = adapted(tuning, network, profile)
+        if asked.fine_tuning is not None:
+            key = "fine_tuning"
+            network, resolved[key] = adapted(asked.fine_tuning, network, profile)
+        if asked.frozen is not None:
+            key = "frozen"
+            network, resolved[key] = frozen(asked.frozen, network, profile)
     except ValueError as error:
         problem, _, mend = str(error).partition(". ")
-        raise SpecError.of([Fault(field="dnn.fine_tuning", problem=f"{problem}.", mend=mend)]) from None
+        raise SpecError.of([Fault(field=f"dnn.{key}", problem=f"{problem}.", mend=mend)]) from None
     return network, profile
 
 
@@ -397,17 +402,19 @@ def _packed(dnn: Dnn, profile: Profile | None, length: int) -> Dnn:
 def check_training(reading: Reading, training: Training) -> None:
     """Refuse an optimiser of adapters that is not counted, and a configuration of a family that does not count all."""
     has_adapters, configured = reading.spec.dnn.fine_tuning is not None, reading.spec.configuration
+    has_frozen = reading.spec.dnn.frozen is not None
     if has_adapters and training.optimizer == "muon":
         problem, mend = "adapters are stepped by none that needs whole matrices here.", "Write optimizer: adam."
         reading.notes.fault(("dnn", "optimizer"), problem, mend, "muon")
-    own_words = training.own_words or ("training by adapters" if has_adapters else "")
+    still = "training by adapters" if has_adapters else "training with frozen parts" if has_frozen else ""
+    own_words = training.own_words or still
     if own_words and configured is not None and configured.family != OF_TRANSFORMERS:
         problem = f"{configured.family} does not count {own_words}."
         reading.notes.fault(("configuration", configured.family), problem, f"Write {OF_TRANSFORMERS}.")
 
 
 def _read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | None]:
-    """Return the same without adapters."""
+    """Return the same, trained whole."""
     dnn, notes = reading.spec.dnn, reading.notes
     profile: Profile | None = None
     if dnn.zoo is not None:

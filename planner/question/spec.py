@@ -44,6 +44,7 @@ from planner.question.blocks import (
     TransformerSpec,
 )
 from planner.question.fine_tuning import FineTuningOf
+from planner.question.frozen import FrozenOf
 from planner.question.source import Notes, Source
 from planner.question.values import (
     Amount,
@@ -392,6 +393,7 @@ class DnnSpec(Model):
     bf16_layers: Index | None = None
     optimizer: OptimizerName | None = None
     fine_tuning: FineTuningOf | None = None
+    frozen: FrozenOf | None = None
     packed: Tokens | None = None
     substitutions: list[SubstitutionSpec] = []
     warnings: list[Text] = []

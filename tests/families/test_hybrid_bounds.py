@@ -20,6 +20,8 @@ from planner.models.transformer_time import PROGRAMS
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
+from planner.trained import EVERYTHING, Trained
+from planner.zoo.transformers import dnn_of
 
 SMALL = st.fixed_dictionaries(
     {
@@ -72,6 +74,16 @@ PINS = st.sampled_from(
     ]
 )
 PROGRAM = st.sampled_from(list(PROGRAMS))
+STILL = st.sampled_from(
+    [
+        EVERYTHING,
+        EVERYTHING,
+        Trained(frozen_layers=1),
+        Trained(frozen_layers=1, frozen_parts=("feed_forward",)),
+        Trained(frozen_parts=("layers",)),
+        Trained(frozen_parts=("embedding", "layers")),
+    ]
+)
 
 
 @st.composite
@@ -97,6 +109,10 @@ def questions(draw: st.DrawFn) -> Problem:
     )
     constants = {**RATES["constants"], "contention": draw(st.sampled_from([0.0, 0.5, 1.0]))}
     rates = {**RATES, "constants": constants, "software": transformer_rates()["software"]}
+    network = found.dnn.transformer
+    assert network is not None
+    if not (trained := draw(STILL)).is_all:
+        found = replace(found, dnn=dnn_of(replace(network, trained=trained), found.dnn.name))
     pins: dict[str, Any] = draw(PINS)
     calibration = replace(found.calibration, program=draw(PROGRAM))
     return replace(found, fixed=pins, transformer_rates=rates, calibration=calibration)

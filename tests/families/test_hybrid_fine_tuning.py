@@ -163,7 +163,13 @@ def test_launch_files_train_the_adapters_or_are_refused() -> None:
     problem = question({"transformer": GATED}, tuning, fix={"data_parallel_size": 4, "zero_stage": 1})
     job = Job(problem=problem, plan=planner.plan(problem))
     recipe = export("megatron-bridge", job)
-    assert "LoRA(target_modules=['linear_qkv', 'linear_proj'], dim=8, alpha=32)" in recipe.files["recipe.py"]
+    table = """ADAPTERS = {
+    "target_modules": ["linear_qkv", "linear_proj"],
+    "dim": 8,
+    "alpha": 32.0,
+}
+"""
+    assert table in recipe.files["recipe.py"]
     compile(recipe.files["recipe.py"], "recipe.py", "exec")
     words = "LoraConfig(r=8, lora_alpha=32, target_modules=['q_proj', 'k_proj', 'v_proj', 'o_proj'])"
     assert any(words in note for note in export("deepspeed", job).notes)

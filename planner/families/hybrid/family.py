@@ -735,6 +735,11 @@ def explain(problem: Problem, configuration: HybridConfiguration, prediction: Pr
         )
     if (encoder := cost.transformer.encoder) is not None:
         lines.append(_images_line(cost.transformer, encoder))
+    if cost.transformer.trained.has_frozen:
+        lines.append(
+            f"frozen are {cost.transformer.trained.words}: {cost.transformer.num_trained_parameters:,} of "
+            f"{cost.transformer.num_parameters:,} parameters are trained"
+        )
     lines.append(
         f"{details['tokens_per_s']:,.0f} tokens/s; {details['flop_utilisation']:.0%} of the devices' "
         f"{'' if cost.first.number_type is None else 'bf16 '}peak goes into "
@@ -870,6 +875,8 @@ def warnings(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:
             "training by adapters is not in the fit: two published steps of LoRA on H100 take 11 % less than is "
             "counted here (docs/hybrid.md)"
         )
+    if cost.transformer.trained.has_frozen:
+        found.append("no measured step with frozen parts is in the fit (docs/hybrid.md)")
     return [*found, *_outside_lines(cost, chosen)]
 
 

@@ -88,6 +88,7 @@ def not_expressed(network: Transformer) -> list[str]:
         "norms over all heads' queries": network.query_key_norm_scales > 2 * network.head_size,
         "a bias of the logits": network.has_head_bias,
         "adapters (Megatron-Bridge has: peft=LoRA(...))": network.fine_tuning is not None,
+        "frozen parts": network.trained.has_frozen,
     }
     return [name for name, is_so in names.items() if is_so]
 

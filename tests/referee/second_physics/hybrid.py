@@ -11,10 +11,11 @@ from planner.checks.report import Finding
 from planner.decisions import decided_by
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.transformer import Transformer
+from planner.transformer import KINDS, Transformer
 from tests.referee.second_physics import hybrid_mixed
 from tests.referee.second_physics.facts import Facts, groups_of, holds
 from tests.referee.second_physics.hybrid_folded import folded_cuts, folded_findings, is_folded
+from tests.referee.second_physics.hybrid_layer import passes_of
 from tests.referee.second_physics.hybrid_memory import cuts_of, fullest_bytes, memory_findings
 from tests.referee.second_physics.hybrid_program import program_finding
 from tests.referee.second_physics.hybrid_time import time_findings
@@ -23,7 +24,7 @@ __all__ = ["facts_of"]
 
 _DEGREES = ("tensor", "context", "pipeline", "data")
 _ROUNDING = 1e-9
-_FLOP_PER_PARAMETER = 6  # and token: a multiply-add forward, two backward
+_FLOP_PER_PASS = 2  # of a parameter and token: a multiply-add
 _MATRICES = 0.9  # of a block's parameters at least; biases and norms are no products
 
 
@@ -40,6 +41,8 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
     findings, held = [*_division(network, block), *_terms(found), _work(problem, network, block, found)], 0.0
     if is_folded(block):
         findings += folded_findings(problem, network, block, found)
+    elif network.encoder is not None and not network.trained.is_all:
+        pass  # what is trained of an encoder is not counted a second time
     elif all(one.is_ok for one in findings[:-2]) and devices:  # nothing can be counted of layers that do not divide
         device = groups[next(iter(devices))].device
         held = fullest_bytes(problem, network, block, device)
@@ -142,10 +145,14 @@ def _work(problem: Problem, network: Transformer, block: Mapping[str, Any], foun
     for name, count in devices.items():
         peaks = groups[name].device.peak_flop_per_s
         peak += count * (peaks.get(dtype) or max(peaks.values(), default=float("inf")))
-    blocks = network.num_active_parameters - network.embedding_parameters - network.head_parameters
+    experts, blocks = network.experts, 0
+    for kind, count in network.kind_counts.items():  # three passes of two FLOP each; fewer of what is frozen
+        idle = 0
+        if experts is not None and KINDS[kind].feed_forward == "moe":
+            idle = (experts.num_experts - experts.top_k) * network.expert_parameters
+        blocks += passes_of(network, kind) * count * (network.block_parameters(kind) - idle)
     tokens = block["global_batch_size"] * network.sequence_length
-    times = _FLOP_PER_PARAMETER if network.fine_tuning is None else _FLOP_PER_PARAMETER - 2  # frozen ones have none
-    least_s = times * tokens * blocks * _MATRICES / peak
+    least_s = _FLOP_PER_PASS * tokens * blocks * _MATRICES / peak
     return holds(
         "work",
         found.iteration_time_s >= least_s * (1 - _ROUNDING),

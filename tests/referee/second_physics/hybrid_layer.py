@@ -7,7 +7,7 @@ dropout and without scores); programs without such attention keep scores, and ma
 recomputation its input alone. Nothing is taken from the cost model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from planner.transformer import KINDS, SCANS, Transformer
 from tests.referee.second_physics.hybrid_program import program_of
 from tests.referee.second_physics.hybrid_scans import scan_kept, scan_parameters, scan_products
 
-__all__ = ["IMBALANCE", "NUMBER_BYTES", "Layer", "layer_of", "tokens_of"]
+__all__ = ["IMBALANCE", "NUMBER_BYTES", "Layer", "layer_of", "passes_of", "tokens_of"]
 
 NUMBER_BYTES = 2.0
 IMBALANCE = "expert_imbalance"  # a block's key for tokens of the rank whose experts have most, over the mean; 1 without
@@ -33,7 +33,7 @@ class Layer:
     ``shared``, ``routed``: parameters, those of experts apart. ``read``: of all matrices, every expert counted.
     ``matrices``: the same with one expert. ``largest``: of one matrix. ``kept``, ``working``: bytes of a micro-batch
     until its backward pass, and more of them during it. ``whole``: bytes until then of a layer of which nothing is
-    computed again.
+    computed again. ``own_...``: the same of what is trained of it, adapters left out.
     """
 
     shared: float
@@ -45,7 +45,18 @@ class Layer:
     working: float
     whole: float
     read_routed: float
-    adapters: float = 0.0
+    adapters: float
+    own_shared: float
+    own_routed: float
+    own_read: float
+    own_matrices: float
+    own_largest: float
+
+
+def passes_of(network: Transformer, kind: str) -> int:
+    """Return how often each matrix of a layer is multiplied for a micro-batch, at least."""
+    whole = {"front": 1, "frozen": 2, "trained": 3}[KINDS[kind].learning]
+    return min(whole, 2) if network.fine_tuning is not None or network.trained.frozen_parts else whole
 
 
 # Where an adapter's matrix stands, and its columns, by the names of a question: rows are the width of what is read.
@@ -88,42 +99,97 @@ def _tuned(network: Transformer, block: Mapping[str, Any], kind: str, split: int
     return parameters, tokens_of(network, block) * NUMBER_BYTES * more
 
 
-def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer:
-    """Return a layer of a kind, such as ``dense`` or ``moe``, on one device."""
+def _unread(network: Transformer, block: Mapping[str, Any], kind: str, parts: Collection[str]) -> float:
+    """Return the bytes of a micro-batch that a layer with norms before its parts keeps less for frozen ones.
+
+    These are the inputs of frozen matrices: norms' outputs, what the activation function gives, tokens sent to experts.
+    """
+    hidden, tensor = network.hidden_size, block["tensor"]
+    stream = hidden / (tensor if block["sequence_parallel"] else 1)
+    less = stream * (KINDS[kind].has_attention and "attention" in parts)
+    if KINDS[kind].feed_forward == "dense" and "feed_forward" in parts:
+        less += stream + network.feed_forward_size / tensor
+    if KINDS[kind].feed_forward == "moe" and network.experts is not None:
+        experts, chosen = network.experts, network.experts.top_k * block.get(IMBALANCE, 1.0)
+        has_shared = experts.num_shared and "feed_forward" not in parts
+        less += stream * (bool({"router", "feed_forward"} & {*parts}) and not has_shared)
+        less += experts.num_shared * experts.shared_size / tensor * ("feed_forward" in parts)
+        if {"experts", "feed_forward"} & {*parts}:
+            less += chosen * hidden * block["expert_tensor"] / tensor + chosen * experts.expert_size / tensor
+    return tokens_of(network, block) * NUMBER_BYTES * less
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Weights:
+    """A layer's matrices on one device and its other parameters; those of experts, one's, by themselves.
+
+    ``still``, ``still_rest``: of the former those that are not trained for they are of a frozen part.
+    """
+
+    matrices: list[float]
+    rest: float
+    routed: list[float]
+    routed_biases: float
+    number: float
+    still: list[float]
+    still_rest: float
+
+
+def _weights(network: Transformer, block: Mapping[str, Any], kind: str, frozen: Collection[str]) -> _Weights:
+    """Return the parameters of a layer, and which of them are of frozen parts."""
     tensor, parts = block["tensor"], KINDS[kind]
     shift = network.has_norm_scales + (network.norm == "layer_norm" and network.has_norm_biases)
-    matrices: list[float] = []
-    rest = 0.0
+    mixing: tuple[list[float], float] = ([], 0.0)
     if parts.has_attention:
-        matrices, rest = _attention(network, tensor, shift)
+        mixing = _attention(network, tensor, shift)
         if parts.mixer == "attention" and network.sparse is not None:  # whole, and a layer norm with a shift
-            matrices, rest = [*matrices, *_indexer(network)], rest + 2 * network.sparse.head_size
+            mixing = [*mixing[0], *_indexer(network)], mixing[1] + 2 * network.sparse.head_size
     elif parts.mixer != "none":
-        matrices, rest = scan_parameters(network, parts.mixer, tensor)
+        mixing = scan_parameters(network, parts.mixer, tensor)
     routed: list[float] = []
     routed_biases, number = 0.0, 0.0
+    fed: tuple[list[float], float] = ([], 0.0)
+    router: tuple[list[float], float] = ([], 0.0)
     if parts.feed_forward == "dense":
-        more = _two(network, network.feed_forward_size, tensor)
-        matrices, rest = matrices + more[0], rest + more[1]
+        fed = _two(network, network.feed_forward_size, tensor)
     elif parts.feed_forward == "moe":
         experts = network.experts
         assert experts is not None, "a layer of the kind moe has experts"
         number = experts.num_experts / block["expert"]
         narrow = experts.latent_size or network.hidden_size
         routed, routed_biases = _two(network, experts.expert_size, block["expert_tensor"], narrow)
-        matrices = [*matrices, *[float(network.hidden_size * narrow)] * (2 * (experts.latent_size is not None))]
-        matrices = [*matrices, float(network.hidden_size * experts.num_experts)]
-        rest += experts.num_experts * experts.has_router_bias
+        router = [float(network.hidden_size * experts.num_experts)], experts.num_experts * experts.has_router_bias
+        fed = [float(network.hidden_size * narrow)] * (2 * (experts.latent_size is not None)), 0.0
         if experts.num_shared:
             more = _two(network, experts.num_shared * experts.shared_size, tensor)
-            matrices, rest = matrices + more[0], rest + more[1]
-        if experts.has_shared_gate:
-            matrices = [*matrices, float(network.hidden_size)]
+            fed = fed[0] + more[0], fed[1] + more[1]
+        fed = [*fed[0], *[float(network.hidden_size)] * experts.has_shared_gate], fed[1]
+    matrices, rest = mixing[0] + fed[0] + router[0], mixing[1] + fed[1] + router[1]
     rest += _of_parts(network, _NORMS, kind) * network.hidden_size * shift
     if network.has_modulation:  # two shifts, scales and gates from a sample's condition
         matrices, rest = [*matrices, 6.0 * network.hidden_size**2 / tensor], rest + 6 * network.hidden_size / tensor
     if parts.is_prediction:  # three norms, and a product of the stream and the embedding of the next token
         matrices, rest = [*matrices, 2.0 * network.hidden_size**2 / tensor], rest + 3 * network.hidden_size * shift
+    held = {"attention": mixing if parts.has_attention else ([], 0.0), "feed_forward": fed, "router": router}
+    if "feed_forward" in frozen:
+        frozen = {*frozen, "router"}
+    still = [held[part] for part in held if part in frozen]
+    return _Weights(
+        matrices=matrices,
+        rest=rest,
+        routed=routed,
+        routed_biases=routed_biases,
+        number=number,
+        still=[one for each, _ in still for one in each],
+        still_rest=sum(more for _, more in still),
+    )
+
+
+def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer:
+    """Return a layer of a kind, such as ``dense`` or ``moe``, on one device."""
+    frozen, tensor, parts = _frozen(network, kind), block["tensor"], KINDS[kind]
+    weights = _weights(network, block, kind, frozen)
+    matrices, routed, number = weights.matrices, weights.routed, weights.number
     kept, working = _kept(network, block, kind)
     if parts.is_prediction:  # its loss
         program, words = program_of(block), -(-network.vocabulary_size // (_PADDING * tensor)) * _PADDING
@@ -134,21 +200,42 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
     if network.fine_tuning is not None:
         split = tensor if block["sequence_parallel"] else 1
         adapters, beside = _tuned(network, block, kind, split)
-        kept, working = (kept, working + beside) if block["recompute"] == "full" else (kept + beside, working)
-    whole, _ = _kept(network, {**block, "recompute": "none"}, kind)
+    elif frozen and parts.learning != "front":
+        beside = -_unread(network, block, kind, frozen)
+    kept, working = (kept, working + beside) if block["recompute"] == "full" else (kept + beside, working)
+    whole, gradients = _kept(network, {**block, "recompute": "none"}, kind)
     whole += beside
+    if parts.learning == "front":  # nothing is kept for a pass that does not run
+        kept, working, whole = 0.0, gradients, 0.0
+    is_trained = parts.learning == "trained" and network.fine_tuning is None
+    has_routed = is_trained and not {"experts", "feed_forward"} & {*frozen}
+    own = list(matrices) if is_trained else []
+    for one in weights.still if is_trained else []:
+        own.remove(one)
     return Layer(
         adapters=adapters,
         read_routed=number * sum(routed),
-        shared=sum(matrices) + rest,
-        routed=number * (sum(routed) + routed_biases),
+        shared=sum(matrices) + weights.rest,
+        routed=number * (sum(routed) + weights.routed_biases),
         read=sum(matrices) + number * sum(routed),
         matrices=sum(matrices) + sum(routed),
         largest=max(*matrices, *routed),
         kept=kept,
         working=working,
         whole=whole,
+        own_shared=(sum(own) + weights.rest - weights.still_rest) * is_trained,
+        own_routed=number * (sum(routed) + weights.routed_biases) * has_routed,
+        own_read=sum(own) + number * sum(routed) * has_routed,
+        own_matrices=sum(own) + sum(routed) * has_routed,
+        own_largest=max([*own, *(routed if has_routed else [])], default=0.0),
     )
+
+
+def _frozen(network: Transformer, kind: str) -> tuple[str, ...]:
+    """Return the parts of a layer that are not trained, as a question names them; adapters are told apart."""
+    if KINDS[kind].learning != "trained":
+        return ("attention", "feed_forward", "experts", "router")
+    return network.trained.frozen_parts
 
 
 def _indexer(network: Transformer) -> list[float]:
@@ -314,6 +401,8 @@ def away_of(network: Transformer, block: Mapping[str, Any], kind: str) -> float:
     As the options of Megatron-Core 0.16 say. What is computed again is not there.
     """
     modules = set(block.get("offload_modules", "none").split()) - {"none"}
+    if KINDS[kind].learning == "front":  # which keeps nothing
+        return 0.0
     is_partly = block["recompute"] == "selective"
     again = set(block.get("recompute_modules", "core_attn").split()) if is_partly else set()
     parts, experts, latent = KINDS[kind], network.experts, network.latent

@@ -33,6 +33,7 @@ __all__ = [
     "ends_of",
     "fullest_bytes",
     "in_order",
+    "logits_are_frozen",
     "memory_findings",
     "reserve_of",
     "rows_of",
@@ -164,9 +165,10 @@ def _row(
     images = images_layers(network, block) if stage == 0 else []
     encoder = images_parameters(network, block) if images else 0.0
     shared, routed = sum(one.shared for one in held) + sum(ends), sum(one.routed for one in held)
-    frozen = _frozen_bytes(network, block, held, shared, routed)
-    if network.fine_tuning is not None:
-        shared, routed = sum(one.adapters for one in held), 0.0
+    own_ends = _own_ends(network, block, ends)
+    own, own_routed = sum(one.own_shared for one in held) + own_ends, sum(one.own_routed for one in held)
+    frozen = _frozen_bytes(network, block, held, shared - own, routed - own_routed)
+    shared, routed = own + sum(one.adapters for one in held), own_routed
     ranks, zero = (block.get("shard") or block["data"]) * block["context"], block["zero"]
     spread = (shared + routed * block["expert"] * block["expert_tensor"] / block["tensor"]) / ranks
     # Some layers of each chunk: as that share of all of the stage's layers.
@@ -189,8 +191,8 @@ def _row(
     is_gathered = program.gathers and ranks > 1
     state = program.state * (spread if zero >= 1 else shared + routed)
     if block.get(OPTIMIZER) == "muon":  # whole matrices; the ends keep a second moment
-        state += 4 * sum(ends) / (ranks if zero >= 1 else 1)
-        state = max(state, program.state * min(max(one.largest for one in layers.values()), shared + routed))
+        state += 4 * own_ends / (ranks if zero >= 1 else 1)
+        state = max(state, program.state * min(max(one.own_largest for one in layers.values()), shared + routed))
     return {
         "weights": program.weight * (spread if zero >= (1 if is_gathered else 3) else shared + routed)
         + (NUMBER_BYTES * (shared + routed) if is_gathered and 1 <= zero < 3 else 0.0)
@@ -213,12 +215,10 @@ def _frozen_bytes(
 ) -> float:
     """Return the bytes of frozen weights on one device: two each, and of QLoRA's matrices in layers half and scales."""
     tuning = network.fine_tuning
-    if tuning is None:
-        return 0.0
     ranks = (block.get("shard") or block["data"]) * block["context"]
     parts = block["expert"] * block["expert_tensor"] / block["tensor"] / ranks if block["zero"] >= 3 else 1.0
     whole = 1 / ranks if block["zero"] >= 3 else 1.0
-    less = 2.0 - (0.5 + 1 / 64 + 1 / 4096) if tuning.method == "qlora" else 0.0
+    less = 2.0 - (0.5 + 1 / 64 + 1 / 4096) if tuning is not None and tuning.method == "qlora" else 0.0
     inside = sum(one.read_routed for one in held)
     outside = sum(one.read for one in held) - inside
     return whole * (2.0 * shared - less * outside) + parts * (2.0 * routed - less * inside)
@@ -243,6 +243,30 @@ def ends_of(network: Transformer, block: Mapping[str, Any]) -> tuple[float, floa
     return first + images_parameters(network, block), float(last)
 
 
+def _own_ends(network: Transformer, block: Mapping[str, Any], ends: tuple[float, float]) -> float:
+    """Return those of both ends that are trained; a head whose matrix is the frozen embedding's trains the rest."""
+    frozen, words = network.trained, _rows_of_words(network, block["tensor"]) * network.hidden_size
+    if network.fine_tuning is not None:
+        return 0.0
+    has_embedding = not (frozen.frozen_layers or "embedding" in frozen.frozen_parts)
+    first, last = ends
+    is_copied = block["pipeline"] > 1 and last > 0
+    copies = words * (is_copied and bool(network.has_tied_embeddings or network.num_mtp_layers))
+    own = copies if "head" in frozen.frozen_parts else last
+    own -= 0.0 if has_embedding else copies
+    if network.has_tied_embeddings and not has_embedding and last:  # a bias of the logits goes with their matrix
+        own -= _rows_of_words(network, block["tensor"]) * network.has_head_bias * ("head" not in frozen.frozen_parts)
+    return first * has_embedding + own
+
+
+def logits_are_frozen(network: Transformer) -> bool:
+    """Whether the matrix that gives the logits is."""
+    frozen = network.trained
+    has_embedding = not (frozen.frozen_layers or "embedding" in frozen.frozen_parts)
+    is_lent = network.has_tied_embeddings and not has_embedding
+    return network.fine_tuning is not None or "head" in frozen.frozen_parts or is_lent
+
+
 def _stream(network: Transformer, block: Mapping[str, Any]) -> float:
     """Return the bytes of a micro-batch between two layers, on one device."""
     split = block["tensor"] if block["sequence_parallel"] else 1
@@ -251,6 +275,8 @@ def _stream(network: Transformer, block: Mapping[str, Any]) -> float:
 
 def _embedding_kept(network: Transformer, block: Mapping[str, Any]) -> float:
     """Return what the embedding keeps of a micro-batch: what its norm reads, a mask of dropout, images, an encoder."""
+    if network.trained.frozen_layers or "embedding" in network.trained.frozen_parts:
+        return 0.0
     found = network.has_embedding_norm * _stream(network, block) + images_kept(network, block)
     if program_of(block).keeps_masks:
         found += _stream(network, block) / NUMBER_BYTES
@@ -271,7 +297,7 @@ def _head_kept(network: Transformer, block: Mapping[str, Any]) -> float:
     is_read = has_logits or network.has_pooler or network.head == "classes"
     is_mean = network.image is not None and not network.image.has_class_token
     single = (is_read and is_mean) + network.has_pooler * (1 + is_masked)
-    is_read_back = is_read and not is_mean and network.fine_tuning is None  # frozen logits give no gradient of weights
+    is_read_back = is_read and not is_mean and not logits_are_frozen(network)  # which give no gradient of weights
     streams = network.has_final_norm + is_read_back + 3 * is_masked + single / network.sequence_length
     streams += network.has_modulation * (2 + 1 / network.sequence_length)  # behind the norm, and behind the modulation
     if not has_logits:
@@ -286,15 +312,12 @@ def _temporary(
 ) -> float:
     """Return what is there for a moment, and the empty gradients that Transformer Engine holds."""
     program = program_of(block)
-    is_frozen = network.fine_tuning is not None
-    own = [0.0 if program.holds_gradients else NUMBER_BYTES * one.largest for one in held]  # a matrix's gradient
-    if is_frozen:
-        own = [0.0] * len(held)
+    own = [0.0 if program.holds_gradients else NUMBER_BYTES * one.own_largest for one in held]  # a matrix's gradient
     moment = max([one.working + more for one, more in zip(held, own, strict=True)], default=0.0) - head
     is_shared = block["data"] * block["context"] > 1 and block["zero"] >= 1
     if is_shared and program.reduced:  # of a layer's gradients, or of the head's just before
-        largest = max([one.adapters if is_frozen else one.shared + one.routed for one in held], default=0.0)
-        moment += program.reduced * max(largest, 0.0 if is_frozen else ends[1])
+        largest = max([one.adapters + one.own_shared + one.own_routed for one in held], default=0.0)
+        moment += program.reduced * max(largest, _own_ends(network, block, (0.0, ends[1])))
     if head:
         whole = NUMBER_BYTES * tokens_of(network, block) * network.hidden_size
         is_gathered = block["sequence_parallel"] and block["tensor"] > 1
@@ -303,13 +326,13 @@ def _temporary(
         if not program.fuses_loss and network.head in ("language", "masked_language"):  # a gradient, and another copy
             logits = tokens_of(network, block) * _rows_of_words(network, block["tensor"])
             copies = (_COPY_BYTES if program.more_copies else NUMBER_BYTES) * logits + _COPY_BYTES * logits
-        moment = max(moment, matrix * (not is_frozen) + whole * (2 if is_gathered else 1) + copies)
+        moment = max(moment, matrix * (not logits_are_frozen(network)) + whole * (2 if is_gathered else 1) + copies)
     found = max(moment, 0.0)
     if program.holds_gradients:
-        found += NUMBER_BYTES * max([one.adapters if is_frozen else one.matrices for one in held], default=0.0)
+        found += NUMBER_BYTES * max([one.adapters + one.own_matrices for one in held], default=0.0)
     if block["data"] * block["context"] > 1:
         layer = max([one.shared + one.routed for one in held], default=0.0)
-        trained = max([one.adapters for one in held], default=0.0) if is_frozen else layer
+        trained = max([one.adapters + one.own_shared + one.own_routed for one in held], default=0.0)
         found += NUMBER_BYTES * trained if block["zero"] >= 2 else 0.0
         found += program.buffers if block["zero"] >= 1 else 0.0
         ahead = layer if block["overlap_data"] else 0.0

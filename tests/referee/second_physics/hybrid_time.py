@@ -21,8 +21,8 @@ from planner.problem import Problem
 from planner.transformer import KINDS, Transformer
 from tests.referee.second_physics.facts import holds
 from tests.referee.second_physics.hybrid_encoder import ends_flop
-from tests.referee.second_physics.hybrid_layer import away_of, layer_of
-from tests.referee.second_physics.hybrid_memory import counted, cuts_of, in_order, kinds_of
+from tests.referee.second_physics.hybrid_layer import away_of, layer_of, passes_of
+from tests.referee.second_physics.hybrid_memory import counted, cuts_of, in_order, kinds_of, logits_are_frozen
 from tests.referee.second_physics.hybrid_program import program_of, state_bytes
 from tests.referee.second_physics.hybrid_scans import scan_multiply_adds, scan_parameters
 
@@ -51,6 +51,8 @@ def flop_per_token(network: Transformer) -> float:
     words = network.vocabulary_size if network.head == "language" else 0
     whole = _FLOP * (layers + network.hidden_size * words) - _unchosen_flop(network)
     whole += 3 * _images_flop(network) / network.sequence_length
+    if network.trained.has_frozen:
+        return whole - _still_flop(network)
     if network.fine_tuning is None:
         return whole
     # No product gives a gradient of a frozen matrix; those of adapters are theirs six times.
@@ -67,6 +69,28 @@ def _images_flop(network: Transformer) -> float:
         return 0.0
     blocks = 2 * encoder.sequence_length * sum(_multiply_adds(encoder, kind) for kind in encoder.layer_kinds)
     return network.num_images * (blocks + ends_flop(network))
+
+
+def _still_flop(network: Transformer) -> float:
+    """Return the FLOP of a token that frozen parts do not have backward."""
+    parts, found = network.trained.frozen_parts, 0.0
+    for kind in network.layer_kinds:
+        learning = KINDS[kind].learning
+        if learning == "front":
+            found += 4 * _multiply_adds(network, kind)
+            continue
+        shape = {**_ALONE, "recompute": "none"}
+        row = layer_of(network, shape, kind)
+        # A matrix is multiplied once for each token, but those of experts, of which a token meets few.
+        still = row.read - row.read_routed - row.own_read
+        if (experts := network.experts) is not None and KINDS[kind].feed_forward == "moe":
+            has_routed = learning == "trained" and not {"experts", "feed_forward"} & {*parts}
+            still += row.read_routed * (has_routed + (not has_routed) * experts.top_k / experts.num_experts)
+        found += 2 * still
+        if KINDS[kind].is_prediction and logits_are_frozen(network):
+            found += 2 * network.hidden_size * network.vocabulary_size
+    words = network.vocabulary_size if network.head == "language" else 0
+    return found + 2 * network.hidden_size * words * logits_are_frozen(network)
 
 
 def _unchosen_flop(network: Transformer) -> float:
@@ -335,19 +359,22 @@ def _no_quicker(
     chunks = kinds_of(network, cuts_of(network, block))
     words = network.vocabulary_size if network.head == "language" else 0
     logits = 2 * network.hidden_size * words * tokens / block["tensor"]
-    passes = 3 if network.fine_tuning is None else 2  # no product gives a gradient of a frozen matrix
+    of_logits = 2 if logits_are_frozen(network) else 3  # no product gives a gradient of a frozen matrix
     faults: dict[str, list[int]] = {"FLOP at the peak": [], "weights at the bandwidth": []}
     for stage, row in enumerate(stages):
         own = [kind for chunk in chunks[stage :: block["pipeline"]] for kind in chunk]
         both_s = sum(row["forward_s"]) + sum(row["backward_s"])
-        once, again = (flop * tokens / block["tensor"] for flop in layers_flop(network, block, own))
-        read = 2.0 * sum(layer_of(network, block, kind).read for kind in own)
-        least = passes * once + again + (passes * logits if stage == len(stages) - 1 else 0.0)
-        least += passes * _images_flop(network) * block["microbatch"] / block["tensor"] * (stage == 0)
+        again_of = [kind for kind in own if KINDS[kind].learning != "front"]
+        once, _ = (flop * tokens / block["tensor"] for flop in layers_flop(network, block, own))
+        _, again = (flop * tokens / block["tensor"] for flop in layers_flop(network, block, again_of))
+        passed = sum(passes_of(network, kind) * layers_flop(network, block, [kind])[0] for kind in own)
+        read = 2.0 * sum(passes_of(network, kind) * layer_of(network, block, kind).read for kind in own)
+        least = passed * tokens / block["tensor"] + again + (of_logits * logits if stage == len(stages) - 1 else 0.0)
+        least += 3 * _images_flop(network) * block["microbatch"] / block["tensor"] * (stage == 0)
         ahead = once if len(own) * block["pipeline"] >= network.num_layers else 0.0
         if both_s < least / peak * (1 - SAME) or sum(row["forward_s"]) < ahead / peak * (1 - SAME):
             faults["FLOP at the peak"].append(stage + 1)
-        if both_s < passes * read / bandwidth * (1 - SAME):
+        if both_s < read / bandwidth * (1 - SAME):
             faults["weights at the bandwidth"].append(stage + 1)
     for name, wrong in faults.items():
         yield holds(name, not wrong, "every stage takes as long", f"stages {wrong} would be quicker")
@@ -358,8 +385,7 @@ def _optimizer(network: Transformer, block: Mapping[str, Any], stated_s: float, 
     kinds = network.layer_kinds
     plain = {**block, "tensor": 1, "expert": 1, "expert_tensor": 1}
     rows = {kind: layer_of(network, plain, kind) for kind in dict.fromkeys(kinds)}
-    is_whole = network.fine_tuning is None
-    layers = sum((one.read if is_whole else one.adapters) * kinds.count(kind) for kind, one in rows.items())
+    layers = sum((one.own_read + one.adapters) * kinds.count(kind) for kind, one in rows.items())
     ranks = block["tensor"] * block["pipeline"] * block["expert"]
     if block["zero"] > 0:
         ranks = block["tensor"] * block["pipeline"] * (block.get("shard") or block["data"]) * block["context"]
