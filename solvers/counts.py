@@ -14,12 +14,15 @@ Constraints
     ``c_j(r, n, t(r, n)) <= limit_j`` for every ``j``, and the condition.
 Bound of a box ``[low, high]``
     ``c(r, low, L(high))``, where ``L(high)`` is the largest ``b`` of all calls at ``n >= high``; and the caller's floor
-    where that is higher. A box is cut where the bound breaks a limit, is no less than the incumbent, or is weakly
-    dominated by a point of the front.
+    where that is higher. Of a root of one count a *profile* ``p(n) <= t(r, n)`` may be had for all ``n`` at once: then
+    the bound is the least ``c(r, n, max(L(n), p(n)))`` of all points of the box that keep the limits. A box is cut
+    where the bound breaks a limit, is no less than the incumbent, or is weakly dominated by a point of the front.
 Search
     The box comes first whose bound is least, or which could beat the front by the largest factor
     (:class:`planner.solvers.branch_and_bound.OpenBoxes`); roots know only their floors at first. A box is tightened:
-    slices at its ends that are cut for themselves come off. With one side that makes the fewest calls that can prove an
+    slices at its ends that are cut for themselves come off. Of a root of one count whoever can is asked first for a
+    profile: with ``e(n)`` from which on a point is cut, it proves ``t >= e``, or names the count that is furthest below
+    its ``e``, which is called next. With one side that makes the fewest calls that can prove an
     incumbent, since a call at ``high`` takes off all that it can. All points of a box that one call's ``u`` and ``n``
     enclose have the same ``t``, of which the least corner is the best. Calls are made where readings so far let one
     expect the best improvement, and at ``high``; a box of several sides is split instead where the call would take
@@ -78,7 +81,29 @@ _MOST_BEHIND = 64  # calls that were foreseen and not made, until a new copy loo
 _FALSE_STEPS = 4  # foreseen calls per call wanted, at most, that one look may take
 
 
+_PRECISE = 1e-8  # relative, of a t from which on a count is cut
+_WIDTHS = (0.1, 1.0, 10.0)  # logarithms of factors above its bound within which that is looked for first
+_PROFILES = 12  # of a root at one turn
+_FIRST_AIMS = (4096.0,)  # times the floor of a root: what is looked for while nothing is known
+
+
 # What is asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What is said about all counts ``n = 1 ..`` of a root of one count at once.
+
+    Attributes
+    ----------
+    bounds
+        Entry n - 1: no ``t`` of n or fewer is less.
+    promising
+        A count whose ``t`` is said to be less than was asked about; None where there is none, or none was found.
+    """
+
+    bounds: Floats
+    promising: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +160,13 @@ class Question:
         follow. Neither changes the answer. Without ``known`` nothing is foreseen.
     has_costly_condition
         Whether ``holds`` calls the oracle, too: who looks ahead then leaves it out.
+    profile
+        ``(root, enough)`` of a root of one count: entry n - 1 is a ``t`` from which on n does not matter. Cheaper than
+        calls at many counts. None, or an answer of None: there is none.
+    first_profile
+        By root of one count, bounds of all its counts that cost nothing to ask.
+    begun
+        By root, what is known of its points before the first call.
     """
 
     most: Ints
@@ -148,6 +180,9 @@ class Question:
     known: Callable[[int, Counts, float], Reading | None] | None = None
     foreseen: Callable[[Callable[[int], list[Call]]], None] = lambda calls: None
     has_costly_condition: bool = False
+    profile: Callable[[int, Floats], Profile | None] | None = None
+    first_profile: Callable[[int], Floats] | None = None
+    begun: Callable[[int], Sequence[tuple[Counts, Reading]]] | None = None
 
     @property
     def least(self) -> Ints:
@@ -488,6 +523,8 @@ class _Front:
 #
 #     max {bound_k : n_k >= n}  <=  t(n)  <=  min {value_k : used_k <= n}.
 #
+# A profile is a bound of its own of every n; a value below it, by a plan that it did not know of, lowers it.
+#
 # What is expected in between is no bound and proves nothing: it only chooses where to ask next.
 
 
@@ -502,6 +539,8 @@ class _Readings:
     bounds: Floats = field(init=False)
     values: Floats = field(init=False)
     payloads: list[Any] = field(init=False, default_factory=list)
+    profile: Floats | None = None
+    points: Floats | None = None  # criteria of all points at their bounds, until more is known
 
     def __post_init__(self) -> None:
         self.at = self.used = np.zeros((0, self.question.most.shape[1]), dtype=np.int64)
@@ -511,6 +550,7 @@ class _Readings:
         """Return the same readings, which go their own way from now on."""
         other = copy(self)
         other.question, other.payloads = question, list(self.payloads)
+        other.profile = None if self.profile is None else self.profile.copy()
         return other
 
     def add(self, counts: Ints, reading: Reading) -> Ints:
@@ -530,6 +570,7 @@ class _Readings:
         self.at, self.used = np.vstack([self.at, counts]), np.vstack([self.used, used])
         self.bounds, self.values = np.append(self.bounds, reading.bound), np.append(self.values, reading.value)
         self.payloads.append(reading.payload)
+        self.points = None
         least, most = self.least(used[None, :])[0], self.most_at(counts[None, :])[0]
         if least > reading.value * (1 + SAME) or reading.bound > most * (1 + SAME):
             raise ModelError(
@@ -541,7 +582,18 @@ class _Readings:
     def least(self, counts: Ints) -> Floats:
         """Return what ``t`` is at least at each of some points: 0 where nothing is known."""
         reaches = (self.at >= counts[:, None, :]).all(axis=2)
-        return np.asarray(np.where(reaches, self.bounds, 0.0).max(axis=1, initial=0.0))
+        found: Floats = np.where(reaches, self.bounds, 0.0).max(axis=1, initial=0.0)
+        if self.profile is not None:
+            found = np.maximum(found, np.minimum(self.profile[counts[:, 0] - 1], self.most_at(counts)))
+        return found
+
+    def take_profile(self, least: int, bounds: Floats) -> None:
+        """Take in bounds of all counts from ``least`` on."""
+        if self.profile is None:
+            self.profile = np.zeros(int(self.question.most[self.root, 0]))
+        part = self.profile[least - 1 : len(bounds)]
+        np.maximum(part, bounds[least - 1 :], out=part)
+        self.points = None
 
     def most_at(self, counts: Ints) -> Floats:
         """Return what ``t`` is at most at each of some points: ``inf`` where nothing is known."""
@@ -641,6 +693,7 @@ class _Walk:
     _open: OpenBoxes[_CountBox] = field(default_factory=OpenBoxes)
     _untouched: dict[int, tuple[int, _CountBox]] = field(default_factory=dict)  # roots in their order, by their number
     _num_probes: dict[int, int] = field(default_factory=dict)
+    _without_profile: set[int] = field(default_factory=set)  # roots of which there is none
     _turn: int = 0
 
     def __post_init__(self) -> None:
@@ -649,6 +702,8 @@ class _Walk:
         self._ahead = None if question.known is None else _Ahead(question.known)
         roots = np.arange(len(question.most))
         self.left_of = np.full(len(roots), inf)
+        for root in roots.tolist() if question.begun is not None else ():
+            self._begin(root)
         bounds = self._bounds_of(roots, least, question.most, np.zeros(len(roots)))
         keys = self.aim.keys(bounds).tolist()
         self.num_boxes = len(roots)
@@ -657,11 +712,21 @@ class _Walk:
             box = _CountBox(root, least[root], question.most[root])
             self._untouched[root] = (self._open.add(keys[root], box, rank=root), box)
 
+    def _begin(self, root: int) -> None:
+        """Take in what is known of a root, and offer its points."""
+        assert self.question.begun is not None
+        width = self.question.most.shape[1]
+        for counts, reading in self.question.begun(root):
+            point = np.array([*counts, *[0] * (width - len(counts))], dtype=np.int64)
+            known = self._readings_of(root)
+            known.add(point, reading)
+            self._offer(root, point, known)
+
     def copied(self, oracle: Callable[[int, Counts, float], Reading]) -> "_Walk":
         """Return a walk that goes its own way with another oracle, and reports to nobody."""
         other = copy(self)
         holds = None if self.question.has_costly_condition else self.question.holds
-        other.question = replace(self.question, oracle=oracle, holds=holds)
+        other.question = replace(self.question, oracle=oracle, holds=holds, profile=None, begun=None)
         other._ahead, other.search, other.on_call = None, Search(), lambda walk: None
         other.aim = self.aim.copied()
         other.most_calls = self.num_calls + (1 << 30)
@@ -685,6 +750,9 @@ class _Walk:
             rows = np.flatnonzero(roots == root)
             seconds[rows] = known.least(most[rows])
         bounds = self._bounds_of(roots, least, most, seconds)
+        for root, known in self.readings.items():
+            if known.profile is not None and len(rows := np.flatnonzero(roots == root)):
+                bounds[rows] = self._bounds_in(root, least[rows], most[rows])
         is_possible = np.isfinite(bounds).all(axis=1)
         self.aim.leave(bounds[is_possible])
         np.minimum.at(self.left_of, roots[is_possible], bounds[is_possible, 0])
@@ -704,9 +772,102 @@ class _Walk:
         if self._is_behind(bounds):
             self._add(box, bounds)
             return True
+        if self._profiled(box):
+            return True
         if (tight := self._tightened(box)) is not None:
             self._take_up(tight)
         return True
+
+    def _profiled(self, box: _CountBox) -> bool:
+        """Ask for a profile of a root of one count, and for the points that it names, until it cuts the box.
+
+        Return False where it has none, or does not come to an end with it.
+        """
+        profile, root, known = self.question.profile, box.root, self._readings_of(box.root)
+        if profile is None or box.is_point or root in self._without_profile:
+            return False
+        if int((self.question.most[root] > 0).sum()) != 1:
+            return False
+        least, most = int(box.least[0]), int(box.most[0])
+        if known.profile is None and self.question.first_profile is not None:
+            known.take_profile(1, self.question.first_profile(root))
+            bounds = self.bounds(box)
+            if self._leave_if_cut(box, bounds):
+                return True
+            if self._is_behind(bounds):
+                self._add(box, bounds)
+                return True
+        for _ in range(_PROFILES):
+            found = self._profile_of(box)
+            if found is None:
+                self._without_profile.add(root)
+                return False
+            if self._leave_if_cut(box, self.bounds(box)):
+                return True
+            point = box.least.copy()
+            point[0] = min(max(found.promising or 0, least), most)
+            if found.promising is None or known.is_read(point) or self._is_over:
+                return False
+            self._ask(box, point)
+            bounds = self.bounds(box)
+            if self._leave_if_cut(box, bounds):
+                return True
+            if self._is_behind(bounds):
+                self._add(box, bounds)
+                return True
+        return False
+
+    def _profile_of(self, box: _CountBox) -> Profile | None:
+        """Ask for a profile of a box; where nothing limits it yet, for one of points that are not far from its floor.
+
+        None where there is none, or nothing was found so near.
+        """
+        assert self.question.profile is not None
+        known, enough = self._readings_of(box.root), self._enough_by_count(box)
+        aims = [inf] if np.isfinite(enough).all() else [*_FIRST_AIMS]
+        for aim in aims:
+            found = self.question.profile(box.root, enough if aim == inf else self._enough_by_count(box, aim))
+            if found is None:
+                return None
+            known.take_profile(int(box.least[0]), found.bounds)
+            if found.promising is not None or aim == inf:
+                return found
+        return None
+
+    def _enough_by_count(self, box: _CountBox, aim: float = inf) -> Floats:
+        """Return, for every count up to the box's last, a ``t`` from which on it is cut; never rising.
+
+        What fewer than the box's first use counts as that one. ``aim``: what is above so many times the least of the
+        box's floors does not matter either.
+        """
+        root, known, least, most = box.root, self.readings[box.root], int(box.least[0]), int(box.most[0])
+        counts = np.repeat(box.least[None, :], most - least + 1, axis=0)
+        counts[:, 0] = np.arange(least, most + 1)
+        floors = self._points_of(known)[least - 1 : most]
+        highest = inf
+        if aim < inf:
+            highest = aim * float(floors[np.isfinite(floors).all(axis=1), 0].min(initial=inf))
+        is_open: Bools = ~np.asarray(self._is_cut(floors) | (floors[:, 0] >= highest))
+        number = int(np.flatnonzero(is_open).max(initial=0)) + 1  # more machines are cut by their floors
+        counts, roots = counts[:number], np.full(number, root)
+
+        def is_cut_at(seconds: Floats) -> Bools:
+            criteria = self._criteria(roots, counts, seconds)
+            return np.asarray(self._is_cut(criteria) | (criteria[:, 0] >= highest))
+
+        low = np.log(np.clip(known.least(counts), _T_LEAST, _T_MOST / 2))
+        high, is_bounded = np.full(number, np.log(_T_MOST)), np.zeros(number, dtype=bool)
+        for wide in _WIDTHS:
+            is_cut = is_cut_at(np.exp(low + wide)) & ~is_bounded
+            high, is_bounded = np.where(is_cut, low + wide, high), is_bounded | is_cut
+        is_bounded |= is_cut_at(np.exp(high))
+        while (high - low).max(initial=0.0) > _PRECISE:
+            middle = (low + high) / 2
+            is_cut = is_cut_at(np.exp(middle))
+            low, high = np.where(is_cut, low, middle), np.where(is_cut, middle, high)
+        enough = np.where(is_bounded, np.minimum(np.exp(high), known.most_at(counts)), inf)
+        enough = np.where(is_open[:number], enough, np.minimum(enough, np.exp(low)))
+        return np.concatenate([np.full(least - 1, enough[0]), np.minimum.accumulate(enough)])
 
     def _take_up(self, tight: _CountBox) -> None:
         """Settle a box that was tightened, ask about one of its points, or split it."""
@@ -742,7 +903,7 @@ class _Walk:
         """
         while True:
             root = next(iter(self._untouched), None)
-            if root is None:
+            if root is None or self.question.profile is not None:
                 return False
             number, box = self._untouched.pop(root)
             if root not in self.readings:
@@ -785,8 +946,27 @@ class _Walk:
     def _bounds_in(self, root: int, least: Ints, most: Ints) -> Floats:
         """Return the bounds of boxes of one root."""
         known = self.readings.get(root)
+        if known is not None and known.profile is not None:
+            return self._bounds_of_profile(known, least, most)
         seconds = np.zeros(len(least)) if known is None else known.least(most)
         return self._bounds_of(np.full(len(least), root), least, most, seconds)
+
+    def _bounds_of_profile(self, known: _Readings, least: Ints, most: Ints) -> Floats:
+        """Return the least criteria of all points of boxes that keep the limits, at their bounds."""
+        points = self._points_of(known)
+        rows = zip(least[:, 0].tolist(), most[:, 0].tolist(), strict=True)
+        return np.array([points[low - 1 : high].min(axis=0) for low, high in rows])
+
+    def _points_of(self, known: _Readings) -> Floats:
+        """Return the criteria of all points of a root of one count at their bounds; infinite where a limit breaks."""
+        if known.points is None:
+            counts = np.zeros((int(self.question.most[known.root, 0]), self.question.most.shape[1]), dtype=np.int64)
+            counts[:, 0] = np.arange(1, len(counts) + 1)
+            roots = np.full(len(counts), known.root)
+            points = self._bounds_of(roots, counts, counts, known.least(counts))
+            is_within: Bools = np.asarray(points <= self.aim.limits).all(axis=1)
+            known.points = np.where(is_within[:, None], points, inf)
+        return known.points
 
     def _bounds_of(self, roots: Ints, least: Ints, most: Ints, seconds: Floats) -> Floats:
         """Return the criteria of the least corner at the ``t`` of the other one, or the floor where it is higher."""

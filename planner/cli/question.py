@@ -114,7 +114,7 @@ class ShortPurchase:
     rate: Annotated[str | None, in_short("Of other currencies, EUR=1.08USD; several between commas.")] = None
     power: Annotated[str | None, in_short("Of all machines, e.g. '2 MW'.")] = None
     carbon_intensity: Annotated[str | None, in_short("Of the electricity, e.g. '400 g/kWh'.")] = None
-    objective: Annotated[str | None, in_short("cost (default), time or energy.")] = None
+    objective: Annotated[str | None, in_short("cost (default; with a budget alone time), time or energy.")] = None
     providers: Annotated[str | None, in_short("E.g. aws,lambda.")] = None
     terms: Annotated[str | None, in_short("Of on-demand, spot, bought; else on-demand.")] = None
     families: Annotated[str | None, in_short("Those to try.")] = None

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from planner.families.all_reduce import by_count as all_reduce_by_count
 from planner.families.all_reduce import search as all_reduce_search
+from planner.families.by_count import LeastByCount
 from planner.families.hybrid import bounds as hybrid_bounds
+from planner.families.hybrid import by_count as hybrid_by_count
 from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid.grid_search import DOMAIN as HYBRID_CUTS
 from planner.families.hybrid.space import MOST_UNLIKE_CHUNKS
@@ -17,7 +20,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
 
-__all__ = ["BOUNDS", "DOMAINS", "SEARCHES", "FamilySearch"]
+__all__ = ["BOUNDS", "BY_COUNT", "DOMAINS", "SEARCHES", "FamilySearch"]
 
 
 class FamilySearch(Protocol):
@@ -51,6 +54,12 @@ BOUNDS: Mapping[str, Callable[[Problem], float]] = {
     "model_replicas": model_replicas_settings.least_objective,
     "pipeline": computation_bound,
     "hybrid": hybrid_bounds.lower_bound,
+}
+
+# What no plan beats by the number of equal machines that it uses, all numbers at once; others are planned one by one.
+BY_COUNT: Mapping[str, LeastByCount] = {
+    "all_reduce": all_reduce_by_count.least_by_count,
+    "hybrid": hybrid_by_count.least_by_count,
 }
 
 # What each search covers, where that is less than `predict` accepts: a bound says nothing about the rest.

@@ -13,8 +13,13 @@ from functools import partial
 from math import ceil, inf
 from typing import Any
 
-from planner.errors import InfeasibleError, NoAnswerError, SpecError
-from planner.families.searches import BOUNDS
+import numpy as np
+
+from planner.constraints import narrowed
+from planner.cost import Floats
+from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
+from planner.families.by_count import CountBounds
+from planner.families.searches import BOUNDS, BY_COUNT
 from planner.names import OF_TRANSFORMERS
 from planner.plan import Plan
 from planner.problem import Problem
@@ -23,7 +28,7 @@ from planner.procurement.prices import Offer
 from planner.procurement.question import FROM_MACHINES, Job, Procurement
 from planner.question.build import problem_of
 from planner.ranking import best_plan
-from planner.search import Search
+from planner.search import LateError, Search
 from planner.solution import SAME
 from planner.worker_pool import FailedTask, Origin, WorkerPool
 
@@ -71,7 +76,8 @@ class Oracle:
     """Plans one job on fleets, and remembers; the answers hold for every price and limit.
 
     ``change`` is made to every question, for what would be on other hardware; ``foresight`` may have planned a fleet
-    before its turn. ``planned_s``: CPU seconds of the ``num_here`` fleets that were planned here.
+    before its turn. ``planned_s``: CPU seconds of the ``num_here`` fleets that were planned here; ``profiled_s`` of
+    the ``num_profiled`` searches over all numbers of machines of one kind.
     """
 
     procurement: Procurement
@@ -82,10 +88,13 @@ class Oracle:
     num_contradictions: int = 0
     planned_s: float = 0.0
     num_here: int = 0
+    num_profiled: int = 0
+    profiled_s: float = 0.0
     foresight: "Foresight | None" = None
     _question: Mapping[str, Any] | None = None
     _known: dict[_Key, tuple[Trained, float]] = field(default_factory=dict)
     _rates: dict[Hardware, float] = field(default_factory=dict)
+    _profiles: dict[Hardware, Floats] = field(default_factory=dict)
     _unmeasured: set[Hardware] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -158,6 +167,49 @@ class Oracle:
         self._known[key] = (answer, enough_s)
         return answer
 
+    def by_count(self, offer: Offer, limit_s: Floats, search: Search) -> CountBounds | None:
+        """Return what no plan on n machines of an offer or fewer takes less than, for all n; see :data:`BY_COUNT`.
+
+        What was proven before, for whatever question, holds here, too. None where a family cannot tell.
+
+        Parameters
+        ----------
+        limit_s
+            For n = 1 .. so many machines: from when on a plan does not matter; never rising.
+        """
+        key, number = hardware_of(offer), len(limit_s)
+        known = self._profiles.get(key, np.zeros(0))
+        known_s = np.zeros(max(number, len(known)))
+        known_s[: len(known)] = known
+        if (known_s[:number] >= limit_s).all():
+            return CountBounds(bounds_s=known_s[:number])
+        num_needed = int(np.flatnonzero(known_s[:number] < limit_s).max()) + 1
+        try:
+            problem = narrowed(self.problem(Fleet(offers=(offer,), counts=(num_needed,))))
+        except (SpecError, InfeasibleError):  # a pin that some number cannot keep, say: each is asked by itself
+            return None
+        if problem.substitutions or not all(family in BY_COUNT for family in problem.families):
+            return None
+        part = search.part(self.time_limit_s(search))
+        part.pool = None
+        begin_s, bounds_s, num_machines = time.thread_time(), np.full(num_needed, inf), None
+        for family in problem.families:
+            try:
+                found = None
+                with part.ended():
+                    found = BY_COUNT[family](problem, limit_s[:num_needed], part)
+            except (LateError, PlannerError, MemoryError):
+                part.disarm()
+            if found is None:
+                return None
+            bounds_s = np.minimum(bounds_s, found.bounds_s)
+            num_machines = num_machines or found.num_machines
+        self.profiled_s += time.thread_time() - begin_s
+        self.num_profiled += 1
+        known_s[:num_needed] = np.maximum(known_s[:num_needed], bounds_s)
+        self._profiles[key] = np.minimum.accumulate(known_s)
+        return CountBounds(bounds_s=known_s[:number], num_machines=num_machines)
+
     def learned(self, fleet: Fleet, plan: Plan) -> Trained:
         """Return a plan of a fleet that was made elsewhere; remember it where it is better than what was found."""
         key = _key_of(fleet)
@@ -213,7 +265,7 @@ class Oracle:
         self.num_planned += 1
         if self.foresight is not None and (made := self.foresight.taken(self, fleet, enough_s, search)) is not None:
             return made
-        part = search.part(self.time_limit_s(search), cutoff=enough_s)
+        part = search.part(self.time_limit_s(search), cutoff=enough_s, is_brief=True)
         part.pool = None  # who helps plans other fleets meanwhile
         begin_s = time.thread_time()
         trained = self.planned(fleet, part)
@@ -363,6 +415,7 @@ def _planned_elsewhere(
         memory_limit_bytes=memory_limit_bytes,
         num_alternatives=num_alternatives,
         cutoff=enough_s,
+        is_brief=True,
     )
     return oracle.planned(fleet, search)
 

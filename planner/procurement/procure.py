@@ -584,7 +584,8 @@ def _no_training(fleets: Fleets, search: Search) -> str | None:
 # --- The answer
 
 _MOST_CALLS = 12  # fleets planned for each alternative
-_SHARES = (0.6, 0.7, 0.8)  # of the time that is left, for fleets of one type, of two, of three
+_SHARES = (0.6, 0.7)  # of the time that is left, for fleets of one type and of two, where more types may be had
+_SHARE_OF_LAST = 0.8  # for fleets of as many types as there may be; the rest is for what is shown beside the answer
 _NOT_MODELLED = (
     "whether machines can be had when they are wanted",
     "taxes, staff, interest and resale value",
@@ -652,11 +653,7 @@ def procure(
         fleets = Fleets(procurement=pessimistic(fleets))
     best = _best(fleets, search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0)), told)
     if best.point is None:
-        if best.bound == inf:
-            raise no_fleet(fleets, search)
-        error = not_found(fleets, best.bounds, search)
-        if not _improved(fleets, best, inf, search):  # while it was found out what the limits would have to be
-            raise error
+        _check_found(fleets, best, search)
     asked, trade_offs, what_if = Changed(fleets=fleets), None, tuple[WhatIf, ...]()
     while True:  # until nothing that was looked at for whatever is shown beside the answer is better than it
         assert best.market is not None and best.point is not None
@@ -673,9 +670,11 @@ def procure(
                 continue
         if has_what_if:
             what_if = what_ifs(asked, choice, search, is_open=best.bound < choice.objective * (1 - SAME))
+        if _improved(fleets, best, choice.objective, search):
+            continue
+        measured = _measured(fleets, choice, planned, search)
         if not _improved(fleets, best, choice.objective, search):
             break
-    measured = _measured(fleets, choice, planned, search)
     if measured.choice is not None and all(other.fleet != measured.choice.fleet for other, _ in alternatives):
         rows = (*alternatives, (measured.choice, "the best of the devices whose training steps were measured"))
         alternatives = tuple(sorted(rows, key=lambda pair: pair[0].objective))
@@ -708,6 +707,15 @@ def procure(
     )
 
 
+def _check_found(fleets: Fleets, best: _Best, search: Search) -> None:
+    """Raise why no fleet was found, unless one turns up while it is found out what the limits would have to be."""
+    if best.bound == inf:
+        raise no_fleet(fleets, search)
+    error = not_found(fleets, best.bounds, search)
+    if not _improved(fleets, best, inf, search):
+        raise error
+
+
 def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
     """Return the best fleet of one type of machines, then of more where these are better."""
     best = _Best()
@@ -719,7 +727,8 @@ def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
         best.num_markets += len(markets)
         if not markets:
             continue
-        part = search.part(search.left_s * _SHARES[num_types - 1])
+        is_last = num_types == fleets.procurement.asked.most_types
+        part = search.part(search.left_s * (_SHARE_OF_LAST if is_last else _SHARES[num_types - 1]))
         find = partial(fleets.best, markets, part, most=best.objective * (1 - SAME), told=told)
         answer = part.bounded(find, None)
         if answer is None:  # nor were they all bounded
@@ -732,9 +741,10 @@ def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
 
 
 def _improved(fleets: Fleets, best: _Best, objective: float, search: Search) -> bool:
-    """Make a fleet that was looked at, and is better than the answer's objective, the best one, if there is any."""
-    if best.bound >= objective * (1 - SAME) and not fleets.num_contradictions:
-        return False  # proven
+    """Make a fleet that was looked at, and is better than the answer's objective, the best one, if there is any.
+
+    Asked where the answer is proven, too: a plan may have cuts of the layers that no bound is of.
+    """
     better = search.bounded(partial(fleets.best_looked_at, most=objective * (1 - SAME)), None)
     if better is None:
         return False

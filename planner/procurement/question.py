@@ -98,6 +98,13 @@ _BETWEEN = (
 )
 
 
+def is_budget_alone(block: Mapping[str, Any]) -> bool:
+    """Whether a block ``procure`` gives a budget, and neither an objective nor by when a training must be done."""
+    others = ("objective", "usd_per_hour_saved", "deadline", "jobs")
+    budgets = (block.get("budget"), block.get("budget_rate"))
+    return any(one is not None for one in budgets) and all(block.get(name) is None for name in others)
+
+
 class RunSpec(Model):
     """What a run takes beside its training.
 
@@ -353,7 +360,10 @@ class ProcureSpec(Model):
     @model_validator(mode="before")
     @classmethod
     def _money(cls, given: Any) -> Any:
-        """Take money of other currencies in dollars, and what of a budget is for a time apart."""
+        """Take money of other currencies in dollars, and what of a budget is for a time apart.
+
+        A budget and nothing else that says what is wanted asks for the fastest that it pays for.
+        """
         if not isinstance(given, dict):
             return given
         found, rates = dict(given), {}
@@ -370,7 +380,7 @@ class ProcureSpec(Model):
         for key in _OF_MONEY:
             if isinstance(found.get(key), str):
                 found[key] = _in_dollars(found[key], rates)
-        return found
+        return {**found, "objective": "time"} if is_budget_alone(found) else found
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -712,6 +722,7 @@ BUILT_IN = "built-in"
 FROM_MACHINES = ("dtype", "optimizer")  # of a network: taken by the machines, where the question leaves them open
 SCHEMA = "planner.procurement/1"
 _ABOUT_MACHINES = ("procure", "cluster", "objective")
+_FASTEST = "objective: time, since a budget alone is given; objective: cost asks for the cheapest within it"
 _MOST_NAMES = 5  # that are listed where one was spelt wrong
 
 
@@ -871,7 +882,10 @@ def _build(spec: ProcurementSpec, source: Source, today: date) -> Procurement:
         families=None if spec.families is None else tuple(spec.families),
         today=today,
         resolved=resolved,
-        assumptions=(defaults,) if spec.families is None else (),
+        assumptions=(
+            *((_FASTEST,) if is_budget_alone(source.data["procure"]) else ()),
+            *((defaults,) if spec.families is None else ()),
+        ),
     )
 
 

@@ -2,7 +2,9 @@
 
 Roots of :mod:`planner.solvers.counts` are the markets, counts the machines of each offer, the oracle
 the families' own searches on a cluster of at most so many machines, and the criteria those
-of :mod:`planner.procurement.fleet`. :meth:`Fleets.floor` is the one bound of whole boxes of fleets.
+of :mod:`planner.procurement.fleet`. :meth:`Fleets.floor` is the one bound of whole boxes of fleets; of one type, one
+search of the families over all numbers of machines at once (:mod:`planner.families.by_count`) takes the place of most
+plans. What was planned for any question stands in one :class:`planner.procurement.ledger.Ledger`.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,8 +18,10 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.errors import ModelError, SpecError
+from planner.families.searches import BY_COUNT
 from planner.models.money import S_PER_H
-from planner.procurement.fleet import Account, Fleet, Hardware, Market, hardware_of, markets_of
+from planner.procurement.fleet import Account, Fleet, Market, markets_of
+from planner.procurement.ledger import Ledger
 from planner.procurement.oracle import Foresight, Oracle, Trained
 from planner.procurement.prices import Offer
 from planner.procurement.question import Procurement
@@ -27,6 +31,7 @@ from planner.solvers.counts import (
     BestCounts,
     Candidate,
     Counts,
+    Profile,
     Question,
     Reading,
     TradeOffs,
@@ -65,9 +70,8 @@ class Fleets:
         What training takes longer than predicted.
     offers, refused
         Those whose devices can train the networks; why others cannot, with how many.
-    looked_at
-        By hardware, counts of machines, and those that were planned for them: the same, or more of which the plan needs
-        no more. Shared by all questions with the same oracles, so that what one of them finds can be another's answer.
+    ledger
+        All fleets that were planned, for whatever question with the same oracles.
     """
 
     procurement: Procurement
@@ -77,7 +81,7 @@ class Fleets:
     refused: dict[str, int] = field(init=False, default_factory=dict)
     account: Account = field(init=False)
     foresight: Foresight | None = None
-    looked_at: dict[tuple[Hardware, ...], dict[tuple[Counts, Counts], None]] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
     _rates: Floats = field(init=False)  # trainings a second of one machine, (jobs, offers)
     _sizes: Floats = field(init=False)
     _usd_per_s: Floats = field(init=False)
@@ -110,7 +114,7 @@ class Fleets:
             procurement=procurement or self.procurement,
             stretch=self.stretch if stretch is None else stretch,
             oracles=self.oracles,
-            looked_at=self.looked_at,
+            ledger=self.ledger,
         )
 
     @property
@@ -208,10 +212,9 @@ class Fleets:
 
     def _best_looked_at(self, question: Question, markets: Sequence[Market]) -> Candidate | None:
         """Return the best point of a question among the fleets whose work was ever asked for; None where none is."""
-        hardware = {offer.name: hardware_of(offer) for offer in self.offers}
         points: list[tuple[int, Counts, Reading]] = []
         for root, market in enumerate(markets):
-            for counts, planned in self.looked_at.get(tuple(hardware[offer.name] for offer in market.offers), ()):
+            for counts, planned in self.ledger.fleets_of(market.offers):
                 if any(count > most for count, most in zip(counts, market.most, strict=True)):
                     continue
                 asked = self._asked(Fleet(offers=market.offers, counts=planned), inf) or []
@@ -251,10 +254,7 @@ class Fleets:
         So the fleet can be the answer to another question.
         """
         reading = self._reading(fleet, trained)
-        seen = self.looked_at.setdefault(tuple(hardware_of(offer) for offer in fleet.offers), {})
-        seen[fleet.counts, fleet.counts] = None
-        if reading.used is not None:
-            seen[tuple(max(count, 1) for count in reading.used), fleet.counts] = None
+        self.ledger.note(fleet, reading.used)
         return reading
 
     def _asked(self, fleet: Fleet, enough_s: float) -> list[tuple[Oracle, Fleet, float]] | None:
@@ -278,6 +278,19 @@ class Fleets:
             value = bound = inf
         used = trained[0].used if len(jobs) == 1 and jobs[0].share == 1 else None
         return Reading(value=value, bound=bound, used=used, payload=tuple(trained))
+
+    def known_readings(self, market: Market) -> list[tuple[Counts, Reading]]:
+        """Return what is known of the work of a market's fleets, for whatever question they were planned."""
+        found = []
+        for counts, planned in self.ledger.fleets_of(market.offers):
+            if counts != planned or any(count > most for count, most in zip(counts, market.most, strict=True)):
+                continue
+            asked = self._asked(Fleet(offers=market.offers, counts=counts), inf) or []
+            trained = [oracle.found(part) for oracle, part, _ in asked]
+            known = [one for one in trained if one is not None]
+            if known and len(known) == len(trained):
+                found.append((counts, self._reading(Fleet(offers=market.offers, counts=counts), known)))
+        return found
 
     def _known(self, fleet: Fleet, enough_s: float, search: Search) -> Reading | None:
         """Return what is known already of a fleet's work; None where something is still to be planned."""
@@ -352,8 +365,18 @@ class Fleets:
 
             foresight.begin(wanted, search)
 
+        def profile(root: int, enough_s: Floats) -> Profile | None:
+            """Ask about all numbers of machines of an offer at once."""
+            found = self.oracles[0].by_count(markets[root].offers[0], enough_s, search)
+            return None if found is None else Profile(bounds=found.bounds_s, promising=found.num_machines)
+
         return Question(
             most=largest,
+            profile=profile if self._has_profiles else None,
+            first_profile=lambda root: (
+                1 / (np.arange(1, largest[root, 0] + 1) * self._rates[0][index[root, 0]]) * _EXACT
+            ),
+            begun=lambda root: self.known_readings(markets[root]),
             oracle=lambda root, counts, enough_s: self.trained(markets[root], counts, search, enough_s),
             criteria=lambda roots, counts, work_s: self._criteria(names, index[roots], counts, work_s),
             limits=[min(most, limits.get(names[0], inf)), *(limits.get(name, inf) for name in names[1:])],
@@ -369,6 +392,12 @@ class Fleets:
             if least > 1 or is_monthly
             else None,
         )
+
+    @property
+    def _has_profiles(self) -> bool:
+        """Whether all numbers of machines of an offer can be asked about at once: of one training, on all of them."""
+        is_whole = not self.procurement.is_monthly and self.procurement.jobs[0].share == 1
+        return is_whole and all(family in BY_COUNT for family in self.families)
 
     def _is_large(self, foresight: Foresight) -> bool:
         """Whether fleets take so long to plan that it is worth while to look ahead and ask others."""
@@ -387,8 +416,10 @@ class Fleets:
     def _criteria(self, names: Sequence[str], index: Ints, counts: Ints, work_s: Floats) -> Floats:
         """Return criteria of fleets, a row each; ``index`` says which offer each count is of."""
         parts = []
-        for start in range(0, len(counts), _AT_ONCE):
-            rows = slice(start, start + _AT_ONCE)
+        is_one = bool((index == index[:1]).all())  # set of offers: then a row has no offers of others
+        size = max(len(counts), 1) if is_one else _AT_ONCE
+        for start in range(0, len(counts), size):
+            rows = slice(start, start + size)
             used, local = np.unique(index[rows], return_inverse=True)
             key = tuple(used.tolist())
             account = self._accounts.get(key)

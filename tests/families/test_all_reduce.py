@@ -18,7 +18,7 @@ from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families.all_reduce.bounds import AllReduceBoxes
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.cost import AllReduceCost
-from planner.families.all_reduce.search import _teams
+from planner.families.all_reduce.search import teams_of
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
@@ -141,7 +141,7 @@ def test_the_plan_is_as_good_as_the_best_of_everything_tried(asked: dict[str, An
 @given(small_questions())
 def test_homogeneous_devices_are_planned_as_a_single_group_of_heterogeneous_ones(asked: dict[str, Any]) -> None:
     problem = planner.load(asked)
-    boxes = AllReduceBoxes(problem, list(_teams(problem, is_one_kind=False)), Search())
+    boxes = AllReduceBoxes(problem, list(teams_of(problem, is_one_kind=False)), Search())
     general = best_vector(boxes.roots, boxes, Search(), split=boxes.split)
     try:
         found = planner.plan(problem)
@@ -155,7 +155,7 @@ def test_homogeneous_devices_are_planned_as_a_single_group_of_heterogeneous_ones
 @given(small_questions())
 def test_no_setting_is_faster_than_its_bound_which_is_met_by_a_single_gradient(asked: dict[str, Any]) -> None:
     problem = planner.load(asked)
-    boxes = AllReduceBoxes(problem, list(_teams(problem)), Search())
+    boxes = AllReduceBoxes(problem, list(teams_of(problem)), Search())
     bounds = boxes.bounds(boxes.roots, float("inf"))
     is_tight = len(problem.dnn.trained_layers) == 1 and problem.calibration.wait is Wait.NONE
     for leaf, bound in zip(boxes.roots, bounds.tolist(), strict=True):

@@ -155,7 +155,7 @@ def test_slices_on_many_servers_are_no_table_of_tensors_and_servers(monkeypatch:
 
 def test_tables_of_kinds_boxes_and_layers_are_made_in_parts() -> None:
     problem = chain(5000, UNLIKE, "all_reduce")
-    team = next(mixed_search._teams(problem))
+    team = next(mixed_search.teams_of(problem))
     boxes = AllReduceBoxes(problem, [team], Search())
     assert 8 * boxes.most_rows(team) * 5000 * len(KINDS) * 8 <= 2**28
 

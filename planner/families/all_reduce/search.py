@@ -104,7 +104,7 @@ def plan(problem: Problem, search: Search) -> Plan:
     if search.is_over:
         raise NoAnswerError(TOO_SHORT)
     search.keep(lambda: _first_plan(problem))
-    boxes = AllReduceBoxes(problem, list(search.watch(_teams(problem), every=8)), search)
+    boxes = AllReduceBoxes(problem, list(search.watch(teams_of(problem), every=8)), search)
     num_roots, is_whole, is_one_kind = len(boxes.roots), not search.is_late, not is_heterogeneous(problem)
     found = best_vector(
         boxes.roots,
@@ -139,7 +139,7 @@ def plan(problem: Problem, search: Search) -> Plan:
     bound = max(found.bound if is_whole else 0.0, computation_bound(problem))
     if not _tries_all_sets(problem):
         bound = min(bound, max(_bound_beyond(problem, best.objective, search), computation_bound(problem)))
-    fused = _by_other_rules(best, lambda: search.is_late)
+    fused = [] if search.is_brief else _by_other_rules(best, lambda: search.is_late)
     narrow = [alternative_of(one.name, one.answer, best, one.reason, family=NAME) for one in narrower]
     return plan_of(
         problem,
@@ -188,7 +188,7 @@ def _first_plan(problem: Problem) -> Plan:
         If the first boxes have none.
     """
     is_one_kind = not is_heterogeneous(problem)
-    boxes = AllReduceBoxes(problem, list(islice(_teams(problem), _FIRST_TEAMS)), Search())
+    boxes = AllReduceBoxes(problem, list(islice(teams_of(problem), _FIRST_TEAMS)), Search())
     first = list(islice(boxes.root_boxes(), _FIRST_BOXES))
     for box in sorted(first, key=lambda box: -box.high[-1]) if is_one_kind else first:
         if (choice := boxes.first(box)) is not None:
@@ -218,7 +218,7 @@ def _tries_all_sets(problem: Problem) -> bool:
     return is_uniform or len(cluster.machine_groups) <= _MOST_GROUPS
 
 
-def _teams(problem: Problem, *, is_one_kind: bool | None = None) -> Iterator[Team]:
+def teams_of(problem: Problem, *, is_one_kind: bool | None = None) -> Iterator[Team]:
     """Yield every team that the question allows, the largest sets first.
 
     ``is_one_kind``: whether all devices are taken for one kind; None: where they are homogeneous.
@@ -293,7 +293,7 @@ def _bound_beyond(problem: Problem, objective: float, search: Search) -> float:
         return float(boxes.bounds(boxes.roots, float("inf")).min())
     better = replace(problem, cluster=one_type(problem).idealised())
     part = search.part(float("inf"), good_enough=float("-inf"), cutoff=objective)
-    boxes = AllReduceBoxes(better, list(part.watch(_teams(better), every=8)), part)
+    boxes = AllReduceBoxes(better, list(part.watch(teams_of(better), every=8)), part)
     if part.is_late or not boxes.roots:
         return 0.0 if part.is_late else float("inf")
     return best_vector(boxes.roots, boxes, part, effort=Effort(most_boxes=inf, most_solved=inf)).bound
@@ -405,7 +405,7 @@ def _best_of(question: Problem, problem: Problem, name: str, search: Search) -> 
     part = search.part(float("inf"), good_enough=float("-inf"))
     if part.is_over:
         return []
-    boxes = AllReduceBoxes(problem, list(part.watch(_teams(problem, is_one_kind=False), every=8)), part)
+    boxes = AllReduceBoxes(problem, list(part.watch(teams_of(problem, is_one_kind=False), every=8)), part)
     if part.is_over or not boxes.roots:
         return []
     found = best_vector(
@@ -438,7 +438,7 @@ def _why_nothing_fits(problem: Problem) -> str:
         )
     counts, fewest = [group.count * group.devices_per_machine for group in groups], allowed.least
     if not is_heterogeneous(problem):
-        numbers = [number for _, number in AllReduceBoxes(problem, list(_teams(problem)), Search()).numbers()]
+        numbers = [number for _, number in AllReduceBoxes(problem, list(teams_of(problem)), Search()).numbers()]
         counts, fewest = [max(numbers, default=0)], min(numbers, default=0)
     most = batches_from(problem, sum(group.count * group.devices_per_machine for group in groups))[1]
     if most < fewest:

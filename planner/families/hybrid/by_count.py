@@ -1,0 +1,113 @@
+"""The layouts of one group of machines of any number, held against a limit for each number.
+
+Every layout says how many devices it takes, so the grid of layouts on all machines of a group holds those on fewer
+machines, too. With ``limit(n)`` seconds from which on a layout on n machines does not matter, the search minimises
+``seconds(layout) / limit(n)`` over the whole grid: with the bounds of :mod:`planner.families.hybrid.bounds`, each
+divided by the limit of the devices that its node has decided. The least ratio ``r``, or the bound of it where the time
+is over, is a bound for every number of machines: no layout on n of them takes less than ``r limit(n)``.
+
+Left out: cuts that are not searched anywhere, as of chunks that are moved by single layers (see
+:mod:`planner.families.hybrid.grid_search`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from planner.cost import Floats
+from planner.errors import InfeasibleError
+from planner.families.answer import iterations_of
+from planner.families.by_count import CountBounds
+from planner.families.hybrid.bounds import Bounds, peak_step_s
+from planner.families.hybrid.cost import HybridCost, Placement, costs_of
+from planner.models.layouts import Ints
+from planner.problem import Problem
+from planner.search import Search
+from planner.solvers.grid import Columns, Grid, GridAnswer, Level, solve
+
+_DEGREES = ("tensor", "context", "pipeline", "data")
+_SHARE_OF_EVEN = 0.6  # of the time
+_LOOSE = 0.4  # of the limit: where devices at their peak take less, layouts are likely to be below it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limited:
+    """The layouts of one placement, in shares of the limit of as many machines as they take."""
+
+    bounds: Bounds
+    limit_s: Floats  # of a step, by the number of machines
+    devices_per_machine: int
+
+    def num_machines(self, nodes: Columns) -> Ints:
+        """Return the machines that nodes take at least: as many as what is decided of their degrees asks for."""
+        number = np.ones(len(nodes["tensor"]), dtype=np.int64)
+        for name in dict.fromkeys((*_DEGREES, *self.bounds.space.part_names)):
+            if name in nodes:
+                number = number * nodes[name]
+        return -(-number // self.devices_per_machine)
+
+    def shares(self, seconds: Callable[[Columns], Floats]) -> Callable[[Columns], Floats]:
+        """Return a function of nodes in shares of their limits; the limit never rises with the machines."""
+
+        def share(nodes: Columns) -> Floats:
+            machines = self.num_machines(nodes)
+            limit_s = np.where(
+                machines <= len(self.limit_s), self.limit_s[np.minimum(machines, len(self.limit_s)) - 1], 0
+            )
+            found = np.full(len(limit_s), inf)
+            left = np.flatnonzero(limit_s > 0)
+            if len(left):
+                columns = {name: column[left] for name, column in nodes.items()} if len(left) < len(limit_s) else nodes
+                found[left] = seconds(columns) / limit_s[left]
+            return found
+
+        return share
+
+    def least(self, search: Search, most: float, *, is_loose: bool) -> GridAnswer:
+        """Return the layout of the least share below ``most``.
+
+        ``is_loose``: some layout is likely to be far below, so that one is looked for first.
+        """
+        grid = self.bounds.grid()
+        levels = tuple(
+            Level(axes=level.axes, bound=None if level.bound is None else self.shares(level.bound))
+            for level in grid.levels
+        )
+        cost, part = self.shares(self.bounds.seconds), search.part(search.left_s, cutoff=most, good_enough=-inf)
+        part.pool = None
+        return solve(Grid(levels=levels, rules=grid.rules), cost, part, counts=False, is_strict=True, dives=is_loose)
+
+
+def least_by_count(problem: Problem, limit_s: Floats, search: Search) -> CountBounds | None:
+    """Return what no layout on so many machines takes less than; see :mod:`planner.families.by_count`.
+
+    Parameters
+    ----------
+    limit_s
+        Of the goal, which is a time; never rising with the number of machines.
+    """
+    if problem.training.fixed_batch_size is None or len(problem.cluster.machine_groups) != 1:
+        return None
+    try:
+        (cost,) = costs_of(problem)
+    except InfeasibleError:
+        return CountBounds(bounds_s=np.full(len(limit_s), inf))
+    each = problem.cluster.machine_groups[0].devices_per_machine
+    step_s = np.minimum.accumulate(limit_s) / float(iterations_of(problem, cost.batch))
+    bound, least, machines = 1.0, 1.0, None
+    peak_s = peak_step_s([cost]) * len(step_s) / np.arange(1, len(step_s) + 1)
+    is_loose = bool((peak_s < _LOOSE * step_s).any())
+    for placement, share in ((cost.even, _SHARE_OF_EVEN), (HybridCost((cost,), Placement.STAGES), 1.0)):
+        part = search.part(search.left_s * share)
+        limited = _Limited(bounds=Bounds.of(placement, part), limit_s=step_s, devices_per_machine=each)
+        if not limited.bounds.space.is_open:
+            continue
+        answer = limited.least(part, least, is_loose=is_loose and least == 1.0)
+        bound = min(bound, answer.solution.bound)
+        if (point := answer.solution.value) is not None and answer.solution.objective < least:
+            least = answer.solution.objective
+            machines = int(limited.num_machines({name: np.array([value]) for name, value in point.items()})[0])
+    with np.errstate(invalid="ignore"):
+        return CountBounds(bounds_s=np.nan_to_num(bound * limit_s, nan=0.0, posinf=inf), num_machines=machines)

@@ -1,0 +1,56 @@
+"""What no plan on so many equal machines takes less than: true for every number, and met by the plan that it names."""
+
+from math import inf
+
+import numpy as np
+import pytest
+
+import planner
+from planner.families.searches import BY_COUNT
+from planner.problem import Problem
+from planner.search import Search
+
+NETWORKS = {
+    "hybrid": {"zoo": "llama3.2-1b", "global_batch": 48, "dataset_samples": 48_000, "epochs": 1},
+    "all_reduce": {"zoo": "resnet50", "global_batch": 512, "dataset_samples": 51_200, "epochs": 1},
+}
+MOST = 6
+
+
+def asked(family: str, count: int) -> Problem:
+    machines = {"count": count, "device": "a100-sxm4-80gb", "devices": 4, "network": "25 Gbit/s"}
+    block = {"dnn": NETWORKS[family], "cluster": {"machines": [machines]}, "objective": "training_time"}
+    return planner.load({**block, "families": [family]})
+
+
+def best_s(family: str) -> list[float]:
+    return [planner.plan(asked(family, count)).objective for count in range(1, MOST + 1)]
+
+
+@pytest.mark.parametrize("family", NETWORKS)
+def test_bounds_hold_for_every_number_and_the_named_one_is_furthest_below_its_limit(family: str) -> None:
+    taken_s = np.array(best_s(family))
+    for limit_s in (taken_s[0] * 2 / np.arange(1, MOST + 1), np.full(MOST, taken_s[2] * 1.01), taken_s * 1.5):
+        found = BY_COUNT[family](asked(family, MOST), limit_s, Search())
+        assert found is not None
+        assert (np.minimum(found.bounds_s, limit_s) <= taken_s * (1 + 1e-9)).all()
+        shares = taken_s / np.minimum.accumulate(limit_s)
+        assert found.num_machines is not None
+        assert shares[found.num_machines - 1] == pytest.approx(shares.min(), rel=1e-6)
+        assert found.bounds_s == pytest.approx(shares.min() * limit_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("family", NETWORKS)
+def test_limits_that_no_plan_is_below_are_proven_at_once(family: str) -> None:
+    limit_s = np.array(best_s(family)) * (1 - 1e-6)
+    found = BY_COUNT[family](asked(family, MOST), limit_s, Search())
+    assert found is not None
+    assert found.num_machines is None
+    assert (found.bounds_s >= limit_s * (1 - 1e-9)).all()
+
+
+def test_a_limit_of_nothing_asks_for_nothing() -> None:
+    found = BY_COUNT["hybrid"](asked("hybrid", MOST), np.zeros(MOST), Search())
+    assert found is not None
+    assert found.num_machines is None
+    assert (found.bounds_s < inf).all()
