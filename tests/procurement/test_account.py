@@ -17,7 +17,6 @@ from planner.answer.documents import dump
 from planner.procurement.answer import procurement_document
 from planner.procurement.check import check_file
 from planner.procurement.fleet import CRITERIA, Account, Fleet
-from planner.procurement.question import Procurement
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -55,22 +54,11 @@ def test_parts_and_sums_are_those_of_a_bill_written_by_hand(
         "power": bill.power_w,
         "energy": bill.energy_j,
         "machines": sum(fleet.counts),
-        "spending": _spending_usd_per_s(procurement, fleet),
+        "spending": bill.spending_usd_per_s,
         "racks": 0,
     }
     assert {name: criteria[name][0] for name in CRITERIA} == pytest.approx(expected)
     assert criteria["objective"][0] == pytest.approx(bill.objective)
-
-
-def _spending_usd_per_s(procurement: Procurement, fleet: Fleet) -> float:
-    """Return what is paid for a second while a fleet runs, by hand."""
-    power, storage = procurement.asked.electricity, procurement.asked.storage
-    usd = 0.0 if storage is None else storage.size / 1e9 * storage.usd_per_gb_month / (730 * 3600)
-    for offer, count in zip(fleet.offers, fleet.counts, strict=True):
-        usd += count * (offer.usd_per_h / 3600 + offer.hosting_usd_per_month / (730 * 3600))
-        if offer.term == "bought" and power is not None and offer.power_w is not None:
-            usd += count * offer.power_w / 1000 * power.pue * power.usd_per_kwh / 3600
-    return usd
 
 
 def test_a_limit_on_power_counts_what_cooling_adds(tmp_path: Path) -> None:

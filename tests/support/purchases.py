@@ -149,6 +149,7 @@ class Bill:
     power_w: float
     objective: float
     parts_usd: Mapping[str, float]
+    spending_usd_per_s: float
 
 
 def every_fleet(procurement: Procurement) -> Iterator[Fleet]:
@@ -228,8 +229,8 @@ def bill_of(procurement: Procurement, fleet: Fleet, training_s: float, stretch: 
         if wall_s == inf:
             break
         if offer.term == "bought":
-            parts["capital"] += count * offer.purchase_usd * wall_s / offer.useful_life_s
-            parts["hosting"] += count * offer.hosting_usd_per_month * wall_s / MONTH_S
+            parts["capital"] += count * offer.purchase_usd * wall_s / offer.useful_life_s / block.utilisation
+            parts["hosting"] += count * offer.hosting_usd_per_month * wall_s / MONTH_S / block.utilisation
             parts["electricity"] += count * (offer.power_w or 0.0) / 1000 * wall_s / 3600 * pue * price
         else:
             granules = ceil(wall_s / offer.billing_s * (1 - 1e-12)) if offer.billing_s else 0
@@ -256,7 +257,19 @@ def bill_of(procurement: Procurement, fleet: Fleet, training_s: float, stretch: 
         power_w=power,
         objective=objectives[block.objective],
         parts_usd=parts,
+        spending_usd_per_s=spending_usd_per_s(procurement, fleet),
     )
+
+
+def spending_usd_per_s(procurement: Procurement, fleet: Fleet) -> float:
+    """Return what is paid for a second while a fleet runs: rent, hosting, electricity and storage."""
+    power, storage = procurement.asked.electricity, procurement.asked.storage
+    usd = 0.0 if storage is None else storage.size / 1e9 * storage.usd_per_gb_month / MONTH_S
+    for offer, count in zip(fleet.offers, fleet.counts, strict=True):
+        usd += count * (offer.usd_per_h / 3600 + offer.hosting_usd_per_month / MONTH_S)
+        if offer.term == "bought" and power is not None and offer.power_w is not None:
+            usd += count * offer.power_w / 1000 * power.pue * power.usd_per_kwh / 3600
+    return usd
 
 
 def keeps(procurement: Procurement, bill: Bill) -> bool:
@@ -267,6 +280,7 @@ def keeps(procurement: Procurement, bill: Bill) -> bool:
         (bill.spent_usd, block.budget),
         (bill.capital_usd, block.capital),
         (bill.power_w, block.power),
+        (bill.spending_usd_per_s, block.budget_rate),
     )
     return bill.time_s < inf and all(limit is None or value <= limit for value, limit in pairs)
 

@@ -57,6 +57,8 @@ def blocks(draw: st.DrawFn) -> dict[str, Any]:
     limits = {
         "deadline": st.sampled_from(["20 min", "1 h", "5 h"]),
         "budget": st.sampled_from(["3 USD", "10 USD", "9000 USD"]),
+        "budget_rate": st.sampled_from(["1.37 USD/h", "2.61 USD/h", "91 USD/day"]),
+        "utilisation": st.sampled_from([0.25, 0.8]),
         "capital": st.sampled_from(["4500 USD", "9000 USD"]),
         "power": st.sampled_from(["600 W", "2 kW"]),
         "machines": st.sampled_from([{"at_most": 3}, 3, 2, {"at_least": 2, "at_most": 4}]),
