@@ -21,7 +21,7 @@ from planner.checks.report import SAME, CheckReport, Finding, agree, agreement, 
 from planner.constraints import FLEET_LIMITS, is_within
 from planner.errors import ModelError, SpecError
 from planner.models.money import S_PER_MONTH
-from planner.procurement.fleet import Account, Fleet, FleetUsage, question_of
+from planner.procurement.fleet import Account, Fleet, FleetUsage, carbon_g, question_of
 from planner.procurement.prices import Offer, PriceList, Term
 from planner.procurement.question import FROM_MACHINES, Job, Procurement, ProcurementSpec, ProcureSpec, refusals
 from planner.question.source import Source, faults_of
@@ -281,6 +281,13 @@ def _figures(asked: _Asked, name: str, choice: Mapping[str, Any]) -> Iterator[Fi
         "objective": "objective",
     }
     yield agreement(f"{name} figures", [(key, choice[key], usage.criteria[one]) for key, one in figures.items()])
+    _, fleet = asked.account(choice["fleet"])
+    carbon = carbon_g(asked.procure, fleet, usage.criteria["energy"])
+    carbon = None if carbon is None or not math.isfinite(carbon) else carbon  # of unknown power
+    upfront = sum(row["count"] * (row.get("upfront_usd") or 0.0) for row in choice["fleet"])
+    besides = [("carbon_g", choice.get("carbon_g") or 0.0, carbon or 0.0)]
+    besides.append(("upfront_usd", choice.get("upfront_usd") or 0.0, upfront))
+    yield agreement(f"{name} besides", besides)
     worth_usd = usage.criteria["capital"] - usage.money_usd["capital"]
     yield agreement(f"{name} worth", [("worth_usd", choice.get("worth_usd", worth_usd), worth_usd)])
     for key, whole in (("breakdown_s", "wall_time_s"), ("breakdown_usd", "cost_usd")):

@@ -36,7 +36,7 @@ from planner.models.money import (
     total_usd,
 )
 from planner.procurement.prices import Offer, Term
-from planner.procurement.question import Job, Procurement, matches_offer
+from planner.procurement.question import Job, Procurement, ProcureSpec, is_one_of, matches_offer
 from planner.units import Dimension, format_exact
 
 _BURDENS = (  # what makes an offer worse the more it is, whatever is asked
@@ -202,6 +202,15 @@ def rates_of(procurement: Procurement) -> Rates:
         storage_usd_per_gb_month=0.0 if storage is None else storage.usd_per_gb_month,
         egress_usd_per_gb=0.0 if egress is None else egress.usd_per_gb,
     )
+
+
+def carbon_g(asked: ProcureSpec, fleet: Fleet, energy_j: float) -> float | None:
+    """Return the CO2 of a run's electricity; None where no intensity is given for the region of its machines."""
+    given, offer = asked.carbon_intensity, fleet.offers[0]
+    if isinstance(given, dict):
+        names = (offer.region, f"{offer.provider}/{offer.region}")
+        given = next((each for name, each in given.items() if any(is_one_of(one, [name]) for one in names)), None)
+    return None if given is None else energy_j / J_PER_KWH * given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ from planner.data.fits import transformer_rates
 from planner.errors import Conflict, InfeasibleError, NoAnswerError, PlannerError, Relaxation
 from planner.models.money import (
     H_PER_MONTH,
-    J_PER_KWH,
     S_PER_H,
     S_PER_MONTH,
     break_even_h_per_month,
@@ -46,10 +45,10 @@ from planner.procurement.answer import (
     reasons_of,
     warnings_of,
 )
-from planner.procurement.fleet import Fleet, Market, prices_of, rates_of
+from planner.procurement.fleet import Fleet, Market, carbon_g, prices_of, rates_of
 from planner.procurement.oracle import Oracle, Trained
 from planner.procurement.prices import Offer, Term
-from planner.procurement.question import Procurement, is_one_of
+from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets, Told
 from planner.search import Search
 from planner.solution import SAME, Status, gap_of
@@ -94,17 +93,8 @@ def choice_of(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained]) -> Choic
                 offer.device for offer in fleet.offers if not all(one.is_measured(offer) for one in fleets.oracles)
             )
         ),
-        carbon_g=_carbon_g(fleets, fleet, usage.criteria["energy"]) if has_power else None,
+        carbon_g=carbon_g(fleets.procurement.asked, fleet, usage.criteria["energy"]) if has_power else None,
     )
-
-
-def _carbon_g(fleets: Fleets, fleet: Fleet, energy_j: float) -> float | None:
-    """Return the CO2 of a run's electricity; None where no intensity is given for the region, of which all are."""
-    given, offer = fleets.procurement.asked.carbon_intensity, fleet.offers[0]
-    if isinstance(given, dict):
-        names = (offer.region, f"{offer.provider}/{offer.region}")
-        given = next((each for name, each in given.items() if any(is_one_of(one, [name]) for one in names)), None)
-    return None if given is None else energy_j / J_PER_KWH * given
 
 
 def planned_choice(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained], planned: Planned) -> Choice:

@@ -29,11 +29,11 @@ from tests.referee import second_physics
 from tests.referee.second_physics.purchase_account import bill_of, done_by_s, job_parts_s, run_parts_s
 
 LIST = """provider,instance,region,term,device,devices,inside,network_gbit_per_s,usd_per_h,billing_s,least_billed_s,\
-interruptions_per_h,purchase_usd,useful_life_years,hosting_usd_per_month,power_w,date,source
-acme,small,eu,on-demand,v100-sxm2-16g,1,,25,3,60,60,,,,,450,2026-11-02,made up
-acme,pair,eu,on-demand,t4,2,pcie-3-x16,25,1,1,60,,,,,300,2026-11-02,made up
-acme,pair,eu,spot,t4,2,pcie-3-x16,25,0.4,1,60,0.05,,,,300,2026-11-02,made up
-acme,own,eu,bought,v100-sxm2-16g,4,nvlink-2,25,,,,,30000,4,100,2000,2026-11-02,made up
+interruptions_per_h,purchase_usd,useful_life_years,hosting_usd_per_month,power_w,resale_usd,lead_time_days,date,source
+acme,small,eu,on-demand,v100-sxm2-16g,1,,25,3,60,60,,,,,450,,,2026-11-02,made up
+acme,pair,eu,on-demand,t4,2,pcie-3-x16,25,1,1,60,,,,,300,,,2026-11-02,made up
+acme,pair,eu,spot,t4,2,pcie-3-x16,25,0.4,1,60,0.05,,,,300,,,2026-11-02,made up
+acme,own,eu,bought,v100-sxm2-16g,4,nvlink-2,25,,,,,30000,4,100,2000,6000,3,2026-11-02,made up
 """
 DNN = {"zoo": "alexnet", "global_batch": 256, "dataset_samples": 1_000_000, "epochs": 30}
 RUN = {
@@ -63,6 +63,19 @@ QUESTIONS: dict[str, dict[str, Any]] = {
         "terms": ["on-demand", "reserved"],
         "reserved": {"discount": 0.9, "commitment": "20 h"},
         "deadline": "5 h",
+    },
+    "whole life": {
+        "terms": ["bought", "reserved"],
+        "reserved": [
+            {"discount": 0.3, "commitment": "400 h"},
+            {"discount": 0.6, "commitment": "30 h", "upfront": 0.5},
+        ],
+        "budget": ["900000 EUR", "700 EUR/day"],
+        "rates": {"EUR": 1.1},
+        "utilisation": 0.6,
+        "racks": {"power": "5 kW", "number": 3},
+        "carbon_intensity": {"eu": "300 g/kWh"},
+        "run": {"storage_rate": "1 GB/s", "restart": "5 min", "mean_time_between_failures_of_device": "llama3"},
     },
     "value of time": {"objective": "value_of_time", "usd_per_hour_saved": 20, "instances": ["pair"]},
     "energy": {"objective": "energy", "deadline": "5 h"},
