@@ -28,7 +28,7 @@ __all__ = ["Layout", "layout_export", "layout_of", "pinned_by", "pins_of", "read
 
 _HYBRID, _ALL_REDUCE = "hybrid", "all_reduce"
 _FLAGGED = (*(name for name, row in LAYOUT.items() if row.flags), "num_devices")
-_TUNES = ("megatron-bridge", "deepspeed", "accelerate")  # that adapters can be trained with
+_TUNES = ("megatron-bridge", "deepspeed", "accelerate", "torchtitan")  # that adapters can be trained with
 _FREEZES = ("deepspeed", "accelerate")  # whose model a user's script makes, and can freeze parts of
 # Of a model of Llama's or LLaVA's make in transformers: the modules of a part that can be frozen.
 _MODULES = {
@@ -331,7 +331,7 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
             f"samples are packed with documents of {network.document_length:,} tokens: the program must be told where "
             f"they end, so that attention stops there"
         )
-    if tuning is not None and target != "megatron-bridge":
+    if tuning is not None and target not in ("megatron-bridge", "torchtitan"):  # which write them themselves
         adapters = f"LoraConfig(r={tuning.rank}, lora_alpha={tuning.alpha:g}, target_modules={list(tuning.modules)})"
         four = " of a model that is loaded in four bits, BitsAndBytesConfig(**quantization_config.json)"
         found = found.noted(

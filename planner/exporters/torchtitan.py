@@ -27,7 +27,9 @@ from planner.exporters.scripts import Parsed, argument_words, comment_lines, lau
 from planner.exporters.torchtitan_network import (
     CONFIG,
     MODULE,
+    adapters_of_module,
     balance_note,
+    cannot_tune,
     family_of,
     module_text,
     network_of_module,
@@ -63,6 +65,8 @@ def export(job: Job) -> Export:
     if network is None:
         hint = "It has a model of every network that it trains; export to ddp or deepspeed."
         raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", hint)
+    if why := cannot_tune(network):
+        raise layout.refused(why, "Write dnn.fine_tuning: lora, with targets: [qkv, output]; or export to deepspeed.")
     layout = as_run(layout, network)
     if (name := job.problem.training.optimizer) not in ("adam", "adamw"):
         layout = layout.noted(f"its configurations train with AdamW: write one with {name}, for which the plan counts")
@@ -81,7 +85,7 @@ def export(job: Job) -> Export:
 def _is_written(layout: Layout, network: Transformer) -> bool:
     """Whether the network is written as a module: it is no flavour, or one with products in other numbers."""
     flavour, low = flavour_of(network), layout.job.problem.training.low
-    is_other = flavour is None or flavour.is_float8 or low is not None
+    is_other = flavour is None or flavour.is_float8 or low is not None or network.fine_tuning is not None
     return is_other and family_of(network) is not None
 
 
@@ -127,12 +131,22 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
     if program not in _OWN and layout.is_hybrid:
         layout = layout.noted(f"seconds and memory were predicted for {program}; calibration.program: torchtitan")
     layout = _with_short_numbers(layout, network)
+    return _with_source(layout, network)
+
+
+def _with_source(layout: Layout, network: Transformer) -> Layout:
+    """Return the layout with a note of where the network stands, and of what is left to give."""
     flavour = flavour_of(network)
     if _is_written(layout, network):
         layout = layout.noted(
             f"the network stands in {MODULE}.py, which is read from the folder that the command is run in; give your "
             f"tokenizer's folder by --hf_assets_path, and your data by --dataloader.dataset"
         )
+        if network.fine_tuning is not None:
+            layout = layout.noted(
+                "adapters are trained beside a network that there is: give its folder by "
+                "--checkpoint.initial_load_path, with --checkpoint.initial_load_in_hf where it is Hugging Face's"
+            )
         return layout if (note := balance_note(network)) is None else layout.noted(note)
     if flavour is None:
         return layout.noted(
@@ -298,6 +312,8 @@ def training(path: Path, text: str) -> TrainingBlocks:
     if (found := _module_beside(path, file)) is not None:
         low, components = short_numbers_of(*found)
         dnn |= low
+        if (adapters := adapters_of_module(*found)) is not None:
+            dnn["fine_tuning"] = adapters
         words += components
     elif file.value("module") == MODULE:
         warnings = (f"{MODULE}.py is not beside it, so that its network and its numbers are not read",)

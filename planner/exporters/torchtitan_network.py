@@ -14,16 +14,16 @@ from typing import Any
 
 from planner.errors import Fault, SpecError
 from planner.exporters.scripts import Parsed
-from planner.exporters.training_blocks import constants_of
+from planner.exporters.training_blocks import adapters_of, constants_of
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.problem import LowPrecision
 from planner.transformer import Experts, LatentAttention, Transformer
 
 __all__ = ["CONFIG", "MODULE", "balance_note", "family_of", "module_text", "network_of_module"]
-__all__ += ["short_numbers_of"]
+__all__ += ["adapters_of_module", "cannot_tune", "short_numbers_of"]
 
 MODULE, CONFIG = "planned_torchtitan", "planned"
-_NETWORK, _CONVERTERS, _COMPILED = "NETWORK", "CONVERTERS", "COMPILED"
+_NETWORK, _CONVERTERS, _COMPILED, _ADAPTERS = "NETWORK", "CONVERTERS", "COMPILED", "ADAPTERS"
 _LAYER = re.compile(r"\blayers\.(\d{1,6})\b")
 _OSS = Numerics(
     activation="quick_gelu", activation_limit=7.0, gate_offset=1.0
@@ -63,7 +63,7 @@ def family_of(network: Transformer) -> str | None:
         and network.sparse is None
         and network.encoder is None
         and not network.num_mtp_layers
-        and network.trained.is_all
+        and not network.trained.has_frozen
     )
     if not is_plain or rotary is None:
         return None
@@ -91,6 +91,38 @@ def family_of(network: Transformer) -> str | None:
     if experts is not None and (experts.num_shared or experts.groups > 1):
         return None
     return "qwen3"
+
+
+# Of an adapter's matrix here, those of torchtitan; what is no whole matrix there has no name.
+_TUNED = {"qkv": ("wqkv",), "output": ("wo",), "gate_up": ("w1", "w3"), "gate": ("w1",), "up": ("w3",), "down": ("w2",)}
+
+
+def cannot_tune(network: Transformer) -> str | None:
+    """Return why its adapters (``torchtitan/components/lora.py``) cannot be those of a network; None where they can.
+
+    A network without adapters has none that could not be.
+    """
+    tuning = network.fine_tuning
+    if tuning is None:
+        return None
+    if family_of(network) not in ("llama3", "qwen3") or network.experts is not None:
+        return "its adapters are written beside dense networks of Llama 3's and Qwen 3's parts"
+    if tuning.is_quantised:
+        return "it keeps no weights in four bits"
+    parts = [name for name in tuning.targets if name not in _TUNED]
+    return f"it has no adapter of {parts[0]} alone, which is part of a fused matrix" if parts else None
+
+
+def adapters_of_module(path: Path, text: str) -> dict[str, Any] | None:
+    """Return the block ``fine_tuning`` of a module; None where it has no adapters. Nothing of it is run."""
+    found = constants_of(path, text)
+    if not (table := found.get(_ADAPTERS)):
+        return None
+    names = {there[0]: here for here, there in _TUNED.items() if len(there) == 1}
+    block: dict[str, Any] = adapters_of(
+        Parsed(path, found), table, rank="rank", alpha="alpha", targets="target_modules"
+    )
+    return {**block, "targets": [names.get(one, one) for one in block["targets"]]}
 
 
 def balance_note(network: Transformer) -> str | None:
@@ -187,11 +219,16 @@ def module_text(network: Transformer, low: LowPrecision | None, *, head: str, is
     family = family_of(network)
     assert family is not None, "asked before"
     components = ["model", "loss"] if is_compiled or low is not None else ["loss"]
+    tuning, adapters = network.fine_tuning, {}
+    if tuning is not None:
+        modules = [name for target in tuning.targets for name in _TUNED[target]]
+        adapters = {"rank": tuning.rank, "alpha": tuning.alpha, "target_modules": modules}
     return _TEXT.format(
         head=head,
         network=_literal(_NETWORK, _table(network, family)),
         converters=f"{_CONVERTERS} = {_converters(network, low)!r}".replace("'", '"'),
         components=str(components).replace("'", '"'),
+        adapters=repr(adapters).replace("'", '"'),
         backend='config.parallelism.spmd_backend = "spmd_types"\n    ' * (low is not None and low.name == "nvfp4"),
     )
 
@@ -232,6 +269,7 @@ from torchtitan.trainer import Trainer
 {network}
 {converters}
 COMPILED = {components}
+ADAPTERS = {adapters}
 
 FAMILY, STD, MOE = NETWORK["family"], NETWORK["std"], NETWORK.get("moe")
 DIM, ROPE = NETWORK["dim"], NETWORK["rope"]
@@ -355,6 +393,10 @@ def model_spec():
             layer.moe.load_balance_coeff = MOE["load_balance_coeff"]
     for name, fields in CONVERTERS:
         config = getattr(quantization, name).Config(model_compile_enabled=True, **fields).build().convert(config)
+    if ADAPTERS:  # all else is frozen
+        from torchtitan.components.lora import LoRAConverter
+
+        config = LoRAConverter.Config(**ADAPTERS).build().convert(config)
     return ModelSpec(
         name=FAMILY,
         flavor="planned",

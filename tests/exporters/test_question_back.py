@@ -9,7 +9,7 @@ import pytest
 from modern_blocks import DEEPSEEK, LLAMA, QWEN
 
 import planner
-from planner.errors import SpecError
+from planner.errors import InfeasibleError, SpecError
 from planner.exporters import export
 from planner.exporters.export import Export, Job
 from planner.network_import import ImportedFile, import_file
@@ -103,6 +103,24 @@ def test_adapters_are_read_from_a_recipe_and_from_what_peft_reads(tmp_path: Path
         folder.mkdir()
         assert written(target, four, folder)[2].training.dnn["fine_tuning"] == read
         assert not (folder / "recipe.py").exists()
+
+
+def test_adapters_for_torchtitan_are_read_from_its_module(tmp_path: Path) -> None:
+    dnn = {"transformer": LLAMA, "dtype": "bf16", "optimizer": "adam", "fine_tuning": LORA}
+    problem = asked(dnn, calibration={"program": "torchtitan"})
+    job, files, found = written("torchtitan", problem, tmp_path)
+    text = files.files["planned_torchtitan.py"]
+    assert 'ADAPTERS = {"rank": 8, "alpha": 16.0, "target_modules": ["wqkv", "w2"]}' in text
+    assert found.training.dnn["fine_tuning"] == LORA
+    again = planner.load({**{key: dict(one) for key, one in found.blocks.items()}, "cluster": CLUSTER})
+    assert again.dnn.transformer == problem.dnn.transformer
+    for tuning, why in (
+        ({**LORA, "method": "qlora"}, "no weights in four bits"),
+        ({**LORA, "targets": ["query"]}, "no adapter of query alone"),
+    ):
+        other = asked({**dnn, "fine_tuning": tuning}, calibration={"program": "torchtitan"})
+        with pytest.raises(InfeasibleError, match=why):
+            export("torchtitan", replace(job, problem=other))
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8", "mxfp8"])

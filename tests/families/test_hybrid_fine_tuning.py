@@ -173,6 +173,8 @@ def test_launch_files_train_the_adapters_or_are_refused() -> None:
     compile(recipe.files["recipe.py"], "recipe.py", "exec")
     words = "LoraConfig(r=8, lora_alpha=32, target_modules=['q_proj', 'k_proj', 'v_proj', 'o_proj'])"
     assert any(words in note for note in export("deepspeed", job).notes)
-    for target in ("megatron", "torchtitan", "primus"):
+    with pytest.raises(InfeasibleError, match="its adapters are written beside dense networks of Llama 3's"):
+        export("torchtitan", job)  # whose parts these are not
+    for target in ("megatron", "primus"):
         with pytest.raises(InfeasibleError, match="trains every parameter, and the plan trains LoRA of rank 8"):
             export(target, job)

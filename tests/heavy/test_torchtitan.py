@@ -4,6 +4,7 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from importlib import import_module, invalidate_caches
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from planner.exporters.layouts import layout_of, pins_of  # noqa: E402
 from planner.exporters.scripts import launched  # noqa: E402
 from planner.exporters.torchtitan import FLAVOURS, Flavour  # noqa: E402
 from planner.exporters.torchtitan_network import MODULE, family_of, module_text  # noqa: E402
+from planner.fine_tuning import FineTuning  # noqa: E402
 from planner.problem import LowPrecision  # noqa: E402
+from planner.trained import Trained  # noqa: E402
 from planner.zoo.transformers import block_of, row  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # triton
@@ -242,3 +245,17 @@ def test_products_in_short_numbers_are_asked_of_its_converters(low: LowPrecision
 
 def test_every_family_is_built_with_torchtitan() -> None:
     assert {family_of(row(name).transformer) for name in NAMES} == {"llama3", "qwen3", "deepseek_v3", "gpt_oss"}
+
+
+def test_adapters_that_are_written_have_the_parameters_that_the_plan_trains() -> None:
+    network = row("llama3.2-1b").transformer
+    tuning = FineTuning(method="lora", rank=16, alpha=32.0, targets=("qkv", "output", "gate", "up", "down"))
+    tuned = replace(network, trained=Trained(adapters=tuning))
+    config = planned_module(module_text(tuned, None, head="# planned", is_compiled=True)).planned().model_spec.model
+    with torch.device("meta"):
+        model = config.build()
+    trained = {name: one.numel() for name, one in model.named_parameters() if one.requires_grad}
+    assert all(".lora_a." in name or ".lora_b." in name for name in trained)
+    width, inner, heads = network.hidden_size, network.feed_forward_size, network.num_kv_heads * network.head_size
+    columns = (width + width + 2 * heads) + 2 * width + 3 * (width + inner)
+    assert sum(trained.values()) == tuning.rank * network.num_layers * columns
