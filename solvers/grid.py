@@ -63,7 +63,8 @@ _FIRST_POINTS = 256  # evaluated in one go: the better they are, the fewer follo
 _FIRST_STRICT = 1024  # of the last levels, where a good answer is known: less costs more in calls than it rules out
 _GROWTH = 4
 _MANY_DIVING = 2048  # nodes of a level below which a first answer is looked for,
-_FEW_DIVING = 64  # and of the last levels
+_FEW_DIVING = 64  # and of the last levels:
+_LATE_DIVING = 5  # so many
 _LAST_LEVELS = 4  # whose bounds take as long as evaluating
 _SLACK = 1e-12  # relative rounding of a bound
 _PIECE = 8192  # nodes, at most, that travel together
@@ -438,7 +439,7 @@ class _Walk:
         last = len(self.grid.levels) - 1
         with suppress(OverError):
             while box.level < last and len(box):
-                is_late = box.level + _LAST_LEVELS > last
+                is_late = box.level + _LATE_DIVING > last
                 box = box.part(slice(0, _FEW_DIVING if is_late else _MANY_DIVING))
                 box = self._box(box.nodes, box.level + 1, box.least)
             few = box.part(slice(0, _FEW_DIVING))
