@@ -242,6 +242,7 @@ def check_within(name: str, value: int, most: int, *, least: int = 1) -> None:
 
 # --- Kinds of layers: what mixes tokens in a layer, and its feed-forward part
 
+MOST_MTP_LAYERS = 2**4  # published networks have 1 to 3; F. Gloeckle et al. (arXiv 2404.19737) tried up to 8 tokens
 LayerKind = str  # a key of KINDS
 Mixer = Literal["attention", "window", "mamba", "linear", "delta", "none"]
 FeedForward = Literal["dense", "moe", "none"]
@@ -525,7 +526,7 @@ class Transformer:
         check_within("vocabulary_size", self.vocabulary_size, MOST_WORDS, least=0 if self.image else 1)
         check_within("sequence_length", self.sequence_length, MOST_TOKENS)
         check_within("num_token_types", self.num_token_types, MOST_WORDS, least=0)
-        check_within("num_mtp_layers", self.num_mtp_layers, self.num_layers - 1, least=0)
+        check_within("mtp_layers", self.num_mtp_layers, min(self.num_layers - 1, MOST_MTP_LAYERS), least=0)
 
     def _default_head_size(self) -> int:
         """Return the width of a head that none was given for."""

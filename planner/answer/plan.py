@@ -177,12 +177,16 @@ def prediction_answer(found: Predicted, view: PlanView, *, commands: Commands = 
     name, headline = problem.dnn.name, found.configuration.headline
     value = found.prediction.iteration_time_s
     rest = {"Also assumed": found.assumptions, "Not modelled": found.not_modelled}
+    held = found.prediction.memory_bytes
+    is_too_full = held.get("total", 0.0) > held.get("limit", float("inf"))
+    unfit = " if it fitted: it does not fit in memory" * is_too_full
+    given = f"as given{', and it does not fit in memory' * is_too_full}"
     return Answer(
         title=f"{name} on {problem.cluster.words}: a prediction",
-        answer=f"Training {name} by {view.words} on {headline} takes {time_words(value)} an iteration.",
+        answer=f"Training {name} by {view.words} on {headline} takes {time_words(value)} an iteration{unfit}.",
         verdict="A configuration as it was given: nothing says that it is the best one.",
         opening=[
-            f"{name} on {problem.cluster.name}: {found.family} on {headline}, as given",
+            f"{name} on {problem.cluster.name}: {found.family} on {headline}, {given}",
             *(f"Warning: {line}." for line in found.cautions),
             *_prediction_lines(found.prediction),
         ],

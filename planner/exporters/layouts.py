@@ -29,6 +29,7 @@ __all__ = ["Layout", "layout_export", "layout_of", "pinned_by", "pins_of", "read
 _HYBRID, _ALL_REDUCE = "hybrid", "all_reduce"
 _FLAGGED = (*(name for name, row in LAYOUT.items() if row.flags), "num_devices")
 _TUNES = ("megatron-bridge", "deepspeed", "accelerate", "torchtitan")  # that adapters can be trained with
+_SHORTENS = ("megatron", "megatron-bridge", "primus", "torchtitan")  # that may have products in eight or four bits
 _FREEZES = ("deepspeed", "accelerate")  # whose model a user's script makes, and can freeze parts of
 # Of a model of Llama's or LLaVA's make in transformers: the modules of a part that can be frozen.
 _MODULES = {
@@ -299,19 +300,22 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
     family, chosen = job.plan.family, job.plan.configuration
     rows = used_machines(job) if family in {_HYBRID, _ALL_REDUCE} else ()
     require_kinds(target, job, rows, *kinds)
-    if (short := job.problem.training.low) is not None and short.name not in low:
-        why = f"what is written for it has no products in {short.name}"
-        raise refused(target, why, "Write dnn.dtype: bf16; or export to megatron, megatron-bridge or primus.")
     network = job.problem.dnn.transformer
     tuning = None if network is None else network.fine_tuning
+    has_frozen = network is not None and network.trained.has_frozen
+    can_train = _TUNES if tuning is not None else _FREEZES if has_frozen else _SHORTENS
+    if (short := job.problem.training.low) is not None and short.name not in low:
+        why = f"what is written for it has no products in {short.name}"
+        raise refused(target, why, _export_to("Write dnn.dtype: bf16", [one for one in _SHORTENS if one in can_train]))
     if tuning is not None and target not in _TUNES:
-        hint = f"Export to {', '.join(_TUNES)}."
+        hint = _export_to("", _TUNES if short is None else [one for one in _TUNES if one in _SHORTENS])
         raise refused(
             target, f"what is written for it trains every parameter, and the plan trains {tuning.words}", hint
         )
     if network is not None and network.trained.has_frozen and target not in _FREEZES:
         why = f"what is written for it trains every parameter, and in the plan {network.trained.words} are frozen"
-        raise refused(target, why, f"Export to {', '.join(_FREEZES)}; or freeze them in a script of your own.")
+        own = "Freeze them in a script of your own"
+        raise refused(target, why, _export_to(own, _FREEZES if short is None else ()))
     if isinstance(chosen, AllReduceConfiguration):
         return _data_parallel(target, job, chosen, rows)
     if not isinstance(chosen, HybridConfiguration):
@@ -344,6 +348,14 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
         order = ", then ".join(chosen.groups)
         found = found.noted(f"stages stand on unlike machines: give those of {order} their ranks in this order")
     return found
+
+
+def _export_to(first: str, targets: Sequence[str]) -> str:
+    """Return a hint: what else may be done, and the targets that do not refuse the same plan."""
+    words = f"xport to {', '.join(targets)}" if targets else ""
+    if not first:
+        return f"E{words}." if words else "Run it in a script of your own."
+    return f"{first}{f'; or e{words}' * bool(words)}."
 
 
 def _freezing_note(trained: Trained) -> str:

@@ -471,7 +471,11 @@ def _predicting(spec: DnnSpec, network: Dnn) -> Dnn:
         return network
     if network.transformer is None:
         raise ValueError(f"{network.name} predicts no tokens. Leave out mtp_layers.")
-    transformer = with_mtp_layers(network.transformer, spec.mtp_layers)
+    try:
+        transformer = with_mtp_layers(network.transformer, spec.mtp_layers)
+    except ValueError as error:
+        problem, _, mend = str(error).partition(". ")
+        raise SpecError.of([Fault(field="dnn.mtp_layers", problem=f"{problem}.", mend=mend)]) from None
     return dnn_of(transformer, network.name, source=network.source, dataset_samples=network.dataset_samples)
 
 

@@ -89,6 +89,21 @@ def test_a_plan_can_be_written_predicted_and_planned_again(capsys: CaptureFixtur
     assert "as given" in out
 
 
+def test_a_prediction_of_what_does_not_fit_says_so_in_its_first_line(
+    capsys: CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "spec.json"
+    for zoo, fits in (("llama2-70b", False), ("qwen3-0.6b", True)):
+        asked = {
+            "dnn": {"zoo": zoo, "global_batch": 8},
+            "cluster": {"machines": [{"count": 1, "device": "a100-sxm4-80gb", "devices": 8}]},
+            "configuration": {"hybrid": {"data": 8, "global_batch_size": 8}},
+        }
+        file.write_text(json.dumps(asked))
+        _, out, _ = answer(capsys, "predict", str(file))
+        assert ("does not fit in memory" in out.splitlines()[0]) is not fits
+
+
 def test_out_that_cannot_be_written_is_an_error_of_the_input(capsys: CaptureFixture[str], tmp_path: Path) -> None:
     code, _, err = answer(capsys, *SHORT, "--out", str(tmp_path / "no" / "plan.json"))
     assert code == 2

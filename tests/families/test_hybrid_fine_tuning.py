@@ -178,3 +178,14 @@ def test_launch_files_train_the_adapters_or_are_refused() -> None:
     for target in ("megatron", "primus"):
         with pytest.raises(InfeasibleError, match="trains every parameter, and the plan trains LoRA of rank 8"):
             export(target, job)
+
+
+def test_hints_of_refused_exports_name_targets_that_take_the_same_plan() -> None:
+    asked = {"transformer": {**GATED, "positions": "rotary"}, "dtype": "mxfp8"}
+    machines = {"machines": [{"count": 1, "device": "gb200", "devices": 4}]}
+    problem = question(asked, "lora", cluster=machines, fix={"data_parallel_size": 4, "zero_stage": 1})
+    job = Job(problem=problem, plan=planner.plan(problem))
+    for target in ("deepspeed", "megatron", "primus"):
+        with pytest.raises(InfeasibleError, match=r"xport to megatron-bridge, torchtitan\."):
+            export(target, job)
+    assert all(export(target, job).files for target in ("megatron-bridge", "torchtitan"))

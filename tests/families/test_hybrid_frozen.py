@@ -176,3 +176,8 @@ def test_launch_files_say_what_to_freeze_or_are_refused() -> None:
     for target in ("megatron", "megatron-bridge", "torchtitan", "primus"):
         with pytest.raises(InfeasibleError, match="trains every parameter, and in the plan the first 2 layers"):
             export(target, job)
+
+
+def test_more_depths_of_prediction_than_any_network_has_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"dnn.mtp_layers: mtp_layers is 1000. Write a whole number from 0 to 16"):
+        question({"zoo": "deepseek-v3", "mtp_layers": 1000})

@@ -63,7 +63,8 @@ def run_parts_s(asked: ProcureSpec, fleet: Machines, training_s: float) -> dict[
     between_s = 54 * 24 * 3600 * 16384 / 419 if given == "llama3" else given  # Llama 3: 419 in 54 days on 16,384 GPUs
     of_device = 0.0 if between_s is None else 1 / between_s
     rate = sum(
-        row["count"] * (own + row.get("devices_per_machine", 1) * of_device + row.get("interruptions_per_h", 0.0) / 3600)
+        row["count"]
+        * (own + row.get("devices_per_machine", 1) * of_device + row.get("interruptions_per_h", 0.0) / 3600)
         for row in fleet
     )
     work = training_s + run.evaluation
