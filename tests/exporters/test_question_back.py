@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from layout_jobs import even_job, uneven_job
 from modern_blocks import DEEPSEEK, LLAMA, QWEN
 
 import planner
@@ -66,7 +67,7 @@ def test_the_question_of_a_file_is_the_one_that_was_asked_and_so_is_its_answer(
     plan = planner.plan(again)
     assert plan.configuration == job.plan.configuration
     assert plan.prediction.iteration_time_s == pytest.approx(job.plan.prediction.iteration_time_s, rel=1e-12)
-    assert not found.warnings
+    assert all("searches it again" in one for one in found.warnings)  # a cut of layers
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,13 @@ def test_what_a_calibration_says_of_a_program_is_read_back(
     _, files, found = written("megatron", problem, tmp_path)
     assert options in files.files["launch.sh"]
     assert found.training.calibration == {"program": "megatron-core", **calibration}
+
+
+def test_a_cut_of_layers_that_no_pin_says_is_named(tmp_path: Path) -> None:
+    for job, is_said in ((even_job(pipeline=2, data=2), False), (uneven_job((1, 3), data=2), True)):
+        (tmp_path / "launch.sh").write_text(export("megatron", job).files["launch.sh"])
+        found = import_file(tmp_path / "launch.sh").warnings
+        assert any("searches it again" in one for one in found) == is_said
 
 
 def test_captured_kernels_are_what_short_numbers_have_unless_a_file_says_otherwise(tmp_path: Path) -> None:
