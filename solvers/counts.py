@@ -964,7 +964,7 @@ class _Walk:
             counts[:, 0] = np.arange(1, len(counts) + 1)
             roots = np.full(len(counts), known.root)
             points = self._bounds_of(roots, counts, counts, known.least(counts))
-            is_within: Bools = np.asarray(points <= self.aim.limits).all(axis=1)
+            is_within: Bools = np.asarray((points <= self.aim.limits).all(axis=1))
             known.points = np.where(is_within[:, None], points, inf)
         return known.points
 

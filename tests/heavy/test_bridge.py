@@ -4,6 +4,7 @@ Its package asks for libraries of CUDA when it is imported, of which a mock stan
 """
 
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -174,7 +175,7 @@ def test_models_of_its_own_have_every_figure(name: str, fields: Mapping[str, Any
 
 def validated(recipe: str, device: str, major: int, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The whole configuration of a recipe, as the program checks it on all of its devices."""
-    from megatron.bridge.training import config
+    config: Any = import_module("megatron.bridge.training.config")
 
     names: dict[str, Any] = {"__name__": "recipe"}
     exec(compile(recipe, "recipe.py", "exec"), names)

@@ -24,7 +24,7 @@ ROWS = [
     row("own", device="l40s", term="bought", purchase_usd=9000, useful_life_years=4, power_w=500),
     row("rented", device="l40s", usd_per_h=1.9, power_w=500),
 ]
-BLOCK = {
+BLOCK: dict[str, Any] = {
     "deadline": "200 h",
     "budget": "20000 USD",
     "terms": ["on-demand", "bought"],
@@ -153,7 +153,7 @@ def test_the_first_screen_has_money_time_margin_risk_and_the_next_best(answer: P
 
 
 def test_the_risk_is_the_fleet_at_the_end_of_its_error(tmp_path: Path) -> None:
-    question = purchases.asked(tmp_path / "list.csv", ROWS, **{**BLOCK, "error": 0.25})
+    question = purchases.asked(tmp_path / "list.csv", ROWS, error=0.25, **BLOCK)
     found = planner.procure(question, today=purchases.TODAY)
     risk, choice = found.risk, found.choice
     assert risk is not None
@@ -166,9 +166,9 @@ def test_the_risk_is_the_fleet_at_the_end_of_its_error(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_the_pessimistic_end_misses_is_named(tmp_path: Path) -> None:
-    loose = {**BLOCK, "error": 0.25}
-    wall_s = planner.procure(purchases.asked(tmp_path / "a.csv", ROWS, **loose), today=purchases.TODAY).choice
-    tight = {**loose, "deadline": f"{1.01 * wall_s.total_wall_s} s"}
+    loose: dict[str, Any] = {**BLOCK, "error": 0.25}
+    choice = planner.procure(purchases.asked(tmp_path / "a.csv", ROWS, **loose), today=purchases.TODAY).choice
+    tight: dict[str, Any] = {**loose, "deadline": f"{1.01 * choice.total_wall_s} s"}
     found = planner.procure(purchases.asked(tmp_path / "b.csv", ROWS, **tight), today=purchases.TODAY)
     assert found.risk is not None
     assert [one for one in found.risk.missed if one.startswith("deadline")]
