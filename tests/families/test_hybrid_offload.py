@@ -172,6 +172,7 @@ def test_copies_take_the_place_of_computing_again_where_the_link_is_known_and_qu
     assert away.configuration.offload_layers or away.configuration.has_modules_away
     assert away.objective < again.objective
     assert away.bound == pytest.approx(away.objective)
+    assert any("of the memory of a host" in one for one in away.warnings)
     report = check(quick, away)
     assert report.is_ok, report_text(report)
     assert planner.plan(slow).objective == pytest.approx(again.objective)

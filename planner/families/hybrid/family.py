@@ -18,6 +18,7 @@ from planner.cost import Floats
 from planner.decisions import LAYOUT, written
 from planner.errors import Fault, SpecError
 from planner.families.hybrid.configuration import (
+    AWAY,
     MOST_ZERO_OF_CUTS,
     NAME,
     OF_CUTS,
@@ -877,7 +878,21 @@ def warnings(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:
         )
     if cost.transformer.trained.has_frozen:
         found.append("no measured step with frozen parts is in the fit (docs/hybrid.md)")
-    return [*found, *_outside_lines(cost, chosen)]
+    return [*found, *_host_lines(cost, chosen), *_outside_lines(cost, chosen)]
+
+
+def _host_lines(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:
+    """Return how much host memory activations take that wait there, which is not checked; none without."""
+    if not (chosen.offload_layers or chosen.has_modules_away) or not cost.is_even:
+        return []
+    codes, group = chosen.codes(), cost.first
+    kept, whole = (
+        group.memory(group.layouts({name: np.array([code]) for name, code in each.items()}))["activations"][0]
+        for each in (codes, {**codes, **dict.fromkeys(AWAY, 0)})
+    )
+    devices = min(group.group.devices_per_machine, chosen.num_devices)
+    words = format_human(float(whole - kept) * devices, Dimension.DATA)
+    return [f"activations that wait on the host take up to {words} of the memory of a host: check that it has as much"]
 
 
 def _uncalibrated(cost: HybridCost) -> list[str]:
