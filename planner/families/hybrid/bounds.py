@@ -52,7 +52,7 @@ FLOP of the network at the highest rate that was fitted. Tests hold every bound 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import comb, inf
 from typing import Any
@@ -475,7 +475,6 @@ class EvenBounds(Bounds):
         """Return the seconds with the real links and the smallest bubble."""
 
         def seconds(columns: Columns) -> Floats:
-            columns = self._with_share(columns)
             parts = self._best_parts(columns)
             # Interleaved stages may send beside computing, and what fills a pipeline is no part of this bound.
             is_beside = (
@@ -495,7 +494,28 @@ class EvenBounds(Bounds):
         found = np.full(len(nodes["tensor"]), inf)
         columns, owner = self._with_recomputation(nodes)
         if len(owner):
-            np.minimum.at(found, owner, self._minimum(columns, free, seconds))
+            least = partial(self._of_each_method, seconds=lambda nodes: seconds(self._with_share(nodes)))
+            np.minimum.at(found, owner, self._minimum(columns, free, least))
+        return found
+
+    def _of_each_method(self, nodes: Columns, seconds: Bound) -> Floats:
+        """Return the least seconds of each method of context parallelism that is allowed, where that is open.
+
+        A method that takes less in one stage may hide less of what its replicas exchange, and this may be what a step
+        waits for: the least of each part is no bound of their sum.
+        """
+        methods = self.space.axes["context_method"].values
+        if "context_method" in nodes or len(methods) == 1 or len(self.cost.transformer.kind_counts) == 1:
+            return seconds(nodes)
+        found = np.full(len(nodes["context"]), inf)
+        rules = [one for one in self.space.rules if "context_method" in one.names]
+        for method in methods:
+            asked = {**nodes, "context_method": np.full(len(found), method)}
+            holds = [rule.holds(asked) for rule in rules if asked.keys() >= set(rule.names)]
+            at = np.flatnonzero(np.logical_and.reduce([np.ones(len(found), dtype=bool), *holds]))
+            if len(at):
+                columns = {name: column[at] for name, column in asked.items()}
+                found[at] = np.minimum(found[at], seconds(columns))
         return found
 
     def schedule_s(self, nodes: Columns) -> Floats:
@@ -506,7 +526,9 @@ class EvenBounds(Bounds):
         """
         names = ("recompute", "recompute_modules", "recompute_layers", "zero", "shard", "offload_optimizer")
         free = {name: self.space.axes[name].values for name in (*names, "offload_percent")}
-        return self._minimum(nodes, {**free, **self._most_away}, self._without_waits_s)
+        return self._minimum(
+            nodes, {**free, **self._most_away}, partial(self._of_each_method, seconds=self._without_waits_s)
+        )
 
     @cached_property
     def _most_away(self) -> Mapping[str, Sequence[int]]:
@@ -528,7 +550,7 @@ class EvenBounds(Bounds):
 
     def memory_s(self, nodes: Columns) -> Floats:
         """Return the seconds with all overlaps; infinity where it does not fit without any."""
-        return self._fitting_s(nodes, {})
+        return self._of_each_method(nodes, partial(self._fitting_s, timed={}))
 
     def _fitting_s(self, nodes: Columns, timed: Mapping[str, int]) -> Floats:
         """Return the same, with other values of some decisions where seconds are counted."""
