@@ -191,5 +191,6 @@ def test_a_process_is_measured_and_a_signal_is_sent_to_it() -> None:
     line = "plan --dnn gpt3-175b --machines 16x8xa100-80g --network 200_Gbit/s --inside nvlink-3 --global-batch 1536 --families hybrid"
     words = [word.replace("_", " ") for word in line.split()]
     *_, code, latency_s = measured(words, ["--time-limit", "1 h"], stuck_s=60.0, signal_after_s=0.3)
-    assert code in (0, 3, 143, -15)  # by the system's own hand while Python starts
+    # By the system's own hand while Python starts; by SIGINT where a library's own call of the interpreter was under way.
+    assert code in (0, 3, 143, -15, -2)
     assert latency_s is not None

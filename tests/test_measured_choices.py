@@ -117,7 +117,7 @@ def test_a_purchase_by_bands_reads_calibrations_from_files(tmp_path: Path) -> No
     spec.write_text(
         "dnn: {zoo: alexnet, dtype: fp16, global_batch: 256, epochs: 1}\n"
         "calibration: measured/all.yaml\n"
-        "procure: {deadline: 10 h, providers: [lambda], most_devices: 8}\n"
+        "procure: {deadline: 10 h, providers: [lambda], as_of: any, most_devices: 8}\n"
     )
     usual, slow = (planner.procure(spec, is_robust=robust) for robust in (False, True))
     assert slow.choice.cost_usd > usual.choice.cost_usd

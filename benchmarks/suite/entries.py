@@ -30,7 +30,8 @@ _TRANSFORMERS = (
     "qwen3-4b qwen3-8b qwen3-14b qwen3-32b qwen3-30b-a3b qwen3-next-80b-a3b gemma2-2b gemma2-9b gemma2-27b gemma3-1b "
     "gemma3-4b gemma3-12b gemma3-27b mistral-7b mistral-7b-v0.3 mistral-nemo-12b mistral-small-24b mistral-large-123b "
     "gpt-oss-20b gpt-oss-120b llama3.2-1b llama3.2-3b llama4-scout deepseek-v2-lite moonlight-16b-a3b glm-4.5-air "
-    "dit-s-2 dit-b-2 dit-l-2 dit-xl-2 "
+    "dit-s-2 dit-b-2 dit-l-2 dit-xl-2 gemma3-4b-vision gemma3-12b-vision gemma3-27b-vision llava-1.5-7b llava-1.5-13b "
+    "qwen2.5-vl-3b qwen2.5-vl-7b qwen2.5-vl-32b qwen2.5-vl-72b "
     "nemotron-4-15b nemotron-h-8b nemotron-h-47b nemotron-h-56b nemotron-nano-9b-v2 nemotron-nano-12b-v2 "
     "nemotron-3-nano-30b-a3b nemotron-3-super-120b-a12b"
 )
@@ -167,7 +168,7 @@ def _families() -> Iterator[Entry]:
 def _others() -> Iterator[Entry]:
     """Yield every other command."""
     buy = ("procure", "--dnn", "resnet50", "--global-batch", "1024", "--epochs", "90", "--deadline", "8 h")
-    few = ("--providers", "lambda", "--families", "all_reduce")
+    few = ("--providers", "lambda", "--as-of", "any", "--families", "all_reduce")
     yield Entry(name="procure/cheapest", arguments=(*buy, "--json"), tiny=(*buy, *few, "--json"))
     yield Entry(name="procure/pareto", arguments=(*buy, "--pareto", "--json"), tiny=(*buy, *few, "--pareto", "--json"))
     yield Entry(name="procure/spec", arguments=("procure", "procure.yaml", "--json"), tiny=("procure", "--help"))

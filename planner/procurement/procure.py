@@ -160,8 +160,8 @@ def risk_of(fleets: Fleets, choice: Choice, planned: Planned) -> Risk | None:
         seconds = [stretch_of(fleets) * one for one in choice.training_s.values()]
     else:
         origin = "the band of the device's seconds"
-        slow = Fleets(procurement=pessimistic(fleets))
-        try:
+        try:  # a device whose seconds have no band is a fault of the question
+            slow = Fleets(procurement=pessimistic(fleets))
             plans = [planned(one.problem(account.part_of(choice.fleet, one.job))) for one in slow.oracles]
         except PlannerError:
             return None

@@ -851,7 +851,7 @@ def _build(spec: ProcurementSpec, source: Source, today: date) -> Procurement:
     if notes.faults:
         raise SpecError.of(notes.faults)
     offers: list[Offer] = []
-    if "reserved" in asked.terms and not any(offer.term is Term.RESERVED for offer in priced):
+    if "reserved" in asked.terms and not asked.reserved and not any(offer.term is Term.RESERVED for offer in priced):
         problem = "the term reserved and the block reserved belong together: no row of a price list is reserved."
         notes.fault(("procure",), problem, "Write e.g. reserved: {discount: 0.3, commitment: 8760 h}.")
         raise SpecError.of(notes.faults)

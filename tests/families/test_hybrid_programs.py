@@ -152,7 +152,8 @@ def test_a_program_without_flash_attention_keeps_scores_and_takes_longer() -> No
 
 def test_fully_sharded_weights_are_kept_in_four_bytes() -> None:
     weights = [predicted(question(name), LAYOUT)[1].memory_bytes["weights"] for name in ("torchtitan", "megatron-core")]
-    assert weights[0] == 2 * weights[1]
+    assert weights[0] == pytest.approx(2 * weights[1], rel=0.05)  # and what is gathered ahead
+    assert weights[0] > 2 * weights[1]
 
 
 @pytest.mark.parametrize("program", OTHERS)

@@ -211,7 +211,7 @@ def test_no_change_is_reckoned_with_a_worse_plan_of_the_chosen_fleet_than_the_an
             bound=0.0,
             family="all_reduce",
             configuration=SimpleNamespace(to_document=dict),
-            prediction=SimpleNamespace(relative_error=None),
+            prediction=SimpleNamespace(relative_error=None, iteration_time_s=1.0, breakdown_s={"compute": 1.0}),
             cautions=(),
             warnings=(),
         )

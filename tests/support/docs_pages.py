@@ -83,10 +83,14 @@ WITHIN: dict[tuple[str, str], dict[str, Any]] = {
 FILES: dict[str, dict[str, str | Path]] = {
     "docs/calibration.md": {"calibration.yaml": "utilisation: 0.4\n"},
     "docs/huggingface.md": {"path/to/config.json": ROOT / "docs/gallery/own-config/config.json"},
+    "docs/prices.md": {
+        "catalogs/v8/aws/vms.csv": "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,"
+        "Region,AvailabilityZone,Arch\np4d.24xlarge,A100,8.0,96.0,1152.0,,32.77,9.5,us-east-1,use1-az1,x86_64\n"
+    },
     "docs/profiles.md": {"trace.json.gz": DATA / "cnn.pt.trace.json.gz", "tests": ROOT / "tests"},
     "docs/timeline.md": {"cnn.pt.trace.json.gz": DATA / "cnn.pt.trace.json.gz"},
     "docs/export.md": {
-        "question.yaml": "dnn: {zoo: resnet50, global_batch: 1024, epochs: 1}\nprocure: {providers: [lambda]}\n"
+        "question.yaml": "dnn: {zoo: resnet50, global_batch: 1024, epochs: 1}\nprocure: {providers: [lambda], as_of: any}\n"
         "families: [all_reduce]\n"
     },
     "docs/pytorch.md": {
