@@ -766,13 +766,7 @@ class _Walk:
             return True
         _, box = self._open.pop()
         self._untouched.pop(box.root, None)
-        bounds = self.bounds(box)
-        if self._leave_if_cut(box, bounds):
-            return True
-        if self._is_behind(bounds):
-            self._add(box, bounds)
-            return True
-        if self._profiled(box):
+        if self._is_put_away(box) or self._profiled(box):
             return True
         if (tight := self._tightened(box)) is not None:
             self._take_up(tight)
@@ -791,11 +785,7 @@ class _Walk:
         least, most = int(box.least[0]), int(box.most[0])
         if known.profile is None and self.question.first_profile is not None:
             known.take_profile(1, self.question.first_profile(root))
-            bounds = self.bounds(box)
-            if self._leave_if_cut(box, bounds):
-                return True
-            if self._is_behind(bounds):
-                self._add(box, bounds)
+            if self._is_put_away(box):
                 return True
         for _ in range(_PROFILES):
             found = self._profile_of(box)
@@ -809,11 +799,7 @@ class _Walk:
             if found.promising is None or known.is_read(point) or self._is_over:
                 return False
             self._ask(box, point)
-            bounds = self.bounds(box)
-            if self._leave_if_cut(box, bounds):
-                return True
-            if self._is_behind(bounds):
-                self._add(box, bounds)
+            if self._is_put_away(box):
                 return True
         return False
 
@@ -871,12 +857,10 @@ class _Walk:
 
     def _take_up(self, tight: _CountBox) -> None:
         """Settle a box that was tightened, ask about one of its points, or split it."""
-        bounds, known = self.bounds(tight), self._readings_of(tight.root)
-        if self._leave_if_cut(tight, bounds):
+        if self._is_put_away(tight):
             return
-        if self._is_behind(bounds):
-            self._add(tight, bounds)
-        elif known.is_settled(tight.least, tight.most):
+        bounds, known = self.bounds(tight), self._readings_of(tight.root)
+        if known.is_settled(tight.least, tight.most):
             # The least corner is the best point; where it breaks the condition, others are looked at without a call.
             if self._holds(tight.root, tight.least):
                 self._offer(tight.root, tight.least, known)
@@ -1006,6 +990,16 @@ class _Walk:
         bounds = bounds[np.isfinite(bounds).all(axis=1)]
         self.aim.leave(bounds)
         self.left_of[box.root] = min(self.left_of[box.root], float(bounds[:, 0].min(initial=inf)))
+
+    def _is_put_away(self, box: _CountBox) -> bool:
+        """Leave a box that is cut, or put it back where some open one comes before it; return whether either is so."""
+        bounds = self.bounds(box)
+        if self._leave_if_cut(box, bounds):
+            return True
+        if self._is_behind(bounds):
+            self._add(box, bounds)
+            return True
+        return False
 
     def _leave_if_cut(self, box: _CountBox, bounds: Floats) -> bool:
         if not self._is_cut(bounds)[0]:

@@ -1,6 +1,6 @@
 """The answer to what to buy or rent: the fleet, its money and time, alternatives, what if, and the prices used."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
@@ -582,23 +582,44 @@ def _break_even_lines(one: "BreakEven") -> list[str]:
 def _break_even(one: "BreakEven") -> list[Block]:
     """Return from when on buying costs less."""
     when, words = _break_even_words(one), f" ({one.words})" if one.words else ""
-    chart = Points(
-        caption="Rent or buy",
-        alt=f"Lines of rent and ownership by hours of use a month; {when}.",
+    chart = _rent_and_buy(
+        one.rows,
+        ("Rent or buy", "Rent and ownership by hours of use"),
+        f"Lines of rent and ownership by hours of use a month; {when}.",
+        ("hours of use a month", "USD a month"),
+        ("hours a month", "{:g} h: rent {}", "{:g} h: own {}"),
+    )
+    return [Text(f"Rent {one.rented} or buy {one.bought}: {when}{words}."), chart, *_paid(one)]
+
+
+def _rent_and_buy(
+    rows: Sequence[tuple[float, float, float]],
+    captions: tuple[str, str],
+    alt: str,
+    titles: tuple[str, str],
+    words: tuple[str, str, str],
+) -> Points:
+    """Return rows of use, rent and purchase as two lines and as a table.
+
+    ``captions``: of the plot and of its table. ``words``: what the use is counted in, and of a point of each line.
+    """
+    counted, of_rent, of_buy = words
+    return Points(
+        caption=captions[0],
+        alt=alt,
         series={
-            "rent": [(hours, rent, f"{hours:g} h: rent {usd_words(rent)}") for hours, rent, _ in one.rows],
-            "buy": [(hours, buy, f"{hours:g} h: own {usd_words(buy)}") for hours, _, buy in one.rows],
+            "rent": [(use, rent, of_rent.format(use, usd_words(rent))) for use, rent, _ in rows],
+            "buy": [(use, buy, of_buy.format(use, usd_words(buy))) for use, _, buy in rows],
         },
-        titles=("hours of use a month", "USD a month"),
+        titles=titles,
         lines=("rent", "buy"),
         table=Table(
-            caption="Rent and ownership by hours of use",
-            columns=("hours a month", "rent", "buy"),
-            rows=[(f"{hours:g}", usd_words(rent), usd_words(buy)) for hours, rent, buy in one.rows],
+            caption=captions[1],
+            columns=(counted, "rent", "buy"),
+            rows=[(f"{use:g}", usd_words(rent), usd_words(buy)) for use, rent, buy in rows],
             numbers=(0, 1, 2),
         ),
     )
-    return [Text(f"Rent {one.rented} or buy {one.bought}: {when}{words}."), chart, *_paid(one)]
 
 
 def _paid(one: "BreakEven") -> list[Block]:
@@ -606,21 +627,12 @@ def _paid(one: "BreakEven") -> list[Block]:
     if not one.curve:
         return []
     then = _payback_words(one)
-    chart = Points(
-        caption="Paid by then",
-        alt=f"Lines of the money paid by month, rented and bought; {then}.",
-        series={
-            "rent": [(months, rent, f"{months:g} months: {usd_words(rent)} of rent") for months, rent, _ in one.curve],
-            "buy": [(months, buy, f"{months:g} months: {usd_words(buy)}, bought") for months, _, buy in one.curve],
-        },
-        titles=("months of use around the clock", "USD paid in all"),
-        lines=("rent", "buy"),
-        table=Table(
-            caption="Paid by month, used around the clock",
-            columns=("months", "rent", "buy"),
-            rows=[(f"{months:g}", usd_words(rent), usd_words(buy)) for months, rent, buy in one.curve],
-            numbers=(0, 1, 2),
-        ),
+    chart = _rent_and_buy(
+        one.curve,
+        ("Paid by then", "Paid by month, used around the clock"),
+        f"Lines of the money paid by month, rented and bought; {then}.",
+        ("months of use around the clock", "USD paid in all"),
+        ("months", "{:g} months: {} of rent", "{:g} months: {}, bought"),
     )
     return [Text(f"{capitalised(then)}."), chart]
 

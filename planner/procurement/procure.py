@@ -578,10 +578,16 @@ _SHARES = (0.6, 0.7)  # of the time that is left, for fleets of one type and of 
 _SHARE_OF_LAST = 0.8  # for fleets of as many types as there may be; the rest is for what is shown beside the answer
 _NOT_MODELLED = (
     "whether machines can be had when they are wanted",
-    "taxes, staff, interest and resale value",
+    "taxes, staff and interest",
     "convergence and accuracy",
     "machines of several regions or providers training together",
 )
+
+
+def _not_modelled(fleets: Fleets) -> tuple[str, ...]:
+    """Return what the money leaves out: resale where no price list says what machines are worth at the end."""
+    has_resale = any(offer.resale_usd for offer in fleets.offers)
+    return _NOT_MODELLED if has_resale else (*_NOT_MODELLED, "resale value, which no price list that was read says")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -683,7 +689,7 @@ def procure(
         what_if=what_if,
         assumptions=(*procurement.assumptions, *assumptions_of(fleets)),
         warnings=(*measured.warnings, *warnings_of(fleets, choice)),
-        not_modelled=_NOT_MODELLED,
+        not_modelled=_not_modelled(fleets),
         prices={
             "files": list(procurement.prices.files),
             "oldest": min(offer.date for offer in procurement.priced or procurement.prices.offers).isoformat(),

@@ -706,6 +706,19 @@ def most_recomputed(transformer: Transformer, one: Mapping[str, Any]) -> Any:
     return -(-transformer.num_layers // (one["pipeline"] * one["interleave"]))
 
 
+def _has_modules(key: str, lacking: Mapping[int, str]) -> LayoutRule:
+    """Return the rule that layers have the modules of a set; ``lacking``: by its code, what no layer has, in words."""
+    names = LAYOUT[key].names
+    return LayoutRule(
+        key=key,
+        names=(key,),
+        holds=lambda one: ~np.isin(one[key], list(lacking)),
+        words=lambda one: (
+            f"no layer of the network has {lacking.get(one[key], '')}, which '{names[one[key]]}' asks for."
+        ),
+    )
+
+
 def _recompute_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     """Yield what recomputation by module, and of some layers only, asks for.
 
@@ -718,16 +731,7 @@ def _recompute_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         "modules are computed again by themselves with recompute: selective only.",
     )
     lacking = {number: words for number in range(len(MODULE_SETS)) if (words := absent_words(transformer, number))}
-    names = LAYOUT["recompute_modules"].names
-    yield LayoutRule(
-        key="recompute_modules",
-        names=("recompute_modules",),
-        holds=lambda one: ~np.isin(one["recompute_modules"], list(lacking)),
-        words=lambda one: (
-            f"no layer of the network has {lacking.get(one['recompute_modules'], '')}, which "
-            f"'{names[one['recompute_modules']]}' asks for."
-        ),
-    )
+    yield _has_modules("recompute_modules", lacking)
     yield _rule(
         "recompute_layers",
         "recompute recompute_layers",
@@ -788,16 +792,7 @@ def _module_offload_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         number: words for number in range(1, len(OFFLOAD_SETS)) if (words := absent_modules_words(transformer, number))
     }
     alone = [number for number, one in enumerate(OFFLOAD_SETS) if "attn_proj" in one and "core_attn" not in one]
-    names = LAYOUT["offload_modules"].names
-    yield LayoutRule(
-        key="offload_modules",
-        names=("offload_modules",),
-        holds=lambda one: ~np.isin(one["offload_modules"], list(lacking)),
-        words=lambda one: (
-            f"no layer of the network has an input of {lacking.get(one['offload_modules'], '')} by itself, which "
-            f"'{names[one['offload_modules']]}' asks for."
-        ),
-    )
+    yield _has_modules("offload_modules", {code: f"an input of {words} by itself" for code, words in lacking.items()})
     yield _rule(
         "offload_modules",
         "offload_modules",
