@@ -53,6 +53,7 @@ bench-history: $(VENV)/.dev
 
 gallery: $(VENV)/.dev
 	$(BIN)/python tests/support/gallery.py
+	$(BIN)/python tests/support/notebooks.py
 
 docs: $(DOCS)/.ready
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --quiet

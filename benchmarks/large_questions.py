@@ -22,8 +22,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from virtual_pool import VirtualPool
 
 import planner
-from planner.answer.documents import plan_document
-from planner.procurement.answer import procurement_document
 from planner.workers.pool import DaskPool, worker_pool
 
 __all__ = ["QUESTIONS", "measured"]
@@ -99,8 +97,8 @@ def _answer(question: dict[str, Any], pool: Any) -> dict[str, Any]:
         found = planner.procure(
             question, today=date(2026, 11, 21), time_limit_s=_LIMIT_S, num_alternatives=0, pool=pool
         )
-        return procurement_document(found)
-    return plan_document(planner.plan(planner.load(question), time_limit_s=_LIMIT_S, pool=pool))
+        return found.to_dict()
+    return planner.plan(planner.load(question), time_limit_s=_LIMIT_S, pool=pool).to_dict()
 
 
 def _digest(document: Any) -> str:

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from planner.answer.documents import plan_document
 from planner.answer.timeline import MOST_ITERATIONS, Drawn, Measured, measured_step, trace_of
 from planner.errors import SpecError
 from planner.families import FAMILIES
@@ -37,8 +36,11 @@ if TYPE_CHECKING:
     from planner.exporters import Export
     from planner.procurement.answer import Procured
     from planner.procurement.search import Told
+    from planner.sweep.engine import Done
+    from planner.sweep.swept import Swept
 
 __all__ = [
+    "Question",
     "check",
     "compare",
     "configuration_of",
@@ -52,18 +54,27 @@ __all__ = [
     "predict",
     "predicted",
     "procure",
+    "sweep",
     "timeline",
     "with_left_out",
 ]
 
 DEFAULT_TIME_LIMIT_S = 60.0
 
+Question = Problem | str | Path | Mapping[str, Any]
+"""A question: as :func:`load` returns it, or what that reads: a mapping of the keys of a spec, or a file of them."""
 
-def load(question: str | Path | Mapping[str, Any], *, run: str | None = None) -> Problem:
+
+def load(question: Question, *, run: str | None = None) -> Problem:
     """Return the problem that a spec file (YAML or JSON), a plan file, or a mapping asks.
 
     Parameters
     ----------
+    question
+        In a mapping the cluster and the network may be graphs of networkx. Of the cluster, attributes of a node are the
+        keys of a machine, or ``type: switch``, and those of an edge are the keys of a link. Of the network, attributes
+        of a node are the keys of a layer, edges lead to the layers that read it, and attributes of the graph are
+        further keys of the block.
     run
         The one factory of a PyTorch module, ``package:function``, that ``dnn.torch`` may name: it is code, and runs.
 
@@ -71,10 +82,24 @@ def load(question: str | Path | Mapping[str, Any], *, run: str | None = None) ->
     ------
     SpecError
         With every fault of the text in one pass.
+
+    >>> import networkx as nx
+    >>> import planner
+    >>> network = nx.DiGraph(name="tiny", batch_per_device=256, dataset_samples=50_000)
+    >>> network.add_node("image", kind="input", output="600 kB")
+    >>> network.add_node("conv", kind="convolution", multiply_adds=2e9, parameters="10 MB", output="3 MB")
+    >>> network.add_edge("image", "conv")
+    >>> cluster = nx.Graph()
+    >>> cluster.add_node("machines", count=4, devices=8, device="rtx-2080-ti", inside="pcie-3-x16")
+    >>> cluster.add_node("switch", type="switch")
+    >>> cluster.add_edge("machines", "switch", bandwidth="100 Gbit/s", latency="5 us")
+    >>> problem = planner.load({"dnn": network, "cluster": cluster})
+    >>> len(problem.dnn.layers), problem.cluster.num_devices
+    (2, 32)
     """
     from planner.question.build import load as load_problem  # noqa: PLC0415 - takes a while
 
-    return load_problem(question, allowed_code=run)
+    return question if isinstance(question, Problem) else load_problem(question, allowed_code=run)
 
 
 def from_torch(module: object, example: object, *, name: str | None = None) -> Imported:
@@ -102,7 +127,7 @@ def from_torch(module: object, example: object, *, name: str | None = None) -> I
 
 
 def plan(
-    problem: Problem,
+    question: Question,
     *,
     num_alternatives: int = 0,
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
@@ -116,6 +141,8 @@ def plan(
 
     Parameters
     ----------
+    question
+        As :func:`load` returns or reads it.
     num_alternatives
         How many runners-up in number of devices to rank, beside the other ways to fuse.
     time_limit_s
@@ -141,14 +168,14 @@ def plan(
         If a limit came before any answer.
 
     >>> import planner
-    >>> problem = planner.load({
-    ...     "dnn": {"zoo": "resnet50", "batch_per_device": 32},
-    ...     "cluster": {"preset": "osf-testbed"},
-    ... })
-    >>> found = planner.plan(problem)
-    >>> found.status.value, found.configuration.num_devices
-    ('optimal', 32)
+    >>> question = {"dnn": {"zoo": "resnet50", "batch_per_device": 32}, "cluster": {"preset": "osf-testbed"}}
+    >>> found = planner.plan(question, num_alternatives=2)
+    >>> found.status.value, found.configuration.headline
+    ('optimal', '32 devices (4 machines x 8)')
+    >>> [row["name"] for row in found.to_records() if row["family"] == "all_reduce"][-2:]
+    ['24 devices on 3 machines', 'one buffer']
     """
+    problem = load(question)
     refuse_variant(problem)
     search = Search(
         time_limit_s=time_limit_s,
@@ -203,6 +230,21 @@ def procure(
         If no fleet keeps the limits: with what each would have to be.
     NoAnswerError
         If a limit came before any fleet was found.
+
+    >>> from datetime import date
+    >>> import planner
+    >>> found = planner.procure(
+    ...     {
+    ...         "dnn": {"zoo": "resnet50", "global_batch": 1024, "epochs": 90},
+    ...         "procure": {"deadline": "8 h", "providers": ["lambda"], "as_of": "any"},
+    ...         "families": ["all_reduce"],
+    ...     },
+    ...     today=date(2026, 7, 1),
+    ... )
+    >>> found.choice.fleet.headline, found.certificate.status.value
+    ('1 x gpu_8x_h100_sxm5', 'optimal')
+    >>> {row["kind"] for row in found.to_records()} <= {"choice", "alternative"}
+    True
     """
     from planner.procurement.procure import procure as procured  # noqa: PLC0415  # late: only a purchase pays for it
     from planner.procurement.question import load_procurement  # noqa: PLC0415
@@ -224,20 +266,92 @@ def procure(
     return found if pool is None else replace(found, warnings=(*found.warnings, *pool.notes))
 
 
-def predict(problem: Problem, configuration: Configuration | None = None) -> Prediction:
+def sweep(
+    question: str | Path | Mapping[str, Any],
+    *,
+    store: str | Path | None = None,
+    num_workers: int = 1,
+    scheduler: str | None = None,
+    time_limit_s: float = DEFAULT_TIME_LIMIT_S,
+    memory_limit_bytes: float | None = None,
+    is_retried: bool = False,
+    today: date | None = None,
+    told: "Callable[[Done], None] | None" = None,
+) -> "Swept":
+    """Return the answers to many variants of a question, of a plan or a purchase, in rows of a table.
+
+    Parameters
+    ----------
+    question
+        A spec with a block ``sweep``, or a mapping of the same keys; the cluster and the network as :func:`load` has
+        them.
+    store
+        SQLite file that keeps every answer: the same call goes on where it was stopped. None: none is kept.
+    num_workers, scheduler
+        Processes of this machine, one being this one; or the address of a Dask scheduler.
+    time_limit_s, memory_limit_bytes
+        Of each question; see :func:`plan`.
+    is_retried
+        Ask those again that failed, or that a limit stopped.
+    today
+        Against which the age of prices is told; by the clock where it is left out.
+    told
+        Called often, with how far it is.
+
+    Raises
+    ------
+    SpecError
+        With every fault of the block; if all questions are wrong, or the store fails.
+    NoAnswerError
+        If the scheduler is gone on the way.
+
+    >>> import planner
+    >>> found = planner.sweep({
+    ...     "dnn": {"zoo": "resnet50", "batch_per_device": 32},
+    ...     "cluster": {"machines": [{"count": 4, "devices": 8, "device": "rtx-2080-ti", "network": "100 Gbit/s"}]},
+    ...     "families": ["all_reduce"],
+    ...     "sweep": {"vary": {"cluster.machines.0.count": [2, 4]}},
+    ... })
+    >>> [(row["cluster.machines.0.count"], row["outcome"], row["num_devices"]) for row in found.to_records()]
+    [(2, 'optimal', 16), (4, 'optimal', 32)]
+    """
+    from planner.sweep.question import load_sweep  # noqa: PLC0415  # late: only a sweep pays for it
+    from planner.sweep.swept import answered as swept  # noqa: PLC0415
+
+    return swept(
+        load_sweep(question, time_limit_s=time_limit_s, memory_limit_bytes=memory_limit_bytes, num_workers=num_workers),
+        store=None if store is None else Path(store),
+        today=today or datetime.now(tz=UTC).date(),
+        scheduler=scheduler,
+        is_retried=is_retried,
+        told=told or (lambda _done: None),
+    )
+
+
+def predict(question: Question, configuration: Configuration | None = None) -> Prediction:
     """Return what a configuration costs: the one given, or the one in the question.
 
     Raises
     ------
     SpecError
         If neither is there, or it contradicts the cluster, the network or itself.
+
+    >>> import planner
+    >>> found = planner.predict({
+    ...     "dnn": {"zoo": "resnet50", "batch_per_device": 32},
+    ...     "cluster": {"preset": "osf-testbed"},
+    ...     "configuration": {"all_reduce": {"num_devices": 32, "fusion_groups": "one"}},
+    ... })
+    >>> list(found.breakdown_s)[:3], round(sum(found.breakdown_s.values()) / found.iteration_time_s, 6)
+    (['forward', 'backward', 'exposed_all_reduce'], 1.0)
     """
+    problem = load(question)
     family, chosen = configuration_of(problem) if configuration is None else as_asked(problem, configuration)
     return prediction_of(problem, family, chosen)
 
 
 def timeline(
-    problem: Problem,
+    question: Question,
     family: str,
     configuration: Configuration,
     *,
@@ -269,7 +383,7 @@ def timeline(
         raise SpecError(f"--trace-devices: {devices!r} is not known. Write all or kinds.")
     if not 1 <= num_iterations <= MOST_ITERATIONS:
         raise SpecError(f"--trace-iterations: {num_iterations} is not from 1 to {MOST_ITERATIONS}.")
-    chosen: Any = configuration
+    problem, chosen = load(question), cast("Any", configuration)
     schedule = FAMILIES[family].timeline(problem, chosen, num_iterations=num_iterations)
     return trace_of(
         schedule,
@@ -280,7 +394,7 @@ def timeline(
     )
 
 
-def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> "CheckReport":
+def check(question: Question, plan: Plan | Mapping[str, Any]) -> "CheckReport":
     """Return what is right and wrong about a plan of a question, recomputed from the plan alone; see planner.checks.
 
     Raises
@@ -295,11 +409,11 @@ def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> "CheckReport":
     """
     from planner.checks import check as check_plan  # noqa: PLC0415  # late: a plan does not pay for it
 
-    return check_plan(problem, plan)
+    return check_plan(load(question), plan)
 
 
 def explain(
-    problem: Problem,
+    question: Question,
     plan: Plan | None = None,
     *,
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
@@ -320,15 +434,14 @@ def explain(
         If there is no plan to explain.
 
     >>> import planner
-    >>> problem = planner.load(
-    ...     {"dnn": {"zoo": "vgg16"}, "cluster": {"preset": "osf-testbed"}, "families": ["all_reduce"]}
-    ... )
-    >>> first = planner.explain(problem).sensitivities[0]
+    >>> question = {"dnn": {"zoo": "vgg16"}, "cluster": {"preset": "osf-testbed"}, "families": ["all_reduce"]}
+    >>> first = planner.explain(question).sensitivities[0]
     >>> first.words, round(first.saving, 2)
     ('a network twice as fast', 0.43)
     """
     from planner.explanation import explain as explained  # noqa: PLC0415  # late: a plan does not pay for it
 
+    problem = load(question)
     refuse_variant(problem)
     search = Search(time_limit_s=time_limit_s, memory_limit_bytes=memory_limit_bytes)
     with search.interruptible():  # one search for all: an interruption of the plan leaves out the questions after it
@@ -343,12 +456,25 @@ def compare(one: Plan | str | Path | Mapping[str, Any], other: Plan | str | Path
     ------
     SpecError
         If one of them is no plan.
+
+    >>> import planner
+    >>> slow, fast = (
+    ...     planner.plan({
+    ...         "dnn": {"zoo": "vgg16", "batch_per_device": 32},
+    ...         "cluster": {"machines": [{"count": 4, "devices": 8, "device": "rtx-2080-ti", "network": network}]},
+    ...         "families": ["all_reduce"],
+    ...     })
+    ...     for network in ("10 Gbit/s", "100 Gbit/s")
+    ... )
+    >>> found = planner.compare(slow, fast)
+    >>> found.better, found.saving > 0.5  # the second one, by over half of the first one's epoch
+    (1, True)
     """
     from planner.answer.comparison import compare as compared  # noqa: PLC0415  # late: a plan pays for neither
     from planner.answer.plan_file import read_plan  # noqa: PLC0415
 
     first, second = (
-        plan_document(each) if isinstance(each, Plan) else read_plan(each if isinstance(each, Mapping) else Path(each))
+        each.to_dict() if isinstance(each, Plan) else read_plan(each if isinstance(each, Mapping) else Path(each))
         for each in (one, other)
     )
     return compared(first, second)
@@ -398,7 +524,7 @@ def export(
 
     target = target_of(target)  # before a file is read
     source = Path(plan) if isinstance(plan, str) else plan
-    problem, found = plan_of_document(read_plan(plan_document(source) if isinstance(source, Plan) else source))
+    problem, found = plan_of_document(read_plan(source.to_dict() if isinstance(source, Plan) else source))
     settings = Settings(script=script, image=image, program=program, name=name)
     offers = () if isinstance(source, Plan) else fleet_of(source)
     chosen = network_of(problem, found.substitutions)

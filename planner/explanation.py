@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from planner import perturb
-from planner.answer.documents import alternative_document
 from planner.answer.explanation import LEFT_OUT
 from planner.checks import carried
 from planner.constraints import allowed_memory_bytes, binding_words, more_memory
@@ -262,7 +261,7 @@ class Explanation:
                 {"name": name, "seconds": seconds, "share": share} for name, seconds, share in self.breakdown
             ],
             "sensitivities": [asdict(one) for one in self.sensitivities],
-            "runners_up": [alternative_document(one) for one in self.runners_up],
+            "runners_up": [one.to_dict() for one in self.runners_up],
             "refusals": list(self.refusals),
             "proof": self.proof,
             "warnings": list(self.warnings),

@@ -3,10 +3,10 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
-from planner.shown import Shown
+from planner.shown import Recorded, Shown
 from planner.solution import Status, gap_of
 
 __all__ = ["Alternative", "Configuration", "Goal", "Plan", "Predicted", "Prediction", "Provenance", "Recommended"]
@@ -98,6 +98,10 @@ class Prediction(Shown):
         assert value is not None, f"{goal.field} is not known"  # the spec refuses such goals
         return float(value)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return its fields, as plans have them."""
+        return _fields(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
@@ -125,6 +129,18 @@ class Alternative:
     reason: str = ""
     configuration: Configuration | None = None
     substitutions: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plans and explanations have it."""
+        return {
+            "name": self.name,
+            "family": self.family,
+            "objective": self.objective,
+            "relative_loss": self.relative_loss,
+            "reason": self.reason,
+            "configuration": None if self.configuration is None else self.configuration.to_document(),
+            "substitutions": list(self.substitutions),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +173,19 @@ class Recommended:
     reasons: tuple[str, ...]
     substitutions: tuple[str, ...] = ()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plans have it."""
+        return {
+            "family": self.family,
+            "configuration": self.configuration.to_document(),
+            "substitutions": list(self.substitutions),
+            "objective": self.objective,
+            "relative_loss": self.relative_loss,
+            "known_error": self.known_error,
+            "memory_bytes": dict(self.prediction.memory_bytes),
+            "reasons": list(self.reasons),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
@@ -177,7 +206,7 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(Shown):
+class Plan(Shown, Recorded):
     """The best configuration found, and how sure that is.
 
     ``objective`` is re-evaluated by the cost model, never read off the solver; ``bound``: no plan does better, under
@@ -221,3 +250,68 @@ class Plan(Shown):
     def gap(self) -> float:
         """Share of the objective that is not proven: ``(objective - bound) / objective``."""
         return gap_of(self.objective, self.bound)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document ``planner.plan/1``: what ``planner plan --out`` writes and :func:`planner.load` reads."""
+        return {
+            "schema": "planner.plan/1",
+            "status": self.status.value,
+            "problem": dict(self.problem),
+            "objective": {"name": self.goal.field, "value": self.objective, "bound": self.bound, "gap": self.gap},
+            "family": self.family,
+            "configuration": self.configuration.to_document(),
+            "substitutions": list(self.substitutions),
+            "prediction": self.prediction.to_dict(),
+            "explanation": list(self.explanation),
+            "assumptions": [*self.key_assumptions, *self.assumptions],
+            "warnings": [*self.cautions, *filter(None, [self.instead]), *self.warnings],
+            "not_modelled": list(self.not_modelled),
+            "domain": list(self.domain),
+            "alternatives": [one.to_dict() for one in self.alternatives],
+            "recommended": None if self.recommended is None else self.recommended.to_dict(),
+            "provenance": _fields(self.provenance),
+        }
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a row of the plan, and one of each alternative with what is known of it; in the order of their rank.
+
+        Decisions of one value stand in columns of their own, ``configuration.num_devices`` for one.
+        """
+        best = {
+            "name": self.configuration.headline,
+            "family": self.family,
+            "status": self.status.value,
+            "objective_name": self.goal.field,
+            "objective": self.objective,
+            "bound": self.bound,
+            "gap": self.gap,
+            "relative_loss": 0.0,
+            **{f"{name}_time_s": seconds for name, seconds in self.prediction.times_s.items()},
+            "cost_usd": self.prediction.cost_usd,
+            "memory_bytes": self.prediction.memory_bytes["total"],
+            **_decisions(self.configuration),
+        }
+        others = [
+            {
+                "name": one.name,
+                "family": one.family,
+                "objective_name": self.goal.field,
+                "objective": one.objective,
+                "relative_loss": one.relative_loss,
+                **_decisions(one.configuration),
+            }
+            for one in self.alternatives
+        ]
+        return [best, *others]
+
+
+def _fields(part: Prediction | Provenance) -> dict[str, Any]:
+    """Return the fields of a part of a plan, in the order of its class."""
+    found = {one.name: getattr(part, one.name) for one in fields(part)}
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items()}
+
+
+def _decisions(configuration: Configuration | None) -> dict[str, Any]:
+    """Return the decisions of one value, by their column."""
+    block = {} if configuration is None else configuration.to_document()
+    return {f"configuration.{key}": value for key, value in block.items() if not isinstance(value, Mapping | list)}

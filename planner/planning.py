@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
 from itertools import pairwise
 from math import inf
-from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from planner.constraints import allowed_memory_bytes, binding_words
@@ -20,6 +18,7 @@ from planner.names import FAMILY_NAMES, OF_TRANSFORMERS
 from planner.networks import asked, network_of
 from planner.perturb import with_counts
 from planner.plan import Alternative, Configuration, Plan, Predicted, Prediction, Provenance
+from planner.plugins import OWN, version_of
 from planner.problem import Assumption, Problem
 from planner.ranking import best_plan, ranked_alternative
 from planner.recommendation import in_its_place, with_recommended
@@ -28,6 +27,7 @@ from planner.sections import PlanView
 from planner.solution import SAME, Status, proof_of
 from planner.words import percent_words, size_words, time_words
 
+_LIBRARIES = (OWN, "numpy", "scipy", "networkx", "ortools")  # on whose versions an answer may depend
 _WEIGHED_S = 10.0  # the most that the effects of a prediction's assumptions may take
 _LEAST_S = 5.0  # for the plan of a fleet that was chosen, whatever time is left
 
@@ -106,20 +106,8 @@ def planned(problem: Problem, search: Search) -> Plan:
     computing = computing_lines(chosen, best.family, best.configuration, known)
     best = replace(best, prediction=known, explanation=(*best.explanation, *computing, *limits))
     digest = Provenance.digest_of(problem.resolved)
-    provenance = replace(best.provenance, versions=_versions(), input_digest=digest)
+    provenance = replace(best.provenance, versions={name: version_of(name) for name in _LIBRARIES}, input_digest=digest)
     return replace(best, provenance=provenance)
-
-
-@cache
-def _versions() -> Mapping[str, str]:
-    """Return the versions on which an answer may depend."""
-    found = {}
-    for name in ("training-planner", "numpy", "scipy", "networkx", "ortools"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # run from a checkout that was never installed
-            found[name] = "not installed"
-    return MappingProxyType(found)
 
 
 # --- What was assumed for the user and may change the answer, each with its effect on the configuration that was found

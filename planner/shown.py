@@ -1,9 +1,14 @@
-"""What a notebook asks of an object; who answers is said by :mod:`planner`, which knows all rooms."""
+"""What a notebook or a script asks of an object; who shows it is said by :mod:`planner`, which knows all rooms."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-__all__ = ["Shown"]
+from planner.errors import SpecError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Recorded", "Shown"]
 
 
 class Shown:
@@ -15,3 +20,32 @@ class Shown:
     def _repr_html_(self) -> str:
         """Return a title, some lines and some small tables."""
         return Shown.renderer(self)
+
+
+class Recorded:
+    """An answer as plain data: one document, or rows of a table."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole answer as its document, of numbers, texts, lists and mappings."""
+        raise NotImplementedError
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return the rows of a table; a row lacks the columns of which nothing is known."""
+        raise NotImplementedError
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return the rows of :meth:`to_records` as a table of pandas.
+
+        Raises
+        ------
+        SpecError
+            If pandas is not installed: no part of this program needs it.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415  # an optional part
+        except ImportError:
+            text = "to_frame needs pandas, which is not installed. Run `python -m pip install pandas`, or take "
+            raise SpecError(f"{text}to_records(), which has the same rows.") from None
+        return pd.DataFrame.from_records(self.to_records())

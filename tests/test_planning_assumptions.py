@@ -7,7 +7,6 @@ import pytest
 from answers import plan_text
 
 import planner
-from planner.answer.documents import plan_document
 from planner.plan import Plan
 from planner.planning import MOST_ASSUMPTIONS, weigh_assumptions
 from planner.problem import Assumption, Problem
@@ -65,7 +64,7 @@ def test_no_larger_effect_stands_below_a_smaller_one(plan: Plan) -> None:
 
 
 def test_no_assumption_is_missing_from_the_document(plan: Plan) -> None:
-    document = plan_document(plan)
+    document = plan.to_dict()
     assert tuple(document["assumptions"]) == (*plan.key_assumptions, *plan.assumptions)
 
 

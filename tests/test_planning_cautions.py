@@ -8,7 +8,6 @@ import pytest
 from answers import plan_text
 
 import planner
-from planner.answer.documents import plan_document
 from planner.errors import SpecError
 from planner.exporters import buckets, data_parallel
 from planner.exporters.export import Job, export
@@ -54,7 +53,7 @@ def test_the_plan_shown_instead_is_one_that_a_target_launches(plan: Plan) -> Non
 
 
 def test_the_warning_is_in_the_document_too(plan: Plan) -> None:
-    assert plan_document(plan)["warnings"][:2] == [*plan.cautions, plan.instead]
+    assert plan.to_dict()["warnings"][:2] == [*plan.cautions, plan.instead]
 
 
 def test_a_plan_that_can_be_launched_has_no_such_warning() -> None:

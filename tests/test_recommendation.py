@@ -8,7 +8,6 @@ from answers import plan_text
 from pytest import approx
 
 import planner
-from planner.answer.documents import plan_document
 from planner.answer.plan import plan_answer
 from planner.answer.schemas import PlanDocument
 from planner.families import RISKS
@@ -106,7 +105,7 @@ def test_nothing_is_recommended_where_the_best_plan_is_the_safest_within_the_err
     plan = planned(SAFE)
     assert not features(question(*SAFE), plan.configuration)
     assert plan.recommended is None
-    assert plan_document(plan)["recommended"] is None
+    assert plan.to_dict()["recommended"] is None
     assert "Recommended plan" not in plan_text(plan, question(*SAFE))
 
 
@@ -151,7 +150,7 @@ def test_the_block_stands_right_under_the_plan_and_in_the_document() -> None:
         *reasons,
         "ask for it with --prefer-safe",
     ]
-    document = plan_document(plan)
+    document = plan.to_dict()
     assert PlanDocument.model_validate(document).recommended is not None
     assert document["recommended"]["configuration"] == plan.recommended.configuration.to_document()
     assert document["recommended"]["reasons"] == list(plan.recommended.reasons)
@@ -188,7 +187,7 @@ def test_what_no_program_launches_gives_way_to_what_one_does_on_all_the_machines
 
 
 def test_a_recommendation_that_was_tampered_with_is_found_out() -> None:
-    problem, document = question(*FULL_AND_OFFLOADED), plan_document(planned(FULL_AND_OFFLOADED))
+    problem, document = question(*FULL_AND_OFFLOADED), planned(FULL_AND_OFFLOADED).to_dict()
     assert planner.check(problem, document).is_ok
     cheaper = {**document["recommended"], "objective": 0.9 * document["recommended"]["objective"]}
     report = planner.check(problem, {**document, "recommended": cheaper})

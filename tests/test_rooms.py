@@ -20,6 +20,7 @@ LEAVES = {
     "planner.names",
     "planner.schedules",
     "planner.words",
+    "planner.plugins",
     "planner.shown",
     "planner.targets",
 }
@@ -77,7 +78,7 @@ ALLOWED = {
     "planner.answer": INNER | {"planner.answer", "planner.importers"},
     "planner.explanation": INNER | {"planner.answer", "planner.checks", "planner.families", "planner.ranking"},
     "planner.ranking": INNER | {"planner.families", "planner.ranking"},
-    "planner.api": INNER | BOUNDARY | {"planner.checks", "planner.data", "planner.explanation", "planner.planning", "planner.ranking", "planner.families", "planner.exporters", "planner.procurement", "planner.importers", "planner.answer"},
+    "planner.api": INNER | BOUNDARY | {"planner.checks", "planner.data", "planner.explanation", "planner.planning", "planner.ranking", "planner.families", "planner.exporters", "planner.procurement", "planner.importers", "planner.answer", "planner.sweep"},
     "planner.planning": INNER | BOUNDARY | CONFLICTS | {"planner.data", "planner.exporters", "planner.families", "planner.ranking", "planner.recommendation"},
     "planner.recommendation": INNER | {"planner.exporters", "planner.families", "planner.ranking"},
     "planner.workers": INNER | {"planner.workers"},
@@ -88,7 +89,7 @@ ALLOWED = {
     "planner.case": INNER | MODELS | {"planner.case", "planner.cases.forms", "planner.api", "planner.procurement", "planner.question.source", "planner.question.values"},
     "planner.cases.forms": INNER | MODELS | SOLVERS | {"planner.cases.forms", "planner.zoo", "planner.data", "planner.importers", "planner.question.blocks", "planner.question.values"},
     "planner.cases": set(),
-    "planner": {"planner.answer.notebook", "planner.api", "planner.shown"},
+    "planner": {"planner.answer.notebook", "planner.api", "planner.plugins", "planner.shown"},
     "planner.__main__": {"planner.cli"},
 }  # fmt: skip
 # Libraries that a room never imports.

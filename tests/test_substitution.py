@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import planner
 from planner import data, zoo
-from planner.answer.documents import dump, plan_document
+from planner.answer.documents import dump
 from planner.cost import Profile
 from planner.dnn import Dnn, Layer, Tensor
 from planner.errors import SpecError
@@ -340,7 +340,7 @@ def test_the_choice_is_the_best_of_all_networks_each_planned_alone(
 def test_a_plan_s_file_predicts_its_own_network_and_asks_the_whole_question_again(tmp_path: Path) -> None:
     found = planner.plan(planner.load(vgg(HEAD)))
     file = tmp_path / "plan.json"
-    file.write_text(dump(plan_document(found)))
+    file.write_text(dump(found.to_dict()))
     problem = planner.load(file)
     assert problem.dnn.name == "vgg16 with head"
     assert planner.predict(problem).value_of(found.goal) == pytest.approx(found.objective)

@@ -6,58 +6,20 @@ The schemas that they keep to stand in :mod:`planner.answer.schemas`.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from json.encoder import encode_basestring
 from typing import Any
 
 from planner.errors import Fault, InfeasibleError, PlannerError, SpecError
 from planner.letters import visible_json
-from planner.plan import Alternative, Plan, Predicted, Prediction, Provenance, Recommended
+from planner.plan import Predicted
 
 __all__ = [
-    "alternative_document",
     "dump",
     "error_document",
     "finite",
-    "plan_document",
     "prediction_document",
 ]
-
-
-def plan_document(plan: Plan) -> dict[str, Any]:
-    """Return ``planner.plan/1``."""
-    return {
-        "schema": "planner.plan/1",
-        "status": plan.status.value,
-        "problem": dict(plan.problem),
-        "objective": {"name": plan.goal.field, "value": plan.objective, "bound": plan.bound, "gap": plan.gap},
-        "family": plan.family,
-        "configuration": plan.configuration.to_document(),
-        "substitutions": list(plan.substitutions),
-        "prediction": _fields(plan.prediction),
-        "explanation": list(plan.explanation),
-        "assumptions": [*plan.key_assumptions, *plan.assumptions],
-        "warnings": [*plan.cautions, *filter(None, [plan.instead]), *plan.warnings],
-        "not_modelled": list(plan.not_modelled),
-        "domain": list(plan.domain),
-        "alternatives": [alternative_document(one) for one in plan.alternatives],
-        "recommended": None if plan.recommended is None else _recommended(plan.recommended),
-        "provenance": _fields(plan.provenance),
-    }
-
-
-def _recommended(one: Recommended) -> dict[str, Any]:
-    """Return the recommended plan beside the best one."""
-    return {
-        "family": one.family,
-        "configuration": one.configuration.to_document(),
-        "substitutions": list(one.substitutions),
-        "objective": one.objective,
-        "relative_loss": one.relative_loss,
-        "known_error": one.known_error,
-        "memory_bytes": dict(one.prediction.memory_bytes),
-        "reasons": list(one.reasons),
-    }
 
 
 def prediction_document(found: Predicted, problem: Mapping[str, object]) -> dict[str, Any]:
@@ -67,30 +29,11 @@ def prediction_document(found: Predicted, problem: Mapping[str, object]) -> dict
         "problem": dict(problem),
         "family": found.family,
         "configuration": found.configuration.to_document(),
-        "prediction": _fields(found.prediction),
+        "prediction": found.prediction.to_dict(),
         "explanation": list(found.explanation),
         "assumptions": [*found.key_assumptions, *found.assumptions],
         "warnings": [*found.cautions, *found.warnings],
         "not_modelled": list(found.not_modelled),
-    }
-
-
-def _fields(part: Prediction | Provenance) -> dict[str, Any]:
-    """Return the fields of a part of a plan, in the order of its class."""
-    found = {one.name: getattr(part, one.name) for one in fields(part)}
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items()}
-
-
-def alternative_document(one: Alternative) -> dict[str, Any]:
-    """Return an alternative, as plans and explanations have it."""
-    return {
-        "name": one.name,
-        "family": one.family,
-        "objective": one.objective,
-        "relative_loss": one.relative_loss,
-        "reason": one.reason,
-        "configuration": None if one.configuration is None else one.configuration.to_document(),
-        "substitutions": list(one.substitutions),
     }
 
 

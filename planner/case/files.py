@@ -29,7 +29,6 @@ from planner.case.quantities import Answer, Operand, OperandReader, Value, evalu
 from planner.cases.forms import model_of
 from planner.errors import Fault, InfeasibleError, ModelError, NoAnswerError, SpecError
 from planner.letters import visible
-from planner.procurement.answer import procurement_document
 from planner.procurement.prices import read_price_list
 from planner.question.source import Source, faults_of, merged_questions, nearest, read_source
 from planner.question.values import Model
@@ -229,7 +228,7 @@ class Case:
         except (InfeasibleError, NoAnswerError) as error:
             place, problem = ("questions", name, "procure"), f"it has no answer: {error}"
             raise SpecError.of([self.source.fault(place, problem, "Mend the limits.")]) from None
-        document, fleet = procurement_document(found), found.choice.fleet
+        document, fleet = found.to_dict(), found.choice.fleet
         custom = [device["name"] for device in block.get("custom_devices") or ()]
         machines: dict[str, int] = {}
         for path in paths:

@@ -13,7 +13,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from planner.answer.documents import plan_document
 from planner.answer.plan_file import read_plan
 from planner.checks.report import (
     CheckReport,
@@ -53,7 +52,7 @@ def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> CheckReport:
     SpecError
         If the document is no plan.
     """
-    document = read_plan(plan_document(plan) if isinstance(plan, Plan) else plan)
+    document = read_plan(plan.to_dict() if isinstance(plan, Plan) else plan)
     findings = list(certificate(document))
     family, block = document["family"], document["configuration"]
     if family not in FAMILIES:

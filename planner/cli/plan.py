@@ -78,7 +78,6 @@ def plan(
     seconds, most_bytes = search.checked()  # before anything that takes long is imported
 
     import planner
-    from planner.answer.documents import plan_document
     from planner.answer.plan import plan_answer
     from planner.cli.output import Progress, check_outputs, check_page, give, left_s, write_page, write_refusal
     from planner.networks import asked, network_of
@@ -123,7 +122,7 @@ def plan(
         write_page(html, plan_answer(found, view, explanation=explanation, history=history, commands=commands))
     launch = found.prediction.details.get("launch", ())
     give(
-        lambda: plan_document(found),
+        found.to_dict,
         lambda: plan_answer(found, view_of(network, found)),
         json=output.json,
         out=output.out,
@@ -213,7 +212,6 @@ def procure(
     from planner.answer.procurement import procurement_answer
     from planner.cli.output import Progress, check_outputs, check_page, give, write_page, write_refusal
     from planner.planning import view_again
-    from planner.procurement.answer import procurement_document
     from planner.procurement.question import load_procurement
     from planner.workers.pool import worker_pool
 
@@ -243,4 +241,4 @@ def procure(
     answer = procurement_answer(found, view_again, history=progress.history, commands=commands)
     if output.html:
         write_page(output.html, answer)
-    give(lambda: procurement_document(found), lambda: answer, json=output.json, out=output.out)
+    give(found.to_dict, lambda: answer, json=output.json, out=output.out)

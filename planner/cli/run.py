@@ -189,9 +189,9 @@ app = typer.Typer(
 def _version(is_asked: bool) -> None:
     """Print the version and stop, if that was asked."""
     if is_asked:
-        from importlib.metadata import version
+        from planner.plugins import planner_version
 
-        print(f"planner {version('training-planner')}")
+        print(f"planner {planner_version()}")
         raise typer.Exit
 
 

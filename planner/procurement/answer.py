@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from planner.answer.documents import plan_document
 from planner.constraints import FLEET_LIMITS
 from planner.models.money import S_PER_H
 from planner.plan import Plan
 from planner.procurement.fleet import CRITERIA, Fleet
 from planner.procurement.prices import OLD_DAYS, Term
 from planner.procurement.search import Fleets
+from planner.shown import Recorded
 from planner.solution import Status, gap_of
 from planner.units import Dimension, format_human, parse
 from planner.words import joined, term_words, usd_words
@@ -200,7 +200,7 @@ class BreakEven:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Procured:
+class Procured(Recorded):
     """The answer.
 
     ``margin``: share by which training may take longer until a deadline is missed; ``stretch``: what it was taken to
@@ -223,6 +223,95 @@ class Procured:
     not_modelled: tuple[str, ...]
     prices: Mapping[str, Any]
     problem: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document ``planner.procurement/1``; each chosen plan is a whole ``planner.plan/1`` in it."""
+        certificate, pareto = self.certificate, self.pareto
+        return {
+            "schema": "planner.procurement/1",
+            "status": certificate.status.value,
+            "problem": dict(self.problem),
+            "objective": {
+                "name": self.objective_name,
+                "value": certificate.objective,
+                "bound": certificate.bound,
+                "gap": certificate.gap,
+            },
+            "choice": {**_choice(self.choice), "plans": {n: p.to_dict() for n, p in self.choice.plans.items()}},
+            "certificate": {
+                "bounds_by_types": {str(number): bound for number, bound in certificate.bounds.items()},
+                "domain": list(certificate.domain),
+                "num_offers": certificate.num_offers,
+                "num_markets": certificate.num_markets,
+                "num_planned": certificate.num_planned,
+            },
+            "margin": self.margin,
+            "risk": None if self.risk is None else asdict(self.risk),
+            "stretch": self.stretch,
+            "explanation": list(self.explanation),
+            "alternatives": [
+                {**_choice(choice), "plans": _plans(choice), "words": words} for choice, words in self.alternatives
+            ],
+            "break_even": [
+                {
+                    "rented": row.rented,
+                    "bought": row.bought,
+                    "hours_per_month": row.hours_per_month,
+                    "rows": [{"hours": hours, "rent_usd": rent, "buy_usd": buy} for hours, rent, buy in row.rows],
+                    "payback_months": row.payback_months,
+                    "curve": [{"months": months, "rent_usd": rent, "buy_usd": buy} for months, rent, buy in row.curve],
+                    "words": row.words,
+                }
+                for row in self.break_even
+            ],
+            "pareto": None
+            if pareto is None
+            else {
+                "status": pareto.status.value,
+                "gap": pareto.gap,
+                "points": [
+                    {**_choice(point.choice), "is_tie": point.is_tie, "plans": _plans(point.choice)}
+                    for point in pareto.points
+                ],
+            },
+            "what_if": [
+                {
+                    "change": row.change,
+                    "fleet": None if row.fleet is None else _fleet(row.fleet),
+                    "objective": row.objective,
+                    "changes_decision": row.changes_decision,
+                    "words": row.words,
+                }
+                for row in self.what_if
+            ],
+            "assumptions": [*self.choice.key_assumptions, *self.assumptions],
+            "warnings": list(self.warnings),
+            "not_modelled": list(self.not_modelled),
+            "prices": dict(self.prices),
+        }
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a row of each fleet that the answer names: the choice, runners-up, and trades of time for money."""
+        rows = [("choice", self.choice), *(("alternative", choice) for choice, _ in self.alternatives)]
+        rows += [("pareto", point.choice) for point in (self.pareto.points if self.pareto else ())]
+        return [
+            {
+                "kind": kind,
+                "fleet": choice.fleet.headline,
+                "num_devices": choice.fleet.num_devices,
+                "objective_name": self.objective_name,
+                "objective": choice.objective,
+                "cost_usd": choice.cost_usd,
+                "spent_usd": choice.spent_usd,
+                "wall_time_s": choice.total_wall_s,
+                "energy_j": choice.energy_j,
+                "family": joined(list(dict.fromkeys(plan.family for plan in choice.plans.values()))),
+                "plans": joined([plan.configuration.headline for plan in choice.plans.values()]),
+                **{f"breakdown_usd.{part}": usd for part, usd in choice.money_usd.items()},
+                **{f"breakdown_s.{part}": seconds for part, seconds in choice.run_s.items()},
+            }
+            for kind, choice in rows
+        ]
 
 
 # --- In words: what an answer rests on, what its reader should mind before paying, and what binds
@@ -346,73 +435,6 @@ def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
 
 
 # --- ``planner.procurement/1``: the answer as plain data, seconds, joules, watts and dollars as the keys say
-
-
-def procurement_document(found: Procured) -> dict[str, Any]:
-    """Return the document of an answer; each chosen plan is a whole ``planner.plan/1`` in it."""
-    certificate, pareto = found.certificate, found.pareto
-    return {
-        "schema": "planner.procurement/1",
-        "status": certificate.status.value,
-        "problem": dict(found.problem),
-        "objective": {
-            "name": found.objective_name,
-            "value": certificate.objective,
-            "bound": certificate.bound,
-            "gap": certificate.gap,
-        },
-        "choice": {**_choice(found.choice), "plans": {n: plan_document(p) for n, p in found.choice.plans.items()}},
-        "certificate": {
-            "bounds_by_types": {str(number): bound for number, bound in certificate.bounds.items()},
-            "domain": list(certificate.domain),
-            "num_offers": certificate.num_offers,
-            "num_markets": certificate.num_markets,
-            "num_planned": certificate.num_planned,
-        },
-        "margin": found.margin,
-        "risk": None if found.risk is None else asdict(found.risk),
-        "stretch": found.stretch,
-        "explanation": list(found.explanation),
-        "alternatives": [
-            {**_choice(choice), "plans": _plans(choice), "words": words} for choice, words in found.alternatives
-        ],
-        "break_even": [
-            {
-                "rented": row.rented,
-                "bought": row.bought,
-                "hours_per_month": row.hours_per_month,
-                "rows": [{"hours": hours, "rent_usd": rent, "buy_usd": buy} for hours, rent, buy in row.rows],
-                "payback_months": row.payback_months,
-                "curve": [{"months": months, "rent_usd": rent, "buy_usd": buy} for months, rent, buy in row.curve],
-                "words": row.words,
-            }
-            for row in found.break_even
-        ],
-        "pareto": None
-        if pareto is None
-        else {
-            "status": pareto.status.value,
-            "gap": pareto.gap,
-            "points": [
-                {**_choice(point.choice), "is_tie": point.is_tie, "plans": _plans(point.choice)}
-                for point in pareto.points
-            ],
-        },
-        "what_if": [
-            {
-                "change": row.change,
-                "fleet": None if row.fleet is None else _fleet(row.fleet),
-                "objective": row.objective,
-                "changes_decision": row.changes_decision,
-                "words": row.words,
-            }
-            for row in found.what_if
-        ],
-        "assumptions": [*found.choice.key_assumptions, *found.assumptions],
-        "warnings": list(found.warnings),
-        "not_modelled": list(found.not_modelled),
-        "prices": dict(found.prices),
-    }
 
 
 def _fleet(fleet: Fleet) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from pydantic import ValidationError
@@ -40,6 +40,9 @@ from planner.units import Dimension, format_exact
 from planner.zoo import transformers
 from planner.zoo.builder import Builder
 from planner.zoo.transformers import block_of, dnn_of, with_encoder, with_mtp_layers
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 def network_block(dnn: Dnn, profile: Profile | None = None, *, batch_size: int = 1) -> dict[str, Any]:
@@ -678,8 +681,8 @@ def goal_of(reading: Reading, training: Training) -> Goal:
 
 
 # --- ``dnn: {file: dnn.yaml}``: a network that ``planner import`` wrote, with what the spec says beside it
-# In a question that is a mapping the network itself may stand there, too, as :func:`planner.from_torch` returns it:
-# ``dnn: {network: found, batch_per_device: 64}``.
+# In a question that is a mapping the network itself may stand there, too, as :func:`planner.from_torch` returns it, or
+# as a graph of networkx: ``dnn: {network: found, batch_per_device: 64}``.
 
 _FILE, _NETWORK = "file", "network"
 _Path = tuple[str | int, ...]
@@ -688,14 +691,46 @@ _PATHS = ("profile", "trace", "onnx", "huggingface")
 
 
 def with_networks(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a question as plain data, a network in it as the block of its layers."""
+    """Return a question as plain data, a network in it, or a networkx graph of layers, as the block of its layers.
+
+    Attributes of a node are the keys of a layer, and edges lead to the layers that read it; attributes of the graph are
+    further keys of the block. The graph of a :class:`planner.dnn.Dnn` will do, too.
+
+    Raises
+    ------
+    SpecError
+        If the graph is not directed.
+    """
+    import networkx as nx  # noqa: PLC0415 - takes a while
+
     given = question.get("dnn")
     found = given.get(_NETWORK) if isinstance(given, Mapping) else given
-    if not isinstance(found, Dnn | Imported):
+    if isinstance(found, nx.Graph):
+        block = _of_graph(found)
+    elif isinstance(found, Dnn | Imported):
+        block = imported_block(found if isinstance(found, Imported) else Imported(dnn=found))
+    else:
         return dict(question)
     beside = {key: value for key, value in given.items() if key != _NETWORK} if isinstance(given, Mapping) else {}
-    imported = found if isinstance(found, Imported) else Imported(dnn=found)
-    return {**question, "dnn": {**imported_block(imported), **beside}}
+    return {**question, "dnn": {**block, **beside}}
+
+
+def _of_graph(graph: "nx.Graph[Any]") -> dict[str, Any]:
+    """Return the block of the layers of a graph."""
+    import networkx as nx  # noqa: PLC0415 - takes a while
+
+    if not isinstance(graph, nx.DiGraph):
+        problem = "edges of a network lead from a layer to those that read it, and this graph has no directions."
+        raise SpecError.of([Fault(field="dnn", problem=problem, mend="Give a networkx.DiGraph.")])
+    nodes = dict(graph.nodes(data=True))
+    if nodes and all(isinstance(attributes.get("layer"), Layer) for attributes in nodes.values()):
+        rows = [(one["layer"], tuple(graph.predecessors(node))) for node, one in nodes.items()]
+        return network_block(Dnn(graph.name, rows))
+    layers = [
+        {**attributes, "name": str(node), "inputs": list(map(str, graph.predecessors(node)))}
+        for node, attributes in nodes.items()
+    ]
+    return {**graph.graph, "layers": layers}
 
 
 def with_network_files(source: Source) -> Source:

@@ -163,7 +163,6 @@ def _packed(document: Mapping[str, Any]) -> bytes:
 def _plan(task: Task) -> Answer:
     """Return the best plan."""
     import planner  # noqa: PLC0415
-    from planner.answer.documents import plan_document  # noqa: PLC0415
 
     found = planner.plan(
         planner.load(task.question), time_limit_s=task.time_limit_s, memory_limit_bytes=task.most_bytes
@@ -171,7 +170,7 @@ def _plan(task: Task) -> Answer:
     return Answer(
         key=task.key,
         outcome=Outcome(found.status.value),
-        document=_packed(plan_document(found)),
+        document=_packed(found.to_dict()),
         objective_name=found.goal.field,
         objective=found.objective,
         bound=found.bound,
@@ -188,12 +187,11 @@ def _plan(task: Task) -> Answer:
 def _purchase(task: Task) -> Answer:
     """Return what to buy or rent."""
     import planner  # noqa: PLC0415
-    from planner.procurement.answer import procurement_document  # noqa: PLC0415
 
     found = planner.procure(
         task.question, time_limit_s=task.time_limit_s, memory_limit_bytes=task.most_bytes, today=task.today
     )
-    document = procurement_document(found)
+    document = found.to_dict()
     objective, choice = document["objective"], found.choice
     plans = list(choice.plans.values())
     return Answer(

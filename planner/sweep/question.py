@@ -21,6 +21,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from planner.errors import SpecError
+from planner.plugins import planner_version
 from planner.procurement.question import ProcurementSpec
 from planner.question.cluster import with_graph
 from planner.question.dnn import with_networks
@@ -30,7 +31,6 @@ from planner.question.values import Model, Name
 from planner.sweep.answers import Answer, Task, wrong
 from planner.sweep.files import Files
 from planner.units import Dimension, parse, plain
-from planner.workers.dask_workers import planner_version
 
 __all__ = ["MOST_QUESTIONS", "MOST_VALUES", "Axis", "FieldPath", "Grid", "Sweep", "SweepSpec", "field_path"]
 __all__ += ["load_sweep", "path_text", "question_schema", "values_of", "with_value"]

@@ -26,9 +26,9 @@ from typing import Any, TypeVar
 
 from planner.errors import Fault, SpecError
 from planner.letters import visible
+from planner.plugins import planner_version
 from planner.sweep.answers import Answer, Outcome
 from planner.sweep.question import Sweep
-from planner.workers.dask_workers import planner_version
 
 __all__ = ["APPLICATION", "RETRIED", "VERSION", "Claim", "Store", "Stored", "prepare"]
 

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Generic, Protocol, TypeVar
 
 from planner.errors import Fault, NoAnswerError, PlannerError, SpecError
+from planner.plugins import planner_version
 
-__all__ = ["DaskWorkers", "VersionError", "check_version", "dask_setup", "planner_version"]
+__all__ = ["DaskWorkers", "VersionError", "check_version", "dask_setup"]
 
 _BATCH_S = 0.1
 _MOST_BATCH = 256
@@ -56,15 +55,6 @@ _OLD_S = 0.7  # share of the old in the mean time of a task: the first one of a 
 
 class VersionError(PlannerError):
     """A worker runs another version of this program."""
-
-
-@cache
-def planner_version() -> str:
-    """Return the version of this program that answers depend on."""
-    try:
-        return version("training-planner")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        return "not installed"
 
 
 def check_version(expected: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import planner
 from planner import perturb
-from planner.answer.documents import dump, plan_document
+from planner.answer.documents import dump
 from planner.api import plan_of_file
 from planner.calibration.measurements import (
     ASSUMED,
@@ -128,7 +128,7 @@ def test_a_wrong_range_is_refused_in_words(ranges: dict[str, tuple[float, float]
 
 def test_a_plan_from_its_file_is_asked_like_the_plan_itself(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    path.write_text(dump(plan_document(asked()[1])))
+    path.write_text(dump((asked()[1]).to_dict()))
     problem, plan = plan_of_file(path)
     ranges = dict.fromkeys(("device", "start", "inside", "memory", "input"), (1.0, 1.0))
     known = {row.name for row in wanted().rows} | {row.name.partition(":")[0] for row in wanted().rows}

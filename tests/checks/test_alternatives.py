@@ -7,7 +7,7 @@ from typing import Any
 from checked import checked, given_plan, put, question, rebuilt
 
 import planner
-from planner.answer.documents import dump, plan_document
+from planner.answer.documents import dump
 from planner.checks import report_text
 from planner.checks.report import limits_kept
 from planner.constraints import Usage
@@ -19,7 +19,7 @@ def with_losers(family: str, plan: dict[str, Any], *others: dict[str, Any], **li
     documents: list[dict[str, Any]] = []
     for block in (plan, *others):
         asked = question(configuration={family: block}, constraints=limits)
-        documents.append(json.loads(dump(plan_document(given_plan(planner.load(asked))))))
+        documents.append(json.loads(dump(given_plan(planner.load(asked)).to_dict())))
     first = documents[0]
     first["alternatives"] = [
         {

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
-from planner.answer.documents import dump, plan_document
+from planner.answer.documents import dump
 from planner.checks import report_text
 from planner.errors import SpecError
 from planner.procurement.check import check_file
@@ -258,7 +258,7 @@ def changed(value: float) -> list[float]:
 def test_no_number_of_a_plan_or_of_what_lost_to_it_can_be_changed_unseen(name: str) -> None:
     calibration = {"utilisation": 0.5, "bandwidth_efficiency": 1}
     problem = planner.load({**PLANNED[name], "families": [name.split(maxsplit=1)[0]], "calibration": calibration})
-    text = dump(plan_document(planner.plan(problem)))
+    text = dump(planner.plan(problem).to_dict())
     document = json.loads(text)
     assert planner.check(problem, document).is_ok, report_text(planner.check(problem, document))
     unseen = []
@@ -285,7 +285,7 @@ def test_a_band_of_errors_is_that_of_the_data_that_ship(key: str) -> None:
     machines = [{"count": 2, "devices": 4, "device": "a100-sxm4-80gb", "inside": "nvlink-3", "network": "100 Gbit/s"}]
     asked = {"dnn": {**BERT, "zoo": "llama-2-7b", "dtype": "bf16"}, "cluster": {"machines": machines}}
     problem = planner.load({**asked, "families": ["hybrid"]})
-    document = json.loads(dump(plan_document(planner.plan(problem))))
+    document = json.loads(dump(planner.plan(problem).to_dict()))
     assert document["prediction"]["relative_error"] is not None
     assert planner.check(problem, document).is_ok
     put("prediction", "relative_error", key, value=1.5)(document)

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 import planner
 from planner.answer.comparison import Comparison
-from planner.answer.documents import plan_document
 from planner.answer.schemas import ComparisonDocument
 from planner.errors import SpecError
 
@@ -28,7 +27,7 @@ def document(**more: Any) -> dict[str, Any]:
     }
     for key, value in more.items():
         question[key] = {**question[key], **value} if key == "dnn" else value
-    return plan_document(planner.plan(planner.load(question)))
+    return planner.plan(planner.load(question)).to_dict()
 
 
 @pytest.fixture(scope="module")

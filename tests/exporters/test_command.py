@@ -11,7 +11,7 @@ from hybrid_questions import TINY
 from pytest import CaptureFixture
 
 import planner
-from planner.answer.documents import dump, plan_document
+from planner.answer.documents import dump
 from planner.answer.schemas import MODELS
 from planner.cli.run import run
 from planner.errors import SpecError
@@ -22,7 +22,7 @@ from planner.exporters.scripts import safe_name, script_words
 @pytest.fixture
 def plan(tmp_path: Path) -> Path:
     path = tmp_path / "plan.json"
-    path.write_text(dump(plan_document(planned("alike"))))
+    path.write_text(dump(planned("alike").to_dict()))
     return path
 
 
@@ -88,7 +88,7 @@ def test_a_plan_that_a_target_cannot_run_leaves_with_1_and_those_that_can(
     tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     path = tmp_path / "servers.json"
-    path.write_text(dump(plan_document(planned("servers"))))
+    path.write_text(dump(planned("servers").to_dict()))
     code, out, err = answer(capsys, str(path), "--to", "ddp")
     assert (code, out) == (1, "")
     assert "ddp cannot run this plan" in err
@@ -192,7 +192,7 @@ def test_a_python_before_the_program_is_left_to_the_launcher(plan: Path) -> None
 
 def test_a_launch_file_that_says_its_network_is_imported_with_it(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     path = tmp_path / "hybrid.json"
-    path.write_text(dump(plan_document(planned("hybrid"))))
+    path.write_text(dump(planned("hybrid").to_dict()))
     assert answer(capsys, str(path), "--to", "megatron", "--out", str(tmp_path / "out"))[0] == 0
     assert run(["import", str(tmp_path / "out" / "launch.sh"), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -210,7 +210,7 @@ def test_a_refusal_names_no_target_that_refuses_too(tmp_path: Path, capsys: Capt
     network = {"transformer": TINY, "global_batch": 8, "dtype": "mxfp8", "fine_tuning": "lora"}
     problem = planner.load({"dnn": network, "cluster": {"machines": [machines]}, "families": ["hybrid"]})
     path = tmp_path / "plan.json"
-    path.write_text(dump(plan_document(planner.plan(problem))))
+    path.write_text(dump(planner.plan(problem).to_dict()))
     code, _, err = answer(capsys, str(path), "--to", "deepspeed")
     assert code == 1
     assert "xport to" not in err

@@ -12,7 +12,6 @@ import planner
 from planner.answer.documents import dump
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters.starters import EXPORTERS
-from planner.procurement.answer import procurement_document
 
 
 def task_of(found: Any) -> dict[str, Any]:
@@ -72,7 +71,7 @@ def bought(folder: Path, **changed: Any) -> Path:
     """The answer to a question of a purchase, as a file."""
     offer = row("p3.2xlarge", provider="aws", region="us-east-1", device="v100-sxm2-16g", **changed)
     answer = planner.procure(asked(folder / "prices.csv", [offer], terms=["on-demand", "spot"]), today=TODAY)
-    (folder / "answer.json").write_text(dump(procurement_document(answer)))
+    (folder / "answer.json").write_text(dump(answer.to_dict()))
     return folder / "answer.json"
 
 

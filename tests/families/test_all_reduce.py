@@ -255,10 +255,10 @@ def test_the_optimum_never_loses_to_a_rule_under_the_same_wait(zoo: str, wait: s
 
 
 def test_the_same_question_gives_the_same_bytes() -> None:
-    from planner.answer.documents import dump, plan_document
+    from planner.answer.documents import dump
 
     asked = question(dnn={"zoo": "resnet50"}, calibration={"utilisation": 0.4})
-    first, second = (dump(plan_document(planner.plan(planner.load(asked), num_alternatives=3))) for _ in range(2))
+    first, second = (dump(planner.plan(planner.load(asked), num_alternatives=3).to_dict()) for _ in range(2))
     assert first == second
 
 

@@ -37,9 +37,9 @@ def test_a_slow_group_that_would_hurt_is_left_out() -> None:
 
 
 def test_the_same_mixed_question_gives_the_same_bytes() -> None:
-    from planner.answer.documents import dump, plan_document
+    from planner.answer.documents import dump
 
-    first, second = (dump(plan_document(planner.plan(planner.load(MIXED)))) for _ in range(2))
+    first, second = (dump(planner.plan(planner.load(MIXED)).to_dict()) for _ in range(2))
     assert first == second
 
 
@@ -107,15 +107,15 @@ class Clock:
 def test_a_slow_clock_and_a_fast_one_give_the_same_bytes(
     asked: dict[str, Any], compression: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from planner.answer.documents import dump, plan_document
+    from planner.answer.documents import dump
 
     problem = planner.load({**asked, **compression})
     clock = Clock(0.0)
     monkeypatch.setattr("time.monotonic", clock)
-    first = dump(plan_document(planner.plan(problem, num_alternatives=2, time_limit_s=60)))
+    first = dump(planner.plan(problem, num_alternatives=2, time_limit_s=60).to_dict())
     fast = Clock(0.95 * 60 / clock.looks)  # the whole search ends just before the limit
     monkeypatch.setattr("time.monotonic", fast)
-    second = dump(plan_document(planner.plan(problem, num_alternatives=2, time_limit_s=60)))
+    second = dump(planner.plan(problem, num_alternatives=2, time_limit_s=60).to_dict())
     assert fast.looks == clock.looks
     assert second == first
 

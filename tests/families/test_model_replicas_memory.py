@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from replicas import TriedPlans, cost_of, every_chain, every_configuration, question, questions, tight_question
 
 import planner
-from planner.answer.documents import dump, plan_document
+from planner.answer.documents import dump
 from planner.checks import report_text
 from planner.errors import InfeasibleError, NoAnswerError
 from planner.families.model_replicas.configuration import configuration_of, threads_of
@@ -170,7 +170,7 @@ def test_terms_sum_to_the_total_and_a_plan_that_fits_passes_the_checker() -> Non
     assert memory["total"] == pytest.approx(sum(memory[name] for name in terms)) and memory["optimizer"] == 0
     assert memory["total"] <= memory["limit"] == problem.limits.memory_per_device_bytes
     assert found.bound <= found.objective
-    report = check(problem, json.loads(dump(plan_document(found))))
+    report = check(problem, json.loads(dump(found.to_dict())))
     assert not [one for one in report.findings if not one.is_ok and "memory" in one.name], report_text(report)
     assert any(one.name == "memory w" for one in report.findings)
 
@@ -179,7 +179,7 @@ def test_the_checker_refuses_what_does_not_fit() -> None:
     problem = planner.load(question(machine={"count": 7}, dnn={"zoo": "adam-imagenet22k"}))
     found = plan(problem, Search())
     size = found.prediction.memory_bytes["total"]
-    report = check(limited(problem, size * 0.99), json.loads(dump(plan_document(found))))
+    report = check(limited(problem, size * 0.99), json.loads(dump(found.to_dict())))
     assert "memory w" in [one.name for one in report.findings if not one.is_ok]
     lines = explain(problem, found.configuration, predict(limited(problem, size * 0.99), found.configuration))  # type: ignore[arg-type]
     assert any("it does not fit" in line for line in lines)

@@ -141,9 +141,8 @@ def test_an_unknown_unit_in_a_case_is_refused_with_its_mend(tmp_path: Path) -> N
 
 def test_a_plan_with_many_faults_says_how_many_more_there_are(tmp_path: Path) -> None:
     question = {**PLAIN, "families": ["all_reduce"], "fix": {"num_devices": 2}}
-    from planner.answer.documents import plan_document
 
-    document = json.loads(json.dumps(plan_document(planner.plan(planner.load(question)))))
+    document = json.loads(json.dumps(planner.plan(planner.load(question)).to_dict()))
     with pytest.raises(SpecError, match=r"and 2995 more such faults\. Give a file that") as error:
         read_plan({**document, "alternatives": [0] * 3000})
     assert all(one.mend for one in error.value.faults)

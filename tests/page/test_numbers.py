@@ -9,7 +9,7 @@ from answers import plan_page, plan_text
 from pages import Read, read
 
 import planner
-from planner.answer.documents import dump, plan_document
+from planner.answer.documents import dump
 from planner.networks import asked, network_of
 from planner.words import objective_words as objective
 from planner.words import size_words as size
@@ -38,7 +38,7 @@ def told(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Read]:
     problem = planner.load({**QUESTIONS[request.param], "families": [request.param]})
     plan = planner.plan(problem, time_limit_s=10)
     page = plan_page(plan, network_of(asked(problem), plan.substitutions))
-    return json.loads(dump(plan_document(plan))), read(page)
+    return json.loads(dump(plan.to_dict())), read(page)
 
 
 def test_objective_bound_and_gap_are_those_of_the_document(told: tuple[dict[str, Any], Read]) -> None:

@@ -14,7 +14,6 @@ from purchases_drawn import blocks, rows
 
 import planner
 from planner.answer.documents import dump
-from planner.procurement.answer import procurement_document
 from planner.procurement.check import check_file
 from planner.procurement.fleet import CRITERIA, Account, Fleet
 
@@ -68,7 +67,7 @@ def test_a_limit_on_power_counts_what_cooling_adds(tmp_path: Path) -> None:
     assert found.choice.fleet.counts == (2,)  # of 800 W each; without cooling there would be room for 4
     assert found.choice.power_w == pytest.approx(1600)
     file = tmp_path / "answer.json"
-    file.write_text(dump(procurement_document(found)))
+    file.write_text(dump(found.to_dict()))
     assert check_file(file).faults == ()
 
 

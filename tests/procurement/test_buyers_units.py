@@ -16,7 +16,7 @@ from planner.cli.run import run
 from planner.errors import InfeasibleError, SpecError
 from planner.models.failures import LLAMA3_DEVICE_S
 from planner.models.money import MachinePrices, Rates, cost_parts
-from planner.procurement.answer import Procured, procurement_document
+from planner.procurement.answer import Procured
 from planner.procurement.check import checked_procurement
 from planner.procurement.fleet import Account
 from planner.procurement.prices import in_force, read_price_list
@@ -40,7 +40,7 @@ def question(folder: Path, *rows: dict[str, Any], dnn: dict[str, Any] | None = N
 
 def procured(*given: Any, **block: Any) -> Procured:
     found = planner.procure(question(*given, **block), today=TODAY, time_limit_s=30, num_alternatives=0)
-    report = checked_procurement(json.loads(json.dumps(procurement_document(found))), Path("answer.json"))
+    report = checked_procurement(json.loads(json.dumps(found.to_dict())), Path("answer.json"))
     assert report.is_ok, [str(fault) for fault in report.faults]
     return found
 

@@ -21,7 +21,6 @@ from planner.cli.run import run
 from planner.errors import SpecError
 from planner.models.failures import Checkpoints, rate_per_s, run_time
 from planner.procurement import check as purchase_check
-from planner.procurement.answer import procurement_document
 from planner.procurement.check import check_file
 from planner.procurement.question import ProcurementSpec, ProcureSpec
 from planner.question.build import load_question_of
@@ -111,7 +110,7 @@ def answered(name: str, folder: Path) -> dict[str, Any]:
         is_robust=name.startswith("robust"),
         time_limit_s=300,
     )
-    document: dict[str, Any] = json.loads(dump(procurement_document(found)))
+    document: dict[str, Any] = json.loads(dump(found.to_dict()))
     return document
 
 

@@ -15,7 +15,7 @@ from planner.plan import Plan
 from planner.planning import planned
 from planner.problem import Problem
 from planner.procurement import search as procurement_search
-from planner.procurement.answer import Procured, procurement_document
+from planner.procurement.answer import Procured
 from planner.procurement.fleet import Fleet
 from planner.procurement.oracle import Oracle
 from planner.procurement.procure import procure
@@ -60,7 +60,7 @@ def test_any_crew_gives_the_same_document_byte_for_byte(
     pool = ShuffledPool(seed, num_workers=seed)
     alone = answered(purchases.loaded(question), None, **wanted)
     helped = answered(purchases.loaded(question), pool, **wanted)
-    assert dump(procurement_document(helped)) == dump(procurement_document(alone))
+    assert dump(helped.to_dict()) == dump(alone.to_dict())
     assert pool.num_back > 0
 
 
@@ -111,4 +111,4 @@ def test_a_search_whose_crew_is_gone_goes_on_alone(tmp_path: Path) -> None:
     question = purchases.asked(tmp_path / "list.csv", ROWS, dnn=TRAINING, deadline="6 h", machines={"at_most": 6})
     alone = answered(purchases.loaded(question), None)
     helped = answered(purchases.loaded(question), ShuffledPool(4, gone_after=2))
-    assert dump(procurement_document(helped)) == dump(procurement_document(alone))
+    assert dump(helped.to_dict()) == dump(alone.to_dict())

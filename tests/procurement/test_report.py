@@ -14,7 +14,7 @@ from pytest import CaptureFixture
 
 import planner
 from planner.cli.run import run
-from planner.procurement.answer import ParetoSet, Procured, procurement_document
+from planner.procurement.answer import ParetoSet, Procured
 from planner.solution import Status
 from planner.words import usd_words
 
@@ -47,7 +47,7 @@ def choices(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_every_choice_sums_up(answer: Procured) -> None:
-    document = json.loads(json.dumps(procurement_document(answer)))
+    document = json.loads(json.dumps(answer.to_dict()))
     for one in choices(document):
         assert sum(one["breakdown_usd"].values()) == pytest.approx(one["cost_usd"])
         assert sum(one["breakdown_s"].values()) == pytest.approx(one["wall_time_s"])
@@ -104,7 +104,7 @@ def test_numbers_of_one_are_told_as_one_and_what_was_varied_is_named(tmp_path: P
 
 
 def test_a_question_can_be_asked_again_from_its_answer(answer: Procured) -> None:
-    document = json.loads(json.dumps(procurement_document(answer)))
+    document = json.loads(json.dumps(answer.to_dict()))
     again = planner.procure(document, today=purchases.TODAY)
     assert again.choice.fleet.counts == answer.choice.fleet.counts
     assert again.choice.objective == pytest.approx(answer.choice.objective)
@@ -133,7 +133,7 @@ def test_the_assumptions_that_change_a_purchase_stand_before_where_its_time_goes
     told = lines[begin : lines.index("", begin)]
     assert begin < lines.index("Where the time goes")
     assert told
-    assert [line.strip() for line in told] == procurement_document(answer)["assumptions"][: len(told)]
+    assert [line.strip() for line in told] == answer.to_dict()["assumptions"][: len(told)]
 
 
 def rows(answer: Procured) -> dict[str, str]:

@@ -13,7 +13,7 @@ import planner
 from planner.answer.documents import dump
 from planner.data.fits import seconds_band
 from planner.problem import Problem
-from planner.procurement.answer import Procured, procurement_document
+from planner.procurement.answer import Procured
 from planner.procurement.check import check_file
 from planner.procurement.procure import break_evens, procure
 from planner.procurement.search import Fleets
@@ -152,7 +152,7 @@ def test_a_margin_has_no_end_but_the_deadlines_own(tmp_path: Path, deadline: str
     longest_s = sum(found.choice.run_s.values()) + found.margin * found.choice.training_s["training"]
     assert longest_s == pytest.approx(float(deadline.removesuffix(" h")) * 3600)
     file = tmp_path / "answer.json"
-    file.write_text(dump(procurement_document(found)))
+    file.write_text(dump(found.to_dict()))
     assert check_file(file).faults == ()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import planner
-from planner.answer.documents import dump, plan_document
+from planner.answer.documents import dump
 from planner.cluster import MachineGroup
 from planner.errors import SpecError
 from planner.problem import Assumption, Problem
@@ -200,7 +200,7 @@ def test_the_network_is_assumed_before_all_else_and_once_in_the_list_of_all() ->
 def test_a_plan_file_of_before_reference_machines_still_means_one_card(tmp_path: Path) -> None:
     then = {"count": 2, "device": "h800-sxm", "devices": 8, "network": "100 Gbit/s"}
     explicit = load({**then, "nics": 1, "inside": {"bandwidth": "15.75 GB/s"}}, families=["all_reduce"])
-    plan = plan_document(planner.plan(explicit))
+    plan = planner.plan(explicit).to_dict()
     del plan["problem"]["cluster"]["machines"][0]["nics"]
     del plan["problem"]["cluster"]["machines"][0]["inside"]
     text = json.dumps(plan["problem"], sort_keys=True, default=str)
@@ -215,7 +215,7 @@ def test_a_plan_file_of_before_reference_machines_still_means_one_card(tmp_path:
 def test_a_plan_file_of_today_is_predicted_and_checked_alike(tmp_path: Path) -> None:
     found = planner.plan(load({"count": 2, "device": "h800-sxm", "devices": 8}, families=["all_reduce"]))
     file = tmp_path / "plan.json"
-    file.write_text(dump(plan_document(found)))
+    file.write_text(dump(found.to_dict()))
     assert planner.predict(planner.load(file)).iteration_time_s == found.prediction.iteration_time_s
     assert check_file(file).is_ok
 

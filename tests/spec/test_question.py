@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import planner
-from planner.answer.documents import dump, plan_document
+from planner.answer.documents import dump
 from planner.errors import Fault, SpecError
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.problem import Range
@@ -186,7 +186,7 @@ def test_a_plan_file_is_a_question_that_needs_no_other_file(tmp_path: Path) -> N
     found = planner.plan(planner.load(tmp_path / "spec.yaml"))
     (tmp_path / "elsewhere").mkdir()
     file = tmp_path / "elsewhere" / "plan.json"
-    file.write_text(dump(plan_document(found)))
+    file.write_text(dump(found.to_dict()))
     problem = planner.load(file)
     assert planner.predict(problem) == found.prediction
     assert planner.plan(problem).configuration == found.configuration
@@ -292,7 +292,7 @@ def test_a_layer_with_tensors_and_no_shape_is_read_back_as_it_was_given() -> Non
         "objective": "iteration_time",
     }
     problem = planner.load(asked)
-    document = json.loads(dump(plan_document(planner.plan(problem))))
+    document = json.loads(dump(planner.plan(problem).to_dict()))
     (row,) = [one for one in document["problem"]["dnn"]["layers"] if one["name"] == "fc"]
     assert "shape" not in row
     assert planner.load(document["problem"]).dnn.layers == problem.dnn.layers

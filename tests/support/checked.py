@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import planner
-from planner.answer.documents import dump, plan_document
+from planner.answer.documents import dump
 from planner.families import FAMILIES
 from planner.families.answer import plan_of
 from planner.problem import Problem
@@ -48,7 +48,7 @@ def document_of(family: str) -> str:
     asked = question(1 if family == "model_replicas" else 2, configuration={family: BLOCKS[family]})
     if family == "model_replicas":
         asked["dnn"] = {"zoo": "adam-mnist", "global_batch": 32}
-    return dump(plan_document(given_plan(planner.load(asked))))
+    return dump(given_plan(planner.load(asked)).to_dict())
 
 
 def given_plan(problem: Problem) -> Any:

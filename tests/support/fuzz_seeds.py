@@ -20,7 +20,6 @@ import run_files
 import sweeps
 
 import planner
-from planner.answer.documents import plan_document
 
 __all__ = [
     "QUESTIONS",
@@ -170,7 +169,7 @@ def plans() -> tuple[dict[str, Any], ...]:
     found = []
     for question in QUESTIONS:
         plan = planner.plan(planner.load(question), time_limit_s=30, num_alternatives=1)
-        found.append(json.loads(json.dumps(plan_document(plan))))
+        found.append(json.loads(json.dumps(plan.to_dict())))
     return tuple(found)
 
 
@@ -467,13 +466,14 @@ def case_files() -> tuple[dict[str, str], ...]:
 def store() -> tuple[dict[str, Any], bytes]:
     """A sweep with answers of several kinds, and its store as bytes without a log."""
     from planner.sweep.engine import OneWorker, run
+    from planner.sweep.question import load_sweep
     from planner.sweep.store import Store
 
     asked = {**sweeps.BASE, "sweep": {"vary": {"dnn.batch_per_device": [1, 2, 10**7], "fix.num_devices": [1, 2, 3]}}}
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "spec.json")
         path.write_text(json.dumps(asked), encoding="utf-8")
-        sweep = planner.sweep.question.load_sweep(path, time_limit_s=60.0)  # type: ignore[attr-defined]
+        sweep = load_sweep(path, time_limit_s=60.0)
         with Store(Path(name, "store.sqlite")) as opened:
             run(sweep, opened, OneWorker(), today=sweeps.TODAY)
         with sqlite3.connect(Path(name, "store.sqlite")) as db:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from planner import checks
-from planner.answer.documents import plan_document
 from planner.answer.plan_file import read_plan
 from planner.checks import CheckReport, Finding
 from planner.checks.report import agree, limits_kept
@@ -47,7 +46,7 @@ def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> CheckReport:
     report = checks.check(problem, plan)
     if not report.is_ok:  # only a block of its family's form can be judged by what stands in it
         return report
-    document = read_plan(plan_document(plan) if isinstance(plan, Plan) else plan)
+    document = read_plan(plan.to_dict() if isinstance(plan, Plan) else plan)
     question = asked(problem)
     findings = list(report.findings)
     rows = [("", document), *((f"alternatives.{index} ", one) for index, one in enumerate(document["alternatives"]))]

@@ -1,0 +1,176 @@
+"""The package from Python: found by help and completion, typed, with questions as graphs and answers as rows."""
+
+import inspect
+import json
+import pydoc
+import rlcompleter
+import subprocess
+import sys
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import assert_type
+
+import networkx as nx
+import pytest
+
+import planner
+from planner.answer.documents import dump
+from planner.errors import SpecError
+from planner.plan import Plan, Prediction
+from planner.problem import Problem
+from planner.sweep.swept import Swept
+
+DNN = {"zoo": "resnet50", "batch_per_device": 32}
+MACHINES = [{"count": 4, "devices": 8, "device": "rtx-2080-ti", "inside": "pcie-3-x16", "network": "100 Gbit/s"}]
+QUESTION = {"dnn": DNN, "cluster": {"machines": MACHINES}, "families": ["all_reduce"]}
+SWEEP = {**QUESTION, "sweep": {"vary": {"cluster.machines.0.count": [1, 2]}}}
+
+
+def tiny() -> "nx.DiGraph[str]":
+    """A network as a graph: attributes are the keys of the block and of its layers."""
+    graph: nx.DiGraph[str] = nx.DiGraph(name="tiny", batch_per_device=256, dataset_samples=50_000)
+    graph.add_node("image", kind="input", output="600 kB")
+    graph.add_node("conv", kind="convolution", multiply_adds=2e9, parameters="10 MB", output="3 MB")
+    graph.add_node("fc", kind="fully_connected", multiply_adds=1e8, parameters="400 MB", output="4 kB")
+    nx.add_path(graph, ["image", "conv", "fc"])
+    return graph
+
+
+# -- found -----------------------------------------------------------------------------------------------------------
+
+
+def test_help_dir_and_completion_show_every_function() -> None:
+    text = pydoc.plain(pydoc.render_doc(planner))
+    complete = rlcompleter.Completer({"planner": planner}).complete
+    offered = {(complete("planner.", number) or "").rstrip("()") for number in range(len(dir(planner)))}
+    for name in planner.__all__:
+        assert f"\n    {name}(" in text
+        assert name in dir(planner)
+        assert f"planner.{name}" in offered
+
+
+def test_every_function_says_what_its_parameters_and_its_answer_are() -> None:
+    for name in planner.__all__:
+        function = getattr(planner, name)
+        signature = inspect.signature(function)
+        assert signature.return_annotation is not inspect.Signature.empty
+        assert all(one.annotation is not inspect.Parameter.empty for one in signature.parameters.values())
+        assert ">>> " in function.__doc__ or name in ("from_torch", "timeline")
+
+
+def test_a_type_checker_knows_what_comes_back() -> None:
+    problem = planner.load(QUESTION)
+    assert_type(problem, Problem)
+    found = planner.plan(problem)
+    assert_type(found, Plan)
+    assert_type(planner.predict(problem, found.configuration), Prediction)
+    assert_type(planner.sweep(SWEEP), Swept)
+
+
+def test_functions_stay_where_modules_of_their_names_are_imported() -> None:
+    import planner.plan
+    import planner.sweep
+    import planner.timeline
+
+    assert all(inspect.isfunction(getattr(planner, name)) for name in ("plan", "sweep", "timeline"))
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert planner.__version__ == version("training-planner")
+
+
+def test_importing_the_package_loads_nothing_of_others() -> None:
+    code = (
+        "import sys, planner; print(sorted({'numpy', 'networkx', 'pydantic', 'scipy', 'ortools'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# -- questions -------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_takes_a_problem_a_mapping_or_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "question.json"
+    path.write_text(json.dumps(QUESTION), encoding="utf-8")
+    documents = [dump(planner.plan(one).to_dict()) for one in (planner.load(QUESTION), QUESTION, path, str(path))]
+    assert len(set(documents)) == 1
+    assert planner.check(QUESTION, json.loads(documents[0])).is_ok
+
+
+def test_a_network_as_a_graph_is_the_block_of_its_layers() -> None:
+    layers = [
+        {"name": "image", "kind": "input", "output": "600 kB"},
+        {"name": "conv", "kind": "convolution", "inputs": ["image"], "multiply_adds": 2e9, "parameters": "10 MB", "output": "3 MB"},
+        {"name": "fc", "kind": "fully_connected", "inputs": ["conv"], "multiply_adds": 1e8, "parameters": "400 MB", "output": "4 kB"},
+    ]  # fmt: skip
+    block = {"name": "tiny", "batch_per_device": 256, "dataset_samples": 50_000, "layers": layers}
+    drawn, listed = (planner.load({**QUESTION, "dnn": dnn}) for dnn in (tiny(), block))
+    assert drawn.dnn.layers == listed.dnn.layers
+    assert drawn.training == listed.training
+
+
+def test_keys_beside_a_graph_win_and_the_graph_of_a_network_will_do() -> None:
+    beside = planner.load({**QUESTION, "dnn": {"network": tiny(), "batch_per_device": 8}})
+    assert beside.training.batch_per_device == 8
+    again = planner.load({**QUESTION, "dnn": {"network": beside.dnn.graph, "batch_per_device": 8}})
+    assert again.dnn.layers == beside.dnn.layers
+
+
+def test_a_graph_without_directions_or_with_keys_that_are_none_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"Give a networkx\.DiGraph"):
+        planner.load({**QUESTION, "dnn": tiny().to_undirected()})
+    graph = tiny()
+    graph.nodes["conv"]["colour"] = "red"
+    with pytest.raises(SpecError, match=r"dnn\.layers\.1\.colour"):
+        planner.load({**QUESTION, "dnn": graph})
+
+
+# -- answers ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_gives_its_document_and_rows_of_itself_and_its_alternatives() -> None:
+    found = planner.plan(QUESTION, num_alternatives=2)
+    assert json.loads(dump(found.to_dict()))["schema"] == "planner.plan/1"
+    best, *others = found.to_records()
+    assert (best["objective"], best["configuration.num_devices"]) == (found.objective, 32)
+    assert [row["relative_loss"] for row in others] == [one.relative_loss for one in found.alternatives]
+    assert not any(isinstance(value, dict | list) for row in (best, *others) for value in row.values())
+
+
+def test_a_sweep_gives_its_summary_and_a_row_of_each_question(tmp_path: Path) -> None:
+    told: list[int] = []
+    store = tmp_path / "sweep.sqlite"
+    found = planner.sweep(SWEEP, store=store, told=lambda done: told.append(done.num_answered))
+    assert found.to_dict()["is_complete"]
+    assert [(row["cluster.machines.0.count"], row["num_devices"]) for row in found.to_records()] == [(1, 8), (2, 16)]
+    assert told[-1] == 2
+    again = planner.sweep(SWEEP, store=store)  # nothing is asked twice: even wall times are the same
+    assert again.rows == found.rows
+
+
+def test_a_purchase_gives_its_document_and_a_row_of_each_fleet() -> None:
+    found = planner.procure(
+        {
+            "dnn": {"zoo": "resnet50", "global_batch": 1024, "epochs": 90},
+            "procure": {"deadline": "24 h", "providers": ["lambda"], "as_of": "any"},
+            "families": ["all_reduce"],
+        },
+        today=date(2026, 11, 21),
+    )
+    assert found.to_dict()["schema"] == "planner.procurement/1"
+    best, *others = found.to_records()
+    assert (best["kind"], best["cost_usd"]) == ("choice", found.choice.cost_usd)
+    assert [row["fleet"] for row in others] == [choice.fleet.headline for choice, _ in found.alternatives]
+
+
+def test_rows_are_a_table_of_pandas_where_it_is_and_a_sentence_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = planner.plan(QUESTION)
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = found.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame["objective"].tolist() == [row["objective"] for row in found.to_records()]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(SpecError, match=r"python -m pip install pandas.*to_records\(\)"):
+        found.to_frame()
