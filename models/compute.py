@@ -345,6 +345,9 @@ class Constants:
         Share of the bandwidth that collectives reach, inside a machine and between machines.
     routed_share
         How fast the products of routed experts, many in one kernel of unlike rows, are over a single product.
+    send_s
+        What a device waits whenever a (virtual) stage hands a micro-batch on or an error back, whatever is sent: sends
+        and receives are launched, and their events waited for.
     """
 
     startup_width: float
@@ -360,6 +363,7 @@ class Constants:
     inside_efficiency: float
     outside_efficiency: float
     routed_share: float = 1.0
+    send_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ which do as many micro-batches make a *class*; layers are cut into stages alike 
   with an encoder of images where there is one, the last the head. A stage computes nothing while it sends, but for
   interleaved ones where the program overlaps that (``overlap_p2p_comm`` of Megatron-Core, on by default with chunks): a
   transfer then shows where it is longer than a chunk one way, and while the pipeline fills and empties, for which the
-  program does not overlap it. Between two groups a device has its part of its machine's link, and the slower side
+  program does not overlap it. Handing on takes ``send_s`` besides, of every chunk and each way: what keeps chunks
+  from becoming ever smaller. Between two groups a device has its part of its machine's link, and the slower side
   counts.
 - *Schedule.* See :mod:`planner.models.transformer_schedule`. What it takes beyond the work of the slowest stage is the
   part ``bubble``. Gradients of weights, which zero-bubble schedules put off, are half of a backward pass.
@@ -270,18 +271,18 @@ def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     """Return the same, and ``transfer_hidden``: what of a passage a device computes beside.
 
     Interleaved stages send and receive beside the next chunk, where the program does (Megatron-Core: on by default,
-    ``--no-overlap-p2p-communication``), so that a device waits for what contention leaves to see, and for what is
-    longer than a chunk one way.
+    ``--no-overlap-p2p-communication``), so that a device waits for what is longer than a chunk one way. Handing on
+    takes a while in any case: kernels are launched and waited for, whatever is sent.
     """
     found = _recomputed_intervals(common, layouts)
-    transfer_s = found["transfer"]
+    transfer_s, handing_s = found["transfer"], common.constants.send_s * (layouts.pipeline > 1)
     if not (common.software.overlaps_transfers and np.any(layouts.interleave > 1)):
-        return {**found, "transfer_hidden": np.zeros(transfer_s.shape)}
+        return {**found, "transfer": transfer_s + handing_s, "transfer_hidden": np.zeros(transfer_s.shape)}
     whole_s = _sum_of(layouts, (found[name].sum(axis=0) for name in LAYER_PARTS))
     chunk_s = whole_s / (2 * layouts.pipeline * layouts.interleave)
     is_beside = (layouts.interleave > 1) & (layouts.schedule == Schedule.ONE_F_ONE_B)
     shown_s = np.where(is_beside, np.maximum(transfer_s - chunk_s, 0.0), transfer_s)
-    return {**found, "transfer": shown_s, "transfer_hidden": transfer_s - shown_s}
+    return {**found, "transfer": shown_s + handing_s, "transfer_hidden": transfer_s - shown_s}
 
 
 def _recomputed_intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
@@ -1117,7 +1118,7 @@ class GroupSeconds:
         sending = replace(own, pipeline=np.maximum(own.pipeline, 2))  # one stage here has a next one elsewhere
         groups = {**groups_of(self.common.tiers, own), "pipeline": pair}
         times = communication_times(pipeline_communication(self.common.transformer, sending), groups)
-        return _sum_of(own, (one.forward_s for one in times.values()))
+        return constants.send_s + _sum_of(own, (one.forward_s for one in times.values()))
 
 
 def group_seconds(

@@ -164,6 +164,9 @@ _CONSTANTS = {
         start=0.78, low=0.5, high=0.85, width=0.08, source="nccl-tests on NVSwitch: 230 to 250 of 300 GB/s"
     ),
     "routed_share": Prior(start=0.8, low=0.5, high=1, width=0.15, source="grouped products: 0.7 to 0.95 of one"),
+    "send_s": Prior(
+        start=5e-5, low=1e-6, high=1e-3, width=0.7, source="assumed: two kernels launched and waited for, 10 to 100 us"
+    ),
     "outside_efficiency": Prior(start=0.7, low=0.35, high=0.95, width=0.2, source="nccl-tests on InfiniBand"),
 }
 _SHARES: Mapping[str, Prior | Mapping[str, Prior]] = {
@@ -333,6 +336,8 @@ def _touches(parameter: str, row: Row) -> bool:
     software = SOFTWARE[row.software]
     if name == "routed_share":
         return row.transformer.experts is not None
+    if name == "send_s":
+        return int(row.layout["pipeline"]) > 1
     if name == "misaligned_cost":
         return not software.get("pads_vocabulary", True)
     if name in ("score_bytes", "misaligned_head_cost"):

@@ -18,6 +18,8 @@ from planner.models.transformer_schedule import order_name
 from planner.models.transformer_time import PARTS, interval_times, iteration_times, kind_times, stage_times
 from planner.transformer import Transformer
 
+_FREE_HANDING = replace(CONSTANTS, send_s=0.0)
+
 Decisions = dict[str, int | bool]
 layouts_drawn: st.SearchStrategy[Decisions] = st.builds(
     dict,
@@ -334,7 +336,7 @@ def test_interleaved_transfers_beside_computing_take_what_the_kernel_of_schedule
     seen = {}
     for is_beside in (False, True):
         told = replace(SOFTWARE, overlaps_transfers=is_beside)
-        asked: dict[str, Any] = {"tiers": TIERS, "rates": RATES, "software": told, "constants": CONSTANTS}
+        asked: dict[str, Any] = {"tiers": TIERS, "rates": RATES, "software": told, "constants": _FREE_HANDING}
         interval = interval_times(GPT, layout, **asked)
         seen[is_beside] = (iteration_times(GPT, layout, **asked), interval)
     (waited, blocking), (beside, hiding) = seen[False], seen[True]
@@ -359,3 +361,24 @@ def test_interleaved_transfers_beside_computing_take_what_the_kernel_of_schedule
     ours_s = float(beside["total"][0] - beside["data"][0] - beside["optimizer"][0])
     assert run.makespan_s <= ours_s <= run.makespan_s + ends_s
     assert beside["total"] < waited["total"]
+
+
+def test_every_chunk_that_is_handed_on_takes_its_while_whatever_is_sent_beside_computing() -> None:
+    """A device between the ends hands each of v chunks of m micro-batches on both ways, and one end once less."""
+    free: dict[int, dict[str, float]] = {}
+    paid: dict[int, dict[str, float]] = {}
+    told = replace(SOFTWARE, overlaps_transfers=True)
+    for chunks in (1, 2, 6):
+        layout = Layouts.one(pipeline=4, interleave=chunks, microbatch=1, num_microbatches=8)
+        asked: dict[str, Any] = {"tiers": TIERS, "rates": RATES, "software": told}
+        for found, constants in ((free, _FREE_HANDING), (paid, CONSTANTS)):
+            parts = iteration_times(GPT, layout, constants=constants, **asked)
+            found[chunks] = {name: float(seconds[0]) for name, seconds in parts.items()}
+        sends = 8 * (2 * chunks - 1)
+        assert paid[chunks]["pipeline"] - free[chunks]["pipeline"] == pytest.approx(sends * CONSTANTS.send_s)
+        more_s = paid[chunks]["total"] - free[chunks]["total"]
+        assert sends * CONSTANTS.send_s - 1e-9 <= more_s <= (sends + 2 * 4 * chunks) * CONSTANTS.send_s
+    assert free[6]["total"] < free[2]["total"]
+    alone = Layouts.one(microbatch=1, num_microbatches=8)
+    seconds = [iteration_times(GPT, alone, constants=one, **asked)["total"][0] for one in (_FREE_HANDING, CONSTANTS)]
+    assert seconds[0] == seconds[1]

@@ -17,6 +17,7 @@ CONSTANTS = Constants(
     contention=0.3,
     inside_efficiency=0.8,
     outside_efficiency=0.7,
+    send_s=3e-5,
 )
 RATES = DeviceRates(
     name="round",
