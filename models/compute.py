@@ -316,7 +316,7 @@ def device_shares(device: Device, dtype: str, rates: Mapping[str, Mapping[str, A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """Figures common to all devices and all software, fitted once.
+    """Figures common to all devices and all software, fitted once but for the last.
 
     Attributes
     ----------
@@ -347,7 +347,7 @@ class Constants:
         How fast the products of routed experts, many in one kernel of unlike rows, are over a single product.
     send_s
         What a device waits whenever a (virtual) stage hands a micro-batch on or an error back, whatever is sent: sends
-        and receives are launched, and their events waited for.
+        and receives are launched, and their events waited for. Assumed, of 10 to 100 us: hardly told by the rows.
     """
 
     startup_width: float
@@ -363,7 +363,7 @@ class Constants:
     inside_efficiency: float
     outside_efficiency: float
     routed_share: float = 1.0
-    send_s: float = 0.0
+    send_s: float = 4e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

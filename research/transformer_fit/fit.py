@@ -164,9 +164,6 @@ _CONSTANTS = {
         start=0.78, low=0.5, high=0.85, width=0.08, source="nccl-tests on NVSwitch: 230 to 250 of 300 GB/s"
     ),
     "routed_share": Prior(start=0.8, low=0.5, high=1, width=0.15, source="grouped products: 0.7 to 0.95 of one"),
-    "send_s": Prior(
-        start=5e-5, low=1e-6, high=1e-3, width=0.7, source="assumed: two kernels launched and waited for, 10 to 100 us"
-    ),
     "outside_efficiency": Prior(start=0.7, low=0.35, high=0.95, width=0.2, source="nccl-tests on InfiniBand"),
 }
 _SHARES: Mapping[str, Prior | Mapping[str, Prior]] = {
@@ -209,7 +206,7 @@ PRIORS: Mapping[str, Prior] = dict(_priors())
 
 def constants_of(parameters: Parameters) -> Constants:
     """Return what all devices and software have in common."""
-    return Constants(**{one.name: parameters[f"constants.{one.name}"] for one in fields(Constants)})
+    return Constants(**{name: parameters[f"constants.{name}"] for name in _CONSTANTS})
 
 
 def rates_of(parameters: Parameters, name: str, figures: Mapping[str, float] | None = None) -> DeviceRates:
@@ -265,7 +262,7 @@ def _software_of(parameters: Parameters, row: Row) -> Software:
 
 def described(parameters: Parameters) -> dict[str, dict[str, object]]:
     """Return all that :mod:`planner.models.transformer_time` is told, by section, as the shipped file holds it."""
-    constants = {one.name: parameters[f"constants.{one.name}"] for one in fields(Constants)}
+    constants = {one.name: parameters[f"constants.{one.name}"] for one in fields(Constants) if one.name in _CONSTANTS}
     devices = {name: {share: parameters[f"devices.{name}.{share}"] for share in _SHARES} for name in _DEVICES}
     software = {}
     for name in SOFTWARE:
@@ -336,8 +333,6 @@ def _touches(parameter: str, row: Row) -> bool:
     software = SOFTWARE[row.software]
     if name == "routed_share":
         return row.transformer.experts is not None
-    if name == "send_s":
-        return int(row.layout["pipeline"]) > 1
     if name == "misaligned_cost":
         return not software.get("pads_vocabulary", True)
     if name in ("score_bytes", "misaligned_head_cost"):
