@@ -9,31 +9,17 @@ from importlib import resources
 from typing import Any
 
 from planner.answer.charts import COLOURS, MUTED, plot_of
-from planner.errors import SpecError
 from planner.letters import visible
 from planner.sections import Answer, Chart
 
 __all__ = ["page_of", "script_json"]
 
-_MISSING = (
-    "--html: this needs plotly and jinja2, which are not installed. Install them: "
-    "pip install 'training-planner[report]'."
-)
-
 
 def page_of(answer: Answer) -> str:
-    """Return an answer as HTML.
+    """Return an answer as HTML."""
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  # late: only a page pays for them
+    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    Raises
-    ------
-    SpecError
-        If plotly or jinja2 is not installed.
-    """
-    try:
-        from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  # late: only a page pays for them
-        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
-    except ImportError:
-        raise SpecError(_MISSING) from None
     sections = [(section, blocks) for section in answer.sections if (blocks := section.blocks())]
     charts = [block for _, blocks in sections for block in blocks if isinstance(block, Chart)]
     numbers = {id(chart): index for index, chart in enumerate(charts)}

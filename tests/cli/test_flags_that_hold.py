@@ -117,8 +117,6 @@ def without(monkeypatch: MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     ("missing", "extra", "options"),
     [
-        ("plotly", "report", ["--html", "page.html"]),
-        ("jinja2", "report", ["--html", "page.html"]),
         ("distributed", "distributed", ["--workers", "2"]),
         ("cryptography", "distributed", ["--workers", "2"]),
     ],

@@ -88,7 +88,6 @@ def test_words_of_a_question_that_are_no_files_are_not_compared_with_every_outpu
 def test_a_page_of_very_many_layers_leaves_out_the_schedule_and_says_so(
     spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("jinja2")
     import planner.answer.plan
 
     monkeypatch.setattr(planner.answer.plan, "_MOST_LAYERS", 5)

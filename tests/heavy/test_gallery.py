@@ -8,7 +8,6 @@ import gallery
 import pytest
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; run make test-heavy")
-pytest.importorskip("plotly", reason="plotly is not installed; run make test-heavy")
 CHROMIUM = Path("/usr/bin/chromium")
 NAMES = gallery.names()
 

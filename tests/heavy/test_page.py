@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; run make test-heavy")
-pytest.importorskip("plotly", reason="plotly is not installed; run make test-heavy")
 CHROMIUM = Path("/usr/bin/chromium")
 if not CHROMIUM.exists():
     pytest.skip("Chromium is not installed (Debian: apt-get install chromium)", allow_module_level=True)

@@ -1,7 +1,6 @@
 """``--html`` and answers on a terminal, as users meet them."""
 
 import fcntl
-import importlib.util
 import json
 import os
 import pty
@@ -20,9 +19,6 @@ from pytest import CaptureFixture, MonkeyPatch
 
 from planner.answer.text import show
 from planner.cli.run import run
-
-pytest.importorskip("plotly", reason="plotly is not installed: pip install 'training-planner[report]'")
-pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'training-planner[report]'")
 
 SHORT = ("plan", "--dnn", "alexnet", "--cluster", "osf-testbed", "--families", "all_reduce")
 
@@ -92,10 +88,6 @@ def test_what_cannot_be_written_is_refused_before_the_search(
     question.write_text("dnn: {zoo: vgg16}\ncluster: {preset: osf-testbed}\n")
     assert "the question itself" in refused(capsys, "plan", str(question), "--html", str(question))["message"]
     assert question.read_text().startswith("dnn:")
-    known = importlib.util.find_spec
-    monkeypatch.setattr("planner.cli.output.find_spec", lambda name: None if name == "plotly" else known(name))
-    found = refused(capsys, *SHORT, "--html", str(tmp_path / "plan.html"))
-    assert "training-planner[report]" in found["mend"]
 
 
 def test_without_html_nothing_of_pages_is_loaded() -> None:

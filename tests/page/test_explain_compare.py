@@ -11,9 +11,6 @@ from pytest import CaptureFixture
 import planner
 from planner.cli.run import run
 
-pytest.importorskip("plotly", reason="plotly is not installed: pip install 'training-planner[report]'")
-pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'training-planner[report]'")
-
 EVIL = "</script><script>alert(1)</script>"
 
 

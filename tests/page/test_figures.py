@@ -4,6 +4,7 @@ from datetime import date
 from html import unescape
 from typing import Any
 
+import plotly.graph_objects as go  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +15,6 @@ from planner.answer.html import script_json
 from planner.letters import visible
 from planner.sections import Bars, Gantt, Points, Stacked
 from planner.words import thinned
-
-go = pytest.importorskip(
-    "plotly.graph_objects", reason="plotly is not installed: pip install 'training-planner[report]'"
-)
 
 HOSTILE = (
     "</script><script>alert(1)</script>",

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from answers import refusal_page
 from pages import read
 from purchases import asked, row
@@ -11,9 +10,6 @@ from pytest import CaptureFixture
 
 from planner.cli.run import run
 from planner.errors import Conflict, InfeasibleError, NoAnswerError, Relaxation
-
-pytest.importorskip("plotly", reason="plotly is not installed: pip install 'training-planner[report]'")
-pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'training-planner[report]'")
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 TIGHT = {

@@ -16,9 +16,6 @@ from planner.words import size_words as size
 from planner.words import term_words as term
 from planner.words import time_words as time
 
-pytest.importorskip("plotly", reason="plotly is not installed: pip install 'training-planner[report]'")
-pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'training-planner[report]'")
-
 GROUP = {"count": 4, "devices": 1, "device": "rtx-2080-ti", "network": "10 Gbit/s", "latency": "20 us"}
 SMALL = {"zoo": "alexnet", "global_batch": 128, "dataset_samples": 100_000}
 LARGE = {"zoo": "megatron-1.7b", "global_batch": 32}

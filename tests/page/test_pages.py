@@ -20,9 +20,6 @@ from planner.networks import network_of
 from planner.plan import Plan
 from planner.problem import Problem
 
-pytest.importorskip("plotly", reason="plotly is not installed: pip install 'training-planner[report]'")
-pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'training-planner[report]'")
-
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 GROUP = {"count": 4, "devices": 1, "device": "rtx-2080-ti", "network": "10 Gbit/s", "latency": "20 us"}
 DNN = {"zoo": "alexnet", "global_batch": 256}
