@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 TODAY = date(2026, 11, 21)  # against which the age of prices is told, where it is to be the same tomorrow
 PLANNER = ("planner", ".venv/bin/planner")
 # Programs that a page may call and that no test of a page runs.
-OTHERS = ("make", "pip", "python3", "source", "sky", "kubectl")
+OTHERS = ("make", "pip", "pipx", "uvx", "python3", "source", "sky", "kubectl")
 KINDS = ("sh", "console", "python", "pycon", "yaml", "json", "csv", "text")
 
 _BLOCK = re.compile(r'^```(\w*)(?: +title="(\S+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)

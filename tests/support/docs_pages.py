@@ -33,6 +33,8 @@ ELSEWHERE = {
 NOT_RUN = {
     "make": "sets up the environment that the tests run in; that the target exists is tested",
     "pip": "installs; that the extras exist is tested",
+    "pipx": "installs; tests/heavy/test_packages.py runs these lines",
+    "uvx": "installs; tests/heavy/test_packages.py runs these lines",
     "python3": "installs",
     "source": "a part of the shell",
     "sky": "rents machines; tests/heavy/test_skypilot.py has its own parser read the task",
