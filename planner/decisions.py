@@ -6,8 +6,8 @@ families decide it. To add one, write its row here, its cost in :mod:`planner.mo
 and its flag in the exporters that have one. The decisions of one layout of ``hybrid`` are the fields of
 :class:`LayoutDecisions`, so that code reads them by name and type; their rows stand in the fields' metadata.
 
-What has a form of its own (fusion groups, the placement of tensors, the layers of a stage) is no row: the block of its
-family says it (:mod:`planner.question.spec`).
+What has a form of its own (fusion groups, the placement of tensors) is no row: the block of its family says it
+(:mod:`planner.question.spec`). The layers of stages have one in blocks, and are a list in a pin.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,10 @@ __all__ = [
     "FLAG",
     "LAYOUT",
     "NO_MODULES",
+    "TURNED",
     "Decision",
     "LayoutDecisions",
+    "cut_shape",
     "decided_by",
     "excludable_keys",
     "flags_of",
@@ -33,7 +35,7 @@ __all__ = [
     "written",
 ]
 
-Value = int | str | bool | Sequence[str]
+Value = int | str | bool | Sequence[str] | Sequence[int]
 
 Synchronisation = Literal["bsp", "ssp", "asp", "local_sgd"]
 ServerOverlap = Literal["none", "push", "push_pull", "push_pull_forward"]
@@ -41,6 +43,7 @@ PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 # Of a layout; 1f1b with several chunks on a device is interleaved. See planner.models.orders.
 LayoutSchedule = Literal["gpipe", "1f1b", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe", "dualpipe_v"]
 _SCHEDULES = (*get_args(LayoutSchedule)[:2], "interleaved", *get_args(LayoutSchedule)[2:])
+TURNED = ("zb_v", "v_half", "v_min", "dualpipe_v")  # with two chunks on a device, there and back
 Recompute = Literal["none", "selective", "full"]
 ZeroStage = Literal[0, 1, 2, 3]
 ContextMethod = Literal["ring", "all_gather", "ulysses", "hierarchical"]
@@ -202,6 +205,13 @@ def _device_names(problem: Problem) -> list[str]:
 
 def _group_names(problem: Problem) -> list[str]:
     return [group.name for group in problem.cluster.machine_groups]
+
+
+def _equal_cuts(problem: Problem) -> list[Value]:
+    """Return the cuts of a transformer's layers into equal stages."""
+    layers = 0 if problem.dnn.transformer is None else problem.dnn.transformer.num_layers
+    stages = range(1, min(layers, problem.cluster.num_devices) + 1)
+    return [[layers // number] * number for number in stages if layers % number == 0]
 
 
 def _substitutions(problem: Problem) -> list[list[str]]:
@@ -669,6 +679,13 @@ DECISIONS: tuple[Decision, ...] = (
         excluded_by=_HYBRID,
         takes_memory=True,
     ),
+    Decision(
+        key="layers_per_stage",
+        words="layers of every stage, or where devices have several chunks of every chunk, in the order of the network",
+        families=_HYBRID,
+        names_of=_equal_cuts,
+        takes_memory=True,
+    ),
     *LAYOUT.values(),
     Decision(key="substitutions", words="layers that others replace", families=(), names_of=_substitutions),
 )
@@ -738,6 +755,19 @@ def decided_by(family: str, block: Mapping[str, Any]) -> dict[str, Any]:
             numbers or [block["global_batch_size"] // (block["data"] * block["microbatch"])]
         )
     return found
+
+
+def cut_shape(layers: Sequence[int], fixed: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the stages and the chunks on a device of a pinned cut, by other pins: no chunks where none says more.
+
+    >>> cut_shape([8, 9, 8, 7], {}), cut_shape([8, 9, 8, 7], {"num_stages": 2})
+    ((4, 1), (2, 2))
+    """
+    stages = fixed.get("pipeline_parallel_size", fixed.get("num_stages"))
+    chunks = fixed.get("chunks_per_device", 2 if fixed.get("schedule") in TURNED else None)
+    if stages is None:
+        return max(1, len(layers) // (chunks or 1)), chunks or 1
+    return stages, max(1, len(layers) // stages) if chunks is None else chunks
 
 
 def _only(values: Sequence[Any]) -> Any:

@@ -35,6 +35,7 @@ from planner.exporters.layouts import (
     pins_of,
     read_layout,
     time_text,
+    with_layers,
 )
 from planner.exporters.machines import require_kinds, used_machines
 from planner.exporters.scripts import Parsed, nested, script_words
@@ -349,6 +350,8 @@ _OWN_LAYERS = "*layers"
 _MARK = "the planned stages of a pipeline"
 _CONSTANT = re.compile(r"^(NUM_[A-Z]+) = (\d{1,9})$", re.MULTILINE)
 
+_BLOCKS = re.compile(r"^BLOCKS_PER_STAGE = .*$", re.MULTILINE)
+
 _STAGES_TEXT = '''"""{version}: {mark}, for a network that is given as a list of its layers.
 
     model = PlannedPipeline([{given}], loss_fn=loss)
@@ -462,6 +465,8 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
         chosen = HybridConfiguration(global_batch_size=1, pipeline=stages, tensor=tensor, data=data, expert=expert)
         if _OWN_LAYERS in text:
             return {"num_stages": chosen.pipeline, "num_devices": chosen.num_devices}
+        blocks = [int(one) for one in re.findall(r"\d{1,6}", (_BLOCKS.search(text) or [""])[0])]
+        chosen = with_layers(file, chosen, blocks, "BLOCKS_PER_STAGE")
         return pins_of(chosen, "pipeline", "tensor", "data", "expert", "num_devices")
     file = Parsed.of_json(path, text)
     faults = []

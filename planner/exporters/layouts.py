@@ -17,7 +17,7 @@ from planner.exporters.machines import device_of, require_kinds, used_machines
 from planner.exporters.scripts import Parsed, comment_lines, how_to_run, torchrun_script
 from planner.families import FAMILIES
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
+from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage
 from planner.plan import Prediction
 from planner.trained import EVERYTHING, Trained
 from planner.transformer import Transformer
@@ -25,6 +25,7 @@ from planner.units import Dimension, format_human
 from planner.used_machines import UsedMachines
 
 __all__ = ["Layout", "layout_export", "layout_of", "pinned_by", "pins_of", "read_layout", "shared_pins", "time_text"]
+__all__ += ["with_layers"]
 
 _HYBRID, _ALL_REDUCE = "hybrid", "all_reduce"
 _FLAGGED = (*(name for name, row in LAYOUT.items() if row.flags), "num_devices")
@@ -55,11 +56,16 @@ def pinned_by(program: str) -> tuple[str, ...]:
 def pins_of(chosen: HybridConfiguration, *names: str) -> dict[str, object]:
     """Return decisions as a ``fix`` block pins them: those named, or all that some program has a flag for.
 
+    With the number of stages their layers, where these are listed.
+
     >>> pins_of(HybridConfiguration(global_batch_size=8, tensor=2), "tensor", "num_devices")
     {'tensor_parallel_size': 2, 'num_devices': 2}
     """
     listed = [name for name in names or _FLAGGED if name not in LAYOUT or _has_meaning(chosen, name)]
-    return {LAYOUT[name].key if name in LAYOUT else name: getattr(chosen, name) for name in listed}
+    found = {LAYOUT[name].key if name in LAYOUT else name: getattr(chosen, name) for name in listed}
+    if chosen.pipeline > 1 and chosen.stages and "pipeline" in listed:
+        found["layers_per_stage"] = [one.layers for one in chosen.stages]
+    return found
 
 
 def _has_meaning(chosen: HybridConfiguration, name: str) -> bool:
@@ -123,6 +129,22 @@ def read_layout(
             raise file.fault(f"{num_devices} devices do not divide by {words}.", hint="Correct the degrees.")
         decisions["data"] = num_devices // prod(degrees)
     return HybridConfiguration(global_batch_size=global_batch_size, **decisions)
+
+
+def with_layers(file: Parsed, chosen: HybridConfiguration, layers: Sequence[int], place: str) -> HybridConfiguration:
+    """Return a layout that was read with the layers of its stages, or chunks; ``place``: where the file says them.
+
+    Raises
+    ------
+    SpecError
+        If these are other stages or chunks.
+    """
+    if not layers or chosen.pipeline == 1:
+        return chosen
+    if len(layers) != chosen.num_chunks:
+        what = f"{len(layers)} parts are no {chosen.pipeline} stages of {chosen.interleave} each."
+        raise file.fault(what, place, "Correct one of both.")
+    return replace(chosen, stages=tuple(PipelineStage(layers=one) for one in layers))
 
 
 # -- the layout --------------------------------------------------------------------------------------------------------

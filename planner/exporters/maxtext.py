@@ -32,7 +32,7 @@ from planner.exporters.layouts import Layout, layout_of, shared_pins
 from planner.exporters.machines import device_of
 from planner.exporters.megatron_network import built, figure, named_word, with_points
 from planner.exporters.scripts import Parsed, comment_lines, wrapped
-from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid.configuration import HybridConfiguration, PipelineStage
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import Experts, LatentAttention, Transformer
 
@@ -511,6 +511,7 @@ def _layout_of(file: Parsed) -> HybridConfiguration:
     recompute = named_word(file, "remat_policy", _REMAT, "full")
     layers = file.count("base_num_decoder_layers")
     chunk = file.count("num_layers_per_pipeline_stage", layers) if stages > 1 else layers
+    chunks = max(1, layers // (stages * chunk))
     tensor = axes["tensor"] * axes["tensor_sequence"]
     return HybridConfiguration(
         global_batch_size=batch,
@@ -523,7 +524,8 @@ def _layout_of(file: Parsed) -> HybridConfiguration:
         pipeline=stages,
         data=data,
         expert=axes["expert"],
-        interleave=max(1, layers // (stages * chunk)),
+        interleave=chunks,
+        stages=(PipelineStage(layers=chunk),) * (stages * chunks if stages > 1 else 0),
         microbatch=batch // (data * steps),
         shard=axes["fsdp"] * axes["expert"] if axes["fsdp"] > 1 and axes["data"] > 1 else 0,
         zero=_SHARDS_WEIGHTS if axes["fsdp"] > 1 else int(file.value("shard_optimizer_over_data") is True),

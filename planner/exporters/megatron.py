@@ -8,6 +8,7 @@ Of the bucket: ``megatron/core/distributed/param_and_grad_buffer.py`` of megatro
 it holds ``--ddp-bucket-size`` numbers, in the reverse order of the network, as PyTorch's DDP does.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from planner.exporters.layouts import (
     read_layout,
     shared_pins,
     time_text,
+    with_layers,
 )
 from planner.exporters.machines import device_of
 from planner.exporters.megatron_network import transformer_of
@@ -92,6 +94,10 @@ _KNOWN = """
     use-distributed-optimizer use-megatron-fsdp use-precision-aware-optimizer use-rope-scaling use-tp-pp-dp-mapping
     v-head-dim vocab-size window-attn-skip-freq window-size
 """
+_LAYOUT = "pipeline-model-parallel-layout"
+_ENDS = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
+_REPEATED = (re.compile(r"\(([^()]+)\)\*(\d{1,9})"), re.compile(r"(.)\*(\d{1,9})"))
+_MOST_LETTERS = 20_000  # of a layout
 KNOWN = frozenset({*_KNOWN.split(), *_FLAGS.values()})
 
 
@@ -300,8 +306,8 @@ def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
     if _FLAGS["interleave"] in flags:
         ends = sum(f"account-for-{name}-in-pipeline-split" in flags for name in ("embedding", "loss"))
         interleave = max(1, (file.count("num-layers") + ends) // (stages * file.count(_FLAGS["interleave"])))
-    elif "pipeline-model-parallel-layout" in flags:
-        interleave = max(1, (1 + str(file.value("pipeline-model-parallel-layout")).count("|")) // stages)
+    elif _LAYOUT in flags:
+        interleave = max(1, len(layers_of_layout(file, str(file.value(_LAYOUT)))) // stages)
     zero = int("use-distributed-optimizer" in flags or file.value("optimizer") == "dist_muon")
     if "use-megatron-fsdp" in flags:
         zero = next((stage for stage, word in SHARDING.items() if word == file.value(_FLAGS["zero"])), 1)
@@ -323,9 +329,56 @@ def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
         shard=0,
         offload_percent=_offload_percent(file),
     )
+    found = with_layers(file, found, _layers_of(file, stages, interleave), f"--{_LAYOUT}")
     if found.data % instances:
         raise file.fault(f"{found.data} data ranks do not divide by {instances}.", _FLAGS["shard"], "Correct it.")
     return replace(found, shard=found.data // instances if instances > 1 else 0)
+
+
+def _layers_of(file: Parsed, stages: int, chunks: int) -> list[int]:
+    """Return the layers of every virtual stage; none where they do not come out even, which the program refuses.
+
+    As ``get_num_layers_to_build`` of ``megatron/core/transformer/transformer_block.py`` (core 0.16.1) has them.
+    """
+    if _LAYOUT in file.flags:
+        return layers_of_layout(file, str(file.value(_LAYOUT)))
+    number = file.count("num-layers")
+    ends = [file.count(name, least=0) if name in file.flags else None for name in _ENDS]
+    more = [f"account-for-{name}-in-pipeline-split" in file.flags for name in ("embedding", "loss")]
+    between = max(0, stages - sum(one is not None for one in ends))
+    each, left = divmod(number + sum(more) - sum(one or 0 for one in ends), max(between, 1))
+    first, last = ([] if one is None else [one] for one in ends)
+    devices = [*first, *[each] * between, *last]
+    if left or (each and not between) or any(one % chunks for one in devices):
+        return []
+    found = [one // chunks for one in devices] * chunks
+    found[0] -= more[0]
+    found[-1] -= more[1]
+    return found if len(devices) == stages and min(found) >= 0 else []
+
+
+def layers_of_layout(file: Parsed, text: str) -> list[int]:
+    """Return the layers of every part of a layout, those of multi-token prediction among them.
+
+    Embedding ``E``, layers ``t``, prediction ``m`` and loss ``L``, with ``|`` between stages; ``x*n`` and ``(...)*n``
+    repeat (``megatron/core/transformer/pipeline_parallel_layer_layout.py``, ``parse_str_to_list``, core 0.16.1).
+
+    Raises
+    ------
+    SpecError
+        If it is no layout.
+    """
+    found = text.replace(",", "").strip("'\"")
+    for pattern in _REPEATED:
+        found = pattern.sub(_repeated, found)
+    if set(found) - {*"EtmL|"} or len(found) > _MOST_LETTERS:
+        raise file.fault(f"{text[:60]!r} is no layout.", f"{file.mark}{_LAYOUT}", "Write, e.g., Et*8|t*9|t*8|t*7L.")
+    return [part.count("t") + part.count("m") for part in found.split("|")]
+
+
+def _repeated(found: re.Match[str]) -> str:
+    """Return a part as often as it is said, or as is too long."""
+    return found[1] * min(int(found[2]), _MOST_LETTERS // len(found[1]) + 1)
 
 
 def _modules(file: Parsed, name: str) -> str:

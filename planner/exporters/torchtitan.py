@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from planner.decisions import flags_of
 from planner.errors import Fault, SpecError
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
-from planner.exporters.layouts import Layout, layout_export, layout_of, pinned_by, pins_of, read_layout
+from planner.exporters.layouts import Layout, layout_export, layout_of, pinned_by, pins_of, read_layout, with_layers
 from planner.exporters.scripts import Parsed, argument_words, comment_lines, launched, script_words, wrapped
 from planner.exporters.torchtitan_network import (
     CONFIG,
@@ -274,10 +274,16 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
         zero=0 if not freed else _SHARDS_WEIGHTS if freed == "always" else kept,
         recompute=recompute[0] if recompute else "selective",
     )
-    pins = pins_of(chosen, *pinned_by(TARGET))
+    layers = [sum(_is_layer(name) for name in part.split(",")) for part in parts]
+    pins = pins_of(with_layers(file, chosen, layers, f"--{_FLAGS['interleave']}"), *pinned_by(TARGET))
     said = file.value(f"{_PARALLEL}pipeline_parallel_schedule", "") if stages > 1 else ""
     turned = {NAMED[name].runs_in[TARGET]: name for name in _SCHEDULES if name in _TURNED}
     return pins | ({"schedule": turned[str(said)]} if said in turned else {})
+
+
+def _is_layer(name: str) -> bool:
+    """Whether a module's name is that of a layer."""
+    return name.strip().startswith("layers.")
 
 
 def network(path: Path, text: str) -> Transformer | None:

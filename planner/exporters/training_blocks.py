@@ -17,7 +17,6 @@ from planner.fine_tuning import SYNONYMS
 __all__ = ["adapters_of", "constants_of", "training_of_options"]
 
 _MOMENTS = {"bf16": "adam_bf16", "fp8": "adam_fp8"}  # type of both moments -> optimiser
-_CUTS = ("pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers")
 _WIDE_START, _WIDE_END = "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"
 
 
@@ -40,8 +39,6 @@ def training_of_options(file: Parsed, program: str) -> TrainingBlocks:
     dnn |= low or {"dtype": next((name for name in ("bf16", "fp16") if name in flags), "fp32")}
     if low and file.value(_WIDE_START, "0") != "0":
         warnings.append(f"layers in bf16 at the start are not read ({_WIDE_START}): a spec has those at the end")
-    if any(option in flags for option in _CUTS):
-        warnings.append("how many layers each stage has is no pin: a plan searches it again")
     dnn["optimizer"] = _optimizer(file)
     calibration: dict[str, Any] = {"program": program}
     if "grad-reduce-in-bf16" in flags:

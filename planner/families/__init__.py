@@ -12,6 +12,7 @@ from planner.decisions import decided_by, pinnable_keys
 from planner.families.all_reduce import family as all_reduce_family
 from planner.families.hybrid import family as hybrid_family
 from planner.families.hybrid import risk as hybrid_risk
+from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.model_replicas import family as model_replicas_family
 from planner.families.parameter_server import family as parameter_server_family
 from planner.families.pipeline import family as pipeline_family
@@ -113,6 +114,14 @@ FAMILIES: Mapping[str, Family] = {
 RISKS: Mapping[str, Risks] = {hybrid_family.NAME: hybrid_risk}  # of the others all configurations are of one risk
 
 
+def _layers_of(problem: Problem, configuration: Configuration) -> dict[str, list[int]]:
+    """Return the layers of every stage, or chunk, of a transformer."""
+    network = problem.dnn.transformer
+    if not isinstance(configuration, HybridConfiguration) or network is None:
+        return {}
+    return {"layers_per_stage": list(configuration.chunk_layers(network.num_layers))}
+
+
 def usage_of(problem: Problem, family: str, configuration: Configuration, prediction: Prediction) -> Usage:
     """Return what a configuration of a family uses of all that constraints limit.
 
@@ -148,5 +157,6 @@ def usage_of(problem: Problem, family: str, configuration: Configuration, predic
             "num_machines": sum(machines.values()),
             "device": names[0] if len(names) == 1 else names,
             **decided_by(family, block),
+            **_layers_of(problem, configuration),
         },
     )

@@ -44,6 +44,7 @@ from planner.question.dnn import (
 from planner.question.low_precision import families_of_low
 from planner.question.source import Notes, Source, faults_of, read_source
 from planner.question.spec import Reading, Spec
+from planner.question.stages import check_layers
 
 
 def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None = None) -> Problem:
@@ -145,6 +146,8 @@ def _build(reading: Reading) -> Problem:
     for one in CONSTRAINTS:
         for problem, mend, value in one.faults(limits, cluster, training):
             notes.fault(("constraints", one.key), problem, mend, value)
+    if (layers := fixed.get("layers_per_stage")) and dnn.transformer is not None:
+        check_layers(notes, layers, fixed, dnn.transformer.num_layers)
     training = _with_devices(reading, training, cluster, limits, fixed, goal)
     asked = spec.families or FAMILY_NAMES
     families = tuple(name for name in asked if name not in spec.constraints.forbidden_families)

@@ -76,6 +76,8 @@ def _type_of(row: Decision) -> Any:
     """Return what a spec may write for a decision, as pydantic reads it."""
     if row.key == "substitutions":
         return list[Name]
+    if row.key == "layers_per_stage":
+        return Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1), BeforeValidator(_layers_of)]
     if row.is_size:
         return PositiveBytes
     if row.is_count:
@@ -85,6 +87,13 @@ def _type_of(row: Decision) -> Any:
     if row.names_of is not None:
         return Name
     return bool if row.values == FLAG else Literal[row.values]
+
+
+def _layers_of(given: Any) -> list[int]:
+    """Return the layers of stages."""
+    if not isinstance(given, list) or not given:
+        raise ValueError(f"{given!r} is no list of layers. Write a number for each stage, e.g. [8, 9, 8, 7].")
+    return [whole(one, least=0) for one in given]
 
 
 def _set_of(row: Decision, given: Any) -> Any:

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from layout_jobs import even_job, uneven_job
+from hybrid_questions import TINY
+from layout_jobs import planned, uneven_job
 from modern_blocks import DEEPSEEK, LLAMA, QWEN
 
 import planner
 from planner.errors import InfeasibleError, SpecError
-from planner.exporters import export
+from planner.exporters import degrees_of, export, megatron
 from planner.exporters.export import Export, Job
+from planner.families.hybrid.configuration import HybridConfiguration
 from planner.network_import import ImportedFile, import_file
 from planner.problem import Problem
 
@@ -67,7 +69,7 @@ def test_the_question_of_a_file_is_the_one_that_was_asked_and_so_is_its_answer(
     plan = planner.plan(again)
     assert plan.configuration == job.plan.configuration
     assert plan.prediction.iteration_time_s == pytest.approx(job.plan.prediction.iteration_time_s, rel=1e-12)
-    assert all("searches it again" in one for one in found.warnings)  # a cut of layers
+    assert not found.warnings
 
 
 @pytest.mark.parametrize(
@@ -81,13 +83,6 @@ def test_what_a_calibration_says_of_a_program_is_read_back(
     _, files, found = written("megatron", problem, tmp_path)
     assert options in files.files["launch.sh"]
     assert found.training.calibration == {"program": "megatron-core", **calibration}
-
-
-def test_a_cut_of_layers_that_no_pin_says_is_named(tmp_path: Path) -> None:
-    for job, is_said in ((even_job(pipeline=2, data=2), False), (uneven_job((1, 3), data=2), True)):
-        (tmp_path / "launch.sh").write_text(export("megatron", job).files["launch.sh"])
-        found = import_file(tmp_path / "launch.sh").warnings
-        assert any("searches it again" in one for one in found) == is_said
 
 
 def test_captured_kernels_are_what_short_numbers_have_unless_a_file_says_otherwise(tmp_path: Path) -> None:
@@ -169,9 +164,9 @@ def test_the_network_of_deepspeed_is_read_from_what_stands_beside_it(tmp_path: P
     problem = asked(CASES["bf16"], fix={"num_devices": 8, "zero_stage": 2, "num_stages": 1})
     job, files, _ = written("deepspeed", problem, tmp_path)
     assert "config.json" in files.files
-    planned = problem.dnn.transformer
-    assert planned is not None
-    found = import_file(tmp_path / "ds_config.json", sequence_length=planned.sequence_length)
+    known = problem.dnn.transformer
+    assert known is not None
+    found = import_file(tmp_path / "ds_config.json", sequence_length=known.sequence_length)
     blocks = {key: dict(block) for key, block in found.blocks.items()}
     blocks["dnn"]["optimizer"] = "adam"
     again = planner.load({**blocks, "cluster": CLUSTER, "families": ["hybrid"]})
@@ -180,7 +175,7 @@ def test_the_network_of_deepspeed_is_read_from_what_stands_beside_it(tmp_path: P
     assert network.rotary is not None
     # Positions are meant for what a sample has where nothing else was said.
     network = replace(network, rotary=replace(network.rotary, longest=None))
-    assert (again.training, network) == (problem.training, planned)
+    assert (again.training, network) == (problem.training, known)
     predicted = planner.predict(again, job.plan.configuration)
     assert predicted.iteration_time_s == pytest.approx(job.plan.prediction.iteration_time_s)
 
@@ -202,3 +197,54 @@ def test_names_that_are_none_are_refused_with_their_place(
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(SpecError, match=why):
         import_file(path)
+
+
+@pytest.mark.parametrize("target", ["megatron", "megatron-bridge", "primus", "torchtitan", "deepspeed"])
+@pytest.mark.parametrize("layers", [(1, 2, 1), (2, 2)])
+def test_a_cut_of_layers_is_read_back_and_planned_again(target: str, layers: tuple[int, ...], tmp_path: Path) -> None:
+    job = uneven_job(layers, data=2)
+    for name, text in export(target, job).files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    path = tmp_path / ("planned_pipeline.py" if target == "deepspeed" else FIRST[target])
+    found = degrees_of(path, path.read_text())
+    assert found is not None
+    assert found[1]["layers_per_stage"] == list(layers)
+    plan = planned(found[1], {**TINY, "layers": sum(layers)}, batch=8).plan
+    assert isinstance(plan.configuration, HybridConfiguration)
+    assert plan.configuration.chunk_layers(sum(layers)) == layers
+
+
+def test_a_file_of_other_stages_than_its_parts_is_refused(tmp_path: Path) -> None:
+    text = export("megatron", uneven_job((1, 2, 1), data=2)).files["launch.sh"]
+    path = tmp_path / "launch.sh"
+    for old, new, why in (
+        ("Et*1|t*2|t*1L", "Et*1|t*2|t*1|tL", "4 parts are no 3 stages of 1 each"),
+        ("Et*1|t*2|t*1L", "Et*1|x*2|t*1L", "is no layout"),
+        ("Et*1|t*2|t*1L", "Et*999999999|t*2|t*1L", "is no layout"),
+    ):
+        assert old in text
+        path.write_text(text.replace(old, new))
+        with pytest.raises(SpecError, match=why):
+            import_file(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "layers"),
+    [
+        ("--pipeline-model-parallel-layout Ettt|(tt|)*29,m|L", [3, *[2] * 29, 1, 0]),  # as parse_str_to_list has it
+        ("--decoder-first-pipeline-num-layers 11 --decoder-last-pipeline-num-layers 5", [11, 15, 15, 15, 5]),
+        ("--decoder-last-pipeline-num-layers 1", [15, 15, 15, 15, 1]),
+        ("--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split", None),
+        ("", None),
+    ],
+)
+def test_cuts_of_megatron_are_read_as_it_cuts(options: str, layers: list[int] | None) -> None:
+    stages = 5 if layers is None or len(layers) == 5 else len(layers)
+    text = f"torchrun --nproc-per-node {stages} pretrain_gpt.py --num-layers 61 --hidden-size 64 {options}"
+    text += f" --tensor-model-parallel-size 1 --pipeline-model-parallel-size {stages} --micro-batch-size 1"
+    pins = megatron.degrees(Path("launch.sh"), f"{text} --global-batch-size 8")
+    assert pins.get("layers_per_stage") == layers
+    if layers is None:
+        evenly = megatron.degrees(Path("launch.sh"), f"{text.replace('61', '63')} --global-batch-size 8")
+        ends = "account" in options
+        assert evenly.get("layers_per_stage") == ([12, 13, 13, 13, 12] if ends else None)

@@ -1,6 +1,7 @@
 """Plans of given layouts, drawn or written down, as the exporters take them: nothing is searched."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,7 @@ from planner.problem import Problem
 from planner.solution import Status
 from planner.transformer import Transformer
 
-__all__ = ["cnn_job", "drawn_jobs", "even_job", "hybrid_of", "job_of", "planned", "uneven_job"]
+__all__ = ["cnn_job", "drawn_jobs", "even_job", "hybrid_of", "job_of", "listed", "planned", "uneven_job"]
 
 _DEVICES = 4  # of a machine
 
@@ -46,6 +47,12 @@ def hybrid_of(job: Job) -> HybridConfiguration:
     found = job.plan.configuration
     assert isinstance(found, HybridConfiguration), "of another family"
     return found
+
+
+def listed(chosen: HybridConfiguration, network: Transformer) -> HybridConfiguration:
+    """A layout with the layers of every stage, or chunk, as files say them."""
+    stages = tuple(PipelineStage(layers=one) for one in chosen.chunk_layers(network.num_layers))
+    return replace(chosen, stages=stages)
 
 
 def _question(chosen: HybridConfiguration, transformer: Mapping[str, Any], **more: Any) -> Problem:

@@ -74,6 +74,7 @@ from planner.models.layouts import (
     Recompute,
     Schedule,
     fewest_chunks,
+    layers_by_kind,
     shared_bound_s,
 )
 from planner.models.offload import OFFLOAD_SETS
@@ -160,7 +161,7 @@ class Bounds(ABC):
     @classmethod
     def of(cls, cost: HybridCost, search: Search | None = None, memory_limit_bytes: float = inf) -> "Bounds":
         """Return the bounds that go with a placement."""
-        kind = EvenBounds if cost.is_even else CutBounds
+        kind = CutBounds if not cost.is_even else EvenBounds if cost.first.cut is None else GivenBounds
         return kind(cost, search or Search(), memory_limit_bytes)
 
     @cached_property
@@ -170,8 +171,8 @@ class Bounds(ABC):
 
     @property
     @abstractmethod
-    def all(self) -> list[Bound]:
-        """Those of all levels but the last."""
+    def all(self) -> Sequence[Bound | None]:
+        """Those of all levels but the last; None where one has none."""
 
     @abstractmethod
     def seconds(self, nodes: Columns) -> Floats:
@@ -243,7 +244,7 @@ class EvenBounds(Bounds):
         return self.cost.first
 
     @property
-    def all(self) -> list[Bound]:
+    def all(self) -> Sequence[Bound | None]:
         """See the module."""
         coarse: list[Bound] = [self.peak_s] if self.space.is_split else [self.pace_s, self.linked_pace_s]
         return [*coarse, self.fits, self.layers_s, self.room_s, self.communication_s, self.schedule_s, self.memory_s]
@@ -364,7 +365,7 @@ class EvenBounds(Bounds):
     def _some_chunks(self) -> tuple[int, ...]:
         """Numbers of virtual stages that change what devices hold: of layers of one kind those of a V."""
         known = self.space.axes["interleave"].values
-        return known if len(self.cost.transformer.kind_counts) > 1 else tuple(one for one in known if one <= 2)
+        return known if len(self.cost.transformer.kind_counts) > 1 else tuple(one for one in known if one <= 2) or known
 
     @cached_property
     def _folded(self) -> tuple[int, ...]:
@@ -687,6 +688,50 @@ class EvenBounds(Bounds):
             found &= (zero > 0) | is_alone
         if 1 in self.space.axes["offload_optimizer"].values:
             found &= offload_optimizer | (zero > 1)
+        return found
+
+
+# -- a cut that is given, on one group ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GivenBounds(EvenBounds):
+    """Bounds of layouts whose layers are cut as a pin says: stages and chunks are decided with it.
+
+    The levels that would ask which cut is best have none; *schedule* and *memory* price the cut itself.
+    """
+
+    @property
+    def all(self) -> Sequence[Bound | None]:
+        """See the module."""
+        coarse: list[Bound] = [self.peak_s] if self.space.is_split else [self.pace_s, self.linked_pace_s]
+        return [*coarse, self.fits, self.layers_s, None, None, self.schedule_s, self.memory_s]
+
+    def _any_schedule_s(self, nodes: Columns, least: LeastSeconds) -> Floats:
+        """Return seconds that no schedule goes below: a device does its own work for every micro-batch.
+
+        Before its first one, the first chunks of the devices ahead of it have passed, and behind its last they pass
+        back, but where weights' gradients may wait.
+        """
+        if self._folded:
+            return super()._any_schedule_s(nodes, least)
+        cut, chunks = self.cost.first.cut, max(self.space.axes["interleave"].values, default=1)
+        held = layers_by_kind(self.cost.transformer, np.array(cut)).reshape(len(least.layer_s), chunks, -1)
+        loads, firsts = np.tensordot(held.sum(axis=1).T, least.layer_s, 1), np.tensordot(held[:, 0].T, least.layer_s, 1)
+        loads[0] += least.embedding_s
+        loads[-1] += least.head_s
+        number = self._group.layouts(self._filled(nodes)).num_microbatches
+        ahead = np.cumsum(firsts, axis=0) - firsts
+        if max(self.space.axes["schedule"].values, default=0) >= Schedule.ZB_H1:
+            ahead = np.zeros_like(ahead)
+        return np.asarray((number * loads + ahead).max(axis=0))
+
+    def _filled(self, nodes: Columns, values: Mapping[str, int] | None = None) -> dict[str, Ints]:
+        """Return the same with the chunks that are given."""
+        found = super()._filled(nodes, values)
+        if "interleave" not in nodes:
+            chunks = max(self.space.axes["interleave"].values, default=1)
+            found["interleave"] = np.full_like(found["interleave"], chunks)
         return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.decisions import DECISIONS, LAYOUT, NO_MODULES, LayoutDecisions
+from planner.decisions import DECISIONS, LAYOUT, NO_MODULES, TURNED, LayoutDecisions, cut_shape
 from planner.models.communication import DEGREES, ORDERS
 from planner.models.layouts import (
     SCHEDULE_NAMES,
@@ -292,6 +292,22 @@ def _listed(layers: Iterable[int]) -> str:
     """Return numbers of layers in short: ``2 x 8, 7``."""
     runs = [(one, len(list(run))) for one, run in groupby(layers)]
     return ", ".join(f"{count} x {one}" if count > 1 else str(one) for one, count in runs)
+
+
+def pinned_cut(problem: Problem) -> tuple[tuple[int, ...], int, int] | None:
+    """Return the layers of every virtual stage that are pinned, with the stages and the chunks on a device; or None."""
+    layers = problem.fixed.get("layers_per_stage")
+    return None if layers is None else (tuple(layers), *cut_shape(layers, problem.fixed))
+
+
+def is_dealt_evenly(layers: Sequence[int], stages: int, chunks: int, schedule: str | None) -> bool:
+    """Whether a cut is the even one, whichever schedule there may be (None: it is open)."""
+    number = sum(layers)
+    straight = [*layers] == dealt_layers(number, stages, chunks).ravel().tolist()
+    if chunks != 2 or (schedule is not None and schedule not in TURNED):  # of a V
+        return straight
+    turned = [*layers] == folded_layers(number, stages).tolist()
+    return turned if schedule is not None else straight and turned
 
 
 _DOUBLED = ("data", "interleave")  # of DualPipe

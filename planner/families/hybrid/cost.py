@@ -34,7 +34,14 @@ from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
 from planner.decisions import LAYOUT
 from planner.errors import Fault, InfeasibleError, SpecError
-from planner.families.hybrid.configuration import CODES_OF_CUTS, HybridConfiguration, barred_modules, layouts_of
+from planner.families.hybrid.configuration import (
+    CODES_OF_CUTS,
+    HybridConfiguration,
+    barred_modules,
+    is_dealt_evenly,
+    layouts_of,
+    pinned_cut,
+)
 from planner.models.communication import Tier, tiers_of
 from planner.models.compute import Constants, DeviceRates, Software, device_shares
 from planner.models.input import InputTime, input_time, stall_s
@@ -150,8 +157,8 @@ def costs_of(problem: Problem) -> list["GroupCost"]:
     if not groups:
         raise InfeasibleError(f"No plan fits: there are no devices {device!r}, which fix.device asks for.")
     if len(groups) == len(problem.cluster.machine_groups) and problem.cluster.has_equal_machines:
-        return [GroupCost(problem, problem.cluster, None)]
-    return [GroupCost(problem, problem.cluster.of_groups({one.name}), one.name) for one in groups]
+        return [GroupCost(problem, problem.cluster, None, is_searched=True)]
+    return [GroupCost(problem, problem.cluster.of_groups({one.name}), one.name, is_searched=True) for one in groups]
 
 
 def cost_of_machines(problem: Problem, machines: str | None, batch: int | None = None) -> "GroupCost":
@@ -215,6 +222,8 @@ class GroupCost:
         Samples of a step, where a configuration says so.
     opens_offload
         Whether a search may have activations wait on the host that no pin asks for.
+    is_searched
+        Whether layers are cut as a pin says, where none is given: in a search.
     """
 
     problem: Problem
@@ -222,6 +231,15 @@ class GroupCost:
     machines: str | None
     given_batch: int | None = None
     opens_offload: bool = False
+    is_searched: bool = False
+
+    @cached_property
+    def cut(self) -> tuple[int, ...] | None:
+        """The layers of every virtual stage that a search is told, where they are not dealt out evenly."""
+        pinned = pinned_cut(self.problem) if self.is_searched else None
+        if pinned is None or is_dealt_evenly(*pinned, self.problem.fixed.get("schedule")):
+            return None
+        return pinned[0]
 
     @property
     def may_offload(self) -> bool:
@@ -413,7 +431,7 @@ class GroupCost:
             precision=self.precision,
             kernels=self.kernels,
             reserve_bytes=self.reserve_bytes,
-            pipeline_layers=chunk_layers,
+            pipeline_layers=self.cut if chunk_layers is None else chunk_layers,
             expert_imbalance=self.expert_imbalance,
         )
 
@@ -425,7 +443,7 @@ class GroupCost:
             precision=self.precision,
             kernels=self.kernels,
             reserve_bytes=self.reserve_bytes,
-            pipeline_layers=chunk_layers,
+            pipeline_layers=self.cut if chunk_layers is None else chunk_layers,
             expert_imbalance=self.expert_imbalance,
         )
 
@@ -433,6 +451,7 @@ class GroupCost:
         self, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None, *, is_exact: bool = True
     ) -> dict[str, Floats]:
         """Return the seconds of a step by part, and their total, input left out; or with the schedule bounded."""
+        chunk_layers = self.cut if chunk_layers is None else chunk_layers
         found = dict(
             iteration_times(
                 self.transformer,
@@ -473,7 +492,7 @@ class GroupCost:
     @cached_property
     def module_sets(self) -> Sequence[int]:
         """The sets of modules that are worth computing again."""
-        return useful_module_sets(self)
+        return useful_module_sets(replace(self, is_searched=False))  # of one device
 
     @property
     def figures(self) -> LayerFigures:
@@ -505,6 +524,7 @@ class GroupCost:
 
     def offload_s(self, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None) -> Floats:
         """Return the seconds of an optimiser on the host."""
+        chunk_layers = self.cut if chunk_layers is None else chunk_layers
         return offload_s(
             self.transformer,
             layouts,
@@ -517,6 +537,7 @@ class GroupCost:
 
     def activation_waits_s(self, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None) -> Floats:
         """Return the seconds of a step in which devices wait for activations that go to the host, or come back."""
+        chunk_layers = self.cut if chunk_layers is None else chunk_layers
         network, interval = self.transformer, self.interval(layouts)
         both_s, ahead_s = kind_times(network, interval)
         counts = network.kind_counts
@@ -905,6 +926,13 @@ class HybridCost:
         step = replace(bare, layers=layers)
         return CutLayouts(step=step, can=can & self._is_own(step))
 
+    def _given_cut(self, columns: Columns) -> Ints | None:
+        """Return the cuts that columns hold, else the one that is pinned, shape (p, n); None where it is open."""
+        pinned = pinned_cut(self.problem)
+        if (given := _cut_of(columns)) is not None or pinned is None or not self.first.is_searched:
+            return given
+        return np.repeat(np.array(pinned[0])[:, None], len(columns["tensor"]), axis=1)
+
     def _is_own(self, step: Step) -> Bools:
         """Return whether a cut is none of those that even layouts on one group have, which are priced by themselves."""
         if len(self.groups) > 1:
@@ -916,7 +944,7 @@ class HybridCost:
 
         What does not fit is not taken. Of equal cuts the first.
         """
-        if (given := _cut_of(columns)) is not None:
+        if (given := self._given_cut(columns)) is not None:
             return self._cut_as(columns, given)
         found = self._cut_balanced(columns)
         if self.has_replicas:
@@ -1008,7 +1036,7 @@ class HybridCost:
 
     def _bound_s(self, columns: Columns) -> Floats:
         """Return the same of layouts that fit."""
-        given = _cut_of(columns)
+        given = self._given_cut(columns)
         chosen = self._cut_balanced(columns) if given is None else self._cut_as(columns, given)
         if self.has_replicas:
             starts, each = self._lines(chosen.step)

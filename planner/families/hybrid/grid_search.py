@@ -46,6 +46,7 @@ from planner.families.hybrid.configuration import (
     HybridConfiguration,
     PipelineStage,
     ReplicaGroup,
+    pinned_cut,
 )
 from planner.families.hybrid.cost import (
     PLAIN_CODES,
@@ -124,6 +125,7 @@ def configuration_of_point(cost: HybridCost, point: Point) -> HybridConfiguratio
     """Return a point of a grid as a configuration, with layers and micro-batches shared out."""
     if cost.is_even:
         name, cut = cost.first.machines, [point[name] for name in point if name.startswith(_LAYERS)]
+        cut = cut or [*(cost.first.cut or ())]
         stages = [PipelineStage(layers=layers, machines=name) for layers in cut]
         return HybridConfiguration.of(point, batch=cost.batch, machines=None if cut else name, stages=stages)
     columns = {name: np.array([value]) for name, value in point.items()}
@@ -217,7 +219,8 @@ def placements_of(costs: Sequence[GroupCost]) -> Iterator[HybridCost]:
 
     Replicas come before pipelines: they are searched sooner, and their best bounds the others.
     """
-    yield from (HybridCost((one,), Placement.STAGES) for one in costs)
+    if pinned_cut(costs[0].problem) is None:  # of a given cut even layouts know all
+        yield from (HybridCost((one,), Placement.STAGES) for one in costs)
     several = [
         some
         for number in range(2, min(len(costs), _MOST_GROUPS) + 1)
@@ -340,7 +343,7 @@ def searched_on(found: Found, search: Search, known_s: Sequence[float]) -> Found
 def _cuts_improved(found: Found, search: Search) -> Found:
     """Return what a search found with the cuts of its best settings improved, where not all cuts were tried."""
     rows, asked = found.rows, 0
-    if found.cost.has_replicas or search.good_enough == inf:
+    if found.cost.has_replicas or search.good_enough == inf or pinned_cut(found.cost.problem) is not None:
         return found
     for index, (seconds, point) in enumerate(rows[:_MOST_IMPROVED]):
         if not search.is_over:

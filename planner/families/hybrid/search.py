@@ -15,9 +15,9 @@ import numpy as np
 from planner.decisions import LAYOUT, row_of
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families.answer import TOO_SHORT, iterations_of, plan_of
-from planner.families.hybrid.bounds import EvenBounds, lower_bound
+from planner.families.hybrid.bounds import Bounds, EvenBounds, lower_bound
 from planner.families.hybrid.chunks import OTHER_CHUNKS, all_chunks_bound_s
-from planner.families.hybrid.configuration import COARSE, NAME, PINS, HybridConfiguration
+from planner.families.hybrid.configuration import COARSE, NAME, PINS, HybridConfiguration, pinned_cut
 from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
 from planner.families.hybrid.family import NOT_MODELLED, explain, predict, warnings
 from planner.families.hybrid.grid_search import (
@@ -97,9 +97,12 @@ def plan(problem: Problem, search: Search) -> Plan:
     even = found[: len(costs)]
     rest = search.part(search.left_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
     best_s = min(one.answer.solution.objective for one in found)
-    near = [even_improved(one, best_s, rest) for one in even]
+    has_open_cuts = pinned_cut(problem) is None
+    near = [even_improved(one, best_s, rest) for one in even if has_open_cuts]
     best_s = min([best_s, *(one.answer.solution.objective for one in near if one is not None)])
-    near += [chunks_improved(one, best_s, rest, _stages_on(one.cost.first, [*found, *near])) for one in even]
+    near += [
+        chunks_improved(one, best_s, rest, _stages_on(one.cost.first, [*found, *near])) for one in even if has_open_cuts
+    ]
     found += [one for one in near if one is not None]
     bound_s = min(one.answer.solution.bound for one in found)
     best = _best(found)
@@ -194,7 +197,8 @@ def _plan_of(
     more: list[str] = []
     if search.good_enough < inf and not search.is_brief:  # more is asked than whether anything fits
         groups = {id(one.cost.first): one.cost.first for one in found if one.cost.is_even}
-        chunks_s = min(all_chunks_bound_s(one, objective_s, search) for one in groups.values())
+        if pinned_cut(problem) is None:
+            chunks_s = min(all_chunks_bound_s(one, objective_s, search) for one in groups.values())
         more = frontier_words(best.cost.first, point, search) if configuration.is_even else []
         more += idle_words(best.cost, configuration, search)
     rows = sorted([(seconds, one, at) for one in found for seconds, at in one.rows], key=lambda row: row[0])
@@ -204,7 +208,7 @@ def _plan_of(
     ]
     rungs, ladder_words = _rungs(best, count, search) if configuration.is_even else ([], [])
     # Of stages on several groups whose cuts are many only one of each setting was tried: no bound is of all.
-    has_open_cuts = len(best.cost.groups) > 1 and not best.cost.has_replicas
+    has_open_cuts = len(best.cost.groups) > 1 and not best.cost.has_replicas and pinned_cut(problem) is None
     has_open_cuts &= not has_few_cuts(best.cost.transformer.num_layers, configuration.pipeline)
     return plan_of(
         problem,
@@ -510,7 +514,7 @@ def relaxations(cost: GroupCost, needed_bytes: float, search: Search) -> Iterato
 def _without_pins(cost: GroupCost, search: Search) -> Iterator[str]:
     """Yield a pin or an exclusion without which a layout fits; where none does alone, all that cost memory."""
     problem = cost.problem
-    keys = [*PINS, "num_microbatches", "num_devices", "num_machines", "schedule"]
+    keys = [*PINS, "layers_per_stage", "num_microbatches", "num_devices", "num_machines", "schedule"]
     alone = [("fix", key) for key in keys if key in problem.fixed]
     alone += [("constraints.exclude", key) for key in keys if key in problem.excluded]
     together = [one for one in alone if row_of(one[1]).takes_memory]
@@ -571,7 +575,8 @@ def smallest_memory(
 
     ``num_machines``: in place of those that there are.
     """
-    bounds = EvenBounds(cost.even, search)
+    bounds = Bounds.of(cost.even, search)
+    assert isinstance(bounds, EvenBounds)
     if num_machines is not None:
         machines = ((num_machines, cost.group.devices_per_machine),)
         vars(bounds)["space"] = replace(bounds.space, machines=machines)

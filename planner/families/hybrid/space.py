@@ -29,6 +29,7 @@ from planner.families.hybrid.configuration import (
     graph_rules,
     is_spread,
     launch_rules,
+    pinned_cut,
     rules_of,
     training_rules,
     unlike_rules,
@@ -137,7 +138,7 @@ class Space:
         """What any even layout must keep to."""
         program = self.problem.calibration.program
         return (
-            *rules_of(self.transformer, self.batch, program=program),
+            *rules_of(self.transformer, self.batch, is_dealt=self.cost.first.cut is None, program=program),
             *training_rules(self.problem.training),
             *graph_rules(launches_graphs(self.problem)),
         )
@@ -164,6 +165,13 @@ class Space:
                 values[name] = [one for one in [row.code(pinned)] if has and (one >= row.least or not row.is_count)]
             left_out = {row.code(one) for one in self._excluded(key)}
             values[name] = [one for one in values[name] if one not in left_out]
+        if (cut := pinned_cut(self.problem)) is not None:
+            _, stages, chunks = cut
+            for name, number in (("pipeline", stages), ("interleave", chunks)):
+                values[name] = [number] if number not in self._excluded(LAYOUT[name].key) else []
+            values["schedule"] = [one for one in values["schedule"] if one != Schedule.DUALPIPE]
+            most_zero = MOST_ZERO_OF_CUTS if self.cost.first.cut is not None else max(values["zero"], default=0)
+            values["zero"] = [one for one in values["zero"] if one <= most_zero]
         if self._pinned_schedule == "interleaved":
             values["interleave"] = [one for one in values["interleave"] if one > 1]
         if "interleaved" in self._excluded("schedule"):
@@ -316,6 +324,8 @@ class Space:
         """Return whether pins and exclusions allow a degree."""
         keys = [key for key, decision in PINS.items() if decision == name]
         pinned = [self.problem.fixed[key] for key in keys if key in self.problem.fixed]
+        if name == "pipeline" and (cut := pinned_cut(self.problem)) is not None:
+            pinned.append(cut[1])
         excluded = {one for key in keys for one in self._excluded(key)}
         return all(one == value for one in pinned) and value not in excluded
 
@@ -391,7 +401,8 @@ class Space:
             values, back = np.unique(whole(one), return_inverse=True)
             return np.asarray([self._may_be(self._whole, int(value)) for value in values], dtype=bool)[back]
 
-        if any(decision == self._whole and self._is_given(key) for key, decision in PINS.items()):
+        has_cut = self._whole == "pipeline" and pinned_cut(self.problem) is not None
+        if has_cut or any(decision == self._whole and self._is_given(key) for key, decision in PINS.items()):
             yield Rule(names=names, holds=may_be)
         if not self.cost.has_replicas:
             yield Rule(names=names, holds=lambda one: (whole(one) <= layers) & (whole(one) > 1))
