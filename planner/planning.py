@@ -186,7 +186,7 @@ def _effect(
     question: dict[str, Any] = dict(problem.resolved)
     try:
         for place in (one.field, *one.also):
-            question = _with_value(question, place, one.other)
+            question = with_value(question, place, one.other)
         question.pop("configuration", None)
         changed = network_of(asked(_load(question)), problem.taken)
         chosen: Any = _again(changed, family, configuration)
@@ -203,7 +203,7 @@ def _effect(
     return f"{begin}{words}", abs(change)
 
 
-def _with_value(tree: Mapping[str, Any], path: Sequence[str | int], value: Any) -> dict[str, Any]:
+def with_value(tree: Mapping[str, Any], path: Sequence[str | int], value: Any) -> dict[str, Any]:
     """Return a question with another value at a place; raise LookupError where there is no such place.
 
     Only what stands on the way is copied. A block that is missing is added, a row of a list is not.

@@ -16,6 +16,7 @@ from planner.cli.check import check
 from planner.cli.import_network import import_network
 from planner.cli.plan import plan, predict, procure
 from planner.cli.prices import prices
+from planner.cli.serve import serve
 from planner.cli.show import init, schema, show
 from planner.cli.sweep import sweep
 from planner.errors import (
@@ -204,7 +205,22 @@ def main(
     """Find the provably fastest way to train a deep neural network on given machines."""
 
 
-for command in (plan, predict, procure, sweep, explain, compare, check, init, show, schema, case, calibrate, export):
+for command in (
+    plan,
+    predict,
+    procure,
+    sweep,
+    explain,
+    compare,
+    check,
+    init,
+    show,
+    schema,
+    case,
+    calibrate,
+    export,
+    serve,
+):
     app.command()(command)
 app.command(name="import")(import_network)
 app.add_typer(prices, name="prices")
