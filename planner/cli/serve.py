@@ -7,7 +7,7 @@ import typer
 
 from planner.cli.options import MemoryLimit, flag_fault
 
-_LIBRARIES = ("starlette", "uvicorn", "jinja2", "plotly")
+_LIBRARIES = ("starlette", "uvicorn")
 _MOST_PROCESSES = 64
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import planner
 from planner.answer.comparison import comparison_answer
-from planner.answer.documents import error_document, plan_document
+from planner.answer.documents import error_document
 from planner.answer.html import page_of
 from planner.answer.parts import yaml_of
 from planner.answer.plan import plan_answer
@@ -26,7 +26,6 @@ from planner.importers.kinds import kind_of
 from planner.memory import OUT_OF_MEMORY, lower_ceiling
 from planner.networks import asked, network_of
 from planner.planning import view_again, view_of, with_value
-from planner.procurement.answer import procurement_document
 from planner.procurement.question import load_procurement
 from planner.sections import Tiles
 from planner.serve.form import UPLOAD, UPLOADED
@@ -151,7 +150,7 @@ def _plan(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         **_shown(answer),
         **_moved(task, problem.key_assumptions, plan.key_assumptions, problem.resolved),
         "objective": {"name": plan.goal.field, "value": plan.objective},
-        "document": plan_document(plan),
+        "document": plan.to_dict(),
         **_repeated(question, problem.resolved, command),
     }
 
@@ -180,7 +179,7 @@ def _procure(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         **_shown(answer),
         **_moved(task, assumptions, found.choice.key_assumptions, problem.resolved),
         "objective": {"name": read.asked.objective, "value": found.choice.objective},
-        "document": procurement_document(found),
+        "document": found.to_dict(),
         **_repeated(question, read.resolved, command),
     }
 

@@ -15,13 +15,13 @@ import pytest
 pytest.importorskip("starlette", reason="the page's libraries are not installed")
 pytest.importorskip("plotly", reason="the page's libraries are not installed")
 
-from starlette.testclient import TestClient  # noqa: E402
+from starlette.testclient import TestClient
 
-from planner.cli.run import run  # noqa: E402
-from planner.errors import SpecError  # noqa: E402
-from planner.serve.app import app_of  # noqa: E402
-from planner.serve.form import checked_form, checked_values  # noqa: E402
-from planner.serve.searches import Limits  # noqa: E402
+from planner.cli.run import run
+from planner.errors import SpecError
+from planner.serve.app import app_of
+from planner.serve.form import checked_form, checked_values
+from planner.serve.searches import Limits
 
 ADDRESS = "http://localhost:8000"
 LIMITS = Limits(num_processes=2, most_s=20.0, num_of_session=3, upload_bytes=2**20)
@@ -256,7 +256,11 @@ def test_bodies_that_are_no_json_or_too_long_are_refused(page: Page) -> None:
 
 
 def test_only_what_an_answer_assumed_is_changed() -> None:
-    fields = [{"place": ["dnn", "dtype"], "like": "fp32"}, {"place": None, "like": None}, {"place": ["x"], "like": 4}]
+    fields: list[dict[str, Any]] = [
+        {"place": ["dnn", "dtype"], "like": "fp32"},
+        {"place": None, "like": None},
+        {"place": ["x"], "like": 4},
+    ]
     assert checked_values({"values": {"0": "bf16", "2": "1,024"}}, fields) == {0: "bf16", 2: 1024}
     for values in ({"1": "x"}, {"3": "x"}, {"-1": "x"}, {"dnn.file": "x"}, {"0": {"file": "x"}}, {}, None):
         with pytest.raises(SpecError):
