@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from planner.answer.timeline import MOST_ITERATIONS, Drawn, Measured, measured_step, trace_of
+from planner.answer.timeline import MOST_EVENTS, MOST_ITERATIONS, Drawn, Measured, measured_step, trace_of
 from planner.errors import SpecError
 from planner.families import FAMILIES
 from planner.importers.imported import Imported
@@ -359,6 +359,7 @@ def timeline(
     num_iterations: int = 1,
     has_parts: bool = False,
     measured: Path | Measured | None = None,
+    most_events: int = MOST_EVENTS,
 ) -> dict[str, Any]:
     """Return a configuration's schedule as a Chrome trace, for Perfetto.
 
@@ -373,6 +374,8 @@ def timeline(
     measured
         A trace of ``torch.profiler`` of one device, or what :func:`measured_step` read from it, whose modules' seconds
         stand beside the predicted ones; compared in ``otherData.measured``.
+    most_events
+        Beyond which the shortest spans are left out.
 
     Raises
     ------
@@ -388,7 +391,7 @@ def timeline(
     return trace_of(
         schedule,
         FAMILIES[family].predict(problem, chosen),
-        Drawn(devices=devices, num_iterations=num_iterations, has_parts=has_parts),
+        Drawn(devices=devices, num_iterations=num_iterations, has_parts=has_parts, most_events=most_events),
         about={"family": family, "configuration": configuration.headline},
         measured=measured_step(measured) if isinstance(measured, Path) else measured,
     )

@@ -3,13 +3,15 @@
 Format: Trace Event Format, JSON object form. ``M`` names processes and rows, ``X`` is a span, ``s`` and ``f`` are the
 ends of an arrow, ``C`` is a counter; times are microseconds. A timeline of a family has one process for each kind of
 device. :func:`trace_of` draws all devices or one of each kind, puts the terms of the prediction before them and a
-measured step behind, and leaves out the shortest spans where there are more than a viewer bears.
+measured step behind, and leaves out the shortest spans where there are more than a viewer bears;
+:func:`file_of` holds files to 20 MB.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ __all__ = [
     "Drawn",
     "Measured",
     "compared",
+    "file_of",
     "measured_step",
     "num_devices",
     "of_each_kind",
@@ -41,6 +44,7 @@ __all__ = [
 MOST_DRAWN = 64  # devices that are all drawn unless it is said otherwise
 MOST_ITERATIONS = 100
 MOST_EVENTS = 1_000_000
+MOST_BYTES = 20_000_000  # of a file; gzip takes a tenth of what plain JSON does
 _OF_A_ROW = 2  # events that name it
 _NS = 1e9  # of a second
 _PROCESS = "schedule"
@@ -163,6 +167,43 @@ def pieces_of(trace: Mapping[str, Any]) -> Iterator[str]:
     yield f"],{text({name: value for name, value in trace.items() if name != 'traceEvents'})[1:]}\n"
 
 
+def file_of(draw: Callable[[int], dict[str, Any]], *, is_packed: bool) -> tuple[bytes, dict[str, Any]]:
+    """Return a trace as a file of at most 20 MB, and the trace: drawn with as many events as go into it.
+
+    Parameters
+    ----------
+    draw
+        Draws it with at most so many events.
+    is_packed
+        Whether the file is compressed, as Perfetto and :func:`measured_step` read it.
+    """
+    most = MOST_EVENTS
+    while True:
+        trace = draw(most)
+        number = len(trace["traceEvents"])
+        content, num_written = _content(trace, is_packed=is_packed)
+        if content is not None:
+            return content, trace
+        most = int(0.95 * min(most, number) * num_written / number)
+
+
+def _content(trace: Mapping[str, Any], *, is_packed: bool) -> tuple[bytes | None, int]:
+    """Return a trace as a file, None where that has too many bytes, and how many of its pieces were within these."""
+    import gzip  # noqa: PLC0415  # few ask for it
+
+    out = BytesIO()
+    file = gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=0) if is_packed else out  # no name, no time
+    number = 0
+    for piece in pieces_of(trace):
+        file.write(piece.encode())
+        if out.tell() > MOST_BYTES:
+            return None, number
+        number += 1
+    if is_packed:
+        file.close()  # what it held back comes now
+    return (out.getvalue() if out.tell() <= MOST_BYTES else None), number
+
+
 # --- The document: names of processes and rows first, then all events by time, in whole nanoseconds, in which viewers
 # count: so a span that follows another does not overlap it.
 
@@ -211,6 +252,7 @@ def timeline_document(
     for row, place in places.items():
         heads.append({"ph": "M", "name": "thread_name", **place, "args": {"name": row}})
         heads.append({"ph": "M", "name": "thread_sort_index", **place, "args": {"sort_index": place["tid"]}})
+    has_colours = any(span.iteration for span in spans)
     shared: dict[tuple[int, int], dict[str, Any]] = {}  # copies of a span for many devices have one object of arguments
     events: list[dict[str, Any]] = [
         {
@@ -220,7 +262,7 @@ def timeline_document(
             **places[span.row],
             "ts": start / 1000,
             "dur": (end - start) / 1000,
-            "cname": _COLOURS[span.iteration % len(_COLOURS)],
+            **({"cname": _COLOURS[span.iteration % len(_COLOURS)]} if has_colours else {}),
             "args": shared.setdefault((id(span.args), span.iteration), {"iteration": span.iteration, **span.args}),
         }
         for span, (start, end) in zip(spans, times, strict=True)

@@ -181,9 +181,9 @@ class SearchOptions:
 class TraceOptions:
     """A schedule that is drawn."""
 
-    trace: Annotated[Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")] = (
-        None
-    )
+    trace: Annotated[
+        Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev; .json or .json.gz.")
+    ] = None
     trace_devices: Annotated[
         str | None, typer.Option(help="With --trace: all, or kinds, one device of each kind; else all of up to 64.")
     ] = None
@@ -236,23 +236,33 @@ class TraceOptions:
     ) -> None:
         """Write a configuration's schedule as a Chrome trace, if one is asked for.
 
-        With a measured step, predicted and measured seconds go to stderr as a table, too.
+        With a measured step, predicted and measured seconds go to stderr as a table, too, and so does that it holds
+        less than all.
         """
         if self.trace is None:
             return
-        from planner.answer.timeline import pieces_of, table_text
+        from planner.answer.timeline import file_of, table_text
         from planner.api import timeline
-        from planner.cli.output import write_pieces
+        from planner.cli.output import write_bytes
 
-        found = timeline(
-            problem,
-            family,
-            configuration,
-            devices=self.trace_devices,
-            num_iterations=self.trace_iterations or 1,
-            has_parts=True,
-            measured=measured,
-        )
-        write_pieces(self.trace, pieces_of(found))
+        def draw(most: int) -> dict[str, Any]:
+            return timeline(
+                problem,
+                family,
+                configuration,
+                devices=self.trace_devices,
+                num_iterations=self.trace_iterations or 1,
+                has_parts=True,
+                measured=measured,
+                most_events=most,
+            )
+
+        is_packed = self.trace.suffix == ".gz"
+        content, found = file_of(draw, is_packed=is_packed)
+        write_bytes(self.trace, content)
+        for note in found["otherData"].get("notes", ()):
+            if note.startswith("thinned"):
+                more = "" if is_packed else f" {self.trace.name}.gz holds about ten times as many."
+                print(f"{self.trace}: {note}.{more}", file=sys.stderr)
         if measured is not None:
             print(table_text(found["otherData"]["measured"]), file=sys.stderr)

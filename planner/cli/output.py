@@ -129,12 +129,13 @@ def write_files(folder: Path, files: Mapping[str, str], *, is_forced: bool) -> N
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole: see :func:`write_pieces`."""
-    write_pieces(path, [text])
+    """Write a file whole: see :func:`write_bytes`."""
+    # A name of the file system that is no text, in JSON as in a page, is written as its escape.
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
-def write_pieces(path: Path, pieces: Iterable[str]) -> None:
-    """Write a file whole, piece by piece: a reader sees the old one or the new one, never a part.
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole: a reader sees the old one or the new one, never a part.
 
     What a link leads to is written, and the link stays. A device or a pipe is written to as it is.
 
@@ -144,9 +145,8 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
         If the file cannot be written.
     """
     try:
-        # A name of the file system that is no text, in JSON as in a page, is written as its escape.
-        with whole(path) as new, new.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            file.writelines(pieces)
+        with whole(path) as new, new.open("wb") as file:
+            file.write(content)
     except OSError as error:
         fault = Fault(file=str(path), value=str(path), problem=reason_of(error), mend="Name another file.")
         raise SpecError.of([fault]) from None

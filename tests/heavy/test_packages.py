@@ -191,6 +191,7 @@ def test_what_an_extra_is_for_names_it_before_the_search(installed: Path, tmp_pa
         "hf": ("import", "config.json"),
         "distributed": ("plan", "--dnn", "vgg16", *short, "--workers", "2"),
         "parquet": ("sweep", "sweep.yaml", "--export", "rows.parquet"),
+        "serve": ("serve", "--no-open"),
         "plot": ("calibrate", "timings.csv", "--plot", "fit.svg"),
     }
     for extra, command in needs.items():

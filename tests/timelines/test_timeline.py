@@ -1,3 +1,6 @@
+import gzip
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -5,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import faults_of
 
-from planner.answer.timeline import num_devices, of_each_kind, thinned, timeline_document, with_all, with_parts
+from planner.answer.timeline import file_of, num_devices, of_each_kind, thinned, timeline_document, with_all, with_parts
 from planner.cases.forms.dag_model import Iteration, run, task_graph
 from planner.models.ssgd import Strategy
 from planner.timeline import Counter, Flow, Process, Span, Timeline, repeated
@@ -219,3 +222,19 @@ def test_a_timeline_is_thinned_to_its_longest_spans_with_a_note(most: int, is_ex
 def test_rows_that_are_too_many_by_themselves_are_refused() -> None:
     with pytest.raises(ValueError, match="4 devices and links are too many"):
         thinned(DEVICES, is_expanded=True, most=10)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_file_holds_no_more_than_20_mb_and_as_much_as_goes_into_it(
+    is_packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.answer.timeline.MOST_BYTES", 20_000)
+    spans = [replace(span("a", index, index + (index % 7 + 1) / 10), name=f"{index**3}") for index in range(4000)]
+    whole = Timeline(spans=tuple(spans), flows=(), rows=("a",))
+    content, trace = file_of(
+        lambda most: timeline_document(*thinned(whole, is_expanded=False, most=most)), is_packed=is_packed
+    )
+    assert 17_000 < len(content) <= 20_000
+    assert json.loads(gzip.decompress(content) if is_packed else content) == trace
+    assert "are left out" in trace["otherData"]["notes"][0]
+    assert content == file_of(lambda most: trace, is_packed=is_packed)[0]
