@@ -49,6 +49,8 @@ _MOST_ROWS = 100
 _MOST_DRAWN = 3  # jobs whose plans are drawn
 _MOST_POINTS, _MOST_LINES = 200, 24  # of the trade-off: on a page, on a terminal
 _WIDTH = 30  # of its bars on a terminal
+_LEAST_POINTS = 3  # of a curve
+_WORTH = 0.01  # less time, or less money, that is worth a line
 _MANY_TIMES = 10  # from there on a ratio is told as such, not in percent
 _WHOLE = "--json has all of them"
 
@@ -84,7 +86,7 @@ def procurement_answer(found: "Procured", view_of: ViewOf, *, history: History =
 
     sections = [
         Section(name="summary", title="In short", lines=bullets("Assumptions", choice.key_assumptions), blocks=summary),
-        *([_pareto(found.pareto)] if found.pareto is not None else []),
+        *([_pareto(found.pareto)] if found.pareto is not None else _by_deadline(found)),
         Section(name="fleet", title="The fleet", blocks=partial(_fleet, choice)),
         Section(
             name="time",
@@ -204,7 +206,7 @@ def _first_rows(found: "Procured", is_monthly: bool) -> list[tuple[str, str]]:
         rows.append(("energy", f"{energy} at {power}{carbon}"))
     rows += [("margin", words) for words in _margin(found, is_monthly=is_monthly)]
     rows.append(("risk", _risk(found, is_monthly=is_monthly)))
-    return rows + _next_rows(found)
+    return rows + _next_rows(found) + _deadline_rows(found)
 
 
 def _time(found: "Procured") -> str:
@@ -245,7 +247,7 @@ def _risk(found: "Procured", *, is_monthly: bool) -> str:
     if risk is None:
         return f"{words}; no pessimistic end is known"
     then = f"{time_words(risk.wall_s)} and {usd_words(risk.cost_usd)}{' a month' * is_monthly}"
-    kept = f"misses {joined(risk.missed)}" if risk.missed else "keeps all limits"
+    kept = f"misses the {joined(risk.missed)}" if risk.missed else "keeps all limits"
     longer = max(seconds / found.choice.training_s[name] - 1 for name, seconds in risk.training_s.items())
     end = f"at the pessimistic end ({percent_words(longer, is_signed=True)}, {risk.origin})"
     return f"{words}; {end} it takes {then} and {kept}"
@@ -269,6 +271,21 @@ def _next_rows(found: "Procured") -> list[tuple[str, str]]:
         )
         for name, one in rows.items()
     ]
+
+
+def _deadline_rows(found: "Procured") -> list[tuple[str, str]]:
+    """Return what an earlier and a later end would cost, of the fleets that were planned: the next one on each side."""
+    best = found.choice
+    sooner = [row for row in found.by_deadline if row[0].total_wall_s < best.total_wall_s * (1 - _WORTH)]
+    later = [row for row in found.by_deadline if row[0].cost_usd < best.cost_usd * (1 - _WORTH)]
+    rows = []
+    for name, pairs in (("sooner", sooner[-1:]), ("later", later[:1])):
+        for one, missed in pairs:
+            apart = time_words(abs(one.total_wall_s - best.total_wall_s))
+            more = percent_words(one.cost_usd / best.cost_usd - 1, is_signed=True)
+            words = f"{one.fleet.headline}: {apart} {name} for {usd_words(one.cost_usd)} ({more})"
+            rows.append((name, f"{words}{f', {missed}' * bool(missed)}"))
+    return rows
 
 
 # --- The fleet, and what its run takes
@@ -464,26 +481,7 @@ def _pareto(found: "ParetoSet") -> Section:
 def _pareto_blocks(found: "ParetoSet", title: str, proven: str) -> list[Block]:
     """Return the trade-off as points and as a table."""
     shown = [(one.choice, one.is_tie) for one in thinned(found.points, _MOST_POINTS)]
-    longest_s = max(choice.total_wall_s for choice, _ in shown)
-    by, unit = scale_of(longest_s, "s")
-    rows = [
-        (
-            choice.total_wall_s / by,
-            choice.cost_usd,
-            f"{choice.fleet.headline}: {time_words(choice.total_wall_s)}, {usd_words(choice.cost_usd)}",
-        )
-        for choice, _ in shown
-    ]
-    chart = Points(
-        caption=title,
-        alt=f"Points of wall time against cost of {many(len(shown), 'fleet')}, from "
-        f"{time_words(shown[0][0].total_wall_s)} to {time_words(longest_s)}.",
-        series={"fleets": rows},
-        titles=(f"wall time ({unit})", "cost (USD)"),
-        lines=("fleets",),
-        is_log=(rows[-1][0] > 20 * rows[0][0] > 0, False),
-        has_steps=True,
-    )
+    chart = _time_and_money(title, [choice for choice, _ in shown])
     listed = Table(
         caption=f"{title}: fleets that none beats in both",
         columns=("wall time", "cost", "tie", "fleet"),
@@ -501,6 +499,60 @@ def _pareto_blocks(found: "ParetoSet", title: str, proven: str) -> list[Block]:
         *drawn,
         listed,
     ]
+
+
+def _time_and_money(title: str, choices: Sequence["Choice"]) -> Points:
+    """Return fleets as points of time and money, fastest first, with the least cost of what is done by then."""
+    longest_s = max(choice.total_wall_s for choice in choices)
+    by, unit = scale_of(longest_s, "s")
+    rows = [
+        (
+            choice.total_wall_s / by,
+            choice.cost_usd,
+            f"{choice.fleet.headline}: {time_words(choice.total_wall_s)}, {usd_words(choice.cost_usd)}",
+        )
+        for choice in choices
+    ]
+    return Points(
+        caption=title,
+        alt=f"Points of wall time against cost of {many(len(rows), 'fleet')}, from "
+        f"{time_words(choices[0].total_wall_s)} to {time_words(longest_s)}.",
+        series={"fleets": rows},
+        titles=(f"wall time ({unit})", "cost (USD)"),
+        lines=("fleets",),
+        is_log=(rows[-1][0] > 20 * rows[0][0] > 0, False),
+        has_steps=True,
+    )
+
+
+def _by_deadline(found: "Procured") -> list[Section]:
+    """Return what other deadlines would cost, of the fleets that were planned."""
+    title, shown = "Cost over deadline", thinned(found.by_deadline, _MOST_POINTS)
+    if len(shown) < _LEAST_POINTS:
+        return []
+
+    def blocks() -> list[Block]:
+        lines = [f"{capitalised(name)}: {words}." for name, words in _deadline_rows(found)]
+        about = "All of these were planned, and none beats another in both. Fleets that were not planned may cost less."
+        listed = Table(
+            caption=f"{title}: what was planned",
+            columns=("wall time", "cost", "fleet", "what to know"),
+            rows=[
+                (
+                    time_words(one.total_wall_s),
+                    usd_words(one.cost_usd),
+                    one.fleet.headline,
+                    "this fleet" if one is found.choice else missed,
+                )
+                for one, missed in shown
+            ],
+            numbers=(0, 1),
+            marked=[index for index, (one, _) in enumerate(shown) if one is found.choice],
+            note=few(len(found.by_deadline), len(shown), "fleets", _WHOLE),
+        )
+        return [Text(" ".join([*lines, about])), _time_and_money(title, [one for one, _ in shown]), listed]
+
+    return [Section(name="by-deadline", title=title, blocks=blocks)]
 
 
 def _what_if_rows(found: "Procured") -> list[tuple[str, str, str, str]]:

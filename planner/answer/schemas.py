@@ -596,7 +596,7 @@ class TradeoffPlanDocument(Document):
 
 
 class OtherFleetDocument(FleetDocument):
-    """The best fleet of another device; ``words`` says how sure that is; files of old have no ``plans``."""
+    """A fleet that is not the answer; ``words``: how sure it is, or what it misses; files of old have no ``plans``."""
 
     words: str
     plans: dict[str, TradeoffPlanDocument] = {}
@@ -683,6 +683,8 @@ class ProcurementDocument(Document):
 
     ``margin``: by what share training may take longer until the deadline is missed; null without one. ``stretch``: what
     training was taken to take over what is predicted; 1 but with ``--robust``. ``risk``: null where no error is known.
+    ``by_deadline``: what other deadlines cost, of fleets that were planned, fastest first; they may miss the limits on
+    time and money.
     """
 
     schema_: Literal["planner.procurement/1"] = Field(alias="schema")
@@ -696,6 +698,7 @@ class ProcurementDocument(Document):
     stretch: float
     explanation: list[str]
     alternatives: list[OtherFleetDocument]
+    by_deadline: list[OtherFleetDocument] = []
     break_even: list[BreakEvenDocument]
     pareto: TradeoffsDocument | None
     what_if: list[WhatIfDocument]

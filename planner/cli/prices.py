@@ -52,7 +52,9 @@ def import_catalogue(
     from planner.procurement.currencies import read_rates
 
     if out is not None and out.suffix.lower() != ".csv":
-        raise flag_fault("--out", "a list of prices is a table.", "Name a .csv file.", str(out))
+        raise flag_fault(
+            "--out", "a list of prices is a table, not YAML or JSON.", "Name a .csv file, e.g. prices.csv.", str(out)
+        )
     check_outputs({"--out": out}, None, {f"the catalogue {path}": path for path in files})
     found = import_prices(
         files,

@@ -204,7 +204,9 @@ class Procured(Recorded):
     """The answer.
 
     ``margin``: share by which training may take longer until a deadline is missed; ``stretch``: what it was taken to
-    take over what is predicted; ``risk``: None where no pessimistic end is known.
+    take over what is predicted; ``risk``: None where no pessimistic end is known. ``by_deadline``: of the fleets that
+    were planned those that none of them beats in time and money, fastest first, with which limit on these each would
+    miss; of one training.
     """
 
     objective_name: str
@@ -212,6 +214,7 @@ class Procured(Recorded):
     certificate: Certificate
     explanation: tuple[str, ...]
     alternatives: tuple[tuple[Choice, str], ...]
+    by_deadline: tuple[tuple[Choice, str], ...]
     margin: float | None
     risk: Risk | None
     stretch: float
@@ -251,6 +254,9 @@ class Procured(Recorded):
             "explanation": list(self.explanation),
             "alternatives": [
                 {**_choice(choice), "plans": _plans(choice), "words": words} for choice, words in self.alternatives
+            ],
+            "by_deadline": [
+                {**_choice(choice), "plans": _plans(choice), "words": words} for choice, words in self.by_deadline
             ],
             "break_even": [
                 {

@@ -379,17 +379,28 @@ def _margin(asked: _Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
 def _others(asked: _Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield whether other fleets are as stated, none better than the answer, and points of the trade-off beat none."""
     bound, value = document["objective"]["bound"], document["objective"]["value"]
-    lists = (("alternatives", document["alternatives"]), ("pareto", _points(document)))
+    lists = (
+        ("alternatives", document["alternatives"]),
+        ("pareto", _points(document)),
+        ("by_deadline", document.get("by_deadline", ())),  # answers of before have none
+    )
+    open_limits = [one.key for one in FLEET_LIMITS if one.criterion in ("time", "spent")]
     for name, rows in lists:
         for index, row in enumerate(rows):
             if set(row["training_s"]) != set(asked.jobs):
                 yield Finding(name=f"{name}.{index}", is_ok=False, text="its jobs are not those of the question")
                 continue
-            found = [*_figures(asked, f"{name}.{index}", row), *_limits(asked, f"{name}.{index}", row)]
+            found, limits = list(_figures(asked, f"{name}.{index}", row)), list(_limits(asked, f"{name}.{index}", row))
+            is_beyond = name == "by_deadline" and not all(one.is_ok for one in limits)
+            if is_beyond:  # another deadline, or another budget: all else is kept
+                limits = [one for one in limits if one.name.rpartition(" ")[2] not in open_limits]
+            found += limits
             for job, plan in row.get("plans", {}).items():
                 anew = _planned_anew(asked, document, row, job, plan)
                 found += [replace(one, name=f"{name}.{index} plan of {job}{one.name}") for one in anew]
             yield from (one for one in found if not one.is_ok)
+            if is_beyond:
+                continue
             if row["objective"] < bound * (1 - SAME):
                 text = f"{row['objective']:.9g} is below the bound, {bound:.9g}"
                 yield Finding(name=f"{name}.{index} bound", is_ok=False, text=text)
@@ -437,7 +448,8 @@ def _offers(document: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield whether the offers have figures that a list could have, and the same wherever one of them stands."""
     known: dict[str, Mapping[str, Any]] = {}
     faults = []
-    for one in (document["choice"], *document["alternatives"], *_points(document)):
+    others = (*document["alternatives"], *_points(document), *document.get("by_deadline", ()))
+    for one in (document["choice"], *others):
         for row in one["fleet"]:
             offer = {key: part for key, part in row.items() if key != "count"}
             if known.setdefault(row["name"], offer) != offer:

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import combinations
 from math import ceil, inf, isfinite
 
-from planner.constraints import FLEET_LIMITS
+from planner.constraints import FLEET_LIMITS, is_within
 from planner.data.fits import transformer_rates
 from planner.errors import Conflict, InfeasibleError, NoAnswerError, PlannerError, Relaxation
 from planner.models.money import (
@@ -53,7 +53,7 @@ from planner.procurement.search import Fleets, Told
 from planner.search import Search
 from planner.solution import SAME, Status, gap_of
 from planner.solvers.counts import Candidate, TradeOffs
-from planner.words import percent_words
+from planner.words import joined, percent_words
 
 Planned = Callable[[Problem], Plan]  # the best plan of a question, with its provenance and its known error
 
@@ -168,12 +168,12 @@ def risk_of(fleets: Fleets, choice: Choice, planned: Planned) -> Risk | None:
         seconds = [max(plan.objective, own) for plan, own in zip(plans, choice.training_s.values(), strict=True)]
     usage = account.usage(choice.fleet, seconds)
     missed = [
-        f"{LIMITS[name][0]} {amount(usage.criteria[name], name)} of {amount(limit, name)}"
+        f"{LIMITS[name][0]} ({amount(usage.criteria[name], name)} of {amount(limit, name)})"
         for name, limit in account.limits.items()
         if name in LIMITS and usage.criteria[name] > limit * (1 + SAME)
     ]
     if fleets.procurement.is_monthly and account.is_late(choice.fleet, seconds):
-        missed.append("the deadline of a job")
+        missed.append("deadline of a job")
     wall_s, cost_usd = sum(usage.run_s.values()), sum(usage.money_usd.values())
     training_s = dict(zip(choice.training_s, seconds, strict=True))
     return Risk(training_s=training_s, origin=origin, wall_s=wall_s, cost_usd=cost_usd, missed=tuple(missed))
@@ -681,6 +681,7 @@ def procure(
         certificate=_certificate(fleets, best, choice),
         explanation=reasons_of(fleets, choice),
         alternatives=alternatives,
+        by_deadline=_by_deadline(fleets, choice),
         margin=margin_of(fleets, choice),
         risk=risk_of(fleets, choice, planned),
         stretch=fleets.stretch,
@@ -786,6 +787,23 @@ def _alternatives(fleets: Fleets, choice: Choice, most: int, search: Search) -> 
             is_proven = solution.status is Status.OPTIMAL
             others.append((other, "" if is_proven else f"or less, by {solution.gap:.1%} at most"))
     return tuple(sorted(others, key=lambda pair: pair[0].objective))
+
+
+def _by_deadline(fleets: Fleets, choice: Choice) -> tuple[tuple[Choice, str], ...]:
+    """Return what other deadlines would cost, as far as fleets were planned: no plan is made for it.
+
+    Nothing is proven of it but that each of these fleets does it.
+    """
+    if fleets.procurement.is_monthly:
+        return ()
+    found, limits = [], fleets.account.limits
+    for market, point in fleets.looked_at_by_time():
+        fleet = Fleet(offers=market.offers, counts=point.counts)
+        one = choice if fleet == choice.fleet else choice_of(fleets, fleet, point.payload)
+        missed = ["after the deadline"] if not is_within(one.total_wall_s, limits["time"]) else []
+        missed += ["over the budget"] if not is_within(one.spent_usd, limits["spent"]) else []
+        found.append((one, joined(missed)))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

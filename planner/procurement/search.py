@@ -189,6 +189,21 @@ class Fleets:
         best = self._best_looked_at(self._question(markets, ("objective",), Search(), most=most), markets)
         return None if best is None or best.criteria[0] >= most else (markets[best.root], best)
 
+    def looked_at_by_time(self) -> list[tuple[Market, Candidate]]:
+        """Return the fleets whose work was ever asked for that no other one of them beats in time and money.
+
+        The fastest first, whatever the limits on time and money; they keep all others.
+        """
+        if not (markets := self.all_markets()):
+            return []
+        question = self._question(markets, ("time", "cost"), Search(), without=("time", "spent"))
+        least, kept = inf, []
+        for candidate in sorted(self._looked_at(question, markets), key=lambda one: one.order):
+            if candidate.criteria[1] < least * (1 - SAME):
+                least = candidate.criteria[1]
+                kept.append((markets[candidate.root], candidate))
+        return kept
+
     def promising(self, markets: Sequence[Market]) -> list[Market]:
         """Return markets in the order of the least objective that they could have."""
         question = self._question(markets, ("objective",), Search())
@@ -212,6 +227,10 @@ class Fleets:
 
     def _best_looked_at(self, question: Question, markets: Sequence[Market]) -> Candidate | None:
         """Return the best point of a question among the fleets whose work was ever asked for; None where none is."""
+        return min(self._looked_at(question, markets), key=lambda candidate: candidate.order, default=None)
+
+    def _looked_at(self, question: Question, markets: Sequence[Market]) -> list[Candidate]:
+        """Return the points of a question that keep its limits, of the fleets whose work was ever asked for."""
         points: list[tuple[int, Counts, Reading]] = []
         for root, market in enumerate(markets):
             for counts, planned in self.ledger.fleets_of(market.offers):
@@ -224,7 +243,7 @@ class Fleets:
                 if found and len(found) == len(trained) and self._holds(fleet, found):
                     points.append((root, counts, self._reading(fleet, found)))
         if not points:
-            return None
+            return []
         width = question.most.shape[1]
         rows = np.array([[*number, *[0] * (width - len(number))] for _, number, _ in points], dtype=np.int64)
         roots, work_s = np.array([root for root, *_ in points]), np.array([found.value for *_, found in points])
@@ -237,7 +256,7 @@ class Fleets:
             candidates.append(
                 Candidate(root=root, counts=counts, criteria=order, t=reading.value, payload=reading.payload)
             )
-        return min(candidates, key=lambda candidate: candidate.order, default=None)
+        return candidates
 
     # -- the work of one fleet -----------------------------------------------------------------------------------------
 

@@ -68,6 +68,24 @@ def test_points_closer_than_the_known_error_are_ties(front: ParetoSet) -> None:
     assert ties(made([100, 101], None)) == [False, False]
 
 
+def test_what_other_deadlines_cost_is_told_of_the_fleets_that_were_planned(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
+    question = purchases.asked(tmp_path / "list.csv", ROWS, most_devices=8, deadline="5 h", budget="16 USD")
+    found = purchases.answered(purchases.loaded(question))
+    points = [(one.total_wall_s, one.cost_usd) for one, _ in found.by_deadline]
+    assert all(one[0] < other[0] and one[1] > other[1] for one, other in pairwise(points))
+    assert found.choice in [one for one, missed in found.by_deadline if not missed]
+    for one, missed in found.by_deadline:
+        assert ("after the deadline" in missed) is (one.total_wall_s > 5 * 3600)
+        assert ("over the budget" in missed) is (one.cost_usd > 16)
+    text = procured_text(found)
+    row = next(line for line in text.splitlines() if line.strip().startswith("sooner"))
+    nearest = [one for one, _ in found.by_deadline if one.total_wall_s < found.choice.total_wall_s * 0.99][-1]
+    assert f"{nearest.cost_usd:,.2f} USD" in row and nearest.fleet.headline in row
+
+
 def test_the_drawing_shows_every_point(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
     question = purchases.asked(tmp_path / "list.csv", ROWS, most_devices=8)
