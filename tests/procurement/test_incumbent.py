@@ -7,7 +7,7 @@ import purchases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from purchases import MadeUpTimes
-from purchases_drawn import blocks, ideal, rows, times
+from purchases_drawn import blocks, ideal, number_drawn, rows, times
 from pytest import MonkeyPatch, TempPathFactory
 
 from planner.errors import PlannerError
@@ -40,12 +40,13 @@ def listed(procurement: Procurement, found: Procured) -> list[Fleet]:
     """All fleets that an answer shows, on the offers of its question: a change may have changed their prices."""
     offers = {offer.name: offer for offer in procurement.offers}
     fleets = [other.fleet for other, _ in found.alternatives]
+    fleets += [one.fleet for one, _ in found.by_deadline]
     fleets += [one.choice.fleet for one in (found.pareto.points if found.pareto is not None else ())]
     fleets += [one.fleet for one in found.what_if if one.fleet is not None]
     return [Fleet(offers=tuple(offers[one.name] for one in fleet.offers), counts=fleet.counts) for fleet in fleets]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=number_drawn(120, 500), deadline=None, suppress_health_check=list(HealthCheck))
 @given(rows(), blocks(), times(), st.integers(1, 30), st.sampled_from([0.0, 0.2]), st.booleans(), st.data())
 def test_nothing_that_an_answer_shows_keeps_the_limits_and_is_better(
     tmp_path_factory: TempPathFactory,

@@ -28,7 +28,7 @@ COLUMNS = (
     *("provider", "instance", "region", "term", "device", "devices", "inside", "usd_per_h", "billing_s"),
     "network_gbit_per_s",
     *("least_billed_s", "interruptions_per_h", "purchase_usd", "useful_life_years", "hosting_usd_per_month", "power_w"),
-    *("most", "date", "source"),
+    *("most", "resale_usd", "lead_time_days", "committed_h", "upfront_usd", "date", "source"),
 )
 MONTH_S = 730 * 3600.0
 
@@ -164,6 +164,7 @@ class Bill:
     objective: float
     parts_usd: Mapping[str, float]
     spending_usd_per_s: float
+    racks: int
 
 
 def every_fleet(procurement: Procurement) -> Iterator[Fleet]:
@@ -243,7 +244,8 @@ def bill_of(procurement: Procurement, fleet: Fleet, training_s: float, stretch: 
         if wall_s == inf:
             break
         if offer.term == "bought":
-            parts["capital"] += count * offer.purchase_usd * wall_s / offer.useful_life_s / block.utilisation
+            worn_usd = offer.purchase_usd - (offer.resale_usd or 0.0)
+            parts["capital"] += count * worn_usd * wall_s / offer.useful_life_s / block.utilisation
             parts["hosting"] += count * offer.hosting_usd_per_month * wall_s / MONTH_S / block.utilisation
             parts["electricity"] += count * (offer.power_w or 0.0) / 1000 * wall_s / 3600 * pue * price
         else:
@@ -259,11 +261,12 @@ def bill_of(procurement: Procurement, fleet: Fleet, training_s: float, stretch: 
     capital = sum(count * offer.purchase_usd for offer, count in pairs if offer.term == "bought")
     power = pue * sum(count * (inf if offer.power_w is None else offer.power_w) for offer, count in pairs)
     energy = power * wall_s
-    hours = (block.usd_per_hour_saved or 0.0) * wall_s / 3600
-    objectives = {"cost": cost, "time": wall_s, "energy": energy, "value_of_time": cost + hours}
+    time_s = wall_s + max(offer.lead_time_s or 0.0 for offer in fleet.offers)
+    hours = (block.usd_per_hour_saved or 0.0) * time_s / 3600
+    objectives = {"cost": cost, "time": time_s, "energy": energy, "value_of_time": cost + hours}
     return Bill(
         fleet=tuple((offer.name, count) for offer, count in pairs),
-        time_s=wall_s,
+        time_s=time_s,
         cost_usd=cost,
         spent_usd=cost - parts["capital"] + capital,
         capital_usd=capital,
@@ -272,7 +275,17 @@ def bill_of(procurement: Procurement, fleet: Fleet, training_s: float, stretch: 
         objective=objectives[block.objective],
         parts_usd=parts,
         spending_usd_per_s=spending_usd_per_s(procurement, fleet),
+        racks=racks_of(fleet, inf if block.racks is None else block.racks.power),
     )
+
+
+def racks_of(fleet: Fleet, power_w: float) -> int:
+    """Return the racks of bought machines, each kind its own."""
+    racks = 0
+    for offer, count in zip(fleet.offers, fleet.counts, strict=True):
+        if offer.term == "bought" and offer.power_w is not None and power_w < inf:
+            racks += ceil(count / (power_w // offer.power_w))
+    return racks
 
 
 def spending_usd_per_s(procurement: Procurement, fleet: Fleet) -> float:
@@ -295,6 +308,7 @@ def keeps(procurement: Procurement, bill: Bill) -> bool:
         (bill.capital_usd, block.capital),
         (bill.power_w, block.power),
         (bill.spending_usd_per_s, block.budget_rate),
+        (bill.racks, None if block.racks is None else block.racks.number),
     )
     return bill.time_s < inf and all(limit is None or value <= limit for value, limit in pairs)
 
@@ -310,6 +324,8 @@ def pareto_of(bills: Sequence[Bill]) -> list[tuple[float, float]]:
     points = sorted({(bill.time_s, bill.cost_usd) for bill in bills})
     found: list[tuple[float, float]] = []
     for time_s, cost in points:
-        if not found or cost < found[-1][1] * (1 - 1e-9):
+        if found and time_s <= found[-1][0] * (1 + 1e-9):  # as fast, but for rounding
+            found[-1] = found[-1][0], min(cost, found[-1][1])
+        elif not found or cost < found[-1][1] * (1 - 1e-9):
             found.append((time_s, cost))
     return found

@@ -1,5 +1,6 @@
 """Price lists, limits and training times for questions of a purchase, drawn at random."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -8,9 +9,14 @@ from purchases import Machine, MadeUpTimes, row
 
 from planner.procurement.prices import Offer
 
-__all__ = ["blocks", "ideal", "rows", "times"]
+__all__ = ["blocks", "ideal", "number_drawn", "rows", "times"]
 
 DEVICES = ("t4", "v100-sxm2-16g", "a10g")
+
+
+def number_drawn(usually: int, whole: int) -> int:
+    """Return how many questions a test draws: a few, or all with ``REFEREE=all``."""
+    return whole if os.environ.get("REFEREE") == "all" else usually
 
 
 @st.composite
