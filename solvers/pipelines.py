@@ -28,12 +28,23 @@ the end of what every stage from s on does after its last backward. With ``w = f
   under GPipe it sends no error before the last output has arrived;
   (4) ``w + cf + cb + F(s+1)``: before the first forward of stage s + 1 and after its last backward, one micro-batch
   passes stage s and the boundary.
-- Of known stages in front of what is still open, two terms more. 1F1B, ``K(s) < m``, stages s to s + d: the backward of
+- Of known stages in front of what is still open, terms more. 1F1B, ``K(s) < m``, stages s to s + d: the backward of
   micro-batch j in stage s goes before the forward of ``j + K(s)``, that one's forward in stage s + d before the
   backward of ``j + d + 1`` there, which then passes back to s. So d + 1 micro-batches take at least ``Z = sum w + sum
   (cf + cb)`` of these stages and the boundaries between them; ``F(s) >= 2 R(s) + j0 b + t Z`` with ``t`` and ``j0`` the
   quotient and the rest of ``(m - 1 - K(s)) / (d + 1)``. GPipe: ``E(0) >= R(0) + (m - 1) (max(f, cf) + max(b, cb))``,
   each greatest over all stages: forwards go as one line, and then backwards.
+
+  1F1B, where K is known: micro-batches go to stage s, turn there, and come back to stage i, which then flushes. ``A``
+  and ``B``: the slowest task forward of stages 0 to s and of the boundaries between them, and the slowest back of
+  stages i to s; ``way``: f and cf of all stages before s, and b and cb of those from i on before s.
+  (5) ``E(0) >= way + w + y(i) + max((K-1) A + (m-K) w + (K-1) B, (m-1) A + (K-1) B, (K-1) A + (m-1) B)``, w and K of
+  stage s: micro-batch j reaches it after ``j - 1`` slowest tasks; the forward of micro-batch K goes before the first
+  backward, that of m before the backward of ``m - K + 1``; and errors come back one slowest task after another. Where
+  what lies behind s is open, R(s) in place of w, and 1 in place of K.
+  (6) Twice: the first error is back at stage 0 after ``way + w + (K-1) A`` with the stage s and i = 0 for which that is
+  greatest; forward ``1 + K(0)`` follows; turns as above lead to forward m; and that one's way to any s, with the K - 1
+  errors behind the one that it lets go, ends in y(i).
 - ``E(s) = max(F(s) + y, f + cf + E(s+1))``. The bound of a configuration is ``E(0)``, or what its first stage takes at
   least, e.g. to read its samples.
 
@@ -85,6 +96,7 @@ from planner.search import Search
 from planner.solvers.branch_and_bound import OpenBoxes
 
 Integers = NDArray[np.int64]
+_Seconds = Floats | float
 
 _MOST_AT_ONCE = 200_000  # stages times numbers of stages in one pass: beyond the processor's cache it gets slower
 _MOST_PAIRS = 1_000_000  # moves times layers that are looked at together
@@ -471,14 +483,22 @@ class _Prefix:
 
 
 def _through(
-    prefix: _Prefix, tail: _Tail, work_s: Floats, sent: Floats, schedule: Schedule, *, is_closed: bool
+    prefix: _Prefix,
+    tail: _Tail,
+    work_s: Floats,
+    flush_s: Floats,
+    sent: Floats,
+    in_flight: int,
+    schedule: Schedule,
+    *,
+    is_closed: bool,
 ) -> Floats:
     """Return E(0) where ``tail`` stands behind known stages.
 
     Parameters
     ----------
-    tail, work_s
-        R, F and E from the stage behind on, and its f and b.
+    tail, work_s, flush_s, in_flight
+        R, F and E from the stage behind on, and its f and b, y and K.
     sent
         cf and cb between them.
     is_closed
@@ -486,6 +506,9 @@ def _through(
     """
     m = schedule.num_microbatches
     out_s, back_s = sent
+    turned_s: _Seconds = 0.0
+    if is_closed and not schedule.is_gpipe and prefix.columns:
+        turned_s = _turned_s(prefix, tail.round_trip_s, work_s, flush_s, sent, in_flight, m)
     greatest = work_s
     spans = [work_s[0] + work_s[1]]  # of the stages from s to each of those behind, boundaries between them included
     for position in reversed(range(len(prefix.columns))):
@@ -511,7 +534,69 @@ def _through(
     if schedule.is_gpipe:
         line_s: Floats = tail.round_trip_s + (m - 1) * (greatest[0] + greatest[1])
         return np.asarray(np.maximum(tail.flushed_s, line_s))
-    return tail.flushed_s
+    return np.maximum(tail.flushed_s, turned_s)
+
+
+def _turned_s(
+    prefix: _Prefix, round_trip_s: Floats, work_s: Floats, flush_s: Floats, sent: Floats, in_flight: int, m: int
+) -> Floats:
+    """Return the greatest of the terms (5) and (6) of known stages and the one behind them.
+
+    Parameters
+    ----------
+    prefix
+        Known stages.
+    round_trip_s, work_s, flush_s, in_flight
+        R, f and b, y and K of the stage behind.
+    sent
+        cf and cb between them.
+    m
+        Micro-batches.
+    """
+    columns: list[tuple[_Seconds, _Seconds, _Seconds]] = [*prefix.columns, (work_s[0], work_s[1], flush_s)]
+    sends: list[tuple[_Seconds, _Seconds]] = [*prefix.sent, (sent[0], sent[1])]
+    there_s: _Seconds = 0.0  # the way to stage s,
+    ahead_s: _Seconds = 0.0  # the slowest task of it, its own included,
+    first_s: _Seconds = 0.0  # the first error's way to the first stage, at least, and what follows its last forward
+    last_s: _Seconds = 0.0
+    least_s: _Seconds = 0.0
+    for s, ((f, b, _), k) in enumerate(zip(columns, [*prefix.in_flight, in_flight], strict=True)):
+        if s:
+            there_s, ahead_s = there_s + columns[s - 1][0] + sends[s - 1][0], _greater(ahead_s, sends[s - 1][0])
+        ahead_s, turn_s = _greater(ahead_s, f), f + b
+        back_s: _Seconds = 0.0  # the way back from it to stage i, and the slowest task of that
+        behind_s = b
+        for i in range(s, -1, -1):
+            if i < s:
+                back_s = back_s + columns[i][1] + sends[i][1]
+                behind_s = _greater(behind_s, _greater(columns[i][1], sends[i][1]))
+            home_s = back_s + columns[i][2]
+            one_s, all_s = there_s + (k - 1) * ahead_s, there_s + (m - 1) * ahead_s
+            own_s = _greater(one_s + (m - k) * turn_s, all_s) + (k - 1) * behind_s
+            least_s = _greater(least_s, _greater(own_s, one_s + (m - 1) * behind_s) + turn_s + home_s)
+            last_s = _greater(last_s, there_s + turn_s + (k - 1) * behind_s + home_s)
+            if s == len(prefix.columns):
+                least_s = _greater(least_s, there_s + (m - 1) * _greater(ahead_s, behind_s) + round_trip_s + home_s)
+                last_s = _greater(last_s, there_s + round_trip_s + home_s)
+        first_s = _greater(first_s, there_s + (k - 1) * ahead_s + turn_s + back_s)
+    first_s = _greater(first_s, there_s + round_trip_s + back_s)
+    if prefix.in_flight[0] < m:
+        span_s = own_s = columns[0][0] + columns[0][1]
+        between_s: _Seconds = 0.0
+        for size in range(1, len(columns) + 1):
+            if size > 1:
+                span_s = span_s + sum(sends[size - 2]) + sum(columns[size - 1][:2])
+            turns, rest = divmod(m - 1 - prefix.in_flight[0], size)
+            between_s = _greater(between_s, turns * span_s + rest * own_s)
+        least_s = _greater(least_s, first_s + between_s + last_s)
+    return np.asarray(least_s)
+
+
+def _greater(one: _Seconds, other: _Seconds) -> _Seconds:
+    """Return the greater of two; of single numbers without numpy, which takes ten times as long."""
+    if isinstance(one, float) and isinstance(other, float):
+        return max(one, other)
+    return np.maximum(one, other)
 
 
 def bound_s(
@@ -544,7 +629,7 @@ def bound_s(
     tail = _stage_of(last[0], last[1], last[2], _NOTHING, np.array(held[-1]), schedule)
     prefix = _Prefix(columns[:-1], sent, held[:-1])
     between = np.array(sent[-1] if sent else (0.0, 0.0), dtype=np.float64)
-    return float(_through(prefix, tail, np.array(last[:2]), between, schedule, is_closed=True))
+    return float(_through(prefix, tail, np.array(last[:2]), last[2], between, held[-1], schedule, is_closed=True))
 
 
 # Which stages the tables look at: what devices are left for, and what the cutoff leaves
@@ -1213,7 +1298,16 @@ class BestFirst:
         work_s = np.array([found.forward_s, found.backward_s])
         held = [int(self._in_flight(node, index)) for index in range(position)]
         prefix = _Prefix(node.columns, node.sent, held)
-        bounds = _through(prefix, tail, work_s, sent[:, :, None], self.schedule, is_closed=node.num_stages > 0)
+        bounds = _through(
+            prefix,
+            tail,
+            work_s,
+            found.flush_s,
+            sent[:, :, None],
+            int(in_flight),
+            self.schedule,
+            is_closed=node.num_stages > 0,
+        )
         if not node.stages:
             bounds = np.maximum(bounds, costs.floor_s[choices][:, None])
         least = in_flight if node.num_stages or self.schedule.is_gpipe else 1
