@@ -1464,7 +1464,8 @@ class Program:
     bf16; None: it has no such option. ``cuts_experts``: whether experts are cut as all else is, unless told otherwise.
     ``low_recipes``: in which types and recipes it multiplies short numbers
     (:data:`planner.models.low_precision.NUMBER_TYPES`); ``keeps_low``: whether it then keeps weights and what products
-    read in them, too. ``has_cuda_graphs``: whether it captures a step's kernels.
+    read in them, too; ``gathers_low``: whether ranks gather them.
+    ``has_cuda_graphs``: whether it captures a step's kernels.
     ``recomputes_modules``: whether it computes modules of a layer again by themselves, or some layers of a stage only.
     ``offloads_activations``: whether some layers' activations may wait in host memory.
     ``context_methods``: by which context ranks may see keys and values.
@@ -1481,6 +1482,7 @@ class Program:
     cuts_experts: bool = True
     low_recipes: frozenset[tuple[str, str]] = frozenset()
     keeps_low: bool = False
+    gathers_low: bool = True
     has_cuda_graphs: bool = False
     recomputes_modules: bool = False
     offloads_activations: bool = False
@@ -1522,8 +1524,10 @@ _TITAN = replace(
     has=_SHARDED.has | {"sequence_parallel"},
     cuts_experts=False,
     gathers_in_stages=True,
-    # torchao's converters ``float8`` and ``mx`` of its configuration, which keep what is read in two bytes.
+    # torchao's converters ``float8`` and ``mx`` of its configuration, which keep what is read in two bytes, and gather
+    # it so: with one scale for a row ranks share no scale (torchtitan, docs/float8.md).
     low_recipes=frozenset({("fp8", "current"), ("mxfp8", "mxfp8")}),
+    gathers_low=False,
 )
 _CORE = Program(
     kernels=KERNELS["megatron-core"],

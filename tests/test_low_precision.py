@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 import planner
+from planner.data.fits import transformer_rates
 from planner.errors import SpecError
+from planner.families.hybrid.cost import GroupCost
 from planner.models.communication import tiers_of
 from planner.plan import Prediction
 
@@ -31,6 +33,15 @@ def test_fp8_is_quicker_and_holds_less_than_bf16() -> None:
     wide, short = (_predicted(dnn={"dtype": dtype}) for dtype in ("bf16", "fp8"))
     assert short.iteration_time_s < wide.iteration_time_s
     assert short.memory_bytes["activations"] <= wide.memory_bytes["activations"]
+
+
+def test_torchtitan_gathers_in_two_bytes_and_multiplies_with_a_scale_for_each_row() -> None:
+    for program, gathered in (("torchtitan", 2.0), ("megatron-core", 1.0)):
+        problem = planner.load({**_QUESTION, "calibration": {"program": program}})
+        software = GroupCost(problem, problem.cluster, None).software
+        assert software.gathered_bytes == software.weight_bytes == gathered, program
+    ratios = transformer_rates()["low_precision"]["programs"]
+    assert ratios["torchtitan"] == ratios["torchtitan-eager"] < ratios["torchtitan-tensorwise"]
 
 
 def test_weights_beside_those_in_bf16_take_more() -> None:

@@ -2,9 +2,9 @@
 
 ``python -m research.transformer_fit.low_precision`` prints the errors, with ``--write`` into
 docs/accuracy_transformers.md and planner/data/low_precision.yaml. The figures of :mod:`research.transformer_fit.fit`
-stay as they are; ten are fitted here, each with a prior, to the rows of :mod:`research.transformer_fit.low_rows`. Rows
-of one network on one device count together for the root of their number. Rows in bf16 of the same tables are
-predicted, and had no part in any fit.
+stay as they are; eleven are fitted here, each with a prior, to the rows of
+:mod:`research.transformer_fit.low_rows`. Rows of one network on one device count together for the root of their number.
+Rows in bf16 of the same tables are predicted, and had no part in any fit.
 
 Programs of two eras: from container 26.06 on recipes of gated experts capture a step's kernels and do what experts move
 in their products' kernel; before, and in 26.06.01 for GPT-OSS, which lost that for a month, each expert on a device had
@@ -32,7 +32,7 @@ from planner.data.devices import device
 from planner.data.fits import transformer_rates
 from planner.models.compute import Constants, DeviceRates, Software, device_shares
 from planner.models.low_precision import NUMBER_TYPES, LowFigures, fuses_experts
-from planner.models.transformer_time import iteration_times
+from planner.models.transformer_time import PROGRAMS, iteration_times
 from research import ROOT, page_with
 from research.bands import band, coverage
 from research.transformer_fit.fit import Prior
@@ -47,6 +47,7 @@ _COMMAND = "python -m research.transformer_fit.low_precision --write"
 _HOPPER = ("h100-sxm", "h200-sxm", "h800-sxm", "gh200-96gb")
 _BLACKWELL = ("b200-sxm", "b300-sxm", "gb200", "gb300")
 _TITAN = ("torchtitan", "torchtitan-eager")
+_TENSORWISE = "torchtitan-tensorwise"  # with one scale for a tensor, which its files no longer ask for
 _GRAPH_LAUNCH_RATIO = 0.2
 _SCALE = 0.05  # error from which on a row counts less than quadratically
 _PRIOR_WEIGHT = 0.5
@@ -65,6 +66,9 @@ PRIORS: Mapping[str, Prior] = {
     "floor_ratio": Prior(start=2, low=1, high=5, width=0.5, source="router, permutations, exchange: more kernels"),
     "expert_launch_s": Prior(start=3e-4, low=1e-6, high=2e-3, width=1, source="some tens of kernels an expert"),
     "torchtitan": Prior(start=0.85, low=0.4, high=1.1, width=0.2, source="torch.compile's casts, PyTorch's products"),
+    "rowwise": Prior(
+        start=0.8, low=0.4, high=1.0, width=0.15, source="torchtitan 7a04053: 8B, 5,760 to 6,424 and 7,186"
+    ),
 }
 _COMMON = ("startup_ratio", "routed_share", "cast_ratio", "graph_moved_ratio", "floor_ratio", "expert_launch_s")
 
@@ -84,7 +88,11 @@ def figures_of(parameters: Mapping[str, float]) -> LowFigures:
     return LowFigures(
         shares=shares,
         ratios={"fp8": ratio, "fp4": ratio * min(1.0, parameters["fp4_blackwell"] / parameters["fp8_blackwell"])},
-        programs=dict.fromkeys(_TITAN, parameters["torchtitan"]),
+        # A plan for torchtitan trains with a scale for each row.
+        programs={
+            **dict.fromkeys(_TITAN, parameters["torchtitan"] * parameters["rowwise"]),
+            _TENSORWISE: parameters["torchtitan"],
+        },
         graph_launch_ratio=_GRAPH_LAUNCH_RATIO,
         **{name: parameters[name] for name in _COMMON},
     )
@@ -126,7 +134,7 @@ def _seconds(one: LowRow, figures: LowFigures, known: _Memory, ratios: _Memory |
     """Return the seconds of a row; equal ones are computed once."""
     row, fitted, is_captured = one.row, transformer_rates(), has_graphs(one)
     is_fused = fuses_experts(row.transformer, has_graphs=is_captured)
-    same = (one.wide_layers, tuple(row.device_figures.items()))
+    same = (one.wide_layers, one.is_tensorwise, tuple(row.device_figures.items()))
     key = (row.transformer, row.device, tuple(sorted(row.layout.items())), one.low, is_captured, row.software, *same)
     if key in known:
         return known[key]
@@ -140,7 +148,7 @@ def _seconds(one: LowRow, figures: LowFigures, known: _Memory, ratios: _Memory |
             what,
             rates.product_efficiency,
             one.low,
-            program=row.software,
+            program=_TENSORWISE if one.is_tensorwise else row.software,
             has_fused_experts=is_fused,
             wide_share=one.wide_layers / row.transformer.num_layers,
         )
@@ -149,12 +157,9 @@ def _seconds(one: LowRow, figures: LowFigures, known: _Memory, ratios: _Memory |
             low = replace(low, peak_flop_per_s=low.peak_flop_per_s * limited)
         kind = NUMBER_TYPES[one.low]
         rates = replace(rates, low=low)
-        software = replace(
-            software,
-            weight_bytes=kind.gathered_weight_bytes,
-            gathered_bytes=kind.gathered_bytes,
-            optimizer_bytes=software.optimizer_bytes + kind.weight_cast_bytes,
-        )
+        software = replace(software, optimizer_bytes=software.optimizer_bytes + kind.weight_cast_bytes)
+        if one.is_tensorwise or PROGRAMS[row.software].gathers_low:
+            software = replace(software, weight_bytes=kind.gathered_weight_bytes, gathered_bytes=kind.gathered_bytes)
     launched = figures.launching(has_graphs=is_captured, has_fused_experts=is_fused, is_low=one.low is not None)
     software = replace(software, **launched)  # type: ignore[arg-type]  # fields by their names
     rates = replace(rates, **row.device_figures)  # type: ignore[arg-type]  # fields by their names

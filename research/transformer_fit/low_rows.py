@@ -14,6 +14,8 @@ read so:
 - *Links*: eight devices of a machine, or 72 of an NVLink domain, and 400 Gbit/s a device to others, 800 of B300 and
   GB300 (machines.csv).
 - *Steps* of ``nemo-b200-longseq`` are not printed: they follow from the printed FLOP, which count all scores.
+- *torchtitan's fp8*: with a scale for each tensor, which gathers short numbers, or for each row, which gathers bf16
+  (torchtitan, ``docs/float8.md``), as its MXFP8 does.
 - *torchtitan on B200*: the power was limited to what is not told; what the row in bf16 took says how much slower the
   device was, and that row is no evidence.
 
@@ -59,6 +61,7 @@ _LOW: Mapping[str, tuple[str, str]] = {
     "fp8-tensorwise": ("fp8", "current"),
     "fp8-rowwise": ("fp8", "current"),
 }
+_ROWWISE = "fp8-rowwise"  # one scale for a row, torchao's recipe of that name
 _DELAYED = "nemo-"  # of 2024: ``fp8_hybrid`` of NeMo's recipes is delayed scaling
 _BLOCKWISE_IS_MX = ("B200", "GB200")  # "finer blocks" there are those of 32
 _MACHINES: Mapping[str, tuple[str, int, float, float]] = {  # device, devices that NVLink joins, its and cards' bytes/s
@@ -127,6 +130,8 @@ class LowRow:
         ``whole``, ``lost`` (by one container) or nothing: what CUDA graphs launch.
     wide_layers
         Whose products stay in bf16.
+    is_tensorwise
+        Whether torchtitan has one scale for a whole tensor; it has one for a row else.
     is_reference
         Whether the row says how slow a device of limited power was.
     is_lora
@@ -139,6 +144,7 @@ class LowRow:
     low: tuple[str, str] | None
     graphs: str = ""
     wide_layers: int = 0
+    is_tensorwise: bool = False
     is_reference: bool = False
     is_lora: bool = False
 
@@ -265,6 +271,7 @@ def _row(cells: Mapping[str, str]) -> LowRow | None:
         low=low,
         graphs=graphs,
         wide_layers=_WIDE_LAYERS.get((model, cells["dtype"]), 0),
+        is_tensorwise=is_titan and low == ("fp8", "current") and cells["dtype"] != _ROWWISE,
         is_reference="power-limited" in cells["note"] and low is None,
         is_lora=is_lora,
     )

@@ -337,7 +337,7 @@ class GroupCost:
         fields = {**self.problem.transformer_rates["software"][self.program], "reduces_every_microbatch": True}
         if self.has_bf16_gradients:
             fields["gradient_bytes"] = self.precision.gradient_bytes
-        if (low := self.number_type) is not None:
+        if (low := self.number_type) is not None and PROGRAMS[self.program].gathers_low:
             fields["weight_bytes"], fields["gathered_bytes"] = low.gathered_weight_bytes, low.gathered_bytes
         if self.has_cuda_graphs or low is not None:
             fields |= self.low_figures.launching(
