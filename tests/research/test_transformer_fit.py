@@ -188,16 +188,16 @@ LARGEST_MEAN = {
     "mt-nlg-530b": 0.035,
     "torchtitan-h100": 0.045,
     "simumax-b200": 0.035,
-    "llm-foundry": 0.045,
+    "llm-foundry": 0.025,
     "llm-foundry-a100": 0.05,
     "bigscience-176b-sweep": 0.055,
     "vtrain-multi": 0.10,
     "vtrain-single": 0.07,
-    "recipes-h100-8b": 0.025,
-    "recipes-h100-405b": 0.03,
-    "recipes-h100-15b": 0.025,
-    "recipes-h100-grok": 0.04,
-    "recipes-gb200-405b": 0.03,
+    "recipes-h100-8b": 0.02,
+    "recipes-h100-405b": 0.015,
+    "recipes-h100-15b": 0.03,
+    "recipes-h100-grok": 0.025,
+    "recipes-gb200-405b": 0.015,
 }
 
 
