@@ -94,7 +94,8 @@ def questions(folder: Path, *, as_bf16: bool = False) -> Iterator[tuple[str, dic
     seen = set()
     for row, model, given, wide, graphs in rows:
         low = None if as_bf16 else given
-        layout = {pin: int(getattr(row.layouts(), name)[0]) for pin, name in _PINS.items()}
+        pins = [pin for pin, name in _PINS.items() if row.transformer.experts or not name.startswith("expert")]
+        layout = {pin: int(getattr(row.layouts(), _PINS[pin])[0]) for pin in pins}
         batch = layout["data_parallel_size"] * int(row.layout["microbatch"]) * int(row.layout["num_microbatches"])
         devices = 1
         for degree in ("tensor", "context", "pipeline", "data"):
