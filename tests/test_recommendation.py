@@ -88,7 +88,7 @@ def test_the_reasons_name_what_it_does_without_and_what_stays_free() -> None:
     assert found is not None
     first, second = found.reasons
     assert first.startswith("it does without an optimiser on the host: no step with that was measured")
-    assert "GiB free on the fullest device, the best plan 1." in second
+    assert "GiB free on the fullest device, the best plan 711 MiB" in second
 
 
 def test_virtual_stages_are_a_risk_where_they_were_not_measured_and_none_where_they_were() -> None:
