@@ -103,7 +103,7 @@ $(DOCS)/.ready: pyproject.toml
 $(HEAVY)/.ready: pyproject.toml tests/heavy/requirements.txt tests/heavy/requirements-no-deps.txt
 	$(PYTHON) -m venv $(HEAVY)
 	$(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test,onnx,hf,distributed,parquet,plot]"
+	$(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test,onnx,hf,serve,distributed,parquet,plot]"
 	DS_BUILD_OPS=0 $(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/heavy/requirements.txt
 	$(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/heavy/requirements-no-deps.txt
 	touch $@

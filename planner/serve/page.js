@@ -256,7 +256,7 @@
     const table = made("table");
     const names = Array.from(new Set(pair.flatMap(function (part) { return part.tiles.map(function (tile) { return tile[0]; }); })));
     const head = made("tr");
-    head.append(made("th", "", { scope: "col" }), made("th", "A: " + nameOf(pair[0]), { scope: "col" }), made("th", "B: " + nameOf(pair[1]), { scope: "col" }));
+    head.append(made("th", "figure", { scope: "col" }), made("th", "A: " + nameOf(pair[0]), { scope: "col" }), made("th", "B: " + nameOf(pair[1]), { scope: "col" }));
     table.append(made("caption", "Side by side"), made("thead"), made("tbody"));
     table.tHead.append(head);
     const line = function (name, values) {
