@@ -29,6 +29,7 @@ from planner.exporters.torchtitan_network import (
     MODULE,
     adapters_of_module,
     balance_note,
+    bias_note,
     cannot_tune,
     family_of,
     module_text,
@@ -67,6 +68,9 @@ def export(job: Job) -> Export:
         raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", hint)
     if why := cannot_tune(network):
         raise layout.refused(why, "Write dnn.fine_tuning: lora, with targets: [qkv, output]; or export to deepspeed.")
+    if flavour_of(network) is None and family_of(network) is None:
+        why = f"none of its models has all parts of {job.problem.dnn.name}"
+        raise layout.refused(why, "Give it a model of your own, with the plan's degrees.")
     layout = as_run(layout, network)
     if (name := job.problem.training.optimizer) not in ("adam", "adamw"):
         layout = layout.noted(f"its configurations train with AdamW: write one with {name}, for which the plan counts")
@@ -104,6 +108,9 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
     if layout.chosen.schedule not in _SCHEDULES:
         why = f"torch.distributed.pipelining has no schedule {layout.chosen.schedule}; 1F1B here"
         layout = layout.instead(why, schedule="1f1b", interleave=1)
+    if network.num_mtp_layers and layout.chosen.pipeline * layout.chosen.context > 1:
+        hint = "Pin fix.num_stages: 1, fix.context_parallel_size: 1; or export to megatron, megatron-bridge or primus."
+        raise layout.refused("it predicts several tokens on one stage and one context rank alone", hint)
     layout = layout.with_plain_recomputation()
     chosen = layout.chosen
     if chosen.zero == 1:
@@ -137,7 +144,7 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
 def _with_source(layout: Layout, network: Transformer) -> Layout:
     """Return the layout with a note of where the network stands, and of what is left to give."""
     flavour = flavour_of(network)
-    if _is_written(layout, network):
+    if flavour is None or _is_written(layout, network):
         layout = layout.noted(
             f"the network stands in {MODULE}.py, which is read from the folder that the command is run in; give your "
             f"tokenizer's folder by --hf_assets_path, and your data by --dataloader.dataset"
@@ -147,13 +154,7 @@ def _with_source(layout: Layout, network: Transformer) -> Layout:
                 "adapters are trained beside a network that there is: give its folder by "
                 "--checkpoint.initial_load_path, with --checkpoint.initial_load_in_hf where it is Hugging Face's"
             )
-        return layout if (note := balance_note(network)) is None else layout.noted(note)
-    if flavour is None:
-        return layout.noted(
-            "none of its configurations has this network: write one (a module with config_registry.py, whose function "
-            "returns a Trainer.Config) and give its names to --module and --config; modules are taken to be named "
-            "tok_embeddings, layers.N, norm, lm_head"
-        )
+        return layout.noted(*(note for note in (balance_note(network), bias_note(network)) if note is not None))
     return layout.noted(
         f"its configuration {flavour.config} reads a tokenizer from hf_assets_path, and the data set that it names"
     )
@@ -173,6 +174,8 @@ def _with_short_numbers(layout: Layout, network: Transformer) -> Layout:
     elsewhere = "Write dnn.dtype: bf16; or export to megatron, megatron-bridge or primus."
     if family_of(network) is None:
         raise layout.refused(f"none of its models has all parts of {layout.job.problem.dnn.name}", elsewhere)
+    if network.num_mtp_layers:
+        raise layout.refused("what is written for it has no short numbers beside multi-token prediction", elsewhere)
     if low.name == "nvfp4" and network.experts is not None:
         raise layout.refused("it computes products of routed experts in fp8 and mxfp8, not in nvfp4", elsewhere)
     layout = layout.noted("its products in short numbers are torchao's, installed beside it; the model is compiled")
@@ -186,8 +189,8 @@ def _with_short_numbers(layout: Layout, network: Transformer) -> Layout:
 def _flags(layout: Layout, network: Transformer) -> dict[str, Any]:
     """Return the options by name."""
     chosen, flavour = layout.chosen, flavour_of(network)
-    own = (flavour.module, flavour.config) if flavour else ("your_model", "your_config")
-    module, config = (MODULE, CONFIG) if _is_written(layout, network) else own
+    is_own = flavour is not None and not _is_written(layout, network)
+    module, config = (flavour.module, flavour.config) if flavour is not None and is_own else (MODULE, CONFIG)
     is_pipeline, copies = chosen.pipeline > 1, chosen.zero == 0
     shards = 1 if copies else chosen.shard or chosen.data
     flags: dict[str, Any] = {

@@ -19,7 +19,7 @@ from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.problem import LowPrecision
 from planner.transformer import Experts, LatentAttention, Transformer
 
-__all__ = ["CONFIG", "MODULE", "balance_note", "family_of", "module_text", "network_of_module"]
+__all__ = ["CONFIG", "MODULE", "balance_note", "bias_note", "family_of", "module_text", "network_of_module"]
 __all__ += ["adapters_of_module", "cannot_tune", "short_numbers_of"]
 
 MODULE, CONFIG = "planned_torchtitan", "planned"
@@ -62,7 +62,6 @@ def family_of(network: Transformer) -> str | None:
         and network.pattern is None
         and network.sparse is None
         and network.encoder is None
-        and not network.num_mtp_layers
         and not network.trained.has_frozen
     )
     if not is_plain or rotary is None:
@@ -71,22 +70,25 @@ def family_of(network: Transformer) -> str | None:
     found = rotary.scaling
     if found is not None and (found.attention_factor is not None or found.scale != found.scale_all):
         return None  # it has one scale of the scores
+    if network.num_mtp_layers and network.latent is None:
+        return None  # its DeepSeek-V3 alone has them (``deepseek_v3/mtp.py``)
     if is_oss:
         has_sizes = all(getattr(network, name) == value for name, value in _OSS_HEADS.items())
         alternates = network.mixers == ("window", "attention")
         is_whole = experts is not None and experts.every == 1 and not (experts.num_dense_first or experts.num_shared)
         return "gpt_oss" if has_sizes and alternates and is_whole and scaling in (None, "yarn") else None
-    if network.has_biases or network.has_qkv_biases or network.has_output_bias or network.window:
+    if network.has_biases or network.has_output_bias or network.window:
         return None
-    if not network.kind_counts.keys() <= {"dense", "moe"}:
+    if not {name.removeprefix("mtp+") for name in network.kind_counts} <= {"dense", "moe"}:
         return None
     if network.latent is not None:
         is_like = experts is not None and experts.every == 1 and experts.num_shared > 0
         is_like = is_like and experts is not None and experts.shared_size == experts.expert_size
+        is_like = is_like and not network.has_qkv_biases
         return "deepseek_v3" if is_like and scaling in (None, "yarn") and not network.has_query_key_norms else None
     if scaling not in (None, "llama3"):  # of others the scores have a scale, which its attention has not
         return None
-    if experts is None and not network.has_query_key_norms:
+    if experts is None and not (network.has_query_key_norms or network.has_qkv_biases):
         return "llama3"
     if experts is not None and (experts.num_shared or experts.groups > 1):
         return None
@@ -133,6 +135,13 @@ def balance_note(network: Transformer) -> str | None:
     return "it balances experts by a bias that follows their load, and has no auxiliary loss"
 
 
+def bias_note(network: Transformer) -> str | None:
+    """Return what becomes of biases of queries, keys and values, as Qwen 2.5 has them; None where there are none."""
+    if not network.has_qkv_biases or network.has_sinks:
+        return None
+    return "its Qwen 3 gets the biases of queries, keys and values; what reads Hugging Face's weights passes over them"
+
+
 def _table(network: Transformer, family: str) -> dict[str, Any]:
     """Return the network's figures by torchtitan's names."""
     rotary, experts, latent = network.rotary, network.experts, network.latent
@@ -150,7 +159,8 @@ def _table(network: Transformer, family: str) -> dict[str, Any]:
             rope |= {"beta_fast": scaling.beta_fast, "beta_slow": scaling.beta_slow, "truncate": scaling.is_truncated}
     table: dict[str, Any] = {
         "family": family,
-        "n_layers": network.num_layers,
+        "n_layers": network.num_main_layers,
+        "mtp_layers": network.num_mtp_layers,
         "dim": network.hidden_size,
         "n_heads": network.num_heads,
         "n_kv_heads": network.num_kv_heads,
@@ -160,6 +170,7 @@ def _table(network: Transformer, family: str) -> dict[str, Any]:
         "seq_len": network.sequence_length,
         "enable_weight_tying": network.has_tied_embeddings,
         "qk_norm": network.has_query_key_norms,
+        "qkv_bias": network.has_qkv_biases,
         "eps": network.numerics.norm_epsilon,
         "std": network.numerics.initial_deviation,
         "rope": rope,
@@ -315,6 +326,7 @@ def layer_of(index, block, rope):
         rope=rope,
         qk_norm=norm(NETWORK["head_dim"]) if NETWORK["qk_norm"] else None,
     )
+    attention.qkv_linear.wqkv.bias = NETWORK["qkv_bias"]
     parts = {{"attention": attention, "attention_norm": norm(DIM), "ffn_norm": norm(DIM)}}
     behind = index - MOE["n_dense_layers"] if MOE else -1
     if behind < 0 or behind % MOE["every"]:
@@ -386,9 +398,13 @@ def model_spec():
         lm_head=Linear.Config(in_features=DIM, out_features=vocabulary, param_init={{"weight": last}}),
         layers=layers_of(module, getattr(module, block, None)),
     )
+    extra = []
+    if NETWORK["mtp_layers"]:
+        extra = module._build_mtp_layers(config.layers[-1], dim=DIM, num_mtp_layers=NETWORK["mtp_layers"])
+        config.mtp_layers = extra
     for _, one, *_ in config.traverse(RMSNorm.Config):
         one.eps = NETWORK["eps"]
-    for layer in config.layers:
+    for layer in [*config.layers, *extra]:
         if layer.moe is not None:
             layer.moe.load_balance_coeff = MOE["load_balance_coeff"]
     for name, fields in CONVERTERS:
@@ -410,8 +426,14 @@ def model_spec():
 
 def planned() -> Trainer.Config:
     """Return the configuration; the command line has batch, degrees and recomputation."""
+    vocabulary = NETWORK["vocab_size"]
+    loss = ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=vocabulary))
+    if NETWORK["mtp_layers"]:
+        from torchtitan.models.deepseek_v3.mtp import MTPLoss
+
+        loss = MTPLoss.Config(global_vocab_size=vocabulary, mtp_scale=0.1)  # as the last tokens of DeepSeek-V3
     config = Trainer.Config(
-        loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=NETWORK["vocab_size"])),
+        loss=loss,
         hf_assets_path="./assets/hf/tokenizer",  # your tokenizer's folder
         model_spec=model_spec(),
         dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),  # and your data
@@ -550,7 +572,8 @@ def _network(table: Mapping[str, Any]) -> Transformer:
             value_size=mla["v_head_dim"],
         )
     return Transformer(
-        num_layers=table["n_layers"],
+        num_layers=table["n_layers"] + table.get("mtp_layers", 0),
+        num_mtp_layers=table.get("mtp_layers", 0),
         hidden_size=table["dim"],
         num_heads=table["n_heads"],
         num_kv_heads=table["n_kv_heads"],
@@ -563,6 +586,7 @@ def _network(table: Mapping[str, Any]) -> Transformer:
         positions="rotary",
         norm="rms_norm",
         has_biases=is_oss,
+        has_qkv_biases=is_oss or table.get("qkv_bias", False),
         has_norm_biases=False,
         has_head_bias=False,
         has_query_key_norms=table["qk_norm"],

@@ -135,7 +135,7 @@ def test_a_plan_itself_its_document_and_its_file_give_the_same_files(plan: Path)
 def test_every_target_has_its_version_in_its_files_and_can_be_asked_what_a_file_is() -> None:
     transformers = ("megatron", "megatron-bridge", "primus", "torchtitan", "maxtext")
     for target in TARGETS:
-        name = {"tfjob": "servers", **dict.fromkeys(transformers, "hybrid")}.get(target, "alike")
+        name = {"tfjob": "servers", **dict.fromkeys(transformers, "llama")}.get(target, "alike")
         found = planner.export(planned(name), target)
         assert found.target == target
         assert any(character.isdigit() for character in found.version)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from layout_jobs import cnn_job, even_job, job_of, uneven_job
+from modern_blocks import LLAMA
 
 import planner
 from planner.exporters import accelerate, deepspeed, megatron, torchtitan
@@ -37,7 +38,7 @@ def run(script: str, folder: Path, **environment: str) -> subprocess.CompletedPr
 
 @pytest.mark.parametrize("target", EXPORTS)
 def test_a_shell_gives_the_launcher_the_words_that_are_read_back(target: str, tmp_path: Path) -> None:
-    job = even_job(tensor=2, pipeline=2, data=1, zero=0, num_microbatches=4)
+    job = even_job(LLAMA, tensor=2, pipeline=2, data=1, zero=0, num_microbatches=4)
     text = EXPORTS[target](job).files["launch.sh"]
     done = run(text, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -47,7 +48,7 @@ def test_a_shell_gives_the_launcher_the_words_that_are_read_back(target: str, tm
 
 @pytest.mark.parametrize("target", EXPORTS)
 def test_on_several_machines_each_says_its_own_number(target: str, tmp_path: Path) -> None:
-    text = EXPORTS[target](even_job(data=8, zero=1, overlap_data=True)).files["launch.sh"]
+    text = EXPORTS[target](even_job(LLAMA, data=8, zero=1, overlap_data=True)).files["launch.sh"]
     missing = run(text, tmp_path)
     assert missing.returncode != 0
     assert "NODE_RANK" in missing.stderr
@@ -66,7 +67,7 @@ def test_unlike_machines_start_their_own_number_of_processes(target: str, tmp_pa
     problem = planner.load(
         {
             "dnn": {
-                "transformer": {"layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 32000, "sequence_length": 1024},
+                "transformer": LLAMA,
                 "global_batch": 16,
                 "dtype": "fp16",
                 "optimizer": "adam",
@@ -91,7 +92,7 @@ def test_unlike_machines_start_their_own_number_of_processes(target: str, tmp_pa
 
 @pytest.mark.parametrize("target", EXPORTS)
 def test_its_version_stands_in_every_file_that_has_comments(target: str) -> None:
-    found = EXPORTS[target](uneven_job((2, 2, 1), zero=0))
+    found = EXPORTS[target](uneven_job((2, 2, 1), LLAMA, zero=0))
     for name, text in found.files.items():
         if not name.endswith(".json"):
             assert found.version in text, name

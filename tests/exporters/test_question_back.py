@@ -202,14 +202,15 @@ def test_names_that_are_none_are_refused_with_their_place(
 @pytest.mark.parametrize("target", ["megatron", "megatron-bridge", "primus", "torchtitan", "deepspeed"])
 @pytest.mark.parametrize("layers", [(1, 2, 1), (2, 2)])
 def test_a_cut_of_layers_is_read_back_and_planned_again(target: str, layers: tuple[int, ...], tmp_path: Path) -> None:
-    job = uneven_job(layers, data=2)
+    block = LLAMA if target == "torchtitan" else TINY
+    job = uneven_job(layers, block, data=2)
     for name, text in export(target, job).files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     path = tmp_path / ("planned_pipeline.py" if target == "deepspeed" else FIRST[target])
     found = degrees_of(path, path.read_text())
     assert found is not None
     assert found[1]["layers_per_stage"] == list(layers)
-    plan = planned(found[1], {**TINY, "layers": sum(layers)}, batch=8).plan
+    plan = planned(found[1], {**block, "layers": sum(layers)}, batch=8).plan
     assert isinstance(plan.configuration, HybridConfiguration)
     assert plan.configuration.chunk_layers(sum(layers)) == layers
 

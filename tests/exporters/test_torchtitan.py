@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from layout_jobs import cnn_job, drawn_jobs, even_job, hybrid_of, listed, planned, uneven_job
+from modern_blocks import DEEPSEEK, LLAMA, QWEN
 
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters import torchtitan
@@ -18,6 +19,7 @@ from planner.families.hybrid.configuration import HybridConfiguration
 from planner.zoo.transformers import row
 
 LAUNCH = Path("launch.sh")
+PREDICTING = {**DEEPSEEK, "mtp_layers": 1, "rotary": {"interleaved": True}}  # several tokens
 
 
 def flags(job: Job) -> dict[str, list[str]]:
@@ -27,7 +29,7 @@ def flags(job: Job) -> dict[str, list[str]]:
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
-@given(drawn_jobs())
+@given(drawn_jobs((LLAMA, QWEN)))
 def test_degrees_go_over_exactly_and_products_hold_and_a_script_is_read_back(job: Job) -> None:
     try:
         text = torchtitan.export(job).files["launch.sh"]
@@ -64,7 +66,7 @@ def products_hold(job: Job) -> None:
 
 
 def test_unlike_stages_are_written_module_by_module() -> None:
-    parts = flags(uneven_job((1, 3, 2), data=2))["parallelism.module_fqns_per_model_part"]
+    parts = flags(uneven_job((1, 3, 2), LLAMA, data=2))["parallelism.module_fqns_per_model_part"]
     assert [part.split(",") for part in parts] == [
         ["tok_embeddings", "layers.0"],
         ["layers.1", "layers.2", "layers.3"],
@@ -116,18 +118,22 @@ def test_a_network_that_differs_in_one_size_is_not_taken_for_another() -> None:
 
 
 def test_what_torchtitan_runs_otherwise_is_noted_with_its_seconds() -> None:
-    notes = torchtitan.export(even_job(tensor=2, data=4, zero=1, sequence_parallel=True, overlap_data=True)).notes
+    notes = torchtitan.export(
+        even_job(LLAMA, tensor=2, data=4, zero=1, sequence_parallel=True, overlap_data=True)
+    ).notes
     assert any("ZeRO 1 becomes ZeRO 2" in note and "an iteration then takes" in note for note in notes)
-    notes = torchtitan.export(even_job(pipeline=2, schedule="zb_h1")).notes
+    notes = torchtitan.export(even_job(LLAMA, pipeline=2, schedule="zb_h1")).notes
     assert any("no schedule zb_h1" in note and "1F1B here" in note for note in notes)
-    assert any("write one" in note for note in notes), "the network is none of its own"
+    assert any("stands in planned_torchtitan.py" in note for note in notes), "the network is none of its own"
 
 
 @pytest.mark.parametrize(
     ("job", "why"),
     [
         (cnn_job, "not known as a transformer"),
-        (lambda: even_job(data=2, zero=1, offload_optimizer=True), "moves weights and gradients to the host"),
+        (lambda: even_job(data=2), "none of its models has all parts of transformer"),
+        (lambda: even_job(PREDICTING, pipeline=2), "on one stage and one context rank alone"),
+        (lambda: even_job(LLAMA, data=2, zero=1, offload_optimizer=True), "moves weights and gradients to the host"),
     ],
 )
 def test_plans_that_it_cannot_run_are_refused(job, why: str) -> None:  # type: ignore[no-untyped-def]
@@ -136,15 +142,15 @@ def test_plans_that_it_cannot_run_are_refused(job, why: str) -> None:  # type: i
 
 
 def test_pins_that_are_read_back_give_the_same_plan() -> None:
-    job = planned({"zero_stage": 3, "tensor_parallel_size": 2})
+    job = planned({"zero_stage": 3, "tensor_parallel_size": 2}, LLAMA)
     pins = torchtitan.degrees(LAUNCH, torchtitan.export(job).files["launch.sh"])
-    again = planned(pins)
+    again = planned(pins, LLAMA)
     assert again.plan.configuration == job.plan.configuration
     assert again.plan.objective == pytest.approx(job.plan.objective)
 
 
 def test_a_users_program_is_quoted() -> None:
-    job = even_job(data=2)
+    job = even_job(LLAMA, data=2)
     text = torchtitan.export(replace(job, settings=Settings(script="my.py --name 'a b' $(reboot)"))).files["launch.sh"]
     assert "my.py --name 'a b' '$(reboot)'" in text
 
@@ -159,14 +165,14 @@ def test_a_users_program_is_quoted() -> None:
     ],
 )
 def test_a_damaged_script_is_refused_with_its_place(old: str, new: str, why: str) -> None:
-    text = torchtitan.export(even_job(tensor=2, data=2)).files["launch.sh"]
+    text = torchtitan.export(even_job(LLAMA, tensor=2, data=2)).files["launch.sh"]
     assert old in text
     with pytest.raises(SpecError, match=why):
         torchtitan.degrees(LAUNCH, text.replace(old, new))
 
 
 def test_only_its_own_scripts_are_recognised() -> None:
-    text = torchtitan.export(even_job(tensor=2, data=2)).files["launch.sh"]
+    text = torchtitan.export(even_job(LLAMA, tensor=2, data=2)).files["launch.sh"]
     assert torchtitan.recognises(LAUNCH, text)
     assert not torchtitan.recognises(Path("launch.yaml"), text)
     assert not torchtitan.recognises(LAUNCH, "torchrun train.py")

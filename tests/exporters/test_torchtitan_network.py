@@ -14,7 +14,7 @@ from planner.models.operators import flop_per_sample
 from planner.numerics import Routing
 from planner.problem import LowPrecision
 from planner.transformer import Transformer
-from planner.zoo.transformers import block_of, row, row_names
+from planner.zoo.transformers import block_of, row, row_names, with_mtp_layers
 
 WRITTEN = {name: kind for name in row_names() if (kind := family_of(row(name).transformer))}
 FP8 = LowPrecision(name="fp8", recipe="current")
@@ -54,8 +54,18 @@ def test_a_network_read_back_is_the_one_that_was_written(name: str) -> None:
 
 def test_networks_of_all_its_families_are_written_and_others_are_not() -> None:
     assert set(WRITTEN.values()) == {"llama3", "qwen3", "deepseek_v3", "gpt_oss"}
-    for name in ("gpt3-175b", "gemma2-2b", "qwen2.5-7b", "nemotron-h-8b", "llama4-scout", "glm-4.5", "deepseek-v3.2"):
+    for name in ("gpt3-175b", "gemma2-2b", "nemotron-h-8b", "llama4-scout", "glm-4.5", "deepseek-v3.2"):
         assert name not in WRITTEN
+
+
+def test_biases_and_layers_of_multi_token_prediction_are_read_back() -> None:
+    for network in (row("qwen2.5-7b").transformer, with_mtp_layers(row("deepseek-v3").transformer, 1)):
+        found = network_of_module(Path("x.py"), module_text(network, None, head="#", is_compiled=True))
+        assert less_balance(found) == less_balance(network)
+        assert found.num_mtp_layers + found.has_qkv_biases == 1
+    assert family_of(with_mtp_layers(row("qwen3-4b").transformer, 1)) is None
+    job = even_job(block_of(row("qwen2.5-0.5b").transformer), data=2, zero=3)
+    assert any("biases of queries, keys and values" in note for note in export("torchtitan", job).notes)
 
 
 def test_a_script_and_its_module_are_read_back_together(tmp_path: Path) -> None:

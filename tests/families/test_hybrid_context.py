@@ -8,6 +8,7 @@ from hybrid_questions import TINY, given_layout, layout, question, whole_grid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layout_jobs import even_job
+from modern_blocks import LLAMA
 
 import planner
 from planner.decisions import LAYOUT
@@ -105,7 +106,7 @@ def test_a_program_without_the_method_refuses_it_and_others_run_their_own() -> N
     asked: dict[str, Any] = {"hybrid": {"context": 2, "context_method": "ulysses", "global_batch_size": 8}}
     with pytest.raises(SpecError, match="torchtitan has no such method of context parallelism: it has ring"):
         planner.predict(planner.load({**QUESTION, "configuration": asked}))
-    job = even_job(TINY, context=2, data=2, zero=2, context_method="ulysses")
+    job = even_job(LLAMA, context=2, data=2, zero=2, context_method="ulysses")
     assert any("round a ring" in one for one in export("torchtitan", job).notes)
     ring = even_job(TINY, context=2, data=2, zero=2)
     assert any("it exchanges heads by all-to-alls" in one for one in export("deepspeed", ring).notes)

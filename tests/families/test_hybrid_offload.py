@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hybrid_questions import MOE, TINY, question
 from layout_jobs import even_job
+from modern_blocks import LLAMA
 
 import planner
 from planner.checks import report_text
@@ -101,7 +102,7 @@ def test_a_command_and_a_recipe_say_it_and_are_read_back(tmp_path: Any) -> None:
 
 
 def test_a_program_without_it_gets_a_layout_without_it() -> None:
-    found = export("torchtitan", even_job(TINY, data=2, zero=3, offload_layers=3))
+    found = export("torchtitan", even_job(LLAMA, data=2, zero=3, offload_layers=3))
     assert any("keeps activations on the device" in one for one in found.notes)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hybrid_questions import MOE, TINY, question
 from layout_jobs import even_job
+from modern_blocks import LLAMA as SMALL
 
 import planner
 from planner.data.fits import transformer_rates
@@ -104,7 +105,7 @@ def test_commands_say_it_and_are_read_back(tmp_path: Any) -> None:
     script = export("megatron", even_job(TINY, data=4, zero=1, shard=2)).files["launch.sh"]
     assert "--num-distributed-optimizer-instances 2" in script
     assert degrees(tmp_path / "launch.sh", script)["data_parallel_shard_size"] == 2
-    script = export("torchtitan", even_job(TINY, data=4, zero=3, shard=2)).files["launch.sh"]
+    script = export("torchtitan", even_job(SMALL, data=4, zero=3, shard=2)).files["launch.sh"]
     text = " ".join(script.replace("\\\n", " ").split())
     assert "data_parallel_replicate_degree 2" in text
     assert "data_parallel_shard_degree 2" in text

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from heavy_plans import LARGE, plan_of
 from layout_jobs import even_job, hybrid_of, uneven_job
+from modern_blocks import LLAMA
 
 torch = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 pytest.importorskip("torchtitan", reason="torchtitan is not installed; run make test-heavy")
@@ -27,28 +28,21 @@ from planner.exporters.torchtitan_network import MODULE, family_of, module_text 
 from planner.fine_tuning import FineTuning  # noqa: E402
 from planner.problem import LowPrecision  # noqa: E402
 from planner.trained import Trained  # noqa: E402
-from planner.zoo.transformers import block_of, row  # noqa: E402
+from planner.zoo.transformers import block_of, row, with_mtp_layers  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # triton
 LAUNCH = Path("launch.sh")
 
 
 def words_of(job: Job) -> list[str]:
-    """What torchtitan.train is given; networks that it has not are put on one that it has, of as many layers or not.
-
-    A network that is written beside the command is put where it is read from: here.
-    """
+    """What torchtitan.train is given; a network that is written beside the command is put where it is read from: here."""
     files = torchtitan.export(job).files
     for name, text in files.items():
         Path(name).write_text(text)
     sys.modules.pop(MODULE, None)
     invalidate_caches()
     words, _ = launched(LAUNCH, files["launch.sh"], "--parallelism.tensor_parallel_degree")
-    found = words[words.index("torchtitan.train") + 1 :]
-    if "your_model" in found:
-        found[found.index("your_model")] = "llama3"
-        found[found.index("your_config")] = "llama3_70b"
-    return found
+    return words[words.index("torchtitan.train") + 1 :]
 
 
 def read(words: list[str]) -> Any:
@@ -90,11 +84,11 @@ def test_its_own_reader_takes_a_planned_command_and_its_mesh_the_degrees(name: s
 @pytest.mark.parametrize(
     "job",
     [
-        lambda: even_job(tensor=2, data=2, zero=3, recompute="full"),
-        lambda: even_job(tensor=2, data=4, zero=3, sequence_parallel=True, overlap_tensor=True),
-        lambda: uneven_job((1, 3, 2), data=2, zero=1, recompute="selective"),
-        lambda: even_job(pipeline=2, interleave=2, num_microbatches=4),
-        lambda: even_job(pipeline=2, schedule="gpipe", num_microbatches=4),
+        lambda: even_job(LLAMA, tensor=2, data=2, zero=3, recompute="full"),
+        lambda: even_job(LLAMA, tensor=2, data=4, zero=3, sequence_parallel=True, overlap_tensor=True),
+        lambda: uneven_job((1, 3, 2), LLAMA, data=2, zero=1, recompute="selective"),
+        lambda: even_job(LLAMA, pipeline=2, interleave=2, num_microbatches=4),
+        lambda: even_job(LLAMA, pipeline=2, schedule="gpipe", num_microbatches=4),
     ],
 )
 def test_settings_that_it_read_are_those_of_the_layout(job: Any) -> None:
@@ -119,7 +113,7 @@ def test_settings_that_it_read_are_those_of_the_layout(job: Any) -> None:
 
 
 def test_a_corrupted_command_is_refused_by_the_same_reader() -> None:
-    words = words_of(even_job(tensor=2, data=2))
+    words = words_of(even_job(LLAMA, tensor=2, data=2))
     bad = [word.replace("tensor_parallel_degree", "tensor_paralel_degree") for word in words]
     shown = io.StringIO()
     with redirect_stdout(shown), redirect_stderr(shown), pytest.raises(SystemExit):
@@ -129,7 +123,7 @@ def test_a_corrupted_command_is_refused_by_the_same_reader() -> None:
     with redirect_stdout(shown), redirect_stderr(shown), pytest.raises(SystemExit):
         read([*words[:place], "many", *words[place + 1 :]])
     with redirect_stdout(shown), redirect_stderr(shown), pytest.raises(SystemExit):
-        read([one for one in words_of(even_job(pipeline=2)) if one != "--training.disable_cuda_graphs"])
+        read([one for one in words_of(even_job(LLAMA, pipeline=2)) if one != "--training.disable_cuda_graphs"])
     assert "CUDA graphs do not support pipeline" in shown.getvalue()
 
 
@@ -178,7 +172,7 @@ def test_sizes_of_its_networks_are_those_that_its_models_have(flavour: Flavour) 
     assert registered().model_spec.flavor == flavour.size
 
 
-_DENSE = ("llama3.1-8b", "llama3.2-1b", "mistral-nemo-12b", "qwen3-4b")
+_DENSE = ("llama3.1-8b", "llama3.2-1b", "mistral-nemo-12b", "qwen3-4b", "qwen2.5-7b", "qwen2.5-1.5b")
 _ROUTED = (
     "qwen3-235b-a22b",
     "mixtral-8x7b",
@@ -216,6 +210,19 @@ def test_a_network_that_is_written_has_the_parameters_and_figures_of_the_planned
     rope = config.layers[0].attention.rope
     assert rope.theta == rotary.base
     assert (rope.scaling == "none") == (rotary.scaling is None)
+
+
+def test_layers_of_multi_token_prediction_have_the_parameters_of_the_planned_ones() -> None:
+    network = with_mtp_layers(row("deepseek-v3").transformer, 1)
+    written = planned_module(module_text(network, None, head="# planned", is_compiled=True)).planned()
+    assert type(written.loss).__qualname__ == "MTPLoss.Config"
+    with torch.device("meta"):
+        model = written.model_spec.model.build()
+    experts = network.experts
+    assert experts is not None
+    biases = network.num_moe_layers * experts.num_experts  # buffers there
+    assert (len(model.layers), len(model.mtp_layers)) == (61, 1)
+    assert sum(one.numel() for one in model.parameters()) == network.num_parameters - biases
 
 
 def test_its_own_reader_takes_a_network_that_is_written() -> None:

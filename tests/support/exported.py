@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from modern_blocks import MODERN
+
 import planner
 from planner.plan import Plan
 
@@ -76,6 +78,12 @@ QUESTIONS: Mapping[str, dict[str, Any]] = {
     },
     "hybrid": {
         "dnn": {"transformer": _SMALL, "global_batch": 64, "dtype": "bf16", "optimizer": "adam"},
+        "cluster": {"machines": [{**_ONE_KIND, "device": "a100-sxm4-80gb"}]},
+        "families": ["hybrid"],
+        "fix": {"tensor_parallel_size": 2, "num_devices": 16},
+    },
+    "llama": {
+        "dnn": {"transformer": {**_SMALL, **MODERN}, "global_batch": 64, "dtype": "bf16", "optimizer": "adam"},
         "cluster": {"machines": [{**_ONE_KIND, "device": "a100-sxm4-80gb"}]},
         "families": ["hybrid"],
         "fix": {"tensor_parallel_size": 2, "num_devices": 16},
