@@ -12,7 +12,7 @@ from planner.cost import Floats
 from planner.problem import Problem
 from planner.search import Search
 
-__all__ = ["CountBounds", "LeastByCount"]
+__all__ = ["CountBounds", "LeastByCount", "LeastParts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,3 +34,7 @@ class CountBounds:
 # ``(problem, limit_s, search)``: one group of machines, and for n = 1 .. all of them from which seconds on a plan on n
 # machines does not matter. None where the family cannot tell.
 LeastByCount = Callable[[Problem, Floats, Search], CountBounds | None]
+
+# ``(problem, enough_s, within_s, fastest_s)``: one group of machines; device-seconds from which on it does not matter
+# how long all parts of a training take; seconds in which it must be done; and what all parts take on any device.
+LeastParts = Callable[[Problem, float, float, float], Floats | None]

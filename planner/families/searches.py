@@ -5,9 +5,10 @@ from typing import Protocol
 
 from planner.families.all_reduce import by_count as all_reduce_by_count
 from planner.families.all_reduce import search as all_reduce_search
-from planner.families.by_count import LeastByCount
+from planner.families.by_count import LeastByCount, LeastParts
 from planner.families.hybrid import bounds as hybrid_bounds
 from planner.families.hybrid import by_count as hybrid_by_count
+from planner.families.hybrid import pace as hybrid_pace
 from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid.grid_search import DOMAIN as HYBRID_CUTS
 from planner.families.hybrid.space import MOST_UNLIKE_CHUNKS
@@ -20,7 +21,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
 
-__all__ = ["BOUNDS", "BY_COUNT", "DOMAINS", "SEARCHES", "FamilySearch"]
+__all__ = ["BOUNDS", "BY_COUNT", "DOMAINS", "LEAST_PARTS", "SEARCHES", "FamilySearch"]
 
 
 class FamilySearch(Protocol):
@@ -61,6 +62,10 @@ BY_COUNT: Mapping[str, LeastByCount] = {
     "all_reduce": all_reduce_by_count.least_by_count,
     "hybrid": hybrid_by_count.least_by_count,
 }
+
+# Device-seconds that each part of a training takes at least on one kind of machines, in company of others: see
+# :mod:`planner.families.hybrid.pace`. Of other families the bound above is as much.
+LEAST_PARTS: Mapping[str, LeastParts] = {"hybrid": hybrid_pace.least_parts_s}
 
 # What each search covers, where that is less than `predict` accepts: a bound says nothing about the rest.
 DOMAINS: Mapping[str, str] = {

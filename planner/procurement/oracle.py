@@ -19,7 +19,7 @@ from planner.constraints import narrowed
 from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
 from planner.families.by_count import CountBounds
-from planner.families.searches import BOUNDS, BY_COUNT
+from planner.families.searches import BOUNDS, BY_COUNT, LEAST_PARTS
 from planner.names import OF_TRANSFORMERS
 from planner.plan import Plan
 from planner.problem import Problem
@@ -95,6 +95,7 @@ class Oracle:
     _known: dict[_Key, tuple[Trained, float]] = field(default_factory=dict)
     _rates: dict[Hardware, float] = field(default_factory=dict)
     _profiles: dict[Hardware, Floats] = field(default_factory=dict)
+    _parts: dict[tuple[Hardware, float, float, float], Floats | None] = field(default_factory=dict)
     _unmeasured: set[Hardware] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -144,6 +145,39 @@ class Oracle:
             if any(one.band is not None and not one.band.is_device_measured for one in problem.profiles.values()):
                 self._unmeasured.add(key)
         return self._rates[key]
+
+    def parts_s(
+        self, offer: Offer, enough_s: float = 0.0, within_s: float = inf, fastest_s: float = 0.0
+    ) -> Floats | None:
+        """Return the seconds of one machine that each part of the training takes at least, in company of others.
+
+        None where a family that is searched cannot tell: then only :meth:`ideal_rate` is known.
+
+        Parameters
+        ----------
+        enough_s, within_s
+            From what on it does not matter how long all parts take one machine; and what the training must be done in.
+        fastest_s
+            What all parts take one device of any machine at the least.
+        """
+        key = hardware_of(offer), enough_s, within_s, fastest_s
+        if key not in self._parts:
+            self._parts[key] = self._parts_s(offer, enough_s, within_s, fastest_s)
+        return self._parts[key]
+
+    def _parts_s(self, offer: Offer, enough_s: float, within_s: float, fastest_s: float) -> Floats | None:
+        """Return the same, which is worked out."""
+        if not all(family in LEAST_PARTS for family in self.families):
+            return None
+        devices = offer.devices_per_machine
+        number = max(1, self.procurement.asked.most_devices // devices)
+        try:
+            problem = self.problem(Fleet(offers=(offer,), counts=(number,)), has_pins=False)
+        except SpecError:
+            return None
+        each = [LEAST_PARTS[family](problem, enough_s * devices, within_s, fastest_s) for family in self.families]
+        known = [one for one in each if one is not None]
+        return np.min(known, axis=0) / devices if len(known) == len(each) else None
 
     def is_measured(self, offer: Offer) -> bool:
         """Whether training steps were measured on an offer's device, or its seconds are given."""

@@ -7,10 +7,10 @@ search of the families over all numbers of machines at once (:mod:`planner.famil
 plans. What was planned for any question stands in one :class:`planner.procurement.ledger.Ledger`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product as all_of
-from math import inf
+from math import inf, nan
 from typing import TypeVar
 
 import numpy as np
@@ -353,6 +353,7 @@ class Fleets:
         largest = np.zeros(index.shape, dtype=np.int64)
         for row, market in enumerate(markets):
             largest[row, : len(market.most)] = market.most
+        paces = self._paces_of(names[0], limits, most) if index.shape[1] > 1 else []
         least, is_monthly = self.procurement.asked.num_machines.least, self.procurement.is_monthly
         if search.pool is not None and self.foresight is None:
             # A changed question may have the same oracles, and what they were asked is known there.
@@ -399,7 +400,7 @@ class Fleets:
             oracle=lambda root, counts, enough_s: self.trained(markets[root], counts, search, enough_s),
             criteria=lambda roots, counts, work_s: self._criteria(names, index[roots], counts, work_s),
             limits=[min(most, limits.get(names[0], inf)), *(limits.get(name, inf) for name in names[1:])],
-            floor=lambda roots, low, high: self.floor(names, index[roots], low, high),
+            floor=lambda roots, low, high: self.floor(names, index[roots], low, high, paces),
             size=lambda roots, counts: (counts * self._sizes[index[roots]]).sum(axis=1),
             known=None
             if foresight is None
@@ -452,8 +453,10 @@ class Fleets:
             parts.append(np.stack([np.broadcast_to(criteria[name], dense.shape[1]) for name in names], axis=1))
         return np.concatenate(parts) if parts else np.zeros((0, len(names)))
 
-    def floor(self, names: Sequence[str], index: Ints, least: Ints, most: Ints) -> Floats:
+    def floor(self, names: Sequence[str], index: Ints, least: Ints, most: Ints, paces: Sequence[Floats] = ()) -> Floats:
         """Return what no fleet of a box has less than, all devices busy all the time: ``work >= 1 / sum(n rate)``.
+
+        Rates: see :meth:`_rates_of`.
 
         Fleets are paid for, and draw power, while they train. So cost and energy are at least a ratio of two linear
         functions of the counts, and that is least in a corner of the box.
@@ -464,9 +467,11 @@ class Fleets:
             Criteria, one a column of the result.
         index, least, most
             Shape (boxes, types): which offer each count is of, and the box's corners.
+        paces
+            See :meth:`_rates_of`; without, devices are taken to be at their peak.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
-            rates = [np.where(most > 0, rates[index], 0.0) for rates in self._rates]
+            rates = [np.where(most > 0, one, 0.0) for one in self._rates_of(index, most, paces)]
             least_s = [np.nan_to_num(1 / (most * rate).sum(axis=1), nan=inf, posinf=inf) for rate in rates]
             work_s = self._works(least_s)
             floors = self._criteria(names, index, least, work_s)
@@ -489,6 +494,67 @@ class Fleets:
                 timed = self._criteria(["time"], index, least, work_s)[:, 0]
                 floors[:, column] = np.maximum(floors[:, column], (ratios["cost"] + usd_per_s * timed) * _EXACT)
         return floors
+
+    def _rates_of(self, index: Ints, most: Ints, paces: Sequence[Floats]) -> list[Floats]:
+        """Return trainings a second at which machines of a fleet's kinds add up, by job, of the shape of ``index``.
+
+        Of one kind what all its devices do at their peak. Of several kinds less, by the least seconds ``s_kp`` of one
+        machine of kind k for part p of the training: where kind k does ``x_kp`` of part p, ``sum_p x_kp s_kp <= n_k T``
+        and ``sum_k x_kp = 1``. With ``z_k = sum_p s_kp`` and ``y_p`` the least ``s_kp / z_k`` of the fleet's kinds
+
+            ``T sum_k n_k / z_k >= sum_kp x_kp s_kp / z_k >= sum_p y_p``,
+
+        which is a rate of ``1 / (z_k sum_p y_p)`` of every machine.
+
+        Parameters
+        ----------
+        paces
+            See :meth:`_paces_of`.
+        """
+        found = [rates[index] for rates in self._rates]
+        for job, parts_s in enumerate(paces):
+            each_s = parts_s[index]
+            whole_s, is_there = each_s.sum(axis=2), most > 0
+            with np.errstate(divide="ignore", invalid="ignore"):
+                shares = np.where(is_there[..., None], each_s / whole_s[..., None], 1.0)
+                rate = 1 / (whole_s * shares.min(axis=1).sum(axis=1)[:, None])
+            known = np.where(np.isfinite(rate), np.minimum(rate, found[job]), found[job])
+            cannot = (np.isinf(whole_s) & is_there).any(axis=1)[:, None]  # some of its machines, and so no such fleet
+            is_mixed = is_there.sum(axis=1, keepdims=True) > 1
+            found[job] = np.where(is_mixed, np.where(cannot, 0.0, known), found[job])
+        return found
+
+    def _paces_of(self, first: str, limits: Mapping[str, float], most: float) -> list[Floats]:
+        """Return the least seconds of each part on one machine of each offer by job: (offers, parts), nan if unknown.
+
+        In fleets of several kinds that keep the limits, and that some other fleet of one kind is not as good as: no
+        machine is paid for longer than money lasts, and the training must be done in time.
+        """
+        asked, account = self.procurement.asked, self.account
+        enough_s, within_s = np.zeros(len(self.offers)), inf
+        if not self.procurement.is_monthly and asked.num_machines.least <= 1:
+            goal = asked.objective if first == "objective" else first
+            saved_usd = (asked.usd_per_hour_saved or 0.0) / S_PER_H if goal == "value_of_time" else 0.0
+            usd = min(limits.get("cost", inf), limits.get("spent", inf))
+            usd = min(usd, most if goal in ("cost", "value_of_time") else inf)
+            within_s = min(limits.get("time", inf), most if goal == "time" else inf)
+            within_s = min(within_s, most / saved_usd if saved_usd else inf) / account.stretch
+            if usd < inf and within_s < inf:
+                with np.errstate(divide="ignore"):
+                    enough_s = np.nan_to_num(usd / self._usd_per_s / account.stretch, posinf=inf)
+        found = []
+        for oracle in self.oracles:
+            each = [oracle.parts_s(offer) for offer in self.offers]
+            whole_s = [0.0 if one is None else float(one.sum()) for one in each]
+            fastest_s = min(one * offer.devices_per_machine for one, offer in zip(whole_s, self.offers, strict=True))
+            for row, offer in enumerate(self.offers):
+                known_s = each[row]
+                if known_s is not None and whole_s[row] < enough_s[row] and 0 < fastest_s < inf:
+                    each[row] = oracle.parts_s(offer, float(enough_s[row]), within_s, fastest_s)
+            width = max((len(one) for one in each if one is not None), default=1)
+            rows = [np.full(width, nan) if one is None else np.resize(one, width) for one in each]
+            found.append(np.array(rows).reshape(len(self.offers), width))  # where one is infinite, all are
+        return found
 
     def _works(self, training_s: Sequence[Floats]) -> Floats:
         """Return the work of trainings, arrays of their seconds; of a month at least that, without failures."""

@@ -17,9 +17,10 @@ from planner.families.hybrid.bounds import CutBounds
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of
 from planner.families.hybrid.grid_search import Found, configuration_of_point, placements_of, searched
+from planner.families.hybrid.pace import parts_on
 from planner.families.hybrid.search import plan
 from planner.plan import Alternative, Plan
-from planner.problem import Problem
+from planner.problem import Problem, Range
 from planner.search import Search
 from planner.solution import Status
 from tests.referee import second_physics
@@ -101,6 +102,37 @@ def test_no_layout_is_quicker_than_a_bound_above_it(problem: Problem, which: int
         assert bound is not None
         least = bound({name: points[name] for name in known})
         assert np.all((least <= seconds * (1 + 1e-9)) | np.isinf(seconds)), names
+
+
+@given(QUESTIONS, st.integers(0, 99), st.sampled_from([0.05, 0.5, 1.0]))
+@settings(max_examples=12, deadline=None)
+def test_in_no_company_is_a_device_quicker_than_the_least_that_parts_take_it(
+    problem: Problem, which: int, share: float
+) -> None:
+    problem = replace(problem, limits=replace(problem.limits, machines=Range(least=2)))  # any part of each kind
+    teams = [one for one in placements_of(costs_of(problem)) if len(one.groups) > 1]
+    if not teams:
+        return
+    bounds = CutBounds(teams[which % len(teams)])
+    points: dict[str, Any] = {}
+    for level in range(len(bounds.space.grid().levels)):
+        points = bounds.space.grid().expand(points, level)
+    kept = np.random.default_rng(0).permutation(len(points["tensor"]))[:1500]
+    points = {name: column[kept] for name, column in points.items()}
+    seconds = bounds.seconds(points)
+    if not np.isfinite(seconds).any():
+        return
+    within_s = float(np.quantile(seconds[np.isfinite(seconds)], share))
+    alone = [parts_on(one) for one in bounds.cost.groups]
+    fastest_s = min(float(one.sum()) for one in alone if one is not None)
+    parts = [parts_on(one, 100 * fastest_s, within_s * (1 + 1e-9), fastest_s) for one in bounds.cost.groups]
+    known = np.array([one for one in parts if one is not None])
+    assert len(known) == len(parts)
+    whole_s = known.sum(axis=1)
+    least = (known / whole_s[:, None]).min(axis=0).sum()  # of all parts, as the search of fleets has it
+    devices = points["tensor"] * points["context"] * points[bounds.space.shared] * bounds.cost.parts_of(points)
+    done = (devices / whole_s[:, None]).sum(axis=0) * seconds
+    assert np.all((done >= least * (1 - 1e-9)) | (seconds > within_s))
 
 
 def test_ranks_whose_experts_lie_in_a_tensor_group_are_no_farther_apart_than_they_must_be() -> None:

@@ -275,7 +275,12 @@ class EvenBounds(Bounds):
 
     def linked_pace_s(self, nodes: Columns) -> Floats:
         """Return the same with the communication of layers."""
-        return self._pace_s(nodes, self._linked[NOTHING_AGAIN])
+        return self._pace_s(nodes, self.linked_table)
+
+    @property
+    def linked_table(self) -> LayerTable:
+        """Layers with the real links, nothing computed again."""
+        return self._linked[NOTHING_AGAIN]
 
     def _pace_s(self, nodes: Columns, table: LayerTable) -> Floats:
         """Return the same of a table: see :mod:`planner.families.hybrid.layer_table`."""
@@ -770,6 +775,11 @@ class CutBounds(Bounds):
     def linked_pace_s(self, nodes: Columns) -> Floats:
         """Return the same with the communication of layers."""
         return self._pace_s(nodes, self._linked)
+
+    @property
+    def linked_table(self) -> LayerTable:
+        """Layers on the first group with the real links, nothing computed again."""
+        return self._linked[0]
 
     def _pace_s(self, nodes: Columns, tables: Sequence[LayerTable]) -> Floats:
         """Return the same of tables, one a group: see :mod:`planner.families.hybrid.layer_table`."""

@@ -1,0 +1,233 @@
+"""The least device-seconds of every part of a training on machines of one kind, in company of others.
+
+On several kinds of machines each has stages or whole replicas of its own, so that of the embedding, the layers of each
+kind and the head every device does some, for some of the samples. What one does takes it no less than the table of
+layers says (:mod:`planner.families.hybrid.layer_table`): with the communication of layers at the nearest ranks, nothing
+computed again, and the micro-batch and the degrees that suit each part.
+
+**Within a time** T: less than its pace, since
+
+- a *stage* of l layers that take z each, of m micro-batches, sends one way at least, x, and what nothing hides of its
+  gradients and its optimiser is a tail ``e(l, d)`` of d data ranks: ``m (l z + x) + e(l, d)`` or more. All kinds have d
+  ranks, a divisor of the batch, and ``m = batch / (d b)``. Stages of few layers lose by sending, those of many by their
+  tails;
+- a *replica* of p stages has ``X = L z + 2 (p - 1) x`` in all, and takes ``(m + (p - 1) / 2) X / p + e(L / p, d)`` or
+  more (:mod:`planner.families.hybrid.bounds`), L / p rounded up. Here d counts the replicas of all kinds, which do the
+  whole batch in time, each device at the pace of the fastest kind or more slowly, and m any number with ``m (d - 1) b
+  <= batch``. Of d from one number up to the next that is tried, reductions are those of the least, and the optimiser's
+  share is that of the most.
+
+The least of that over ``m l z``, or ``m L z / p``, is what any device takes over its pace.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from math import inf
+
+import numpy as np
+
+from planner.cost import Floats
+from planner.errors import InfeasibleError
+from planner.families.answer import iterations_of
+from planner.families.hybrid.bounds import CutBounds, EvenBounds
+from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs_of
+from planner.families.hybrid.layer_table import DEGREES
+from planner.models.communication import ORDERS
+from planner.models.layouts import Ints
+from planner.problem import Problem
+from planner.routes import routes_of
+from planner.solvers.grid import Axis, Columns, Grid, Level
+
+_EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
+_MOST_ROWS = 50_000  # stages in one array
+_MIDDLE = 3  # stages, of which the second has neither embedding nor head
+_FACTOR = 1.3  # of numbers of replicas that are tried
+_ROUND_UP = 1 + 1e-9
+_DATA_NEAREST = next(index for index, order in enumerate(ORDERS) if order[:2] == ("context", "data"))
+
+
+def least_parts_s(
+    problem: Problem, enough_s: float = 0.0, within_s: float = inf, fastest_s: float = 0.0
+) -> Floats | None:
+    """Return device-seconds of each part of what the goal counts: embedding, layers of each kind, head.
+
+    Infinite where the family does not apply, for the number format that the machines leave say: then it applies to no
+    fleet that has some of them. None where the batch is open.
+
+    Parameters
+    ----------
+    enough_s
+        Of all parts: more than this need not be told apart. 0: the pace alone is wanted.
+    within_s
+        What the goal counts must be done in.
+    fastest_s
+        The least of all parts on any kind of device.
+    """
+    try:
+        (cost,) = costs_of(problem)
+    except InfeasibleError:
+        return np.array([inf])
+    return parts_on(cost, enough_s, within_s, fastest_s)
+
+
+def parts_on(cost: GroupCost, enough_s: float = 0.0, within_s: float = inf, fastest_s: float = 0.0) -> Floats | None:
+    """Return the same on a machine group; None where the batch is open."""
+    bounds, problem = EvenBounds(cost.even), cost.problem
+    if problem.training.fixed_batch_size is None or bounds.space.is_split:
+        return None
+    degrees = Level(axes=tuple(bounds.space.axes[name] for name in DEGREES))
+    nodes = Grid(levels=(degrees,), rules=bounds.space.rules).expand(_none(), 0)
+    samples = np.full(len(nodes["tensor"]), cost.batch)
+    if not len(samples):
+        return None
+    least = bounds.linked_table.of_each_sample(nodes, samples, bounds.microbatches, lambda: None)
+    counts = np.array([*cost.transformer.kind_counts.values()])
+    parts = np.stack([least.embedding_s, *(counts[:, None] * least.layer_s), least.head_s])
+    each_s = (parts * nodes["tensor"] * nodes["context"]).min(axis=1) / bounds.smallest_microbatch  # of a sample
+    steps = float(iterations_of(problem, cost.batch))
+    found = np.asarray(each_s * cost.batch * steps * _EXACT)
+    if found.sum() < enough_s and len(counts) == 1:
+        rest_s = found.sum() - found[1]
+        within = _Within(bounds=CutBounds(HybridCost((cost,), Placement.STAGES)), within_s=within_s / steps)
+        layers_s = within.least_s((enough_s - rest_s) / steps, fastest_s / steps) * steps * _EXACT
+        found[1] = max(found[1], layers_s)
+    return found
+
+
+def _none() -> dict[str, Ints]:
+    """Return one node of which nothing is decided."""
+    return {"": np.zeros(1, dtype=np.int64)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Within:
+    """Steps that must be done in a time, of a network of one kind of layers; see the module."""
+
+    bounds: CutBounds
+    within_s: float
+
+    @property
+    def _layers(self) -> int:
+        return self.bounds.cost.transformer.num_layers
+
+    def least_s(self, enough_s: float, fastest_s: float) -> float:
+        """Return the least device-seconds of all layers of a step.
+
+        Of degrees and micro-batches at whose pace they take ``enough_s`` or more nothing is worked out: the least is
+        then as much.
+
+        Parameters
+        ----------
+        fastest_s
+            Of a step on any kind of device.
+        """
+        bounds, batch, found_s = self.bounds, self.bounds.cost.batch, enough_s
+        for is_replicas in (False, True):
+            axes = [bounds.space.axes[name] for name in (*DEGREES, "microbatch")]
+            data = Axis(name="data", values=_data_ranks(batch)) if is_replicas else bounds.space.axes["data"]
+            rules = tuple(one for one in bounds.space.rules if not (is_replicas and "data" in one.names))
+            nodes = Grid(levels=(Level(axes=(*axes, data)),), rules=rules).expand(_none(), 0)
+            nodes.pop("")
+            each_s = bounds.linked_table.of(nodes, lambda: None).layer_s[0]
+            shared = nodes["tensor"] * nodes["context"]
+            pace_s = shared * batch / nodes["microbatch"] * self._layers * each_s
+            number = batch / nodes["microbatch"] / np.maximum(nodes["data"] - is_replicas, 1)
+            if is_replicas:
+                most = _next_ranks(nodes["data"], batch) * shared * self._layers * self.within_s
+            else:
+                most = np.where(number * each_s <= self.within_s, inf, 0.0)
+            left = np.flatnonzero((pace_s < enough_s) & (most >= fastest_s))
+            at_once = max(1, _MOST_ROWS // (self._layers * _MIDDLE))
+            for start in range(0, len(left), at_once):
+                at = left[start : start + at_once]
+                few = {name: column[at] for name, column in nodes.items()}
+                over = self._replicas(few, each_s[at], number[at], fastest_s) if is_replicas else None
+                over = self._stages(few, each_s[at], number[at]) if over is None else over
+                found_s = min(found_s, float((pace_s[at] * over).min(initial=inf)))
+        return found_s
+
+    def _stages(self, nodes: Columns, each_s: Floats, number: Floats) -> Floats:
+        """Return what devices of stages take over their pace at the least, shape (n,); infinite where late.
+
+        Parameters
+        ----------
+        each_s, number
+            Of a layer; micro-batches.
+        """
+        held, found = np.arange(1, self._layers + 1)[:, None], np.full(len(each_s), inf)
+        work_s, sent_s = number * held * each_s, number * _sent_s(self.bounds, nodes)
+        for zero in self.bounds.space.axes["zero"].values:
+            shown_s, moved_s = _tails_s(self.bounds, {**nodes, "zero": np.full_like(nodes["data"], zero)}, held[:, 0])
+            step_s = work_s + sent_s + shown_s + moved_s
+            over = np.where(step_s <= self.within_s * _ROUND_UP, step_s / work_s, inf)
+            found = np.minimum(found, over.min(axis=0))
+        return found
+
+    def _replicas(self, nodes: Columns, each_s: Floats, number: Floats, fastest_s: float) -> Floats:
+        """Return the same of whole replicas; ``number``: of micro-batches, at most."""
+        stages, found = np.arange(1, self._layers + 1)[:, None], np.full(len(each_s), inf)
+        held = -(-self._layers // stages[:, 0])
+        whole_s = self._layers * each_s + 2 * (stages - 1) * _sent_s(self.bounds, nodes)
+        after = _next_ranks(nodes["data"], self.bounds.cost.batch)
+        is_enough = after * nodes["tensor"] * nodes["context"] * stages * self.within_s >= fastest_s
+        for zero in self.bounds.space.axes["zero"].values:
+            columns = {**nodes, "zero": np.full_like(nodes["data"], zero)}
+            tail_s = _tails_s(self.bounds, columns, held)[0]
+            tail_s = tail_s + _tails_s(self.bounds, {**columns, "data": after}, held)[1]
+            filled_s = (stages - 1) / 2 * whole_s / stages + tail_s
+            most = np.minimum(number, (self.within_s - filled_s) * stages / whole_s)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                step_s = most * whole_s / stages + filled_s
+                over = step_s * stages / (most * self._layers * each_s)
+            found = np.minimum(found, np.where(is_enough & (most > 0), over, inf).min(axis=0))
+        return found
+
+
+def _sent_s(bounds: CutBounds, nodes: Columns) -> Floats:
+    """Return what stages send one way at least: to the same machines, or to others no quicker than these can send."""
+    group, axes = bounds.cost.first, bounds.space.axes
+    link = routes_of(group.cluster).ring(group.cluster.num_machines)
+    found = np.full(len(nodes["tensor"]), inf)
+    for parallel, order in product(axes["sequence_parallel"].values, axes["order"].values):
+        columns = _filled(bounds, nodes, {"sequence_parallel": parallel, "order": order})
+        (seconds,) = bounds.cost.group_seconds(columns)
+        reach = replace(seconds.group, between_bytes_per_s=link.bandwidth_bytes_per_s, between_latency_s=link.latency_s)
+        found = np.minimum(found, np.minimum(seconds.transfer_s, replace(seconds, group=reach).between_s))
+    return found
+
+
+def _tails_s(bounds: CutBounds, nodes: Columns, held: Ints) -> tuple[Floats, Floats]:
+    """Return what nothing hides of reductions and gathers, and the optimiser, of a stage by its layers: (layers, n).
+
+    Data ranks are as near as they can be: inside of all but the context's.
+    """
+    length, columns = len(nodes["tensor"]), _filled(bounds, nodes, {"order": _DATA_NEAREST})
+    layers, back = np.unique(held, return_inverse=True)
+    many = {name: np.tile(column, len(layers)) for name, column in columns.items()}
+    step = bounds.cost.step(many, np.stack([np.repeat(layers, length)] * _MIDDLE))
+    shown_s, moved_s = (one[1].reshape(len(layers), length)[back] for one in (step.exposed_s, step.optimizer_s))
+    return shown_s, moved_s
+
+
+def _filled(bounds: CutBounds, nodes: Columns, given: Mapping[str, int]) -> Columns:
+    """Return nodes as three stages with some decisions, and all overlaps."""
+    axes = bounds.space.axes
+    best = {"recompute": 0, "recompute_modules": 0, "zero": 0, "context_method": axes["context_method"].values[0]}
+    best |= {name: max(axes[name].values) for name in ("overlap_data", "overlap_tensor", "sequence_parallel")}
+    columns = {**best, "stages_0": _MIDDLE, **given}
+    return {**{name: np.full(len(nodes["tensor"]), value) for name, value in columns.items()}, **nodes}
+
+
+def _data_ranks(batch: int) -> tuple[int, ...]:
+    """Return numbers of replicas on two kinds of machines or more, by about equal factors."""
+    found = [2]
+    while found[-1] < batch:
+        found.append(max(found[-1] + 1, int(found[-1] * _FACTOR)))
+    return tuple(found[:-1]) or (2,)
+
+
+def _next_ranks(data: Ints, batch: int) -> Ints:
+    """Return, for numbers of replicas that are tried, the most that each stands for."""
+    ladder = np.array([*_data_ranks(batch), max(batch, 2) + 1])
+    return ladder[np.minimum(np.searchsorted(ladder, data, side="right"), len(ladder) - 1)] - 1
