@@ -55,7 +55,7 @@ GOALS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "Llama 3 70B": {
         "cost": {"deadline": "1440 h"},
-        "time": {"budget": "20000000 USD"},
+        "time": {"budget": "25000000 USD"},
         "value": {"objective": "value_of_time", "usd_per_hour_saved": 5000},
     },
     "Mixtral": {

@@ -6,6 +6,7 @@ what changes of prices and hardware would do; and where no fleet keeps the limit
 A fleet that any of these finds and that is better than the answer becomes the answer.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -53,7 +54,7 @@ from planner.procurement.search import Fleets, Told
 from planner.search import Search
 from planner.solution import SAME, Status, gap_of
 from planner.solvers.counts import Candidate, TradeOffs
-from planner.words import joined, percent_words
+from planner.words import joined, percent_words, time_words
 
 Planned = Callable[[Problem], Plan]  # the best plan of a question, with its provenance and its known error
 
@@ -573,6 +574,7 @@ def _no_training(fleets: Fleets, search: Search) -> str | None:
 
 # --- The answer
 
+_BUSY, _TOLD_S = 0.5, 5.0  # share of a processor below which others had it; less time is not told
 _MOST_CALLS = 12  # fleets planned for each alternative
 _SHARES = (0.6, 0.7)  # of the time that is left, for fleets of one type and of two, where more types may be had
 _SHARE_OF_LAST = 0.8  # for fleets of as many types as there may be; the rest is for what is shown beside the answer
@@ -642,6 +644,7 @@ def procure(
     NoAnswerError
         If a limit struck before any fleet was found.
     """
+    begin_s = search.clock(), time.process_time()
     fleets = Fleets(procurement=procurement)
     if is_robust and (procurement.asked.error is not None or fleets.families == (OF_TRANSFORMERS,)):
         fleets = fleets.asked_otherwise(stretch=stretch_of(fleets))
@@ -674,11 +677,11 @@ def procure(
     if measured.choice is not None and all(other.fleet != measured.choice.fleet for other, _ in alternatives):
         rows = (*alternatives, (measured.choice, "the best of the devices whose training steps were measured"))
         alternatives = tuple(sorted(rows, key=lambda pair: pair[0].objective))
-    others = [choice, *(other for other, _ in alternatives)]
+    others, certificate = [choice, *(other for other, _ in alternatives)], _certificate(fleets, best, choice)
     return Procured(
         objective_name=procurement.asked.objective,
         choice=choice,
-        certificate=_certificate(fleets, best, choice),
+        certificate=certificate,
         explanation=reasons_of(fleets, choice),
         alternatives=alternatives,
         by_deadline=_by_deadline(fleets, choice),
@@ -689,7 +692,7 @@ def procure(
         pareto=None if trade_offs is None else _pareto(fleets, others, *trade_offs),
         what_if=what_if,
         assumptions=(*procurement.assumptions, *assumptions_of(fleets)),
-        warnings=(*measured.warnings, *warnings_of(fleets, choice)),
+        warnings=(*_busy(certificate, search, *begin_s), *measured.warnings, *warnings_of(fleets, choice)),
         not_modelled=_not_modelled(fleets),
         prices={
             "files": list(procurement.prices.files),
@@ -764,6 +767,16 @@ def _certificate(fleets: Fleets, best: _Best, choice: Choice) -> Certificate:
         num_markets=best.num_markets,
         num_planned=sum(oracle.num_planned for oracle in fleets.oracles),
     )
+
+
+def _busy(certificate: Certificate, search: Search, begin_s: float, begin_cpu_s: float) -> tuple[str, ...]:
+    """Return that other programs took the processor while an answer was not proven: limits are of the clock's time."""
+    wall_s, cpu_s = search.clock() - begin_s, time.process_time() - begin_cpu_s
+    is_short = wall_s < _TOLD_S or cpu_s > _BUSY * wall_s
+    if certificate.status is Status.OPTIMAL or search.pool is not None or is_short:
+        return ()
+    got = f"the search had {time_words(cpu_s)} of a processor in {time_words(wall_s)}, since other programs ran"
+    return (f"{got}: with more time (--time-limit) it may find a better fleet, and prove it",)
 
 
 def _alternatives(fleets: Fleets, choice: Choice, most: int, search: Search) -> tuple[tuple[Choice, str], ...]:

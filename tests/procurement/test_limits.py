@@ -1,9 +1,13 @@
 """Limits of a purchase: what does not end with its time is broken off, and claims nothing."""
 
+import time
 from datetime import date
+from pathlib import Path
 from typing import Any
 
+import purchases
 import pytest
+from purchases import Machine, MadeUpTimes, row
 
 from planner.errors import NoAnswerError
 from planner.procurement.procure import procure
@@ -23,3 +27,17 @@ def test_a_price_list_whose_bounds_do_not_end_in_time_is_not_called_infeasible(m
     with pytest.raises(NoAnswerError):
         procure(asked, Search(time_limit_s=0.0), lambda problem: pytest.fail("nothing was found"))
     assert Fleets(procurement=asked).markets(1)
+
+
+@pytest.mark.parametrize(("share", "slack", "is_told"), [(0.1, 0.2, True), (0.9, 0.2, False), (0.1, 0.0, False)])
+def test_an_answer_without_proof_says_that_other_programs_had_the_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, slack: float, is_told: bool
+) -> None:
+    made = MadeUpTimes(machines={"t4": Machine(1.0)}, work=50_000, serial_s=1234)
+    purchases.stub(monkeypatch, made, lambda offer: 1 / made.work, slack)
+    procurement = purchases.loaded(purchases.asked(tmp_path / "list.csv", [row("small", most=4)], objective="time"))
+    now = iter(range(100_000))
+    search = Search(clock=lambda: float(next(now)))
+    monkeypatch.setattr(time, "process_time", lambda: share * search.clock())
+    found = purchases.answered(procurement, search=search)
+    assert any("of a processor in" in line for line in found.warnings) is is_told
