@@ -20,6 +20,7 @@ from planner.exporters.megatron import layout_of_options, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists, with_points
 from planner.exporters.scripts import PORT, Parsed, comment_lines, how_to_run, torchrun_script
 from planner.exporters.training_blocks import training_of_options
+from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.launch_network import not_expressed, unsaid
 from planner.models.low_precision import LOW_TYPES
 from planner.transformer import Transformer
@@ -156,8 +157,19 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     SpecError
         If it is no such document, or a value is none.
     """
-    file, devices, _ = _read(path, text)
-    return shared_pins(layout_of_options(file, devices))
+    file, devices, keys = _read(path, text)
+    chosen = layout_of_options(file, devices)
+    pins = shared_pins(chosen)
+    return pins | ({"schedule": _schedule_of(keys, chosen)} if chosen.pipeline > 1 else {})
+
+
+def _schedule_of(keys: Mapping[str, Any], chosen: HybridConfiguration) -> str:
+    """Return the schedule that keys turn on; 1F1B where they turn on none."""
+    if keys.get("enable_zero_bubble") is True:
+        pending = keys.get(_PENDING, chosen.pipeline)
+        return "zb_h2" if isinstance(pending, int) and pending > chosen.pipeline else "zb_h1"
+    on = (name for name, own in _SCHEDULES.items() if all(keys.get(key) == value for key, value in own.items()))
+    return next(on, "interleaved" if chosen.interleave > 1 else "1f1b")
 
 
 def network(path: Path, text: str) -> Transformer:

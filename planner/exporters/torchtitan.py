@@ -93,7 +93,6 @@ def _is_written(layout: Layout, network: Transformer) -> bool:
     return is_other and family_of(network) is not None
 
 
-_TURNED = ("zb_v", "dualpipe_v")  # with two chunks a device that are not interleaved
 _SCHEDULES = tuple(name for name, one in NAMED.items() if TARGET in one.runs_in)
 
 
@@ -280,8 +279,8 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     layers = [sum(_is_layer(name) for name in part.split(",")) for part in parts]
     pins = pins_of(with_layers(file, chosen, layers, f"--{_FLAGS['interleave']}"), *pinned_by(TARGET))
     said = file.value(f"{_PARALLEL}pipeline_parallel_schedule", "") if stages > 1 else ""
-    turned = {NAMED[name].runs_in[TARGET]: name for name in _SCHEDULES if name in _TURNED}
-    return pins | ({"schedule": turned[str(said)]} if said in turned else {})
+    named = {NAMED[name].runs_in[TARGET]: name for name in _SCHEDULES}
+    return pins | ({"schedule": named[str(said)]} if said in named else {})
 
 
 def _is_layer(name: str) -> bool:

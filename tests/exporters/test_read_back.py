@@ -138,6 +138,8 @@ def test_what_a_program_on_top_of_megatron_has_of_its_own_is_written() -> None:
     assert "zero_bubble_v_schedule_mem_setup: half" in text
     assert "num_layers_per_virtual_pipeline_stage" not in text
     assert read("primus", folded)[1]["chunks_per_device"] == 2
+    assert read("primus", folded)[1]["schedule"] == "v_half"
+    assert read("primus", job)[1]["schedule"] == "zb_h1"
     yarn = {**LLAMA, "rotary": {"base": 150000, "scaling": {"kind": "yarn", "factor": 32, "original_length": 4096}}}
     assert any("kind 'yarn' 32" in note for note in export("megatron", even_job(yarn, data=2)).notes)
     network, _ = read("megatron-bridge", even_job(yarn, data=2))
