@@ -17,12 +17,13 @@ def compare(
     """Compare two plans: which is better, decision by decision, and which terms decide."""
     import planner
     from planner.answer.comparison import comparison_answer
-    from planner.cli.output import check_page, give, write_page
+    from planner.cli.output import Progress, check_page, give, write_page
     from planner.letters import visible
 
     for path in (first, second):
         check_page(html, path)
-    found = planner.compare(first, second)
+    with Progress("comparing"):
+        found = planner.compare(first, second)
     one, other = (first.name, second.name) if first.name != second.name else (str(first), str(second))
     command = ("planner", "compare", str(first), str(second))
     answer = comparison_answer(found, (visible(one), visible(other)), commands=[command])
@@ -50,14 +51,15 @@ def explain(
     from planner.answer.plan import plan_answer
     from planner.answer.plan_file import is_plan
     from planner.api import plan_of_file
-    from planner.cli.output import check_page, give, left_s, limit_bytes, limit_s, write_page
+    from planner.cli.output import Progress, check_page, give, left_s, limit_bytes, limit_s, write_page
     from planner.networks import asked, network_of
     from planner.planning import view_of
 
     seconds, most_bytes = limit_s(time_limit), limit_bytes(memory_limit)
     check_page(html, plan)
-    problem, given = plan_of_file(plan) if is_plan(plan) else (planner.load(plan), None)
-    found = planner.explain(problem, given, time_limit_s=left_s(seconds, begin_s), memory_limit_bytes=most_bytes)
+    with Progress("explaining"):
+        problem, given = plan_of_file(plan) if is_plan(plan) else (planner.load(plan), None)
+        found = planner.explain(problem, given, time_limit_s=left_s(seconds, begin_s), memory_limit_bytes=most_bytes)
     if html:
         network = network_of(asked(problem), found.plan.substitutions)
         memory = ["--memory-limit", memory_limit] if memory_limit else []
@@ -96,11 +98,13 @@ def export(
 
     import planner
     from planner.answer.documents import dump
-    from planner.cli.output import write_files
+    from planner.cli.output import Progress, write_files
     from planner.procurement.check import check_file
 
-    found = planner.export(plan, to, script=script, image=image, program=program, name=name)
-    if not check_file(plan).is_ok:
+    with Progress("exporting"):
+        found = planner.export(plan, to, script=script, image=image, program=program, name=name)
+        is_right = check_file(plan).is_ok
+    if not is_right:
         print(f"warning: {plan} is not what it says; see: planner check {shlex.quote(str(plan))}", file=sys.stderr)
     if out is not None:
         write_files(out, found.files, is_forced=force)

@@ -148,6 +148,7 @@ def calibrate(
     E.g. planner calibrate allreduce2.log allreduce4.log --spec spec.yaml -o calibration.yaml
     """
     from planner.answer.documents import dump
+    from planner.cli.output import Progress
 
     if template is not None:
         from planner.calibration.tables import TEMPLATES
@@ -159,7 +160,8 @@ def calibrate(
             raise flag_fault("--measure", "this measures here and now; files are given, too.", "Leave out one of them.")
         from planner.calibration.canonical_loops import measure as measured
 
-        here = measured()
+        with Progress("measuring"):
+            here = measured()
         print(dump(here.to_document()) if output.json else here.text())
         return
     if wanted.plan_measurements:
@@ -175,7 +177,8 @@ def calibrate(
         from planner.calibration.report import check_picture
 
         check_picture(output.plot)
-    found = read_files(data, num_devices=unsaid.devices)
+    with Progress("reading"):
+        found = read_files(data, num_devices=unsaid.devices)
     check_outputs({"--out": output.out, "--plot": output.plot}, spec, {f"an input, {one}": one for one in found.files})
     if found.runs:
         from planner.calibration.runs import compare
@@ -186,9 +189,9 @@ def calibrate(
         result = compare(found.runs)
         print(dump(result.to_document()) if output.json else result.text())
         return
-    fitted = fit_all(
-        found, Asked(spec=spec, form=form, device=unsaid.device, dtype=unsaid.dtype, batch_size=unsaid.batch)
-    )
+    asked = Asked(spec=spec, form=form, device=unsaid.device, dtype=unsaid.dtype, batch_size=unsaid.batch)
+    with Progress("fitting"):
+        fitted = fit_all(found, asked)
     if output.law_only and fitted.cluster_law is None:
         mend = "Add --spec with the cluster, and timings of all-reduces that fit its machines."
         raise flag_fault("--law-only", "there is no law of a cluster.", mend)
@@ -202,7 +205,7 @@ def _print_measurements(questions: list[Path], wanted: ToMeasure, *, is_json: bo
     from planner.answer.plan_file import is_plan
     from planner.api import plan_of_file
     from planner.calibration.measurements import measurements_text, measurements_to_make
-    from planner.cli.output import limit_bytes, limit_s
+    from planner.cli.output import Progress, limit_bytes, limit_s
     from planner.search import Search
 
     if len(questions) != 1:
@@ -216,7 +219,8 @@ def _print_measurements(questions: list[Path], wanted: ToMeasure, *, is_json: bo
     else:
         problem = planner.load(questions[0])
         # Half of the time is for the questions that are asked anew.
-        plan = planner.plan(problem, time_limit_s=seconds / 2, memory_limit_bytes=most_bytes)
-    with search.interruptible():
+        with Progress("planning"):
+            plan = planner.plan(problem, time_limit_s=seconds / 2, memory_limit_bytes=most_bytes)
+    with Progress("asking what each figure changes"), search.interruptible():
         found = measurements_to_make(problem, plan, search, ranges=ranges)
     print(dump(found.to_document()) if is_json else measurements_text(found))

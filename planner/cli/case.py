@@ -18,14 +18,16 @@ def case(
     """Reproduce a published result; exit code 1 where a figure is outside its tolerance."""
     from planner.answer.documents import dump
     from planner.case.run import case_names, format_table, run_case, to_document
-    from planner.cli.output import check_outputs, check_page
+    from planner.cli.output import Progress, check_outputs, check_page
 
     check_page(html)
     check_outputs({"--html": html})
     if name is None and not every and not json and html is None:
         print("\n".join(case_names()))
         return
-    results = [run_case(one) for one in (case_names() if name is None else (name,))]
+    names = case_names() if name is None else (name,)
+    with Progress("reproducing"):
+        results = [run_case(one) for one in names]
     if html:
         from planner.answer.case import case_answer
         from planner.cli.output import write_page

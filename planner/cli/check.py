@@ -18,9 +18,11 @@ def check(
     """
     from planner.answer.documents import dump
     from planner.checks import report_text
+    from planner.cli.output import Progress
     from planner.procurement.check import check_file
 
-    report = check_file(plan)
+    with Progress("checking"):
+        report = check_file(plan)
     print(dump(report.to_document()) if json else report_text(report))
     if not report.is_ok:
         raise typer.Exit(1)

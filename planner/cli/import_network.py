@@ -54,7 +54,7 @@ def import_network(
     if (file is None) == (run is None):
         problem = "there is nothing to import." if file is None else "a file and a factory are given."
         raise flag_fault("", problem, "Give a file, or --run package:function.")
-    from planner.cli.output import check_outputs
+    from planner.cli.output import Progress, check_outputs
     from planner.network_import import import_code, import_file
 
     check_outputs({"--out": out}, None, {"the file that is imported": file})
@@ -65,13 +65,14 @@ def import_network(
         found = import_code(run, Path.cwd())
     else:
         assert file is not None, "one of the two is given"
-        found = import_file(
-            file,
-            sizes=_sizes(dimension or []),
-            sequence_length=sequence_length,
-            is_text_only=text_only,
-            batch_size=profile_batch,
-        )
+        with Progress("reading"):
+            found = import_file(
+                file,
+                sizes=_sizes(dimension or []),
+                sequence_length=sequence_length,
+                is_text_only=text_only,
+                batch_size=profile_batch,
+            )
     if out is not None:
         _write(out, found)
     print(dump(found.to_document()) if json else _text(found, out))

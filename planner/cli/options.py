@@ -243,7 +243,7 @@ class TraceOptions:
             return
         from planner.answer.timeline import file_of, table_text
         from planner.api import timeline
-        from planner.cli.output import write_bytes
+        from planner.cli.output import Progress, write_bytes
 
         def draw(most: int) -> dict[str, Any]:
             return timeline(
@@ -258,7 +258,8 @@ class TraceOptions:
             )
 
         is_packed = self.trace.suffix == ".gz"
-        content, found = file_of(draw, is_packed=is_packed)
+        with Progress("drawing"):
+            content, found = file_of(draw, is_packed=is_packed)
         write_bytes(self.trace, content)
         for note in found["otherData"].get("notes", ()):
             if note.startswith("thinned"):

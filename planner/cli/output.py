@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from planner.targets import check_targets, reason_of, whole
 from planner.units import Dimension, format_human, parse
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
     from planner.sections import Answer
 
 _MOST_NAME = 1024  # letters of a file's name with its path
@@ -235,56 +238,76 @@ def write_refusal(path: Path | None) -> Iterator[_Asked]:
         raise
 
 
-# --- How far a long search is: one line on stderr, where that is a terminal; else nothing
+# --- What takes long, and how far it is: one line on stderr, where that is a terminal; else nothing
 
-_FIRST_S = 1.0
+_FIRST_S = 0.5  # half a second after what a command imports
 _EVERY_S = 0.5
-_CLEARED = "\r\033[K"
 
 
 class Progress:
-    """Prints bound, incumbent and how much was done, at most twice a second, from the first second on.
+    """Says what is done, for how long and how far it is, within the first second.
 
-    As a context it clears its line at the end, so that the answer does not begin behind it.
+    As a context it takes its line away at the end, so that the answer does not begin behind it. Who is inside prints
+    nothing.
     """
 
-    def __init__(self, what: str, said: Callable[[float], str]) -> None:
+    def __init__(self, doing: str, what: str = "", said: Callable[[float], str] = str) -> None:
         """Count ``what`` was done, such as fleets planned; ``said`` puts a bound or an incumbent into words."""
-        self._what, self._said = what, said
-        self._next_s = time.monotonic() + _FIRST_S
+        self._doing, self._what, self._said = doing, what, said
+        self._begin_s = self._next_s = time.monotonic()
         self.history: list[tuple[float, float, int]] = []
         self._number = 0
-        self._is_able = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._is_shown = False
+        self._bar: Bar | None = None
+        self._is_over = False
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(_FIRST_S, self._show)
+        self._timer.daemon = True
 
     def tell(self, bound: float, incumbent: float, number: int | None = None) -> None:
         """Say how far the search is, and keep it in ``history``; ``number``: done so far, else calls are counted."""
         self._number = self._number + 1 if number is None else number
         if not self.history or self.history[-1][:2] != (bound, incumbent):
             self.history.append((bound, incumbent, self._number))
-        if not self._is_able or time.monotonic() < self._next_s:
+        if self._bar is None or time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + _EVERY_S
         best = "none yet" if incumbent == float("inf") else self._said(incumbent)
         line = f"{self._number:,} {self._what}; best {best}, none below {self._said(bound)}"
-        print(f"{_CLEARED}{line[: _columns() - 1]}", end="", file=sys.stderr, flush=True)
-        self._is_shown = True
+        self._bar.update(self._bar.task_ids[0], description=line)
 
     def __enter__(self) -> "Progress":
-        """Begin."""
+        """Begin; the line itself comes from a thread, so that it is there however long one step takes."""
+        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            self._timer.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Clear the line."""
-        if self._is_shown:
-            print(_CLEARED, end="", file=sys.stderr, flush=True)
+        """Take the line away."""
+        self._timer.cancel()
+        with self._lock:
+            self._is_over = True
+            if self._bar is not None:
+                self._bar.stop()
 
+    def _show(self) -> None:
+        """Show the line; rich is loaded only here."""
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.table import Column
 
-def _columns() -> int:
-    """Return the width of the terminal on stderr; a longer line would not be cleared whole."""
-    try:
-        return max(20, os.get_terminal_size(sys.stderr.fileno()).columns)
-    except (OSError, ValueError):  # no terminal after all
-        return 80
+        words = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+        with self._lock:
+            if self._is_over:
+                return
+            console = Console(stderr=True)  # what else is printed is none of the line's business
+            bar = Bar(
+                SpinnerColumn("line"), words, TimeElapsedColumn(), console=console, transient=True,
+                redirect_stdout=False, redirect_stderr=False, refresh_per_second=4,
+            )  # fmt: skip
+            bar.add_task(self._doing)
+            bar.tasks[0].start_time = self._begin_s
+            bar.start()
+            self._bar = bar

@@ -90,10 +90,12 @@ def plan(
     targets = {"--out": output.out, "--trace": drawn.trace, "--html": html}
     check_outputs(targets, spec, {"the measured trace": drawn.measured})
     step = drawn.checked()
-    problem = planner.load(question.asked(spec), run=run or question.code)
+    source = question.asked(spec)
+    with Progress("reading the question"):
+        problem = planner.load(source, run=run or question.code)
     command = ("planner", "plan", "question.yaml", *ranking.words, *search.words)
     with (
-        Progress("steps", time_words) as progress,
+        Progress("planning", "steps", time_words) as progress,
         write_refusal(html) as refused,
         worker_pool(search.workers, search.scheduler) as pool,
     ):
@@ -114,7 +116,8 @@ def plan(
         explanation = None
         if explained_s := min(seconds, _MOST_EXPLAINED_S) if output.explain else 0.0:
             limits = {"time_limit_s": explained_s, "memory_limit_bytes": most_bytes}
-            explanation = planner.explain(asked(network), found, **limits)
+            with Progress("asking what other hardware would bring"):
+                explanation = planner.explain(asked(network), found, **limits)
         others = [("planner", name, "plan.json") for name in ("explain", "check")]
         commands = [(*command, "--out", "plan.json"), *others]
         history = progress.history
@@ -146,14 +149,15 @@ def predict(
     from planner.answer.documents import prediction_document
     from planner.answer.plan import prediction_answer
     from planner.api import predicted
-    from planner.cli.output import check_outputs, check_page, give, limit_bytes, write_page
+    from planner.cli.output import Progress, check_outputs, check_page, give, limit_bytes, write_page
     from planner.planning import view_of
 
     limit_bytes(memory_limit)
     check_page(html, spec)
     check_outputs({"--trace": drawn.trace, "--html": html}, spec, {"the measured trace": drawn.measured})
     step = drawn.checked()
-    problem, found = predicted(planner.load(spec, run=run))
+    with Progress("predicting"):
+        problem, found = predicted(planner.load(spec, run=run))
     drawn.write(problem, found.family, found.configuration, step)
     answer = prediction_answer(found, view_of(problem, found), commands=[("planner", "predict", "question.yaml")])
     if html:
@@ -220,7 +224,7 @@ def procure(
     question = short.asked(spec)
     command = ("planner", "procure", "question.yaml", *wanted.words, *search.words)
     with (
-        Progress("fleets planned", lambda value: f"{value:.6g}") as progress,
+        Progress("looking for fleets", "fleets planned", lambda value: f"{value:.6g}") as progress,
         write_refusal(output.html) as refused,
         worker_pool(search.workers, search.scheduler) as pool,
     ):

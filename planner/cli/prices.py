@@ -47,7 +47,7 @@ def import_catalogue(
     from datetime import UTC, datetime
 
     from planner.answer.documents import dump
-    from planner.cli.output import check_outputs, write_text
+    from planner.cli.output import Progress, check_outputs, write_text
     from planner.procurement.catalogue_join import import_prices
     from planner.procurement.currencies import read_rates
 
@@ -56,14 +56,15 @@ def import_catalogue(
             "--out", "a list of prices is a table, not YAML or JSON.", "Name a .csv file, e.g. prices.csv.", str(out)
         )
     check_outputs({"--out": out}, None, {f"the catalogue {path}": path for path in files})
-    found = import_prices(
-        files,
-        today=datetime.now(tz=UTC).date(),
-        day=None if date is None else _day(date),
-        provider=provider,
-        regions=[one.strip() for one in (region or "").split(",") if one.strip()],
-        rates=read_rates(rate or []),
-    )
+    with Progress("reading"):
+        found = import_prices(
+            files,
+            today=datetime.now(tz=UTC).date(),
+            day=None if date is None else _day(date),
+            provider=provider,
+            regions=[one.strip() for one in (region or "").split(",") if one.strip()],
+            rates=read_rates(rate or []),
+        )
     if out is not None:
         write_text(out, found.to_csv())
     totals = found.totals()

@@ -1,5 +1,8 @@
 import os
+import pty
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -35,3 +38,52 @@ def test_a_folder_in_its_place_is_refused_and_nothing_is_left_behind(tmp_path: P
     with pytest.raises(SpecError, match="cannot be written"):
         write_text(tmp_path / "plan.json", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+CLEARED = b"\r\n\x1b[?25h\r\x1b[1A\x1b[2K"  # its line is empty, and the cursor is back
+LONG = """
+import time
+from planner.cli.output import Progress
+with Progress("thinking", "steps") as progress:
+    until_s = time.monotonic() + 60
+    while (progress._bar is None) is {is_shown} and time.monotonic() < until_s:
+        time.sleep(0.05)
+    time.sleep(0.6)
+    progress.tell(1.0, 2.0)
+    time.sleep(0.6)
+assert (progress._bar is not None) is {is_shown}
+"""
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_what_takes_long_says_so_on_a_terminal_and_takes_its_line_away(term: str) -> None:
+    leader, follower = pty.openpty()
+    is_shown = term != "dumb"
+    code = [sys.executable, "-c", LONG.format(is_shown=is_shown)]
+    with subprocess.Popen(code, stderr=follower, env={**os.environ, "TERM": term, "COLUMNS": "100"}) as process:
+        os.close(follower)
+        said = b""
+        while part := _read(leader):
+            said += part
+        os.close(leader)
+        assert process.wait() == 0, said.decode()
+    assert (b"thinking" in said) is is_shown
+    assert (b"1 steps; best 2.0, none below 1.0" in said) is is_shown
+    if is_shown:
+        assert said.endswith(CLEARED)
+    else:
+        assert said == b""
+
+
+def test_what_takes_long_says_nothing_into_a_pipe() -> None:
+    code = [sys.executable, "-c", LONG.format(is_shown=False)]
+    done = subprocess.run(code, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def _read(leader: int) -> bytes:
+    """What comes next from a terminal; nothing where its other end is closed, which Linux says as an error."""
+    try:
+        return os.read(leader, 65536)
+    except OSError:
+        return b""
