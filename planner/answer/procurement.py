@@ -195,6 +195,7 @@ def _first_rows(found: "Procured", is_monthly: bool) -> list[tuple[str, str]]:
         worth = f"what is bought is worth {usd_words(choice.worth_usd)} afterwards, by straight-line wear"
         counts = f"count for {'a month of these trainings' if is_monthly else 'this training'}; {worth}"
         rows.append(("cost", f"{usd_words(choice.cost_usd)} {counts}"))
+        rows += [("worth it", words) for words in _worth_it(found)]
     else:
         if choice.upfront_usd:
             rows.append(("to pay", f"{usd_words(choice.upfront_usd)} at once, for reservations, a part of the cost"))
@@ -207,6 +208,23 @@ def _first_rows(found: "Procured", is_monthly: bool) -> list[tuple[str, str]]:
     rows += [("margin", words) for words in _margin(found, is_monthly=is_monthly)]
     rows.append(("risk", _risk(found, is_monthly=is_monthly)))
     return rows + _next_rows(found) + _deadline_rows(found)
+
+
+def _worth_it(found: "Procured") -> list[str]:
+    """Return from how much use on a purchase costs less than rent, of the first kind of machine that is bought."""
+    bought = {offer.name for offer in found.choice.fleet.offers if offer.purchase_usd}
+    for row in found.break_even:
+        if row.bought in bought:
+            if row.hours_per_month is None:
+                return [f"never within a month of use: renting {row.rented} costs less"]
+            often = f"{row.hours_per_month:,.0f} h a month or more, all their life"
+            return [f"if the machines are used {often}; for less, renting {row.rented} costs less"]
+    return []
+
+
+def _cash(choice: "Choice") -> str:
+    """Return what has to be paid at once, of what is bought."""
+    return f"{usd_words(choice.capital_usd)} to pay at once" if choice.capital_usd else ""
 
 
 def _time(found: "Procured") -> str:
@@ -266,8 +284,8 @@ def _next_rows(found: "Procured") -> list[tuple[str, str]]:
             name,
             f"{one.fleet.headline}: {usd_words(one.cost_usd)}, {time_words(one.total_wall_s)} "
             f"({_loss(one, found.choice)} of the {found.objective_name.replace('_', ' ')})"
-            + f"; {joined(one.unmeasured)} not measured"
-            * bool(one.unmeasured),
+            + f"; {_cash(one)}" * bool(one.capital_usd)
+            + f"; {joined(one.unmeasured)} not measured" * bool(one.unmeasured),
         )
         for name, one in rows.items()
     ]
@@ -284,7 +302,7 @@ def _deadline_rows(found: "Procured") -> list[tuple[str, str]]:
             apart = time_words(abs(one.total_wall_s - best.total_wall_s))
             more = percent_words(one.cost_usd / best.cost_usd - 1, is_signed=True)
             words = f"{one.fleet.headline}: {apart} {name} for {usd_words(one.cost_usd)} ({more})"
-            rows.append((name, f"{words}{f', {missed}' * bool(missed)}"))
+            rows.append((name, ", ".join(filter(None, (words, missed, _cash(one))))))
     return rows
 
 
@@ -542,7 +560,7 @@ def _by_deadline(found: "Procured") -> list[Section]:
                     time_words(one.total_wall_s),
                     usd_words(one.cost_usd),
                     one.fleet.headline,
-                    "this fleet" if one is found.choice else missed,
+                    ", ".join(filter(None, ("this fleet" * (one is found.choice), missed, _cash(one)))),
                 )
                 for one, missed in shown
             ],

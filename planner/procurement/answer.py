@@ -98,8 +98,14 @@ class Choice:
 
     @property
     def key_assumptions(self) -> list[str]:
-        """The assumptions that change the plans of the jobs, with their effect, each once."""
-        return list(dict.fromkeys(line for plan in self.plans.values() for line in plan.key_assumptions))
+        """The assumptions that change the plans of the jobs, with their effect, each once; whose, where not of all."""
+        jobs_of: dict[str, list[str]] = {}
+        for name, plan in self.plans.items():
+            for line in plan.key_assumptions:
+                jobs_of.setdefault(line, []).append(name)
+        return [
+            line if len(names) == len(self.plans) else f"{joined(names)}: {line}" for line, names in jobs_of.items()
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,6 +150,10 @@ def test_the_first_screen_has_money_time_margin_risk_and_the_next_best(answer: P
     assert usd_words(choice.capital_usd - choice.money_usd["capital"]) in told["cost"]
     assert "before the deadline of 8.33 d" in told["time"]
     assert answer.alternatives[0][0].fleet.headline in told["next best"]
+    (break_even,) = answer.break_even
+    assert break_even.hours_per_month is not None
+    assert f"{break_even.hours_per_month:,.0f} h a month or more" in told["worth it"]
+    assert break_even.rented in told["worth it"]
 
 
 def test_the_risk_is_the_fleet_at_the_end_of_its_error(tmp_path: Path) -> None:
