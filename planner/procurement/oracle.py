@@ -283,13 +283,15 @@ class Oracle:
     def _reconciled(self, key: _Key, answer: Trained) -> Trained:
         """Return an answer that more machines never make longer: the plan of a part of the fleet is a plan of it, too.
 
-        A family may search less on more machines. Then a bound that it gave does not hold for every part of them: it
-        is lowered, for the next search, and :attr:`num_contradictions` counts it.
+        A family may search less on more machines. Then a bound that it gave does not hold for every part of them, or
+        for every machine more than a plan needs: it is lowered, for the next search, and :attr:`num_contradictions`
+        counts it.
         """
+        needed = tuple((hardware, used) for (hardware, _), used in zip(key, answer.used, strict=True))
         for other, (trained, enough_s) in list(self._known.items()):
             if _is_part(other, key) and trained.seconds < answer.seconds:
                 answer = replace(trained, bound=min(answer.bound, trained.seconds))
-            elif _is_part(key, other) and trained.bound > answer.seconds * (1 + SAME):
+            elif _is_part(needed, other) and trained.bound > answer.seconds * (1 + SAME):
                 self.num_contradictions += 1
                 self._known[other] = (replace(trained, bound=answer.seconds), enough_s)
         return answer

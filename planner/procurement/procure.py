@@ -233,6 +233,8 @@ class Changed:
         num_types = len(choice.fleet.offers)
         own = tuple(offer.name for offer in choice.fleet.offers) if words.startswith(_OF_CHOICE) else ()
         changed, bound = self.answers.get((words, num_types, own)) or (make(), 0.0)
+        same = Market(offers=choice.fleet.offers, most=choice.fleet.counts)
+        changed.trained(same, same.most, search)  # so that others are held against it from the beginning
         markets = [market for number in range(1, num_types + 1) for market in changed.markets(number)]
         solution = changed.best(markets, search).solution
         bound = min(solution.objective, max(bound, solution.bound))
@@ -578,6 +580,7 @@ _BUSY, _TOLD_S = 0.5, 5.0  # share of a processor below which others had it; les
 _MOST_CALLS = 12  # fleets planned for each alternative
 _SHARES = (0.6, 0.7)  # of the time that is left, for fleets of one type and of two, where more types may be had
 _SHARE_OF_LAST = 0.8  # for fleets of as many types as there may be; the rest is for what is shown beside the answer
+_MOST_KINDS = 3  # named
 _NOT_MODELLED = (
     "whether machines can be had when they are wanted",
     "taxes, staff and interest",
@@ -682,7 +685,7 @@ def procure(
         objective_name=procurement.asked.objective,
         choice=choice,
         certificate=certificate,
-        explanation=reasons_of(fleets, choice),
+        explanation=(*reasons_of(fleets, choice), *_mixing_words(fleets, best, choice)),
         alternatives=alternatives,
         by_deadline=_by_deadline(fleets, choice),
         margin=margin_of(fleets, choice),
@@ -705,6 +708,22 @@ def procure(
         },
         problem=procurement.resolved,
     )
+
+
+def _mixing_words(fleets: Fleets, best: _Best, choice: Choice) -> list[str]:
+    """Return what another mix of several kinds of machines would save at most, and of what costs, why no more."""
+    others = [bound for number, bound in best.bounds.items() if number > 1]
+    if not others or not choice.objective or len(choice.fleet.offers) > 1:
+        return []
+    name = fleets.procurement.asked.objective
+    saved = 1 - min(*others, choice.objective) / choice.objective
+    words = "does not pay" if saved <= SAME else f"saves {percent_words(saved)} at most"
+    known = fleets.usd_in_company(choice.objective) if name == "cost" else []
+    seen = dict.fromkeys(offer.instance for _, offer in known)  # the cheapest first
+    each = {offer.instance: usd for usd, offer in reversed(known)}
+    listed = [f"{amount(each[one], name)} on {one}" for one in list(seen)[:_MOST_KINDS]]
+    why = "as what a kind does costs in proportion what all of it would, which is at least"
+    return [f"mixing kinds of machines {words}" + (f", {why} {joined(listed)}" if listed else "")]
 
 
 def _check_found(fleets: Fleets, best: _Best, search: Search) -> None:

@@ -524,6 +524,22 @@ class Fleets:
             found[job] = np.where(is_mixed, np.where(cannot, 0.0, known), found[job])
         return found
 
+    def usd_in_company(self, most: float) -> list[tuple[float, Offer]]:
+        """Return what a training costs at least by machines of each offer, the cheapest first.
+
+        Of fleets of several kinds with an objective below ``most``: what a kind does costs in proportion as much. Empty
+        where that is not known of all machines that can train.
+        """
+        if self.procurement.is_monthly:
+            return []
+        limits = {name: limit for name, limit in self.account.limits.items() if limit < inf}
+        whole_s = self._paces_of("objective", limits, most)[0].sum(axis=1)
+        if np.isnan(whole_s).any():
+            return []
+        usd = whole_s * self._usd_per_s * self.account.stretch
+        rows = [(float(one), offer) for one, offer in zip(usd, self.offers, strict=True) if np.isfinite(one)]
+        return sorted(rows, key=lambda row: (row[0], row[1].name))
+
     def _paces_of(self, first: str, limits: Mapping[str, float], most: float) -> list[Floats]:
         """Return the least seconds of each part on one machine of each offer by job: (offers, parts), nan if unknown.
 

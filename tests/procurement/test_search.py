@@ -17,7 +17,6 @@ from planner.cli.run import run
 from planner.errors import InfeasibleError
 from planner.procurement.fleet import Fleet
 from planner.procurement.oracle import Oracle, Trained
-from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets
 from planner.search import Search
 from planner.solution import Status
@@ -31,7 +30,7 @@ ROWS = [
 TRAINING = {**DNN, "epochs": 30, "dataset_samples": 1_281_167}
 
 
-def trained_by_the_planner(procurement: Procurement) -> Any:
+def trained_by_the_planner(dnn: dict[str, Any], family: str) -> Any:
     """Return what the planner says of a fleet, with a question written by hand."""
 
     def seconds(fleet: Fleet) -> float:
@@ -45,10 +44,10 @@ def trained_by_the_planner(procurement: Procurement) -> Any:
                 machine |= {"network": f"{offer.network_bytes_per_s * 8 / 1e9} Gbit/s", "latency": "20 us"}
             machines.append(machine)
         question = {
-            "dnn": TRAINING,
+            "dnn": dnn,
             "cluster": {"name": "fleet", "machines": machines},
             "objective": "training_time",
-            "families": ["all_reduce"],
+            "families": [family],
         }
         return planner.plan(planner.load(question)).objective
 
@@ -67,7 +66,7 @@ def trained_by_the_planner(procurement: Procurement) -> Any:
 def test_no_fleet_that_the_planner_plans_beats_the_answer(tmp_path: Path, block: dict[str, Any]) -> None:
     question = purchases.asked(tmp_path / "list.csv", ROWS, dnn=TRAINING, machines={"at_most": 3}, **block)
     procurement = purchases.loaded(question)
-    bills = purchases.all_bills(procurement, trained_by_the_planner(procurement))
+    bills = purchases.all_bills(procurement, trained_by_the_planner(TRAINING, "all_reduce"))
     if not bills:
         with pytest.raises(InfeasibleError):
             planner.procure(question, today=purchases.TODAY)
@@ -79,6 +78,29 @@ def test_no_fleet_that_the_planner_plans_beats_the_answer(tmp_path: Path, block:
     assert found.pareto is not None and found.pareto.status is Status.OPTIMAL
     points = [(one.choice.total_wall_s, one.choice.cost_usd) for one in found.pareto.points]
     assert points == [pytest.approx(point, rel=1e-6) for point in purchases.pareto_of(bills)]
+
+
+@pytest.mark.parametrize(("deadline", "is_mixed"), [("4 d", False), ("1.7 d", True)])
+def test_no_mix_of_machines_for_a_transformer_is_cheaper_than_the_answer(
+    tmp_path: Path, deadline: str, is_mixed: bool
+) -> None:
+    machine = {"network_gbit_per_s": 400, "devices": 2, "most": 1}
+    given_rows = [
+        row("old", device="a100-sxm4-80gb", inside="nvlink-3", usd_per_h=7, **machine),
+        row("new", device="h100-sxm", inside="nvlink-4", usd_per_h=15, **machine),
+    ]
+    size = {"layers": 12, "hidden": 4096, "heads": 32, "vocabulary": 32000, "sequence_length": 2048}
+    dnn = {"transformer": size, "global_batch": 48, "dataset_samples": 6_000_000, "epochs": 1}
+    question = purchases.asked(tmp_path / "list.csv", given_rows, dnn=dnn, deadline=deadline, most_types=2)
+    question["families"] = ["hybrid"]
+    procurement = purchases.loaded(question)
+    bills = purchases.all_bills(procurement, trained_by_the_planner(dnn, "hybrid"))
+    found = planner.procure(question, today=purchases.TODAY)
+    best = min(bill.objective for bill in bills)
+    assert found.certificate.status is Status.OPTIMAL
+    assert found.choice.objective == pytest.approx(best, rel=1e-6)
+    assert (len(found.choice.fleet.offers) > 1) is is_mixed
+    assert any("mixing kinds of machines" in line for line in found.explanation) is not is_mixed
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -227,3 +249,22 @@ def test_a_bound_that_a_plan_on_fewer_machines_beats_is_lowered_and_counted(
     assert fleets.num_contradictions == 1
     found = purchases.answered(procurement)
     assert found.certificate.bound <= found.choice.objective
+
+
+def test_a_bound_is_lowered_where_a_plan_on_more_machines_needs_no_more_than_it_is_of(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    procurement = purchases.loaded(purchases.asked(tmp_path / "list.csv", [row("small", most=4)], objective="time"))
+    made = {3: (4000.0, 3), 4: (3000.0, 2)}  # seconds, machines that the plan needs
+
+    def planned(self: Oracle, fleet: Fleet, search: Search, enough_s: float) -> Trained:
+        seconds, used = made[fleet.counts[0]]
+        return Trained(seconds=seconds, bound=seconds, used=(used,))
+
+    monkeypatch.setattr(Oracle, "ideal_rate", lambda self, offer: 1 / 12_000)
+    monkeypatch.setattr(Oracle, "_planned", planned)
+    fleets = Fleets(procurement=procurement)
+    market = fleets.markets(1)[0]
+    assert [fleets.trained(market, (number,), Search()).bound for number in (3, 4)] == [4000, 3000]
+    assert fleets.num_contradictions == 1
+    assert fleets.trained(market, (3,), Search()).bound == 3000
