@@ -50,6 +50,7 @@ from planner.cluster import Cluster, Link
 from planner.cost import Affine, Floats, TransferCost
 from planner.errors import ModelError
 from planner.models.layouts import Bools, Ints, Layouts
+from planner.plugins import Registry
 from planner.routes import Routes, routes_of
 
 # -- one all-reduce over equal links -----------------------------------------------------------------------------------
@@ -295,12 +296,16 @@ def _in_network(places: Participants) -> Affines:
 
 # The algorithms of an all-reduce by the names of planner.decisions.Algorithm; those of the second need equally many
 # devices on every machine.
-ALL_REDUCES: Mapping[str, Callable[[Participants], Affines]] = {
-    "ring": lambda places: ring_all_reduces(num_devices=places.num_devices, **places.flat),
-    "tree": _trees_between_machines,
-    "two_level": _two_levels_of_machines,
-    "in_network": _in_network,
-}
+ALL_REDUCES: Registry[Callable[[Participants], Affines]] = Registry(
+    "planner.cost_models",
+    {
+        "ring": lambda places: ring_all_reduces(num_devices=places.num_devices, **places.flat),
+        "tree": _trees_between_machines,
+        "two_level": _two_levels_of_machines,
+        "in_network": _in_network,
+    },
+    needs=["__call__"],
+)
 EVEN_ALL_REDUCES = frozenset({"two_level", "in_network"})
 
 

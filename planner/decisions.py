@@ -98,6 +98,8 @@ class Decision:
         Of a count: its smallest number.
     goes_with
         Of a layout: another decision and the value of it without which this one has no meaning.
+    plugins
+        Of names: the group of entry points that give more of them.
     """
 
     key: str
@@ -117,6 +119,7 @@ class Decision:
     parts: tuple[str, ...] = ()
     least: int = 1
     goes_with: tuple[str, str] | None = None
+    plugins: str = ""
 
     @property
     def is_count(self) -> bool:
@@ -577,6 +580,7 @@ DECISIONS: tuple[Decision, ...] = (
         words="algorithm of every all-reduce",
         families=("all_reduce",),
         values=get_args(Algorithm),
+        plugins="planner.cost_models",
     ),
     Decision(key="device", words="the only device that trains", families=_ALL, names_of=_device_names),
     Decision(

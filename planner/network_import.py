@@ -5,7 +5,7 @@ network that network, and its numbers, optimiser, adapters and batch.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from planner.exporters import TrainingBlocks, degrees_of, network_of, training_o
 from planner.importers.huggingface import HuggingFaceNetwork, read_huggingface
 from planner.importers.huggingface.configuration import read_config
 from planner.importers.imported import Imported
-from planner.importers.kinds import kind_of
+from planner.importers.kinds import IMPORTERS, kind_of
 from planner.importers.text import is_there, read_text
-from planner.question.dnn import PROFILE_KINDS, imported_block, read_foreign, read_profile, transformer_block
+from planner.question.dnn import imported_block, read_foreign, read_profile, transformer_block
 from planner.transformer import Transformer
 
 __all__ = ["ImportedFile", "import_code", "import_file"]
@@ -29,7 +29,7 @@ _OPTIONS = {
     "--dimension": (("onnx",), "an ONNX model"),
     "--sequence-length": (("huggingface",), "a Hugging Face configuration"),
     "--text-only": (("huggingface",), "a Hugging Face configuration"),
-    "--profile-batch": (tuple(PROFILE_KINDS), "a measured profile"),
+    "--profile-batch": (IMPORTERS, "a measured profile"),
 }
 
 
@@ -178,7 +178,7 @@ def import_file(
             is_text_only=is_text_only,
         )
         return _network(kind, found)
-    if kind in PROFILE_KINDS:
+    if kind is not None and kind in IMPORTERS.own:
         if batch_size is None:
             problem = "the batch at which the profile was measured is missing."
             raise SpecError.of(
@@ -191,13 +191,17 @@ def import_file(
             warnings = (*warnings, f"{told}; set dnn.profile_device where a plan is for another device")
         imported = Imported(dnn=measured.dnn, profile=measured.profile, warnings=warnings)
         return _network(kind, imported, batch_size=batch_size)
+    if kind is not None and kind not in _FOREIGN:
+        given_by = IMPORTERS[kind].read(path, batch_size=batch_size)
+        imported = given_by if isinstance(given_by, Imported) else Imported(dnn=given_by.dnn, profile=given_by.profile)
+        return _network(kind, replace(imported, warnings=given_by.warnings), batch_size=batch_size or 1)
     text = read_text(path)
     if launch := degrees_of(path, text):
-        kind, pins = launch
+        target, pins = launch
         found_training = training_of(path, text)
         beside = None if path.suffix != ".json" else _network_beside(path, sequence_length)
         return ImportedFile(
-            kind=kind,
+            kind=target,
             block=pins,
             transformer=network_of(path, text) if beside is None else beside.transformer,
             training=found_training,

@@ -189,7 +189,10 @@ class Recommended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """How an answer came about, so that it can be repeated; wall times go to the log."""
+    """How an answer came about, so that it can be repeated; wall times go to the log.
+
+    ``plugins``: the distribution, with its version, of every plug-in that it rests on, by group and name.
+    """
 
     solver: str
     versions: Mapping[str, str]
@@ -197,6 +200,7 @@ class Provenance:
     seed: int = 0
     num_candidates: int = 0
     num_solved: int = 0
+    plugins: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def digest_of(question: Mapping[str, object]) -> str:
@@ -269,7 +273,7 @@ class Plan(Shown, Recorded):
             "domain": list(self.domain),
             "alternatives": [one.to_dict() for one in self.alternatives],
             "recommended": None if self.recommended is None else self.recommended.to_dict(),
-            "provenance": _fields(self.provenance),
+            "provenance": {key: part for key, part in _fields(self.provenance).items() if part or key != "plugins"},
         }
 
     def to_records(self) -> list[dict[str, Any]]:

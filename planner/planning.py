@@ -1,6 +1,6 @@
 """One question, one plan: the ranking's best with its provenance, its known error, or why there is none."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -9,16 +9,18 @@ from typing import Any, get_type_hints
 
 from planner.constraints import allowed_memory_bytes, binding_words
 from planner.cost import Floats
+from planner.data.devices import DEVICES
 from planner.data.fits import with_known_error
 from planner.decisions import pinnable_keys
 from planner.errors import InfeasibleError, PlannerError, SpecError
 from planner.exporters.export import Job, refusal_of
 from planner.families import FAMILIES, usage_of
+from planner.models.communication import ALL_REDUCES
 from planner.names import FAMILY_NAMES, OF_TRANSFORMERS
 from planner.networks import asked, network_of
 from planner.perturb import with_counts
 from planner.plan import Alternative, Configuration, Plan, Predicted, Prediction, Provenance
-from planner.plugins import OWN, version_of
+from planner.plugins import OWN, Registry, version_of
 from planner.problem import Assumption, Problem
 from planner.ranking import best_plan, ranked_alternative
 from planner.recommendation import in_its_place, with_recommended
@@ -43,8 +45,8 @@ def as_asked(problem: Problem, configuration: Configuration) -> tuple[str, Confi
     """Return the family of a configuration, and it as its block means it: by the same rules as one of a spec."""
     from pydantic import ValidationError  # noqa: PLC0415 - takes a while
 
-    kinds = {name: get_type_hints(family.predict)["configuration"] for name, family in FAMILIES.items()}
-    family = next((name for name, kind in kinds.items() if isinstance(configuration, kind)), None)
+    kinds = ((name, get_type_hints(FAMILIES[name].predict)["configuration"]) for name in FAMILIES)
+    family = next((name for name, kind in kinds if isinstance(configuration, kind)), None)
     if family is None:
         raise SpecError(f"configuration: {type(configuration).__name__} belongs to no family. Give one of a plan.")
     try:
@@ -65,8 +67,7 @@ def _again(problem: Problem, family: str, configuration: Configuration) -> Confi
     """Return what a configuration's block means on a problem; raise PlannerError or ValidationError for nothing."""
     from planner.question.spec import ConfigurationSpec  # noqa: PLC0415 - takes a while
 
-    spec = ConfigurationSpec.model_validate({family: configuration.to_document()})
-    given: dict[str, Any] = getattr(spec, family).model_dump()
+    _, given = ConfigurationSpec.model_validate({family: configuration.to_document()}).block
     return FAMILIES[family].configuration_of(replace(problem, configuration=(family, given)), given)
 
 
@@ -106,8 +107,24 @@ def planned(problem: Problem, search: Search) -> Plan:
     computing = computing_lines(chosen, best.family, best.configuration, known)
     best = replace(best, prediction=known, explanation=(*best.explanation, *computing, *limits))
     digest = Provenance.digest_of(problem.resolved)
-    provenance = replace(best.provenance, versions={name: version_of(name) for name in _LIBRARIES}, input_digest=digest)
+    plugins = _plugins_of(chosen, best.family)
+    provenance = replace(
+        best.provenance, plugins=plugins, versions={name: version_of(name) for name in _LIBRARIES}, input_digest=digest
+    )
     return replace(best, provenance=provenance)
+
+
+def _plugins_of(problem: Problem, family: str) -> dict[str, str]:
+    """Return the plug-ins that a plan rests on: those of its family, its devices and the all-reduces it may use."""
+    devices = {group.device.name: group.device for group in problem.cluster.machine_groups}
+    algorithms = dict.fromkeys([*problem.calibration.algorithms, *filter(None, [problem.fixed.get("algorithm")])])
+    named: list[tuple[Registry[Any], Iterable[str]]] = [
+        (FAMILIES, [family]),
+        (DEVICES, [name for name, one in devices.items() if name not in DEVICES.own and DEVICES.get(name) == one]),
+        (ALL_REDUCES, algorithms),
+    ]
+    found = {f"{table.group}:{name}": table.origin(name) for table, names in named for name in names}
+    return {key: origin for key, origin in found.items() if origin is not None}
 
 
 # --- What was assumed for the user and may change the answer, each with its effect on the configuration that was found

@@ -1,10 +1,30 @@
-"""Distributions of Python that an answer may rest on: this one, its libraries."""
+"""What other distributions add: a table of what is built in, and behind it the entry points of its group.
 
+A name that is built in is found without a look at what is installed, so a question that names no plug-in costs nothing
+and has the same answer with and without any. Entry points are read once in a process, when a table is asked for a name
+that is not built in, or for all of its names; what one stands for is imported when its own name is asked for.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from typing import Any, TypeVar
 
-__all__ = ["planner_version", "version_of"]
+from planner.errors import SpecError
+
+__all__ = ["GROUPS", "OWN", "Plugin", "Registry", "blamed", "loaded", "missing", "named", "planner_version"]
+__all__ += ["version_of"]
 
 OWN = "training-planner"
+GROUPS = {  # of entry points, and what one of them is
+    "planner.families": "family",
+    "planner.devices": "device",
+    "planner.exporters": "target of exports",
+    "planner.importers": "importer",
+    "planner.cost_models": "cost model",
+}
+T = TypeVar("T")
+_loaded: dict[tuple[str, str], "Plugin"] = {}
 
 
 @cache
@@ -21,3 +41,172 @@ def version_of(distribution: str) -> str:
 def planner_version() -> str:
     """Return the version of this program that answers depend on."""
     return version_of(OWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """An entry point: ``place`` is ``module:object`` of the distribution that gives it."""
+
+    group: str
+    name: str
+    distribution: str
+    version: str
+    place: str
+    load: Callable[[], Any]
+
+    @property
+    def origin(self) -> str:
+        """The distribution with its version."""
+        return f"{self.distribution} {self.version}"
+
+    @property
+    def words(self) -> str:
+        """What it is, and of which distribution."""
+        return f"{GROUPS[self.group]} {self.name!r} of {self.origin}"
+
+
+@cache
+def named(group: str) -> Mapping[str, Plugin]:
+    """Return the plug-ins of a group by their name, without importing any.
+
+    Raises
+    ------
+    SpecError
+        If two distributions give the same name.
+    """
+    from importlib.metadata import entry_points  # noqa: PLC0415 - takes a while
+
+    found: dict[str, Plugin] = {}
+    for point in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
+        distribution, version = (point.dist.name, point.dist.version) if point.dist is not None else ("unknown", "")
+        plugin = Plugin(
+            group=group,
+            name=point.name,
+            distribution=distribution,
+            version=version,
+            place=point.value,
+            load=point.load,
+        )
+        other = found.setdefault(point.name, plugin)
+        if (other.origin, other.place) != (plugin.origin, plugin.place):
+            text = f"two distributions give a {GROUPS[group]} {point.name!r}: {other.origin} and {plugin.origin}."
+            raise SpecError(f"plug-ins: {text} Uninstall one of them.")
+    return found
+
+
+def loaded() -> list[Plugin]:
+    """Return the plug-ins that this process has imported."""
+    return [_loaded[key] for key in sorted(_loaded)]
+
+
+def missing(needed: Mapping[str, str]) -> list[str]:
+    """Return, in words, which plug-ins of a plan are not here: ``{"planner.families:name": "distribution 1.0"}``.
+
+    Another version is the same plug-in: whether a plan holds with it, its figures show.
+    """
+    found = []
+    for key, origin in needed.items():
+        group, _, name = key.partition(":")
+        here = named(group).get(name) if group in GROUPS else None
+        what = f"{GROUPS.get(group, group)} {name!r} of {origin}"
+        if here is None:
+            found.append(f"{what}, which is not installed")
+        elif here.distribution != str(origin).rpartition(" ")[0]:
+            found.append(f"{what}, and here it is of {here.origin}")
+    return found
+
+
+def blamed(error: BaseException) -> Plugin | None:
+    """Return the plug-in in whose code an error was raised, by the modules that its traceback passes; None: in ours."""
+    packages = {plugin.place.partition(":")[0].partition(".")[0]: plugin for plugin in _loaded.values()}
+    trace, found = error.__traceback__, None
+    while trace is not None:
+        found = packages.get(str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0], found)
+        trace = trace.tb_next
+    return found
+
+
+class Registry(Mapping[str, T]):
+    """Things by their name: those that are built in, in their order, and then those of plug-ins.
+
+    Parameters
+    ----------
+    group
+        Of entry points, one of :data:`GROUPS`.
+    own
+        What is built in.
+    needs
+        Attributes without which an object of a plug-in is none of these.
+    made_of
+        Makes a row of the object of a plug-in; None: it is one.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        own: Mapping[str, T],
+        *,
+        needs: Iterable[str] = (),
+        made_of: Callable[[Any, Plugin], T] | None = None,
+    ) -> None:
+        self.group = group
+        self.own = own
+        self._needs = tuple(needs)
+        self._made_of = made_of
+        self._made: dict[str, T] = {}
+
+    @property
+    def plugins(self) -> Mapping[str, Plugin]:
+        """The plug-ins by their name.
+
+        Raises
+        ------
+        SpecError
+            If one bears the name of what is built in, or two bear the same.
+        """
+        found = named(self.group)
+        for name in found.keys() & self.own.keys():
+            raise SpecError(
+                f"plug-ins: {found[name].words} bears the name of a built-in one. Rename it, or uninstall it."
+            )
+        return found
+
+    def origin(self, name: str) -> str | None:
+        """Return the distribution, with its version, that gives a name; None of what is built in or not there."""
+        plugin = None if name in self.own else self.plugins.get(name)
+        return None if plugin is None else plugin.origin
+
+    def __getitem__(self, name: str) -> T:
+        """Return what bears a name; raise KeyError where nothing does, and SpecError where its plug-in is broken."""
+        if name in self.own:
+            return self.own[name]
+        if name not in self._made:
+            self._made[name] = self._loaded(self.plugins[name])
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.own or name in self.plugins
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.own
+        yield from self.plugins
+
+    def __len__(self) -> int:
+        return len(self.own) + len(self.plugins)
+
+    def _loaded(self, plugin: Plugin) -> T:
+        """Import a plug-in; whatever goes wrong in it is told with its name."""
+        try:
+            found = plugin.load()
+            lacking = [name for name in self._needs if not hasattr(found, name)]
+            made = found if self._made_of is None or lacking else self._made_of(found, plugin)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}".replace("\n", " ")
+            raise SpecError(
+                f"plug-ins: {plugin.words} ({plugin.place}) cannot be loaded: {why}. Repair it, or uninstall it."
+            ) from None
+        if lacking:
+            text = f"{plugin.words} ({plugin.place}) is none: it has no {', '.join(lacking)}."
+            raise SpecError(f"plug-ins: {text} See docs/extend.md.")
+        _loaded[plugin.group, plugin.name] = plugin
+        return made

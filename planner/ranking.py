@@ -15,7 +15,7 @@ from operator import ne
 from planner.constraints import check_deadline, lockstep, narrowed
 from planner.decisions import excludable_keys, pinnable_keys
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
-from planner.families.searches import BOUNDS, DOMAINS, SEARCHES
+from planner.families import FAMILIES
 from planner.memory import OUT_OF_MEMORY
 from planner.names import OF_TRANSFORMERS
 from planner.networks import asked, computation_bound, name_of, networks_of
@@ -142,8 +142,8 @@ def _entries(problem: Problem) -> list[Entry]:
         # Of a transformer its own family is asked first: its answer tells which others are worth while.
         own = OF_TRANSFORMERS if network.dnn.transformer is not None else None
         for family in sorted(network.families, key=partial(ne, own)):
-            if family in SEARCHES:
-                bound = BOUNDS[family](network)
+            if family in FAMILIES:
+                bound = FAMILIES[family].bound(network)
                 found.append(Entry(problem=network, family=family, bound=bound, is_changed=network is not first))
     return found
 
@@ -171,7 +171,7 @@ def _searched(entry: Entry, search: Search) -> Plan | Refusal:
     is_begun = not search.is_late
     try:  # even where the time is over: a family that does not apply says so at once
         with search.ended():
-            found = SEARCHES[entry.family](narrowed(entry.problem), search)
+            found = FAMILIES[entry.family].search(narrowed(entry.problem), search)
     except (LateError, MemoryError) as error:
         return _broken_off(entry, search, error)
     except InfeasibleError as error:
@@ -230,7 +230,9 @@ def _ranked(problem: Problem, best: Plan, losers: Iterable[Plan], refusals: Sequ
         explanation=(*best.explanation, *networks, *staleness, *refused_words(refusals)),
         warnings=(*best.warnings, *warnings, *about_overlap(problem, best, losers)),
         beyond=beyond,
-        domain=tuple(f"{name}: {DOMAINS[name]}" for name in dict.fromkeys(one.family for one in (best, *losers))),
+        domain=tuple(
+            f"{name}: {FAMILIES[name].domain()}" for name in dict.fromkeys(one.family for one in (best, *losers))
+        ),
     )
 
 

@@ -4,7 +4,7 @@ Two predictions that differ by less than they may be off say little of which one
 is how much each relies on that nobody tried. Risk counts in this order:
 
 1. no target of `planner export` can launch it;
-2. features of which no step was measured on its devices, nor with its program, one by one (``RISKS`` of the family);
+2. features of which no step was measured on its devices, nor with its program, one by one (``risks`` of the family);
 3. less than a tenth of the memory of the fullest device stays free.
 
 Among equal ones the fastest is recommended. Candidates are the alternatives of the plan, and what is found by planning
@@ -21,7 +21,7 @@ from planner.constraints import allowed_memory_bytes, memory_limit_bytes
 from planner.decisions import excludable_keys, pinnable_keys
 from planner.errors import PlannerError
 from planner.exporters.export import Job, refusal_of
-from planner.families import FAMILIES, RISKS
+from planner.families import FAMILIES, risks_of
 from planner.networks import asked, network_of
 from planner.plan import Alternative, Configuration, Plan, Recommended, Unmeasured
 from planner.problem import Problem
@@ -61,17 +61,18 @@ class _Candidate:
 def with_recommended(problem: Problem, plan: Plan, search: Search) -> Plan:
     """Return a plan with the recommended one beside it, where another one is safer and within the known error.
 
-    In the time that the search has left, of which half is taken at most. A plan of a family without :data:`RISKS`
-    stays as it is.
+    In the time that the search has left, of which half is taken at most. A plan of a family without risks of its
+    own stays as it is.
     """
-    if plan.family not in RISKS:
+    risks = risks_of(plan.family)
+    if risks is None:
         return plan
     network, own = network_of(asked(problem), plan.substitutions), _candidate(problem, plan)
-    error = RISKS[plan.family].known_error(network, plan.configuration, plan.prediction)
+    error = risks.known_error(network, plan.configuration, plan.prediction)
     if not any(own.risk) or not error:
         return plan
     most = plan.objective * (1 + error)
-    skipped = RISKS[plan.family].NOT_LAUNCHED if own.refusal is not None else frozenset()
+    skipped = risks.NOT_LAUNCHED if own.refusal is not None else frozenset()
     part = search.part(search.left_s / 2, is_brief=True, skipped=skipped)
     found = [*_known(problem, plan, most), *_searched(problem, own, most, part)]
     best = min(found, key=lambda one: (one.risk, one.plan.objective), default=own)
@@ -99,7 +100,8 @@ def in_its_place(problem: Problem, plan: Plan) -> Plan:
     chosen = plan.recommended
     if chosen is None:
         return plan
-    network, risks = network_of(asked(problem), chosen.substitutions), RISKS[chosen.family]
+    network, risks = network_of(asked(problem), chosen.substitutions), risks_of(chosen.family)
+    assert risks is not None, "a family without any recommends nothing"
     before = risks.doubts(network_of(asked(problem), plan.substitutions), plan.configuration)
     others = [one for one in plan.alternatives if one.objective >= chosen.objective * (1 + SAME)]
     family: Any = FAMILIES[chosen.family]
@@ -135,12 +137,13 @@ def _against(one: Alternative, objective: float) -> Alternative:
 def _candidate(problem: Problem, plan: Plan) -> _Candidate:
     """Return a plan with its risk; a limit that the user sets below the device's memory leaves room by itself."""
     network, held = network_of(asked(problem), plan.substitutions), plan.prediction.memory_bytes
+    risks = risks_of(plan.family)
     limit = held.get("limit", inf)
     is_known = 0 < limit < inf and allowed_memory_bytes(network) > limit
     return _Candidate(
         plan=plan,
         refusal=refusal_of(Job(problem=network, plan=plan)),
-        features=RISKS[plan.family].unmeasured(network, plan.configuration),
+        features=() if risks is None else risks.unmeasured(network, plan.configuration),
         free=1 - held["total"] / limit if is_known else 1.0,
     )
 

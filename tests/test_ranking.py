@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from answers import plan_text
+from made_families import Found, only_searched
 
 import planner
-from planner import ranking
 from planner.errors import Fault, InfeasibleError, NoAnswerError, SpecError
-from planner.families.searches import BOUNDS, SEARCHES
+from planner.families import FAMILIES
 from planner.networks import computation_bound
 from planner.plan import Plan
 from planner.problem import Problem
@@ -25,9 +25,9 @@ QUESTION: dict[str, Any] = {
     "constraints": {"max_staleness": "unbounded"},
 }
 SLOW = {"name": "slow", "layers": ["fc8"], "by": {"layers": [{"name": "x", "multiply_adds": 1e15, "output": "4000 B"}]}}
-FAMILIES = ("all_reduce", "parameter_server", "pipeline")
+ASKED = ("all_reduce", "parameter_server", "pipeline")
 
-Found = Callable[[Problem, Search], Plan]
+BOUNDS: dict[str, Callable[[Problem], float]] = {}  # in place of a family's own
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def rank(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
     """Return a ranking in which only these families exist."""
 
     def ranked(searches: Mapping[str, Found], search: Search | None = None, **question: Any) -> Plan:
-        monkeypatch.setattr(ranking, "SEARCHES", searches)
+        only_searched(monkeypatch, searches, BOUNDS)
         return best_plan(planner.load({**QUESTION, **question}), search or Search())
 
     return ranked
@@ -99,7 +99,7 @@ def test_a_family_without_an_answer_in_time_leaves_only_the_computation_proven(r
 def test_a_family_that_came_too_late_counts_by_the_bound_it_has_without_a_search(
     rank: Any, base: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranking, "BOUNDS", {**BOUNDS, "model_replicas": lambda problem: 345.0})
+    monkeypatch.setitem(BOUNDS, "model_replicas", lambda problem: 345.0)
     found = rank({"all_reduce": always(answer(base, 600)), "model_replicas": fails(NoAnswerError("too short"))})
     assert found.bound == 345.0
     assert found.status is Status.FEASIBLE
@@ -114,10 +114,10 @@ def test_refusals_are_cut_to_a_line(rank: Any, base: Plan) -> None:
 
 
 def test_where_nothing_fits_every_family_says_why(rank: Any) -> None:
-    families = {name: fails(InfeasibleError(f"{name} is too large.")) for name in FAMILIES}
+    families = {name: fails(InfeasibleError(f"{name} is too large.")) for name in ASKED}
     with pytest.raises(InfeasibleError) as caught:
         rank(families)
-    assert str(caught.value).splitlines() == [f"{name}: {name} is too large." for name in FAMILIES]
+    assert str(caught.value).splitlines() == [f"{name}: {name} is too large." for name in ASKED]
 
 
 def test_families_without_a_search_are_named_as_the_reason(rank: Any) -> None:
@@ -148,7 +148,7 @@ def wrong(field: str) -> SpecError:
 
 def test_what_every_family_refuses_for_the_same_field_is_wrong_input(rank: Any) -> None:
     with pytest.raises(SpecError) as caught:
-        rank({name: fails(wrong("cluster.links")) for name in FAMILIES})
+        rank({name: fails(wrong("cluster.links")) for name in ASKED})
     assert str(caught.value) == "cluster.links: it is wrong."
     assert [one.field for one in caught.value.faults] == ["cluster.links"]
 
@@ -196,7 +196,7 @@ def test_time_that_one_family_leaves_goes_to_the_next(rank: Any, base: Plan) -> 
         left.append(search.left_s)
         return answer(base, 600)
 
-    rank(dict.fromkeys(FAMILIES, search), Search(time_limit_s=90))
+    rank(dict.fromkeys(ASKED, search), Search(time_limit_s=90))
     assert left[0] <= 30 < left[1] <= 45 < left[2] <= 90
 
 
@@ -285,7 +285,7 @@ def test_a_family_that_cannot_answer_takes_no_time_from_the_others(monkeypatch: 
         shares.append(part.left_s)
         return answer(base, 1.0)
 
-    monkeypatch.setattr(ranking, "SEARCHES", {"all_reduce": noted, "hybrid": noted})
+    only_searched(monkeypatch, {"all_reduce": noted, "hybrid": noted})
     question = {**QUESTION, "families": ["all_reduce", "hybrid"], "constraints": {}}
     best_plan(planner.load(question), Search(time_limit_s=1000))
     assert shares[0] == pytest.approx(500, rel=0.1)
@@ -311,7 +311,7 @@ def test_a_transformer_is_asked_of_hybrid_first_and_others_may_stop_at_its_answe
 
         return found
 
-    monkeypatch.setattr(ranking, "SEARCHES", {name: noted(name, one) for name, one in SEARCHES.items()})
+    only_searched(monkeypatch, {name: noted(name, FAMILIES[name].search) for name in FAMILIES.own})
     plan = best_plan(problem, Search())
     assert [name for name, _ in asked][:2] == ["hybrid", "pipeline"]
     assert asked[0][1] == float("inf")

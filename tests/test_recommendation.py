@@ -10,7 +10,7 @@ from pytest import approx
 import planner
 from planner.answer.plan import plan_answer
 from planner.answer.schemas import PlanDocument
-from planner.families import RISKS
+from planner.families import risks_of
 from planner.plan import Plan
 from planner.planning import view_of
 from planner.problem import Problem
@@ -51,7 +51,9 @@ CASES = (FULL_AND_OFFLOADED, CHUNKED, ("llama3-8b", 128, "a100", 1))
 
 
 def features(problem: Problem, configuration: Any) -> set[str]:
-    return {one.words for one in RISKS["hybrid"].unmeasured(problem, configuration) if one.is_taken}
+    risks = risks_of("hybrid")
+    assert risks is not None
+    return {one.words for one in risks.unmeasured(problem, configuration) if one.is_taken}
 
 
 @pytest.mark.parametrize("asked", CASES)

@@ -6,12 +6,12 @@ import time
 from itertools import count
 
 import pytest
+from made_families import only_searched
 
 import planner
-from planner import ranking
 from planner.cli.output import limit_bytes
 from planner.errors import NoAnswerError, SpecError
-from planner.families.searches import SEARCHES
+from planner.families import FAMILIES
 from planner.memory import available_bytes, ceiling_kept, default_limit_bytes, lower_ceiling, resident_bytes
 from planner.plan import Plan
 from planner.problem import Problem
@@ -129,7 +129,8 @@ def test_a_family_that_is_broken_off_takes_no_other_one_with_it(
 
     problem = planner.load(QUESTION)
     whole = planner.plan(problem)
-    monkeypatch.setattr(ranking, "SEARCHES", {**SEARCHES, "parameter_server": break_off})
+    searches = {name: FAMILIES[name].search for name in FAMILIES.own}
+    only_searched(monkeypatch, {**searches, "parameter_server": break_off})
     found = planner.plan(problem)
     assert found.family == "all_reduce"
     assert found.status.value == "feasible"
@@ -148,7 +149,7 @@ def test_what_a_family_kept_is_given_with_a_bound_that_holds(
         search.keep(lambda: whole)
         raise fault
 
-    monkeypatch.setattr(ranking, "SEARCHES", {"all_reduce": break_off})
+    only_searched(monkeypatch, {"all_reduce": break_off})
     found = planner.plan(problem)
     assert found.configuration == whole.configuration
     assert found.status.value == "feasible"
@@ -163,7 +164,7 @@ def test_a_search_that_is_broken_off_without_an_answer_is_a_limit_and_no_bug(
     def break_off(problem: Problem, search: Search) -> Plan:
         raise fault
 
-    monkeypatch.setattr(ranking, "SEARCHES", {"all_reduce": break_off, "parameter_server": break_off})
+    only_searched(monkeypatch, {"all_reduce": break_off, "parameter_server": break_off})
     with pytest.raises(NoAnswerError):
         planner.plan(planner.load(QUESTION))
 

@@ -159,6 +159,7 @@ class ProvenanceDocument(Document):
     seed: int
     num_candidates: int
     num_solved: int
+    plugins: dict[str, str] = {}  # none where nothing of a plug-in was asked for
 
 
 class PlanDocument(Document):

@@ -32,10 +32,9 @@ from planner.calibration.tables import (
     read_table_timings,
 )
 from planner.errors import Fault, SpecError
-from planner.importers.kinds import kind_of
+from planner.importers.kinds import IMPORTERS, kind_of
 from planner.importers.text import read_text
 from planner.letters import visible
-from planner.question.dnn import PROFILE_KINDS
 
 # -- nccl-tests --------------------------------------------------------------------------------------------------------
 
@@ -467,7 +466,7 @@ def kind_of_file(path: Path) -> tuple[Kind, str]:
         return Kind.COLLECTIVES, text
     if re.search(r"^rows:", text, re.MULTILINE) and "iteration_time" in text:
         return Kind.ITERATION_DOCUMENT, text
-    if profile in PROFILE_KINDS:
+    if profile in IMPORTERS.own:
         return Kind.PROFILE, text
     problem = "its content is of no kind that is known here."
     mend = (

@@ -128,7 +128,7 @@ def carried(problem: Problem, plan: Plan) -> Plan | None:
 
 def predicted(problem: Problem, family: str, block: Mapping[str, Any]) -> tuple[Configuration, Prediction]:
     """Return a configuration and what it costs, rebuilt from its block."""
-    given = getattr(ConfigurationSpec.model_validate({family: block}), family).model_dump()
+    _, given = ConfigurationSpec.model_validate({family: block}).block
     problem = replace(problem, configuration=(family, given))
     configuration = FAMILIES[family].configuration_of(problem, given)
     return configuration, FAMILIES[family].predict(problem, configuration)

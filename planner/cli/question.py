@@ -208,14 +208,13 @@ def source_of(dnn: str) -> str:
     is_table = dnn.endswith((".txt", ".csv", ".tsv"))
     is_path = Path(dnn).suffix or Path(dnn).name != dnn  # a bare name is the zoo's, whatever lies in this folder
     if is_path and not is_table and is_there(Path(dnn)):
-        from planner.importers.kinds import kind_of
-        from planner.question.dnn import PROFILE_KINDS
+        from planner.importers.kinds import IMPORTERS, kind_of
 
         kind = kind_of(Path(dnn))
-        if kind in PROFILE_KINDS:
-            return "profile"
         if kind in ("huggingface", "onnx"):
             return kind
+        if kind is not None and kind in IMPORTERS:
+            return "profile"
     if dnn.endswith((".json", ".yaml", ".yml")):
         return "file"
     return "trace" if is_table else "zoo"

@@ -133,8 +133,13 @@ def _refused(error: OSError) -> SpecError:
 
 def _bug(error: Exception, *, is_json: bool) -> int:
     """Report what should not have happened, and return its exit code."""
-    message = f"planner: a bug of ours: {type(error).__name__}: {error}"
-    _say(f"{message}\nSet PLANNER_DEBUG=1 for the traceback, and please report it.", sys.stderr)
+    from planner.plugins import blamed
+
+    plugin = blamed(error)
+    whose = "a bug of ours" if plugin is None else f"the {plugin.words} failed"
+    told = "please report it" if plugin is None else "report it to its authors"
+    message = f"planner: {whose}: {type(error).__name__}: {error}"
+    _say(f"{message}\nSet PLANNER_DEBUG=1 for the traceback, and {told}.", sys.stderr)
     if is_json:
         from planner.answer.documents import dump, error_document
 

@@ -27,6 +27,7 @@ class What(StrEnum):
     LINKS = "links"
     MACHINES = "machines"
     PRICES = "prices"
+    PLUGINS = "plugins"
 
 
 _WORDS = {
@@ -36,6 +37,7 @@ _WORDS = {
     What.LINKS: "links inside machines",
     What.MACHINES: "machines as they are sold, or the figures of one with their sources",
     What.PRICES: "the price list that ships, or one of yours",
+    What.PLUGINS: "what other distributions add, each loaded once",
 }
 _SPECS = (".yaml", ".yml", ".json")
 
@@ -68,6 +70,7 @@ def show(
         What.DEVICES: _devices,
         What.LINKS: _links,
         What.MACHINES: _machines,
+        What.PLUGINS: lambda _name: _plugins(),
         What.PRICES: lambda file: _prices(file, where or "", sort or "", unusable),
     }
     if what is None:
@@ -254,6 +257,27 @@ _UNITS_OF_DEVICES = (
     "peaks in TFLOP/s, dense, with fp32 accumulation; memory and L2 cache in GiB and MiB, bandwidth in GB/s, boost "
     "clock in MHz, power in W; scale-up: how many devices the vendor's links join at most, GB/s of one in one direction"
 )
+
+
+def _plugins() -> Shown:
+    """Return the plug-ins that are installed, each loaded, or why it cannot be."""
+    from planner.data.devices import DEVICES
+    from planner.exporters import TARGETS
+    from planner.families import FAMILIES
+    from planner.importers.kinds import IMPORTERS
+    from planner.models.communication import ALL_REDUCES
+    from planner.plugins import Registry
+
+    tables: list[Registry[Any]] = [FAMILIES, DEVICES, TARGETS, IMPORTERS, ALL_REDUCES]
+    rows = []
+    for table in tables:
+        for name, plugin in table.plugins.items():
+            try:
+                state = f"loaded from {plugin.place}" if table[name] is not None else ""
+            except SpecError as error:
+                state = str(error)
+            rows.append({"group": table.group, "name": name, "distribution": plugin.origin, "state": state})
+    return rows, {"plugins": len(rows)}
 
 
 def _devices(name: str | None) -> Shown:

@@ -6,13 +6,16 @@ them, a multiply-add as two. Links are one direction of one device.
 """
 
 import csv
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
+from typing import Any
 
 from planner.cluster import Device, Link
 from planner.names import find, fold
+from planner.plugins import Plugin, Registry
 from planner.units import Dimension, parse
 
 _DEVICES, _LINKS, _MACHINES = "devices.csv", "links.csv", "machines.csv"
@@ -57,6 +60,36 @@ def _or_infinite(value: float | None) -> float:
     return float("inf") if value is None else value
 
 
+class _Table(Mapping[str, Device]):
+    """The devices of the table, each made when it is asked for."""
+
+    def __getitem__(self, name: str) -> Device:
+        return _device_of(table(_DEVICES)[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(table(_DEVICES))
+
+    def __len__(self) -> int:
+        return len(table(_DEVICES))
+
+
+def _of_plugin(found: Any, plugin: Plugin) -> Device:
+    """Return the device of a plug-in, which gives it, or what returns it."""
+    one = found if isinstance(found, Device) else found()
+    if not isinstance(one, Device):
+        raise TypeError(f"{plugin.place} is no planner.cluster.Device")
+    return replace(one, name=plugin.name, source=f"{one.source}{'; ' * bool(one.source)}plug-in {plugin.origin}")
+
+
+DEVICES: Registry[Device] = Registry("planner.devices", _Table(), made_of=_of_plugin)
+
+
+def _devices_by(name: str) -> Mapping[str, str]:
+    """Return the devices by their folded names and aliases; those of plug-ins only where the table has no such name."""
+    known = index(_DEVICES)
+    return known if fold(name) in known else {**known, **{fold(one): one for one in DEVICES.plugins}}
+
+
 def device_names() -> tuple[str, ...]:
     """Return the names of all devices, in the table's order."""
     return tuple(table(_DEVICES))
@@ -89,7 +122,11 @@ def device(name: str) -> Device:
     >>> device("RTX 2080Ti").peak_flop_per_s["fp32"]
     13450000000000.0
     """
-    row = table(_DEVICES)[find(name, index(_DEVICES), "device")]
+    return DEVICES[find(name, _devices_by(name), "device")]
+
+
+def _device_of(row: MappingProxyType[str, str]) -> Device:
+    """Return the device of a row."""
     peaks = {data_type: _si(row, f"{data_type}_tflop_per_s") for data_type in _DATA_TYPES}
     return Device(
         name=row["name"],
@@ -111,8 +148,21 @@ def device(name: str) -> Device:
 
 
 def device_rows() -> list[dict[str, str]]:
-    """Return the device table as it is printed, for display; an empty cell is not known or does not exist."""
-    return [dict(row) for row in table(_DEVICES).values()]
+    """Return the device table as it is printed, for display; an empty cell is not known or does not exist.
+
+    Rows of plug-ins come last, with the figures of every device.
+    """
+    rows = [dict(row) for row in table(_DEVICES).values()]
+    for name in DEVICES.plugins:
+        one, empty = DEVICES[name], dict.fromkeys(rows[0], "")
+        peaks = {f"{dtype}_tflop_per_s": f"{peak / 1e12:.6g}" for dtype, peak in one.peak_flop_per_s.items()}
+        held = {
+            "memory_gib": one.memory_bytes / 2**30,
+            "memory_bandwidth_gb_per_s": one.memory_bandwidth_bytes_per_s / 1e9,
+        }
+        figures = {key: f"{value:.6g}" for key, value in held.items() if value < float("inf")}
+        rows.append({**empty, "name": name, "title": name, "kind": one.kind, **peaks, **figures, "source": one.source})
+    return rows
 
 
 def with_unit(column: str, cell: str) -> str:
@@ -269,7 +319,8 @@ def device_or_machine(name: str) -> str:
     >>> device_or_machine("H100"), device_or_machine("dgx-h100")
     ('h100-sxm', 'hgx-h100')
     """
-    return find(name, {**index(_DEVICES), **index(_MACHINES)}, "device or machine")
+    known = index(_MACHINES)
+    return find(name, {**(index(_DEVICES) if fold(name) in known else _devices_by(name)), **known}, "device or machine")
 
 
 def machines_of(device: str) -> tuple[Machine, ...]:

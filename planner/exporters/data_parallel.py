@@ -121,7 +121,11 @@ def data_parallel_of(job: Job, target: str) -> DataParallel:
     """
     family, chosen = job.plan.family, job.plan.configuration
     if family in _OTHERS or not isinstance(chosen, AllReduceConfiguration | HybridConfiguration):
-        raise refused(target, _OTHERS[family], "Ask `planner plan` with families: [all_reduce] for one that can.")
+        raise refused(
+            target,
+            _OTHERS.get(family, "it trains in a way of its own"),
+            "Ask `planner plan` with families: [all_reduce] for one that can.",
+        )
     rows = used_machines(job)
     require_kinds(target, job, rows, "gpu", "cpu")
     shares: dict[str | None, tuple[int, int]] = {}  # samples of a device, and passes, by group of machines

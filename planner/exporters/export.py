@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from planner.errors import Fault, InfeasibleError, PlannerError, SpecError
 from planner.exporters.scripts import safe_name
 from planner.names import find, fold
 from planner.plan import Plan
+from planner.plugins import Plugin, Registry
 from planner.problem import Problem
 from planner.transformer import Transformer
 
@@ -148,6 +150,8 @@ class Target:
     ----------
     module
         That declares its :class:`Exporter`, below ``planner.exporters``.
+    own
+        The exporter itself, where no module of ours declares it.
     aliases
         What else people call it, folded as by :func:`planner.names.fold`.
     starts_machines
@@ -156,19 +160,22 @@ class Target:
         Whether it has a use for the settings ``image`` and ``name``.
     """
 
-    module: str
+    module: str = ""
+    own: Exporter | None = None
     aliases: Sequence[str] = ()
     starts_machines: bool = False
     names_jobs: bool = False
 
     def exporter(self, name: str) -> Exporter:
         """Return what its module declares."""
+        if self.own is not None:
+            return self.own
         found: Exporter = import_module(f"planner.exporters.{self.module}").EXPORTERS[name]
         return found
 
 
 _DDP = ("pytorch", "pytorchddp", "torchddp", "torchrun", "distributeddataparallel")
-TARGETS: Mapping[str, Target] = {
+_OWN: Mapping[str, Target] = {
     "ddp": Target("data_parallel", aliases=_DDP),
     "horovod": Target("data_parallel"),
     "deepspeed": Target("deepspeed", aliases=("microsoftdeepspeed",)),
@@ -184,6 +191,17 @@ TARGETS: Mapping[str, Target] = {
     "slurm": Target("starters", aliases=("sbatch",), starts_machines=True, names_jobs=True),
     "skypilot": Target("starters", aliases=("sky",), starts_machines=True, names_jobs=True),
 }
+
+
+def _of_plugin(found: Any, plugin: Plugin) -> Target:
+    """Return the row of a plug-in: a :class:`Target` with its exporter, or that alone."""
+    row = Target(own=found) if isinstance(found, Exporter) else found
+    if not isinstance(row, Target) or row.own is None:
+        raise TypeError(f"{plugin.place} is no Exporter, nor a Target with its own")
+    return row
+
+
+TARGETS: Registry[Target] = Registry("planner.exporters", _OWN, made_of=_of_plugin)
 # Of a family, the programs that are tried where none is named: the first that can run the plan is taken.
 PROGRAMS: Mapping[str, Sequence[str]] = {
     "all_reduce": ("ddp",),
@@ -207,7 +225,7 @@ def export(target: str, job: Job) -> Export:
     row = TARGETS[name]
     _check(settings)
     if settings.program is not None and not row.starts_machines:
-        starters = ", ".join(other for other, one in TARGETS.items() if one.starts_machines)
+        starters = ", ".join(other for other, one in _OWN.items() if one.starts_machines)
         hint = f"Leave it out, or export to one of {starters}."
         raise _fault("--program", settings.program, f"{name} trains itself.", hint)
     files = row.exporter(name).export(job)
@@ -250,7 +268,7 @@ def refusal_of(job: Job) -> str | None:
     """
     own = PROGRAMS.get(job.plan.family, ())
     why: str | None = None
-    for name in dict.fromkeys([*own, *TARGETS]):
+    for name in chain(own, (one for one in TARGETS if one not in own)):
         try:
             export(name, replace(job, is_probe=True))
         except PlannerError as error:
@@ -267,9 +285,14 @@ def target_of(text: str) -> str:
     >>> target_of("Megatron-LM"), target_of("pytorch_ddp")
     ('megatron', 'ddp')
     """
-    aliases = {alias: name for name, row in TARGETS.items() for alias in row.aliases}
+    known = {
+        **{fold(name): name for name in _OWN},
+        **{alias: name for name, row in _OWN.items() for alias in row.aliases},
+    }
+    if fold(text) not in known:
+        known |= {fold(name): name for name in TARGETS.plugins}
     try:
-        return find(text, {**{fold(name): name for name in TARGETS}, **aliases}, "target")
+        return find(text, known, "target")
     except SpecError as error:
         hint = f"Targets: {', '.join(TARGETS)}."
         near = error.faults[0].mend if error.faults[0].mend.startswith("Did you mean") else ""
@@ -278,8 +301,8 @@ def target_of(text: str) -> str:
 
 def degrees_of(path: Path, text: str) -> tuple[str, Mapping[str, object]] | None:
     """Return the target whose file this is, and its decisions as a ``fix`` block has them; None if it is of none."""
-    for name, row in TARGETS.items():
-        exporter = row.exporter(name)
+    for name in TARGETS:
+        exporter = TARGETS[name].exporter(name)
         if exporter.recognises(path, text):
             return name, exporter.degrees(path, text)
     return None
@@ -287,8 +310,8 @@ def degrees_of(path: Path, text: str) -> tuple[str, Mapping[str, object]] | None
 
 def network_of(path: Path, text: str) -> Transformer | None:
     """Return the network that a launch file of an export trains; None where it is none, or says no sizes."""
-    for name, row in TARGETS.items():
-        exporter = row.exporter(name)
+    for name in TARGETS:
+        exporter = TARGETS[name].exporter(name)
         if exporter.recognises(path, text):
             return exporter.network(path, text)
     return None
@@ -296,8 +319,8 @@ def network_of(path: Path, text: str) -> Transformer | None:
 
 def training_of(path: Path, text: str) -> TrainingBlocks:
     """Return what a launch file of an export says of a training beside its network and layout."""
-    for name, row in TARGETS.items():
-        exporter = row.exporter(name)
+    for name in TARGETS:
+        exporter = TARGETS[name].exporter(name)
         if exporter.recognises(path, text):
             return exporter.training(path, text)
     return TrainingBlocks()

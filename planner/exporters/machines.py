@@ -106,7 +106,7 @@ def inner_of(job: Job, target: str) -> Inner:
             )
         files = export(program, inside)
     else:
-        files = _first(inside)
+        files = _first(target, inside)
     names = [name for name in files.files if name.endswith(".sh")]
     if len(names) not in (1, len(rows)):
         why = f"{files.target} has {len(names)} scripts for {len(rows)} kinds of machines"
@@ -114,12 +114,13 @@ def inner_of(job: Job, target: str) -> Inner:
     return Inner(export=files, machines=rows, scripts=tuple(names * len(rows))[: len(rows)])
 
 
-def _first(job: Job) -> Export:
+def _first(target: str, job: Job) -> Export:
     """Return what the first program writes that can run a plan; raise what the very first one said, if none can."""
     refusals = []
-    for program in PROGRAMS[job.plan.family]:
+    for program in PROGRAMS.get(job.plan.family, ()):
         try:
             return export(program, job)
         except InfeasibleError as error:
             refusals.append(error)
-    raise refusals[0]
+    none = refused(target, f"no program is known that trains by {job.plan.family}", "Name one with --program.")
+    raise refusals[0] if refusals else none

@@ -1,6 +1,6 @@
-"""Families of plans: which decisions, which cost. One folder each, all of one shape; see ``Family``.
+"""Families of plans: which decisions, which cost, which search. One folder each, all of one shape; see ``Family``.
 
-Nothing here searches, so that a plan can be checked without any solver; see :mod:`planner.families.searches`.
+Nothing here imports a search before it is asked for, so that a plan can be checked without any solver.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,23 +10,31 @@ from planner.cluster import Cluster
 from planner.constraints import Usage, memory_limit_bytes, needed_s
 from planner.decisions import decided_by, pinnable_keys
 from planner.families.all_reduce import family as all_reduce_family
+from planner.families.by_count import LeastByCount, LeastParts
 from planner.families.hybrid import family as hybrid_family
-from planner.families.hybrid import risk as hybrid_risk
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.model_replicas import family as model_replicas_family
 from planner.families.parameter_server import family as parameter_server_family
 from planner.families.pipeline import family as pipeline_family
-from planner.plan import Configuration, Prediction, Unmeasured
+from planner.plan import Configuration, Plan, Prediction, Unmeasured
+from planner.plugins import Registry
 from planner.problem import Problem
+from planner.search import Search
 from planner.sections import FamilyView
 from planner.timeline import Timeline
 from planner.used_machines import UsedMachines
 
-__all__ = ["FAMILIES", "RISKS", "Family", "Risks", "usage_of"]
+__all__ = ["FAMILIES", "Family", "Risks", "least_by_count_of", "least_parts_of", "risks_of", "usage_of"]
 
 
 class Family(Protocol):
-    """What the module of a family offers: the cost of a given configuration."""
+    """What the module of a family offers: the cost of a given configuration, and the search for the best one.
+
+    It may have three more: ``least_by_count``, a :data:`planner.families.by_count.LeastByCount`, without which purchases
+    plan one number of machines after the other; ``least_parts_s``, a :data:`planner.families.by_count.LeastParts`, else
+    ``bound`` holds for mixed machines, too; and ``risks``, which returns :class:`Risks`, without which all its
+    configurations are of one risk.
+    """
 
     @property
     def NAME(self) -> str:  # noqa: N802  # a module's constant
@@ -82,6 +90,26 @@ class Family(Protocol):
         """
         ...
 
+    def search(self, problem: Problem, search: Search, /) -> Plan:
+        """Return the best plan of the family, its bound and its runners-up.
+
+        Raises
+        ------
+        InfeasibleError
+            If no configuration of the family answers; the message says why, and what would have to give.
+        NoAnswerError
+            If a limit struck before any configuration was found.
+        """
+        ...
+
+    def bound(self, problem: Problem) -> float:
+        """Return an objective that no plan of the family beats, without any search: of one that time never came to."""
+        ...
+
+    def domain(self) -> str:
+        """Return what the search covers, where ``predict`` accepts more; a bound says nothing about the rest."""
+        ...
+
 
 class Risks(Protocol):
     """What a family knows of how far its predictions may be trusted."""
@@ -104,14 +132,34 @@ class Risks(Protocol):
         ...
 
 
-FAMILIES: Mapping[str, Family] = {
-    all_reduce_family.NAME: all_reduce_family,
-    parameter_server_family.NAME: parameter_server_family,
-    model_replicas_family.NAME: model_replicas_family,
-    pipeline_family.NAME: pipeline_family,
-    hybrid_family.NAME: hybrid_family,
-}
-RISKS: Mapping[str, Risks] = {hybrid_family.NAME: hybrid_risk}  # of the others all configurations are of one risk
+_OWN: tuple[Family, ...] = (
+    all_reduce_family,
+    parameter_server_family,
+    model_replicas_family,
+    pipeline_family,
+    hybrid_family,
+)
+_NEEDS = [name for name in vars(Family) if not name.startswith("_")]
+FAMILIES: Registry[Family] = Registry("planner.families", {one.NAME: one for one in _OWN}, needs=_NEEDS)
+
+
+def least_by_count_of(family: str) -> LeastByCount | None:
+    """Return a family's search over all numbers of machines at once; None where it has none."""
+    found: LeastByCount | None = getattr(FAMILIES[family], "least_by_count", None)
+    return found
+
+
+def least_parts_of(family: str) -> LeastParts | None:
+    """Return a family's bound by part, in company of other kinds of machines; None: its bound is as much."""
+    found: LeastParts | None = getattr(FAMILIES[family], "least_parts_s", None)
+    return found
+
+
+def risks_of(family: str) -> Risks | None:
+    """Return what a family knows of how far its predictions may be trusted; None: all are of one risk."""
+    risks = getattr(FAMILIES[family], "risks", None)
+    found: Risks | None = None if risks is None else risks()
+    return found
 
 
 def _layers_of(problem: Problem, configuration: Configuration) -> dict[str, list[int]]:

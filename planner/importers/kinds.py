@@ -6,10 +6,17 @@ import json
 import re
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-__all__ = ["kind_of"]
+from planner.plugins import Registry
+
+if TYPE_CHECKING:
+    from planner.importers.imported import Imported, MeasuredNetwork
+
+__all__ = ["IMPORTERS", "Importer", "kind_of"]
 
 _LOOKED_AT = 2**20  # bytes from the beginning, after decompression
 _MOST_JSON = 16 * 2**20
@@ -25,9 +32,9 @@ def kind_of(path: Path) -> str | None:
     """Return what a file is; None where its content does not tell, or it cannot be read.
 
     One of ``onnx``, ``huggingface`` (a ``config.json``), ``graph`` (a profiled operator graph), ``layer_trace``,
-    ``layer_csv`` and ``chrome_trace``. At most the first mebibyte is looked at, but for ``huggingface``, whose files
-    are read whole up to 16 MiB. Nothing is checked beyond what tells the kinds apart: a reader may still refuse the
-    file.
+    ``layer_csv`` and ``chrome_trace``, or what a plug-in knows where it is none of these. At most the first mebibyte is
+    looked at, but for ``huggingface``, whose files are read whole up to 16 MiB. Nothing is checked beyond what tells
+    the kinds apart: a reader may still refuse the file.
     """
     try:
         if not path.is_file():
@@ -46,10 +53,12 @@ def kind_of(path: Path) -> str | None:
         if text.lstrip().startswith(("{", "[")):
             if _is_chrome_trace(text):
                 return "chrome_trace"
-            return "huggingface" if _is_configuration(path) else None
+            if _is_configuration(path):
+                return "huggingface"
+            return next((kind for kind in IMPORTERS.plugins if IMPORTERS[kind].recognises(text)), None)
     except (OSError, ValueError):  # a path that no system takes, among others
         return None
-    return next((kind for kind, is_of in _TEXTS.items() if is_of(text)), None)
+    return next((kind for kind in IMPORTERS if IMPORTERS[kind].recognises(text)), None)
 
 
 def _unpacked(data: bytes) -> bytes:
@@ -144,8 +153,46 @@ def _is_layer_trace(text: str) -> bool:
     return len(cells) == 6 and cells[0].isdecimal()
 
 
-_TEXTS: dict[str, Callable[[str], bool]] = {
-    "layer_csv": _is_layer_csv,
-    "layer_trace": _is_layer_trace,
-    "graph": lambda text: _GRAPH.search(text) is not None,
-}
+# -- readers ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Importer:
+    """What a kind of file of measured layers is, and its reader.
+
+    Attributes
+    ----------
+    recognises
+        Whether text is of this kind, by its first mebibyte.
+    read
+        ``(path, batch_size=...)``: the network with the seconds of one sample, of a batch of so many that was measured;
+        raises SpecError where the file is damaged. Of a plug-in the seconds may be missing, and so may the batch.
+    """
+
+    recognises: Callable[[str], bool]
+    read: "Callable[..., Imported | MeasuredNetwork]"
+
+
+def _late(module: str, name: str) -> "Callable[..., MeasuredNetwork]":
+    """Return a reader whose module is imported when it reads: few questions need more than one."""
+
+    def read(path: Path, *, batch_size: int) -> "MeasuredNetwork":
+        reader: Callable[..., MeasuredNetwork] = getattr(import_module(f"planner.importers.{module}"), name)
+        return reader(path, batch_size=batch_size)
+
+    return read
+
+
+# In the order in which text is held against them.
+IMPORTERS: Registry[Importer] = Registry(
+    "planner.importers",
+    {
+        "layer_csv": Importer(recognises=_is_layer_csv, read=_late("profiles", "read_layer_csv")),
+        "layer_trace": Importer(recognises=_is_layer_trace, read=_late("profiles", "read_layer_trace")),
+        "graph": Importer(
+            recognises=lambda text: _GRAPH.search(text) is not None, read=_late("profiles", "read_graph_profile")
+        ),
+        "chrome_trace": Importer(recognises=_is_chrome_trace, read=_late("chrome_trace", "read_chrome_trace")),
+    },
+    needs=["recognises", "read"],
+)

@@ -18,8 +18,8 @@ import numpy as np
 from planner.constraints import narrowed
 from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
+from planner.families import FAMILIES, least_by_count_of, least_parts_of
 from planner.families.by_count import CountBounds
-from planner.families.searches import BOUNDS, BY_COUNT, LEAST_PARTS
 from planner.names import OF_TRANSFORMERS
 from planner.plan import Plan
 from planner.problem import Problem
@@ -167,7 +167,8 @@ class Oracle:
 
     def _parts_s(self, offer: Offer, enough_s: float, within_s: float, fastest_s: float) -> Floats | None:
         """Return the same, which is worked out."""
-        if not all(family in LEAST_PARTS for family in self.families):
+        bounds = [bound for family in self.families if (bound := least_parts_of(family)) is not None]
+        if len(bounds) < len(self.families):
             return None
         devices = offer.devices_per_machine
         number = max(1, self.procurement.asked.most_devices // devices)
@@ -175,7 +176,7 @@ class Oracle:
             problem = self.problem(Fleet(offers=(offer,), counts=(number,)), has_pins=False)
         except SpecError:
             return None
-        each = [LEAST_PARTS[family](problem, enough_s * devices, within_s, fastest_s) for family in self.families]
+        each = [bound(problem, enough_s * devices, within_s, fastest_s) for bound in bounds]
         known = [one for one in each if one is not None]
         return np.min(known, axis=0) / devices if len(known) == len(each) else None
 
@@ -202,7 +203,7 @@ class Oracle:
         return answer
 
     def by_count(self, offer: Offer, limit_s: Floats, search: Search) -> CountBounds | None:
-        """Return what no plan on n machines of an offer or fewer takes less than, for all n; see :data:`BY_COUNT`.
+        """Return what no plan on n machines of an offer or fewer takes less than, for all n; see :data:`LeastByCount`.
 
         What was proven before, for whatever question, holds here, too. None where a family cannot tell.
 
@@ -222,16 +223,17 @@ class Oracle:
             problem = narrowed(self.problem(Fleet(offers=(offer,), counts=(num_needed,))))
         except (SpecError, InfeasibleError):  # a pin that some number cannot keep, say: each is asked by itself
             return None
-        if problem.substitutions or not all(family in BY_COUNT for family in problem.families):
+        searches = [least_by_count_of(family) for family in problem.families]
+        if problem.substitutions or None in searches:
             return None
         part = search.part(self.time_limit_s(search))
         part.pool = None
         begin_s, bounds_s, num_machines = time.thread_time(), np.full(num_needed, inf), None
-        for family in problem.families:
+        for least_by_count in filter(None, searches):
             try:
                 found = None
                 with part.ended():
-                    found = BY_COUNT[family](problem, limit_s[:num_needed], part)
+                    found = least_by_count(problem, limit_s[:num_needed], part)
             except (LateError, PlannerError, MemoryError):
                 part.disarm()
             if found is None:
@@ -345,7 +347,7 @@ def _least_s(problem: Problem) -> float:
 
     A family that does not apply to the machines has a bound of 0: it makes no plan, and says nothing.
     """
-    return min(filter(None, (BOUNDS[family](problem) for family in problem.families)), default=0.0)
+    return min(filter(None, (FAMILIES[family].bound(problem) for family in problem.families)), default=0.0)
 
 
 def _used(plan: Plan, fleet: Fleet) -> tuple[int, ...]:

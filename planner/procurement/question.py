@@ -33,7 +33,7 @@ from planner.constraints import read_range
 from planner.data.presets import networks_text
 from planner.errors import Fault, InfeasibleError, SpecError
 from planner.models.failures import LLAMA3_DEVICE_S
-from planner.names import FamilyName, fold
+from planner.names import fold
 from planner.problem import Range
 from planner.procurement.currencies import checked_rates
 from planner.procurement.prices import (
@@ -60,6 +60,7 @@ from planner.question.spec import CalibrationOf, CompressionOptionSpec, Constrai
 from planner.question.values import (
     Bytes,
     Count,
+    FamilyOf,
     File,
     Model,
     Name,
@@ -411,7 +412,7 @@ class ProcurementSpec(Model):
     procure: Annotated[ProcureSpec, _EMPTY]
     calibration: Annotated[CalibrationOf, _EMPTY] = _CalibrationSpec()
     constraints: Annotated[ConstraintsSpec, _EMPTY] = ConstraintsSpec()
-    families: Annotated[list[FamilyName], Field(min_length=1)] | None = None
+    families: Annotated[list[FamilyOf], Field(min_length=1)] | None = None
     compression: CompressionOptionSpec | None = None
     fix: Annotated[FixSpec, _EMPTY] = FixSpec()
 

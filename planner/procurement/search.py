@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.errors import ModelError, SpecError
-from planner.families.searches import BY_COUNT
+from planner.families import least_by_count_of
 from planner.models.money import S_PER_H
 from planner.procurement.fleet import Account, Fleet, Market, markets_of
 from planner.procurement.ledger import Ledger
@@ -417,7 +417,7 @@ class Fleets:
     def _has_profiles(self) -> bool:
         """Whether all numbers of machines of an offer can be asked about at once: of one training, on all of them."""
         is_whole = not self.procurement.is_monthly and self.procurement.jobs[0].share == 1
-        return is_whole and all(family in BY_COUNT for family in self.families)
+        return is_whole and all(least_by_count_of(family) is not None for family in self.families)
 
     def _is_large(self, foresight: Foresight) -> bool:
         """Whether fleets take so long to plan that it is worth while to look ahead and ask others."""

@@ -9,9 +9,10 @@ from planner import data
 from planner.cluster import Storage
 from planner.dnn import MOST_LAYERS, PRODUCT_KINDS, Layer, Operator, OperatorKind, Product, Tensor, Window
 from planner.encoders import MOST_MERGED
-from planner.problem import USUAL_ALGORITHMS, Algorithm, Queue
+from planner.problem import USUAL_ALGORITHMS, Queue
 from planner.question.numerics import NumericsSpec, RotarySpec, RoutingSpec
 from planner.question.values import (
+    AlgorithmOf,
     Bytes,
     Count,
     File,
@@ -823,7 +824,7 @@ class CalibrationSpec(Model):
     overhead: Seconds = 0.0
     negotiate: Seconds = 0.0
     aggregation: bool = True
-    algorithms: Annotated[list[Algorithm], Field(min_length=1)] = [*USUAL_ALGORITHMS]
+    algorithms: Annotated[list[AlgorithmOf], Field(min_length=1)] = [*USUAL_ALGORITHMS]
     curves: list[CurveSpec] = []
     piecewise: list[PiecewiseSpec] = []
     wait: Literal["none", "exact", "paper"] = "none"

@@ -20,6 +20,7 @@ from planner.errors import Fault, SpecError
 from planner.names import FAMILY_NAMES
 from planner.networks import network_of
 from planner.plan import Goal
+from planner.plugins import missing
 from planner.problem import CompressionOption, Limits, Problem, Training, with_batch_per_device
 from planner.question.calibration import (
     Profiler,
@@ -79,6 +80,7 @@ def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None =
 
 def load_question_of(plan: Mapping[str, Any]) -> Problem:
     """Return the problem that a plan's document asks, without its configuration."""
+    _refuse_missing(plan)
     return load(with_former_defaults(plan["problem"]))
 
 
@@ -92,9 +94,19 @@ def _plan_of_fleet(source: Source) -> Source:
     return replace(source, data=plan, positions={})
 
 
+def _refuse_missing(plan: Mapping[str, Any], file: str = "") -> None:
+    """Refuse a plan that rests on plug-ins which are not here."""
+    provenance = plan.get("provenance")
+    needed = provenance.get("plugins") if isinstance(provenance, Mapping) else None
+    if isinstance(needed, Mapping) and (lacking := missing(needed)):
+        mend = "Install what is missing in the same environment; see `planner show plugins`."
+        raise SpecError.of([Fault(file=file, problem=f"the plan rests on the {one}.", mend=mend) for one in lacking])
+
+
 def _question_of_plan(source: Source) -> Source:
     """Return the question inside a plan, with the plan's own configuration to predict."""
     plan = source.data
+    _refuse_missing(plan, source.file)
     missing = [key for key in ("problem", "family", "configuration") if key not in plan]
     if missing or not isinstance(plan["problem"], dict) or not isinstance(plan["family"], str):
         what = f"the plan lacks {', '.join(missing)}." if missing else "its problem or its family is of the wrong kind."

@@ -7,7 +7,6 @@ that this needs no other file.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -21,7 +20,7 @@ from planner.cost import Profile
 from planner.dnn import Dnn, Layer, Repeat
 from planner.errors import Fault, SpecError
 from planner.importers.imported import Imported, MeasuredLayer, MeasuredNetwork, build_measured
-from planner.importers.kinds import kind_of
+from planner.importers.kinds import IMPORTERS, kind_of
 from planner.letters import visible
 from planner.models.low_precision import LOW_TYPES
 from planner.names import OF_TRANSFORMERS
@@ -111,14 +110,6 @@ def _row(dnn: Dnn, layer: Layer) -> dict[str, Any]:
 
 # --- Networks of other programs; code of the user's runs only if it is named
 
-# Kind of a profile, as its content tells it, and the module and the name of its reader.
-PROFILE_KINDS = {
-    "graph": ("profiles", "read_graph_profile"),
-    "layer_trace": ("profiles", "read_layer_trace"),
-    "layer_csv": ("profiles", "read_layer_csv"),
-    "chrome_trace": ("chrome_trace", "read_chrome_trace"),
-}
-
 # Blocks that repeat are kept together by pipelines in larger networks; in smaller ones every cut is tried.
 MOST_LAYERS_CUT_ANYWHERE = 256
 
@@ -132,13 +123,14 @@ def read_profile(path: Path, *, batch_size: int) -> MeasuredNetwork:
         If the file cannot be read, or is none.
     """
     kind = kind_of(path) or ("graph" if path.name.endswith((".graph", ".graph.txt")) else "layer_trace")
-    if kind not in PROFILE_KINDS:
+    if kind not in IMPORTERS:
         problem, mend = f"this is no profile but of the kind {kind}.", f"Write {kind}: instead, under dnn."
         raise SpecError.of([Fault(file=str(path), problem=problem, mend=mend)])
-    module, reader = PROFILE_KINDS[kind]
-    # Imported late: few questions need more than one.
-    found: MeasuredNetwork = getattr(import_module(f"planner.importers.{module}"), reader)(path, batch_size=batch_size)
-    return replace(found, warnings=tuple(map(visible, found.warnings)))
+    found = IMPORTERS[kind].read(path, batch_size=batch_size)
+    if found.profile is None:
+        problem, mend = f"no seconds were measured in a file of the kind {kind}.", "Read it with `planner import`."
+        raise SpecError.of([Fault(file=str(path), problem=problem, mend=mend)])
+    return MeasuredNetwork(dnn=found.dnn, profile=found.profile, warnings=tuple(map(visible, found.warnings)))
 
 
 def read_foreign(

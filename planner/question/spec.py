@@ -10,6 +10,8 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
     Tag,
     WithJsonSchema,
     create_model,
@@ -29,7 +31,8 @@ from planner.decisions import (
     Synchronisation,
 )
 from planner.dnn import MOST_LAYERS
-from planner.names import FAMILY_NAMES, FamilyName
+from planner.names import FAMILY_NAMES
+from planner.plugins import named
 from planner.problem import Algorithm
 from planner.question.blocks import (
     MOST_DEVICES,
@@ -50,12 +53,14 @@ from planner.question.values import (
     Amount,
     Bytes,
     Count,
+    FamilyOf,
     File,
     Fp8Recipe,
     Index,
     Model,
     Name,
     OptimizerName,
+    OrPlugin,
     Positive,
     PositiveBytes,
     PositiveSeconds,
@@ -86,7 +91,8 @@ def _type_of(row: Decision) -> Any:
         return Annotated[str, BeforeValidator(lambda given: _set_of(row, given)), WithJsonSchema(_set_schema(row))]
     if row.names_of is not None:
         return Name
-    return bool if row.values == FLAG else Literal[row.values]
+    named_values = bool if row.values == FLAG else Literal[row.values]
+    return Annotated[named_values, OrPlugin(row.plugins)] if row.plugins else named_values
 
 
 def _layers_of(given: Any) -> list[int]:
@@ -121,7 +127,7 @@ class GroupSpec(Model):
     """One fused all-reduce: the tensors (or layers) that it carries, in the order in which they become ready."""
 
     tensors: Annotated[list[Name], Field(min_length=1)]
-    algorithm: Literal[Algorithm, "measured", "piecewise"] | None = None
+    algorithm: Annotated[Literal[Algorithm, "measured", "piecewise"] | None, OrPlugin("planner.cost_models")] = None
     size_bytes: Annotated[float, Field(ge=0)] | None = None
 
 
@@ -337,7 +343,10 @@ class HybridSpec(_made_of({name: _of_layout(row) for name, row in LAYOUT.items()
 
 
 class ConfigurationSpec(Model):
-    """A given configuration, for ``predict``: the block of one family, and the substitutions of its network."""
+    """A given configuration, for ``predict``: the block of one family, and the substitutions of its network.
+
+    The block of a plug-in's family is taken as it is: the family reads it.
+    """
 
     all_reduce: AllReduceSpec | None = None
     parameter_server: ParameterServerSpec | None = None
@@ -345,21 +354,33 @@ class ConfigurationSpec(Model):
     pipeline: PipelineSpec | None = None
     hybrid: HybridSpec | None = None
     substitutions: list[Name] | None = None
+    _plugged: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        exactly_one(self, FAMILY_NAMES)
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        strange = given.keys() - cls.model_fields.keys() if isinstance(given, dict) else set()
+        plugged = {
+            name: given[name]
+            for name in sorted(map(str, strange))
+            if isinstance(given.get(name), dict) and name in named("planner.families")
+        }
+        found = handler({key: value for key, value in given.items() if key not in plugged} if plugged else given)
+        found._plugged = plugged
+        if len(plugged) != 1 or any(getattr(found, name) is not None for name in FAMILY_NAMES):
+            exactly_one(found, FAMILY_NAMES)
+        return found
 
     @property
     def family(self) -> str:
         """The family whose block is given."""
-        return next(name for name in FAMILY_NAMES if getattr(self, name) is not None)
+        return next((name for name in FAMILY_NAMES if getattr(self, name) is not None), *self._plugged)
 
     @property
     def block(self) -> tuple[str, dict[str, Any]]:
         """The family, and its block."""
-        return self.family, getattr(self, self.family).model_dump()
+        family = self.family
+        return family, self._plugged[family] if family in self._plugged else getattr(self, family).model_dump()
 
 
 # --- The boundary: what a spec may say
@@ -507,7 +528,7 @@ _KINDS: Mapping[str, tuple[Any, Any]] = {
     **{dimension: (kind | None, None) for dimension, kind in _QUANTITIES.items()},
     "range": (RangeOf | None, None),
     "staleness": (StalenessOf | None, None),
-    "families": (list[FamilyName], []),
+    "families": (list[FamilyOf], []),
     "exclude": (Annotated[ExcludeSpec, _EMPTY], ExcludeSpec()),
 }
 
@@ -559,7 +580,7 @@ class Spec(Model):
     calibration: Annotated[CalibrationOf, _EMPTY] = CalibrationSpec()
     objective: Literal["iteration_time", "epoch_time", "training_time"] | None = None
     constraints: Annotated[ConstraintsSpec, _EMPTY] = ConstraintsSpec()
-    families: Annotated[list[FamilyName], Field(min_length=1)] | None = None
+    families: Annotated[list[FamilyOf], Field(min_length=1)] | None = None
     compression: CompressionOptionSpec | None = None
     fix: Annotated[FixSpec, _EMPTY] = FixSpec()
     configuration: ConfigurationSpec | None = None

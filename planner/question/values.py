@@ -3,12 +3,27 @@
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeGuard
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema, core_schema
 
 from planner.errors import SpecError
 from planner.letters import visible
+from planner.names import FamilyName
+from planner.plugins import named
+from planner.problem import Algorithm
 from planner.units import Dimension, example_of, parse
 
 _LEAST = 1e-9
@@ -161,6 +176,31 @@ def known(find: Callable[[str], object]) -> AfterValidator:
         return name
 
     return AfterValidator(check)
+
+
+@dataclass(frozen=True, slots=True)
+class OrPlugin:
+    """Takes the name of a plug-in of a group, too, where it is none of what is built in."""
+
+    group: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the names that are built in, with a further look where it refuses one."""
+
+        def check(value: object, known: ValidatorFunctionWrapHandler) -> Any:
+            try:
+                return known(value)
+            except ValidationError:
+                if isinstance(value, str) and value in named(self.group):
+                    return value
+                raise
+
+        as_it_is = core_schema.plain_serializer_function_ser_schema(lambda value: value)
+        return core_schema.no_info_wrap_validator_function(check, handler(source), serialization=as_it_is)
+
+
+FamilyOf = Annotated[FamilyName, OrPlugin("planner.families")]
+AlgorithmOf = Annotated[Algorithm, OrPlugin("planner.cost_models")]
 
 
 def tag(value: object) -> str:

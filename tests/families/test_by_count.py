@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import planner
-from planner.families.searches import BY_COUNT
+from planner.cost import Floats
+from planner.families import least_by_count_of
+from planner.families.by_count import CountBounds
 from planner.problem import Problem
 from planner.search import Search
 
@@ -23,6 +25,12 @@ def asked(family: str, count: int) -> Problem:
     return planner.load({**block, "families": [family]})
 
 
+def least(family: str, problem: Problem, limit_s: Floats, search: Search) -> CountBounds | None:
+    search_all = least_by_count_of(family)
+    assert search_all is not None
+    return search_all(problem, limit_s, search)
+
+
 def best_s(family: str) -> list[float]:
     return [planner.plan(asked(family, count)).objective for count in range(1, MOST + 1)]
 
@@ -31,7 +39,7 @@ def best_s(family: str) -> list[float]:
 def test_bounds_hold_for_every_number_and_the_named_one_is_furthest_below_its_limit(family: str) -> None:
     taken_s = np.array(best_s(family))
     for limit_s in (taken_s[0] * 2 / np.arange(1, MOST + 1), np.full(MOST, taken_s[2] * 1.01), taken_s * 1.5):
-        found = BY_COUNT[family](asked(family, MOST), limit_s, Search())
+        found = least(family, asked(family, MOST), limit_s, Search())
         assert found is not None
         assert (np.minimum(found.bounds_s, limit_s) <= taken_s * (1 + 1e-9)).all()
         shares = taken_s / np.minimum.accumulate(limit_s)
@@ -43,14 +51,14 @@ def test_bounds_hold_for_every_number_and_the_named_one_is_furthest_below_its_li
 @pytest.mark.parametrize("family", NETWORKS)
 def test_limits_that_no_plan_is_below_are_proven_at_once(family: str) -> None:
     limit_s = np.array(best_s(family)) * (1 - 1e-6)
-    found = BY_COUNT[family](asked(family, MOST), limit_s, Search())
+    found = least(family, asked(family, MOST), limit_s, Search())
     assert found is not None
     assert found.num_machines is None
     assert (found.bounds_s >= limit_s * (1 - 1e-9)).all()
 
 
 def test_a_limit_of_nothing_asks_for_nothing() -> None:
-    found = BY_COUNT["hybrid"](asked("hybrid", MOST), np.zeros(MOST), Search())
+    found = least("hybrid", asked("hybrid", MOST), np.zeros(MOST), Search())
     assert found is not None
     assert found.num_machines is None
     assert (found.bounds_s < inf).all()

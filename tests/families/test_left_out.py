@@ -13,7 +13,6 @@ from planner.api import configuration_of, with_left_out
 from planner.cli.run import run
 from planner.errors import InfeasibleError, SpecError
 from planner.families import FAMILIES
-from planner.families.searches import SEARCHES
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.question.spec import ConfigurationSpec
@@ -84,7 +83,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("family", SEARCHES)
+@pytest.mark.parametrize("family", FAMILIES.own)
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_a_plan_that_lacks_a_key_which_is_at_its_default_takes_the_same_time(family: str, data: st.DataObject) -> None:
@@ -97,7 +96,7 @@ def test_a_plan_that_lacks_a_key_which_is_at_its_default_takes_the_same_time(fam
         memory=memory,
         network=data.draw(st.sampled_from(["1 Gbit/s", "100 Gbit/s"])),
     )
-    found: Plan = SEARCHES[family](planner.load(asked), Search())
+    found: Plan = FAMILIES[family].search(planner.load(asked), Search())
     block, seconds = found.configuration.to_document(), found.prediction.iteration_time_s
     for key in sorted(optional(family) & block.keys()):
         if key in ("stages", "groups", "num_devices", "machines"):  # what the layout is
@@ -171,10 +170,10 @@ def test_a_program_has_no_overlap_that_it_lacks_in_plan_or_predict(program: str,
     meant, _ = predicted(asked, "hybrid", {"tensor": 2, "data": 2})
     assert {key for key in ("sequence_parallel", "overlap_tensor", "overlap_data", "zero") if meant[key]} == on
     fixed = {"tensor_parallel_size": 2, "data_parallel_size": 2, "sequence_parallel": True}
-    found = SEARCHES["hybrid"](planner.load({**asked, "fix": fixed}), Search()).configuration.to_document()
+    found = FAMILIES["hybrid"].search(planner.load({**asked, "fix": fixed}), Search()).configuration.to_document()
     assert {key for key in ("overlap_tensor", "overlap_data") if found[key]} == on & {"overlap_tensor", "overlap_data"}
     with pytest.raises(InfeasibleError, match=r"fix.overlap_tensor is True, and it can be False"):
-        SEARCHES["hybrid"](planner.load({**asked, "fix": {**fixed, "overlap_tensor": True}}), Search())
+        FAMILIES["hybrid"].search(planner.load({**asked, "fix": {**fixed, "overlap_tensor": True}}), Search())
 
 
 def test_pins_and_exclusions_hold_for_what_is_left_out() -> None:
@@ -185,19 +184,19 @@ def test_pins_and_exclusions_hold_for_what_is_left_out() -> None:
 
 def test_what_does_not_fit_at_a_time_is_predicted_in_micro_batches() -> None:
     asked = question("all_reduce", machines=2, devices=1, batch=64, memory="80 MB", network="10 Gbit/s")
-    found: Plan = SEARCHES["all_reduce"](planner.load({**asked, "fix": {"num_devices": 2}}), Search())
+    found: Plan = FAMILIES["all_reduce"].search(planner.load({**asked, "fix": {"num_devices": 2}}), Search())
     meant, seconds = predicted(asked, "all_reduce", {"num_devices": 2})
     assert meant["gradient_accumulation_steps"] > 1
     assert seconds == pytest.approx(found.prediction.iteration_time_s)
     assert predicted(asked, "all_reduce", {"num_devices": 2, "gradient_accumulation_steps": 1})[0] != meant
 
 
-@pytest.mark.parametrize("family", SEARCHES)
+@pytest.mark.parametrize("family", FAMILIES.own)
 def test_a_plan_says_every_key_whose_default_is_the_program_s(family: str) -> None:
     """So that a plan file means the same whatever the defaults of the version that reads it."""
     asked = question(family, machines=3, devices=2, batch=24, memory="1 GB", network="10 Gbit/s")
     problem: Problem = planner.load(asked)
-    found: Plan = SEARCHES[family](problem, Search())
+    found: Plan = FAMILIES[family].search(problem, Search())
     block = getattr(ConfigurationSpec.model_validate({family: found.configuration.to_document()}), family).model_dump()
     assert FAMILIES[family].left_out(problem, block, found.configuration) == ()
 

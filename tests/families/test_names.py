@@ -8,17 +8,13 @@ import pytest
 from planner import families
 from planner.exporters import data_parallel
 from planner.families import FAMILIES
-from planner.families.searches import BOUNDS, DOMAINS, SEARCHES
 from planner.names import FAMILY_NAMES, OF_TRANSFORMERS
 from planner.question.blocks import CalibrationSpec
 from planner.question.spec import ConfigurationSpec
 from tests.referee.second_physics import FACTS
 
 TABLES: dict[str, Collection[str]] = {
-    "what a family is": FAMILIES,
-    "searches": SEARCHES,
-    "bounds": BOUNDS,
-    "domains of searches": DOMAINS,
+    "what a family is": FAMILIES.own,
     "second physics": FACTS,
     "blocks of a spec": ConfigurationSpec.model_fields.keys() - {"substitutions"},
     "what is no data parallelism": data_parallel._OTHERS.keys() | {"all_reduce", "hybrid"},
@@ -30,9 +26,8 @@ def test_a_table_has_an_entry_for_every_family(table: str) -> None:
     assert sorted(TABLES[table]) == sorted(FAMILY_NAMES)
 
 
-def test_tables_that_have_an_order_have_that_of_the_list() -> None:
-    for table in (FAMILIES, SEARCHES, BOUNDS, DOMAINS):
-        assert tuple(table) == FAMILY_NAMES
+def test_families_stand_in_the_order_of_the_list() -> None:
+    assert tuple(FAMILIES.own) == FAMILY_NAMES
 
 
 @pytest.mark.parametrize("name", FAMILY_NAMES)
@@ -46,7 +41,7 @@ def test_a_family_is_registered_by_the_name_that_it_has(name: str) -> None:
 
 
 def test_what_iterations_may_fit_is_a_key_of_calibration() -> None:
-    for family in FAMILIES.values():
+    for family in FAMILIES.own.values():
         assert family.FITTED
         assert set(family.FITTED) <= CalibrationSpec.model_fields.keys()
 

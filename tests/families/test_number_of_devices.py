@@ -12,7 +12,6 @@ from planner.errors import SpecError
 from planner.families import FAMILIES
 from planner.families.hybrid.cost import costs_of
 from planner.families.hybrid.search import plan as hybrid_plan
-from planner.families.searches import SEARCHES
 from planner.plan import Plan
 from planner.problem import Problem, Range
 from planner.search import Search
@@ -55,7 +54,7 @@ def asked(family: str, objective: str, **changes: Any) -> dict[str, Any]:
 
 def planned(question: dict[str, Any]) -> tuple[Problem, Plan]:
     problem = planner.load(question)
-    return problem, SEARCHES[question["families"][0]](problem, Search())
+    return problem, FAMILIES[question["families"][0]].search(problem, Search())
 
 
 def used(problem: Problem, found: Plan) -> tuple[int, int]:
@@ -64,7 +63,7 @@ def used(problem: Problem, found: Plan) -> tuple[int, int]:
     return sum(row.num_devices for row in rows), sum(row.num_machines for row in rows if not row.is_shared)
 
 
-@pytest.mark.parametrize("family", SEARCHES)
+@pytest.mark.parametrize("family", FAMILIES.own)
 def test_a_batch_per_device_does_not_force_devices_into_an_epoch(family: str) -> None:
     problem, found = planned(asked(family, "epoch_time"))
     number = problem.cluster.num_devices
@@ -77,7 +76,7 @@ def test_a_batch_per_device_does_not_force_devices_into_an_epoch(family: str) ->
         assert used(problem, found)[1] == 1, FEW
 
 
-@pytest.mark.parametrize("family", SEARCHES)
+@pytest.mark.parametrize("family", FAMILIES.own)
 def test_no_machine_is_idle_in_an_iteration_of_a_fixed_batch_per_device(family: str) -> None:
     problem, found = planned(asked(family, "iteration_time"))
     number = problem.cluster.num_devices

@@ -37,7 +37,9 @@ TRAINING = {**purchases.DNN, "epochs": 30, "dataset_samples": 1_281_167}
 @pytest.fixture(autouse=True)
 def _every_fleet_is_worth_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(procurement_search, "_WORTH_S", 0.0)
-    monkeypatch.setattr(procurement_search, "BY_COUNT", {})  # fleets are planned one by one, as of several types
+    monkeypatch.setattr(
+        procurement_search, "least_by_count_of", lambda family: None
+    )  # fleets are planned one by one, as of several types
 
 
 def answered(procurement: Procurement, pool: ShuffledPool | None, **wanted: Any) -> Procured:

@@ -13,6 +13,7 @@ from typing import Any
 
 from planner.channel import FusionSchedule
 from planner.cluster import Cluster, MachineGroup
+from planner.cost import Floats
 from planner.families.all_reduce import cost as words
 from planner.families.all_reduce.configuration import (
     ANY_NUMBER,
@@ -24,11 +25,14 @@ from planner.families.all_reduce.configuration import (
 )
 from planner.families.all_reduce.cost import AllReduceCost, cut_as
 from planner.families.all_reduce.fusion import by_tensor, ends_of_rule, exchange_of, is_by_tensor, listed_groups
+from planner.families.by_count import CountBounds
 from planner.families.parsing import compression_of, wrong
 from planner.families.timeline_drawing import Drawing, draw_input, draw_pass, layers_of_gradients, peak_memory
-from planner.plan import Prediction
+from planner.networks import computation_bound
+from planner.plan import Plan, Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
+from planner.search import Search
 from planner.sections import FamilyView, Gantt, Placement, Role, Table, replicas_on
 from planner.timeline import Timeline, repeated
 from planner.used_machines import UsedMachines
@@ -39,11 +43,15 @@ __all__ = [
     "NAME",
     "NOT_MODELLED",
     "WORDS",
+    "bound",
     "configuration_of",
+    "domain",
     "explain",
+    "least_by_count",
     "left_out",
     "machines",
     "predict",
+    "search",
     "timeline",
     "view",
 ]
@@ -442,3 +450,33 @@ def _fusion_lines(both: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], p
         size, start, end = size_words(row["size_bytes"]), time_words(row["start_s"]), time_words(row["end_s"])
         rows.append(f"  {cut(tensors[-1], 26):26} {cut(carried, 30):30} {size:>10} {start:>10} {end:>10}")
     return [*lines, *first_lines(rows, _MOST_LINES)]
+
+
+# --- Its search, imported when it is asked for: what costs a given plan needs no solver
+
+
+def search(problem: Problem, search: Search) -> Plan:
+    """Return the best plan of the family; see :class:`planner.families.Family`."""
+    from planner.families.all_reduce.search import plan  # noqa: PLC0415
+
+    return plan(problem, search)
+
+
+def bound(problem: Problem) -> float:
+    """Return what no plan beats, whatever is searched: computing alone."""
+    return computation_bound(problem)
+
+
+def least_by_count(problem: Problem, limit_s: Floats, search: Search) -> CountBounds | None:
+    """Return what no plan beats by the number of equal machines that it uses, all numbers at once."""
+    from planner.families.all_reduce import by_count  # noqa: PLC0415
+
+    return by_count.least_by_count(problem, limit_s, search)
+
+
+def domain() -> str:
+    """Return what the search covers, where ``predict`` accepts more."""
+    return (
+        "gradients grouped in the order in which they become ready; as many devices of each machine of a "
+        "group, and on devices of one type as many of each machine that takes part"
+    )

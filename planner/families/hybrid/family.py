@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from math import inf
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.decisions import LAYOUT, written
 from planner.errors import Fault, SpecError
+from planner.families.by_count import CountBounds
 from planner.families.hybrid.configuration import (
     AWAY,
     MOST_ZERO_OF_CUTS,
@@ -62,9 +64,10 @@ from planner.models.transformer_time import (
     filling_transfers_s,
     kind_times,
 )
-from planner.plan import Prediction
+from planner.plan import Plan, Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
+from planner.search import Search
 from planner.timeline import Timeline, repeated
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
@@ -76,11 +79,17 @@ __all__ = [
     "NOT_MODELLED",
     "WORDS",
     "HybridConfiguration",
+    "bound",
     "configuration_of",
+    "domain",
     "explain",
+    "least_by_count",
+    "least_parts_s",
     "left_out",
     "machines",
     "predict",
+    "risks",
+    "search",
     "timeline",
     "view",
     "warnings",
@@ -1030,3 +1039,54 @@ def _strange(known: Mapping[str, Any], cost: GroupCost, chosen: HybridConfigurat
         yield "latent attention"
     if cost.program not in known["software"]:
         yield f"the program {cost.program} ({', '.join(known['software'])})"
+
+
+# --- Its search, imported when it is asked for: what costs a given plan needs no solver
+
+
+def search(problem: Problem, search: Search) -> Plan:
+    """Return the best plan of the family; see :class:`planner.families.Family`."""
+    from planner.families.hybrid.search import plan  # noqa: PLC0415
+
+    return plan(problem, search)
+
+
+def bound(problem: Problem) -> float:
+    """Return what no plan beats, whatever is searched."""
+    from planner.families.hybrid import bounds  # noqa: PLC0415
+
+    return bounds.lower_bound(problem)
+
+
+def least_by_count(problem: Problem, limit_s: Floats, search: Search) -> CountBounds | None:
+    """Return what no plan beats by the number of equal machines that it uses, all numbers at once."""
+    from planner.families.hybrid import by_count  # noqa: PLC0415
+
+    return by_count.least_by_count(problem, limit_s, search)
+
+
+def least_parts_s(problem: Problem, enough_s: float, within_s: float, fastest_s: float) -> Floats | None:
+    """Return device-seconds that each part of a training takes at least, in company of other kinds of machines."""
+    from planner.families.hybrid import pace  # noqa: PLC0415
+
+    return pace.least_parts_s(problem, enough_s, within_s, fastest_s)
+
+
+def risks() -> ModuleType:
+    """Return what is known of how far its predictions may be trusted; see :class:`planner.families.Risks`."""
+    from planner.families.hybrid import risk  # noqa: PLC0415  # which reads this module
+
+    return risk
+
+
+def domain() -> str:
+    """Return what the search covers, where ``predict`` accepts more."""
+    from planner.families.hybrid.grid_search import DOMAIN  # noqa: PLC0415
+    from planner.families.hybrid.space import MOST_UNLIKE_CHUNKS  # noqa: PLC0415
+
+    return (
+        "on one kind of machines layers dealt out to stages and chunks as evenly as whole layers go (to "
+        f"more than {MOST_UNLIKE_CHUNKS} chunks a device only where they divide), and "
+        "GPipe, 1F1B and further schedules that the program has (others only where fix.schedule asks for them); "
+        f"{DOMAIN}"
+    )

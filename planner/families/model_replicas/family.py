@@ -21,8 +21,9 @@ from planner.families.model_replicas.configuration import (
 from planner.families.model_replicas.cost import explain, input_of, iteration, model_of, predict
 from planner.families.timeline_drawing import Drawing, draw_input, peak_memory
 from planner.models.ssgd import Strategy
-from planner.plan import Prediction
+from planner.plan import Plan, Prediction
 from planner.problem import Problem
+from planner.search import Search
 from planner.sections import Cell, FamilyView, Placement, Role
 from planner.timeline import Timeline, repeated
 from planner.words import many
@@ -32,11 +33,14 @@ __all__ = [
     "NAME",
     "NOT_MODELLED",
     "WORDS",
+    "bound",
     "configuration_of",
+    "domain",
     "explain",
     "left_out",
     "machines",
     "predict",
+    "search",
     "timeline",
     "view",
 ]
@@ -126,3 +130,25 @@ def _placement(cluster: Cluster, block: Mapping[str, Any]) -> Placement:
     roles = [Role(label="PS", words="a parameter server", colour=0), Role(label="R W", words=splits, colour=1)]
     name = next((group.name for group in cluster.machine_groups if group.count >= len(cells)), "")
     return Placement(devices={name: cells}, roles=roles)
+
+
+# --- Its search, imported when it is asked for: what costs a given plan needs no solver
+
+
+def search(problem: Problem, search: Search) -> Plan:
+    """Return the best plan of the family; see :class:`planner.families.Family`."""
+    from planner.families.model_replicas.search import plan  # noqa: PLC0415
+
+    return plan(problem, search)
+
+
+def bound(problem: Problem) -> float:
+    """Return what no plan beats, whatever is searched."""
+    from planner.families.model_replicas import settings  # noqa: PLC0415
+
+    return settings.least_objective(problem)
+
+
+def domain() -> str:
+    """Return what the search covers, where ``predict`` accepts more."""
+    return "each layer's segments are stripes of equal size"

@@ -13,8 +13,10 @@ from planner.families.parameter_server.configuration import (
 )
 from planner.families.parameter_server.cost import ParameterServerCost, explain
 from planner.families.parameter_server.timeline import timeline
-from planner.plan import Prediction
+from planner.networks import computation_bound
+from planner.plan import Plan, Prediction
 from planner.problem import Problem
+from planner.search import Search
 from planner.sections import Bars, Cell, FamilyView, Placement, Role, Table, replicas_on
 from planner.words import few, many, short, size_words, thinned
 
@@ -23,11 +25,14 @@ __all__ = [
     "NAME",
     "NOT_MODELLED",
     "WORDS",
+    "bound",
     "configuration_of",
+    "domain",
     "explain",
     "left_out",
     "machines",
     "predict",
+    "search",
     "timeline",
     "view",
 ]
@@ -118,3 +123,28 @@ def _servers(stored: Sequence[float], held: Mapping[int, Sequence[str]], placeme
         numbers=(1, 2),
     )
     return [chart, table]
+
+
+# --- Its search, imported when it is asked for: what costs a given plan needs no solver
+
+
+def search(problem: Problem, search: Search) -> Plan:
+    """Return the best plan of the family; see :class:`planner.families.Family`."""
+    from planner.families.parameter_server.search import plan  # noqa: PLC0415
+
+    return plan(problem, search)
+
+
+def bound(problem: Problem) -> float:
+    """Return what no plan beats, whatever is searched: computing alone."""
+    return computation_bound(problem)
+
+
+def domain() -> str:
+    """Return what the search covers, where ``predict`` accepts more."""
+    return (
+        "the servers are machines of one group; a tensor is whole, or sliced over all servers; sums "
+        "wait behind a barrier, unless calibration.max_overlap, fix.overlap or fix.barrier say otherwise: then they go "
+        "by priority or not, whole or, where tensors are cut, in pieces of 4.1 or 1 MB or as pinned, by overlaps that "
+        "send them early"
+    )

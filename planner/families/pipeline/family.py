@@ -20,8 +20,10 @@ from planner.families.timeline_drawing import Drawing
 from planner.models.orders import bubble_share
 from planner.models.schedule import PipelineTask, ScheduleRun
 from planner.models.stages import PlaceError, Stage
-from planner.plan import Prediction
+from planner.networks import computation_bound
+from planner.plan import Plan, Prediction
 from planner.problem import Problem
+from planner.search import Search
 from planner.sections import Cell, FamilyView, Placement, Role, Table, few_roles
 from planner.timeline import Timeline, repeated
 from planner.units import Dimension, format_human
@@ -34,12 +36,15 @@ __all__ = [
     "NOT_MODELLED",
     "WORDS",
     "PipelineConfiguration",
+    "bound",
     "configuration_of",
     "default_num_microbatches",
+    "domain",
     "explain",
     "left_out",
     "machines",
     "predict",
+    "search",
     "timeline",
     "view",
 ]
@@ -555,4 +560,28 @@ def _stages_table(rows: Sequence[Mapping[str, Any]], chunks: int) -> Table:
         ],
         numbers=(1, 5, 6, 7, 8, 9),
         note=f"Seconds are of one micro-batch. {left}".strip(),
+    )
+
+
+# --- Its search, imported when it is asked for: what costs a given plan needs no solver
+
+
+def search(problem: Problem, search: Search) -> Plan:
+    """Return the best plan of the family; see :class:`planner.families.Family`."""
+    from planner.families.pipeline.search import plan  # noqa: PLC0415
+
+    return plan(problem, search)
+
+
+def bound(problem: Problem) -> float:
+    """Return what no plan beats, whatever is searched: computing alone."""
+    return computation_bound(problem)
+
+
+def domain() -> str:
+    """Return what the search covers, where ``predict`` accepts more."""
+    return (
+        "stages of consecutive layers, of whole blocks where a network repeats them, on devices of one "
+        "group; interleaved schedules with 2 to 16 chunks a "
+        "device, equal replicas, and evenly cut"
     )
