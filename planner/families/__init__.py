@@ -30,7 +30,7 @@ __all__ = ["FAMILIES", "Family", "Risks", "least_by_count_of", "least_parts_of",
 class Family(Protocol):
     """What the module of a family offers: the cost of a given configuration, and the search for the best one.
 
-    It may have three more: ``least_by_count``, a :data:`planner.families.by_count.LeastByCount`, without which purchases
+    It may have three more: ``least_by_count``, a :data:`planner.families.by_count.LeastByCount`, else purchases
     plan one number of machines after the other; ``least_parts_s``, a :data:`planner.families.by_count.LeastParts`, else
     ``bound`` holds for mixed machines, too; and ``risks``, which returns :class:`Risks`, without which all its
     configurations are of one risk.
