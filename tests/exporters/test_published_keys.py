@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-import yaml
 from hybrid_questions import MOE, TINY
 from hypothesis import HealthCheck, given, settings
 from layout_jobs import drawn_jobs, even_job
 from modern_blocks import DEEPSEEK, LLAMA, QWEN
+from ruamel.yaml import YAML
 
 from planner.errors import InfeasibleError
 from planner.exporters import export, maxtext, megatron, primus
@@ -340,7 +340,7 @@ def unknown_keys(target: str, job: Job) -> set[str]:
     """The keys of a target's file that its own files do not define."""
     name = {"primus": "primus.yaml", "maxtext": "maxtext.yml"}[target]
     try:
-        document = yaml.safe_load(export(target, job).files[name])
+        document = YAML(typ="safe", pure=True).load(export(target, job).files[name])
     except InfeasibleError:  # of a layout that it has not
         return set()
     if target == "primus":
