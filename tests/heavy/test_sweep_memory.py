@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sweeps import batches, write_spec
 
-FEW, MANY, ALL = 300, 3_000, 10_000
+FEW, MANY, ALL = 200, 1_200, 10_000
 GIB = 2**30
 
 
