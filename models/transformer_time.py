@@ -665,10 +665,15 @@ def _straight_times(
     )
     scheduled = step_s(stages_of(transfer_s=transfer, is_blocking=True), layouts)
     # Closed forms of zero-bubble schedules know no device that puts less off than others.
-    is_closed = cut.is_alike & ((layouts.schedule != Schedule.ZB_H1) | (cut.last_less == 0))
-    is_closed = is_closed & (layouts.schedule != Schedule.ZB_H2)
+    is_closed = (
+        cut.is_alike
+        & ((layouts.schedule != Schedule.ZB_H1) | (cut.last_less == 0))
+        & (layouts.schedule != Schedule.ZB_H2)
+    )
     if busy is not None:
         is_closed = is_closed & busy.is_alike
+    if transformer.encoder is not None and not transformer.trained.is_all:  # whose first chunk may be long one way
+        is_closed = is_closed & (layouts.interleave == 1)
     if not is_exact and not is_closed.all():
         if busy is None:
             bound = lower_bound_s(stages_of(), layouts, cut, transfer)

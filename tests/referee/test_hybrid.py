@@ -154,6 +154,33 @@ def asked(name: str) -> Problem:
     return planner.load({"dnn": dnn, "cluster": cluster, "objective": "iteration_time", "families": ["hybrid"]})
 
 
+STILL: list[tuple[str, Any]] = [
+    ("qwen2.5-vl-7b", ["encoder"]),
+    ("qwen2.5-vl-7b", ["projector"]),
+    ("qwen2.5-vl-7b", ["encoder", "projector", "embedding"]),
+    ("llava-1.5-13b", ["encoder", "layers"]),
+    ("llava-1.5-13b", ["layers", "embedding"]),
+    ("gemma3-27b-vision", ["encoder", "projector"]),
+    ("gemma3-27b-vision", ["encoder", "attention"]),
+]
+
+
+@pytest.mark.parametrize(("name", "frozen"), [*STILL, ("llava-1.5-13b", "lora"), ("qwen2.5-vl-7b", "lora")])
+def test_frozen_encoders_and_those_beside_adapters_hold_to_a_second_count(name: str, frozen: Any) -> None:
+    batch, count, machine = QUESTIONS[name]
+    dnn: dict[str, Any] = {"zoo": name, "global_batch": batch, "dtype": "bf16", "optimizer": "adam"}
+    dnn |= {"fine_tuning": "lora"} if frozen == "lora" else {"frozen": frozen}
+    cluster = {"machines": [{**machine, "count": count, "devices": 8, "latency": "5 us", "nics": 8}]}
+    problem = planner.load({"dnn": dnn, "cluster": cluster, "objective": "iteration_time", "families": ["hybrid"]})
+    chunks = {"pipeline": 2, "interleave": 2, "data": 4}
+    for layout in (*LAYOUTS[name], chunks, {"tensor": 2, "data": 4, "zero": 3, "recompute": "full"}):
+        block, found = predicted(problem, layout)
+        assert faults(problem, block, found) == []
+        assert {"memory activations", "FLOP of the step", "replay"} <= {
+            one.name for one in facts_of(problem, block, found).findings
+        }
+
+
 def predicted(problem: Problem, layout: dict[str, Any]) -> tuple[dict[str, Any], Prediction]:
     """The block of a layout, whole, and what the family says of it."""
     chosen = hybrid.configuration_of(problem, HybridSpec.model_validate(layout).model_dump())

@@ -41,8 +41,6 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
     findings, held = [*_division(network, block), *_terms(found), _work(problem, network, block, found)], 0.0
     if is_folded(block):
         findings += folded_findings(problem, network, block, found)
-    elif network.encoder is not None and not network.trained.is_all:
-        pass  # what is trained of an encoder is not counted a second time
     elif all(one.is_ok for one in findings[:-2]) and devices:  # nothing can be counted of layers that do not divide
         device = groups[next(iter(devices))].device
         held = fullest_bytes(problem, network, block, device)

@@ -10,7 +10,7 @@ from typing import Any
 from planner.transformer import Transformer
 from tests.referee.second_physics.hybrid_layer import IMBALANCE, NUMBER_BYTES, Layer, layer_of
 
-__all__ = ["ends_flop", "image_block", "images_kept", "images_layers", "images_parameters"]
+__all__ = ["ends_flop", "image_block", "images_kept", "images_layers", "images_parameters", "still_of"]
 
 
 def image_block(network: Transformer, block: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,17 +29,25 @@ def images_layers(network: Transformer, block: Mapping[str, Any]) -> list[Layer]
     return [found[kind] for kind in network.encoder.layer_kinds]
 
 
-def images_parameters(network: Transformer, block: Mapping[str, Any]) -> float:
-    """Return the encoder's parameters on one device."""
+def still_of(network: Transformer) -> tuple[bool, bool]:
+    """Whether patches and blocks are frozen, and whether the last norm and the projector are."""
+    parts = network.trained.frozen_parts
+    has_adapters = network.fine_tuning is not None
+    return has_adapters or "encoder" in parts, has_adapters or "projector" in parts
+
+
+def images_parameters(network: Transformer, block: Mapping[str, Any], *, is_trained: bool = False) -> float:
+    """Return the encoder's parameters on one device, or those of them that are trained."""
     encoder, tensor = network.encoder, block["tensor"]
     if encoder is None or encoder.image is None or encoder.projector is None:
         return 0.0
     hidden, image, projector = encoder.hidden_size, encoder.image, encoder.projector
     shift = 2 if encoder.norm == "layer_norm" and encoder.has_norm_biases else 1
     patch = image.patch_size**2 * image.num_channels * image.frames_per_patch
-    whole = (patch + image.has_patch_bias + image.has_class_token) * hidden
-    whole += hidden * encoder.num_positions * (encoder.positions == "learned")
-    whole += (encoder.has_embedding_norm + encoder.has_final_norm) * shift * hidden
+    ahead = (patch + image.has_patch_bias + image.has_class_token) * hidden
+    ahead += hidden * encoder.num_positions * (encoder.positions == "learned")
+    ahead += encoder.has_embedding_norm * shift * hidden
+    whole = encoder.has_final_norm * shift * hidden
     square = 1 if projector.is_pooled else projector.merge**2
     vectors = {"none": 0, "rms_norm": 1, "layer_norm": 2}[projector.norm]
     whole += vectors * hidden * (1 if projector.is_norm_first else square)
@@ -48,8 +56,12 @@ def images_parameters(network: Transformer, block: Mapping[str, Any]) -> float:
     split = first * (square * hidden + projector.has_biases)
     if inner is not None:
         split, whole = split + inner * width, whole + width * projector.has_biases
-    layers = sum(one.shared for one in images_layers(network, block))
-    return float(layers + whole + split / tensor)
+    layers = images_layers(network, block)
+    if not is_trained:
+        return float(sum(one.shared for one in layers) + ahead + whole + split / tensor)
+    is_still, is_projector_still = still_of(network)
+    own = sum(one.own_shared for one in layers) + ahead * (not is_still)
+    return float(own + (whole + split / tensor) * (not is_projector_still))
 
 
 def images_kept(network: Transformer, block: Mapping[str, Any]) -> float:
@@ -60,28 +72,33 @@ def images_kept(network: Transformer, block: Mapping[str, Any]) -> float:
     hidden, image, projector = encoder.hidden_size, encoder.image, encoder.projector
     patches = image.image_size // image.patch_size * (image.image_height // image.patch_size)
     tokens, out = patches + image.has_class_token, patches // projector.merge**2
+    is_still, is_projector_still = still_of(network)
     numbers = float(patches * image.patch_size**2 * image.num_channels * image.frames_per_patch)
-    numbers += tokens * hidden * (encoder.has_embedding_norm + encoder.has_final_norm)
+    numbers = (numbers + tokens * hidden * encoder.has_embedding_norm) * (not is_still)
+    if is_still and is_projector_still:  # nothing before words is trained
+        return 0.0
+    numbers += tokens * hidden * encoder.has_final_norm
     joined = hidden * (1 if projector.is_pooled else projector.merge**2)
     is_view = projector.merge == 1 and projector.norm == "none"  # of all tokens, that of the class among them
-    numbers += (tokens if is_view else out) * joined  # what the first matrix reads
+    # What the first matrix reads, which a frozen one reads no more backward.
+    numbers += (tokens if is_view else out) * joined * (not is_projector_still)
     if projector.norm != "none":
         numbers += tokens * hidden if projector.is_norm_first else out * joined
     if projector.hidden_size is not None:  # before and behind the activation function
-        numbers += 2 * out * projector.hidden_size
+        numbers += (2 - is_projector_still) * out * projector.hidden_size
     layers = sum(one.kept for one in images_layers(network, block))
     return float(layers + NUMBER_BYTES * numbers * block["microbatch"] * network.num_images)
 
 
-def ends_flop(network: Transformer) -> float:
-    """Return the FLOP of one image forward in patches and projector."""
+def ends_flop(network: Transformer) -> tuple[float, float]:
+    """Return the FLOP of one image forward in patches, and in the projector."""
     encoder = network.encoder
     if encoder is None or encoder.image is None or encoder.projector is None:
-        return 0.0
+        return 0.0, 0.0
     image, projector, hidden = encoder.image, encoder.projector, encoder.hidden_size
     patches = image.image_size // image.patch_size * (image.image_height // image.patch_size)
     found = patches * image.patch_size**2 * image.num_channels * image.frames_per_patch * hidden
     joined = hidden * (1 if projector.is_pooled else projector.merge**2)
     inner, width = projector.hidden_size, network.hidden_size
     each = joined * width if inner is None else inner * (joined + width)
-    return 2.0 * (found + patches // projector.merge**2 * each)
+    return 2.0 * found, 2.0 * (patches // projector.merge**2 * each)

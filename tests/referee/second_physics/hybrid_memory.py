@@ -256,7 +256,9 @@ def _own_ends(network: Transformer, block: Mapping[str, Any], ends: tuple[float,
     own -= 0.0 if has_embedding else copies
     if network.has_tied_embeddings and not has_embedding and last:  # a bias of the logits goes with their matrix
         own -= _rows_of_words(network, block["tensor"]) * network.has_head_bias * ("head" not in frozen.frozen_parts)
-    return first * has_embedding + own
+    images = images_parameters(network, block) if first else 0.0
+    own += images_parameters(network, block, is_trained=True) if images else 0.0
+    return (first - images) * has_embedding + own
 
 
 def logits_are_frozen(network: Transformer) -> bool:
@@ -275,9 +277,10 @@ def _stream(network: Transformer, block: Mapping[str, Any]) -> float:
 
 def _embedding_kept(network: Transformer, block: Mapping[str, Any]) -> float:
     """Return what the embedding keeps of a micro-batch: what its norm reads, a mask of dropout, images, an encoder."""
+    images = images_kept(network, block)
     if network.trained.frozen_layers or "embedding" in network.trained.frozen_parts:
-        return 0.0
-    found = network.has_embedding_norm * _stream(network, block) + images_kept(network, block)
+        return images
+    found = network.has_embedding_norm * _stream(network, block) + images
     if program_of(block).keeps_masks:
         found += _stream(network, block) / NUMBER_BYTES
     if network.image is not None:

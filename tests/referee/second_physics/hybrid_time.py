@@ -20,7 +20,7 @@ from planner.plan import Prediction
 from planner.problem import Problem
 from planner.transformer import KINDS, Transformer
 from tests.referee.second_physics.facts import holds
-from tests.referee.second_physics.hybrid_encoder import ends_flop
+from tests.referee.second_physics.hybrid_encoder import ends_flop, still_of
 from tests.referee.second_physics.hybrid_layer import away_of, layer_of, passes_of
 from tests.referee.second_physics.hybrid_memory import counted, cuts_of, in_order, kinds_of, logits_are_frozen
 from tests.referee.second_physics.hybrid_program import program_of, state_bytes
@@ -50,7 +50,7 @@ def flop_per_token(network: Transformer) -> float:
     layers = sum(_multiply_adds(network, kind) for kind in network.layer_kinds)
     words = network.vocabulary_size if network.head == "language" else 0
     whole = _FLOP * (layers + network.hidden_size * words) - _unchosen_flop(network)
-    whole += 3 * _images_flop(network) / network.sequence_length
+    whole += (3 * _images_flop(network) - _still_images_flop(network)) / network.sequence_length
     if network.trained.has_frozen:
         return whole - _still_flop(network)
     if network.fine_tuning is None:
@@ -68,7 +68,19 @@ def _images_flop(network: Transformer) -> float:
     if encoder is None:
         return 0.0
     blocks = 2 * encoder.sequence_length * sum(_multiply_adds(encoder, kind) for kind in encoder.layer_kinds)
-    return network.num_images * (blocks + ends_flop(network))
+    return network.num_images * (blocks + sum(ends_flop(network)))
+
+
+def _still_images_flop(network: Transformer) -> float:
+    """Return the FLOP of a sample's images that a frozen encoder, or projector, does not have backward."""
+    encoder = network.encoder
+    if encoder is None:
+        return 0.0
+    is_still, is_projector_still = still_of(network)
+    patches, projector = ends_flop(network)
+    blocks = 2 * encoder.sequence_length * sum(_multiply_adds(encoder, kind) for kind in encoder.layer_kinds)
+    found = 2 * (blocks + patches) * is_still
+    return network.num_images * (found + projector * is_projector_still * (1 + is_still))
 
 
 def _still_flop(network: Transformer) -> float:
