@@ -38,7 +38,7 @@ takes ``k / (1 - r)^2``, the text's "inverse square" in the only reading with an
 does the transfer). Left out: decompression, and what a lossy gradient does to convergence.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf, prod
 from typing import Literal
@@ -828,17 +828,44 @@ def _units(axes: Axes, size: int, num_devices: Ints) -> Floats:
     return np.where(num_devices <= size, 1.0, number)
 
 
-def groups_of(tiers: Sequence[Tier], layouts: Layouts) -> Mapping[str, Group]:
+def groups_of(tiers: Sequence[Tier], layouts: Layouts, more: Mapping[str, Axes] | None = None) -> Mapping[str, Group]:
     """Return every kind of group of some layouts: those of :func:`axes_of`, and the ``ends`` of the pipeline.
 
     Parameters
     ----------
     tiers, layouts
         As for :func:`group_of` and :func:`axes_of`.
+    more
+        Other groups by name.
     """
-    num_devices = layouts.num_devices
-    groups = {name: group_of(tiers, axes, num_devices) for name, axes in axes_of(layouts).items()}
-    return {**groups, "ends": groups["pipeline"].ends()}
+    return _Groups(tuple(tiers), {**axes_of(layouts), **(more or {})}, layouts.num_devices)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Groups(Mapping[str, Group]):
+    """Groups by name, worked out when they are asked for first: most are asked for a few kinds alone."""
+
+    tiers: tuple[Tier, ...]
+    axes: Mapping[str, Axes]
+    num_devices: Ints
+    known: dict[str, Group] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Group:
+        """Return the groups of a kind."""
+        if name not in self.known:
+            made = (
+                self["pipeline"].ends() if name == "ends" else group_of(self.tiers, self.axes[name], self.num_devices)
+            )
+            self.known[name] = made
+        return self.known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield all names."""
+        yield from (*self.axes, "ends")
+
+    def __len__(self) -> int:
+        """Return how many kinds there are."""
+        return len(self.axes) + 1
 
 
 # -- collectives of a group: see the opening of this module ------------------------------------------------------------

@@ -951,31 +951,23 @@ class _Lines:
     kept: Floats
 
     def held(
-        self,
-        layouts: Layouts,
-        index: Ints,
-        layers: Ints,
-        present: Ints | None = None,
-        of_layer: Floats | None = None,
+        self, layouts: Layouts, index: Ints, layers: Ints, of_layer: Floats, present: Ints | None = None
     ) -> Floats:
         """Return the bytes of stages at ``index``, with layers by kind, of shape (kinds, p, n).
 
-        ``present``: layers of those kinds that count for the constant, where they are others. ``of_layer``: bytes of a
-        layer, where they are known.
+        ``of_layer``: bytes of a layer. ``present``: layers of those kinds that count for the constant, where they are
+        others.
         """
         place = np.where(index == 0, 0, np.where(index == layouts.pipeline - 1, 2, 1))
         code = sum((count > 0) * (1 << kind) for kind, count in enumerate(layers if present is None else present))
         found = self.rest[place, code, np.arange(self.rest.shape[-1])]
-        for count, bytes_each in zip(
-            layers, self.of_layer(layouts, index) if of_layer is None else of_layer, strict=True
-        ):
+        for count, bytes_each in zip(layers, of_layer, strict=True):
             found = found + count * bytes_each
         return np.asarray(found)
 
-    def of_layer(self, layouts: Layouts, index: Ints) -> Floats:
-        """Return the bytes of one layer of each kind on stages at ``index``, shape (kinds, p, n)."""
-        number = np.minimum(layouts.num_microbatches, np.maximum(layouts.pipeline - index, 1))
-        return np.asarray(self.states[:, None] + number * self.kept[:, None])
+    def of_layer(self, in_flight: Ints) -> Floats:
+        """Return the bytes of one layer of each kind on stages with micro-batches in flight, shape (kinds, p, n)."""
+        return np.asarray(self.states[:, None] + in_flight * self.kept[:, None])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -990,6 +982,10 @@ class CutMemory:
     kernels: Kernels
     reserve_bytes: float
     expert_imbalance: float = 1.0
+
+    def in_flight(self, layouts: Layouts, index: Ints) -> Ints:
+        """Return the micro-batches whose activations the layers of stages at ``index`` keep; shape (p, n)."""
+        return np.minimum(layouts.num_microbatches, np.maximum(layouts.pipeline - index, 1))
 
     def most_layers(self, layouts: Layouts, num_stages: int, limit_bytes: Floats, *, is_certain: bool = False) -> Ints:
         """Return how many layers fit on a device of each stage, shape (p, n); below 1 where not even one.
@@ -1012,19 +1008,19 @@ class CutMemory:
         shape = np.broadcast_shapes(limit_bytes.shape, (num_stages, len(layouts)))
         few, many = self._windows
         place, number = np.minimum(index, few.shape[1] - 1), len(few)
-        of_layer, limit_bytes = lines.of_layer(layouts, index), limit_bytes * (1 + 1e-12)
+        of_layer, limit_bytes = lines.of_layer(self.in_flight(layouts, index)), limit_bytes * (1 + 1e-12)
         if number > _BOTH:  # the cheapest kinds first, or last
             each = np.broadcast_to(of_layer, (number, *shape))
             order = np.argsort(-each if is_certain else each, axis=0, kind="stable")
 
         def held(total: Ints) -> Floats:
             if number <= _BOTH:
-                found = [lines.held(layouts, index, way[:, place, total], of_layer=of_layer) for way in self._ways]
+                found = [lines.held(layouts, index, way[:, place, total], of_layer) for way in self._ways]
                 return found[0] if number == 1 else (np.maximum if is_certain else np.minimum)(*found)
             least, most = few[:, place, total], many[:, place, total]
             # Of more kinds than two the constant is that of kinds which every stage of so many layers has, or may have.
             present = most if is_certain else least
-            return lines.held(layouts, index, _filled(order, least, most, total), present, of_layer)
+            return lines.held(layouts, index, _filled(order, least, most, total), of_layer, present)
 
         low, high = np.zeros(shape, dtype=np.int64), np.full(shape, layers)  # `low` layers fit, more than `high` do not
         while (low < high).any():
@@ -1066,8 +1062,12 @@ class CutMemory:
         layouts, layers
             As of :meth:`stage_bytes`.
         """
-        kinds = layers_by_kind(self.transformer, layers)
-        return self._lines(layouts).held(layouts, np.arange(len(layers))[:, None], kinds)
+        kinds, index, lines = (
+            layers_by_kind(self.transformer, layers),
+            np.arange(len(layers))[:, None],
+            self._lines(layouts),
+        )
+        return lines.held(layouts, index, kinds, lines.of_layer(self.in_flight(layouts, index)))
 
     def _lines(self, layouts: Layouts) -> "_Lines":
         """Return what stages hold, as lines in their layers and micro-batches in flight."""
@@ -1111,7 +1111,7 @@ class CutMemory:
         kinds, rows, devices = layers_by_kind(self.transformer, layers), [], self._devices(layouts)
         for index in range(len(layers)):
             held = np.broadcast_to(kinds[:, index], (len(kinds), len(layouts)))
-            number = np.minimum(layouts.num_microbatches, np.maximum(layouts.pipeline - index, 1))
+            number = self.in_flight(layouts, np.array(index))
             terms = devices.terms(Stage(index=np.full(len(layouts), index), layers=held, in_flight=held * number))
             rows.append({name: np.where(index < layouts.pipeline, row, 0.0) for name, row in terms.items()})
         return {name: np.array([row[name] for row in rows]) for name in rows[0]}

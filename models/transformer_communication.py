@@ -47,7 +47,7 @@ from numpy.typing import ArrayLike
 
 from planner.cost import Floats
 from planner.mixers import Mamba, Scan
-from planner.models.communication import Group, Operation, Spread, Tier, axes_of, group_of, operation_s
+from planner.models.communication import Axes, Group, Operation, Spread, axes_of, operation_s
 from planner.models.layouts import Bools, ContextMethod, Ints, Layouts, Recompute
 from planner.models.operators import StageParameters, stage_parameters, trained_stage_parameters
 from planner.models.recomputation import MODULE_SETS
@@ -275,28 +275,19 @@ def has_heads(transformer: Transformer, context: Ints, tensor: Ints, method: Int
     return np.asarray((context == 1) | (method < ContextMethod.ULYSSES) | by_method)
 
 
-def with_context_groups(
-    groups: Mapping[str, Group], tiers: Sequence[Tier], transformer: Transformer, layouts: Layouts
-) -> Mapping[str, Group]:
-    """Return groups of ranks with those of the hierarchical context method, where a layout has it.
+def context_axes(transformer: Transformer, layouts: Layouts) -> Mapping[str, Axes]:
+    """Return the groups of ranks of the hierarchical context method, where a layout has it.
 
     Parameters
     ----------
-    groups, tiers, layouts
-        As of :func:`planner.models.communication.groups_of`.
-    transformer
-        The network.
+    transformer, layouts
+        The network, and n layouts of it; see :func:`planner.models.communication.axes_of`.
     """
     if not np.any(layouts.context_method >= ContextMethod.HIERARCHICAL):
-        return groups
+        return {}
     inner = neighbours(transformer, layouts.context, layouts.tensor)
     ((degree, stride),) = axes_of(layouts)["context"]
-    number = layouts.num_devices
-    return {
-        **groups,
-        "context_inner": group_of(tiers, ((inner, stride),), number),
-        "context_outer": group_of(tiers, ((degree // inner, stride * inner),), number),
-    }
+    return {"context_inner": ((inner, stride),), "context_outer": ((degree // inner, stride * inner),)}
 
 
 def context_communication(

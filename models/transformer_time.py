@@ -108,6 +108,7 @@ from planner.models.transformer_communication import (
     CommunicationTimes,
     Reduction,
     communication_times,
+    context_axes,
     context_communication,
     first_stage_communication,
     has_heads,
@@ -116,7 +117,6 @@ from planner.models.transformer_communication import (
     pipeline_communication,
     replica_communication,
     replica_times,
-    with_context_groups,
 )
 from planner.models.transformer_schedule import Stages, lower_bound_s, order_name, path_bound_s, step_s
 from planner.trained import Learning
@@ -307,7 +307,7 @@ def _alike_intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     """Return the same of layers that are all computed again or none, once for each combination of few decisions."""
     interval_of, to_interval = layouts.distinct(_COMMUNICATING)
     few = layouts.of(interval_of)
-    groups = with_context_groups(groups_of(common.tiers, few), common.tiers, common.transformer, few)
+    groups = groups_of(common.tiers, few, context_axes(common.transformer, few))
     return {name: array[..., to_interval] for name, array in _group_intervals(common, few, groups).items()}
 
 
@@ -1170,6 +1170,35 @@ def group_seconds(
         own=own,
         joint=joint,
     )
+
+
+def least_behind_s(group: GroupSeconds, layouts: Layouts, *, hides: bool) -> Floats:
+    """Return seconds that some stage of any cut on one group takes at least behind its schedule; shape (n,).
+
+    What nothing hides of replicas' communication, without latencies, and the optimiser without whole matrices are
+    convex in the layers of a stage: the most of all stages is no less than that of a stage with the mean of all layers.
+
+    Parameters
+    ----------
+    group, layouts
+        Of :func:`group_seconds`, and what it is of.
+    hides
+        Whether communication is beside the seconds of layers; else beside as many as it takes.
+    """
+    common, network, counts = group.common, group.common.transformer, _counts(group.common.transformer)
+    mean = counts / layouts.pipeline
+    three = replace(layouts, pipeline=np.full(len(layouts), 3))  # the second one has neither end
+    rows = np.stack([0 * mean, mean], axis=1)
+    *spread, _ = replica_communication(network, three, common.reduction, layers=rows)
+    groups = {one.group: replace(group.groups[one.group], latency_s=np.zeros((1, 1))) for one in spread}
+    times = [*replica_times(spread, groups).values()]
+    reduced, gathered = (sum((one[way] for one in times), np.zeros((1, 1)))[-1] for way in (0, 1))
+    ahead, whole = ((mean * one).sum(axis=0) for one in (group.computed_forward_s, group.layer_s))
+    if not hides:
+        ahead, whole = np.maximum(ahead, gathered), np.maximum(ahead, gathered) + np.maximum(whole - ahead, reduced)
+    shown = _behind_s(common, layouts, (reduced, gathered), ahead, whole)
+    moved = _optimizer_bytes(network, common.software, layouts, mean[:, None], np.zeros((1, 1), dtype=bool))
+    return np.asarray(sum(shown) + move_s(moved[0], group.group.rates))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,6 +12,7 @@ from planner.models.transformer_communication import (
     Communication,
     Reduction,
     communication_times,
+    context_axes,
     first_stage_communication,
     has_heads,
     last_stage_communication,
@@ -19,7 +20,6 @@ from planner.models.transformer_communication import (
     pipeline_communication,
     replica_communication,
     replica_times,
-    with_context_groups,
 )
 from planner.transformer import Experts, Transformer
 
@@ -141,7 +141,7 @@ def test_the_hierarchical_method_shares_heads_among_neighbours_and_passes_the_re
     assert counts(ring) == (1, 2, 0, 0)  # of two groups, in each of which 8 heads of keys are shared out
     assert ring.size_bytes == pytest.approx(2 * 2 * 8192 * (8 * 128) / 16)
     tiers = (Tier(size=8, bandwidth_bytes_per_s=300e9), Tier(size=4, bandwidth_bytes_per_s=25e9, num_rails=8))
-    groups = with_context_groups(groups_of(tiers, layout), tiers, UNTIED, layout)
+    groups = groups_of(tiers, layout, context_axes(UNTIED, layout))
     assert groups["context_inner"].num_members == 8
     assert groups["context_inner"].units[1] == 1
     assert groups["context_outer"].units[1] == 2

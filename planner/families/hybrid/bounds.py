@@ -81,11 +81,12 @@ from planner.models.offload import OFFLOAD_SETS
 from planner.models.operators import flop_per_sample
 from planner.models.schedule import MOST_ROUNDS
 from planner.models.transformer_schedule import Stages, lower_bound_s
-from planner.models.transformer_time import LAYER_PARTS, cut_times, mean_layer
+from planner.models.transformer_time import LAYER_PARTS, cut_times, least_behind_s, mean_layer
 from planner.networks import samples_of
 from planner.problem import Problem
 from planner.search import Search
 from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, OverError, Rule, distinct
+from planner.transformer import Transformer
 
 _ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
 _EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
@@ -145,6 +146,28 @@ def _peak_s(costs: Sequence[GroupCost], samples: float) -> float:
     for cost in costs:
         rate += cost.rates.most_flop_per_s * cost.cluster.num_devices
     return samples * flop / rate * _EXACT
+
+
+def fullest_s(transformer: Transformer, layer_s: Floats, stages: Ints) -> Floats:
+    """Return seconds of layers that some stage is not under, whatever the cut: shape (2, n).
+
+    Where none has more than ``ceil(L / p)``, so many have as many, and one of these no more layers of the quickest kind
+    than their mean. Else one has a layer more.
+
+    Parameters
+    ----------
+    layer_s
+        Of each kind, shape (kinds, n).
+    stages
+        p, shape (n,).
+    """
+    most = -(-transformer.num_layers // stages)
+    quickest_s, *others = np.sort(layer_s, axis=0)
+    second_s = others[0] if others else quickest_s
+    number = np.array([*transformer.kind_counts.values()])[np.argmin(layer_s, axis=0)]
+    fullest = transformer.num_layers - (most - 1) * stages
+    quick = np.array([np.minimum(number // fullest, most), np.minimum(number, most + 1)])
+    return np.asarray(quick * quickest_s + (np.array([most, most + 1]) - quick) * second_s)
 
 
 @dataclass(frozen=True)
@@ -811,7 +834,7 @@ class CutBounds(Bounds):
 
     def _layers_s(self, nodes: Columns, least: Sequence[LeastSeconds]) -> Floats:
         """Return the bound of the least seconds of layers and ends on each group."""
-        mean, layer, _ = self._layers(np.array([one.layer_s for one in least]).swapaxes(0, 1))
+        mean, layer = self._layers(np.array([one.layer_s for one in least]).swapaxes(0, 1))
         embedding, head = (np.array([getattr(one, name) for one in least]) for name in ("embedding_s", "head_s"))
         each = nodes["tensor"] * nodes["context"] * nodes[self.space.shared]
         layers = self.cost.transformer.num_layers
@@ -836,7 +859,11 @@ class CutBounds(Bounds):
         """Return the bound of a step from the slowest stage and the sum of all."""
         number = self.cost.batch // (nodes["data"] * nodes["microbatch"])
         warm_up = np.minimum(number, stages)
-        return np.asarray(np.maximum(number * slowest, through + (number - (warm_up + 1) / 2) * slowest))
+        found = np.maximum(number * slowest, through + (number - (warm_up + 1) / 2) * slowest)
+        if any(size % self.smallest_microbatch for size in self.microbatches):
+            return np.asarray(found)
+        often = np.where(number > stages, 2 * through + (number - 1 - stages) * slowest, 0.0)
+        return np.asarray(np.maximum(found, often))
 
     def _replicated_s(self, nodes: Columns, whole: Floats, parts: Ints) -> Floats:
         """Return the bound of replicas from the sum of all stages of each group, shape (groups, n)."""
@@ -844,14 +871,14 @@ class CutBounds(Bounds):
         total = (self.cost.batch // nodes["microbatch"]).astype(np.float64)
         return shared_bound_s(parts.astype(np.float64), whole * (stages - 1) / (2 * stages), whole / stages, total)
 
-    def _layers(self, by_kind: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return seconds of a layer on each group, of shape (kinds, groups, n): their mean, z, and the least; (k, n).
+    def _layers(self, by_kind: Floats) -> tuple[Floats, Floats]:
+        """Return seconds of a layer on each group, of shape (kinds, groups, n): their mean, and z; (k, n).
 
         ``z``: see the module.
         """
         mean = np.array([mean_layer(self.cost.transformer, one) for one in by_kind.swapaxes(0, 1)])
         weights = by_kind[:, 0] / mean[0]
-        return mean, (by_kind / weights[:, None]).min(axis=0), by_kind.min(axis=0)
+        return mean, (by_kind / weights[:, None]).min(axis=0)
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
@@ -920,7 +947,8 @@ class CutBounds(Bounds):
 
     def _communication_s(self, nodes: Columns) -> Floats:
         """Return the same of some nodes."""
-        columns = self._filled(nodes, {"recompute": int(Recompute.NONE)})
+        overlaps = max(self.space.axes["overlap_data"].values)
+        columns = self._filled(nodes, {"recompute": int(Recompute.NONE), "overlap_data": overlaps})
         columns["overlap_tensor"] = self._may_overlap(nodes)
         groups, parts = self.cost.group_seconds(columns), self.cost.parts_of(nodes)
         layers = self.cost.transformer.num_layers
@@ -928,7 +956,7 @@ class CutBounds(Bounds):
             np.array([np.broadcast_to(getattr(one, name), len(nodes["tensor"])) for one in groups])
             for name in ("transfer_s", "embedding_s", "head_s")
         )
-        mean, layer, least = self._layers(np.array([one.layer_s for one in groups]).swapaxes(0, 1))
+        mean, layer = self._layers(np.array([one.layer_s for one in groups]).swapaxes(0, 1))
         if self.cost.has_replicas:
             sent = 2 * (nodes["pipeline"] - 1) * transfer
             return self._replicated_s(nodes, layers * mean + embedding + head + sent, parts)
@@ -941,8 +969,16 @@ class CutBounds(Bounds):
         stages = parts.sum(axis=0)
         if len(groups) == 1:  # layers are whole: one stage has their mean number, rounded up
             end = np.minimum(transfer[0] + np.minimum(embedding[0], head[0]), 2 * transfer[0])
-            slowest = np.maximum(slowest, -(-layers // stages) * least[0] + np.where(stages > 2, end, transfer[0]))
-        return self._step_s(nodes, slowest, fixed.sum(axis=0) + layers * layer.min(axis=0), stages)
+            whole = fullest_s(self.cost.transformer, groups[0].layer_s, stages).min(axis=0)
+            slowest = np.maximum(slowest, whole + np.where(stages > 2, end, transfer[0]))
+        found = self._step_s(nodes, slowest, fixed.sum(axis=0) + layers * layer.min(axis=0), stages)
+        if len(groups) > 1:
+            return found
+        zeros = [columns["zero"]] if "zero" in nodes else [0 * stages + one for one in self.space.axes["zero"].values]
+        # Of layers of several kinds what takes longer is not always what a step waits for, and yet hides more.
+        hides = len(self.cost.transformer.kind_counts) == 1
+        behind = [least_behind_s(groups[0], self.cost.layouts({**columns, "zero": one}), hides=hides) for one in zeros]
+        return np.asarray(found + np.min(behind, axis=0))
 
     def _may_overlap(self, nodes: Columns) -> Ints:
         """Return where tensor-parallel communication may run beside computing."""

@@ -16,9 +16,9 @@ from math import inf
 import numpy as np
 
 from planner.cost import Floats
-from planner.families.hybrid.bounds import EVERY_ZERO, NOTHING_AGAIN, CutBounds, EvenBounds, peak_step_s
-from planner.families.hybrid.configuration import MOST_ZERO_OF_CUTS
-from planner.families.hybrid.cost import GroupCost, HybridCost, Placement
+from planner.families.hybrid.bounds import EVERY_ZERO, NOTHING_AGAIN, EvenBounds, fullest_s, peak_step_s
+from planner.families.hybrid.configuration import AWAY, CODES_OF_CUTS, MOST_ZERO_OF_CUTS, OVERLAPS
+from planner.families.hybrid.cost import PLAIN_CODES, GroupCost, HybridCost, Placement
 from planner.families.hybrid.layer_table import LeastSeconds
 from planner.families.hybrid.space import Bound
 from planner.models.layouts import Bools, Ints, Layouts, Recompute, Schedule
@@ -27,6 +27,7 @@ from planner.search import Search
 from planner.solvers.grid import Columns, solve
 
 OTHER_CHUNKS = "hybrid layouts with other cuts of the layers into chunks"
+_MORE_ZERO = EVERY_ZERO[MOST_ZERO_OF_CUTS + 1 :]
 _SAVING = ("sequence_parallel", "offload_optimizer")  # more of it needs less memory
 
 
@@ -37,13 +38,62 @@ _SAVING = ("sequence_parallel", "offload_optimizer")  # more of it needs less me
 class _AnyLayersMemory(CutMemory):
     """Bytes of devices whose layers need not follow one another, as those of several virtual stages."""
 
-    @cached_property
-    def _windows(self) -> tuple[Ints, Ints]:
-        """As many layers of each kind as there can be: (kinds, 1, L + 1)."""
-        counts = np.array([*self.transformer.kind_counts.values()])[:, None]
-        size = np.arange(len(self.transformer.layer_kinds) + 1)
-        few, many = np.maximum(size - (size[-1] - counts), 0), np.minimum(size, counts)
-        return few[:, None], many[:, None]
+    def in_flight(self, layouts: Layouts, index: Ints) -> Ints:
+        """Return the micro-batches of a device's last virtual stage, of which there are fewest, before a backward.
+
+        ``2 (p - i - 1) + (v - 1) p + 1`` forwards, p of each virtual stage in turn: see
+        :func:`planner.models.layouts.chunk_in_flight`.
+        """
+        most = np.minimum(layouts.num_microbatches, layouts.pipeline)
+        return np.minimum(most, np.maximum(2 * (layouts.pipeline - index) - 1, 1))
+
+    def least_recomputed(self, layouts: Layouts, limit_bytes: float) -> Floats:
+        """Return how many layers, in fractions, must be computed again for all to have room: shape (2, n).
+
+        In the first row no device has more than ``ceil(L / p)`` layers, in the second it may have any. Infinite where
+        there is no room at all. What ``layouts`` compute again of all layers they do besides.
+
+        A device of ``C`` bytes for layers of ``A`` each, or ``A - B`` where they are computed again, has room for
+        ``C / A`` of them, and for ``B / A`` more with each that is: at most for ``C / (A - B)``. The first devices keep
+        most micro-batches, where a layer saves most. A device has a layer or more that its first virtual stage keeps of
+        p micro-batches. Layers of other kinds than the most frequent one count as so many of it as they hold bytes, and
+        all of them may be computed again besides.
+
+        Layers are whole: a device takes ``floor(C / A)`` and one more that needs what is missing, and then ``A / B``
+        must be computed again for each. Those of kinds that need less may all come besides.
+        """
+        stages, index = layouts.pipeline, np.arange(int(layouts.pipeline.max(initial=1)))[:, None]
+        in_flight, counts = self.in_flight(layouts, index), np.array([*self.transformer.kind_counts.values()])
+        again = np.full(len(layouts), int(Recompute.FULL))
+        plain, saving = self._lines(layouts), self._lines(replace(layouts, recompute=again))
+        whole, small = (np.maximum(one.of_layer(in_flight), 1.0) for one in (plain, saving))
+        usual, kind = whole[np.argmax(counts)], np.argmax(counts)
+        share, saved = whole / usual, np.maximum(in_flight * (plain.kept - saving.kept)[:, None], 1.0)
+        place, is_there = np.where(index == 0, 0, np.where(index == stages - 1, 2, 1)), index < stages
+        rest = np.minimum(*(one.rest[:, 1:].min(axis=1)[place, np.arange(len(layouts))] for one in (plain, saving)))
+        first = np.minimum(layouts.num_microbatches, stages) - in_flight
+        rest = rest + (index > 0) * first * np.minimum(plain.kept, saving.kept).min(axis=0)
+        room = np.where(is_there, np.maximum(limit_bytes * (1 + 1e-9) - rest, 0.0), 0.0)
+        has_room, most_room = room / usual, np.maximum(room / small[kind], room / usual)
+        others = counts * (np.arange(len(counts)) != kind)
+        missing = counts @ share.min(axis=1) - has_room.sum(axis=0) - others @ (saved / usual).max(axis=1)
+        more = most_room - has_room
+        before = np.cumsum(more, axis=0) - more
+        in_parts = (np.clip(missing - before, 0.0, more) * usual / saved[kind]).sum(axis=0)
+        can = missing <= more.sum(axis=0) * (1 + 1e-9)
+        besides, layers, found = counts @ (share < 1).any(axis=1), len(self.transformer.layer_kinds), []
+        each, least = usual / saved.max(axis=0), np.where(share < 1, inf, small).min(axis=0)
+        most_room = np.maximum(room / least, room / usual)
+        for most in (-(-layers // stages), np.full(len(layouts), layers)):
+            held, most_held = (np.minimum(np.floor(one), most) for one in (has_room, most_room))
+            left = layers - besides - held.sum(axis=0)
+            one_more = np.where(held < most_held, np.minimum((held + 1) * usual - room, usual) / usual * each, inf)
+            cheapest = np.where(is_there, each, inf).min(axis=0)
+            one_more = np.sort(np.minimum(one_more, cheapest), axis=0)
+            whole_ones = np.where(index < left, one_more, 0.0).sum(axis=0) + np.maximum(left - len(index), 0) * cheapest
+            fits = can & (layers - besides <= most_held.sum(axis=0))
+            found.append(np.where(fits, np.maximum(in_parts, whole_ones), inf))
+        return np.array(found)
 
 
 @dataclass(frozen=True)
@@ -79,62 +129,74 @@ class ChunkBounds(EvenBounds):
     def room_s(self, nodes: Columns) -> Floats:
         """Return the same of the least recomputation that leaves room; infinite where none does."""
         found = np.full(len(nodes["tensor"]), inf)
-        left = np.arange(len(found))
         for again in self._again:
-            columns = {name: column[left] for name, column in nodes.items()}
-            has_room = self._has_room(columns, [again])
-            columns = {name: column[has_room] for name, column in columns.items()}
-            is_partly = again["recompute"] == Recompute.FULL and any(self.space.axes["recompute_layers"].values)
-            table = self._linked[NOTHING_AGAIN if is_partly else tuple(again.values())]
-            seconds = self._any_schedule_s(columns, table.of(columns, self._ask))
-            found[left[has_room]] = np.minimum(found[left[has_room]], seconds)
-            if again["recompute"] == Recompute.NONE:
-                left = left[~has_room]
+            least, number = (
+                self._linked[tuple(again.values())].of(nodes, self._ask),
+                self._least_recomputed(nodes, again),
+            )
+            more_s = np.where(number > 0, inf, 0.0)
+            if self._is_partly(again):
+                whole, least = least, self._linked[NOTHING_AGAIN].of(nodes, self._ask)
+                more_s = number * (whole.layer_s - least.layer_s).min(axis=0)
+            found = np.minimum(found, self._any_schedule_s(nodes, least, more_s))
         return found
 
-    def _any_schedule_s(self, nodes: Columns, least: LeastSeconds) -> Floats:
-        """Return seconds that no schedule of any cut into virtual stages goes below."""
+    def _any_schedule_s(self, nodes: Columns, least: LeastSeconds, more_s: Floats | None = None) -> Floats:
+        """Return seconds that no schedule of any cut into virtual stages goes below.
+
+        ``more_s``: that layers take longer, whichever they are, where no device has more of them than ``ceil(L / p)``,
+        and where one has; shape (2, n), of a micro-batch.
+        """
         layouts = self._group.layouts(self._filled(nodes))
         stages, number = layouts.pipeline, layouts.num_microbatches
         counts = np.array([*self.cost.transformer.kind_counts.values()])
-        mean_s = (counts @ least.layer_s + least.embedding_s + least.head_s) / stages
+        all_s = counts @ least.layer_s + least.embedding_s + least.head_s
         first_s = least.layer_s.min(axis=0) * (stages - 1) * (stages - 2) / (2 * stages)
         if max(self.space.axes["schedule"].values, default=0) >= Schedule.ZB_H1:  # weights may wait, or ways meet
             first_s = np.zeros(1)
-        found = np.maximum(number * mean_s + first_s, number * self._busiest_s(layouts, least))
+        means_s = number * (all_s + (np.zeros((2, 1)) if more_s is None else more_s)) / stages + first_s
+        busiest_s = fullest_s(self.cost.transformer, least.layer_s, stages)
+        found = np.maximum(means_s, number * busiest_s).min(axis=0)
         can = (stages > 1) & (2 * stages <= self.cost.transformer.num_layers + 2)
         return np.where(can, found, inf)
 
-    def _busiest_s(self, layouts: Layouts, least: LeastSeconds) -> Floats:
-        """Return seconds of a micro-batch that the device with most layers is not under."""
-        most, by_kind = -(-self.cost.transformer.num_layers // layouts.pipeline), least.layer_s
-        quickest_s, *others = np.sort(by_kind, axis=0)
-        counts = np.array([*self.cost.transformer.kind_counts.values()])
-        quick = np.minimum(counts[np.argmin(by_kind, axis=0)], most)
-        return np.asarray(quick * quickest_s + (most - quick) * (others[0] if others else quickest_s))
-
     def _has_room(self, nodes: Columns, again: Sequence[Mapping[str, int]]) -> Bools:
         """Return whether there is room for all layers with one of what may be computed again."""
-        found = np.full(len(nodes["tensor"]), bool(self._folded) or any(self.space.axes["offload_layers"].values))
-        if found.any() or not len(found):
-            return found
-        decided = {**nodes, "microbatch": nodes.get("microbatch", np.full(len(found), self.smallest_microbatch))}
-        _, owner = self.space.below(decided, {"zero": EVERY_ZERO[MOST_ZERO_OF_CUTS + 1 :]})
-        found[owner] = True  # more is sharded than such cuts know
-        best = {name: np.full(len(found), max(self.space.axes[name].values)) for name in _SAVING}
-        stages = {name: column for name, column in decided.items() if name not in ("pipeline", "order")}
-        stages |= {**best, "stages_0": nodes["pipeline"], "order": np.zeros_like(nodes["tensor"])}
+        found = np.zeros(len(nodes["tensor"]), dtype=bool)
         for one in again:
-            found |= self._stages_bounds._has_room(stages, one)
+            number = self._least_recomputed(nodes, one)[1]
+            found |= (number < inf) if self._is_partly(one) else (number == 0)
+        return found
+
+    def _is_partly(self, again: Mapping[str, int]) -> bool:
+        """Return whether some layers alone may be computed again."""
+        return again["recompute"] == Recompute.FULL and any(self.space.axes["recompute_layers"].values)
+
+    def _least_recomputed(self, nodes: Columns, again: Mapping[str, int]) -> Floats:
+        """Return how many layers must be computed again, beside what all do: see :class:`_AnyLayersMemory`."""
+        size = len(nodes["tensor"])
+        found = np.zeros((2, size))
+        if self._folded or any(any(self.space.axes[name].values) for name in AWAY):
+            return found
+        one = {"recompute": int(Recompute.NONE), "recompute_modules": 0} if self._is_partly(again) else again
+        zero = max([one for one in self.space.axes["zero"].values if one <= MOST_ZERO_OF_CUTS], default=0)
+        saving = {name: max(self.space.axes[name].values) for name in _SAVING}
+        plain = {**dict.fromkeys(OVERLAPS, 0), **PLAIN_CODES, **CODES_OF_CUTS}
+        fixed = {**plain, **saving, **one, "zero": zero, "order": 0, "context_method": self._context_method}
+        columns = {name: np.full(size, value) for name, value in fixed.items()}
+        columns |= {"microbatch": np.full(size, self.smallest_microbatch), **nodes}
+        _, owner = self.space.below({**nodes, "microbatch": columns["microbatch"]}, {"zero": _MORE_ZERO})
+        left = np.setdiff1d(np.arange(size), owner)  # others may shard more than stages without virtual ones know
+        for part in self.slices(len(left)):
+            layouts = self._group.layouts({name: column[left[part]] for name, column in columns.items()})
+            found[:, left[part]] = self._memory.least_recomputed(layouts, self._limit_bytes)
         return found
 
     @cached_property
-    def _stages_bounds(self) -> CutBounds:
-        """Bounds of stages without virtual ones, of any layers."""
-        cost = HybridCost(self.cost.groups, Placement.STAGES)
-        own = cost.memory
-        vars(cost)["memory"] = _AnyLayersMemory(**{one.name: getattr(own, one.name) for one in fields(own)})
-        return CutBounds(cost, self.search)
+    def _memory(self) -> _AnyLayersMemory:
+        """Bytes of devices of any layers."""
+        own = HybridCost(self.cost.groups, Placement.STAGES).memory
+        return _AnyLayersMemory(**{one.name: getattr(own, one.name) for one in fields(own)})
 
 
 def all_chunks_bound_s(cost: GroupCost, best_s: float, search: Search) -> float:
