@@ -985,7 +985,7 @@ class CutMemory:
 
     def in_flight(self, layouts: Layouts, index: Ints) -> Ints:
         """Return the micro-batches whose activations the layers of stages at ``index`` keep; shape (p, n)."""
-        return np.minimum(layouts.num_microbatches, np.maximum(layouts.pipeline - index, 1))
+        return np.asarray(np.minimum(layouts.num_microbatches, np.maximum(layouts.pipeline - index, 1)))
 
     def most_layers(self, layouts: Layouts, num_stages: int, limit_bytes: Floats, *, is_certain: bool = False) -> Ints:
         """Return how many layers fit on a device of each stage, shape (p, n); below 1 where not even one.

@@ -66,6 +66,7 @@ _LATENT += tuple(f"attention.{name}" for name in ("key_value_down", "key_value_n
 _SCORES = ("attention.scores", "attention.softmax")
 
 
+@lru_cache(maxsize=256)
 def modules_with_input(transformer: Transformer) -> tuple[str, ...]:
     """Return the modules that some layer of a network has, of those whose inputs may wait on the host.
 

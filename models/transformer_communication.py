@@ -542,7 +542,11 @@ class Reduction:
 
 
 def replica_communication(
-    transformer: Transformer, layouts: Layouts, reduction: Reduction | None = None, *, layers: Ints | None = None
+    transformer: Transformer,
+    layouts: Layouts,
+    reduction: Reduction | None = None,
+    *,
+    layers: Ints | Floats | None = None,
 ) -> tuple[ReplicaCommunication, ...]:
     """Return what replicas communicate in one step: dense parameters, experts, and a tied embedding.
 

@@ -535,7 +535,7 @@ def _behind_s(common: _Common, layouts: Layouts, communicated: Pair, forward: Fl
 
 
 def _optimizer_bytes(
-    transformer: Transformer, software: Software, layouts: Layouts, layers: Ints, has_end: Bools
+    transformer: Transformer, software: Software, layouts: Layouts, layers: Ints | Floats, has_end: Bools
 ) -> Floats:
     """Return the bytes of state that a stage's step of the optimiser moves on one device; ZeRO of any stage shards it.
 

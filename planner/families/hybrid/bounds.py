@@ -34,16 +34,20 @@ counts as ``w`` layers, which are L in all, in proportion to its seconds ``t`` o
 - stages hold no more than ``(T - e_i) / z_i`` layers, so that ``T >= (L + sum e_i / z_i) / sum 1 / z_i``; and ``X >=
   sum e_i + L min z_k``. The path once through all stages that else dwells on the slowest one, i, takes ``X + (m - w) T
   + (w - 1) max(f, b)`` with ``w = min(m, p - i)``, and ``max(f, b) >= T / 2``; so a step takes no less than ``X +
-  (m - (w + 1) / 2) T`` with ``w = min(m, p)``;
+  (m - (w + 1) / 2) T`` with ``w = min(m, p)``. For ``m > p`` the path twice through all stages, which dwells on i
+  between, takes ``2 X - (sum before i) + (m - 1 - p + i) T``, and so no less than ``2 X + (m - 1 - p) T``, since no
+  stage before i takes more than T. With micro-batches at the pace of the best one this counts where all their sizes are
+  multiples of the smallest;
 - a class of p-stage replicas likewise takes no less than ``X (p - 1) / 2 p + m X / p``; micro-batches in fractions that
   make all classes end together are a bound of any numbers;
 - layers are whole, so that of p stages on one group one has ``ceil(L / p)`` or more.
 
 *pace*, *linked pace* and *layers* as above, with as many stages or replicas as could be where they are open.
 *communication*: the real links, before and after recomputation is decided; O(groups) a node, whatever the number of
-stages. *room*: the same with each recomputation that leaves room for all layers, infinite where none does. *best path*:
-all is decided but overlaps and the schedule's waits; *path*: but these waits. The latter two are of the cuts that are
-tried, the others of all cuts.
+stages; on one group with what is behind the schedule (:func:`planner.models.transformer_time.least_behind_s`).
+*room*: the same with each recomputation that leaves room for all layers, infinite where none does. *best path*: all is
+decided but overlaps and the schedule's waits; *path*: but these waits. The latter two are of the cuts that are tried,
+the others of all cuts.
 
 Where a batch has too many divisors to look at all (:attr:`Space.is_split`), *peak* stands in place of both paces: the
 FLOP of the network at the highest rate that was fitted. Tests hold every bound against every layout of small grids.

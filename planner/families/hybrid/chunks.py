@@ -27,6 +27,7 @@ from planner.search import Search
 from planner.solvers.grid import Columns, solve
 
 OTHER_CHUNKS = "hybrid layouts with other cuts of the layers into chunks"
+_FEWEST = 2  # virtual stages of a device
 _MORE_ZERO = EVERY_ZERO[MOST_ZERO_OF_CUTS + 1 :]
 _SAVING = ("sequence_parallel", "offload_optimizer")  # more of it needs less memory
 
@@ -45,7 +46,7 @@ class _AnyLayersMemory(CutMemory):
         :func:`planner.models.layouts.chunk_in_flight`.
         """
         most = np.minimum(layouts.num_microbatches, layouts.pipeline)
-        return np.minimum(most, np.maximum(2 * (layouts.pipeline - index) - 1, 1))
+        return np.asarray(np.minimum(most, np.maximum(2 * (layouts.pipeline - index) - 1, 1)))
 
     def least_recomputed(self, layouts: Layouts, limit_bytes: float) -> Floats:
         """Return how many layers, in fractions, must be computed again for all to have room: shape (2, n).
@@ -103,11 +104,12 @@ class ChunkBounds(EvenBounds):
     With ``T_d`` what device d takes for a micro-batch, all its virtual stages together, and ``c_i`` its first one: d
     begins when a forward has passed the devices before it, and behind its last backward one passes them again, so that
     a step takes ``m T_d + sum of c_i over i < d`` or more: the mean over all d is a bound, since every virtual stage
-    between the ends has a layer. Layers are whole: some device has ``ceil(L / p)`` or more.
+    between the ends has a layer. Layers are whole: some device has ``ceil(L / p)`` or more
+    (:func:`planner.families.hybrid.bounds.fullest_s`).
 
-    Memory: as of 1F1B without virtual stages, which keeps no more of any layer than the interleaved schedule of as many
-    devices; of layers of several kinds a device may have any. Of schedules that turn at the last device nothing is
-    ruled out by memory.
+    Memory: of all layers of a device as many micro-batches as of its last virtual stage, and of one as many as of its
+    first; so many layers as have no room so must be computed again, where some layers alone may be. Of schedules that
+    turn at the last device nothing is ruled out by memory.
     """
 
     @property
@@ -154,9 +156,10 @@ class ChunkBounds(EvenBounds):
         first_s = least.layer_s.min(axis=0) * (stages - 1) * (stages - 2) / (2 * stages)
         if max(self.space.axes["schedule"].values, default=0) >= Schedule.ZB_H1:  # weights may wait, or ways meet
             first_s = np.zeros(1)
+        handed_s = (2 if self._folded else 2 * _FEWEST - 1) * self._group.constants.send_s * number  # by an end
         means_s = number * (all_s + (np.zeros((2, 1)) if more_s is None else more_s)) / stages + first_s
         busiest_s = fullest_s(self.cost.transformer, least.layer_s, stages)
-        found = np.maximum(means_s, number * busiest_s).min(axis=0)
+        found = np.maximum(means_s, number * busiest_s).min(axis=0) + handed_s
         can = (stages > 1) & (2 * stages <= self.cost.transformer.num_layers + 2)
         return np.where(can, found, inf)
 
