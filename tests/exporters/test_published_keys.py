@@ -340,10 +340,7 @@ def unknown_keys(target: str, job: Job) -> set[str]:
     """The keys of a target's file that its own files do not define."""
     name = {"primus": "primus.yaml", "maxtext": "maxtext.yml"}[target]
     try:
-<<<<<<< HEAD
-=======
         document = documents_of(export(target, job).files[name])[0]
->>>>>>> 01033ab (The referee counts frozen encoders and projectors, and encoders beside adapters; it found interleaved schedules behind a frozen one up to 1.5 % short, which are now played out)
     except InfeasibleError:  # of a layout that it has not
         return set()
     if target == "primus":
