@@ -237,20 +237,23 @@ class _Pages:
         search = session.searches[request.path_params["id"]]
         if search.is_over:
             del session.searches[search.id]
-        self.searches.stop(search)
+        else:
+            self.searches.stop(search)
         return JSONResponse(self._shown(search))
 
     async def ask(self, request: Request, session: Session) -> Response:
         """Begin to search for the answer to a form."""
         form = checked_form(await _json(request), most_s=self._limits.most_s)
-        dnn, upload = form.question.get("dnn", {}), None
+        question, upload = dict(form.question), None
+        dnn = question.get("dnn", {})
         name = str(dnn.get("zoo", ""))
         if UPLOAD in dnn:
             upload = self._upload(session, str(dnn[UPLOAD]))
-            name = upload.name
+            name = PurePath(upload.name).stem or "uploaded"
+            question["dnn"] = {**dnn, "name": name}
         task: dict[str, Any] = {
             "kind": "procure" if form.is_purchase else "plan",
-            "question": form.question,
+            "question": question,
             "time_limit_s": form.time_limit_s,
             "has_explanation": form.has_explanation,
             "changes": [],
@@ -320,6 +323,7 @@ class _Pages:
             **search.answer,
             **{name: getattr(search, name) for name in ("id", "title", "note", "state", "progress", "error")},
             "seconds": search.seconds,
+            "most_s": search.task["time_limit_s"],
             "place": self.searches.place(search) if search.state == "waiting" else 0,
             "report": f"/reports/{search.report_key}" if search.report_key else None,
         }

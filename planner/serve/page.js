@@ -190,7 +190,6 @@
     const end = made("button", "Stop", { type: "button" });
     end.addEventListener("click", async function () {
       const isOver = ["done", "failed"].includes(questions.get(one.id).state);
-      end.disabled = true;
       await call("DELETE", "/api/questions/" + encodeURIComponent(one.id));
       if (isOver) { questions.delete(one.id); marked.delete(one.id); if (shown === one.id) { shown = null; at("answer").hidden = true; } list(); at("questions").focus(); }
     });
@@ -210,10 +209,10 @@
       set(what.children[0], nameOf(one));
       set(what.children[1], stateOf(one));
       mark.hidden = look.hidden = one.state !== "done";
-      mark.hidden = mark.hidden || !one.assumptions;  // a comparison is not compared
+      mark.hidden = mark.hidden || !one.objective;  // a comparison, or what has no answer
       mark.checked = marked.has(one.id);
       bar.hidden = isOver;
-      if (end.textContent !== (isOver ? "Remove" : "Stop")) { end.disabled = false; }
+      if (one.state === "searching") { bar.max = one.most_s; bar.value = Math.min(one.seconds, one.most_s); } else { bar.removeAttribute("value"); }
       set(end, isOver ? "Remove" : "Stop");
       row.setAttribute("aria-current", String(one.id === shown));
     });

@@ -25,7 +25,7 @@ from planner.serve.form import UPLOADED
 __all__ = ["BusyError", "Limits", "Search", "Searches", "Session", "Upload"]
 
 _GRACE_S = 45.0  # beyond the time of a search, for reading the question, the report and what other hardware would bring
-_STOP_S = 5.0  # for the best so far, after an interruption
+_STOP_S = 30.0  # for the best so far and its report, after an interruption
 _MOST_LINE_BYTES = 64 * 2**20  # of an answer
 _STATES_OVER = ("done", "failed")
 _OUT = "The search's process was killed"
@@ -252,16 +252,12 @@ class Searches:
         return sum(one.state == "waiting" and one.begin_s < search.begin_s for one in every)
 
     def stop(self, search: Search) -> None:
-        """End a search: with its best so far if there is one."""
-        if search.is_over or search.is_stopped:
-            return
-        search.is_stopped = True
-        if search.process is None:
-            self._end(search, error=_error("stopped", _STOPPED))
-            return
-        if sys.platform == "win32":
+        """End a search: with its best so far if there is one, or at once where that was asked before."""
+        is_again, search.is_stopped = search.is_stopped, True
+        if search.process is None or is_again or sys.platform == "win32":
             self._kill(search)
             return
+        search.progress = "stopping; stop again to leave out the answer"
         search.process.send_signal(signal.SIGINT)
         asyncio.get_running_loop().call_later(_STOP_S, self._kill, search)
 

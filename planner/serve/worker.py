@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,8 @@ from planner.answer.html import page_of
 from planner.answer.parts import yaml_of
 from planner.answer.plan import plan_answer
 from planner.answer.procurement import procurement_answer
-from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError
+from planner.answer.refusal import refusal_answer
+from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError, StoppedError
 from planner.importers.kinds import kind_of
 from planner.memory import OUT_OF_MEMORY, lower_ceiling
 from planner.networks import asked, network_of
@@ -29,7 +30,7 @@ from planner.planning import view_again, view_of, with_value
 from planner.procurement.question import load_procurement
 from planner.sections import Tiles
 from planner.serve.form import UPLOAD, UPLOADED
-from planner.words import time_words
+from planner.words import time_words, usd_words
 
 __all__ = ["main"]
 
@@ -67,6 +68,8 @@ def _told(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         error, kind = NoAnswerError(OUT_OF_MEMORY), "limit"
     except InfeasibleError as caught:
         error, kind = caught, "infeasible"
+    except StoppedError as caught:
+        error, kind = caught, "stopped"
     except (NoAnswerError, SolverError) as caught:
         error, kind = caught, "limit"
     except PlannerError as caught:
@@ -91,7 +94,8 @@ class _Progress:
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + _EVERY_S
             best = "none yet" if incumbent == float("inf") else self._words(incumbent)
-            self._tell({"progress": f"best so far {best}, none below {self._words(bound)}"})
+            proven = f", none below {self._words(bound)}" if bound > 0 else ""
+            self._tell({"progress": f"best so far {best}{proven}"})
 
 
 def _with_upload(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,13 +136,18 @@ def _plan(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     problem, progress = planner.load(question), _Progress(tell, time_words)
     tell({"progress": "the question is read"})
     limit = task["memory_limit_bytes"]
-    plan = planner.plan(problem, time_limit_s=seconds, memory_limit_bytes=limit, told=progress)
+    command = _command("plan", task)
+    repeated = _repeated(question, problem.resolved, command)
+    try:
+        plan = planner.plan(problem, time_limit_s=seconds, memory_limit_bytes=limit, told=progress)
+    except (InfeasibleError, NoAnswerError) as error:
+        moved = _moved(task, problem.key_assumptions, (), problem.resolved)
+        return {**_refused(error, problem.resolved, problem.dnn.name, command), **moved, **repeated}
     network, explanation = network_of(asked(problem), plan.substitutions), None
     if task["has_explanation"]:
         tell({"progress": "what other hardware would bring"})
         explained_s = min(seconds, _MOST_EXPLAINED_S)
         explanation = planner.explain(asked(network), plan, time_limit_s=explained_s, memory_limit_bytes=limit)
-    command = _command("plan", task)
     answer = plan_answer(
         plan,
         view_of(network, plan),
@@ -151,26 +160,24 @@ def _plan(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         **_moved(task, problem.key_assumptions, plan.key_assumptions, problem.resolved),
         "objective": {"name": plan.goal.field, "value": plan.objective},
         "document": plan.to_dict(),
-        **_repeated(question, problem.resolved, command),
+        **repeated,
     }
 
 
 def _procure(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """Answer what to buy or rent."""
     question, today = _question(task), datetime.now(tz=UTC).date()
-    progress = _Progress(tell, lambda value: f"{value:.4g}")
-    found = planner.procure(
-        question,
-        time_limit_s=task["time_limit_s"],
-        memory_limit_bytes=task["memory_limit_bytes"],
-        today=today,
-        told=progress,
-    )
-    command = _command("procure", task)
+    read, command = load_procurement(question, today=today), _command("procure", task)
+    words = {"cost": usd_words, "time": time_words}.get(read.asked.objective, lambda value: f"{value:.4g}")
+    progress, repeated = _Progress(tell, words), _repeated(question, read.resolved, command)
+    limits = {"time_limit_s": task["time_limit_s"], "memory_limit_bytes": task["memory_limit_bytes"]}
+    try:
+        found = planner.procure(question, today=today, told=progress, **limits)
+    except (InfeasibleError, NoAnswerError) as error:
+        return {**_refused(error, read.resolved, "What to buy or rent", command), "assumptions": [], **repeated}
     answer = procurement_answer(
         found, view_again, history=progress.history, commands=[(*command, "--out", "answer.json")]
     )
-    read = load_procurement(question, today=today)
     # What was assumed of the training, which its plan's own question says as if it had been asked.
     (plan,) = found.choice.plans.values()
     problem = planner.load({**read.jobs[0].question, "cluster": plan.problem["cluster"]})
@@ -180,7 +187,7 @@ def _procure(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         **_moved(task, assumptions, found.choice.key_assumptions, problem.resolved),
         "objective": {"name": read.asked.objective, "value": found.choice.objective},
         "document": found.to_dict(),
-        **_repeated(question, read.resolved, command),
+        **repeated,
     }
 
 
@@ -191,6 +198,15 @@ def _compare(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 _ANSWERS = {"plan": _plan, "procure": _procure, "compare": _compare}
+
+
+def _refused(
+    error: InfeasibleError | NoAnswerError, question: Mapping[str, Any], subject: str, command: Sequence[str]
+) -> dict[str, Any]:
+    """Return the page of a question without an answer: what conflicts, and what would settle it."""
+    if isinstance(error, StoppedError):
+        raise error
+    return _shown(refusal_answer(error, question, subject=subject, commands=[command]))
 
 
 def _shown(answer: Any) -> dict[str, Any]:
