@@ -122,8 +122,8 @@ def test_stages_of_frozen_first_layers_hold_more_of_them() -> None:
     transformer = {**GATED, "layers": 12}
     plan = planner.plan(question({"transformer": transformer}, 6, fix={"pipeline_parallel_size": 4}))
     assert isinstance(plan.configuration, HybridConfiguration)
-    first, *_, last = [one.layers for one in plan.configuration.stages]
-    assert first > last
+    layers = [one.layers for one in plan.configuration.stages]
+    assert max(layers[:2]) > max(layers[2:])  # those of the first six, whichever of both stages has them
     even = {"pipeline": 4, "microbatch": plan.configuration.microbatch}
     *_, found = predicted({"transformer": transformer}, 6, even)
     assert plan.objective < 0.9 * found.iteration_time_s
