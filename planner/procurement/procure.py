@@ -581,6 +581,7 @@ _MOST_CALLS = 12  # fleets planned for each alternative
 _SHARES = (0.6, 0.7)  # of the time that is left, for fleets of one type and of two, where more types may be had
 _SHARE_OF_LAST = 0.8  # for fleets of as many types as there may be; the rest is for what is shown beside the answer
 _MOST_KINDS = 3  # named
+_REASON_S = 1.0
 _NOT_MODELLED = (
     "whether machines can be had when they are wanted",
     "taxes, staff and interest",
@@ -718,7 +719,8 @@ def _mixing_words(fleets: Fleets, best: _Best, choice: Choice) -> list[str]:
     name = fleets.procurement.asked.objective
     saved = 1 - min(*others, choice.objective) / choice.objective
     words = "does not pay" if saved <= SAME else f"saves {percent_words(saved)} at most"
-    known = fleets.usd_in_company(choice.objective) if name == "cost" else []
+    part = Search(time_limit_s=_REASON_S)  # it is known already, if there was time for it
+    known = fleets.usd_in_company(choice.objective * (1 - SAME), part) if name == "cost" else []
     seen = dict.fromkeys(offer.instance for _, offer in known)  # the cheapest first
     each = {offer.instance: usd for usd, offer in reversed(known)}
     listed = [f"{amount(each[one], name)} on {one}" for one in list(seen)[:_MOST_KINDS]]

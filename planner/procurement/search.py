@@ -353,7 +353,7 @@ class Fleets:
         largest = np.zeros(index.shape, dtype=np.int64)
         for row, market in enumerate(markets):
             largest[row, : len(market.most)] = market.most
-        paces = self._paces_of(names[0], limits, most) if index.shape[1] > 1 else []
+        paces: list[list[Floats]] = []  # worked out where a floor is asked for
         least, is_monthly = self.procurement.asked.num_machines.least, self.procurement.is_monthly
         if search.pool is not None and self.foresight is None:
             # A changed question may have the same oracles, and what they were asked is known there.
@@ -362,6 +362,11 @@ class Fleets:
             for oracle in self.oracles:
                 oracle.foresight = self.foresight
         foresight = self.foresight
+
+        def floor(roots: Ints, low: Ints, high: Ints) -> Floats:
+            if not paces:
+                paces.append(self._paces_of(names[0], limits, most, search) if index.shape[1] > 1 else [])
+            return self.floor(names, index[roots], low, high, paces[0])
 
         def fleet_of(root: int, counts: Sequence[int]) -> Fleet:
             offers = markets[root].offers
@@ -400,7 +405,7 @@ class Fleets:
             oracle=lambda root, counts, enough_s: self.trained(markets[root], counts, search, enough_s),
             criteria=lambda roots, counts, work_s: self._criteria(names, index[roots], counts, work_s),
             limits=[min(most, limits.get(names[0], inf)), *(limits.get(name, inf) for name in names[1:])],
-            floor=lambda roots, low, high: self.floor(names, index[roots], low, high, paces),
+            floor=floor,
             size=lambda roots, counts: (counts * self._sizes[index[roots]]).sum(axis=1),
             known=None
             if foresight is None
@@ -524,7 +529,7 @@ class Fleets:
             found[job] = np.where(is_mixed, np.where(cannot, 0.0, known), found[job])
         return found
 
-    def usd_in_company(self, most: float) -> list[tuple[float, Offer]]:
+    def usd_in_company(self, most: float, search: Search) -> list[tuple[float, Offer]]:
         """Return what a training costs at least by machines of each offer, the cheapest first.
 
         Of fleets of several kinds with an objective below ``most``: what a kind does costs in proportion as much. Empty
@@ -533,15 +538,17 @@ class Fleets:
         if self.procurement.is_monthly:
             return []
         limits = {name: limit for name, limit in self.account.limits.items() if limit < inf}
-        whole_s = self._paces_of("objective", limits, most)[0].sum(axis=1)
-        if np.isnan(whole_s).any():
+        paces = self._paces_of("objective", limits, most, search)
+        if not paces or np.isnan(whole_s := paces[0].sum(axis=1)).any():
             return []
         usd = whole_s * self._usd_per_s * self.account.stretch
         rows = [(float(one), offer) for one, offer in zip(usd, self.offers, strict=True) if np.isfinite(one)]
         return sorted(rows, key=lambda row: (row[0], row[1].name))
 
-    def _paces_of(self, first: str, limits: Mapping[str, float], most: float) -> list[Floats]:
+    def _paces_of(self, first: str, limits: Mapping[str, float], most: float, search: Search) -> list[Floats]:
         """Return the least seconds of each part on one machine of each offer by job: (offers, parts), nan if unknown.
+
+        Nothing where the search is over before.
 
         In fleets of several kinds that keep the limits, and that some other fleet of one kind is not as good as: no
         machine is paid for longer than money lasts, and the training must be done in time.
@@ -560,7 +567,9 @@ class Fleets:
                     enough_s = np.nan_to_num(usd / self._usd_per_s / account.stretch, posinf=inf)
         found = []
         for oracle in self.oracles:
-            each = [oracle.parts_s(offer) for offer in self.offers]
+            each = [oracle.parts_s(offer) for offer in self.offers if not search.is_over]
+            if len(each) < len(self.offers):
+                return []
             whole_s = [0.0 if one is None else float(one.sum()) for one in each]
             fastest_s = min(one * offer.devices_per_machine for one, offer in zip(whole_s, self.offers, strict=True))
             for row, offer in enumerate(self.offers):
