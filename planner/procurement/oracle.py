@@ -247,13 +247,18 @@ class Oracle:
         return CountBounds(bounds_s=known_s[:number], num_machines=num_machines)
 
     def learned(self, fleet: Fleet, plan: Plan) -> Trained:
-        """Return a plan of a fleet that was made elsewhere; remember it where it is better than what was found."""
+        """Return a plan of a fleet that was made elsewhere; remember it where it is better than what was found.
+
+        It may have cuts of the layers that no proof is of: bounds that it beats are lowered, and none was wrong.
+        """
         key = _key_of(fleet)
         before, enough_s = self._known.get(key, (None, 0.0))
         bound = plan.bound if before is None else min(before.bound, plan.objective)
         learned = Trained(seconds=plan.objective, bound=bound, used=_used(plan, fleet), plan=plan)
         if before is None or plan.objective < before.seconds:
+            before_it = self.num_contradictions
             self._known[key] = (self._reconciled(key, learned), enough_s)
+            self.num_contradictions = before_it
         return learned
 
     def found(self, fleet: Fleet) -> Trained | None:
