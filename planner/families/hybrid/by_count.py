@@ -60,7 +60,8 @@ class _Limited:
             left = np.flatnonzero(limit_s > 0)
             if len(left):
                 columns = {name: column[left] for name, column in nodes.items()} if len(left) < len(limit_s) else nodes
-                found[left] = seconds(columns) / limit_s[left]
+                least_s = seconds(columns)  # infinite where nothing fits, whatever the limit
+                found[left] = np.divide(least_s, limit_s[left], out=np.full(len(left), inf), where=least_s < inf)
             return found
 
         return share
