@@ -37,6 +37,7 @@ from planner.models.money import (
 )
 from planner.procurement.prices import Offer, Term
 from planner.procurement.question import Job, Procurement, ProcureSpec, is_one_of, matches_offer
+from planner.question.cluster import trays_of_a_rack
 from planner.units import Dimension, format_exact
 
 _BURDENS = (  # what makes an offer worse the more it is, whatever is asked
@@ -154,7 +155,11 @@ def _replaces(offer: Offer, other: Offer) -> bool:
 def question_of(
     procurement: Procurement, question: Mapping[str, Any], fleet: Fleet, families: Sequence[str]
 ) -> dict[str, Any]:
-    """Return a training's question with the machines of a fleet, as :func:`planner.load` reads it."""
+    """Return a training's question with the machines of a fleet, as :func:`planner.load` reads it.
+
+    Trays of more than one rack stand in whole racks, of which as many trays as the fleet has may be used: more of them
+    then never train slower, whatever their number is divisible by.
+    """
     custom = {visible(device["name"]): device for device in procurement.resolved["procure"].get("custom_devices") or ()}
     machines = []
     for offer, count in zip(fleet.offers, fleet.counts, strict=True):
@@ -175,8 +180,14 @@ def question_of(
     if len({group["name"] for group in machines}) < len(machines):  # one instance on two terms
         for group, offer in zip(machines, fleet.offers, strict=True):
             group["name"] = f"{offer.instance} {offer.term}"
+    limits, group = dict[str, Any](), machines[0]
+    trays, number = trays_of_a_rack(str(group["device"]), group["devices"]), group["count"]
+    if len(machines) == 1 and number > trays > 1:
+        group["count"] = -(-number // trays) * trays
+        limits["constraints"] = {**question.get("constraints", {}), "machines": {"at_most": number}}
     return {
         **question,
+        **limits,
         "cluster": {"name": "fleet", "machines": machines},
         "objective": "training_time",
         "families": list(families),

@@ -81,6 +81,16 @@ class _Taken:
 _TRAYS = {"gb200": (4, 18), "gb300": (4, 18)}
 
 
+def trays_of_a_rack(device: str, devices_per_machine: int) -> int:
+    """Return how many such machines a rack joins to one NVLink domain; 1 where they are no trays of a rack.
+
+    >>> trays_of_a_rack("gb200", 4), trays_of_a_rack("h100-sxm", 8)
+    (18, 1)
+    """
+    devices, trays = _TRAYS.get(device, (0, 1))
+    return trays if devices == devices_per_machine else 1
+
+
 def _with_domains(
     spec: ClusterSpec, groups: Sequence[MachineGroup | Switch], notes: Notes, block: MutableMapping[str, Any]
 ) -> ClusterSpec:
@@ -88,15 +98,16 @@ def _with_domains(
     first = groups[0]
     if spec.topology is not None or spec.machines is None or len(groups) > 1 or isinstance(first, Switch):
         return spec
-    devices, most = _TRAYS.get(first.device.name, (0, 0))
-    if first.devices_per_machine != devices or notes.faults:
+    most = trays_of_a_rack(first.device.name, first.devices_per_machine)
+    if most == 1 or notes.faults:
         return spec
     size = next(one for one in range(min(most, first.count), 0, -1) if first.count % one == 0)
     if size == 1:
         return spec
     topology = {"kind": "nvlink-domain", "size": size}
     block["topology"] = topology
-    text = f"{size} trays of {devices} {first.device.name} are one NVLink domain, as a rack of NVL72 joins {most}"
+    each = f"{first.devices_per_machine} {first.device.name}"
+    text = f"{size} trays of {each} are one NVLink domain, as a rack of NVL72 joins {most}"
     notes.assume_aloud(text, ("cluster", "topology"), flag="cluster.topology")
     return spec.model_copy(update={"topology": TopologySpec.model_validate(topology)})
 

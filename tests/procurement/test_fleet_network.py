@@ -29,3 +29,22 @@ def test_the_total_of_a_price_list_is_not_taken_for_each_card(
     assert problem.cluster.machine_groups[0].num_nics == 1
     assert routes_of(problem.cluster).ring(4).bandwidth_bytes_per_s == gbit * 1e9 / 8
     assert not [one for one in problem.key_assumptions if one.field[0] == "cluster"]
+
+
+@pytest.mark.parametrize("number", [18, 19, 31, 37])
+def test_more_trays_of_racks_never_train_slower_whatever_their_number_is_divisible_by(
+    tmp_path: Path, number: int
+) -> None:
+    listed = row("tray", device="gb200", devices=4, inside="nvlink-5", network_gbit_per_s=1600)
+    procurement = purchases.loaded(purchases.asked(tmp_path / "list.csv", [listed]))
+    offers = Fleets(procurement=procurement).offers
+    training = {"dnn": {"zoo": "llama2-7b", "global_batch": 256, "epochs": 1, "dataset_samples": 10_000}}
+
+    def seconds(count: int) -> float:
+        question = question_of(procurement, training, Fleet(offers=offers, counts=(count,)), ["hybrid"])
+        problem = planner.load({**question, "fix": {"tensor_parallel_size": 8}})  # within a rack, beyond a tray
+        found = planner.plan(problem)
+        assert found.configuration.to_document()["data"] * 8 <= 4 * count
+        return found.objective
+
+    assert seconds(number) <= seconds(number - 1) * (1 + 1e-9)
