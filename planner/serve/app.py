@@ -340,6 +340,8 @@ class _Pages:
                         problem = f"this file is larger than {self._limits.upload_bytes // 2**20} MiB."
                         mend = "Save an ONNX model with its weights in a file of their own, and upload the graph alone."
                         raise SpecError.of([Fault(field=f"dnn.{UPLOAD}", problem=problem, mend=mend)])
+                    if upload.id not in session.uploads:  # its folder is gone: what is written now nobody would count
+                        raise BusyError("Too many files are uploaded at once. Try again.")
                     if not self.searches.has_room:
                         raise BusyError("Too many files are held here. Try again later.")
                     file.write(chunk)
@@ -398,8 +400,8 @@ def _listening(host: str, port: int) -> socket.socket:
                 found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind(place)
             found.listen()
-        except OSError as error:
-            what = f"nothing can listen at {host}, port {port}: {error.strerror or error}."
+        except (OSError, UnicodeError) as error:  # the second of a name that no DNS takes
+            what = f"nothing can listen at {host}, port {port}: {getattr(error, 'strerror', None) or error}."
             fault = Fault(file="command line", field="--port", value=str(port), problem=what, mend="Name another one.")
             raise SpecError.of([fault]) from None
         undone.pop_all()

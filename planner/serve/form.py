@@ -3,6 +3,7 @@
 A field is named by its place in the spec, so that a fault of :func:`planner.load` names the field of the form.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ UPLOADED = "uploaded"  # the name of every such file, in a folder of its own
 _MOST_ROWS = 32  # groups of machines
 _MOST_LETTERS = 200  # of a value
 _MOST_NAMES = 50  # in a list
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 _DNN = (
     *("zoo", UPLOAD, "global_batch", "batch_per_device", "sequence_length", "dtype", "optimizer", "fine_tuning"),
     *("epochs", "tokens", "samples", "dataset_samples", "profile_batch", "profile_device"),
@@ -140,12 +142,15 @@ def _like(value: Any, other: Any) -> Any:
 
     >>> _like("8192", 4096), _like("0.4", 0.5), _like("yes", True), _like("5 us", "20 us"), _like("many", 3)
     (8192, 0.4, 'yes', '5 us', 'many')
+    >>> _like("1,048,576", 3), _like("0,4", 3), _like("1_000", 3)  # a comma that parts no thousands is no guess of ours
+    (1048576, '0,4', '1_000')
     """
     if not isinstance(value, str):
         return value
     if isinstance(other, bool):
         return {"true": True, "false": False}.get(value.lower(), value)
-    for kind in (int, float) if isinstance(other, int | float) else ():
+    is_plain = "_" not in value and ("," not in value or _THOUSANDS.fullmatch(value) is not None)
+    for kind in (int, float) if isinstance(other, int | float) and is_plain else ():
         try:
             return kind(value.replace(",", ""))
         except ValueError:

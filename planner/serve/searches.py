@@ -101,7 +101,7 @@ class Search:
     @property
     def num_bytes(self) -> int:
         """What it holds, about."""
-        return len(self.kept) + len(self.report) + 10_000
+        return len(self.kept) + len(self.report) + len(self.answer.get("spec", "")) + 10_000
 
     @property
     def seconds(self) -> float:
@@ -157,6 +157,7 @@ class Searches:
             self._kill(search)
         for upload in session.uploads.values():
             shutil.rmtree(upload.folder, ignore_errors=True)
+        session.uploads.clear()
 
     def report(self, key: str) -> bytes | None:
         """Return a report, compressed, by the key that only its page was told."""
@@ -295,6 +296,8 @@ class Searches:
                     start_new_session=sys.platform != "win32",
                     env={**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"},
                 )
+                if search.is_over:  # stopped, or forgotten, while the process began
+                    return
                 async with asyncio.timeout(task["time_limit_s"] + _GRACE_S):
                     await self._listen(search, search.process, json.dumps(task).encode())
             except TimeoutError:

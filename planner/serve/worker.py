@@ -59,10 +59,10 @@ def main() -> None:
 def _told(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """Return the answer, or the error as a document: nothing here leaves as a traceback."""
     lower_ceiling(task["memory_limit_bytes"])
-    os.chdir(task["folder"])
     error: PlannerError
     kind = "bug"
     try:
+        _enter(task["folder"])
         return {"answer": _ANSWERS[task["kind"]](task, tell)}
     except MemoryError:
         error, kind = NoAnswerError(OUT_OF_MEMORY), "limit"
@@ -77,6 +77,21 @@ def _told(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     except Exception as caught:  # a bug of ours: told as the command line does
         error = PlannerError(f"a bug of ours: {type(caught).__name__}: {caught}. Please report it.")
     return {"error": error_document(error, kind=kind)}
+
+
+def _enter(folder: str) -> None:
+    """Make the folder of the uploaded file the current one.
+
+    Raises
+    ------
+    SpecError
+        If it is gone: later files of the page took its place while the question waited.
+    """
+    try:
+        os.chdir(folder)
+    except FileNotFoundError:
+        problem = "this file is not held here any more."
+        raise SpecError.of([Fault(field=f"dnn.{UPLOAD}", problem=problem, mend="Upload it again.")]) from None
 
 
 class _Progress:

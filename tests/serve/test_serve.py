@@ -1,11 +1,12 @@
 """The local page over HTTP: who may ask, what may be asked, limits, and that nobody sees another's answers."""
 
+import asyncio
 import json
 import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -15,13 +16,15 @@ import pytest
 pytest.importorskip("starlette", reason="the page's libraries are not installed")
 pytest.importorskip("plotly", reason="the page's libraries are not installed")
 
+import httpx
 from starlette.testclient import TestClient
 
 from planner.cli.run import run
 from planner.errors import SpecError
 from planner.serve.app import app_of
 from planner.serve.form import checked_form, checked_values
-from planner.serve.searches import Limits
+from planner.serve.searches import Limits, Searches
+from planner.serve.worker import _told as told_by_worker
 
 ADDRESS = "http://localhost:8000"
 LIMITS = Limits(num_processes=2, most_s=20.0, num_of_session=3, upload_bytes=2**20)
@@ -335,6 +338,50 @@ def test_searches_wait_stop_and_are_killed_without_harm_to_others(client: TestCl
     assert page.answer(page.ask(QUICK))["state"] == "done"
 
 
+def test_a_search_that_is_stopped_while_its_process_begins_holds_no_place() -> None:
+    async def stopped() -> None:
+        searches = Searches(LIMITS)
+        task = {"kind": "plan", "question": LONG, "time_limit_s": 20.0, "has_explanation": False, "changes": []}
+        search = searches.ask(searches.session("a"), "long", {**task, "changed": []}, None)
+        while search.state == "waiting":
+            await asyncio.sleep(0)
+        assert search.process is None and search.work is not None
+        searches.stop(search)
+        await asyncio.wait_for(search.work, timeout=10)
+        assert search.process is not None and search.process.returncode is not None
+        await searches.close()
+
+    asyncio.run(stopped())
+
+
+def test_a_file_whose_place_others_took_while_it_came_is_written_no_further() -> None:
+    app = app_of(LIMITS, names=frozenset({"localhost"}))
+
+    async def sent() -> tuple[int, list[int]]:
+        transport = httpx.ASGITransport(app)
+        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url=ADDRESS) as page:
+            found = re.search(r'name="planner-session" content="([^"]+)"', (await page.get("/")).text)
+            assert found is not None
+            page.headers.update({"X-Planner-Session": found[1], "Origin": ADDRESS})
+            others: list[int] = []
+
+            async def slow() -> AsyncIterator[bytes]:
+                yield b"begun"
+                for _ in range(LIMITS.num_uploads):
+                    others.append((await page.post("/api/networks", content=b"whole")).status_code)
+                yield b"more"
+
+            return (await page.post("/api/networks", content=slow())).status_code, others
+
+    assert asyncio.run(sent()) == (429, [201] * LIMITS.num_uploads)
+
+
+def test_a_question_whose_file_is_gone_says_so(tmp_path: Any) -> None:
+    task = {"folder": str(tmp_path / "gone"), "memory_limit_bytes": float("inf")}
+    error = told_by_worker(task, lambda _line: None)["error"]
+    assert (error["kind"], error["field"]) == ("input", "dnn.upload")
+
+
 def test_memory_is_a_limit_of_each_search() -> None:
     tight = replace(LIMITS, memory_bytes=150e6)
     with TestClient(app_of(tight, names=frozenset({"localhost"})), base_url=ADDRESS) as client:
@@ -372,3 +419,8 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(capsys: Any) -> None:
         port = taken.getsockname()[1]
         assert run(["serve", "--no-open", "--port", str(port)]) == 2
     assert f"port {port}" in capsys.readouterr().err
+
+
+def test_a_host_that_no_dns_takes_is_told_in_a_sentence(capsys: Any) -> None:
+    assert run(["serve", "--no-open", "--host", "a..b"]) == 2
+    assert "nothing can listen at a..b" in capsys.readouterr().err
