@@ -1,8 +1,10 @@
 """The product in one line: spec -> problem -> family (cost model x solver) -> plan."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -175,6 +177,7 @@ def plan(
     >>> [row["name"] for row in found.to_records() if row["family"] == "all_reduce"][-2:]
     ['24 devices on 3 machines', 'one buffer']
     """
+    _refuse_odd(time_limit_s, memory_limit_bytes, num_alternatives=num_alternatives)
     problem = load(question)
     refuse_variant(problem)
     search = Search(
@@ -249,6 +252,7 @@ def procure(
     from planner.procurement.procure import procure as procured  # noqa: PLC0415  # late: only a purchase pays for it
     from planner.procurement.question import load_procurement  # noqa: PLC0415
 
+    _refuse_odd(time_limit_s, memory_limit_bytes, num_alternatives=num_alternatives)
     asked_for = load_procurement(question, today=today or datetime.now(tz=UTC).date())
     search = Search(
         time_limit_s=time_limit_s, memory_limit_bytes=memory_limit_bytes, num_alternatives=num_alternatives, pool=pool
@@ -318,6 +322,9 @@ def sweep(
     from planner.sweep.question import load_sweep  # noqa: PLC0415  # late: only a sweep pays for it
     from planner.sweep.swept import answered as swept  # noqa: PLC0415
 
+    _refuse_odd(time_limit_s, memory_limit_bytes)
+    if scheduler is None and num_workers < 1:
+        raise SpecError(f"num_workers: {num_workers} is too small. Give 1 or more; 1 is this process alone.")
     return swept(
         load_sweep(question, time_limit_s=time_limit_s, memory_limit_bytes=memory_limit_bytes, num_workers=num_workers),
         store=None if store is None else Path(store),
@@ -387,6 +394,8 @@ def timeline(
     if not 1 <= num_iterations <= MOST_ITERATIONS:
         raise SpecError(f"--trace-iterations: {num_iterations} is not from 1 to {MOST_ITERATIONS}.")
     problem, chosen = load(question), cast("Any", configuration)
+    if family not in FAMILIES:
+        raise SpecError(f"{family!r} is no family. Give one of {', '.join(FAMILIES)}.")
     schedule = FAMILIES[family].timeline(problem, chosen, num_iterations=num_iterations)
     return trace_of(
         schedule,
@@ -412,6 +421,8 @@ def check(question: Question, plan: Plan | Mapping[str, Any]) -> "CheckReport":
     """
     from planner.checks import check as check_plan  # noqa: PLC0415  # late: a plan does not pay for it
 
+    if not isinstance(plan, Plan | Mapping):
+        raise SpecError(f"check takes a plan as planner.plan returns it, or its to_dict(), not {type(plan).__name__}.")
     return check_plan(load(question), plan)
 
 
@@ -444,6 +455,9 @@ def explain(
     """
     from planner.explanation import explain as explained  # noqa: PLC0415  # late: a plan does not pay for it
 
+    _refuse_odd(time_limit_s, memory_limit_bytes)
+    if not isinstance(plan, Plan | None):
+        raise SpecError(f"explain takes a plan as planner.plan returns it, not {type(plan).__name__}. Or leave it out.")
     problem = load(question)
     refuse_variant(problem)
     search = Search(time_limit_s=time_limit_s, memory_limit_bytes=memory_limit_bytes)
@@ -477,8 +491,7 @@ def compare(one: Plan | str | Path | Mapping[str, Any], other: Plan | str | Path
     from planner.answer.plan_file import read_plan  # noqa: PLC0415
 
     first, second = (
-        each.to_dict() if isinstance(each, Plan) else read_plan(each if isinstance(each, Mapping) else Path(each))
-        for each in (one, other)
+        each.to_dict() if isinstance(each, Plan) else read_plan(_document_of(each)) for each in (one, other)
     )
     return compared(first, second)
 
@@ -526,7 +539,7 @@ def export(
     from planner.exporters import Job, Settings, advised, target_of  # noqa: PLC0415  # late: only an export pays for it
 
     target = target_of(target)  # before a file is read
-    source = Path(plan) if isinstance(plan, str) else plan
+    source = plan if isinstance(plan, Plan) else _document_of(plan)
     problem, found = plan_of_document(read_plan(source.to_dict() if isinstance(source, Plan) else source))
     settings = Settings(script=script, image=image, program=program, name=name)
     offers = () if isinstance(source, Plan) else fleet_of(source)
@@ -548,3 +561,24 @@ def plan_of_file(path: Path) -> tuple[Problem, Plan]:
     from planner.answer.plan_file import read_plan  # noqa: PLC0415  # late: a plan does not pay for it
 
     return plan_of_document(read_plan(path))
+
+
+def _document_of(plan: object) -> Path | Mapping[str, Any]:
+    """Return the document of a plan, or its file; raise SpecError where it can be neither."""
+    if isinstance(plan, Mapping):
+        return plan
+    if isinstance(plan, str | os.PathLike):
+        return Path(plan)
+    what = "what planner.plan returns, its to_dict(), or a file of `planner plan --out`"
+    raise SpecError(f"a plan is {what}, not {type(plan).__name__}. Give one of these.")
+
+
+def _refuse_odd(time_limit_s: object, memory_limit_bytes: object, num_alternatives: int = 0) -> None:
+    """Raise SpecError for limits that are no numbers, as text with a unit, and for fewer alternatives than none."""
+    for name, value in (("time_limit_s", time_limit_s), ("memory_limit_bytes", memory_limit_bytes)):
+        if value is not None and not isinstance(value, Real):
+            raise SpecError(
+                f"{name}: {value!r} is no number. Give it without a unit: the name of the parameter has it."
+            )
+    if num_alternatives < 0:
+        raise SpecError(f"num_alternatives: {num_alternatives} is too small. Give 0 or more.")

@@ -3,9 +3,11 @@
 import inspect
 import json
 import pydoc
+import re
 import rlcompleter
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -174,3 +176,28 @@ def test_rows_are_a_table_of_pandas_where_it_is_and_a_sentence_where_it_is_not(m
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(SpecError, match=r"python -m pip install pandas.*to_records\(\)"):
         found.to_frame()
+
+
+# -- what is wrong ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (lambda: planner.plan(None), "not NoneType"),  # type: ignore[arg-type]
+        (lambda: planner.procure(3), "not int"),  # type: ignore[arg-type]
+        (lambda: planner.sweep([]), "not list"),  # type: ignore[arg-type]
+        (lambda: planner.plan(QUESTION, time_limit_s="60 s"), "time_limit_s: '60 s'"),  # type: ignore[arg-type]
+        (lambda: planner.plan(QUESTION, memory_limit_bytes="2 GiB"), "memory_limit_bytes: '2 GiB'"),  # type: ignore[arg-type]
+        (lambda: planner.plan(QUESTION, num_alternatives=-1), "num_alternatives: -1"),
+        (lambda: planner.sweep(SWEEP, num_workers=0), "num_workers: 0"),
+        (lambda: planner.explain(QUESTION, {}), "not dict"),  # type: ignore[arg-type]
+        (lambda: planner.check(QUESTION, None), "not NoneType"),  # type: ignore[arg-type]
+        (lambda: planner.compare({}, 3), "no schema"),  # type: ignore[arg-type]
+        (lambda: planner.export(3, "ddp"), "not int"),  # type: ignore[arg-type]
+        (lambda: planner.timeline(QUESTION, "none", None), "'none' is no family"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_argument_is_told_in_a_sentence(asked: Callable[[], object], words: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(words)):
+        asked()

@@ -800,7 +800,7 @@ def load_procurement(question: str | Path | Mapping[str, Any], *, today: date) -
     if isinstance(question, Mapping):
         source = Source(data=copy.deepcopy(with_networks(with_graph(question))), file="", folder=Path(), positions={})
     else:
-        source = read_source(Path(question))
+        source = read_source(question)
     if source.data.get("schema") == SCHEMA:
         source = replace(source, data=source.data.get("problem"), positions={})
     if not isinstance(source.data, dict) or "procure" not in source.data:

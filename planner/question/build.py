@@ -64,7 +64,7 @@ def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None =
     if isinstance(question, Mapping):
         source = Source(data=copy.deepcopy(with_networks(with_graph(question))), file="", folder=Path(), positions={})
     else:
-        source = read_source(Path(question))
+        source = read_source(question)
     if "sweep" in source.data:
         problem = "this asks many questions, which differ in what it varies."
         raise SpecError.of([source.fault(("sweep",), problem, "Ask `planner sweep`, or leave sweep out.")])

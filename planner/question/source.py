@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -121,15 +122,20 @@ class Source:
         return self.locate(Fault(field=_dotted(path), problem=problem, mend=mend, value=str(value)), path)
 
 
-def read_source(path: Path) -> Source:
+def read_source(file: object) -> Source:
     """Return the data of a YAML or JSON file.
 
     Raises
     ------
     SpecError
-        If it is no readable text, no valid YAML (1.2), no mapping, or larger than what is read in bounded time: JSON of
-        32 MiB, YAML of 4 MiB and 250,000 values.
+        If it is no name of a file, no readable text, no valid YAML (1.2), no mapping, or larger than what is read in
+        bounded time: JSON of 32 MiB, YAML of 4 MiB and 250,000 values.
     """
+    if not isinstance(file, str | os.PathLike):
+        what = f"a question is a mapping of the keys of a spec, or the name of its file, not {type(file).__name__}."
+        mend = "Give e.g. {'dnn': {'zoo': 'vgg16'}, 'cluster': {'preset': 'osf-testbed'}}."
+        raise SpecError.of([Fault(problem=what, mend=mend)])
+    path = Path(file)
     text = read_text(path, most_bytes=MOST_DOCUMENT_BYTES)
     if (plain := _plain_json(text)) is not None:
         found = Source(data=plain, file=str(path), folder=path.parent, positions=JsonPlaces(text))

@@ -131,7 +131,7 @@ def load_sweep(
     if isinstance(question, Mapping):
         source = Source(data=with_networks(with_graph(question)), file="", folder=Path(), positions={})
     else:
-        source = read_source(Path(question))
+        source = read_source(question)
     if odd := _odd_keys(source.data):
         raise SpecError.of([source.fault(place, "keys must be text.", "Put the key in quotes.") for place in odd[:20]])
     hint = "cluster.machines.0.count: [1, 2, 4, 8]}."
