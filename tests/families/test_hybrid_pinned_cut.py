@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import planner
 from planner.checks import check, report_text
 from planner.data.fits import transformer_rates
-from planner.errors import SpecError
+from planner.errors import InfeasibleError, SpecError
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import costs_of
 from planner.families.hybrid.grid_search import searched
@@ -133,3 +133,10 @@ def test_a_cut_is_kept_on_machines_of_two_kinds() -> None:
 def test_a_cut_that_is_none_is_refused_with_its_place(layers: Any, fix: dict[str, Any], why: str) -> None:
     with pytest.raises(SpecError, match=why):
         pinned(layers, **fix)
+
+
+def test_what_would_have_to_give_beside_a_cut_that_no_layout_has_is_found() -> None:
+    """Five stages that are tried in its place are no two chunks of each device."""
+    problem = pinned([5, 5], {**TINY, "layers": 10}, schedule="zb_v")  # on one device, and a pipeline has two or more
+    with pytest.raises(InfeasibleError, match="fix.schedule: zb_v -> gpipe or 1f1b"):
+        planner.plan(problem)

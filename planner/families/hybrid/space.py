@@ -166,9 +166,10 @@ class Space:
             left_out = {row.code(one) for one in self._excluded(key)}
             values[name] = [one for one in values[name] if one not in left_out]
         if (cut := pinned_cut(self.problem)) is not None:
-            _, stages, chunks = cut
+            layers, stages, chunks = cut
+            is_cut = len(layers) == stages * chunks  # not of all that is tried in place of another pin
             for name, number in (("pipeline", stages), ("interleave", chunks)):
-                values[name] = [number] if number not in self._excluded(LAYOUT[name].key) else []
+                values[name] = [number] if is_cut and number not in self._excluded(LAYOUT[name].key) else []
             values["schedule"] = [one for one in values["schedule"] if one != Schedule.DUALPIPE]
             most_zero = MOST_ZERO_OF_CUTS if self.cost.first.cut is not None else max(values["zero"], default=0)
             values["zero"] = [one for one in values["zero"] if one <= most_zero]
