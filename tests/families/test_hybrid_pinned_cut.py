@@ -138,5 +138,5 @@ def test_a_cut_that_is_none_is_refused_with_its_place(layers: Any, fix: dict[str
 def test_what_would_have_to_give_beside_a_cut_that_no_layout_has_is_found() -> None:
     """Five stages that are tried in its place are no two chunks of each device."""
     problem = pinned([5, 5], {**TINY, "layers": 10}, schedule="zb_v")  # on one device, and a pipeline has two or more
-    with pytest.raises(InfeasibleError, match="fix.schedule: zb_v -> gpipe or 1f1b"):
+    with pytest.raises(InfeasibleError, match=r"fix\.schedule: zb_v -> gpipe or 1f1b"):
         planner.plan(problem)
