@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
-from planner.errors import SpecError
+from planner.errors import Fault, SpecError
 
 __all__ = ["GROUPS", "OWN", "Plugin", "Registry", "blamed", "loaded", "missing", "named", "planner_version"]
 __all__ += ["version_of"]
@@ -90,8 +90,13 @@ def named(group: str) -> Mapping[str, Plugin]:
         other = found.setdefault(point.name, plugin)
         if (other.origin, other.place) != (plugin.origin, plugin.place):
             text = f"two distributions give a {GROUPS[group]} {point.name!r}: {other.origin} and {plugin.origin}."
-            raise SpecError(f"plug-ins: {text} Uninstall one of them.")
+            raise _wrong(text, "Uninstall one of them.")
     return found
+
+
+def _wrong(problem: str, mend: str) -> SpecError:
+    """Return the error of a plug-in, with its fault: who reads a question lays it to the field that names it."""
+    return SpecError.of([Fault(problem=f"plug-ins: {problem}", mend=mend)])
 
 
 def loaded() -> list[Plugin]:
@@ -166,9 +171,7 @@ class Registry(Mapping[str, T]):
         """
         found = named(self.group)
         for name in found.keys() & self.own.keys():
-            raise SpecError(
-                f"plug-ins: {found[name].words} bears the name of a built-in one. Rename it, or uninstall it."
-            )
+            raise _wrong(f"{found[name].words} bears the name of a built-in one.", "Rename it, or uninstall it.")
         return found
 
     def origin(self, name: str) -> str | None:
@@ -200,13 +203,12 @@ class Registry(Mapping[str, T]):
             found = plugin.load()
             lacking = [name for name in self._needs if not hasattr(found, name)]
             made = found if self._made_of is None or lacking else self._made_of(found, plugin)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a module that leaves is to end no command without a word
             why = f"{type(error).__name__}: {error}".replace("\n", " ")
-            raise SpecError(
-                f"plug-ins: {plugin.words} ({plugin.place}) cannot be loaded: {why}. Repair it, or uninstall it."
-            ) from None
+            text = f"{plugin.words} ({plugin.place}) cannot be loaded: {why}."
+            raise _wrong(text, "Repair it, or uninstall it.") from None
         if lacking:
             text = f"{plugin.words} ({plugin.place}) is none: it has no {', '.join(lacking)}."
-            raise SpecError(f"plug-ins: {text} See docs/extend.md.")
+            raise _wrong(text, "See docs/extend.md.")
         _loaded[plugin.group, plugin.name] = plugin
         return made

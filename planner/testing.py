@@ -180,6 +180,7 @@ def check_all_reduce(name: str) -> None:
     AssertionError
         With what is wrong.
     """
+    assert name in ALL_REDUCES, f"{name}: there is no such all-reduce; is its package installed here?"
     cost_of, numbers = ALL_REDUCES[name], np.array([1, 2, 3, 4, 8, 17, 64])
 
     def cost(rate: float, latency_s: float, count: Any = numbers) -> Any:
@@ -215,6 +216,7 @@ def check_device(name: str) -> None:
     AssertionError
         With what is wrong.
     """
+    assert name in DEVICES, f"{name}: there is no such device; is its package installed here?"
     device = DEVICES[name]
     assert device.peak_flop_per_s, f"{name}: there is no peak"
     assert all(1e9 < peak < 1e18 for peak in device.peak_flop_per_s.values()), f"{name}: peaks are in FLOP/s"

@@ -139,6 +139,19 @@ def test_a_broken_plug_in_is_told_with_its_distribution(folder: Path) -> None:
         TARGETS["wrong"]
 
 
+def test_a_question_that_names_a_broken_plug_in_says_whose_it_is(folder: Path) -> None:
+    entry(folder, "leaves", "planner.devices", "left-npu = leaves:NPU", "import sys; sys.exit(0)")
+    machines = {"machines": [{"count": 2, "device": "left-npu", "network": "10 Gbit/s"}]}
+    with pytest.raises(planner.errors.SpecError, match=r"device: plug-ins: device 'left-npu' of leaves 1\.0 .*Exit: 0"):
+        planner.load({"dnn": {"zoo": "resnet50"}, "cluster": machines})
+    words = ["-m", "planner", "plan", "--dnn", "alexnet", "--machines"]
+    done = run(folder, *words, "2xleft-npu", "--network", "10 Gbit/s")
+    assert (done.returncode, "leaves 1.0" in done.stderr) == (2, True)
+    entry(folder, "clashes", "planner.devices", "h100-sxm = leaves:NPU")
+    done = run(folder, *words, "2xno-such-npu")
+    assert (done.returncode, "bears the name of a built-in one" in done.stderr) == (2, True)
+
+
 def test_two_of_one_name_and_the_name_of_a_built_in_one_are_refused(folder: Path) -> None:
     for distribution in ("first", "second"):
         entry(folder, distribution, "planner.cost_models", f"mine = {distribution}:cost", "cost = print")
