@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("starlette", reason="the page's libraries are not installed")
 pytest.importorskip("plotly", reason="the page's libraries are not installed")
 
-import httpx
+import httpx2
 from starlette.testclient import TestClient
 
 from planner.cli.run import run
@@ -358,8 +358,8 @@ def test_a_file_whose_place_others_took_while_it_came_is_written_no_further() ->
     app = app_of(LIMITS, names=frozenset({"localhost"}))
 
     async def sent() -> tuple[int, list[int]]:
-        transport = httpx.ASGITransport(app)
-        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url=ADDRESS) as page:
+        transport = httpx2.ASGITransport(app)
+        async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=transport, base_url=ADDRESS) as page:
             found = re.search(r'name="planner-session" content="([^"]+)"', (await page.get("/")).text)
             assert found is not None
             page.headers.update({"X-Planner-Session": found[1], "Origin": ADDRESS})
