@@ -295,7 +295,8 @@ def _deadline_rows(found: "Procured") -> list[tuple[str, str]]:
     """Return what an earlier and a later end would cost, of the fleets that were planned: the next one on each side."""
     best = found.choice
     sooner = [row for row in found.by_deadline if row[0].total_wall_s < best.total_wall_s * (1 - _WORTH)]
-    later = [row for row in found.by_deadline if row[0].cost_usd < best.cost_usd * (1 - _WORTH)]
+    cheaper = [row for row in found.by_deadline if row[0].cost_usd < best.cost_usd * (1 - _WORTH)]
+    later = [row for row in cheaper if row[0].total_wall_s > best.total_wall_s]  # sooner, too, where limits bar it
     rows = []
     for name, pairs in (("sooner", sooner[-1:]), ("later", later[:1])):
         for one, missed in pairs:

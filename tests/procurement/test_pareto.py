@@ -86,6 +86,19 @@ def test_what_other_deadlines_cost_is_told_of_the_fleets_that_were_planned(
     assert f"{nearest.cost_usd:,.2f} USD" in row and nearest.fleet.headline in row
 
 
+def test_what_is_cheaper_and_sooner_beyond_a_limit_is_not_told_to_be_later(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
+    question = purchases.asked(tmp_path / "list.csv", ROWS, most_devices=8, deadline="5 h")
+    found = purchases.answered(purchases.loaded(question))
+    run_s, money_usd = {"training": found.choice.total_wall_s / 2}, {"rent": found.choice.cost_usd / 2}
+    bought = replace(found.choice, run_s=run_s, money_usd=money_usd)  # at a price beyond the budget, and resold
+    text = procured_text(replace(found, by_deadline=((bought, "over the budget"),)))
+    names = [line.split()[0] for line in text.splitlines() if "over the budget" in line]
+    assert names == ["sooner"]
+
+
 def test_the_drawing_shows_every_point(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
     question = purchases.asked(tmp_path / "list.csv", ROWS, most_devices=8)
