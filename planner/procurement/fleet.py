@@ -180,11 +180,12 @@ def question_of(
     if len({group["name"] for group in machines}) < len(machines):  # one instance on two terms
         for group, offer in zip(machines, fleet.offers, strict=True):
             group["name"] = f"{offer.instance} {offer.term}"
-    limits, group = dict[str, Any](), machines[0]
-    trays, number = trays_of_a_rack(str(group["device"]), group["devices"]), group["count"]
-    if len(machines) == 1 and number > trays > 1:
-        group["count"] = -(-number // trays) * trays
-        limits["constraints"] = {**question.get("constraints", {}), "machines": {"at_most": number}}
+    limits: dict[str, Any] = {}
+    for group in machines if len(machines) == 1 else ():
+        trays, number = trays_of_a_rack(str(group["device"]), group["devices"]), group["count"]
+        if number > trays > 1:
+            group["count"] = -(-number // trays) * trays
+            limits["constraints"] = {**question.get("constraints", {}), "machines": {"at_most": number}}
     return {
         **question,
         **limits,

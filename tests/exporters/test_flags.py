@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 from hybrid_questions import MOE, TINY
 from layout_jobs import even_job
+from modern_blocks import DEEPSEEK, LLAMA
 
 from planner.decisions import LAYOUT, flags_of
 from planner.errors import InfeasibleError
@@ -35,16 +36,17 @@ WHOLE = {"tensor": 2, "expert": 4, "expert_tensor": 1, "data": 2, "zero": 1, "se
 def texts(target: str) -> str:
     """All files of a target, of every layout that it takes, with and without experts."""
     found: list[str] = []
-    jobs = [even_job(TINY, **layout) for layout in LAYOUTS]
+    tiny, moe = (LLAMA, DEEPSEEK) if target == "torchtitan" else (TINY, MOE)  # it trains its own networks alone
+    jobs = [even_job(tiny, **layout) for layout in LAYOUTS]
     for job in [
         *jobs,
-        even_job(MOE, expert=2, data=4, zero=1),
-        even_job(MOE, expert=2, data=4, pipeline=2),
-        even_job(MOE, expert=2, data=4, overlap_expert=True),
-        even_job(MOE, **WHOLE),
-        even_job(MOE, data=8, recompute="selective", recompute_modules="moe_act"),
-        even_job(TINY, data=4, zero=1, shard=2),
-        even_job(TINY, data=4, pipeline=2, offload_modules="core_attn"),
+        even_job(moe, expert=2, data=4, zero=1),
+        even_job(moe, expert=2, data=4, pipeline=2),
+        even_job(moe, expert=2, data=4, overlap_expert=True),
+        even_job(moe, **WHOLE),
+        even_job(moe, data=8, recompute="selective", recompute_modules="moe_act"),
+        even_job(tiny, data=4, zero=1, shard=2),
+        even_job(tiny, data=4, pipeline=2, offload_modules="core_attn"),
     ]:
         try:
             found += export(target, job).files.values()

@@ -1,6 +1,7 @@
 """Files that questions name: found from the spec's folder, read once, told apart by what they hold."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_a_measured_network_is_read_once_and_gives_the_plan_of_its_own_question(
         reads.append(path)
         return genuine(path, **rest)
 
-    monkeypatch.setattr("planner.sweep.files.import_file", noted)
+    monkeypatch.setattr(import_module("planner.sweep.files"), "import_file", noted)
     machines = [{**CLUSTER["machines"][0], "device": told["profile_device"]}]
     base: dict[str, Any] = {
         "dnn": {key: name, **told, "dataset_samples": 1000},

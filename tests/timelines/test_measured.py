@@ -1,5 +1,6 @@
 """A trace on the command line, and a measured one beside it."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -203,7 +204,9 @@ def test_the_commands_of_the_page_on_timelines_run(
     assert len(calls) == 3
     for call in calls:
         assert run(list(call.words[1:])) == 0, capsys.readouterr().err
-        document = json.loads(Path(call.words[call.words.index("--trace") + 1]).read_text())
+        trace = Path(call.words[call.words.index("--trace") + 1])
+        content = trace.read_bytes()
+        document = json.loads(gzip.decompress(content) if trace.suffix == ".gz" else content)
         assert faults_of(document) == []
         told = document["otherData"]
         assert end_s(document) == pytest.approx(told["iterations"] * told["iteration_time_s"])

@@ -28,6 +28,7 @@ from planner.solvers.grid import Columns, solve
 
 OTHER_CHUNKS = "hybrid layouts with other cuts of the layers into chunks"
 _FEWEST = 2  # virtual stages of a device
+_NO_LIMIT_BYTES = 1e30  # beyond all memory there is, yet finite: rooms are subtracted
 _MORE_ZERO = EVERY_ZERO[MOST_ZERO_OF_CUTS + 1 :]
 _SAVING = ("sequence_parallel", "offload_optimizer")  # more of it needs less memory
 
@@ -74,7 +75,7 @@ class _AnyLayersMemory(CutMemory):
         rest = np.minimum(*(one.rest[:, 1:].min(axis=1)[place, np.arange(len(layouts))] for one in (plain, saving)))
         first = np.minimum(layouts.num_microbatches, stages) - in_flight
         rest = rest + (index > 0) * first * np.minimum(plain.kept, saving.kept).min(axis=0)
-        room = np.where(is_there, np.maximum(limit_bytes * (1 + 1e-9) - rest, 0.0), 0.0)
+        room = np.where(is_there, np.clip(limit_bytes * (1 + 1e-9) - rest, 0.0, _NO_LIMIT_BYTES), 0.0)
         has_room, most_room = room / usual, np.maximum(room / small[kind], room / usual)
         others = counts * (np.arange(len(counts)) != kind)
         missing = counts @ share.min(axis=1) - has_room.sum(axis=0) - others @ (saved / usual).max(axis=1)
