@@ -58,7 +58,7 @@ def _silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop(MODULE, None)
 
 
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("name", [name for name in LARGE if not name.startswith("gpt3")])  # which it has no model of
 def test_its_own_reader_takes_a_planned_command_and_its_mesh_the_degrees(name: str) -> None:
     dims_class = import_module("torchtitan.distributed.parallel_dims").ParallelDims
 
