@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ __all__ = ["BusyError", "Limits", "Search", "Searches", "Session", "Upload"]
 
 _GRACE_S = 45.0  # beyond the time of a search, for reading the question, the report and what other hardware would bring
 _STOP_S = 30.0  # for the best so far and its report, after an interruption
+_PIPES_S = 5.0  # for what a process that is gone has left in its pipes
 _MOST_LINE_BYTES = 64 * 2**20  # of an answer
 _STATES_OVER = ("done", "failed")
 _OUT = "The search's process was killed"
@@ -307,7 +309,7 @@ class Searches:
             finally:
                 self._kill(search)
                 if search.process is not None:
-                    await search.process.wait()
+                    await _ended(search.process)
             if not search.is_over:
                 kind, words = ("stopped", _STOPPED) if search.is_stopped else ("limit", _LATE if is_late else _KILLED)
                 self._end(search, error=_error(kind, words))
@@ -349,3 +351,15 @@ class Searches:
 def _error(kind: str, message: str) -> dict[str, Any]:
     """Return an error of our own, as those of the worker."""
     return {"kind": kind, "message": message, "faults": []}
+
+
+async def _ended(process: "asyncio.subprocess.Process") -> None:
+    """Wait until a process that was killed is gone and its pipes are closed: open ones would outlive the server."""
+    assert process.stdin is not None and process.stdout is not None, "both are pipes"
+    process.stdin.close()
+    await process.wait()
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_PIPES_S):
+            await process.stdout.read()
+            await process.stdin.wait_closed()
+    await asyncio.sleep(0)
