@@ -16,6 +16,7 @@ the trip home from a worker process. A message says where, what, and how to mend
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 from planner.letters import visible
 
@@ -111,7 +112,7 @@ class SpecError(PlannerError):
     faults: tuple[Fault, ...] = ()
 
     @classmethod
-    def of(cls, faults: Iterable[Fault]) -> "SpecError":
+    def of(cls, faults: Iterable[Fault]) -> Self:
         """Return one error that has all ``faults``; its message tells the first fifty, a line each."""
         found = tuple(faults)
         lines = [str(fault) for fault in found[:_MOST_TOLD]]

@@ -14,6 +14,7 @@ from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
+from planner.shown import Recorded
 from planner.solution import SAME, Status, proof_of
 from planner.words import beyond_words, clipped
 
@@ -212,7 +213,7 @@ _REFUSAL = " gives no plan: "  # as the ranking says it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Recorded):
     """A plan explained.
 
     Attributes
@@ -235,6 +236,7 @@ class Explanation:
         What is proven, in words.
     """
 
+    tables = ("sensitivities", "runners_up", "breakdown")
     title: str
     plan: Plan
     headline: str
@@ -246,7 +248,7 @@ class Explanation:
     proof: str
     warnings: tuple[str, ...]
 
-    def to_document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return ``planner.explanation/1``."""
         plan = self.plan
         return {

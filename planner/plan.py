@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
-from planner.shown import Recorded, Shown
+from planner.shown import Recorded, Shown, row_of
 from planner.solution import Status, gap_of
 
 __all__ = ["Alternative", "Configuration", "Goal", "Plan", "Predicted", "Prediction", "Provenance", "Recommended"]
@@ -47,7 +47,7 @@ def may_be_stale(details: Mapping[str, object]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction(Shown):
+class Prediction(Shown, Recorded):
     """What one configuration costs.
 
     Attributes
@@ -293,7 +293,7 @@ class Plan(Shown, Recorded):
             **{f"{name}_time_s": seconds for name, seconds in self.prediction.times_s.items()},
             "cost_usd": self.prediction.cost_usd,
             "memory_bytes": self.prediction.memory_bytes["total"],
-            **_decisions(self.configuration),
+            **row_of(self.configuration.to_document(), "configuration."),
         }
         others = [
             {
@@ -302,7 +302,7 @@ class Plan(Shown, Recorded):
                 "objective_name": self.goal.field,
                 "objective": one.objective,
                 "relative_loss": one.relative_loss,
-                **_decisions(one.configuration),
+                **row_of(one.configuration.to_document() if one.configuration else {}, "configuration."),
             }
             for one in self.alternatives
         ]
@@ -313,9 +313,3 @@ def _fields(part: Prediction | Provenance) -> dict[str, Any]:
     """Return the fields of a part of a plan, in the order of its class."""
     found = {one.name: getattr(part, one.name) for one in fields(part)}
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items()}
-
-
-def _decisions(configuration: Configuration | None) -> dict[str, Any]:
-    """Return the decisions of one value, by their column."""
-    block = {} if configuration is None else configuration.to_document()
-    return {f"configuration.{key}": value for key, value in block.items() if not isinstance(value, Mapping | list)}

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from planner.errors import Fault, SpecError
 
-__all__ = ["GROUPS", "OWN", "Plugin", "Registry", "blamed", "loaded", "missing", "named", "planner_version"]
+__all__ = ["GROUPS", "OWN", "Plugin", "PluginError", "Registry", "blamed", "loaded", "missing", "named", "planner_version"]
 __all__ += ["version_of"]
 
 OWN = "training-planner"
@@ -25,6 +25,10 @@ GROUPS = {  # of entry points, and what one of them is
 }
 T = TypeVar("T")
 _loaded: dict[tuple[str, str], "Plugin"] = {}
+
+
+class PluginError(SpecError):
+    """A plug-in that is asked for cannot be had: no other answer takes its place."""
 
 
 @cache
@@ -94,9 +98,9 @@ def named(group: str) -> Mapping[str, Plugin]:
     return found
 
 
-def _wrong(problem: str, mend: str) -> SpecError:
+def _wrong(problem: str, mend: str) -> PluginError:
     """Return the error of a plug-in, with its fault: who reads a question lays it to the field that names it."""
-    return SpecError.of([Fault(problem=f"plug-ins: {problem}", mend=mend)])
+    return PluginError.of([Fault(problem=f"plug-ins: {problem}", mend=mend)])
 
 
 def loaded() -> list[Plugin]:

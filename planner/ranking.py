@@ -20,6 +20,7 @@ from planner.memory import OUT_OF_MEMORY
 from planner.names import OF_TRANSFORMERS
 from planner.networks import asked, computation_bound, name_of, networks_of
 from planner.plan import Alternative, Plan
+from planner.plugins import PluginError
 from planner.problem import Problem
 from planner.search import LateError, Search
 from planner.solution import SAME, Status, proof_of
@@ -176,6 +177,8 @@ def _searched(entry: Entry, search: Search) -> Plan | Refusal:
         return _broken_off(entry, search, error)
     except InfeasibleError as error:
         return Refusal(entry=entry, reason=str(error))
+    except PluginError:
+        raise
     except SpecError as error:
         return Refusal(entry=entry, reason=str(error), error=error)
     except NoAnswerError as error:

@@ -1,6 +1,6 @@
 """What a notebook or a script asks of an object; who shows it is said by :mod:`planner`, which knows all rooms."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from planner.errors import SpecError
@@ -8,7 +8,22 @@ from planner.errors import SpecError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Recorded", "Shown"]
+__all__ = ["Recorded", "Shown", "row_of"]
+
+
+def row_of(part: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return what has one value, by its column: that of a mapping within is ``name.key``; lists have no column.
+
+    >>> row_of({"name": "a", "memory_bytes": {"total": 3.0}, "values": [1, 2]})
+    {'name': 'a', 'memory_bytes.total': 3.0}
+    """
+    found: dict[str, Any] = {}
+    for key, value in part.items():
+        if isinstance(value, Mapping):
+            found |= row_of(value, f"{before}{key}.")
+        elif not isinstance(value, list | tuple):
+            found[f"{before}{key}"] = value
+    return found
 
 
 class Shown:
@@ -23,9 +38,13 @@ class Shown:
 
 
 class Recorded:
-    """An answer as plain data: one document, or rows of a table."""
+    """An answer as plain data: one document, or rows of a table.
+
+    ``tables``: keys of the document whose lists are the rows, each of its kind; none: the document is one row.
+    """
 
     __slots__ = ()
+    tables: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole answer as its document, of numbers, texts, lists and mappings."""
@@ -33,7 +52,10 @@ class Recorded:
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return the rows of a table; a row lacks the columns of which nothing is known."""
-        raise NotImplementedError
+        document = self.to_dict()
+        if not self.tables:
+            return [row_of(document)]
+        return [{"kind": table, **row_of(row)} for table in self.tables for row in document[table]]
 
     def to_frame(self) -> "pd.DataFrame":
         """Return the rows of :meth:`to_records` as a table of pandas.

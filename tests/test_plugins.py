@@ -147,6 +147,11 @@ def test_a_question_that_names_a_broken_plug_in_says_whose_it_is(folder: Path) -
     words = ["-m", "planner", "plan", "--dnn", "alexnet", "--machines"]
     done = run(folder, *words, "2xleft-npu", "--network", "10 Gbit/s")
     assert (done.returncode, "leaves 1.0" in done.stderr) == (2, True)
+    entry(folder, "absent", "planner.cost_models", "absent = nowhere:cost")
+    pinned = folder / "pinned.yaml"
+    pinned.write_text("dnn: {zoo: alexnet}\ncluster: {preset: osf-testbed}\nfix: {algorithm: absent}\n", encoding="utf-8")
+    done = run(folder, "-m", "planner", "plan", str(pinned))
+    assert (done.returncode, "cost model 'absent' of absent 1.0 (nowhere:cost) cannot be loaded" in done.stderr) == (2, True)
     entry(folder, "clashes", "planner.devices", "h100-sxm = leaves:NPU")
     done = run(folder, *words, "2xno-such-npu")
     assert (done.returncode, "bears the name of a built-in one" in done.stderr) == (2, True)

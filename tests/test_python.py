@@ -141,6 +141,24 @@ def test_a_plan_gives_its_document_and_rows_of_itself_and_its_alternatives() -> 
     assert not any(isinstance(value, dict | list) for row in (best, *others) for value in row.values())
 
 
+def test_every_answer_gives_rows_of_one_value_a_column() -> None:
+    slow, fast = (planner.plan({**QUESTION, "cluster": {"machines": [{**MACHINES[0], "network": rate}]}}) for rate in ("1 Gbit/s", "100 Gbit/s"))  # fmt: skip
+    predicted = planner.predict(QUESTION, fast.configuration)
+    compared, explained = planner.compare(slow, fast), planner.explain(QUESTION, fast)
+    (row,) = predicted.to_records()
+    assert row["breakdown_s.forward"] == predicted.breakdown_s["forward"]
+    assert compared.to_records()[0] == {
+        "kind": "objective", "name": "epoch_time_s", "first": slow.objective, "second": fast.objective,
+    }  # fmt: skip
+    assert {one["kind"] for one in compared.to_records()} >= {"objective", "question", "term"}
+    changes = [one for one in explained.to_records() if one["kind"] == "sensitivities"]
+    assert [one["saving"] for one in changes] == [one.saving for one in explained.sensitivities]
+    assert len(planner.check(QUESTION, fast).to_records()) == len(planner.check(QUESTION, fast).findings)
+    for one in (predicted, compared, explained):
+        json.dumps(one.to_dict(), default=str)
+        assert not any(isinstance(value, dict | list) for row in one.to_records() for value in row.values())
+
+
 def test_a_sweep_gives_its_summary_and_a_row_of_each_question(tmp_path: Path) -> None:
     told: list[int] = []
     store = tmp_path / "sweep.sqlite"

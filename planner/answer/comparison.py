@@ -12,6 +12,7 @@ from planner.answer.text import table
 from planner.letters import visible_data
 from planner.plan import may_be_stale
 from planner.sections import Answer, Bars, Block, Bullets, Code, Section, Table, Text, Tiles
+from planner.shown import Recorded
 from planner.solution import SAME
 from planner.words import (
     cut,
@@ -54,7 +55,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Recorded):
     """Two plans compared.
 
     Attributes
@@ -83,7 +84,7 @@ class Comparison:
     terms: tuple[Term, ...]
     warnings: tuple[str, ...]
 
-    def to_document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return ``planner.comparison/1``."""
         return {
             "schema": "planner.comparison/1",
@@ -100,6 +101,14 @@ class Comparison:
             ],
             "warnings": list(self.warnings),
         }
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a row of each thing that differs: objective, decisions, keys of the question, terms of the time."""
+        rows: list[tuple[str, str, tuple[Any, Any]]] = [("objective", self.objective_names[0], self.objectives)]
+        rows += [("decision", one.name, one.values) for one in self.decisions]
+        rows += [("question", one.name, one.values) for one in self.question]
+        rows += [("term", one.name, one.seconds) for one in self.terms]
+        return [{"kind": kind, "name": name, "first": first, "second": second} for kind, name, (first, second) in rows]
 
 
 def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> Comparison:

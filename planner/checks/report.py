@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 from planner.constraints import Usage, verdicts
 from planner.plan import Prediction, Provenance
 from planner.problem import Problem
+from planner.shown import Recorded
 
 __all__ = [
     "SAME",
@@ -43,9 +44,10 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+class CheckReport(Recorded):
     """All findings about one plan. ``not_checked`` says what no plan can show by itself."""
 
+    tables = ("findings",)
     family: str
     headline: str
     findings: tuple[Finding, ...]
@@ -61,7 +63,7 @@ class CheckReport:
         """What does not hold."""
         return tuple(one for one in self.findings if not one.is_ok)
 
-    def to_document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return ``planner.check/1``."""
         return {
             "schema": "planner.check/1",

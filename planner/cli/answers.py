@@ -29,7 +29,7 @@ def compare(
     answer = comparison_answer(found, (visible(one), visible(other)), commands=[command])
     if html:
         write_page(html, answer)
-    give(found.to_document, lambda: answer, json=json)
+    give(found.to_dict, lambda: answer, json=json)
 
 
 def explain(
@@ -68,7 +68,7 @@ def explain(
             ("planner", "explain", "plan.json", "--time-limit", time_limit, *memory),
         ]
         write_page(html, plan_answer(found.plan, view_of(network, found.plan), explanation=found, commands=commands))
-    give(found.to_document, lambda: explanation_answer(found), json=json)
+    give(found.to_dict, lambda: explanation_answer(found), json=json)
 
 
 def export(
@@ -109,7 +109,7 @@ def export(
     if out is not None:
         write_files(out, found.files, is_forced=force)
     if json:
-        print(dump(found.to_document()))
+        print(dump(found.to_dict()))
         return
     first, *others = found.files
     written = "".join(f"{out / name}\n" for name in found.files) if out is not None else found.files[first]

@@ -23,6 +23,6 @@ def check(
 
     with Progress("checking"):
         report = check_file(plan)
-    print(dump(report.to_document()) if json else report_text(report))
+    print(dump(report.to_dict()) if json else report_text(report))
     if not report.is_ok:
         raise typer.Exit(1)

@@ -86,7 +86,7 @@ class Export:
     notes: tuple[str, ...] = ()
     how_to_run: tuple[str, ...] = ()
 
-    def to_document(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """Return ``planner.export/1``."""
         return {
             "schema": "planner.export/1",

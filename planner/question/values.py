@@ -26,7 +26,7 @@ from planner.plugins import named
 from planner.problem import Algorithm
 from planner.units import Dimension, example_of, parse
 
-_LEAST = 1e-9
+_LEAST, _MOST = 1e-9, 1e24  # in SI units
 _MOST_COUNT = 10**15
 
 
@@ -44,6 +44,8 @@ def _quantity(dimension: Dimension, *, is_positive: bool = False, is_signed: boo
         number = parse(value, dimension)
         if is_positive and number < _LEAST:  # a division would follow
             raise ValueError(f"it must be greater than 0, and at least {_LEAST:g} in SI units. Check the unit.")
+        if number > _MOST:  # products of such numbers have to be finite
+            raise ValueError(f"{value!r} is beyond all reason, above {_MOST:g} in SI units. Check the unit.")
         return number
 
     words = f"{dimension.value}, e.g. {example_of(dimension)}"

@@ -16,7 +16,7 @@ from tests.referee.second_physics import check
 def test_what_predict_says_of_a_given_configuration_passes(family: str) -> None:
     report = checked(json.loads(document_of(family)))
     assert report.is_ok, report_text(report)
-    assert MODELS["check"].model_validate(report.to_document())
+    assert MODELS["check"].model_validate(report.to_dict())
     names = {one.name for one in report.findings}
     assert {"objective", "bound", "gap", "status", "breakdown_s sums up", "batch", "second opinion"} <= names
 

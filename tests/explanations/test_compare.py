@@ -140,7 +140,7 @@ def test_a_comparison_of_long_questions_is_forty_lines_at_most(plain: dict[str, 
 def test_a_comparison_keeps_its_contract(plain: dict[str, Any]) -> None:
     other = edited(plain, objective__value=plain["objective"]["value"] * 2, configuration__num_devices=16)
     found = planner.compare(plain, other)
-    stated = found.to_document()
+    stated = found.to_dict()
     read = ComparisonDocument.model_validate(stated)
     assert read.model_dump(by_alias=True, mode="json") == stated
     assert read.better == 0

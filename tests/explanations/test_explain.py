@@ -217,7 +217,7 @@ def test_an_explanation_is_forty_lines_at_most_and_says_what_pays_in_a_sentence(
     shares = [share for _, _, share in explained.breakdown]
     assert sum(shares) == pytest.approx(1)
     assert shares == sorted(shares, reverse=True)
-    ExplanationDocument.model_validate(explained.to_document())
+    ExplanationDocument.model_validate(explained.to_dict())
 
 
 def test_without_time_nothing_is_asked_and_nothing_claimed() -> None:
