@@ -12,7 +12,18 @@ from typing import Any, TypeVar
 
 from planner.errors import Fault, SpecError
 
-__all__ = ["GROUPS", "OWN", "Plugin", "PluginError", "Registry", "blamed", "loaded", "missing", "named", "planner_version"]
+__all__ = [
+    "GROUPS",
+    "OWN",
+    "Plugin",
+    "PluginError",
+    "Registry",
+    "blamed",
+    "loaded",
+    "missing",
+    "named",
+    "planner_version",
+]
 __all__ += ["version_of"]
 
 OWN = "training-planner"

@@ -149,9 +149,14 @@ def test_a_question_that_names_a_broken_plug_in_says_whose_it_is(folder: Path) -
     assert (done.returncode, "leaves 1.0" in done.stderr) == (2, True)
     entry(folder, "absent", "planner.cost_models", "absent = nowhere:cost")
     pinned = folder / "pinned.yaml"
-    pinned.write_text("dnn: {zoo: alexnet}\ncluster: {preset: osf-testbed}\nfix: {algorithm: absent}\n", encoding="utf-8")
+    pinned.write_text(
+        "dnn: {zoo: alexnet}\ncluster: {preset: osf-testbed}\nfix: {algorithm: absent}\n", encoding="utf-8"
+    )
     done = run(folder, "-m", "planner", "plan", str(pinned))
-    assert (done.returncode, "cost model 'absent' of absent 1.0 (nowhere:cost) cannot be loaded" in done.stderr) == (2, True)
+    assert (done.returncode, "cost model 'absent' of absent 1.0 (nowhere:cost) cannot be loaded" in done.stderr) == (
+        2,
+        True,
+    )
     entry(folder, "clashes", "planner.devices", "h100-sxm = leaves:NPU")
     done = run(folder, *words, "2xno-such-npu")
     assert (done.returncode, "bears the name of a built-in one" in done.stderr) == (2, True)
