@@ -20,7 +20,7 @@ from planner.exporters.megatron import layout_of_options, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists
 from planner.exporters.scripts import Parsed, comment_lines, script_words
 from planner.exporters.training_blocks import adapters_of, constants_of, training_of_options
-from planner.families.hybrid.launch_network import not_expressed, unsaid
+from planner.families.hybrid.launch_network import not_expressed, unsaid, without_yarn
 from planner.fine_tuning import MEGATRON_MODULES, FineTuning
 from planner.models.low_precision import LOW_TYPES
 from planner.trained import EVERYTHING
@@ -143,11 +143,11 @@ def export(job: Job) -> Export:
     if network.positions == "learned" and network.num_positions != network.sequence_length:
         why = f"its table of positions has a row for each of the {network.sequence_length} tokens of a sample"
         raise layout.refused(why, f"Train samples of {network.num_positions} tokens; or export to megatron.")
-    if left := unsaid(plain, has_yarn=True):
+    if left := unsaid(plain, has_latent_yarn=True):
         layout = layout.noted(f"its GPTModelProvider has no field for {'; for '.join(left)}: set them in its code")
     if own is not None:
         layout = _with_scores(layout.noted(*own.notes), network, own)
-    layout, environment, groups = words_of(layout, plain)
+    layout, environment, groups = words_of(layout, without_yarn(plain))
     parts = _parts(with_lists(values_of(" ".join(groups)), network.num_main_layers), layout, plain)
     if own is not None:
         model = {key: value for key, value in parts["MODEL"].items() if key not in own.left_out}

@@ -27,7 +27,7 @@ from planner.exporters.layouts import (
     with_layers,
 )
 from planner.exporters.machines import device_of
-from planner.exporters.megatron_network import transformer_of
+from planner.exporters.megatron_network import ENDS, is_stack, parts_of_stack, transformer_of
 from planner.exporters.scripts import Parsed, launched, script_words
 from planner.exporters.training_blocks import training_of_options
 from planner.families.all_reduce.configuration import AllReduceConfiguration
@@ -38,7 +38,6 @@ from planner.families.hybrid.launch import (
     OPTIMIZERS,
     SHARDING,
     VERSION,
-    ends_of,
     keeps_short_weights,
     launch_lines,
     low_precision_options,
@@ -47,7 +46,7 @@ from planner.families.hybrid.launch import (
     orders_of,
     token_backend,
 )
-from planner.families.hybrid.launch_network import not_expressed, program_of, unsaid
+from planner.families.hybrid.launch_network import not_expressed, program_of, unsaid, without_yarn
 from planner.models.low_precision import LOW_TYPES
 from planner.schedules import NAMED
 from planner.transformer import Transformer
@@ -57,7 +56,7 @@ __all__ += ["recognises", "training", "words_of"]
 
 TARGET = "megatron"
 _FLAGS = flags_of("megatron")
-_KEY_VALUE_COPIES = "core_v0.16"
+_KEY_VALUE_COPIES, _CUT_STACKS, _YARN = "core_v0.16", "core_v0.17", "core_v0.19"
 # Options that may be written, so that a misspelt one is found when a script is read back. Source:
 # ``megatron/training/arguments.py`` of github.com/NVIDIA/Megatron-LM at commit 000c4ac24f61159c138b0975def722c65245983c
 # (between core 0.14 and 0.16); those of a layout were read again for this list in ``_add_distributed_args``,
@@ -72,30 +71,31 @@ _KNOWN = """
     exp-avg-sq-dtype experimental-attention-variant expert-model-parallel-size expert-tensor-parallel-size
     ffn-hidden-size fine-grained-activation-offloading first-last-layers-bf16 fp16 fp4-format fp4-recipe fp8-format
     fp8-param-gather fp8-recipe global-batch-size glu-linear-offset grad-reduce-in-bf16 group-query-attention
-    hidden-dropout hidden-size hierarchical-context-parallel-sizes hybrid-override-pattern init-method-std
-    is-hybrid-model kv-channels kv-lora-rank linear-attention-freq linear-conv-kernel-dim linear-key-head-dim
-    linear-num-key-heads linear-num-value-heads linear-value-head-dim log-interval lr make-vocab-size-divisible-by
-    mamba-head-dim mamba-num-groups mamba-num-heads mamba-state-dim max-position-embeddings micro-batch-size
-    mock-data moe-apply-probs-on-input moe-aux-loss-coeff moe-ffn-hidden-size moe-flex-dispatcher-backend
-    moe-grouped-gemm moe-latent-size moe-layer-freq moe-router-bias-update-rate moe-router-dtype
-    moe-router-enable-expert-bias moe-router-group-topk moe-router-load-balancing-type moe-router-num-groups
-    moe-router-pre-softmax moe-router-score-function moe-router-topk moe-router-topk-scaling-factor
-    moe-shared-expert-gate moe-shared-expert-intermediate-size moe-token-dispatcher-type moe-z-loss-coeff mscale
-    mscale-all-dim mtp-loss-scaling-factor mtp-num-layers multi-latent-attention no-gradient-accumulation-fusion
-    no-rope-freq norm-epsilon normalization num-attention-heads num-distributed-optimizer-instances num-experts
-    num-layers num-layers-at-end-in-bf16 num-layers-at-start-in-bf16 num-layers-per-virtual-pipeline-stage
-    num-query-groups optimizer optimizer-cpu-offload overlap-grad-reduce overlap-param-gather
-    pipeline-model-parallel-layout pipeline-model-parallel-size position-embedding-type q-lora-rank qk-head-dim
-    qk-l2-norm qk-layernorm qk-pos-emb-head-dim quick-geglu recompute-granularity recompute-method recompute-modules
-    recompute-num-layers reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base
-    rotary-interleaved rotary-percent rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length
-    sequence-parallel sgd-momentum softmax-type spec split squared-relu swiglu te-rng-tracker
-    tensor-model-parallel-size tokenizer-type tp-comm-overlap train-iters untie-embeddings-and-output-weights
-    use-distributed-optimizer use-megatron-fsdp use-precision-aware-optimizer use-rope-scaling use-tp-pp-dp-mapping
-    v-head-dim vocab-size window-attn-skip-freq window-size
+    hidden-dropout hidden-size hierarchical-context-parallel-sizes hybrid-layer-pattern hybrid-override-pattern
+    init-method-std is-hybrid-model kv-channels kv-lora-rank linear-attention-freq linear-conv-kernel-dim
+    linear-key-head-dim linear-num-key-heads linear-num-value-heads linear-value-head-dim log-interval lr
+    make-vocab-size-divisible-by mamba-head-dim mamba-num-groups mamba-num-heads mamba-state-dim
+    max-position-embeddings micro-batch-size mock-data moe-apply-probs-on-input moe-aux-loss-coeff
+    moe-ffn-hidden-size moe-flex-dispatcher-backend moe-grouped-gemm moe-latent-size moe-layer-freq
+    moe-router-bias-update-rate moe-router-dtype moe-router-enable-expert-bias moe-router-group-topk
+    moe-router-load-balancing-type moe-router-num-groups moe-router-pre-softmax moe-router-score-function
+    moe-router-topk moe-router-topk-scaling-factor moe-shared-expert-gate moe-shared-expert-intermediate-size
+    moe-token-dispatcher-type moe-z-loss-coeff mscale mscale-all-dim mtp-loss-scaling-factor mtp-num-layers
+    multi-latent-attention no-gradient-accumulation-fusion no-rope-freq no-yarn-correction-range-round-to-int
+    norm-epsilon normalization num-attention-heads num-distributed-optimizer-instances num-experts num-layers
+    num-layers-at-end-in-bf16 num-layers-at-start-in-bf16 num-layers-per-virtual-pipeline-stage num-query-groups
+    optimizer optimizer-cpu-offload overlap-grad-reduce overlap-param-gather pipeline-model-parallel-layout
+    pipeline-model-parallel-size position-embedding-type q-lora-rank qk-head-dim qk-l2-norm qk-layernorm
+    qk-pos-emb-head-dim quick-geglu recompute-granularity recompute-method recompute-modules recompute-num-layers
+    reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base rotary-interleaved rotary-percent
+    rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length sequence-parallel sgd-momentum softmax-type
+    spec split squared-relu swiglu te-rng-tracker tensor-model-parallel-size tokenizer-type tp-comm-overlap
+    train-iters untie-embeddings-and-output-weights use-distributed-optimizer use-megatron-fsdp
+    use-precision-aware-optimizer use-rope-scaling use-tp-pp-dp-mapping v-head-dim vocab-size window-attn-skip-freq
+    window-size yarn-beta-fast yarn-beta-slow yarn-correction-range-round-to-int
+    yarn-original-max-position-embeddings
 """
 _LAYOUT = "pipeline-model-parallel-layout"
-_ENDS = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
 _REPEATED = (re.compile(r"\(([^()]+)\)\*(\d{1,9})"), re.compile(r"(.)\*(\d{1,9})"))
 _MOST_LETTERS = 20_000  # of a layout
 KNOWN = frozenset({*_KNOWN.split(), *_FLAGS.values()})
@@ -179,7 +179,12 @@ def as_run(layout: Layout, network: Transformer, *, schedules: Sequence[str] = (
         why = f"it has no schedule {NAMED[chosen.schedule].title}, so that it runs 1F1B"
         layout = layout.instead(why, schedule="1f1b", interleave=1)  # chunks of a V are not interleaved
     if network.pattern is not None and layout.chosen.pipeline > 1:
-        layout = _with_plain_stages(layout, network)
+        if layout.target == TARGET:
+            layout = layout.noted(f"a pattern of layers is cut into stages by Megatron-LM from {_CUT_STACKS} on")
+        else:
+            layout = _with_plain_stages(layout, network)
+    if without_yarn(network) is not network:
+        layout = layout.noted(f"YaRN beside this attention is read by Megatron-LM from {_YARN} on")
     if chosen.order not in orders_of(network, chosen):
         layout = layout.with_usual_order("it numbers the ranks of this layout")
     if chosen.offload_optimizer and chosen.zero == 0 and chosen.data * chosen.context > 1:
@@ -213,7 +218,7 @@ def _with_plain_stages(layout: Layout, network: Transformer) -> Layout:
     """Return the layout with stages as a program for layers of one part has them: no chunks, alike but for the ends."""
     if layout.chosen.interleave > 1:
         layout = layout.instead("its stages of layers of one part have no chunks", interleave=1)
-    if ends_of(layout.chosen.chunk_layers(network.num_layers)) is None:
+    if len({*layout.chosen.chunk_layers(network.num_layers)[1:-1]}) > 1:
         hint = "Pin a number of stages that divides the layers."
         raise layout.refused("its stages of layers of one part are alike, but for the first and the last", hint)
     return layout
@@ -306,8 +311,8 @@ def layout_of_options(file: Parsed, devices: int) -> HybridConfiguration:
     if _FLAGS["interleave"] in flags:
         ends = sum(f"account-for-{name}-in-pipeline-split" in flags for name in ("embedding", "loss"))
         interleave = max(1, (file.count("num-layers") + ends) // (stages * file.count(_FLAGS["interleave"])))
-    elif _LAYOUT in flags:
-        interleave = max(1, len(layers_of_layout(file, str(file.value(_LAYOUT)))) // stages)
+    elif parts := _parts_of(file):
+        interleave = max(1, len(parts) // stages)
     zero = int("use-distributed-optimizer" in flags or file.value("optimizer") == "dist_muon")
     if "use-megatron-fsdp" in flags:
         zero = next((stage for stage, word in SHARDING.items() if word == file.value(_FLAGS["zero"])), 1)
@@ -340,10 +345,10 @@ def _layers_of(file: Parsed, stages: int, chunks: int) -> list[int]:
 
     As ``get_num_layers_to_build`` of ``megatron/core/transformer/transformer_block.py`` (core 0.16.1) has them.
     """
-    if _LAYOUT in file.flags:
-        return layers_of_layout(file, str(file.value(_LAYOUT)))
+    if parts := _parts_of(file):
+        return parts
     number = file.count("num-layers")
-    ends = [file.count(name, least=0) if name in file.flags else None for name in _ENDS]
+    ends = [file.count(name, least=0) if name in file.flags else None for name in ENDS]
     more = [f"account-for-{name}-in-pipeline-split" in file.flags for name in ("embedding", "loss")]
     between = max(0, stages - sum(one is not None for one in ends))
     each, left = divmod(number + sum(more) - sum(one or 0 for one in ends), max(between, 1))
@@ -355,6 +360,14 @@ def _layers_of(file: Parsed, stages: int, chunks: int) -> list[int]:
     found[0] -= more[0]
     found[-1] -= more[1]
     return found if len(devices) == stages and min(found) >= 0 else []
+
+
+def _parts_of(file: Parsed) -> list[int]:
+    """Return the layers of every virtual stage that an option lists; none where none does."""
+    if _LAYOUT in file.flags:
+        return layers_of_layout(file, str(file.value(_LAYOUT)))
+    parts = parts_of_stack(file) if is_stack(file.flags) else []
+    return [len(one) for one in parts] if len(parts) > 1 else []
 
 
 def layers_of_layout(file: Parsed, text: str) -> list[int]:

@@ -6,7 +6,7 @@ run: a pattern of layers is read by :func:`pattern_of`.
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,24 @@ from planner.mixers import DeltaNet, Mamba
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import MOST_LAYERS, Experts, LatentAttention, Transformer
 
-__all__ = ["built", "figure", "file_of_values", "named_word", "pattern_of", "transformer_of", "values_of", "with_lists"]
+__all__ = [
+    "ENDS",
+    "built",
+    "figure",
+    "file_of_values",
+    "is_stack",
+    "named_word",
+    "parts_of_stack",
+    "pattern_of",
+    "transformer_of",
+    "values_of",
+    "with_lists",
+]
 __all__ += ["with_points"]
 
 _LIST = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?")
 _PATTERNS = {"moe-layer-freq", "window-attn-skip-freq", "linear-attention-freq"}
+_STACK, _CUT_STACK = "hybrid-override-pattern", "hybrid-layer-pattern"
 _POINTLESS = re.compile(r"((?:: |- )-?\d+)(e[-+]?\d+$)", re.MULTILINE)
 _LISTS = {
     "recompute-modules",
@@ -37,6 +50,7 @@ _LISTS = {
     "hierarchical-context-parallel-sizes",
     "cp-comm-type",
 }  # of one value, too
+ENDS = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
 _ROPE_FACTOR = 8.0  # where --use-rope-scaling stands alone
 _BIAS_RATE = 1e-3
 _SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
@@ -54,7 +68,7 @@ def transformer_of(file: Parsed) -> Transformer:
     num_heads, sequence_length = file.count("num-attention-heads"), file.count("seq-length")
     has_biases = "disable-bias-linear" not in flags
     is_latent = "multi-latent-attention" in flags
-    is_yarn = file.value("position-embedding-type") == "yarn"  # which Megatron-Bridge alone has
+    is_yarn = file.value("position-embedding-type") == "yarn"
     positions = "rotary" if is_yarn else named_word(file, "position-embedding-type", POSITIONS, "learned_absolute")
     longest = file.count("max-position-embeddings", sequence_length)
     sizes: dict[str, Any] = {
@@ -105,6 +119,11 @@ def values_of(words: str) -> dict[str, Any]:
 def with_lists(values: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
     """Return values whose windows and patterns of layers are lists of numbers, as a configuration has them.
 
+    And whose stages of layers of one part are alike but for the first and the last, as programs on top of an older
+    Megatron-LM are told of them (``megatron/core/ssm/mamba_block.py`` of megatron-core 0.16.1).
+
+    >>> with_lists({"hybrid-layer-pattern": "M-|*-"}, 4)
+    {'hybrid-override-pattern': 'M-*-'}
     >>> with_lists({"window-size": "127,0", "window-attn-skip-freq": "[1,0]*2"}, 4)
     {'window-size': [127, 0], 'window-attn-skip-freq': [1, 0, 1, 0]}
     """
@@ -113,6 +132,11 @@ def with_lists(values: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
         found[name] = list(pattern_of(file, name, num_layers))
     if "window-size" in values:
         found["window-size"] = [int(one) for one in str(values["window-size"]).split(",")]
+    if _CUT_STACK in values:
+        first, *between, last = found.pop(_CUT_STACK).split("|")
+        found[_STACK] = "".join([first, *between, last])
+        if len({*map(len, (first, *between, last))}) > 1:
+            found |= dict(zip(ENDS, (len(first), len(last)), strict=True))
     return found
 
 
@@ -158,8 +182,8 @@ def _layers(file: Parsed, num_layers: int) -> dict[str, Any]:
         "has_sinks": file.value("softmax-type") == "learnable",
         "has_attention_gate": "attention-output-gate" in flags,
     }
-    if "hybrid-override-pattern" in flags:
-        found["pattern"] = str(file.value("hybrid-override-pattern"))
+    if is_stack(flags):
+        found["pattern"] = "".join(parts_of_stack(file))
     if "window-size" in flags:
         text = str(file.value("window-size")).strip("()[] ")
         before = text.partition(",")[0].strip()
@@ -188,6 +212,16 @@ def _layers(file: Parsed, num_layers: int) -> dict[str, Any]:
             num_groups=file.count("mamba-num-groups", 8),
         )
     return found
+
+
+def is_stack(flags: Collection[str]) -> bool:
+    """Whether options are of layers of one part each."""
+    return not {_STACK, _CUT_STACK}.isdisjoint(flags)
+
+
+def parts_of_stack(file: Parsed) -> list[str]:
+    """Return the letters of layers of one part, those of each virtual stage where they are cut."""
+    return str(file.value(_CUT_STACK, file.value(_STACK, ""))).split("|")
 
 
 def _mixers(file: Parsed, option: str, mixer: str, num_layers: int) -> tuple[str, ...]:
@@ -278,7 +312,8 @@ def _rotary(file: Parsed, *, is_latent: bool, longest: int) -> Rotary:
     flags = file.flags
     scaling: RotaryScaling | None = None
     if file.value("position-embedding-type") == "yarn":
-        scaling = _yarn(file, "yarn-", scale=0.0, is_truncated="yarn-correction-range-round-to-int" in flags)
+        is_truncated = "yarn-correction-range-round-to-int" in flags
+        scaling = _yarn(file, "yarn-", scale=0.0, is_truncated=is_truncated)
     elif is_latent and str(file.value("rope-type", "yarn")) == "yarn":
         scaling = _yarn(file, "", scale=1.0, is_truncated=True)
     elif "use-rope-scaling" in flags:
@@ -301,15 +336,20 @@ def _rotary(file: Parsed, *, is_latent: bool, longest: int) -> Rotary:
 
 
 def _yarn(file: Parsed, prefix: str, *, scale: float, is_truncated: bool) -> RotaryScaling:
-    """Return the scaling of YaRN, whose options begin with a prefix; ``scale``: what it is where none is given."""
-    names = {"beta_fast": "beta-fast", "beta_slow": "beta-slow"}
+    """Return the scaling of YaRN, whose options begin with a prefix; ``scale``: what it is where none is given.
+
+    Megatron-LM has the prefix for some of them, Megatron-Bridge for all.
+    """
+    names, start = {"beta_fast": "beta-fast", "beta_slow": "beta-slow"}, prefix
+    if f"{prefix}rotary-scaling-factor" not in file.flags:
+        start = ""
     found: RotaryScaling = built(
         file,
         RotaryScaling,
         kind="yarn",
-        factor=figure(file, f"{prefix}rotary-scaling-factor", 1.0),
-        scale=figure(file, f"{prefix}mscale", scale) or None,
-        scale_all=figure(file, f"{prefix}mscale-all-dim", 0.0) or None,
+        factor=figure(file, f"{start}rotary-scaling-factor", 1.0),
+        scale=figure(file, f"{start}mscale", scale) or None,
+        scale_all=figure(file, f"{start}mscale-all-dim", 0.0) or None,
         is_truncated=is_truncated,
         original_length=file.count(f"{prefix}original-max-position-embeddings", int(YARN_SCALING["original_length"])),
         **{name: figure(file, f"{prefix}{option}", YARN_SCALING[name]) for name, option in names.items()},
@@ -358,7 +398,7 @@ def _experts(file: Parsed) -> Experts | None:
         bias_update_rate=figure(file, "moe-router-bias-update-rate", _BIAS_RATE) if has_bias else 0.0,
         z_loss=figure(file, "moe-z-loss-coeff", 0.0),
     )
-    is_listed = "hybrid-override-pattern" in flags  # which says what has experts
+    is_listed = is_stack(flags)  # which says what has experts
     with_experts = (1,) * layers if is_listed else pattern_of(file, "moe-layer-freq", layers)
     every, first = _spread(with_experts)
     if every is None:

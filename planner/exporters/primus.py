@@ -21,7 +21,7 @@ from planner.exporters.megatron_network import file_of_values, transformer_of, v
 from planner.exporters.scripts import PORT, Parsed, comment_lines, how_to_run, torchrun_script
 from planner.exporters.training_blocks import training_of_options
 from planner.families.hybrid.configuration import HybridConfiguration
-from planner.families.hybrid.launch_network import not_expressed, unsaid
+from planner.families.hybrid.launch_network import not_expressed, unsaid, without_yarn
 from planner.models.low_precision import LOW_TYPES
 from planner.transformer import Transformer
 
@@ -79,12 +79,12 @@ def export(job: Job) -> Export:
         raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", "Export to ddp, or to deepspeed.")
     if strange := not_expressed(network):
         raise layout.refused(f"its Megatron-LM has no {', no '.join(strange)}", "Export to ddp, or to deepspeed.")
-    if left := unsaid(network):
+    if left := unsaid(network, has_yarn=False):
         layout = layout.noted(f"its Megatron-LM has no option for {'; for '.join(left)}: set them in its code")
     if layout.chosen.schedule in _SCHEDULES and layout.chosen.stages:
         why = "its zero-bubble schedules have equal stages, so that it runs 1F1B"
         layout = layout.instead(why, schedule="1f1b", interleave=1)
-    layout, environment, groups = words_of(layout, network, schedules=tuple(_SCHEDULES))
+    layout, environment, groups = words_of(layout, without_yarn(network), schedules=tuple(_SCHEDULES))
     if others := sorted({row.device for row in layout.rows if not device_of(job, row).name.startswith("mi")}):
         layout = layout.noted(f"Primus is for AMD's devices, and the plan is for {', '.join(others)}")
     if job.settings.script is not None:

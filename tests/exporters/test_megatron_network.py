@@ -23,6 +23,8 @@ LAUNCH = Path("launch.sh")
 LATENT = LatentAttention(query_rank=48, key_value_rank=32, rope_size=16, nope_size=32, value_size=32)
 LLAMA3 = RotaryScaling(kind="llama3", factor=8.0, original_length=8192)
 YARN = RotaryScaling(kind="yarn", factor=40.0, original_length=4096, scale=1.0, scale_all=0.707)
+OSS = RotaryScaling(kind="yarn", factor=32.0, original_length=8192, beta_fast=16.0, is_truncated=False)
+LINEAR, PART = RotaryScaling(kind="linear", factor=4.0), RotaryScaling(kind="linear", factor=2.5)
 SMALL: dict[str, Any] = {"num_layers": 6, "hidden_size": 64, "num_heads": 4, "vocabulary_size": 1000}
 
 
@@ -88,9 +90,7 @@ def networks(draw: st.DrawFn) -> Transformer:
     """Networks of every make that the program has."""
     is_latent, has_biases = draw(st.booleans()), draw(st.booleans())
     positions = draw(st.sampled_from(["rotary", "learned", "none"]))
-    scaling = draw(
-        st.sampled_from([None, YARN] if is_latent else [None, LLAMA3, RotaryScaling(kind="linear", factor=4.0)])
-    )
+    scaling = draw(st.sampled_from([None, YARN] if is_latent else [None, LLAMA3, LINEAR, YARN, OSS]))
     rotary = Rotary(
         base=draw(st.sampled_from([1e4, 5e5, 1e6])),
         fraction=1.0 if is_latent else draw(st.sampled_from([1.0, 0.5])),
@@ -159,7 +159,7 @@ def test_a_network_that_is_read_back_is_the_one_that_was_written(network: Transf
             {"rotary": Rotary(scaling=replace(LLAMA3, low_frequency_factor=2.0))},
             "low frequency factor 2 of the scaling",
         ),
-        ({"rotary": Rotary(scaling=YARN)}, "scaling of rotary positions of the kind 'yarn' 40"),
+        ({"rotary": Rotary(scaling=PART)}, "scaling of rotary positions of the kind 'linear' 2.5"),
         ({"rotary": Rotary(local_base=1e5)}, "another base of rotary positions"),
         ({"numerics": Numerics(attention_softcap=50.0)}, "a cap of attention's scores"),
         ({"numerics": Numerics(activation="gelu_tanh"), "is_gated": True}, "the activation gelu_tanh of a gate"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hybrid_questions import MOE, TINY
 from hypothesis import HealthCheck, given, settings
-from layout_jobs import drawn_jobs, even_job, hybrid_of, job_of
+from layout_jobs import drawn_jobs, even_job, hybrid_of, job_of, uneven_job
 from modern_blocks import DEEPSEEK, LLAMA, MODERN, QWEN, as_used
 
 import planner
@@ -140,10 +140,6 @@ def test_what_a_program_on_top_of_megatron_has_of_its_own_is_written() -> None:
     assert read("primus", folded)[1]["chunks_per_device"] == 2
     assert read("primus", folded)[1]["schedule"] == "v_half"
     assert read("primus", job)[1]["schedule"] == "zb_h1"
-    yarn = {**LLAMA, "rotary": {"base": 150000, "scaling": {"kind": "yarn", "factor": 32, "original_length": 4096}}}
-    assert any("kind 'yarn' 32" in note for note in export("megatron", even_job(yarn, data=2)).notes)
-    network, _ = read("megatron-bridge", even_job(yarn, data=2))
-    assert network == even_job(yarn, data=2).problem.dnn.transformer
 
 
 def test_a_mesh_is_laid_out_over_machines_from_the_inside() -> None:
@@ -296,16 +292,42 @@ def test_an_optimiser_that_a_program_has_not_is_refused(target: str) -> None:
         export(target, with_optimizer("adafactor", data=4))
 
 
-def test_stages_of_layers_of_one_part_differ_at_the_ends_alone() -> None:
+def test_a_pattern_of_layers_is_cut_where_its_chunks_begin() -> None:
     odd = {**NEMOTRON, "layers": 7, "pattern": "M-M*-M-"}
-    text = export("megatron", even_job(odd, pipeline=2, data=2)).files["launch.sh"]
-    assert "--decoder-first-pipeline-num-layers" in text
+    job = uneven_job((2, 4, 1), odd, data=2)
+    text = export("megatron", job).files["launch.sh"]
+    assert "--hybrid-layer-pattern 'M-|M*-M|-'" in text
     assert "pretrain_mamba.py" in text
-    assert "pipeline-model-parallel-layout" not in text
-    whole = export("megatron", even_job(NEMOTRON, pipeline=2, data=2)).files["launch.sh"]
-    assert "--decoder-first" not in whole
-    found = export("megatron", even_job(NEMOTRON, pipeline=2, data=2, interleave=3, num_microbatches=4))
+    assert not {"--pipeline-model-parallel-layout", "--decoder-first-pipeline-num-layers"} & {*text.split()}
+    network, pins = read("megatron", job)
+    assert network == job.problem.dnn.transformer
+    assert pins["layers_per_stage"] == [2, 4, 1]
+    chunks = even_job(NEMOTRON, pipeline=2, data=2, interleave=3, num_microbatches=4)
+    assert "--hybrid-layer-pattern 'M|-|M|*|-|M'" in export("megatron", chunks).files["launch.sh"]
+    assert read("megatron", chunks)[1]["chunks_per_device"] == 3
+
+
+@pytest.mark.parametrize("target", ["megatron-bridge", "primus"])
+def test_where_a_pattern_is_not_cut_stages_of_one_part_differ_at_the_ends_alone(target: str) -> None:
+    odd = {**NEMOTRON, "layers": 7, "pattern": "M-M*-M-"}
+    job = uneven_job((2, 4, 1), odd, data=2)
+    assert read(target, job)[1]["layers_per_stage"] == [2, 4, 1]
+    found = export(target, even_job(NEMOTRON, pipeline=2, data=2, interleave=3, num_microbatches=4))
     assert any("have no chunks" in note for note in found.notes)
+    four = {**NEMOTRON, "layers": 8, "pattern": "M-M*-M-M"}
+    with pytest.raises(InfeasibleError, match="alike, but for the first and the last"):
+        export(target, uneven_job((2, 1, 3, 2), four, data=2))
+
+
+def test_yarn_beside_usual_attention_has_options() -> None:
+    scaling = {"kind": "yarn", "factor": 32.0, "original_length": 4096, "truncated": False}
+    job = even_job({**LLAMA, "rotary": {"base": 150000.0, "scaling": scaling}}, data=4)
+    found = export("megatron", job)
+    assert "--position-embedding-type yarn" in found.files["launch.sh"]
+    assert any("from core_v0.19 on" in note for note in found.notes)
+    for target in ("megatron", "megatron-bridge"):
+        assert read(target, job)[0] == job.problem.dnn.transformer
+    assert any("of the kind 'yarn' 32" in note for note in export("primus", job).notes)
 
 
 def test_the_overlap_of_experts_is_read_back() -> None:

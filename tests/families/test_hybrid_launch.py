@@ -28,19 +28,20 @@ NUMBERS = """num-layers hidden-size ffn-hidden-size num-attention-heads num-quer
     decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers mtp-num-layers moe-latent-size mamba-num-heads mamba-head-dim mamba-state-dim mamba-num-groups linear-num-key-heads linear-key-head-dim
     linear-num-value-heads linear-value-head-dim linear-conv-kernel-dim
     qk-pos-emb-head-dim v-head-dim rotary-base rotary-seq-len-interpolation-factor no-rope-freq
-    make-vocab-size-divisible-by moe-router-num-groups moe-router-group-topk"""
+    yarn-original-max-position-embeddings make-vocab-size-divisible-by moe-router-num-groups moe-router-group-topk"""
 SHARES = """attention-dropout hidden-dropout lr moe-aux-loss-coeff norm-epsilon init-method-std rotary-percent
     rope-scaling-factor rotary-scaling-factor mscale mscale-all-dim moe-router-topk-scaling-factor
-    moe-router-bias-update-rate moe-z-loss-coeff mtp-loss-scaling-factor activation-func-clamp-value glu-linear-offset"""
+    yarn-beta-fast yarn-beta-slow moe-router-bias-update-rate moe-z-loss-coeff mtp-loss-scaling-factor activation-func-clamp-value glu-linear-offset"""
 FLAGS = """group-query-attention swiglu quick-geglu squared-relu use-rope-scaling rotary-interleaved qk-l2-norm
     is-hybrid-model moe-shared-expert-gate attention-output-gate apply-layernorm-1p moe-router-pre-softmax moe-apply-probs-on-input disable-bias-linear add-qkv-bias qk-layernorm multi-latent-attention
     untie-embeddings-and-output-weights cross-entropy-loss-fusion mock-data sequence-parallel use-distributed-optimizer
     use-precision-aware-optimizer use-megatron-fsdp no-gradient-accumulation-fusion overlap-grad-reduce
     overlap-param-gather tp-comm-overlap overlap-moe-expert-parallel-comm optimizer-cpu-offload use-tp-pp-dp-mapping moe-grouped-gemm
     moe-router-enable-expert-bias account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split bf16 fp16
+    yarn-correction-range-round-to-int no-yarn-correction-range-round-to-int
     accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16"""
 NAMES = {
-    "position-embedding-type": ["learned_absolute", "rope", "none"],
+    "position-embedding-type": ["learned_absolute", "rope", "yarn", "none"],
     "normalization": ["LayerNorm", "RMSNorm"],
     "attention-backend": ["flash", "fused", "auto"],
     "recompute-granularity": ["full", "selective"],
@@ -71,7 +72,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--split")
     for name in ("moe-layer-freq", "window-size", "window-attn-skip-freq", "linear-attention-freq"):
         found.add_argument(f"--{name}")
-    found.add_argument("--hybrid-override-pattern")
+    for name in ("hybrid-override-pattern", "hybrid-layer-pattern"):
+        found.add_argument(f"--{name}")
     found.add_argument("--softmax-type", choices=["learnable", "vanilla"])
     found.add_argument("--experimental-attention-variant", choices=["gated_delta_net"])
     found.add_argument("--spec", nargs="*")

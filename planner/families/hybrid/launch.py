@@ -63,8 +63,8 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *_if(has_ends, "--account-for-embedding-in-pipeline-split"),
         *_if(has_ends, "--account-for-loss-in-pipeline-split"),
     )
-    if transformer.pattern is not None and chosen.pipeline > 1:
-        cut = ends_of(chosen.chunk_layers(layers)) or ()
+    if transformer.pattern is not None:  # which says where it is cut
+        cut = ()
     elif (layout := _layout_of(transformer, chosen)) is not None:
         cut = (f"--pipeline-model-parallel-layout '{layout}'",)
     sharding: tuple[str, ...] = ()
@@ -107,19 +107,6 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
             chosen.order == ORDER_NAMES[1] and chosen.order in orders_of(transformer, chosen), "--use-tp-pp-dp-mapping"
         ),
     )
-
-
-def ends_of(layers: Sequence[int]) -> tuple[str, ...] | None:
-    """Return the options of stages that are alike but for the first and the last; None where others differ.
-
-    So ``pretrain_mamba.py`` is told of them (``megatron/core/ssm/mamba_block.py`` of megatron-core 0.16.1).
-    """
-    first, *between, last = layers
-    if len({*layers}) == 1:
-        return ()
-    if len({*between}) > 1:
-        return None
-    return (f"--decoder-first-pipeline-num-layers {first} --decoder-last-pipeline-num-layers {last}",)
 
 
 def _layout_of(transformer: Transformer, chosen: HybridConfiguration) -> str | None:
@@ -327,11 +314,12 @@ def launch_lines(
             f"--nnodes {number} --nproc-per-node {devices_per_machine} --node-rank $NODE_RANK "
             f"--master-addr $MASTER_ADDR --master-port {_PORT}"
         )
+    chunks = chosen.chunk_layers(transformer.num_layers) if chosen.pipeline > 1 else ()
     # Decisions stand in two lines: up to the batch, and how memory and communication are treated.
     decided = options(transformer, chosen)
     after = next(index for index, one in enumerate(decided) if one.startswith("--global-batch-size")) + 1
     decisions = [" ".join(part) for part in (decided[:after], decided[after:]) if part]
-    groups = [f"torchrun {where} {program_of(transformer)}", *network_lines(transformer, dtype), *decisions]
+    groups = [f"torchrun {where} {program_of(transformer)}", *network_lines(transformer, dtype, chunks), *decisions]
     # Tokens reach experts that are not spread, too; where they are, a decision's option says how.
     is_alone = transformer.experts is not None and chosen.expert == 1
     last = [

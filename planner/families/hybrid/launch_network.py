@@ -1,6 +1,7 @@
 """A network as Megatron-LM is told of it: the program, its options, and what it has no words for.
 
-Names of options: ``megatron/training/arguments.py`` at commit 000c4ac (between core 0.14 and 0.16); what they mean:
+Names of options: ``megatron/training/arguments.py`` at commit 000c4ac (between core 0.14 and 0.16), and of YaRN and of
+hybrid patterns with stages, which are younger, that of megatron-core 0.19.2; what they mean:
 ``megatron/core/transformer/transformer_config.py`` of megatron-core 0.16.1, for the router
 ``megatron/core/transformer/moe/moe_utils.py`` (``topk_routing_with_score_function``), for rotary positions
 ``megatron/core/models/common/embeddings`` (``rotary_pos_embedding.py``: the constants of Llama 3.1's scaling;
@@ -12,12 +13,14 @@ do stands beside it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
 
 from planner.numerics import Rotary, RotaryScaling
 from planner.transformer import KINDS, Experts, Transformer
 
 __all__ = ["ACTIVATIONS", "AUXILIARY_LOSSES", "LLAMA3_SCALING", "NORMS", "POSITIONS", "YARN_SCALING", "network_lines"]
-__all__ += ["HYBRID_SPEC", "not_expressed", "number", "program_of", "unsaid"]
+__all__ += ["HYBRID_SPEC", "not_expressed", "number", "program_of", "unsaid", "without_yarn"]
 
 POSITIONS: Mapping[str, str] = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
 NORMS: Mapping[str, str] = {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
@@ -93,10 +96,11 @@ def not_expressed(network: Transformer) -> list[str]:
     return [name for name, is_so in names.items() if is_so]
 
 
-def unsaid(network: Transformer, *, has_yarn: bool = False) -> list[str]:
+def unsaid(network: Transformer, *, has_yarn: bool = True, has_latent_yarn: bool = False) -> list[str]:
     """Return figures of a network that cost nothing, and for which the program has no option, in a few words each.
 
-    ``has_yarn``: whether it can be told every figure of YaRN, and beside any attention, as Megatron-Bridge can.
+    ``has_yarn``: whether it can be told every figure of YaRN beside usual attention, as Megatron-LM can from core 0.19
+    on; ``has_latent_yarn``: and beside latent attention, as Megatron-Bridge can.
     """
     figures, is_gated = network.numerics, network.is_gated
     names = {
@@ -114,7 +118,7 @@ def unsaid(network: Transformer, *, has_yarn: bool = False) -> list[str]:
     }
     found = [name for name, is_so in names.items() if is_so]
     if network.rotary is not None:
-        found += _unsaid_of_rotary(network, network.rotary, has_yarn=has_yarn)
+        found += _unsaid_of_rotary(network, network.rotary, has_latent_yarn if network.latent is not None else has_yarn)
     if (experts := network.experts) is not None:
         routing = experts.routing
         if routing.score == "sigmoid" and not routing.is_normalised and experts.top_k > 1:
@@ -127,7 +131,15 @@ def unsaid(network: Transformer, *, has_yarn: bool = False) -> list[str]:
     return found
 
 
-def _unsaid_of_rotary(network: Transformer, rotary: Rotary, *, has_yarn: bool) -> list[str]:
+def without_yarn(network: Transformer) -> Transformer:
+    """Return a network as options without YaRN beside usual attention say it: its rotary positions are not scaled."""
+    rotary = network.rotary
+    if rotary is None or network.latent is not None or rotary.scaling is None or rotary.scaling.kind != "yarn":
+        return network
+    return replace(network, rotary=replace(rotary, scaling=None))
+
+
+def _unsaid_of_rotary(network: Transformer, rotary: Rotary, has_yarn: bool) -> list[str]:
     """Return what of rotary positions has no option."""
     found, scaling = [], rotary.scaling
     if rotary.base != int(rotary.base):
@@ -151,13 +163,14 @@ def _unsaid_of_rotary(network: Transformer, rotary: Rotary, *, has_yarn: bool) -
     return found
 
 
-def network_lines(network: Transformer, dtype: str) -> list[str]:
+def network_lines(network: Transformer, dtype: str, chunks: Sequence[int] = ()) -> list[str]:
     """Return the options of a network, a line for each group of them: sizes, parts, latent attention, experts, tokens.
 
-    What :func:`not_expressed` names is left out; kernels and dropout are as they are counted.
+    What :func:`not_expressed` names is left out; kernels and dropout are as they are counted. ``chunks``: layers of
+    each virtual stage, which a pattern of layers is cut into, and nothing else here.
     """
     groups: tuple[Callable[[Transformer], list[str]], ...] = (_sizes, _parts, _positions, _latent, _layers)
-    lines = [*(group(network) for group in groups), _mixture(network, dtype), _tokens(network)]
+    lines = [*(group(network) for group in groups), _stack(network, chunks), _mixture(network, dtype), _tokens(network)]
     return [" ".join(group) for group in lines if group]
 
 
@@ -181,9 +194,10 @@ def _sizes(network: Transformer) -> list[str]:
 def _parts(network: Transformer) -> list[str]:
     """Return the options of what a block is made of."""
     figures = network.numerics
+    positions = "yarn" if without_yarn(network) is not network else POSITIONS.get(network.positions)
     activation = ACTIVATIONS.get((network.is_gated, network.activation), "swiglu" if network.is_gated else "")
     return [
-        *_if(network.positions in POSITIONS, f"--position-embedding-type {POSITIONS.get(network.positions)}"),
+        *_if(network.positions in POSITIONS, f"--position-embedding-type {positions}"),
         f"--normalization {NORMS[network.norm]} --norm-epsilon {number(figures.norm_epsilon)}",
         *_if(figures.has_zero_centred_norms, "--apply-layernorm-1p"),
         *_if(bool(activation), f"--{activation}"),
@@ -226,6 +240,15 @@ def _positions(network: Transformer) -> list[str]:
         ]
     if scaling is not None and scaling.kind == "llama3":
         found.append(f"--use-rope-scaling --rope-scaling-factor {number(scaling.factor)}")
+    elif scaling is not None and scaling.kind == "yarn":
+        figures = {"mscale": scaling.scale, "mscale-all-dim": scaling.scale_all}
+        found += [
+            f"--rotary-scaling-factor {number(scaling.factor)}",
+            f"--yarn-original-max-position-embeddings {scaling.original_length}",
+            f"--yarn-beta-fast {number(scaling.beta_fast)} --yarn-beta-slow {number(scaling.beta_slow)}",
+            *(f"--{name} {number(value)}" for name, value in figures.items() if value is not None),
+            f"--{'no-' * (not scaling.is_truncated)}yarn-correction-range-round-to-int",
+        ]
     elif scaling is not None and scaling.kind == "linear" and scaling.factor == int(scaling.factor) != 1:
         found.append(f"--rotary-seq-len-interpolation-factor {int(scaling.factor)}")
     return found
@@ -274,8 +297,21 @@ def _layers(network: Transformer) -> list[str]:
             f"--linear-num-value-heads {delta.num_value_heads} --linear-value-head-dim {delta.value_size}",
             f"--linear-conv-kernel-dim {delta.conv_kernel}",
         ]
-    if network.pattern is not None:
-        found.append(f"--is-hybrid-model --spec {HYBRID_SPEC} --hybrid-override-pattern '{network.pattern}'")
+    return found
+
+
+def _stack(network: Transformer, chunks: Sequence[int]) -> list[str]:
+    """Return the options of layers of one part, with ``|`` between virtual stages (from core 0.17 on).
+
+    Source: ``megatron/core/models/hybrid/hybrid_layer_allocation.py`` (``select_pipeline_segment``) of megatron-core
+    0.19.2: part number c of them is chunk c // stages of stage c % stages.
+    """
+    pattern, found = network.pattern, []
+    if pattern is not None:
+        cuts = [0, *accumulate(chunks)]
+        parts = "|".join(pattern[start:end] for start, end in pairwise(cuts))
+        named = f"--hybrid-layer-pattern '{parts}'" if chunks else f"--hybrid-override-pattern '{pattern}'"
+        found.append(f"--is-hybrid-model --spec {HYBRID_SPEC} {named}")
     if (mamba := network.mamba) is not None:
         found += [
             f"--mamba-num-heads {mamba.num_heads} --mamba-head-dim {mamba.head_size}",
