@@ -18,7 +18,7 @@ from statistics import fmean, median
 import planner
 from planner.data.fits import transformer_rates
 from planner.families.hybrid.configuration import HybridConfiguration, PipelineStage
-from planner.families.hybrid.family import predict
+from planner.families.hybrid.prediction import predict
 from planner.problem import Problem
 from research import ROOT, page_with
 from research.nanotron_runs import (

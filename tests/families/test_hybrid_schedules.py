@@ -14,7 +14,8 @@ from planner.decisions import LayoutSchedule
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters import accelerate, deepspeed, megatron, torchtitan
 from planner.families.hybrid.configuration import HybridConfiguration
-from planner.families.hybrid.family import configuration_of, predict, timeline
+from planner.families.hybrid.family import configuration_of
+from planner.families.hybrid.prediction import predict, timeline
 from planner.families.hybrid.search import plan
 from planner.plan import Plan
 from planner.problem import Problem

@@ -58,6 +58,14 @@ Ints = NDArray[np.int64]
 
 _IN_NETWORK = "in_network"  # allowed by a network whose switches all reduce; inside machines only where it is asked for
 
+NOT_MODELLED = (
+    "convergence and accuracy: a larger batch may need more epochs",
+    "variation between iterations, failures and restarts",
+    "workspaces and the framework's own memory, beyond calibration.memory_reserve",
+    "contention with other jobs on the network",
+    "what leaving out parts of gradients does to accuracy, and decompressing them",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRates:

@@ -23,7 +23,7 @@ from planner.families.all_reduce.configuration import (
     fewest_microbatches,
     one_type,
 )
-from planner.families.all_reduce.cost import AllReduceCost, cut_as
+from planner.families.all_reduce.cost import NOT_MODELLED, AllReduceCost, cut_as
 from planner.families.all_reduce.fusion import by_tensor, ends_of_rule, exchange_of, is_by_tensor, listed_groups
 from planner.families.by_count import CountBounds
 from planner.families.parsing import compression_of, wrong
@@ -56,13 +56,6 @@ __all__ = [
     "view",
 ]
 
-NOT_MODELLED = (
-    "convergence and accuracy: a larger batch may need more epochs",
-    "variation between iterations, failures and restarts",
-    "workspaces and the framework's own memory, beyond calibration.memory_reserve",
-    "contention with other jobs on the network",
-    "what leaving out parts of gradients does to accuracy, and decompressing them",
-)
 FITTED = ("utilisation", "bandwidth_efficiency", "overhead")
 _MOST_GROUPS = 40  # fusion groups, each a row of the plot
 _MOST_LISTED = 200  # in its table

@@ -40,8 +40,7 @@ from planner.families.all_reduce.configuration import (
     one_type,
     taking_part,
 )
-from planner.families.all_reduce.cost import AllReduceCost
-from planner.families.all_reduce.family import NOT_MODELLED
+from planner.families.all_reduce.cost import NOT_MODELLED, AllReduceCost
 from planner.families.all_reduce.fusion import (
     bucket_rules,
     by_tensor,

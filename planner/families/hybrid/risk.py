@@ -10,7 +10,7 @@ from typing import get_args
 from planner.decisions import LAYOUT, LayoutSchedule
 from planner.families.hybrid.configuration import AWAY, HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement
-from planner.families.hybrid.family import LOW_MEASURED, unseen_band, warnings
+from planner.families.hybrid.prediction import LOW_MEASURED, unseen_band, warnings
 from planner.plan import Prediction, Unmeasured
 from planner.problem import Problem
 

@@ -19,7 +19,6 @@ from planner.families.hybrid.bounds import Bounds, EvenBounds, lower_bound
 from planner.families.hybrid.chunks import OTHER_CHUNKS, all_chunks_bound_s
 from planner.families.hybrid.configuration import COARSE, NAME, PINS, HybridConfiguration, pinned_cut
 from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
-from planner.families.hybrid.family import NOT_MODELLED, explain, predict, warnings
 from planner.families.hybrid.grid_search import (
     OTHER_CUTS,
     Found,
@@ -32,6 +31,7 @@ from planner.families.hybrid.grid_search import (
     searched,
     searched_on,
 )
+from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
 from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints, Recompute
 from planner.plan import Alternative, Plan

@@ -49,6 +49,14 @@ from planner.plan import Prediction
 from planner.problem import Problem
 from planner.units import Dimension, format_human
 
+NOT_MODELLED = (
+    "convergence under stale weights: more replicas may need more epochs",
+    "the servers' own work",
+    "the memory of the servers' hosts: parameters and the optimiser's state, once over all servers",
+    "workspaces and the framework's own memory, beyond calibration.memory_reserve",
+    "cache effects, and threads that slow each other down, unless calibration names measured ones",
+)
+
 
 def model_of(problem: Problem) -> ReplicaModel:
     """Return the costs on the machines of the question."""

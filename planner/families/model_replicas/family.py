@@ -18,7 +18,7 @@ from planner.families.model_replicas.configuration import (
     machines,
     stages_of,
 )
-from planner.families.model_replicas.cost import explain, input_of, iteration, model_of, predict
+from planner.families.model_replicas.cost import NOT_MODELLED, explain, input_of, iteration, model_of, predict
 from planner.families.timeline_drawing import Drawing, draw_input, peak_memory
 from planner.models.ssgd import Strategy
 from planner.plan import Plan, Prediction
@@ -46,13 +46,6 @@ __all__ = [
 ]
 
 WORDS = "model replicas with parameter servers"  # how it trains
-NOT_MODELLED = (
-    "convergence under stale weights: more replicas may need more epochs",
-    "the servers' own work",
-    "the memory of the servers' hosts: parameters and the optimiser's state, once over all servers",
-    "workspaces and the framework's own memory, beyond calibration.memory_reserve",
-    "cache effects, and threads that slow each other down, unless calibration names measured ones",
-)
 FITTED = ("utilisation", "bandwidth_efficiency", "overhead")
 _NOTE = (
     "replicas are asynchronous: each layer's spans hold all samples of an iteration together, and other replicas read "

@@ -37,8 +37,7 @@ from math import inf, isqrt
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families.answer import TOO_SHORT, alternative_of, plan_of
 from planner.families.model_replicas.configuration import NAME, ReplicaChoice, group_of, threads_of
-from planner.families.model_replicas.cost import explain, model_of, predicted
-from planner.families.model_replicas.family import NOT_MODELLED
+from planner.families.model_replicas.cost import NOT_MODELLED, explain, model_of, predicted
 from planner.families.model_replicas.layers import Layers, can_be_listed, most_workers_of_tables, table_bytes
 from planner.families.model_replicas.memory import Fitting, num_threads_of
 from planner.families.model_replicas.settings import (

@@ -56,6 +56,14 @@ _MOST_MESSAGES = 20_000  # of an iteration, each way
 _MOST_WORK = 1_000_000  # messages times connections: some seconds
 _MOST_PARTS = 8  # of workers that fall apart: as many as runs were measured with
 
+NOT_MODELLED = (
+    "convergence and accuracy: a larger batch, or stale gradients, may need more epochs",
+    "the servers' own work, and headers and congestion on the links",
+    "the memory of the servers' hosts: parameters and the optimiser's state, once over all servers",
+    "handing parameters out again inside a machine of several devices",
+    "failures and restarts",
+)
+
 # -- what a group of machines offers, whatever the configuration: ready times, links, input --------------------------
 
 

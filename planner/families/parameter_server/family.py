@@ -11,7 +11,7 @@ from planner.families.parameter_server.configuration import (
     left_out,
     machines,
 )
-from planner.families.parameter_server.cost import ParameterServerCost, explain
+from planner.families.parameter_server.cost import NOT_MODELLED, ParameterServerCost, explain
 from planner.families.parameter_server.timeline import timeline
 from planner.networks import computation_bound
 from planner.plan import Plan, Prediction
@@ -38,13 +38,6 @@ __all__ = [
 ]
 
 WORDS = "data parallelism with parameter servers"  # how it trains
-NOT_MODELLED = (
-    "convergence and accuracy: a larger batch, or stale gradients, may need more epochs",
-    "the servers' own work, and headers and congestion on the links",
-    "the memory of the servers' hosts: parameters and the optimiser's state, once over all servers",
-    "handing parameters out again inside a machine of several devices",
-    "failures and restarts",
-)
 FITTED = ("utilisation", "bandwidth_efficiency", "overhead")
 _MOST_SERVERS = 40  # each a row of the plot
 

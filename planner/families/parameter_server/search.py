@@ -50,8 +50,7 @@ from planner.families.parameter_server.configuration import (
     piece_fault,
     ways_of,
 )
-from planner.families.parameter_server.cost import ParameterServerCost, explain
-from planner.families.parameter_server.family import NOT_MODELLED
+from planner.families.parameter_server.cost import NOT_MODELLED, ParameterServerCost, explain
 from planner.families.parsing import check_inner_links
 from planner.models.activations import data_parallel_memory
 from planner.models.communication import Compression

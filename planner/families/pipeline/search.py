@@ -33,7 +33,7 @@ import numpy as np
 
 from planner.errors import InfeasibleError, ModelError, NoAnswerError
 from planner.families.answer import TOO_SHORT, iterations_of, plan_of
-from planner.families.pipeline.cost import NAME, Shape
+from planner.families.pipeline.cost import NAME, NOT_MODELLED, Shape, explain, predict
 from planner.families.pipeline.domain import (
     CHUNKS,
     Domain,
@@ -45,7 +45,6 @@ from planner.families.pipeline.domain import (
     searched_batches_line,
     spread,
 )
-from planner.families.pipeline.family import NOT_MODELLED, explain, predict
 from planner.families.pipeline.memory import fitting, why_nothing_fits
 from planner.families.pipeline.rows import Neighbours, PlainSource, quick_shapes
 from planner.models.ssgd import Strategy
