@@ -15,16 +15,16 @@ from planner.importers.imported import Imported
 from planner.networks import asked, network_of
 from planner.plan import Configuration, Plan, Prediction
 from planner.planning import (
-    answered,
+    OTHER_FLEETS,
     as_asked,
     configuration_of,
-    part_of,
+    plan_of,
     plan_of_document,
+    plan_of_fleet,
     planned,
     predicted,
     prediction_of,
     refuse_variant,
-    weighed,
     with_left_out,
 )
 from planner.problem import Problem
@@ -179,7 +179,6 @@ def plan(
     """
     _refuse_odd(time_limit_s, memory_limit_bytes, num_alternatives=num_alternatives)
     problem = load(question)
-    refuse_variant(problem)
     search = Search(
         time_limit_s=time_limit_s,
         memory_limit_bytes=memory_limit_bytes,
@@ -188,15 +187,14 @@ def plan(
         told=told,
         pool=pool,
     )
-    with search.interruptible():
-        found = answered(asked(problem), planned(asked(problem), search), search, prefers_safe=prefers_safe)
+    found = plan_of(problem, search, prefers_safe=prefers_safe)
     return found if pool is None else replace(found, warnings=(*found.warnings, *pool.notes))
 
 
 def procure(
     question: str | Path | Mapping[str, Any],
     *,
-    num_alternatives: int = 4,
+    num_alternatives: int = OTHER_FLEETS,
     has_pareto: bool = False,
     is_robust: bool = False,
     has_what_if: bool = False,
@@ -261,7 +259,7 @@ def procure(
         found = procured(
             asked_for,
             search,
-            lambda problem: weighed(problem, planned(problem, part_of(search)), search),
+            lambda problem: plan_of_fleet(problem, search),
             is_robust=is_robust,
             has_pareto=has_pareto,
             has_what_if=has_what_if,

@@ -31,6 +31,7 @@ from planner.words import percent_words, size_words, time_words
 
 _LIBRARIES = (OWN, "numpy", "scipy", "networkx", "ortools")  # on whose versions an answer may depend
 _WEIGHED_S = 10.0  # the most that the effects of a prediction's assumptions may take
+OTHER_FLEETS = 4  # that stand beside the best one, where nobody says how many
 _LEAST_S = 5.0  # for the plan of a fleet that was chosen, whatever time is left
 
 
@@ -476,6 +477,18 @@ def safest(problem: Problem, plan: Plan) -> Plan:
     known = with_known_error(chosen, family, configuration, found.prediction)
     computing = computing_lines(chosen, family, configuration, known)
     return replace(found, prediction=known, explanation=(*found.explanation, *computing, *limits))
+
+
+def plan_of(problem: Problem, search: Search, *, prefers_safe: bool = False) -> Plan:
+    """Return the best plan within a search, with what stands under its headline: what `planner plan` answers."""
+    refuse_variant(problem)
+    with search.interruptible():
+        return answered(asked(problem), planned(asked(problem), search), search, prefers_safe=prefers_safe)
+
+
+def plan_of_fleet(problem: Problem, search: Search) -> Plan:
+    """Return the plan of a training on a fleet that was chosen within a search."""
+    return weighed(problem, planned(problem, part_of(search)), search)
 
 
 def weighed(problem: Problem, plan: Plan, search: Search) -> Plan:

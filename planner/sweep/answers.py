@@ -11,6 +11,7 @@ from typing import Any
 
 from planner.errors import InfeasibleError, ModelError, NoAnswerError, PlannerError, SolverError, SpecError, is_due_to
 from planner.memory import default_limit_bytes
+from planner.search import Search
 from planner.workers.dask_workers import check_version
 
 __all__ = ["Answer", "Outcome", "Task", "answer", "answer_all", "failed", "writable", "wrong"]
@@ -162,11 +163,10 @@ def _packed(document: Mapping[str, Any]) -> bytes:
 
 def _plan(task: Task) -> Answer:
     """Return the best plan."""
-    import planner  # noqa: PLC0415
+    from planner.planning import plan_of  # noqa: PLC0415
+    from planner.question.build import load  # noqa: PLC0415
 
-    found = planner.plan(
-        planner.load(task.question), time_limit_s=task.time_limit_s, memory_limit_bytes=task.most_bytes
-    )
+    found = plan_of(load(task.question), Search(time_limit_s=task.time_limit_s, memory_limit_bytes=task.most_bytes))
     return Answer(
         key=task.key,
         outcome=Outcome(found.status.value),
@@ -186,11 +186,14 @@ def _plan(task: Task) -> Answer:
 
 def _purchase(task: Task) -> Answer:
     """Return what to buy or rent."""
-    import planner  # noqa: PLC0415
+    from planner.planning import OTHER_FLEETS, plan_of_fleet  # noqa: PLC0415
+    from planner.procurement.procure import procure  # noqa: PLC0415
+    from planner.procurement.question import load_procurement  # noqa: PLC0415
 
-    found = planner.procure(
-        task.question, time_limit_s=task.time_limit_s, memory_limit_bytes=task.most_bytes, today=task.today
-    )
+    asked = load_procurement(task.question, today=task.today)
+    search = Search(time_limit_s=task.time_limit_s, memory_limit_bytes=task.most_bytes, num_alternatives=OTHER_FLEETS)
+    with search.interruptible():
+        found = procure(asked, search, lambda problem: plan_of_fleet(problem, search))
     document = found.to_dict()
     objective, choice = document["objective"], found.choice
     plans = list(choice.plans.values())

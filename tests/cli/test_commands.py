@@ -16,7 +16,7 @@ from pytest import CaptureFixture
 from ruamel.yaml import YAML
 
 import planner
-from planner import api
+from planner import planning
 from planner.answer.schemas import MODELS
 from planner.cli.run import run
 from planner.errors import NoAnswerError
@@ -420,7 +420,7 @@ def test_a_search_that_is_stopped_before_any_answer_says_so_and_leaves_as_interr
         assert search.was_interrupted
         raise NoAnswerError("nothing yet")
 
-    monkeypatch.setattr(api, "planned", stopped)
+    monkeypatch.setattr(planning, "planned", stopped)
     code, out, err = answer(capsys, *SHORT, argument)
     assert code == 130
     assert "nothing yet" in (out if argument == "--json" else err)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import planner
-from planner import targets
+from planner import planning, targets
 from planner.cli.output import check_outputs
 from planner.cli.run import run
 from planner.memory import resident_bytes
@@ -52,7 +51,7 @@ def test_a_limit_below_what_the_program_holds_or_none_is_refused(
 def test_python_refused_memory_is_a_limit_and_no_bug(
     spec: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(planner.api, "asked", lambda problem: bytearray(2**40))
+    monkeypatch.setattr(planning, "asked", lambda problem: bytearray(2**40))
     code = run(["plan", spec, "--memory-limit", f"{resident_bytes() + 2**29} B"])
     assert code == 3
     assert "--memory-limit" in capsys.readouterr().err

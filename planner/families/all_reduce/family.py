@@ -462,9 +462,9 @@ def bound(problem: Problem) -> float:
 
 def least_by_count(problem: Problem, limit_s: Floats, search: Search) -> CountBounds | None:
     """Return what no plan beats by the number of equal machines that it uses, all numbers at once."""
-    from planner.families.all_reduce import by_count  # noqa: PLC0415
+    from planner.families.all_reduce import search as its  # noqa: PLC0415
 
-    return by_count.least_by_count(problem, limit_s, search)
+    return its.least_by_count(problem, limit_s, search)
 
 
 def domain() -> str:

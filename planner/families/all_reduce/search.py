@@ -30,6 +30,7 @@ from math import ceil, inf
 import numpy as np
 
 from planner.channel import Ends
+from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError
 from planner.families.all_reduce import cost as words
 from planner.families.all_reduce.bounds import AllReduceBoxes, Choice
@@ -51,12 +52,13 @@ from planner.families.all_reduce.fusion import (
 )
 from planner.families.all_reduce.team import Team, batches_from
 from planner.families.answer import TOO_SHORT, alternative_of, plan_of
+from planner.families.by_count import CountBounds
 from planner.networks import computation_bound
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem, Range
 from planner.search import Search
 from planner.solution import SAME, Status
-from planner.solvers.branch_and_bound import BestVectors, Effort, best_vector
+from planner.solvers.branch_and_bound import BestVectors, Box, Effort, best_vector
 from planner.units import Dimension, format_human
 
 _MOST_BOXES = 20_000  # of heterogeneous devices
@@ -472,3 +474,49 @@ def _why_nothing_fits(problem: Problem) -> str:
         f"No plan fits: no number of machines and devices meets {' and '.join(asked) or 'the cluster'} together (there "
         f"are {have}). Drop or change one of them."
     )
+
+
+# --- Any number of equal machines, held against a limit for each number
+
+_ALL_S = 1.0  # of a limit
+
+
+def least_by_count(problem: Problem, limit_s: Floats, search: Search) -> CountBounds | None:
+    """Return what no plan on so many equal machines takes less than; see :mod:`planner.families.by_count`.
+
+    All settings (machines, devices of each, batch) are bounded at once and solved in the order in which their bounds
+    are furthest below the limit of as many machines, until no bound is below the best of these shares.
+    """
+    if is_heterogeneous(problem) or len(problem.cluster.machine_groups) != 1:
+        return None
+    boxes = AllReduceBoxes(problem, list(search.watch(teams_of(problem), every=8)), search)
+    leaves, limits = boxes.roots, np.minimum.accumulate(limit_s)
+    if search.is_late or not all(leaf.is_leaf for leaf in leaves):
+        return None
+    if not leaves:
+        return CountBounds(bounds_s=np.full(len(limit_s), inf))
+
+    def machines_of(leaf: Box) -> int:
+        return -(-leaf.low[-1] // boxes.teams[leaf.kind].most)
+
+    machines = np.array([machines_of(leaf) for leaf in leaves], dtype=np.int64)
+    within = np.where(machines <= len(limits), limits[np.minimum(machines, len(limits)) - 1], 0.0)
+    bounds = boxes.bounds(leaves, inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(within > 0, bounds / within, inf)
+    best, best_machines, least = _ALL_S, None, inf
+    for place in np.argsort(shares, kind="stable").tolist():
+        if shares[place] >= best:
+            least = min(least, float(shares[place]))
+            break
+        if search.is_late:
+            least = min(least, float(shares[place]))
+            break
+        limit = float(within[place])
+        found = boxes.solve(leaves[place], float(bounds[place]), best * limit)
+        least = min(least, found.bound / limit)
+        if found.objective / limit < best:
+            best, best_machines = found.objective / limit, int(machines[place])
+    with np.errstate(invalid="ignore"):
+        bounds_s = np.nan_to_num(min(least, best) * limit_s, nan=0.0, posinf=inf)
+    return CountBounds(bounds_s=bounds_s, num_machines=best_machines)
