@@ -21,6 +21,7 @@ __all__ = [
     "memory",
     "money",
     "operators",
+    "programs",
     "replica_memory",
     "replica_segments",
     "replicas",
@@ -29,7 +30,9 @@ __all__ = [
     "ssgd",
     "stages",
     "transformer_communication",
+    "transformer_interval",
     "transformer_schedule",
+    "transformer_step",
     "transformer_time",
 ]
 

@@ -24,8 +24,8 @@ from planner.data.devices import device
 from planner.models.layouts import Layouts, Recompute
 from planner.models.low_precision import NUMBER_TYPES
 from planner.models.memory import Kernels, Precision, memory_bytes
+from planner.models.programs import PROGRAMS
 from planner.models.recomputation import MODULE_SETS
-from planner.models.transformer_time import PROGRAMS
 from planner.question.calibration import TRANSFORMER_RESERVE_BYTES
 from planner.transformer import Transformer
 from research import ROOT, page_with

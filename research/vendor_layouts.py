@@ -21,7 +21,7 @@ from typing import Any
 
 import planner
 from planner.errors import PlannerError
-from planner.models.transformer_time import MEGATRON_CORE
+from planner.models.programs import MEGATRON_CORE
 from planner.plan import Plan
 from planner.question.dnn import transformer_block
 from research.transformer_fit.low_rows import read_low_rows

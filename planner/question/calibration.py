@@ -44,8 +44,9 @@ from planner.models.kernels import Execution, Shares, network_profile, work_by_l
 from planner.models.memory import Precision
 from planner.models.operators import is_known
 from planner.models.optimizers import OPTIMIZERS
+from planner.models.programs import PROGRAMS
 from planner.models.roofline import DeviceLimits, peak_flop_per_s, reached_bytes_per_s
-from planner.models.transformer_time import PROGRAMS, transformer_profile
+from planner.models.transformer_time import transformer_profile
 from planner.names import OF_TRANSFORMERS, fold
 from planner.problem import Assumption, Calibration, Limits, Training
 from planner.question.blocks import MOST_POINTS, CalibrationSpec, CurveSpec

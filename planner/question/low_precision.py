@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from planner.cluster import Cluster
 from planner.dnn import Dnn
 from planner.models.low_precision import LOW_TYPES, NUMBER_TYPES, recipe_of, supports
-from planner.models.transformer_time import PROGRAMS
+from planner.models.programs import PROGRAMS
 from planner.names import OF_TRANSFORMERS
 from planner.problem import LowPrecision
 from planner.question.blocks import CalibrationSpec

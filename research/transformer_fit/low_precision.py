@@ -32,7 +32,8 @@ from planner.data.devices import device
 from planner.data.fits import transformer_rates
 from planner.models.compute import Constants, DeviceRates, Software, device_shares
 from planner.models.low_precision import NUMBER_TYPES, LowFigures, fuses_experts
-from planner.models.transformer_time import PROGRAMS, iteration_times
+from planner.models.programs import PROGRAMS
+from planner.models.transformer_time import iteration_times
 from research import ROOT, page_with
 from research.bands import band, coverage
 from research.transformer_fit.fit import Prior

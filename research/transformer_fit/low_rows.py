@@ -32,7 +32,7 @@ from planner.fine_tuning import FineTuning
 from planner.models.communication import Tier
 from planner.models.layouts import Recompute
 from planner.models.operators import flop_per_sample
-from planner.models.transformer_time import MEGATRON_CORE
+from planner.models.programs import MEGATRON_CORE
 from planner.trained import Trained
 from planner.transformer import Transformer
 from planner.zoo import transformers

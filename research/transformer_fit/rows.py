@@ -15,7 +15,7 @@ from typing import Any
 
 from planner.models.communication import Tier
 from planner.models.layouts import Layouts, Recompute
-from planner.models.transformer_time import MEGATRON_CORE
+from planner.models.programs import MEGATRON_CORE
 from planner.transformer import Experts, Transformer
 from planner.zoo import transformers
 from research.nanotron_runs import (

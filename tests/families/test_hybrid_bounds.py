@@ -16,7 +16,7 @@ from planner.families.hybrid.bounds import Bounds, lower_bound
 from planner.families.hybrid.cost import GroupCost, costs_of
 from planner.families.hybrid.grid_search import searched
 from planner.families.hybrid.space import Space
-from planner.models.transformer_time import PROGRAMS
+from planner.models.programs import PROGRAMS
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status

@@ -17,7 +17,7 @@ from planner.families.hybrid.configuration import HybridConfiguration, PipelineS
 from planner.families.hybrid.cost import HybridCost, Placement, all_cuts, costs_of, cut_columns, has_few_cuts
 from planner.families.hybrid.grid_search import OTHER_CUTS, all_cuts_bound_s, configuration_of_point, improved
 from planner.families.hybrid.search import plan
-from planner.models.transformer_time import LAYER_PARTS
+from planner.models.transformer_interval import LAYER_PARTS
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status

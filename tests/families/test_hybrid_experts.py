@@ -20,7 +20,8 @@ from planner.models.layouts import Layouts
 from planner.models.memory import PRECISIONS, memory_bytes
 from planner.models.operators import block_parameters
 from planner.models.transformer_communication import layer_communication
-from planner.models.transformer_time import PARTS, interval_times, iteration_times
+from planner.models.transformer_interval import interval_times
+from planner.models.transformer_time import PARTS, iteration_times
 from planner.search import Search
 from planner.transformer import Transformer
 

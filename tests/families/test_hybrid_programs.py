@@ -14,7 +14,7 @@ from planner.data.fits import transformer_rates
 from planner.errors import InfeasibleError, SpecError
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.cost import GroupCost
-from planner.models.transformer_time import PROGRAMS
+from planner.models.programs import PROGRAMS
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.question.spec import HybridSpec

@@ -17,7 +17,7 @@ from planner.models.operators import (
     head_operators,
     parts,
 )
-from planner.models.transformer_time import interval_times
+from planner.models.transformer_interval import interval_times
 from planner.trained import Trained
 from planner.transformer import Image, Transformer
 from planner.zoo.transformers import block_of, dnn_of, row, transformer_of, with_encoder

@@ -13,7 +13,8 @@ from planner.families.hybrid.cost import GroupCost, costs_of
 from planner.models.communication import operation_s
 from planner.models.layouts import EvenCut, Layouts, busiest_stages, dealt_layers
 from planner.models.memory import KERNELS, PRECISIONS, CutMemory, memory_bytes, stage_memory_bytes
-from planner.models.transformer_time import DeviceGroup, ReplicaClass, Step, group_seconds, iteration_times
+from planner.models.transformer_step import DeviceGroup, ReplicaClass, Step, group_seconds
+from planner.models.transformer_time import iteration_times
 
 CLOSED_FORM = 0.003  # by which the closed form of the schedule may stay below its recurrence
 LAYOUTS = st.fixed_dictionaries(

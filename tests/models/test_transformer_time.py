@@ -14,8 +14,9 @@ from planner.models.communication import Tier, groups_of
 from planner.models.layouts import EvenCut, Layouts, Recompute, Schedule, dealt_layers
 from planner.models.schedule import PipelineTimes, simulate
 from planner.models.transformer_communication import replica_communication, replica_times
+from planner.models.transformer_interval import interval_times, kind_times
 from planner.models.transformer_schedule import order_name
-from planner.models.transformer_time import PARTS, interval_times, iteration_times, kind_times, stage_times
+from planner.models.transformer_time import PARTS, iteration_times, stage_times
 from planner.transformer import Transformer
 
 _FREE_HANDING = replace(CONSTANTS, send_s=0.0)

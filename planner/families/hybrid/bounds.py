@@ -44,7 +44,7 @@ counts as ``w`` layers, which are L in all, in proportion to its seconds ``t`` o
 
 *pace*, *linked pace* and *layers* as above, with as many stages or replicas as could be where they are open.
 *communication*: the real links, before and after recomputation is decided; O(groups) a node, whatever the number of
-stages; on one group with what is behind the schedule (:func:`planner.models.transformer_time.least_behind_s`).
+stages; on one group with what is behind the schedule (:func:`planner.models.transformer_step.least_behind_s`).
 *room*: the same with each recomputation that leaves room for all layers, infinite where none does. *best path*: all is
 decided but overlaps and the schedule's waits; *path*: but these waits. The latter two are of the cuts that are tried,
 the others of all cuts.
@@ -84,8 +84,10 @@ from planner.models.layouts import (
 from planner.models.offload import OFFLOAD_SETS
 from planner.models.operators import flop_per_sample
 from planner.models.schedule import MOST_ROUNDS
+from planner.models.transformer_interval import LAYER_PARTS, mean_layer
 from planner.models.transformer_schedule import Stages, lower_bound_s
-from planner.models.transformer_time import LAYER_PARTS, cut_times, least_behind_s, mean_layer
+from planner.models.transformer_step import least_behind_s
+from planner.models.transformer_time import cut_times
 from planner.networks import samples_of
 from planner.problem import Problem
 from planner.search import Search

@@ -27,9 +27,9 @@ from planner.models.layouts import (
 from planner.models.offload import OFFLOAD_SETS, absent_modules_words
 from planner.models.optimizers import OPTIMIZERS
 from planner.models.orders import fewest_microbatches
+from planner.models.programs import CORES, MEGATRON_CORE, PROGRAMS
 from planner.models.recomputation import MODULE_SETS, absent_words
 from planner.models.transformer_communication import has_heads
-from planner.models.transformer_time import CORES, MEGATRON_CORE, PROGRAMS
 from planner.problem import Problem, Training
 from planner.schedules import NAMED
 from planner.transformer import Transformer

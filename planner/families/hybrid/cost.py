@@ -76,22 +76,12 @@ from planner.models.offload import (
     waits_s,
 )
 from planner.models.optimizers import OPTIMIZERS, Optimizer
+from planner.models.programs import PROGRAMS
 from planner.models.recomputation import MODULE_SETS, modules_of
 from planner.models.ssgd import Strategy
-from planner.models.transformer_time import (
-    LAYER_PARTS,
-    PARTS,
-    PROGRAMS,
-    DeviceGroup,
-    GroupSeconds,
-    ReplicaClass,
-    Step,
-    group_seconds,
-    interval_times,
-    iteration_times,
-    kind_times,
-    mean_layer,
-)
+from planner.models.transformer_interval import LAYER_PARTS, interval_times, kind_times, mean_layer
+from planner.models.transformer_step import DeviceGroup, GroupSeconds, ReplicaClass, Step, group_seconds
+from planner.models.transformer_time import PARTS, iteration_times
 from planner.problem import Problem
 from planner.routes import routes_of
 from planner.transformer import Transformer
@@ -186,7 +176,7 @@ def cost_of_machines(problem: Problem, machines: str | None, batch: int | None =
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerFigures:
-    """What a layer's seconds rest on beside its layout: see :func:`planner.models.transformer_time.interval_times`."""
+    """What a layer's seconds rest on beside its layout: :func:`planner.models.transformer_interval.interval_times`."""
 
     transformer: Transformer
     tiers: tuple[Tier, ...]

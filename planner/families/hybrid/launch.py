@@ -12,8 +12,8 @@ import numpy as np
 from planner.decisions import LAYOUT, flags_of
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, broken_rule, launch_rules
 from planner.families.hybrid.launch_network import network_lines, not_expressed, program_of, unsaid
+from planner.models.programs import MEGATRON_CORE
 from planner.models.transformer_communication import neighbours
-from planner.models.transformer_time import MEGATRON_CORE
 from planner.problem import LowPrecision
 from planner.schedules import runs_words
 from planner.transformer import Transformer

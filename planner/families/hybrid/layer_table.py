@@ -30,7 +30,7 @@ from planner.families.hybrid.configuration import layouts_of
 from planner.families.hybrid.cost import GroupCost, LayerFigures
 from planner.models.communication import ORDERS, Tier, axes_of
 from planner.models.layouts import Ints, Layouts
-from planner.models.transformer_time import kind_times
+from planner.models.transformer_interval import kind_times
 from planner.solvers.grid import Axis, Columns, distinct
 from planner.transformer import Transformer
 
@@ -103,7 +103,7 @@ class LeastSeconds:
 
     @classmethod
     def of(cls, transformer: Transformer, interval: Mapping[str, Floats]) -> "LeastSeconds":
-        """Return those of layouts that are decided: see :func:`planner.models.transformer_time.interval_times`."""
+        """Return those of layouts that are decided: see :func:`planner.models.transformer_interval.interval_times`."""
         layer_s, forward_s = kind_times(transformer, interval)
         names = ("embedding", "embedding_forward", "head", "head_forward")
         return cls(layer_s=layer_s, layer_forward_s=forward_s, **{f"{name}_s": interval[name] for name in names})

@@ -26,16 +26,10 @@ from planner.models.compute import UNCALIBRATED
 from planner.models.layouts import Ints, Layouts, Schedule, folded_back, layers_by_kind
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample, trained_stage_parameters
-from planner.models.transformer_time import (
-    LAYER_PARTS,
-    MEGATRON_CORE,
-    PARTS,
-    PROGRAMS,
-    Step,
-    filling_s,
-    filling_transfers_s,
-    kind_times,
-)
+from planner.models.programs import MEGATRON_CORE, PROGRAMS
+from planner.models.transformer_interval import LAYER_PARTS, kind_times
+from planner.models.transformer_step import Step
+from planner.models.transformer_time import PARTS, filling_s, filling_transfers_s
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline, repeated

@@ -37,7 +37,7 @@ from planner.families.hybrid.configuration import (
 from planner.families.hybrid.cost import HybridCost, launches_graphs, useful_offload_sets
 from planner.models.communication import ORDERS
 from planner.models.layouts import SCHEDULE_NAMES, Bools, Ints, Schedule
-from planner.models.transformer_time import CORES, PROGRAMS
+from planner.models.programs import CORES, PROGRAMS
 from planner.problem import Problem, Range
 from planner.solvers.grid import Axis, Columns, Grid, Level, Rule
 from planner.transformer import Transformer

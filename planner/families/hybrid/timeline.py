@@ -22,8 +22,8 @@ from planner.models.layouts import Schedule
 from planner.models.orders import BACKWARD, FORWARD, devices_of, neighbour_of
 from planner.models.schedule import PipelineTimes, simulate
 from planner.models.ssgd import Strategy
+from planner.models.transformer_interval import LAYER_PARTS
 from planner.models.transformer_schedule import order_name
-from planner.models.transformer_time import LAYER_PARTS
 from planner.plan import Prediction
 from planner.sections import Cell, FamilyView, Memory, Placement, Role, Table, few_roles
 from planner.timeline import Timeline
