@@ -29,11 +29,7 @@ from planner.models.low_precision import NUMBER_TYPES, NumberType
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
 
 MEGATRON_CORE, PRIMUS = "megatron-core", "primus"
-
-
 CORES = (MEGATRON_CORE, PRIMUS)  # whose ranks and options are those of Megatron-Core
-
-
 _WHOLE_MASTER = Precision(weight_bytes=2, gradient_bytes=10, activation_bytes=2, master_bytes=0, optimizer_bytes=8)
 
 
@@ -93,16 +89,12 @@ class Program:
 
 
 _OLD = KERNELS["megatron-2021"]
-
-
 _SHARDED = Program(
     kernels=KERNELS["composer-fsdp"],
     precision=PRECISIONS["fsdp"],
     has=frozenset({"overlap_data", "zero"}),
     shards_partly=True,
 )
-
-
 _TITAN = replace(
     _SHARDED,
     schedules=frozenset({"zb_v", "dualpipe_v"}),  # of torch.distributed.pipelining: ZBVZeroBubble, DualPipeV
@@ -115,8 +107,6 @@ _TITAN = replace(
     low_recipes=frozenset({("fp8", "current"), ("mxfp8", "mxfp8")}),
     gathers_low=False,
 )
-
-
 _CORE = Program(
     kernels=KERNELS["megatron-core"],
     precision=PRECISIONS["megatron"],
@@ -131,8 +121,6 @@ _CORE = Program(
     context_methods=tuple(ContextMethod),
     shards_partly=True,
 )
-
-
 PROGRAMS: Mapping[str, Program] = {
     MEGATRON_CORE: _CORE,
     # AMD's, around Megatron-Core: ``patch_zero_bubble`` and ``zero_bubble_v_schedule_mem_setup``.
