@@ -29,7 +29,7 @@ head is the projector. It stands before the embedding, on the first stage (Megat
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import lru_cache, partial
 from math import prod
 
 import numpy as np
@@ -49,6 +49,7 @@ FROZEN_BYTES = 2.0  # of a number that is not trained
 INPUT = "input"  # what enters a list of operators
 INDEXER = "attention.indexer."  # what those of an indexer begin with: they are whole on every device
 ROUTED = "feed_forward.experts."  # what the operators of routed experts begin with
+_MOST_KEPT = 256  # results of a function: a question has one network of a few kinds of blocks, a sweep thousands
 _WHOLE_PATCHES = "patch_embedding"  # of an encoder, whole on every tensor rank
 # A projector's products. The first is split by columns, and the second, where there is one, by rows.
 PROJECTED = ("projector.up", "projector.down")
@@ -238,7 +239,7 @@ def flop_per_sample(
     return Flop(forward_flop=forward, backward_flop=backward + again)
 
 
-@cache
+@lru_cache(maxsize=_MOST_KEPT)
 def embedding_operators(transformer: Transformer) -> tuple[TransformerOperator, ...]:
     """Return what stands before the first block; the first operator is the sample itself.
 
@@ -277,7 +278,7 @@ def embedding_operators(transformer: Transformer) -> tuple[TransformerOperator, 
     return part.operators
 
 
-@cache
+@lru_cache(maxsize=_MOST_KEPT)
 def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[TransformerOperator, ...]:
     """Return one block: attention, then a feed-forward part, dense or of experts, with their norms and additions.
 
@@ -331,7 +332,7 @@ def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[Transfor
     return part.operators
 
 
-@cache
+@lru_cache(maxsize=_MOST_KEPT)
 def head_operators(transformer: Transformer) -> tuple[TransformerOperator, ...]:
     """Return what stands behind the last block; nothing where that is the end.
 
@@ -889,7 +890,7 @@ def trained_parameters(transformer: Transformer, kind: LayerKind, layouts: Layou
     return replace(own, shared=shared, largest=largest, matrices=matrices)
 
 
-@cache
+@lru_cache(maxsize=_MOST_KEPT)
 def trained_elements(transformer: Transformer, kind: LayerKind) -> tuple[int, int]:
     """Return the parameters of one block that are trained, of all devices: but routed experts', and these.
 
@@ -904,7 +905,7 @@ def trained_elements(transformer: Transformer, kind: LayerKind) -> tuple[int, in
     return found[0], found[1]
 
 
-@cache
+@lru_cache(maxsize=_MOST_KEPT)
 def trained_ends(transformer: Transformer) -> tuple[int, int]:
     """Return the same of the embedding, and of the head.
 

@@ -83,7 +83,7 @@ class Unit:
     latency_s: float
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)  # a question has a few clusters, a sweep as many as it has questions
 def routes_of(cluster: Cluster) -> "Routes":
     """Return the routes of a cluster, which are found once.
 

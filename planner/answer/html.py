@@ -12,13 +12,33 @@ from planner.answer.charts import COLOURS, MUTED, plot_of
 from planner.letters import visible
 from planner.sections import Answer, Chart
 
-__all__ = ["page_of", "script_json"]
+__all__ = ["library", "page_of", "script_json", "whole"]
+
+# In the place of the plots' library: whoever frames the page sends it.
+_AWAITED = """window.addEventListener("message", function (event) {
+  if (event.source !== window.parent || typeof event.data !== "string" || window.Plotly) { return; }
+  const script = document.createElement("script");
+  script.textContent = event.data;
+  document.head.append(script);
+  window.dispatchEvent(new Event("plotly"));
+});"""
 
 
-def page_of(answer: Answer) -> str:
-    """Return an answer as HTML."""
-    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  # late: only a page pays for them
+def library() -> str:
+    """Return the library of the plots, a script of 5 MB."""
     from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    return str(get_plotlyjs())
+
+
+def whole(page: str) -> str:
+    """Return a light page with its plots' library in it."""
+    return page.replace(_AWAITED, library()) if _AWAITED in page else page
+
+
+def page_of(answer: Answer, *, is_light: bool = False) -> str:
+    """Return an answer as HTML; a light one awaits the library of its plots from the page that frames it."""
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  # late: only a page pays for it
 
     sections = [(section, blocks) for section in answer.sections if (blocks := section.blocks())]
     charts = [block for _, blocks in sections for block in blocks if isinstance(block, Chart)]
@@ -34,10 +54,10 @@ def page_of(answer: Answer) -> str:
         number_of=lambda chart: numbers[id(chart)],
         style=f":root {{ {' '.join(shared)} --muted-fill: {MUTED}; }}\n{_file('page.css')}",
         script=_file("page.js"),
-        library=get_plotlyjs() if plots else "",
+        library=_AWAITED if plots else "",
         plots=script_json([{"data": data, "layout": layout} for data, layout in plots]),
     )
-    return text
+    return text if is_light else whole(text)
 
 
 def script_json(value: object) -> str:

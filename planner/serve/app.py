@@ -8,6 +8,8 @@
 - A report is reached by a key that only its page was told, and is shown as a document of no origin (CSP sandbox).
 """
 
+import asyncio
+import gzip
 import hmac
 import ipaddress
 import json
@@ -33,6 +35,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from planner import data, zoo
 from planner.answer.documents import error_document
+from planner.answer.html import library, whole
 from planner.errors import Fault, SpecError
 from planner.letters import visible
 from planner.serve.form import UPLOAD, checked_form, checked_values
@@ -76,6 +79,7 @@ def app_of(limits: Limits, *, names: frozenset[str], has_addresses: bool = False
         Route("/", pages.page),
         Route("/serve.css", pages.style),
         Route("/serve.js", pages.script),
+        Route("/plots.js", pages.plots),
         Route("/reports/{key}", pages.report),
         Route("/api/questions", pages.answered(pages.every)),
         Route("/api/questions", pages.answered(pages.ask), methods=["POST"]),
@@ -190,13 +194,19 @@ class _Pages:
         """Return the page's script."""
         return Response(_file("page.js"), media_type="text/javascript")
 
+    async def plots(self, request: Request) -> Response:
+        """Return the library of the plots, which the page hands to each report."""
+        return Response(await asyncio.to_thread(library), media_type="text/javascript")
+
     async def report(self, request: Request) -> Response:
-        """Return a report."""
+        """Return a report; a whole one is a page by itself."""
         found = self.searches.report(request.path_params["key"])
         if found is None:
             return _failed(404, "This report is not kept any more.")
-        headers = {"Content-Security-Policy": _REPORT_POLICY, "Content-Encoding": "gzip"}
-        return Response(found, media_type="text/html; charset=utf-8", headers=headers)
+        text = await asyncio.to_thread(lambda: gzip.decompress(found).decode())
+        if "whole" in request.query_params:
+            text = await asyncio.to_thread(whole, text)
+        return HTMLResponse(text, headers={"Content-Security-Policy": _REPORT_POLICY})
 
     # --- Questions
 

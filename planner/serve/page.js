@@ -158,7 +158,7 @@
         }
         return;
       }
-      await wait(document.hidden ? 2000 : 400);
+      await wait(document.hidden ? 2000 : Math.min(400, 40 + 100 * told.data.seconds));  // small questions take no time
     }
   };
   const begin = function (answer, parent) {
@@ -298,10 +298,16 @@
     at("sides").hidden = !pair;
     if (pair) { sides(one, pair); }
     at("report").src = one.report;
-    at("alone").href = one.report;
+    at("alone").href = one.report + "?whole";
     list();
     if (focused && focused.startsWith("assumption-") && at(focused)) { at(focused).focus(); }
   };
+
+  let plots = null;  // the library of the plots, loaded once; a report has no origin, and is sent it
+  at("report").addEventListener("load", async function () {
+    plots = plots || fetch("plots.js").then(function (answer) { return answer.ok ? answer.text() : Promise.reject(answer); });
+    try { at("report").contentWindow.postMessage(await plots, "*"); } catch (error) { plots = null; }
+  });
 
   // --- What the user does
 

@@ -8,6 +8,7 @@ forgotten with it.
 import asyncio
 import gzip
 import json
+import multiprocessing
 import os
 import secrets
 import shutil
@@ -15,25 +16,36 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from planner.serve.form import UPLOADED
+from planner.serve.worker import answer_task
 
 __all__ = ["BusyError", "Limits", "Search", "Searches", "Session", "Upload"]
 
 _GRACE_S = 45.0  # beyond the time of a search, for reading the question, the report and what other hardware would bring
 _STOP_S = 30.0  # for the best so far and its report, after an interruption
-_PIPES_S = 5.0  # for what a process that is gone has left in its pipes
-_MOST_LINE_BYTES = 64 * 2**20  # of an answer
+_MOST_ANSWER_BYTES = 64 * 2**20  # of an answer
+_IS_FORKED = sys.platform == "linux"  # elsewhere a process imports all that it needs anew
+_ALONE = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)  # of libraries that have threads: none is forked
 _STATES_OVER = ("done", "failed")
 _OUT = "The search's process was killed"
 _KILLED = f"{_OUT}: the memory was used up, or somebody ended it. Ask a smaller question, or ask again."
 _LATE = f"{_OUT}: it did not end within its time. Ask a smaller question."
 _STOPPED = "Stopped before any answer was found."
+T = TypeVar("T")
 
 
 class BusyError(Exception):
@@ -92,7 +104,7 @@ class Search:
     is_stopped: bool = False
     begin_s: float = field(default_factory=time.monotonic)
     end_s: float | None = None
-    process: "asyncio.subprocess.Process | None" = None
+    process: BaseProcess | None = None
     work: "asyncio.Task[None] | None" = None
 
     @property
@@ -133,6 +145,13 @@ class Searches:
         self.limits = limits
         self.sessions: dict[str, Session] = {}
         self._free = asyncio.Semaphore(limits.num_processes)
+        self._threads = ThreadPoolExecutor(limits.num_processes, "searches")  # each waits for what a process says
+        self._processes = multiprocessing.get_context("forkserver" if _IS_FORKED else "spawn")
+        if _IS_FORKED:
+            for name in _ALONE:
+                os.environ.setdefault(name, "1")
+            self._processes.set_forkserver_preload(["__main__", "planner.serve.warm"])
+            forkserver.ensure_running()
         self._folder = Path(tempfile.mkdtemp(prefix="planner-serve-"))
         self._empty = self._folder / "none"
         self._empty.mkdir()
@@ -179,6 +198,7 @@ class Searches:
         for name in list(self.sessions):
             self._forget(name)
         await asyncio.gather(*works, return_exceptions=True)
+        self._threads.shutdown()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     # --- Files
@@ -261,7 +281,8 @@ class Searches:
             self._kill(search)
             return
         search.progress = "stopping; stop again to leave out the answer"
-        search.process.send_signal(signal.SIGINT)
+        with suppress(ProcessLookupError):
+            os.kill(search.process.pid or 0, signal.SIGINT)
         asyncio.get_running_loop().call_later(_STOP_S, self._kill, search)
 
     def _kill(self, search: Search) -> None:
@@ -270,14 +291,9 @@ class Searches:
             if not search.is_over:
                 self._end(search, error=_error("stopped", _STOPPED))
             return
-        if search.process.returncode is None:
-            try:
-                if sys.platform == "win32":
-                    search.process.kill()
-                else:
-                    os.killpg(search.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        with suppress(ProcessLookupError, AttributeError):  # it has no group yet; Windows has none
+            os.killpg(search.process.pid or 0, signal.SIGKILL)
+        search.process.kill()
 
     async def _run(self, search: Search, task: Mapping[str, Any]) -> None:
         """Wait for a process, and take what it says."""
@@ -286,47 +302,50 @@ class Searches:
                 return
             search.state, search.begin_s = "searching", time.monotonic()
             is_late = False
+            pipe: Connection | None = None
             try:
-                # Modules are found as here, and never in the folder of a file that was uploaded.
-                paths = os.pathsep.join(os.path.abspath(one) for one in sys.path)  # noqa: PTH100  # also for ""
-                search.process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-P", "-m", "planner.serve.worker"),
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=None if os.environ.get("PLANNER_DEBUG") else asyncio.subprocess.DEVNULL,
-                    limit=_MOST_LINE_BYTES,
-                    start_new_session=sys.platform != "win32",
-                    env={**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"},
-                )
+                search.process, pipe = await self._in_thread(self._begun, task)
                 if search.is_over:  # stopped, or forgotten, while the process began
                     return
                 async with asyncio.timeout(task["time_limit_s"] + _GRACE_S):
-                    await self._listen(search, search.process, json.dumps(task).encode())
+                    await self._listen(search, pipe)
             except TimeoutError:
                 is_late = True
-            except (OSError, ValueError) as error:  # no process to be had; a line that is no answer
+            except (OSError, ValueError) as error:  # no process to be had; an answer that is none
                 self._end(search, error=_error("bug", f"The search's process failed: {error}."))
             finally:
                 self._kill(search)
-                if search.process is not None:
-                    await _ended(search.process)
+                if search.process is not None and pipe is not None:
+                    await self._in_thread(search.process.join)  # the thread that listened is free: its pipe has ended
+                    pipe.close()
+                    search.process = None
             if not search.is_over:
                 kind, words = ("stopped", _STOPPED) if search.is_stopped else ("limit", _LATE if is_late else _KILLED)
                 self._end(search, error=_error(kind, words))
 
-    async def _listen(self, search: Search, process: "asyncio.subprocess.Process", task: bytes) -> None:
-        """Hand the task to a process, and take its progress and its answer."""
-        assert process.stdin is not None and process.stdout is not None, "both are pipes"
-        process.stdin.write(task)
-        process.stdin.close()
-        while line := await process.stdout.readline():
-            said = json.loads(line)
-            if "progress" in said:
-                search.progress = said["progress"]
-            elif "error" in said:
-                self._end(search, error=said["error"])
-            else:
-                await self._keep(search, said["answer"])
+    async def _in_thread(self, work: Callable[..., T], *parts: object) -> T:
+        """Return what blocks."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *parts)
+
+    def _begun(self, task: Mapping[str, Any]) -> tuple[BaseProcess, Connection]:
+        """Begin a process, and return it with the pipe through which it speaks."""
+        pipe, its_end = self._processes.Pipe(duplex=False)
+        process = self._processes.Process(target=answer_task, args=(task, its_end), daemon=True)
+        process.start()
+        its_end.close()
+        return process, pipe
+
+    async def _listen(self, search: Search, pipe: Connection) -> None:
+        """Take a process's progress and its answer, until it ends."""
+        with suppress(EOFError):
+            while True:
+                said = json.loads(await self._in_thread(pipe.recv_bytes, _MOST_ANSWER_BYTES))
+                if "progress" in said:
+                    search.progress = said["progress"]
+                elif "error" in said:
+                    self._end(search, error=said["error"])
+                else:
+                    await self._keep(search, said["answer"])
 
     async def _keep(self, search: Search, answer: dict[str, Any]) -> None:
         """Take an answer: what the page shows as it is, the rest compressed."""
@@ -351,15 +370,3 @@ class Searches:
 def _error(kind: str, message: str) -> dict[str, Any]:
     """Return an error of our own, as those of the worker."""
     return {"kind": kind, "message": message, "faults": []}
-
-
-async def _ended(process: "asyncio.subprocess.Process") -> None:
-    """Wait until a process that was killed is gone and its pipes are closed: open ones would outlive the server."""
-    assert process.stdin is not None and process.stdout is not None, "both are pipes"
-    process.stdin.close()
-    await process.wait()
-    with suppress(OSError, TimeoutError):
-        async with asyncio.timeout(_PIPES_S):
-            await process.stdout.read()
-            await process.stdin.wait_closed()
-    await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The process of one question: a task on stdin, progress and the answer on stdout, a line of JSON each.
+"""The process of one question: it is given a task, and sends progress and the answer through a pipe, as JSON each.
 
 It is killed when its user stops it, or a limit strikes; nothing of it outlives the answer.
 """
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from planner.sections import Tiles
 from planner.serve.form import UPLOAD, UPLOADED
 from planner.words import time_words, usd_words
 
-__all__ = ["main"]
+__all__ = ["answer_of", "answer_task"]
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -41,17 +42,22 @@ _MOST_EXPLAINED_S = 20.0
 _KEYS = {"onnx": "onnx", "huggingface": "huggingface"}  # of other kinds of files: profile
 
 
-def main() -> None:
-    """Answer the task on stdin."""
-    lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints is no answer
+def answer_task(task: Mapping[str, Any], pipe: Connection) -> None:
+    """Answer a task, as a process of its own."""
+    if sys.platform != "win32":
+        os.setsid()  # what ends it ends what it has started
+    if not os.environ.get("PLANNER_DEBUG"):  # what a library prints is for nobody
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    sys.path[:] = [os.path.abspath(one) for one in sys.path]  # noqa: PTH100  # never the folder of an uploaded file
 
     def tell(line: Mapping[str, Any]) -> None:
-        lines.write(json.dumps(line) + "\n")
-        lines.flush()
+        pipe.send_bytes(json.dumps(line).encode())
 
     try:
-        tell(_told(json.loads(sys.stdin.buffer.read()), tell))
+        tell(_told(task, tell))
     except KeyboardInterrupt:
         tell({"error": {"kind": "stopped", "message": "stopped before any answer was found.", "faults": []}})
 
@@ -63,7 +69,7 @@ def _told(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     kind = "bug"
     try:
         _enter(task["folder"])
-        return {"answer": _ANSWERS[task["kind"]](task, tell)}
+        return {"answer": answer_of(task, tell)}
     except MemoryError:
         error, kind = NoAnswerError(OUT_OF_MEMORY), "limit"
     except InfeasibleError as caught:
@@ -77,6 +83,13 @@ def _told(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     except Exception as caught:  # a bug of ours: told as the command line does
         error = PlannerError(f"a bug of ours: {type(caught).__name__}: {caught}. Please report it.")
     return {"error": error_document(error, kind=kind)}
+
+
+def answer_of(task: Mapping[str, Any], tell: Tell = lambda _line: None) -> dict[str, Any]:
+    """Return what the page shows of an answer, and what it keeps; raises what :mod:`planner.api` does."""
+    return _ANSWERS[task["kind"]](
+        {"changes": [], "changed": [], "has_explanation": False, "memory_limit_bytes": None, **task}, tell
+    )
 
 
 def _enter(folder: str) -> None:
@@ -234,7 +247,7 @@ def _shown(answer: Any) -> dict[str, Any]:
         for tile in block.tiles
     ]
     summary = {name: getattr(answer, name) for name in ("title", "answer", "verdict", "mark")}
-    return {**summary, "tiles": tiles[:12], "report": page_of(answer)}
+    return {**summary, "tiles": tiles[:12], "report": page_of(answer, is_light=True)}
 
 
 def _moved(task: Mapping[str, Any], assumptions: Any, told: Any, resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,7 +294,3 @@ def _repeated(question: Mapping[str, Any], resolved: Mapping[str, Any], command:
     if cut:  # JSON is YAML, too
         text = json.dumps(resolved if is_uploaded else question, indent=1, ensure_ascii=False)
     return {"question": dict(question), "resolved": dict(resolved), "spec": f"{text}\n", "command": shlex.join(command)}
-
-
-if __name__ == "__main__":
-    main()

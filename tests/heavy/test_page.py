@@ -1,23 +1,16 @@
 """Pages in a real browser, offline: no request, no error; plots drawn, keyboard, themes, paper and narrow windows."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from answers import case_page, comparison_page, plan_page, refusal_page
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; run make test-heavy")
-CHROMIUM = Path("/usr/bin/chromium")
-if not CHROMIUM.exists():
-    pytest.skip("Chromium is not installed (Debian: apt-get install chromium)", allow_module_level=True)
-
-from answers import case_page, comparison_page, plan_page, refusal_page  # noqa: E402
-
-import planner  # noqa: E402
-from planner.case.run import run_case  # noqa: E402
-from planner.errors import InfeasibleError  # noqa: E402
-from planner.networks import asked, network_of  # noqa: E402
+import planner
+from planner.case.run import run_case
+from planner.errors import InfeasibleError
+from planner.networks import asked, network_of
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 WIDTHS = {"wide": 1200, "narrow": 360, "zoomed": 640}
@@ -79,14 +72,6 @@ def page_of(name: str) -> str:
     explanation = planner.explain(asked(problem), plan, time_limit_s=5)
     network = network_of(asked(problem), plan.substitutions)
     return plan_page(plan, network, explanation=explanation, history=history)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
