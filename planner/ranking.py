@@ -265,8 +265,8 @@ def no_plan(refusals: Sequence[Refusal]) -> PlannerError:
         texts = dict.fromkeys(f"{one.entry.words}: {one.reason}" for one in refusals)
         return [f"  {line}" for text in texts for line in text.splitlines()]
 
-    begin = "No plan was found, nor is it proven that there is none. Not known:"
-    return NoAnswerError("\n".join([begin, *lines(unanswered), "Known to have no plan:", *lines(closed)]))
+    begin = ["No plan was found, nor is it proven that there is none.", "Not known:"]
+    return NoAnswerError("\n".join([*begin, *lines(unanswered), "Known to have no plan:", *lines(closed)]))
 
 
 def refused_words(refusals: Iterable[Refusal]) -> list[str]:

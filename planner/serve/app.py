@@ -32,18 +32,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from planner import data, zoo
 from planner.answer.documents import error_document
 from planner.answer.html import library, whole
 from planner.errors import Fault, SpecError
 from planner.letters import visible
-from planner.serve.form import UPLOAD, checked_form, checked_values
+from planner.serve.form import LIMITS, UPLOAD, checked_form, checked_values
 from planner.serve.searches import BusyError, Limits, Search, Searches, Session, Upload
 
 __all__ = ["app_of", "is_loopback", "serve"]
 
 _MOST_BODY_BYTES = 64 * 2**10
+_MOST_CONNECTIONS = 256
 _HEADER = "x-planner-session"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; img-src data:; "
@@ -181,6 +183,7 @@ class _Pages:
             machines=machines,
             devices=[str(row["name"]) for row in data.device_rows()],
             presets=data.preset_names(),
+            limits=LIMITS,
             seconds=f"{min(self._limits.most_s, 30):g}",
             most_mib=self._limits.upload_bytes // 2**20,
         )
@@ -256,7 +259,7 @@ class _Pages:
         form = checked_form(await _json(request), most_s=self._limits.most_s)
         question, upload = dict(form.question), None
         dnn = question.get("dnn", {})
-        name = str(dnn.get("zoo", ""))
+        name = str(dnn.get("zoo", "")) or f"{len(question.get('procure', {}).get('jobs', ()))} trainings"
         if UPLOAD in dnn:
             upload = self._upload(session, str(dnn[UPLOAD]))
             name = PurePath(upload.name).stem or "uploaded"
@@ -381,6 +384,15 @@ async def _json(request: Request) -> object:
     return found
 
 
+class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two, by what is installed
+    """HTTP, of so many connections at once: each takes one of the files that a process may open."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > _MOST_CONNECTIONS:
+            transport.abort()
+
+
 def _file(name: str, package: str = "planner.serve") -> str:
     """Return a file of a package."""
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
@@ -434,9 +446,8 @@ def serve(host: str, port: int, *, names: tuple[str, ...], limits: Limits, is_op
     address = f"http://{'localhost' if is_everywhere else shown}:{listening.getsockname()[1]}/"
     print(f"planner serves at {address}; end it with Ctrl-C", flush=True)
     app = app_of(limits, names=frozenset(own | {one.lower() for one in names}), has_addresses=not is_loopback(bare))
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3, ws="none"
-    )
+    said = {"log_level": "warning", "access_log": False, "server_header": False}
+    config = uvicorn.Config(app, http=_Protocol, timeout_graceful_shutdown=3, ws="none", **said)  # type: ignore[arg-type]
     if is_opened:
         threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
     with listening, suppress(KeyboardInterrupt):

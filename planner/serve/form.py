@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.constraints import CONSTRAINTS
+from planner.decisions import DECISIONS
 from planner.errors import Fault, SpecError
 
-__all__ = ["UPLOAD", "UPLOADED", "Form", "Place", "checked_form", "checked_values"]
+__all__ = ["LIMITS", "UPLOAD", "UPLOADED", "Form", "Place", "checked_form", "checked_values"]
 
 Place = tuple[str | int, ...]
 UPLOAD = "upload"  # under ``dnn``: the id of an uploaded file, in place of the keys that name files
@@ -24,16 +26,40 @@ _DNN = (
     *("zoo", UPLOAD, "global_batch", "batch_per_device", "sequence_length", "dtype", "optimizer", "fine_tuning"),
     *("epochs", "tokens", "samples", "dataset_samples", "profile_batch", "profile_device"),
 )
+_ANY = ""  # a key that stands for all: names that a file gives
 _MACHINE = ("count", "machine", "device", "devices", "network", "nics", "latency", "inside")
+_JOB = ("name", "runs_per_month", "deadline", "share")
 _PROCURE = ("deadline", "budget", "objective", "terms", "providers", "regions", "devices", "as_of", "power")
-# Of each block its keys; a list: rows of these keys. Text: one plain value, or a list of them.
+_PARTS = {"range": ("exactly", "at_least", "at_most"), "exclude": [row.key for row in DECISIONS if row.excluded_by]}
+_CONSTRAINTS: Mapping[str, Any] = {  # a key has parts, or one value
+    one.key: dict.fromkeys(one.kind if isinstance(one.kind, Mapping) else _PARTS.get(str(one.kind), ())) or None
+    for one in CONSTRAINTS
+    if one.kind is not None
+}
+_JOBS = [{**dict.fromkeys(_JOB), "dnn": dict.fromkeys(key for key in _DNN if key != UPLOAD)}]
+# Of each block its keys; a list: rows of these keys. None: one plain value, or a list of them.
 _FIELDS: Mapping[str, Any] = {
-    "dnn": dict.fromkeys(_DNN),
+    "dnn": {**dict.fromkeys(_DNN), "dimensions": {_ANY: None}},
     "cluster": {"preset": None, "machines": [dict.fromkeys(_MACHINE)]},
-    "procure": dict.fromkeys(_PROCURE),
+    "procure": {
+        **dict.fromkeys(_PROCURE),
+        "jobs": [{**dict.fromkeys(_JOB), "dnn": dict.fromkeys(set(_DNN) - {UPLOAD})}],
+    },
+    "constraints": _CONSTRAINTS,
+    "fix": dict.fromkeys(row.key for row in DECISIONS),
     "objective": None,
     "families": None,
 }
+# What a row of the page limits or fixes, by its place in the spec: in words, and whether it is a list.
+LIMITS = [
+    *((f"constraints.{key}", key, key == "forbidden_families") for key, parts in _CONSTRAINTS.items() if parts is None),
+    *(
+        (f"constraints.{key}.{part}", f"{key}, {part}", key == "exclude")
+        for key, parts in _CONSTRAINTS.items()
+        for part in parts or ()
+    ),
+    *((f"fix.{row.key}", row.words, row.key in ("layers_per_stage", "substitutions")) for row in DECISIONS),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +105,16 @@ def _checked(value: object, fields: Any, place: Place, faults: list[Fault]) -> A
     """Return a value without what is left empty; note what does not belong there."""
     name = ".".join(map(str, place))
     if isinstance(fields, Mapping) and isinstance(value, dict):
-        known = {str(key): (part, key in fields) for key, part in value.items()}
+        known = {
+            str(key): (part, key in fields or (_ANY in fields and len(fields) == 1)) for key, part in value.items()
+        }
         faults += [
             Fault(field=".".join([*map(str, place), key]), problem="this page does not ask this.", mend="Leave it out.")
             for key, (_, is_known) in known.items()
             if not is_known
         ]
         found = {
-            key: _checked(part, fields[key], (*place, key), faults)
+            key: _checked(part, fields.get(key), (*place, key), faults)
             for key, (part, is_known) in known.items()
             if is_known
         }

@@ -45,20 +45,28 @@
       one.hidden = picked[parts[0]] !== parts[1];
     });
   };
-  const addRow = function () {
-    const row = at("row").content.cloneNode(true).querySelector("fieldset");
-    row.querySelector(".remove").addEventListener("click", function () { row.remove(); number(); at("add").focus(); });
-    at("machines").append(row);
+  const kinds = { machines: "row", jobs: "job", limits: "limit" };  // of rows: where they stand, and their template
+  const addRow = function (where) {
+    const row = at(kinds[where]).content.cloneNode(true).querySelector("fieldset");
+    row.querySelector(".remove").addEventListener("click", function () { row.remove(); number(); (where === "machines" ? at("add") : at("add-" + kinds[where])).focus(); });
+    const place = row.querySelector(".place");
+    if (place) { place.addEventListener("change", number); }
+    at(where).append(row);
     number();
     return row;
   };
+  const rowsOf = function (where) { return Array.from(at(where).querySelectorAll("fieldset")); };
   const number = function () {
-    const rows = document.querySelectorAll("#machines fieldset");
-    rows.forEach(function (row, index) {
+    rowsOf("machines").forEach(function (row, index, rows) {
       row.querySelector("legend").textContent = "Machines " + (index + 1);
       row.querySelectorAll("[name]").forEach(function (one) { one.dataset.field = "cluster.machines." + index + "." + one.name; });
       row.querySelector(".remove").hidden = rows.length === 1;
     });
+    rowsOf("jobs").forEach(function (row, index) {
+      row.querySelector("legend").textContent = "Training " + (index + 2);
+      row.querySelectorAll("[name]").forEach(function (one) { one.dataset.field = "procure.jobs." + (index + 1) + "." + one.name; });
+    });
+    rowsOf("limits").forEach(function (row) { row.querySelector(".value").dataset.field = row.querySelector(".place").value; });
   };
   const valueOf = function (input) {
     const text = input.value.trim();
@@ -68,17 +76,33 @@
     if (unit) { return text + " " + unit.value; }
     return input.type === "number" ? Number(text) : text;
   };
+  const put = function (tree, place, value) {
+    const keys = place.split("."), last = keys.pop();
+    keys.reduce(function (part, key) { part[key] = part[key] || {}; return part[key]; }, tree)[last] = value;
+  };
+  const meant = function (text) {  // as a spec has it: a number, whether or not, or text
+    if (/^[+-]?\d+(\.\d+)?$/.test(text)) { return Number(text); }
+    return text === "true" || text === "false" ? text === "true" : text;
+  };
+  const sizesOf = function (text) {
+    const found = {};
+    (text ? text.split(",") : []).forEach(function (one) { const [name, size] = one.split("="); found[name.trim()] = meant((size || "").trim()); });
+    return found;
+  };
   const listed = function (text) { return text ? text.split(",").map(function (one) { return one.trim(); }) : ""; };
   const isDevice = function (name) { return Array.from(at("kinds").options).some(function (one) { return one.value === name && "device" in one.dataset; }); };
   const formOf = function () {
     const picked = choices();
     const question = { dnn: {} };
-    document.querySelectorAll("#form [name^='dnn.']").forEach(function (input) {
+    document.querySelectorAll("#form [name^='dnn.']:not(.row *)").forEach(function (input) {
       if (input.closest("[hidden]")) { return; }
       const key = input.name.slice(4);
       question.dnn[key === "batch" ? at("batch-of").value : key] = valueOf(input);
     });
-    if (picked.network === "file") { question.dnn.upload = uploaded ? uploaded.id : ""; }
+    if (picked.network === "file") {
+      question.dnn.upload = uploaded ? uploaded.id : "";
+      question.dnn.dimensions = sizesOf(question.dnn.dimensions);
+    }
     if (picked.with === "machines") {
       question.cluster = { machines: Array.from(document.querySelectorAll("#machines fieldset")).map(function (row) {
         const values = {};
@@ -95,7 +119,22 @@
         const key = input.name.slice(8);
         question.procure[key] = key === "providers" || key === "devices" ? listed(valueOf(input)) : valueOf(input);
       });
+      if (rowsOf("jobs").length) {  // each has a name, and a deadline of its own
+        const first = { dnn: question.dnn, runs_per_month: valueOf(document.querySelector("[name='runs']")), deadline: question.procure.deadline };
+        delete question.dnn;
+        delete question.procure.deadline;
+        question.procure.jobs = [first].concat(rowsOf("jobs").map(function (row) {
+          const job = {};
+          row.querySelectorAll("[name]").forEach(function (input) { put(job, input.name, valueOf(input)); });
+          return job;
+        }));
+        question.procure.jobs.forEach(function (job, index) { job.name = (index + 1) + " " + (job.dnn.zoo || "file"); });
+      }
     }
+    rowsOf("limits").forEach(function (row) {
+      const text = row.querySelector(".value").value.trim(), place = row.querySelector(".place");
+      if (text) { put(question, place.value, "list" in place.selectedOptions[0].dataset ? listed(text).map(meant) : meant(text)); }
+    });
     return { question: question, time_limit_s: valueOf(document.querySelector("[name='time_limit_s']")) || undefined, explain: at("explain").checked };
   };
 
@@ -107,7 +146,7 @@
     at("faults").hidden = true;
   };
   const fieldOf = function (place, root) {
-    const parts = (place || "").replace(/global_batch|batch_per_device/, "batch").replace(/\.device$/, ".machine").split(".");
+    const parts = (place || "").replace(/^procure\.jobs\.0\.(dnn\.)?/, function (all, dnn) { return dnn || "procure."; }).replace("procure.runs_per_month", "runs").replace(/global_batch|batch_per_device/, "batch").replace(/\.device$/, ".machine").split(".");
     const fields = Array.from(root.querySelectorAll("[name], [data-field]")).filter(function (one) { return !one.closest("[hidden]"); });
     const named = function (one) { return one.dataset.field || one.name; };
     for (let size = parts.length; size > 0; size -= 1) {
@@ -329,7 +368,9 @@
     at("questions").scrollIntoView({ block: "nearest" });
   });
   at("assumed").addEventListener("submit", function (event) { event.preventDefault(); });
-  at("add").addEventListener("click", function () { addRow().querySelector("input").focus(); });
+  at("add").addEventListener("click", function () { addRow("machines").querySelector("input").focus(); });
+  at("add-job").addEventListener("click", function () { addRow("jobs").querySelector("input").focus(); });
+  at("add-limit").addEventListener("click", function () { addRow("limits").querySelector("select").focus(); });
   document.querySelectorAll("[data-choice]").forEach(function (one) { one.addEventListener("change", toggle); });
   at("compare").addEventListener("click", async function () {
     const two = Array.from(marked);
@@ -350,7 +391,7 @@
   // --- A page that is loaded again sees what it asked before, while planner serve runs
 
   const start = async function () {
-    addRow();
+    addRow("machines");
     toggle();
     const before = window.sessionStorage.getItem("planner-session");
     if (before) {

@@ -35,6 +35,7 @@ _GRACE_S = 45.0  # beyond the time of a search, for reading the question, the re
 _STOP_S = 30.0  # for the best so far and its report, after an interruption
 _MOST_ANSWER_BYTES = 64 * 2**20  # of an answer
 _IS_FORKED = sys.platform == "linux"  # elsewhere a process imports all that it needs anew
+_PROCESSES: Any = multiprocessing.get_context("forkserver" if _IS_FORKED else "spawn")
 _ALONE = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -146,11 +147,10 @@ class Searches:
         self.sessions: dict[str, Session] = {}
         self._free = asyncio.Semaphore(limits.num_processes)
         self._threads = ThreadPoolExecutor(limits.num_processes, "searches")  # each waits for what a process says
-        self._processes = multiprocessing.get_context("forkserver" if _IS_FORKED else "spawn")
         if _IS_FORKED:
             for name in _ALONE:
                 os.environ.setdefault(name, "1")
-            self._processes.set_forkserver_preload(["__main__", "planner.serve.warm"])
+            multiprocessing.set_forkserver_preload(["__main__", "planner.serve.warm"])
             forkserver.ensure_running()
         self._folder = Path(tempfile.mkdtemp(prefix="planner-serve-"))
         self._empty = self._folder / "none"
@@ -302,13 +302,14 @@ class Searches:
                 return
             search.state, search.begin_s = "searching", time.monotonic()
             is_late = False
-            pipe: Connection | None = None
+            pipe = None
             try:
-                search.process, pipe = await self._in_thread(self._begun, task)
+                process, opened = await self._in_thread(self._begun, task)
+                search.process, pipe = process, opened
                 if search.is_over:  # stopped, or forgotten, while the process began
                     return
                 async with asyncio.timeout(task["time_limit_s"] + _GRACE_S):
-                    await self._listen(search, pipe)
+                    await self._listen(search, opened)
             except TimeoutError:
                 is_late = True
             except (OSError, ValueError) as error:  # no process to be had; an answer that is none
@@ -329,8 +330,8 @@ class Searches:
 
     def _begun(self, task: Mapping[str, Any]) -> tuple[BaseProcess, Connection]:
         """Begin a process, and return it with the pipe through which it speaks."""
-        pipe, its_end = self._processes.Pipe(duplex=False)
-        process = self._processes.Process(target=answer_task, args=(task, its_end), daemon=True)
+        pipe, its_end = _PROCESSES.Pipe(duplex=False)
+        process = _PROCESSES.Process(target=answer_task, args=(task, its_end), daemon=True)
         process.start()
         its_end.close()
         return process, pipe

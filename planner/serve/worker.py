@@ -206,13 +206,15 @@ def _procure(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     answer = procurement_answer(
         found, view_again, history=progress.history, commands=[(*command, "--out", "answer.json")]
     )
-    # What was assumed of the training, which its plan's own question says as if it had been asked.
-    (plan,) = found.choice.plans.values()
-    problem = planner.load({**read.jobs[0].question, "cluster": plan.problem["cluster"]})
-    assumptions = [one for one in problem.key_assumptions if one.field[0] in ("dnn", "calibration")]
+    moved: dict[str, Any] = {"assumptions": []}
+    if len(found.choice.plans) == 1:  # what was assumed of it its plan's own question says as if it had been asked
+        (plan,) = found.choice.plans.values()
+        problem = planner.load({**read.jobs[0].question, "cluster": plan.problem["cluster"]})
+        assumptions = [one for one in problem.key_assumptions if one.field[0] in ("dnn", "calibration")]
+        moved = _moved(task, assumptions, found.choice.key_assumptions, problem.resolved)
     return {
         **_shown(answer),
-        **_moved(task, assumptions, found.choice.key_assumptions, problem.resolved),
+        **moved,
         "objective": {"name": read.asked.objective, "value": found.choice.objective},
         "document": found.to_dict(),
         **repeated,
@@ -289,7 +291,7 @@ def _at(tree: Any, place: Any) -> Any:
 
 def _repeated(question: Mapping[str, Any], resolved: Mapping[str, Any], command: tuple[str, ...]) -> dict[str, Any]:
     """Return the spec that asks the same, without any other file, and the command."""
-    is_uploaded = UPLOADED in question["dnn"].values()
+    is_uploaded = UPLOADED in question.get("dnn", {}).values()
     text, cut = yaml_of(resolved if is_uploaded else question)
     if cut:  # JSON is YAML, too
         text = json.dumps(resolved if is_uploaded else question, indent=1, ensure_ascii=False)

@@ -147,6 +147,25 @@ def test_what_is_wrong_stands_beside_its_field_which_gets_the_focus(browser: Any
         assert tab.page.locator(".fault").count() == 0
 
 
+def test_a_limit_and_a_pin_are_rows_whose_faults_stand_beside_them(browser: Any, address: str) -> None:
+    with Tab(browser, address, width=400) as tab:
+        tab.fill(*QUICK)
+        tab.page.get_by_text("Limits and fixed decisions").click()
+        for place, value in (("fix.num_machines", "1"), ("constraints.devices.at_most", "lots")):
+            tab.page.get_by_role("button", name="Add one").click()
+            tab.page.locator("#limits select").last.select_option(place)
+            tab.page.locator("#limits .value").last.fill(value)
+        assert tab.page.evaluate(AUDIT) == []
+        assert tab.is_inside()
+        tab.page.get_by_role("button", name="Ask").click()
+        tab.page.locator(".fault").wait_for()
+        assert tab.page.evaluate("document.activeElement.dataset.field") == "constraints.devices.at_most"
+        tab.page.locator("#limits .value").last.fill("4")
+        tab.page.get_by_role("button", name="Ask").click()
+        tab.answered()
+        assert "devices: {at_most: 4}" in tab.page.locator("#spec").text_content()
+
+
 def test_money_and_a_file_are_asked_with(browser: Any, address: str, tmp_path: Path) -> None:
     with Tab(browser, address, width=400) as tab:
         tab.page.get_by_label("What money buys or rents").check()

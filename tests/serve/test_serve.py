@@ -213,6 +213,20 @@ def test_money_buys_an_answer_too(page: Page) -> None:
     assert found["command"].startswith("planner procure question.yaml")
 
 
+def test_limits_pins_and_several_trainings_are_asked_too(page: Page) -> None:
+    limited = {**QUICK, "constraints": {"devices": {"at_most": 8}}, "fix": {"num_machines": 1}}
+    found = page.answer(page.ask(limited))
+    assert "devices: {at_most: 8}" in found["spec"]
+    assert "8 devices" in found["answer"] or "1 x 8" in found["answer"], found["answer"]
+    jobs = [
+        {"name": name, "dnn": {"zoo": name, "global_batch": 512, "epochs": 1}, "runs_per_month": 1}
+        for name in ("resnet50", "vgg16")
+    ]
+    found = page.answer(page.ask({"procure": {"jobs": jobs, "providers": ["aws"], "devices": ["v100-sxm2-16g"]}}))
+    assert (found["state"], found["assumptions"]) == ("done", []), found["error"]
+    assert found["answer"].startswith("Rent")
+
+
 def test_faults_are_told_with_their_fields_as_the_command_line_tells_them(page: Page, capsys: Any) -> None:
     name = page.ask({"dnn": {"zoo": "vgg61"}, "cluster": {"preset": "osf-testbed"}})
     found = page.answer(name)
@@ -248,6 +262,13 @@ def test_a_question_without_an_answer_has_a_page_of_what_conflicts(page: Page) -
         ({"dnn": {"zoo": "vgg16"}, "cluster": {"machines": [{"count": {"a": 1}}]}}, "cluster.machines.0.count"),
         ({"dnn": {"zoo": "vgg16"}}, "cluster"),
         ({**QUICK, "procure": {"deadline": "1 h"}}, "cluster"),
+        ({**QUICK, "fix": {"file": "/etc/passwd"}}, "fix.file"),
+        ({**QUICK, "constraints": {"devices": {"a": 1}}}, "constraints.devices.a"),
+        (
+            {"dnn": {"zoo": "a", "dimensions": {"x": {"y": 1}}}, "cluster": {"preset": "osf-testbed"}},
+            "dnn.dimensions.x",
+        ),
+        ({"procure": {"jobs": [{"name": "a", "dnn": {"upload": "x"}}]}}, "procure.jobs.0.dnn.upload"),
     ],
 )
 def test_a_form_names_no_file_and_no_code(question: object, field: str) -> None:
