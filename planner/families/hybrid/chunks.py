@@ -3,8 +3,9 @@
 The grid has virtual stages (chunks) of as equal numbers of layers as there are. Other numbers may be a little better: a
 device with a long head is better off with a layer less. They are no axis of the grid, which has too many of them:
 
-- *improved*: near the best layouts found, with each number of chunks, single layers are moved from the busiest devices
-  to others while that helps (:func:`planner.families.hybrid.grid_search.chunks_improved`);
+- *improved*: near the best layout found, and near the best ones of the degrees of which the bound promises most, single
+  layers are moved from the busiest devices to others while that helps
+  (:func:`planner.families.hybrid.grid_search.chunks_improved`);
 - *bounded*: :class:`ChunkBounds` counts no cut, so that what it finds is true of all; the plan says how much is open.
 """
 
@@ -17,17 +18,18 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.families.hybrid.bounds import EVERY_ZERO, NOTHING_AGAIN, EvenBounds, fullest_s, peak_step_s
-from planner.families.hybrid.configuration import AWAY, CODES_OF_CUTS, MOST_ZERO_OF_CUTS, OVERLAPS
+from planner.families.hybrid.configuration import AWAY, COARSE, CODES_OF_CUTS, MOST_ZERO_OF_CUTS, OVERLAPS
 from planner.families.hybrid.cost import PLAIN_CODES, GroupCost, HybridCost, Placement
 from planner.families.hybrid.layer_table import LeastSeconds
 from planner.families.hybrid.space import Bound
 from planner.models.layouts import Bools, Ints, Layouts, Recompute, Schedule
 from planner.models.memory import CutMemory
 from planner.search import Search
-from planner.solvers.grid import Columns, solve
+from planner.solvers.grid import Columns, Point, solve
 
 OTHER_CHUNKS = "hybrid layouts with other cuts of the layers into chunks"
 _FEWEST = 2  # virtual stages of a device
+_MOST_SETTINGS = 2  # degrees near which layers are moved
 _NO_LIMIT_BYTES = 1e30  # beyond all memory there is, yet finite: rooms are subtracted
 _MORE_ZERO = EVERY_ZERO[MOST_ZERO_OF_CUTS + 1 :]
 _SAVING = ("sequence_parallel", "offload_optimizer")  # more of it needs less memory
@@ -203,15 +205,28 @@ class ChunkBounds(EvenBounds):
         return _AnyLayersMemory(**{one.name: getattr(own, one.name) for one in fields(own)})
 
 
-def all_chunks_bound_s(cost: GroupCost, best_s: float, search: Search) -> float:
-    """Return what no layout with several chunks a device takes less than; at most ``best_s``, and infinite for none."""
+def all_chunks_bound_s(cost: GroupCost, best_s: float, search: Search) -> tuple[float, list[Point]]:
+    """Return what no layout with several chunks a device takes less than, and degrees where one may be the quickest.
+
+    At most ``best_s``, and infinite for none. Degrees are those of the least bounds below ``best_s``, the best first.
+    """
     bounds = ChunkBounds(cost.even, search)
     if max(bounds.space.axes["interleave"].values, default=1) == 1:
-        return inf
+        return inf, []
     grid = bounds.space.grid()
     levels = tuple(
         replace(level, bound=bound) for level, bound in zip(grid.levels[: len(bounds.all)], bounds.all, strict=True)
     )
     part = search.part(search.left_s, good_enough=-inf, cutoff=best_s, num_alternatives=0)
-    found = solve(replace(grid, levels=levels), bounds.seconds, part, is_strict=True, counts=False).solution
-    return min(max(found.bound, peak_step_s([cost])), best_s)
+    answer = solve(
+        replace(grid, levels=levels),
+        bounds.seconds,
+        part,
+        num_answers=_MOST_SETTINGS,
+        group_by=COARSE,
+        is_strict=True,
+        counts=False,
+    )
+    points = [answer.solution.value, *(point for _, point in answer.others)]
+    settings: list[Point] = [{name: point[name] for name in COARSE} for point in points if point is not None]
+    return min(max(answer.solution.bound, peak_step_s([cost])), best_s), settings

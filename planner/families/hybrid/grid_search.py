@@ -18,9 +18,10 @@ Domain of other cuts: 1F1B without virtual stages, ZeRO 0 and 1, the optimiser o
   short as can be (the group that ends last, but for waits in the schedule).
 
 Of a pipeline with few cuts all are tried (:mod:`planner.families.hybrid.cost`), and proven; of longer ones the cuts of
-the best settings are improved by moving single layers from one stage to another, the best of all pairs each time, which
-ends with a cut no worse than any neighbour and is not proven over all cuts. Near the best layouts layers are likewise
-moved between chunks, from the busiest stages to others; no cut into chunks is faster than the bound of
+the best setting are improved by moving single layers from one stage to another, the best of all pairs each time, which
+ends with a cut no worse than any neighbour and is not proven over all cuts. Near the best layout, and where the bound
+of chunks promises most, layers are likewise moved between chunks, from the busiest stages to others; no cut into chunks
+is faster than the bound of
 :mod:`planner.families.hybrid.chunks`.
 
 The grid stands in :mod:`planner.families.hybrid.space`, its bounds in :mod:`planner.families.hybrid.bounds`, the walk
@@ -68,8 +69,8 @@ DOMAIN = (
     "stages of unlike layers, and layouts over several kinds of machines: 1F1B without chunks, ZeRO 0 and 1, stages or "
     "whole replicas of each kind, numbered kind by kind, and a fixed batch; of stages all cuts of the layers where "
     "stages x cuts are 2,000 or fewer, else of each setting the cut whose slowest stage is least, improved by moving "
-    "single layers in the best settings only (what another cut could save stands under the headline); of chunks those "
-    "dealt out evenly, near the best layouts improved by moving single layers (likewise); of whole replicas the cut "
+    "single layers in the best setting only (what another cut could save stands under the headline); of chunks those "
+    "dealt out evenly, near a few of the best improved by moving single layers (likewise); of whole replicas the cut "
     "whose slowest stage is least, with micro-batches dealt out for the quickest kind, where near numbers add up to "
     "the batch; on "
     "several kinds together three quarters of each kind's devices or more (unless numbers are limited)"
@@ -77,7 +78,7 @@ DOMAIN = (
 OTHER_CUTS = "hybrid layouts with other cuts of the layers into stages without chunks"  # on one machine group
 _MOST_CUTS_AT_ONCE = 400_000
 _MOST_GROUPS = 4  # in a layout
-_MOST_IMPROVED = 4  # settings whose cut is improved
+_MOST_IMPROVED = 4  # layouts whose chunks are moved
 _MOST_SHARES = 16  # of the time that is left: each of many placements is searched for a while
 _MOST_CELLS = 200_000  # stages in one array
 _MOST_TASKS = 20_000_000  # stages times micro-batches that one improvement may evaluate: about a second
@@ -262,7 +263,7 @@ def cuts_searched(
         worst_s = [*rows, *[inf] * (1 + number)][number]
         share_s = search.left_s / min(left + 1, _MOST_SHARES)
         part = search.part(share_s, cutoff=min([search.cutoff, worst_s]))
-        one = _cuts_improved(Found(cost=cost, answer=searched(cost, part, is_strict=bool(rows))), part)
+        one = _cuts_improved(Found(cost=cost, answer=searched(cost, part, is_strict=bool(rows))), part, rows)
         if len(cost.groups) == 1 and search.good_enough < inf and not search.is_brief:
             best_s = min([*rows[:1], *(seconds for seconds, _ in one.rows), search.cutoff])
             one = replace(one, all_cuts_s=all_cuts_bound_s(cost, best_s, search))
@@ -329,7 +330,7 @@ def searched_on(found: Found, search: Search, known_s: Sequence[float]) -> Found
     none: Solution[Point] = Solution(status=Status.UNKNOWN, objective=inf, bound=answer.solution.bound, value=None)
     left = replace(answer, solution=none, others=())  # its rows may be of cuts that were improved, in no grid
     one = replace(found, answer=searched(found.cost, part, is_strict=bool(rows), before=left))
-    more = _cuts_improved(one, part)
+    more = _cuts_improved(one, part, sorted(known_s))
     both = sorted([*found.rows, *more.rows], key=lambda row: row[0])
     if not both:
         return more
@@ -340,32 +341,31 @@ def searched_on(found: Found, search: Search, known_s: Sequence[float]) -> Found
 # -- near cuts ---------------------------------------------------------------------------------------------------------
 
 
-def _cuts_improved(found: Found, search: Search) -> Found:
-    """Return what a search found with the cuts of its best settings improved, where not all cuts were tried."""
-    rows, asked = found.rows, 0
+def _cuts_improved(found: Found, search: Search, known_s: Sequence[float]) -> Found:
+    """Return what a search found with the cut of its best setting improved, where not all cuts were tried.
+
+    Whatever number of runners-up is asked for: it must not change the answer. ``known_s``: of all others, in order.
+    """
+    rows, is_better = found.rows, bool(found.rows) and found.rows[0][0] < min(known_s[:1], default=inf)
     if found.cost.has_replicas or search.good_enough == inf or pinned_cut(found.cost.problem) is not None:
         return found
-    for index, (seconds, point) in enumerate(rows[:_MOST_IMPROVED]):
-        if not search.is_over:
-            better_s, better, number = _near(found.cost, point, seconds, search)
-            asked += number
-            if better_s < seconds * (1 - _GAIN):
-                rows[index] = (better_s, better)
-    rows.sort(key=lambda row: row[0])
+    if not is_better or search.is_over:
+        return found
+    better_s, better, asked = _near(found.cost, rows[0][1], rows[0][0], search)
+    if better_s < rows[0][0] * (1 - _GAIN):
+        rows[0] = (better_s, better)
     return replace(found, answer=_with_rows(found.answer, rows, asked)) if asked else found
 
 
 def even_improved(found: Found, best_s: float, search: Search) -> Found | None:
-    """Return the best cut near the even ones of one group's best layouts; None where none is better than all known."""
+    """Return the best cut near the even one of one group's best layout; None where none is better than all known."""
     cost = HybridCost(found.cost.groups, Placement.STAGES)
     bounds = CutBounds(cost)
     is_open = cost.problem.training.fixed_batch_size is not None and bounds.space.is_open
     if search.is_over or search.good_enough == inf or not is_open:
         return None
-    best: tuple[float, Point] | None = None
-    total = 0
-    for seconds, row in found.rows[:_MOST_IMPROVED]:
-        if search.is_over or row["pipeline"] == 1 or any(row[name] for name in _ON_HOST):
+    for seconds, row in found.rows[:1]:
+        if row["pipeline"] == 1 or any(row[name] for name in _ON_HOST):
             continue
         point = {name: row[name] for name in bounds.space.axes if name in row} | {"stages_0": row["pipeline"]}
         columns = {name: np.array([value]) for name, value in point.items()}
@@ -373,19 +373,23 @@ def even_improved(found: Found, best_s: float, search: Search) -> Found | None:
             continue
         is_plain = all(row[name] == code for name, code in CODES_OF_CUTS.items())
         better_s, better, asked = _near(cost, point, seconds if is_plain else inf, search)
-        total += asked
         if better is not point and better_s < best_s * (1 - _GAIN):
-            best_s, best = better_s, (better_s, better)
-    return None if best is None else Found(cost=cost, answer=_with_rows(_nothing(inf, is_counted=True), [best], total))
+            return Found(cost=cost, answer=_with_rows(_nothing(inf, is_counted=True), [(better_s, better)], asked))
+    return None
 
 
 def chunks_improved(
-    found: Found, best_s: float, search: Search, others: Sequence[tuple[float, Point]] = ()
+    found: Found,
+    best_s: float,
+    search: Search,
+    others: Sequence[tuple[float, Point]] = (),
+    settings: Sequence[Point] = (),
 ) -> Found | None:
     """Return the best layout with chunks on one group, single layers moved away from the busiest stages while it helps.
 
-    Near the group's best layouts, with every number of chunks that the question allows: of all these the few that would
-    be quickest if their devices did equal work. None where nothing is better than all known.
+    Near the group's best layout, and the best ones of some degrees, with every number of chunks that the question
+    allows: of all these the few that would be quickest if their devices did equal work. None where nothing is better
+    than all known.
 
     Parameters
     ----------
@@ -393,12 +397,19 @@ def chunks_improved(
         The even layouts of the group.
     others
         Seconds and layouts of stages without chunks on it.
+    settings
+        Degrees.
     """
     if search.is_over or search.good_enough == inf or not found.rows:
         return None
+    rows = [*found.rows[:1], *sorted(others, key=lambda row: row[0])[:1]]
+    known = [
+        {name: row[name] for name in settings[0]} for _, row in found.rows[:1] if settings and row["interleave"] > 1
+    ]
+    rows += _with_chunks(found.cost, [one for one in settings if one not in known], search)
     best: tuple[float, Point] | None = None
     least_s, asked = best_s * (1 - _GAIN), 0
-    for seconds, row, layout, layers in _chunk_starts(found, others, best_s):
+    for seconds, row, layout, layers in _chunk_starts(found.cost, rows, best_s):
         if search.is_over:
             break
         better_s, better, number = _chunks_moved(found.cost.first, layout, layers, seconds, search)
@@ -410,13 +421,26 @@ def chunks_improved(
     return Found(cost=found.cost, answer=_with_rows(_nothing(inf, is_counted=True), [best], asked))
 
 
+def _with_chunks(placed: HybridCost, settings: Sequence[Point], search: Search) -> list[tuple[float, Point]]:
+    """Return the best even layout with chunks of each of some degrees, with its seconds."""
+    rows = []
+    for setting in settings:
+        bounds = Bounds.of(placed, search)
+        chunks = tuple(one for one in bounds.space.axes["interleave"].values if one > 1)
+        few = {name: (value,) for name, value in setting.items()}
+        vars(bounds)["space"] = bounds.space.of_values({**few, "interleave": chunks})
+        part = search.part(search.left_s, good_enough=-inf, cutoff=inf)
+        solution = solve(bounds.grid(), bounds.seconds, part, counts=False).solution
+        rows += [] if solution.value is None else [(solution.objective, solution.value)]
+    return rows
+
+
 def _chunk_starts(
-    found: Found, others: Sequence[tuple[float, Point]], best_s: float
+    placed: HybridCost, rows: Sequence[tuple[float, Point]], best_s: float
 ) -> list[tuple[float, Point, Layouts, Ints]]:
     """Return the even layouts with chunks whose layers are moved: seconds, decisions, layout, layers of each chunk."""
-    cost, space = found.cost.first, Space.of(found.cost)
+    cost, space = placed.first, Space.of(placed)
     number = cost.transformer.num_layers
-    rows = sorted([*found.rows, *others], key=lambda row: row[0])[:_MOST_IMPROVED]
     points: dict[tuple[int, ...], Point] = {}
     for _, row in rows:
         own = {

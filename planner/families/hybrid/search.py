@@ -75,7 +75,7 @@ def plan(problem: Problem, search: Search) -> Plan:
         """Have the best so far as the answer, should the search be broken off."""
         best = _best(so_far)
         if best.answer.solution.value is not None:
-            search.keep(lambda: _plan_of(problem, search, so_far, best, 0.0, count))
+            search.keep(lambda: _plan_of(problem, search, so_far, best, 0.0, count, inf))
 
     for index, cost in enumerate(costs):
         known = min((one.answer.solution.objective for one in found), default=inf)
@@ -100,8 +100,11 @@ def plan(problem: Problem, search: Search) -> Plan:
     has_open_cuts = pinned_cut(problem) is None
     near = [even_improved(one, best_s, rest) for one in even if has_open_cuts]
     best_s = min([best_s, *(one.answer.solution.objective for one in near if one is not None)])
+    chunks_s, settings = _chunks_bounded(even, best_s, rest)
     near += [
-        chunks_improved(one, best_s, rest, _stages_on(one.cost.first, [*found, *near])) for one in even if has_open_cuts
+        chunks_improved(one, best_s, rest, _stages_on(one.cost.first, [*found, *near]), near_to)
+        for one, near_to in zip(even, settings, strict=True)
+        if has_open_cuts
     ]
     found += [one for one in near if one is not None]
     bound_s = min(one.answer.solution.bound for one in found)
@@ -112,7 +115,17 @@ def plan(problem: Problem, search: Search) -> Plan:
             raise NoAnswerError(TOO_SHORT)
         opened = [replace(one, opens_offload=one.may_offload) for one in costs]
         raise InfeasibleError(why_nothing_fits(opened, search))
-    return _plan_of(problem, search, found, best, bound_s, count)
+    return _plan_of(problem, search, found, best, bound_s, count, chunks_s)
+
+
+def _chunks_bounded(even: Sequence[Found], best_s: float, search: Search) -> tuple[float, list[list[Point]]]:
+    """Return what no cut into chunks takes less than, and on each group degrees where one may be the quickest.
+
+    Infinite, and none, where no more is asked than whether anything fits.
+    """
+    is_asked = search.good_enough < inf and not search.is_brief and pinned_cut(even[0].cost.problem) is None
+    rows = [all_chunks_bound_s(one.cost.first, best_s, search) if is_asked else (inf, []) for one in even]
+    return min(seconds for seconds, _ in rows), [settings for _, settings in rows]
 
 
 def _stages_on(group: GroupCost, found: Sequence[Found | None]) -> list[tuple[float, Point]]:
@@ -183,9 +196,15 @@ def _best(found: Sequence[Found]) -> Found:
 
 
 def _plan_of(
-    problem: Problem, search: Search, found: Sequence[Found], best: Found, bound_s: float, count: float
+    problem: Problem,
+    search: Search,
+    found: Sequence[Found],
+    best: Found,
+    bound_s: float,
+    count: float,
+    chunks_s: float,
 ) -> Plan:
-    """Return the plan of the best layout."""
+    """Return the plan of the best layout; ``chunks_s``: no cut into chunks takes less; infinite if unknown."""
     objective_s, point = best.rows[0]
     configuration = configuration_of_point(best.cost, point)
     prediction = predict(problem, configuration)
@@ -193,12 +212,9 @@ def _plan_of(
     if problem.training.fixed_batch_size is None:
         bound = min(bound, lower_bound(problem))
     is_proven = objective_s - bound_s <= SAME * objective_s
-    cuts_s, chunks_s = other_cuts_s(found, bound_s), inf
+    cuts_s = other_cuts_s(found, bound_s)
     more: list[str] = []
     if search.good_enough < inf and not search.is_brief:  # more is asked than whether anything fits
-        groups = {id(one.cost.first): one.cost.first for one in found if one.cost.is_even}
-        if pinned_cut(problem) is None:
-            chunks_s = min(all_chunks_bound_s(one, objective_s, search) for one in groups.values())
         more = frontier_words(best.cost.first, point, search) if configuration.is_even else []
         more += idle_words(best.cost, configuration, search)
     rows = sorted([(seconds, one, at) for one in found for seconds, at in one.rows], key=lambda row: row[0])

@@ -462,9 +462,13 @@ class Space:
     @property
     def narrow(self) -> "Space":
         """The same with the smallest micro-batches, and data degrees evenly on a logarithmic scale."""
-        found, data, sizes = replace(self), self.axes["data"].values, self.axes["microbatch"].values
+        data, sizes = self.axes["data"].values, self.axes["microbatch"].values
         places = np.unique(np.linspace(0, len(data) - 1, _FEW_DEGREES).astype(int))
-        few = {"data": tuple(data[one] for one in places), "microbatch": sizes[:_FEW_SIZES]}
+        return self.of_values({"data": tuple(data[one] for one in places), "microbatch": sizes[:_FEW_SIZES]})
+
+    def of_values(self, few: Mapping[str, tuple[int, ...]]) -> "Space":
+        """Return the same with these values alone of some decisions."""
+        found = replace(self)
         vars(found)["axes"] = {**self.axes, **{name: Axis(name=name, values=few[name]) for name in few}}
         return found
 
