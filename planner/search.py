@@ -203,13 +203,6 @@ class Search:
         """Name the best so far, made only if this search is broken off; call it again with every better one."""
         self.kept = plan
 
-    @property
-    def limit_words(self) -> str:
-        """Which limit came, in words: "time limit", "memory limit of 2 GiB"."""
-        if self._is_full and self.memory_limit_bytes is not None:
-            return f"memory limit of {format_human(self.memory_limit_bytes, Dimension.DATA, 3)}"
-        return "interruption" if self.was_interrupted else "time limit"
-
     def tell(self, bound: float, incumbent: float) -> None:
         """Say how far the search is: what nothing left beats, and the best so far."""
         if self.told is not None:

@@ -2,7 +2,7 @@
 
 ``python -m research.schedules --write`` writes the tables of ``docs/schedules.md`` and the pictures in
 ``docs/schedules/``. Nothing is measured: orders are those of :mod:`planner.models.orders`, seconds their longest paths,
-optima those of :mod:`planner.solvers.task_orders`. Equal versions of OR-Tools give equal bytes.
+optima those of :mod:`research.task_orders`. Equal versions of OR-Tools give equal bytes.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from planner.models.schedule import PipelineTimes, ScheduleRun, simulate
 from planner.schedules import NAMED, runs_words
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.task_orders import BACKWARD, FORWARD, WEIGHTS, Line, ShortestStep, shortest_step
 from research import ROOT, page_with
+from research.task_orders import BACKWARD, FORWARD, WEIGHTS, Line, ShortestStep, shortest_step
 
 __all__ = ["CASES", "Case", "optima_text", "picture", "table_text"]
 

@@ -44,7 +44,6 @@ def test_a_search_ends_by_the_clock_that_it_was_given() -> None:
     assert not search.is_over
     machine.now_s = 2.0
     assert search.is_over
-    assert search.limit_words == "time limit"
 
 
 def test_no_more_than_the_memory_limit_is_held_in_silence() -> None:
@@ -55,7 +54,6 @@ def test_no_more_than_the_memory_limit_is_held_in_silence() -> None:
     assert search.is_over
     machine.held_bytes, machine.now_s = 0, 2.0
     assert search.is_over  # it does not come back to life, or nobody knew what it left out
-    assert search.limit_words == "memory limit of 2 GiB"
     assert not search.part(1.0).is_over  # another part may, where the memory is free again
 
 

@@ -57,11 +57,6 @@ class Explained:
     predicted_s: float
     waits_for_memory: bool
 
-    @property
-    def residual(self) -> float:
-        """Predicted / measured - 1."""
-        return self.predicted_s / self.booked_s - 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utilisation:

@@ -5,8 +5,8 @@ import pytest
 from planner.models.orders import SCHEDULES
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.task_orders import Line, shortest_step
 from research.schedules import CASES, Case, picture
+from research.task_orders import Line, shortest_step
 
 BEST_OF_ALL = ("zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipe_v")  # where all three take the same
 
