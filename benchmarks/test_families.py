@@ -32,8 +32,8 @@ from planner.families import FAMILIES
 from planner.families.all_reduce.bounds import AllReduceBoxes
 from planner.families.all_reduce.cost import AllReduceCost
 from planner.families.all_reduce.team import Team
+from planner.models.input import Strategy
 from planner.models.servers import BspExchange, algorithm_1_time_s, segments_time_s
-from planner.models.ssgd import Strategy
 from planner.search import Search
 
 QUESTIONS: dict[str, dict[str, Any]] = {

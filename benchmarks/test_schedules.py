@@ -27,7 +27,7 @@ from planner import data, zoo
 from planner.cases.forms.dag_model import Iteration, Run, Task, list_schedule, run, task_graph
 from planner.models.communication import ring_all_reduces
 from planner.models.compute import profile_from_flop
-from planner.models.ssgd import Strategy
+from planner.models.input import Strategy
 
 BATCH = 32
 

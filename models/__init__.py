@@ -27,7 +27,6 @@ __all__ = [
     "replicas",
     "schedule",
     "servers",
-    "ssgd",
     "stages",
     "transformer_communication",
     "transformer_interval",

@@ -1,15 +1,45 @@
 """Seconds to bring samples to the devices: reading, decoding, copying. They bound every family alike.
 
 Source: S. Shi et al., A DAG model of synchronous SGD, arXiv:1805.03812, tables II and V (``t_io = D/B_io``,
-``t_h2d = D/B_pcie``, storage shared by the machines that read it); the decode rate is our own term.
+``t_h2d = D/B_pcie``, storage shared by the machines that read it), and section IV-C on what frameworks let run at the
+same time; the decode rate is our own term.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from planner.cluster import MachineGroup
-from planner.models.ssgd import Strategy
 
-__all__ = ["InputTime", "input_time", "stall_s"]
+__all__ = [
+    "InputTime",
+    "Strategy",
+    "input_time",
+    "stall_s",
+]
+
+
+class Strategy(StrEnum):
+    """What a framework lets run at the same time (section IV-C)."""
+
+    NAIVE = "naive"  # one thing after the other
+    CNTK = "cntk"  # reads ahead
+    MXNET = "mxnet"  # and TensorFlow: reads ahead, and sends gradients during the backward pass
+    CAFFE_MPI = "caffe_mpi"  # the same, and copies ahead into a second buffer on the device
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether the next batch is read during an iteration."""
+        return self is not Strategy.NAIVE
+
+    @property
+    def copies_ahead(self) -> bool:
+        """Whether the next batch is copied to the device during an iteration, too."""
+        return self is Strategy.CAFFE_MPI
+
+    @property
+    def overlaps_gradients(self) -> bool:
+        """Whether a gradient is sent as soon as it is ready (wait-free back-propagation)."""
+        return self in (Strategy.MXNET, Strategy.CAFFE_MPI)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,7 +160,7 @@ class Calibration:
     """Fitted parameters of the devices, the links and the framework.
 
     ``all_reduce_curves``, by number of devices, measured or fitted to eq. 18, replace the closed forms where given.
-    ``strategy`` says what the framework overlaps, see :class:`planner.models.ssgd.Strategy`. ``negotiate_s``
+    ``strategy`` says what the framework overlaps, see :class:`planner.models.input.Strategy`. ``negotiate_s``
     is the framework's coordination per all-reduce, ``overhead_s`` the library's start-up; ``straggler_deviation_s`` the
     standard deviation of a worker's time from one iteration to the next. ``num_cores`` share a device's peak as
     threads; ``activation_s`` and ``error_s`` are ``C_act`` and ``C_err`` of the Adam model. ``split_tensors``: a tensor

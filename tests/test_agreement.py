@@ -29,6 +29,7 @@ from planner.errors import SpecError
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.cost import AllReduceCost
 from planner.models.data_parallel import standard_maximum
+from planner.models.input import Strategy
 from planner.models.servers import (
     BspExchange,
     Links,
@@ -37,7 +38,6 @@ from planner.models.servers import (
     iteration_time_s,
     place_round_robin,
 )
-from planner.models.ssgd import Strategy
 from tests.referee.equations import unfused_update_time_s
 
 seconds = st.floats(1e-3, 10)

@@ -32,7 +32,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.errors import ModelError
-from planner.models.ssgd import Strategy
+from planner.models.input import Strategy
 
 
 class Prefetch(StrEnum):

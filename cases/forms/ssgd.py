@@ -28,8 +28,7 @@ from planner.cases.forms.dag_model import (
 from planner.cluster import Device, MachineGroup
 from planner.data import preset
 from planner.importers.profiles import read_layer_trace
-from planner.models.input import InputTime, input_time
-from planner.models.ssgd import Strategy
+from planner.models.input import InputTime, Strategy, input_time
 from planner.names import find, fold
 from planner.question.blocks import MachineSpec
 from planner.question.values import Bytes, Count, Model, Name, Rate, Seconds

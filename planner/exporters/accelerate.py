@@ -41,8 +41,8 @@ from planner.exporters.scripts import (
     script_words,
     torchrun_script,
 )
-from planner.families.all_reduce.buckets import DDP_CAP_BYTES, DDP_FIRST_BYTES, MIB, ddp_buckets
 from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.all_reduce.fusion import DDP_CAP_BYTES, DDP_FIRST_BYTES, MIB, ddp_buckets
 from planner.families.hybrid.launch_network import not_expressed
 
 __all__ = [

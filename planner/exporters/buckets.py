@@ -1,6 +1,6 @@
 """What frameworks make of a plan's fusion groups: tensors, not layers, one constant size, and one algorithm.
 
-The optimum fuses unequal groups. A framework's bucket has one size (:mod:`planner.families.all_reduce.buckets`); the
+The optimum fuses unequal groups. A framework's bucket has one size (:mod:`planner.families.all_reduce.fusion`); the
 best of all sizes is found by the same cost model as the plan's, so that what the constant loses is known. Nor do all
 groups take one algorithm: ``NCCL_ALGO`` (NVIDIA's "NCCL User Guide", Environment Variables, 2.27) names those among
 which the library may choose, for the whole program.
@@ -10,10 +10,9 @@ import numpy as np
 
 from planner.channel import Ends
 from planner.cost import Floats
-from planner.families.all_reduce.buckets import Buckets, round_mib
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.cost import AllReduceCost
-from planner.families.all_reduce.fusion import best_cap, by_tensor, exchange_of
+from planner.families.all_reduce.fusion import Buckets, best_cap, by_tensor, exchange_of, round_mib
 from planner.problem import Problem
 
 __all__ = ["GradientTensors", "algorithms_of", "loss_words", "nccl_lines", "nccl_notes"]

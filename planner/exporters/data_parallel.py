@@ -3,7 +3,7 @@
 **DDP.** The planned groups are unequal. With ``bucket_cap_mb_list`` (pytorch/pytorch#169026) every bucket has a limit
 of its own: with the planned sizes as limits DDP forms the planned groups, with no communication hook. Older versions
 have one constant limit, ``bucket_cap_mb``; its best value is searched for, and what it loses is said. How DDP closes
-buckets: :mod:`planner.families.all_reduce.buckets`.
+buckets: :mod:`planner.families.all_reduce.fusion`.
 
 **Horovod** wakes once a cycle and fuses the gradients that have got ready since, up to a threshold in bytes. The best
 threshold and cycle are searched for together; what they lose against the plan's unequal groups is said. A PyTorch
@@ -24,7 +24,8 @@ from planner.exporters.export import Export, Exporter, Job, refused
 from planner.exporters.machines import device_of, num_devices, require_kinds, used_machines
 from planner.exporters.scripts import VERSION as PYTORCH
 from planner.exporters.scripts import Parsed, comment_lines, how_to_run, script_words, torchrun_script
-from planner.families.all_reduce.buckets import (
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.all_reduce.fusion import (
     DDP_CAP_BYTES,
     DDP_FIRST_BYTES,
     MIB,
@@ -34,7 +35,6 @@ from planner.families.all_reduce.buckets import (
     horovod_buckets,
     ticks_of,
 )
-from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.used_machines import UsedMachines
 

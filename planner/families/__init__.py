@@ -10,7 +10,7 @@ from planner.cluster import Cluster
 from planner.constraints import Usage, memory_limit_bytes, needed_s
 from planner.decisions import decided_by, pinnable_keys
 from planner.families.all_reduce import family as all_reduce_family
-from planner.families.by_count import LeastByCount, LeastParts
+from planner.families.answer import LeastByCount, LeastParts
 from planner.families.hybrid import family as hybrid_family
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.model_replicas import family as model_replicas_family
@@ -30,8 +30,8 @@ __all__ = ["FAMILIES", "Family", "Risks", "least_by_count_of", "least_parts_of",
 class Family(Protocol):
     """What the module of a family offers: the cost of a given configuration, and the search for the best one.
 
-    It may have three more: ``least_by_count``, a :data:`planner.families.by_count.LeastByCount`, else purchases
-    plan one number of machines after the other; ``least_parts_s``, a :data:`planner.families.by_count.LeastParts`, else
+    It may have three more: ``least_by_count``, a :data:`planner.families.answer.LeastByCount`, else purchases
+    plan one number of machines after the other; ``least_parts_s``, a :data:`planner.families.answer.LeastParts`, else
     ``bound`` holds for mixed machines, too; and ``risks``, which returns :class:`Risks`, without which all its
     configurations are of one risk.
     """

@@ -1,14 +1,26 @@
-"""What every family's search ends with: a plan, its status and bound, and what the goal counts."""
+"""What every family's search ends with: a plan, its status and bound, what the goal counts; or bounds by number."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from planner.cost import Floats
 from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
 from planner.problem import Problem
+from planner.search import Search
 from planner.solution import SAME, Status
 
-__all__ = ["TOO_SHORT", "Costed", "alternative_of", "iterations_of", "plan_of"]
+__all__ = [
+    "TOO_SHORT",
+    "Costed",
+    "CountBounds",
+    "LeastByCount",
+    "LeastParts",
+    "alternative_of",
+    "iterations_of",
+    "plan_of",
+]
 
 TOO_SHORT = "the time limit came before the first answer was found; raise --time-limit."
 
@@ -99,3 +111,34 @@ def plan_of(
         beyond=beyond,
         problem=problem.resolved,
     )
+
+
+# --- What no plan takes less than, by the number of machines that it uses
+#
+# A purchase asks for the best of many numbers of machines. Planning each on its own repeats nearly the same search;
+# here a family's search runs once over all of them, and looks for the plan that is furthest below a limit that depends
+# on how many machines it takes.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountBounds:
+    """The outcome.
+
+    Attributes
+    ----------
+    bounds_s
+        Entry n - 1: no plan on exactly n machines takes less. Where that is the limit or more, none is below it.
+    num_machines
+        Of the plan that is furthest below its limit, of those found; None where none was found to be.
+    """
+
+    bounds_s: Floats
+    num_machines: int | None = None
+
+
+# ``(problem, limit_s, search)``: one group of machines, and for n = 1 .. all of them from which seconds on a plan on n
+# machines does not matter. None where the family cannot tell.
+LeastByCount = Callable[[Problem, Floats, Search], CountBounds | None]
+# ``(problem, enough_s, within_s, fastest_s)``: one group of machines; device-seconds from which on it does not matter
+# how long all parts of a training take; seconds in which it must be done; and what all parts take on any device.
+LeastParts = Callable[[Problem, float, float, float], Floats | None]

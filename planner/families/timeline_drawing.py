@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.dnn import Dnn
-from planner.models.input import InputTime
-from planner.models.ssgd import Strategy
+from planner.models.input import InputTime, Strategy
 from planner.timeline import Counter, Flow, Process, Span, Timeline
 
 __all__ = ["Drawing", "draw_input", "draw_pass", "layers_of_gradients", "peak_memory"]

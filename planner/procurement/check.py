@@ -16,8 +16,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from planner.answer.plan_file import is_procurement, read_plan, read_procurement
-from planner.checks import checked_document, recomputed
-from planner.checks.report import SAME, CheckReport, Finding, agree, agreement, holds
+from planner.checks import SAME, CheckReport, Finding, agree, agreement, checked_document, holds, recomputed
 from planner.constraints import FLEET_LIMITS, is_within
 from planner.errors import ModelError, SpecError
 from planner.models.money import S_PER_MONTH

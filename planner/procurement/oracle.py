@@ -19,7 +19,7 @@ from planner.constraints import narrowed
 from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
 from planner.families import FAMILIES, least_by_count_of, least_parts_of
-from planner.families.by_count import CountBounds
+from planner.families.answer import CountBounds
 from planner.names import OF_TRANSFORMERS
 from planner.plan import Plan
 from planner.problem import Problem

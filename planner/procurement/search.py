@@ -3,8 +3,8 @@
 Roots of :mod:`planner.solvers.counts` are the markets, counts the machines of each offer, the oracle
 the families' own searches on a cluster of at most so many machines, and the criteria those
 of :mod:`planner.procurement.fleet`. :meth:`Fleets.floor` is the one bound of whole boxes of fleets; of one type, one
-search of the families over all numbers of machines at once (:mod:`planner.families.by_count`) takes the place of most
-plans. What was planned for any question stands in one :class:`planner.procurement.ledger.Ledger`.
+search of the families over all numbers of machines at once (:class:`planner.families.answer.CountBounds`) takes the
+place of most plans. What was planned for any question stands in one :class:`planner.procurement.ledger.Ledger`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

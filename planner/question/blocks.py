@@ -10,7 +10,7 @@ from planner.cluster import Storage
 from planner.dnn import MOST_LAYERS, PRODUCT_KINDS, Layer, Operator, OperatorKind, Product, Tensor, Window
 from planner.encoders import MOST_MERGED
 from planner.problem import USUAL_ALGORITHMS, Queue
-from planner.question.numerics import NumericsSpec, RotarySpec, RoutingSpec
+from planner.question.transformer import NumericsSpec, RotarySpec, RoutingSpec
 from planner.question.values import (
     AlgorithmOf,
     Bytes,

@@ -5,7 +5,7 @@ limits and families, which span the blocks, are read here.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from planner import data
 from planner.cluster import Cluster
 from planner.constraints import CONSTRAINTS
 from planner.data.devices import accelerator_memory_bytes
+from planner.decisions import TURNED, cut_shape
 from planner.errors import Fault, SpecError
 from planner.names import FAMILY_NAMES
 from planner.networks import network_of
@@ -45,7 +46,6 @@ from planner.question.dnn import (
 from planner.question.low_precision import families_of_low
 from planner.question.source import Notes, Source, faults_of, read_source
 from planner.question.spec import Reading, Spec
-from planner.question.stages import check_layers
 
 
 def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None = None) -> Problem:
@@ -159,7 +159,7 @@ def _build(reading: Reading) -> Problem:
         for problem, mend, value in one.faults(limits, cluster, training):
             notes.fault(("constraints", one.key), problem, mend, value)
     if (layers := fixed.get("layers_per_stage")) and dnn.transformer is not None:
-        check_layers(notes, layers, fixed, dnn.transformer.num_layers)
+        _check_layers(notes, layers, fixed, dnn.transformer.num_layers)
     training = _with_devices(reading, training, cluster, limits, fixed, goal)
     asked = spec.families or FAMILY_NAMES
     families = tuple(name for name in asked if name not in spec.constraints.forbidden_families)
@@ -275,3 +275,47 @@ def _with_devices(
             f"work, and on which shares, is planned"
         )
     return meant
+
+
+def _check_layers(notes: Notes, layers: Sequence[int], fixed: Mapping[str, Any], num_layers: int) -> None:
+    """Refuse a cut that other layers, stages or chunks are pinned for.
+
+    Parameters
+    ----------
+    layers
+        Of every stage or chunk, in the order of the network.
+    fixed
+        All pins.
+    num_layers
+        Of the network.
+    """
+    for problem, mend in _layer_faults(layers, fixed, num_layers):
+        notes.fault(("fix", "layers_per_stage"), problem, mend, list(layers))
+        return
+
+
+def _layer_faults(layers: Sequence[int], fixed: Mapping[str, Any], num_layers: int) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a cut, and how to mend it."""
+    stages, chunks = cut_shape(layers, fixed)
+    schedule, count = fixed.get("schedule"), len(layers)
+    if schedule == "dualpipe":
+        yield "DualPipe runs the network both ways, over stages of equal layers.", "Leave it out, or the schedule."
+    if stages * chunks != count:
+        said = f"{stages} stages" + f" of {chunks} chunks" * (chunks > 1)
+        yield f"there are {said}, and {count} numbers are listed.", f"List {stages * chunks}."
+    if schedule is not None and (chunks > 1) != _has_chunks(schedule):
+        what = f"there are {stages} stages of {chunks} chunks" if chunks > 1 else f"no stage has chunks, of {count}"
+        mend = "Write fix.schedule: interleaved" if chunks > 1 else "Pin num_stages: a part of them"
+        yield f"{what}, and fix.schedule is {schedule}.", f"{mend}, or leave one of both out."
+    empty = [index for index, one in enumerate(layers) if not one]
+    inside = [index for index in empty if chunks == 1 or index not in (0, count - 1)]
+    if inside:
+        what = "chunk" if chunks > 1 else "stage"
+        yield f"{what} {inside[0] + 1} of {count} holds no layer, and each holds one at least.", "Write 1 or more."
+    if sum(layers) != num_layers:
+        yield f"they add up to {sum(layers)} layers, and the network has {num_layers}.", f"List {num_layers} layers."
+
+
+def _has_chunks(schedule: str) -> bool:
+    """Whether devices have several chunks in a schedule."""
+    return schedule in ("interleaved", *TURNED)

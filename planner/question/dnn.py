@@ -27,11 +27,10 @@ from planner.names import OF_TRANSFORMERS
 from planner.plan import Goal
 from planner.problem import Training
 from planner.question.blocks import ELEMENT_BYTES, BlockSpec, LayerSpec, OperatorSpec, RunSpec, SubstitutionSpec
-from planner.question.fine_tuning import adapted
-from planner.question.frozen import frozen
 from planner.question.low_precision import low_precision_of
 from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import NETWORK_KEYS, DnnSpec, Reading
+from planner.question.transformer import adapted, frozen
 from planner.question.values import Dtype
 from planner.substitution import Substitution, check_fit, ends_of, run_between
 from planner.transformer import Transformer

@@ -46,9 +46,8 @@ from planner.question.blocks import (
     Tokens,
     TransformerSpec,
 )
-from planner.question.fine_tuning import FineTuningOf
-from planner.question.frozen import FrozenOf
 from planner.question.source import Notes, Source
+from planner.question.transformer import FineTuningOf, FrozenOf
 from planner.question.values import (
     Amount,
     Bytes,

@@ -8,8 +8,7 @@ from checked import checked, given_plan, put, question, rebuilt
 
 import planner
 from planner.answer.documents import dump
-from planner.checks import report_text
-from planner.checks.report import limits_kept
+from planner.checks import limits_kept, report_text
 from planner.constraints import Usage
 from planner.problem import Limits, Range
 

@@ -16,8 +16,8 @@ from planner.exporters.buckets import GradientTensors
 from planner.exporters.deepspeed import as_run
 from planner.exporters.export import Job
 from planner.exporters.layouts import layout_of, pins_of
-from planner.families.all_reduce.buckets import MIB, ddp_buckets
 from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.all_reduce.fusion import MIB, ddp_buckets
 from planner.families.hybrid.configuration import ORDER_NAMES
 from planner.units import Dimension, format_human
 

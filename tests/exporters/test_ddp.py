@@ -15,9 +15,8 @@ from planner.errors import InfeasibleError, SpecError
 from planner.exporters import degrees_of
 from planner.exporters.buckets import GradientTensors
 from planner.exporters.data_parallel import EXPORTERS
-from planner.families.all_reduce.buckets import DDP_CAP_BYTES, DDP_FIRST_BYTES, MIB, ddp_buckets
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.all_reduce.fusion import best_ends
+from planner.families.all_reduce.fusion import DDP_CAP_BYTES, DDP_FIRST_BYTES, MIB, best_ends, ddp_buckets
 
 
 def numbers(name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from exported import TELLS, planned, question, run_shell, written
 import planner
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters.data_parallel import EXPORTERS
-from planner.families.all_reduce.buckets import MIB
+from planner.families.all_reduce.fusion import MIB
 
 
 def environment(name: str, folder: Path, **settings: Any) -> tuple[dict[str, str], str]:

@@ -14,19 +14,20 @@ import planner
 from planner.calibration.run_files import read_run
 from planner.cost import Affine, Wait
 from planner.errors import SpecError
-from planner.families.all_reduce.buckets import (
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.all_reduce.family import configuration_of
+from planner.families.all_reduce.fusion import (
     DDP_CAP_BYTES,
     DDP_FIRST_BYTES,
     MIB,
+    Exchange,
+    best_cap,
     best_size,
     ddp_buckets,
     horovod_buckets,
     round_mib,
     ticks_of,
 )
-from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.all_reduce.family import configuration_of
-from planner.families.all_reduce.fusion import Exchange, best_cap
 
 
 def buckets_one_by_one(sizes: Sequence[int], limits: Sequence[int]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import pytest
 import planner
 from planner.cost import Floats
 from planner.families import least_by_count_of
-from planner.families.by_count import CountBounds
+from planner.families.answer import CountBounds
 from planner.problem import Problem
 from planner.search import Search
 

@@ -11,7 +11,7 @@ from hybrid_questions import MOE, RATES, TINY, given_layout, question
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.checks.report import limits_kept
+from planner.checks import limits_kept
 from planner.decisions import pinnable_keys
 from planner.dnn import Dnn
 from planner.errors import InfeasibleError, NoAnswerError, SpecError

@@ -15,8 +15,7 @@ import planner
 from planner.families.model_replicas import layers as model_replicas_layers
 from planner.families.model_replicas.cost import predict
 from planner.families.model_replicas.layers import Layers
-from planner.families.model_replicas.search import plan
-from planner.families.model_replicas.uniform import search_space, sum_rule
+from planner.families.model_replicas.search import plan, search_space, sum_rule
 from planner.models.replica_segments import (
     ByThreads,
     Constants,

@@ -20,8 +20,7 @@ from planner.families.model_replicas.configuration import configuration_of, thre
 from planner.families.model_replicas.cost import explain, memory_of, model_of, predict
 from planner.families.model_replicas.layers import Layers
 from planner.families.model_replicas.memory import Fitting
-from planner.families.model_replicas.search import plan
-from planner.families.model_replicas.uniform import search_space
+from planner.families.model_replicas.search import plan, search_space
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search

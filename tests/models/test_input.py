@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cluster import Device, MachineGroup, Storage
-from planner.models.input import InputTime, input_time, stall_s
-from planner.models.ssgd import Strategy
+from planner.models.input import InputTime, Strategy, input_time, stall_s
 
 
 def test_a_store_that_some_machines_share_divides_by_those_at_most() -> None:

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost import Floats
-from planner.models.known import KnownColumns
 from planner.models.layouts import Ints
+from planner.models.transformer_interval import KnownColumns
 
 Row = tuple[int, ...]
 ROWS = st.tuples(*[st.integers(1, 5)] * 3, st.integers(1, 4), st.integers(1, 9), st.integers(0, 1))

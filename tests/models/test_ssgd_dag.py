@@ -21,7 +21,7 @@ from planner.cases.forms.dag_model import (
     wait_free_time_s,
 )
 from planner.errors import ModelError
-from planner.models.ssgd import Strategy
+from planner.models.input import Strategy
 
 seconds = st.integers(0, 9).map(float) | st.floats(0, 10)
 prefetches = st.sampled_from(Prefetch)

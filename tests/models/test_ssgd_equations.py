@@ -24,7 +24,7 @@ from planner.cases.forms.dag_model import (
 from planner.channel import schedule
 from planner.cost import Affine, Wait
 from planner.errors import ModelError
-from planner.models.ssgd import Strategy
+from planner.models.input import Strategy
 from tests.referee.equations import unfused_update_time_s
 
 seconds = st.integers(0, 9).map(float) | st.floats(0, 10)

@@ -2,7 +2,7 @@
 
 Source: X. Zhang et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter
 Server, section III. The last axis of every array is the iterations'. No plan asks for an epoch of explicit iterations:
-the closed form of :mod:`planner.models.ssgd` is held against this one.
+the closed form of ``cases/forms/gst.py`` is held against this one.
 """
 
 from dataclasses import dataclass

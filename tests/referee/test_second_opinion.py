@@ -13,7 +13,7 @@ from pytest import MonkeyPatch
 
 import planner
 from planner import channel
-from planner.checks.report import limits_kept
+from planner.checks import limits_kept
 from planner.constraints import needed_s
 from planner.cost import Affine, Wait
 from planner.models.servers import Links, push_end_s

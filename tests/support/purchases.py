@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from planner.cost import Floats
-from planner.families.by_count import CountBounds
+from planner.families.answer import CountBounds
 from planner.procurement.answer import Procured
 from planner.procurement.fleet import Fleet
 from planner.procurement.oracle import Oracle, Trained

@@ -10,7 +10,7 @@ from traces import faults_of
 
 from planner.answer.timeline import file_of, num_devices, of_each_kind, thinned, timeline_document, with_all, with_parts
 from planner.cases.forms.dag_model import Iteration, run, task_graph
-from planner.models.ssgd import Strategy
+from planner.models.input import Strategy
 from planner.timeline import Counter, Flow, Process, Span, Timeline, repeated
 
 times_s = st.floats(0, 3)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from planner.models.operators import parts
 from planner.numerics import PLAIN, Numerics, Rotary, RotaryScaling, Routing, block_of, part_of, routing_of
 from planner.question.blocks import TransformerSpec
-from planner.question.numerics import NumericsSpec, RotaryScalingSpec, RotarySpec, RoutingSpec
+from planner.question.transformer import NumericsSpec, RotaryScalingSpec, RotarySpec, RoutingSpec
 from planner.transformer import Experts
 from planner.zoo import transformers
 

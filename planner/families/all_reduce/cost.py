@@ -46,9 +46,8 @@ from planner.models.communication import (
     delayed,
 )
 from planner.models.data_parallel import Gradients, Kinds, buffer_recursion_time_s, csf, exposed_s, gradients_of
-from planner.models.input import InputTime, input_time, stall_s
+from planner.models.input import InputTime, Strategy, input_time, stall_s
 from planner.models.memory import MemoryUse, Precision
-from planner.models.ssgd import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.routes import routes_of

@@ -25,7 +25,7 @@ from planner.families.all_reduce.configuration import (
 )
 from planner.families.all_reduce.cost import NOT_MODELLED, AllReduceCost, cut_as
 from planner.families.all_reduce.fusion import by_tensor, ends_of_rule, exchange_of, is_by_tensor, listed_groups
-from planner.families.by_count import CountBounds
+from planner.families.answer import CountBounds
 from planner.families.parsing import compression_of, wrong
 from planner.families.timeline_drawing import Drawing, draw_input, draw_pass, layers_of_gradients, peak_memory
 from planner.networks import computation_bound

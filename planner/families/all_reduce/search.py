@@ -51,8 +51,7 @@ from planner.families.all_reduce.fusion import (
     quick_ends,
 )
 from planner.families.all_reduce.team import Team, batches_from
-from planner.families.answer import TOO_SHORT, alternative_of, plan_of
-from planner.families.by_count import CountBounds
+from planner.families.answer import TOO_SHORT, CountBounds, alternative_of, plan_of
 from planner.networks import computation_bound
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem, Range
@@ -482,7 +481,7 @@ _ALL_S = 1.0  # of a limit
 
 
 def least_by_count(problem: Problem, limit_s: Floats, search: Search) -> CountBounds | None:
-    """Return what no plan on so many equal machines takes less than; see :mod:`planner.families.by_count`.
+    """Return what no plan on so many equal machines takes less than; see :class:`planner.families.answer.CountBounds`.
 
     All settings (machines, devices of each, batch) are bounded at once and solved in the order in which their bounds
     are furthest below the limit of as many machines, until no bound is below the best of these shares.

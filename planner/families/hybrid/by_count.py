@@ -18,8 +18,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.errors import InfeasibleError
-from planner.families.answer import iterations_of
-from planner.families.by_count import CountBounds
+from planner.families.answer import CountBounds, iterations_of
 from planner.families.hybrid.bounds import Bounds, peak_step_s
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of
 from planner.models.layouts import Ints
@@ -82,7 +81,7 @@ class _Limited:
 
 
 def least_by_count(problem: Problem, limit_s: Floats, search: Search) -> CountBounds | None:
-    """Return what no layout on so many machines takes less than; see :mod:`planner.families.by_count`.
+    """Return what no layout on so many machines takes less than; see :class:`planner.families.answer.CountBounds`.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ from planner.families.hybrid.configuration import (
 )
 from planner.models.communication import Tier, tiers_of
 from planner.models.compute import Constants, DeviceRates, Software, device_shares
-from planner.models.input import InputTime, input_time, stall_s
+from planner.models.input import InputTime, Strategy, input_time, stall_s
 from planner.models.layouts import (
     Bools,
     Ints,
@@ -78,7 +78,6 @@ from planner.models.offload import (
 from planner.models.optimizers import OPTIMIZERS, Optimizer
 from planner.models.programs import PROGRAMS
 from planner.models.recomputation import MODULE_SETS, modules_of
-from planner.models.ssgd import Strategy
 from planner.models.transformer_interval import LAYER_PARTS, interval_times, kind_times, mean_layer
 from planner.models.transformer_step import DeviceGroup, GroupSeconds, ReplicaClass, Step, group_seconds
 from planner.models.transformer_time import PARTS, iteration_times

@@ -16,7 +16,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.decisions import LAYOUT, written
 from planner.errors import Fault, SpecError
-from planner.families.by_count import CountBounds
+from planner.families.answer import CountBounds
 from planner.families.hybrid.configuration import (
     MOST_ZERO_OF_CUTS,
     NAME,

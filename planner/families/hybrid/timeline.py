@@ -17,11 +17,10 @@ import numpy as np
 from planner.cluster import Cluster
 from planner.errors import SpecError
 from planner.families.timeline_drawing import Drawing, draw_input
-from planner.models.input import InputTime
+from planner.models.input import InputTime, Strategy
 from planner.models.layouts import Schedule
 from planner.models.orders import BACKWARD, FORWARD, devices_of, neighbour_of
 from planner.models.schedule import PipelineTimes, simulate
-from planner.models.ssgd import Strategy
 from planner.models.transformer_interval import LAYER_PARTS
 from planner.models.transformer_schedule import order_name
 from planner.plan import Prediction

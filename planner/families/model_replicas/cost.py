@@ -30,7 +30,7 @@ from planner.families.model_replicas.configuration import (
 )
 from planner.families.parsing import wrong
 from planner.models.activations import kept_bytes
-from planner.models.input import InputTime, input_time, stall_s
+from planner.models.input import InputTime, Strategy, input_time, stall_s
 from planner.models.memory import Precision
 from planner.models.replica_memory import Kept, ReplicaMemory
 from planner.models.replica_segments import (
@@ -44,7 +44,6 @@ from planner.models.replica_segments import (
     Stage,
 )
 from planner.models.replicas import EpochTime, Reading, ReplicaModel, Training
-from planner.models.ssgd import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.units import Dimension, format_human

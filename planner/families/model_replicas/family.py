@@ -20,7 +20,7 @@ from planner.families.model_replicas.configuration import (
 )
 from planner.families.model_replicas.cost import NOT_MODELLED, explain, input_of, iteration, model_of, predict
 from planner.families.timeline_drawing import Drawing, draw_input, peak_memory
-from planner.models.ssgd import Strategy
+from planner.models.input import Strategy
 from planner.plan import Plan, Prediction
 from planner.problem import Problem
 from planner.search import Search

@@ -21,10 +21,9 @@ from planner.constraints import allowed_staleness
 from planner.errors import SpecError
 from planner.families.model_replicas.configuration import batch_of, group_of, share_of, threads_of
 from planner.families.model_replicas.cost import exchange_parts_s, input_of, model_of
-from planner.models.input import stall_s
+from planner.models.input import Strategy, stall_s
 from planner.models.replica_segments import LayerChoice, ReplicaConfiguration, SegmentWork
 from planner.models.replicas import ReplicaModel
-from planner.models.ssgd import Strategy
 from planner.problem import Problem, Range
 
 _SHAPE = ("num_parameter_servers", "num_replicas", "num_workers_per_replica")  # pins of a setting's own numbers,

@@ -47,8 +47,8 @@ from planner.families.parameter_server.cost import (
 )
 from planner.models.activations import data_parallel_memory
 from planner.models.data_parallel import gradients_of, standard_maximum
+from planner.models.input import Strategy
 from planner.models.memory import Precision
-from planner.models.ssgd import Strategy
 from planner.problem import Problem
 
 Numbers = NDArray[np.int64]

@@ -14,8 +14,8 @@ from planner.families.parsing import check_inner_links, compression_of, wrong
 from planner.models.communication import Compression
 from planner.models.data_parallel import gradients_of
 from planner.models.exchange import Overlap
+from planner.models.input import Strategy
 from planner.models.memory import Precision
-from planner.models.ssgd import Strategy
 from planner.problem import Problem
 from planner.units import Dimension, format_exact
 from planner.used_machines import UsedMachines

@@ -30,7 +30,7 @@ from planner.models.communication import ring_all_reduces
 from planner.models.data_parallel import Gradients, gradients_of, standard_maximum
 from planner.models.exchange import Discipline, Exchange, Overlap, Servers, Worker
 from planner.models.exchange_run import Steady, steady
-from planner.models.input import InputTime, input_time, stall_s
+from planner.models.input import InputTime, Strategy, input_time, stall_s
 from planner.models.memory import Precision
 from planner.models.servers import (
     Links,
@@ -44,7 +44,6 @@ from planner.models.servers import (
     sliced_push_end_s,
     type_two_s,
 )
-from planner.models.ssgd import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.routes import routes_of

@@ -25,11 +25,10 @@ from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
 from planner.dnn import Dnn
 from planner.families.parsing import check_inner_links
-from planner.models.input import InputTime, input_time, stall_s
+from planner.models.input import InputTime, Strategy, input_time, stall_s
 from planner.models.memory import Precision
 from planner.models.orders import bubble_share, peak_weight
 from planner.models.schedule import PipelineTimes, ScheduleRun, simulate
-from planner.models.ssgd import Strategy
 from planner.models.stages import LayerBytes, Place, Stage, StageCosts, StageMachines, places_of
 from planner.plan import Prediction
 from planner.problem import Problem

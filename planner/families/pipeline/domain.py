@@ -14,7 +14,7 @@ from planner.cost import Floats, TransferCost
 from planner.errors import InfeasibleError
 from planner.families.answer import iterations_of
 from planner.families.pipeline.cost import BlockCost, PipelineCost, Shape, has_whole_blocks
-from planner.models.ssgd import Strategy
+from planner.models.input import Strategy
 from planner.models.stages import Place, Stage, StageCosts
 from planner.problem import Problem, Range
 from planner.search import Search

@@ -47,7 +47,7 @@ from planner.families.pipeline.domain import (
 )
 from planner.families.pipeline.memory import fitting, why_nothing_fits
 from planner.families.pipeline.rows import Neighbours, PlainSource, quick_shapes
-from planner.models.ssgd import Strategy
+from planner.models.input import Strategy
 from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search

@@ -10,8 +10,7 @@ from typing import Any
 
 from planner import checks
 from planner.answer.plan_file import read_plan
-from planner.checks import CheckReport, Finding
-from planner.checks.report import agree, limits_kept
+from planner.checks import CheckReport, Finding, agree, limits_kept
 from planner.constraints import needed_s
 from planner.networks import asked, network_of
 from planner.plan import Plan, Prediction

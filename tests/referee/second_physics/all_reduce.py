@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from planner.checks.report import SAME, Finding
+from planner.checks import SAME, Finding
 from planner.cost import Wait
 from planner.plan import Prediction
 from planner.problem import Problem

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from planner.checks.report import Finding, holds
+from planner.checks import Finding, holds
 from planner.cluster import MachineGroup
 from planner.constraints import Usage
 from planner.problem import Problem

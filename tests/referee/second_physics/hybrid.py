@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from planner.checks.report import Finding
+from planner.checks import Finding
 from planner.decisions import decided_by
 from planner.plan import Prediction
 from planner.problem import Problem

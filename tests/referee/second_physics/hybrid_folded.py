@@ -9,7 +9,7 @@ less than what its busiest device computes and sends. Orders themselves are held
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from planner.checks.report import SAME, Finding, agree, agreement, holds
+from planner.checks import SAME, Finding, agree, agreement, holds
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.transformer import Transformer

@@ -16,7 +16,7 @@ left out: for such networks the terms are compared from below; activations excee
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.checks.report import SAME, Finding
+from planner.checks import SAME, Finding
 from planner.cluster import Device
 from planner.plan import Prediction
 from planner.problem import Problem

@@ -11,7 +11,7 @@ from the cost model.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.checks.report import SAME, Finding, agree
+from planner.checks import SAME, Finding, agree
 from planner.cluster import MachineGroup
 from planner.constraints import memory_limit_bytes
 from planner.decisions import decided_by

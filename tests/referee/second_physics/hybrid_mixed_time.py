@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.checks.report import SAME, Finding, agree, agreement
+from planner.checks import SAME, Finding, agree, agreement
 from planner.cluster import Device, MachineGroup
 from planner.plan import Prediction
 from planner.problem import Problem

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.checks.report import Finding
+from planner.checks import Finding
 from planner.plan import Prediction
 from planner.problem import Problem
 from tests.referee.second_physics.facts import holds

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from planner.checks.report import Finding
+from planner.checks import Finding
 from planner.plan import Prediction
 from planner.problem import Problem
 from tests.referee.second_physics.facts import Facts, holds

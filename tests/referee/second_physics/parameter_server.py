@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from planner.checks.report import Finding
+from planner.checks import Finding
 from planner.cluster import MachineGroup
 from planner.plan import Prediction
 from planner.problem import Problem

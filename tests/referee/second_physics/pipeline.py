@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from planner.checks.report import Finding
+from planner.checks import Finding
 from planner.plan import Prediction
 from planner.problem import Problem
 from tests.referee.second_physics.facts import Facts, groups_of, holds
