@@ -13,7 +13,7 @@ Behind the schedule stand what nothing hides of replicas' communication, and the
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import inf
 from typing import Any
 
@@ -69,42 +69,39 @@ _LAUNCHES: Mapping[Learning, float] = {"trained": 3.0, "frozen": 2.0, "front": 1
 Pair = tuple[Floats, Floats]  # forward, and both ways
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Common:
-    """All that the layouts share; ``tiers`` with the bandwidths that collectives reach."""
+@dataclass(frozen=True, kw_only=True)
+class LayerFigures:
+    """What the seconds of layers rest on beside their layouts.
+
+    Attributes
+    ----------
+    transformer
+        The network.
+    tiers
+        Of the cluster, from the inside outwards, with the bandwidths that links are sold by; the fitted shares and
+        start-up are put to them here.
+    rates, software, constants
+        Of device and program, and of all.
+    expert_imbalance
+        Tokens of the fullest rank's experts, over the mean; >= 1. All ranks wait for the fullest.
+    """
 
     transformer: Transformer
     tiers: tuple[Tier, ...]
     rates: DeviceRates
     software: Software
     constants: Constants
-    expert_imbalance: float
+    expert_imbalance: float = 1.0
 
-    @classmethod
-    def of(
-        cls,
-        transformer: Transformer,
-        tiers: Sequence[Tier],
-        rates: DeviceRates,
-        software: Software,
-        constants: Constants,
-        expert_imbalance: float,
-    ) -> "Common":
-        """Return what layouts share, for tiers with the bandwidths that links are sold by.
+    @cached_property
+    def reached_tiers(self) -> tuple[Tier, ...]:
+        """The tiers with the bandwidths that collectives reach."""
+        return reached_tiers(self.tiers, self.constants)
 
-        Parameters
-        ----------
-        transformer, tiers, rates, software, constants, expert_imbalance
-            As for :func:`planner.models.transformer_time.iteration_times`.
-        """
-        return cls(
-            transformer=transformer,
-            tiers=reached_tiers(tiers, constants),
-            rates=rates.under(software),
-            software=software,
-            constants=constants,
-            expert_imbalance=expert_imbalance,
-        )
+    @cached_property
+    def reached_rates(self) -> DeviceRates:
+        """What the device reaches under the program."""
+        return self.rates.under(self.software)
 
     @property
     def reduction(self) -> Reduction:
@@ -193,22 +190,17 @@ def mean_layer(transformer: Transformer, by_kind: Floats) -> Floats:
     return np.asarray((layer_counts(transformer) / transformer.num_layers * by_kind).sum(axis=0))
 
 
-def interval_times(
-    transformer: Transformer,
-    layouts: Layouts,
-    *,
-    tiers: Sequence[Tier],
-    rates: DeviceRates,
-    software: Software,
-    constants: Constants,
-    expert_imbalance: float = 1.0,
-) -> Mapping[str, Floats]:
+def interval_times(figures: LayerFigures, layouts: Layouts) -> Mapping[str, Floats]:
     """Return the seconds of one micro-batch through all layers, by part, and of what is no layer.
+
+    Interleaved stages send and receive beside the next chunk, where the program does (Megatron-Core: on by default,
+    ``--no-overlap-p2p-communication``), so that a device waits for what is longer than a chunk one way. Handing on
+    takes a while in any case: kernels are launched and waited for, whatever is sent.
 
     Parameters
     ----------
-    transformer, layouts, tiers, rates, software, constants, expert_imbalance
-        As for :func:`planner.models.transformer_time.iteration_times`.
+    figures, layouts
+        What the layouts share, and n of them.
 
     Returns
     -------
@@ -218,24 +210,9 @@ def interval_times(
     ``transfer``, what a device waits for one virtual stage's passage to the next, and ``transfer_hidden``, what of it
     is beside its computing, shape (n,).
     """
-    return intervals_of(Common.of(transformer, tiers, rates, software, constants, expert_imbalance), layouts)
-
-
-def intervals_of(common: Common, layouts: Layouts) -> Mapping[str, Floats]:
-    """Return the same, and ``transfer_hidden``: what of a passage a device computes beside.
-
-    Interleaved stages send and receive beside the next chunk, where the program does (Megatron-Core: on by default,
-    ``--no-overlap-p2p-communication``), so that a device waits for what is longer than a chunk one way. Handing on
-    takes a while in any case: kernels are launched and waited for, whatever is sent.
-
-    Parameters
-    ----------
-    common, layouts
-        What the layouts share; the layouts.
-    """
-    found = _recomputed_intervals(common, layouts)
-    transfer_s, handing_s = found["transfer"], common.constants.send_s * (layouts.pipeline > 1)
-    if not (common.software.overlaps_transfers and np.any(layouts.interleave > 1)):
+    found = _recomputed_intervals(figures, layouts)
+    transfer_s, handing_s = found["transfer"], figures.constants.send_s * (layouts.pipeline > 1)
+    if not (figures.software.overlaps_transfers and np.any(layouts.interleave > 1)):
         return {**found, "transfer": transfer_s + handing_s, "transfer_hidden": np.zeros(transfer_s.shape)}
     whole_s = sum_of(layouts, (found[name].sum(axis=0) for name in LAYER_PARTS))
     chunk_s = whole_s / (2 * layouts.pipeline * layouts.interleave)
@@ -244,45 +221,45 @@ def intervals_of(common: Common, layouts: Layouts) -> Mapping[str, Floats]:
     return {**found, "transfer": shown_s + handing_s, "transfer_hidden": transfer_s - shown_s}
 
 
-def _recomputed_intervals(common: Common, layouts: Layouts) -> Mapping[str, Floats]:
+def _recomputed_intervals(figures: LayerFigures, layouts: Layouts) -> Mapping[str, Floats]:
     """Return the same; where some layers of a stage are computed again, in proportion of layers with and without."""
-    found = _alike_intervals(common, layouts)
+    found = _alike_intervals(figures, layouts)
     some = np.flatnonzero(np.broadcast_to(layouts.recompute_layers, len(layouts)))
     if not len(some):
         return found
     few = layouts.of(some)
     none = np.full(len(some), int(Recompute.NONE))
-    without = _alike_intervals(common, replace(few, recompute=none))
-    share = few.recomputed_share(-(-common.transformer.num_layers // few.pipeline))
+    without = _alike_intervals(figures, replace(few, recompute=none))
+    share = few.recomputed_share(-(-figures.transformer.num_layers // few.pipeline))
     mixed = {name: array.copy() for name, array in found.items()}
     for name, array in mixed.items():
-        if common.transformer.encoder is not None and name.startswith("embedding"):
+        if figures.transformer.encoder is not None and name.startswith("embedding"):
             continue  # all of an encoder is computed again
         array[..., some] = share * array[..., some] + (1 - share) * without[name]
     return mixed
 
 
-def _alike_intervals(common: Common, layouts: Layouts) -> Mapping[str, Floats]:
+def _alike_intervals(figures: LayerFigures, layouts: Layouts) -> Mapping[str, Floats]:
     """Return the same of layers that are all computed again or none, once for each combination of few decisions."""
     interval_of, to_interval = layouts.distinct(COMMUNICATING)
     few = layouts.of(interval_of)
-    groups = groups_of(common.tiers, few, context_axes(common.transformer, few))
-    return {name: array[..., to_interval] for name, array in _group_intervals(common, few, groups).items()}
+    groups = groups_of(figures.reached_tiers, few, context_axes(figures.transformer, few))
+    return {name: array[..., to_interval] for name, array in _group_intervals(figures, few, groups).items()}
 
 
-def _group_intervals(common: Common, layouts: Layouts, groups: Mapping[str, Group]) -> dict[str, Floats]:
+def _group_intervals(figures: LayerFigures, layouts: Layouts, groups: Mapping[str, Group]) -> dict[str, Floats]:
     """Return the same of layouts whose groups of ranks are known."""
-    network, constants, software = common.transformer, common.constants, common.software
+    network, constants, software = figures.transformer, figures.constants, figures.software
     layer_of, to_layer = layouts.distinct(_COMPUTING)
     few = layouts.of(layer_of)
     sets = np.unique(np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0))
     module_sets = tuple(int(one) for one in sets if one)
     interval = {name: np.zeros((len(network.kind_counts), len(layouts))) for name in INTERVAL_PARTS}
-    by_kind, embedding, head = _computing_s(common, few, module_sets)
+    by_kind, embedding, head = _computing_s(figures, few, module_sets)
     for index, (kind, count) in enumerate(network.kind_counts.items()):
         layer = by_kind[index]
         layer = LayerSeconds(**{name: getattr(layer, name)[..., to_layer] for name in LayerSeconds.__slots__})
-        for name, seconds in _layer_parts(common, layouts, kind, layer, groups, module_sets).items():
+        for name, seconds in _layer_parts(figures, layouts, kind, layer, groups, module_sets).items():
             interval[name][index] = count * seconds
     sent = communication_times(pipeline_communication(network, layouts), groups)
     interval["transfer"] = sum_of(layouts, (one.forward_s for one in sent.values())) / layouts.interleave
@@ -294,27 +271,27 @@ def _group_intervals(common: Common, layouts: Layouts, groups: Mapping[str, Grou
         ("head", head[to_layer], last_stage_communication(network, layouts)),
     ):
         (times,) = communication_times(communicated, groups).values()
-        interval[name] = seconds + common.exposed_s(seconds, times)
+        interval[name] = seconds + figures.exposed_s(seconds, times)
         ahead = FORWARD_OF_ENDS[network.learning_of(name)]
         interval[f"{name}_forward"] = ahead * seconds + times.forward_s
     if network.encoder is not None:
-        both_s, forward_s = encoder_s(common, network.encoder, layouts, groups)
+        both_s, forward_s = encoder_s(figures, network.encoder, layouts, groups)
         interval["embedding"] = interval["embedding"] + both_s
         interval["embedding_forward"] = interval["embedding_forward"] + forward_s
     return interval
 
 
-def encoder_s(common: Common, encoder: Transformer, layouts: Layouts, groups: Mapping[str, Group]) -> Pair:
+def encoder_s(figures: LayerFigures, encoder: Transformer, layouts: Layouts, groups: Mapping[str, Group]) -> Pair:
     """Return what an encoder of images takes of one micro-batch, both ways and forward, its projector included.
 
     Parameters
     ----------
-    common, encoder, layouts, groups
+    figures, encoder, layouts, groups
         What the network's layouts share; the encoder; the layouts, and their groups of ranks by name.
     """
-    network = common.transformer
+    network = figures.transformer
     interval = _group_intervals(
-        replace(common, transformer=encoder, expert_imbalance=1.0), encoder_layouts(network, layouts), groups
+        replace(figures, transformer=encoder, expert_imbalance=1.0), encoder_layouts(network, layouts), groups
     )
     both_s, forward_s = kind_times(encoder, interval)
     layers_s, ahead_s = ((layer_counts(encoder) * one).sum(axis=0) for one in (both_s, forward_s))
@@ -423,11 +400,12 @@ def _known_computing(
 
 
 def _computing_s(
-    common: Common, layouts: Layouts, module_sets: Sequence[int]
+    figures: LayerFigures, layouts: Layouts, module_sets: Sequence[int]
 ) -> tuple[list[LayerSeconds], Floats, Floats]:
     """Return the seconds of a layer of each kind, of embedding and head, of layouts that differ in what is computed."""
-    network, rates, software, constants = common.transformer, common.rates, common.software, common.constants
-    known = partial(_known_computing, network, rates, software, constants, common.expert_imbalance)
+    network, rates = figures.transformer, figures.reached_rates
+    software, constants = figures.software, figures.constants
+    known = partial(_known_computing, network, rates, software, constants, figures.expert_imbalance)
     numbers = [np.broadcast_to(layouts.arrays()[name], len(layouts)) for name in _COMPUTING]
 
     def layers(some: Layouts, sets: Sequence[int]) -> list[LayerSeconds]:
@@ -440,7 +418,7 @@ def _computing_s(
                 rates=rates,
                 software=software,
                 constants=constants,
-                expert_imbalance=common.expert_imbalance,
+                expert_imbalance=figures.expert_imbalance,
                 module_sets=sets,
                 known=met,
             )
@@ -470,7 +448,7 @@ def _computing_s(
 
 
 def _layer_parts(
-    common: Common,
+    figures: LayerFigures,
     layouts: Layouts,
     kind: LayerKind,
     layer: LayerSeconds,
@@ -478,13 +456,13 @@ def _layer_parts(
     module_sets: Sequence[int],
 ) -> dict[str, Floats]:
     """Return what the device does for one layer and micro-batch, both ways."""
-    network, software = common.transformer, common.software
+    network, software = figures.transformer, figures.software
     times = communication_times(
         layer_communication(
             network,
             layouts,
             kind,
-            expert_imbalance=common.expert_imbalance,
+            expert_imbalance=figures.expert_imbalance,
             sends_once=software.sends_once,
             gathered_bytes=software.gathered_bytes,
         ),
@@ -493,13 +471,14 @@ def _layer_parts(
     learning = network.learning_of(kind)
     outside, routed = trained_elements(network, kind)
     held = outside / layouts.tensor + routed / (layouts.expert_tensor * layouts.expert)
-    added_s = move_s(held * software.accumulation_bytes * common.constants.accumulation_ratio, common.rates)
+    added_s = move_s(held * software.accumulation_bytes * figures.constants.accumulation_ratio, figures.reached_rates)
     compute = layer.forward_s + layer.backward_s + added_s
     # Without a backward pass nothing is computed again.
     is_full = (layouts.recompute == Recompute.FULL) & (learning != "front")
     again_s = layer.again_s(layouts.recompute, software, layouts.recompute_modules, module_sets)
     tensor, routed_tensor = (
-        common.exposed_s(compute, times[name]) if name in times else np.zeros(1) for name in ("tensor", "expert_tensor")
+        figures.exposed_s(compute, times[name]) if name in times else np.zeros(1)
+        for name in ("tensor", "expert_tensor")
     )
     expert = times["experts"].total_s if "experts" in times else np.zeros(len(layouts))
     attention = _LAUNCHES[learning] * layer.attention_s + np.where(is_full, layer.attention_s, 0.0)
@@ -507,9 +486,9 @@ def _layer_parts(
         "compute": compute,
         "recompute": again_s * (learning != "front"),
         # Around routed experts nothing runs beside the gathers.
-        "tensor": np.where(layouts.overlap_tensor, common.beside(compute, tensor), tensor) + routed_tensor,
-        "expert": np.where(layouts.overlap_expert, common.beside(compute, expert), expert),
-        "context": _context_s(common, layouts, kind, attention, times, groups),
+        "tensor": np.where(layouts.overlap_tensor, figures.beside(compute, tensor), tensor) + routed_tensor,
+        "expert": np.where(layouts.overlap_expert, figures.beside(compute, expert), expert),
+        "context": _context_s(figures, layouts, kind, attention, times, groups),
     }
     # Launching a layer's kernels takes a floor of the host's time, of which the device's own is no part: backward twice
     # forward; of modules that are computed again as much of it as they are of the layer.
@@ -520,7 +499,7 @@ def _layer_parts(
         launch_s = launch_s * software.expert_floor_ratio + each_s
     again = is_full + np.where(layouts.recompute_modules > 0, parts["recompute"] / layer.forward_s, 0.0) * ~is_full
     floor_s = launch_s * (_LAUNCHES[learning] + again)
-    floor_s = floor_s * (1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1))
+    floor_s = floor_s * (1 + figures.constants.tensor_floor_ratio * (layouts.tensor > 1))
     took_s, shown_s = (
         longer_of(one, floor_s, _LAUNCH_SHARPNESS) for one in (device_s, device_s + expert - parts["expert"])
     )
@@ -529,7 +508,7 @@ def _layer_parts(
 
 
 def _context_s(
-    common: Common,
+    figures: LayerFigures,
     layouts: Layouts,
     kind: LayerKind,
     attention: Floats,
@@ -540,9 +519,9 @@ def _context_s(
 
     def shown(times: Mapping[str, CommunicationTimes]) -> Floats:
         exposed = times[EXPOSED_CONTEXT].total_s if EXPOSED_CONTEXT in times else np.zeros(1)
-        return common.beside(attention, times["context"].total_s) + exposed
+        return figures.beside(attention, times["context"].total_s) + exposed
 
-    network, context = common.transformer, layouts.context
+    network, context = figures.transformer, layouts.context
     is_open = (layouts.context_method == ANY_CONTEXT_METHOD) & (context > 1)
     if not is_open.any():
         return shown(times)
@@ -555,7 +534,9 @@ def _context_s(
     return np.where(is_open, best, shown(times))
 
 
-def behind_schedule_s(common: Common, layouts: Layouts, communicated: Pair, forward: Floats, both: Floats) -> Pair:
+def behind_schedule_s(
+    figures: LayerFigures, layouts: Layouts, communicated: Pair, forward: Floats, both: Floats
+) -> Pair:
     """Return what nothing hides of a step's reductions, and of its gathers.
 
     Beside the stage's work, launching included: ZeRO-3 in every micro-batch, the others beside the last one's backward
@@ -563,8 +544,8 @@ def behind_schedule_s(common: Common, layouts: Layouts, communicated: Pair, forw
 
     Parameters
     ----------
-    common, layouts
-        What the layouts share; the layouts.
+    figures, layouts
+        What the layouts share, and n of them.
     communicated
         Seconds of all reductions and of all gathers, if nothing hides them.
     forward, both
@@ -576,8 +557,8 @@ def behind_schedule_s(common: Common, layouts: Layouts, communicated: Pair, forw
     ahead = np.where(is_whole, gathered / 2, gathered)  # ZeRO-3 gathers half beside forward, half beside backward
     behind = reduced + np.where(is_whole, gathered / 2, 0.0)
     overlaps = layouts.overlap_data & (layouts.context * layouts.data > 1)
-    hidden_ahead = common.beside(passes * forward, ahead)
-    hidden_behind = common.beside(passes * (both - forward), behind)
+    hidden_ahead = figures.beside(passes * forward, ahead)
+    hidden_behind = figures.beside(passes * (both - forward), behind)
     return np.where(overlaps, hidden_behind, behind), np.where(overlaps, hidden_ahead, ahead)
 
 
@@ -613,24 +594,24 @@ def optimizer_bytes(
     return np.asarray(held * software.optimizer_bytes + more)
 
 
-def whole_matrices_s(common: Common, rates: DeviceRates, layouts: Layouts, layers: Ints) -> Floats:
+def whole_matrices_s(figures: LayerFigures, rates: DeviceRates, layouts: Layouts, layers: Ints) -> Floats:
     """Return what the optimiser of stages computes with whole matrices, shape (p, n); 0 of most optimisers.
 
     Ranks that share the state share the matrices; one of them has the one that takes most.
 
     Parameters
     ----------
-    common, rates, layouts
+    figures, rates, layouts
         What the layouts share; of the device; the layouts.
     layers
         Of stages by kind, shape (kinds, p, n).
     """
-    if not common.software.has_matrix_optimizer:
+    if not figures.software.has_matrix_optimizer:
         return np.zeros(1)
     shared = np.where(layouts.zero > 0, layouts.sharing_ranks, 1)
     flop, largest = np.zeros(layers.shape[1:]), np.zeros(layers.shape[1:])
-    for kind, held in zip(common.transformer.kind_counts, layers, strict=True):
-        one = matrices_of(common.transformer, kind, layouts)
+    for kind, held in zip(figures.transformer.kind_counts, layers, strict=True):
+        one = matrices_of(figures.transformer, kind, layouts)
         flop, largest = flop + held * one.flop, np.maximum(largest, (held > 0) * one.largest_flop)
     return np.asarray(np.maximum(flop / shared, largest) / rates.multiplied_flop_per_s)
 

@@ -24,9 +24,9 @@ from planner.models.transformer_communication import (
 )
 from planner.models.transformer_interval import (
     LAYER_PARTS,
-    Common,
+    LayerFigures,
     behind_schedule_s,
-    intervals_of,
+    interval_times,
     layer_counts,
     of_stages,
     optimizer_bytes,
@@ -92,7 +92,7 @@ class GroupSeconds:
         Both ways, and of that forward.
     transfer_s
         To the next stage on the same group.
-    common, group, own, joint
+    figures, group, own, joint
         What they are of: see :func:`group_seconds`.
     """
 
@@ -104,7 +104,7 @@ class GroupSeconds:
     embedding_forward_s: Floats
     head_forward_s: Floats
     transfer_s: Floats
-    common: Common
+    figures: LayerFigures
     group: DeviceGroup
     own: Layouts
     joint: Layouts
@@ -117,7 +117,7 @@ class GroupSeconds:
     @cached_property
     def groups(self) -> Mapping[str, Group]:
         """Groups of the data ranks of all machine groups, as if they stood here, by name."""
-        return groups_of(reached_tiers(self.group.joint_tiers, self.common.constants), self.joint)
+        return groups_of(reached_tiers(self.group.joint_tiers, self.figures.constants), self.joint)
 
     @cached_property
     def between_s(self) -> Floats:
@@ -125,7 +125,7 @@ class GroupSeconds:
 
         All devices of a machine that hold the stage send or receive at the same time.
         """
-        own, group, constants = self.own, self.group, self.common.constants
+        own, group, constants = self.own, self.group, self.figures.constants
         if group.between_bytes_per_s == inf:
             return np.zeros(len(own))
         sharing = np.minimum(group.tiers[0].size, own.tensor * own.context * own.data)
@@ -140,8 +140,8 @@ class GroupSeconds:
             latency_s=np.array([[group.between_latency_s + constants.hop_s]]),
         )
         sending = replace(own, pipeline=np.maximum(own.pipeline, 2))  # one stage here has a next one elsewhere
-        groups = {**groups_of(self.common.tiers, own), "pipeline": pair}
-        times = communication_times(pipeline_communication(self.common.transformer, sending), groups)
+        groups = {**groups_of(self.figures.reached_tiers, own), "pipeline": pair}
+        times = communication_times(pipeline_communication(self.figures.transformer, sending), groups)
         return constants.send_s + sum_of(own, (one.forward_s for one in times.values()))
 
 
@@ -168,10 +168,17 @@ def group_seconds(
     group
         Its devices, and how they are joined.
     software, constants, expert_imbalance
-        As for :func:`planner.models.transformer_time.iteration_times`.
+        As of :class:`planner.models.transformer_interval.LayerFigures`.
     """
-    common = Common.of(transformer, group.tiers, group.rates, software, constants, expert_imbalance)
-    interval, counts = intervals_of(common, own), layer_counts(transformer)
+    figures = LayerFigures(
+        transformer=transformer,
+        tiers=group.tiers,
+        rates=group.rates,
+        software=software,
+        constants=constants,
+        expert_imbalance=expert_imbalance,
+    )
+    interval, counts = interval_times(figures, own), layer_counts(transformer)
     layer = {name: interval[name] / counts for name in LAYER_PARTS}
     return GroupSeconds(
         layer=layer,
@@ -184,7 +191,7 @@ def group_seconds(
         embedding_forward_s=interval["embedding_forward"],
         head_forward_s=interval["head_forward"],
         transfer_s=interval["transfer"],
-        common=common,
+        figures=figures,
         group=group,
         own=own,
         joint=joint,
@@ -204,19 +211,19 @@ def least_behind_s(group: GroupSeconds, layouts: Layouts, *, hides: bool) -> Flo
     hides
         Whether communication is beside the seconds of layers; else beside as many as it takes.
     """
-    common, network, counts = group.common, group.common.transformer, layer_counts(group.common.transformer)
+    figures, network, counts = group.figures, group.figures.transformer, layer_counts(group.figures.transformer)
     mean = counts / layouts.pipeline
     three = replace(layouts, pipeline=np.full(len(layouts), 3))  # the second one has neither end
     rows = np.stack([0 * mean, mean], axis=1)
-    *spread, _ = replica_communication(network, three, common.reduction, layers=rows)
+    *spread, _ = replica_communication(network, three, figures.reduction, layers=rows)
     groups = {one.group: replace(group.groups[one.group], latency_s=np.zeros((1, 1))) for one in spread}
     times = [*replica_times(spread, groups).values()]
     reduced, gathered = (sum((one[way] for one in times), np.zeros((1, 1)))[-1] for way in (0, 1))
     ahead, whole = ((mean * one).sum(axis=0) for one in (group.computed_forward_s, group.layer_s))
     if not hides:
         ahead, whole = np.maximum(ahead, gathered), np.maximum(ahead, gathered) + np.maximum(whole - ahead, reduced)
-    shown = behind_schedule_s(common, layouts, (reduced, gathered), ahead, whole)
-    moved = optimizer_bytes(network, common.software, layouts, mean[:, None], np.zeros((1, 1), dtype=bool))
+    shown = behind_schedule_s(figures, layouts, (reduced, gathered), ahead, whole)
+    moved = optimizer_bytes(network, figures.software, layouts, mean[:, None], np.zeros((1, 1), dtype=bool))
     return np.asarray(sum(shown) + move_s(moved[0], group.group.rates))
 
 
@@ -254,14 +261,14 @@ class Step:
     classes: Sequence[ReplicaClass]
 
     @property
-    def _common(self) -> Common:
+    def _figures(self) -> LayerFigures:
         """What all groups share, of the first."""
-        return self.groups[0].common
+        return self.groups[0].figures
 
     @cached_property
     def kinds(self) -> Ints:
         """Layers of each stage by kind, shape (kinds, p, n)."""
-        return layers_by_kind(self._common.transformer, self.layers)
+        return layers_by_kind(self._figures.transformer, self.layers)
 
     @cached_property
     def is_there(self) -> Bools:
@@ -364,8 +371,8 @@ class Step:
     @cached_property
     def exposed_s(self) -> Floats:
         """Seconds of reductions and gathers that nothing hides, the slowest group of each stage, shape (p, n)."""
-        common, rows = self._common, []
-        *spread, tied = replica_communication(common.transformer, self.layouts, common.reduction, layers=self.kinds)
+        figures, rows = self._figures, []
+        *spread, tied = replica_communication(figures.transformer, self.layouts, figures.reduction, layers=self.kinds)
         tied_s = []
         if np.any(tied.gradient_bytes):  # a tied embedding's gradient is added up by the first and the last stage
             for group in self.groups:
@@ -379,7 +386,7 @@ class Step:
                     times = replica_times(spread, group.groups).values()
                     reduced, gathered = (sum((row[way] for row in times), np.zeros(1)) for way in (0, 1))
                     ahead, whole = (of_stages(self.kinds, by) for by in (group.computed_forward_s, group.layer_s))
-                    shown = behind_schedule_s(common, self.layouts, (reduced, gathered), ahead, whole)
+                    shown = behind_schedule_s(figures, self.layouts, (reduced, gathered), ahead, whole)
                     exposed = np.where(is_here, shown[0] + shown[1], exposed)
             exposed = exposed * self.is_there
             if tied_s:
@@ -392,13 +399,13 @@ class Step:
     @cached_property
     def optimizer_s(self) -> Floats:
         """Seconds of the optimiser's step on each stage, on its slowest group, shape (p, n)."""
-        network, has_end = self._common.transformer, self._is_first | self._is_last
-        moved = optimizer_bytes(network, self._common.software, self.layouts, self.kinds, has_end)
+        network, has_end = self._figures.transformer, self._is_first | self._is_last
+        moved = optimizer_bytes(network, self._figures.software, self.layouts, self.kinds, has_end)
         slowest = np.zeros(self.layers.shape)
         for one in self.classes:
             for index, group in enumerate(self.groups):
                 took = move_s(moved, group.group.rates)
-                took = took + whole_matrices_s(self._common, group.common.rates, self.layouts, self.kinds)
+                took = took + whole_matrices_s(self._figures, group.figures.reached_rates, self.layouts, self.kinds)
                 slowest = np.where(one.groups == index, np.maximum(slowest, took), slowest)
         return np.asarray(slowest * self.is_there)
 

@@ -76,11 +76,11 @@ from planner.models.transformer_interval import (
     FORWARD_OF_ENDS,
     INTERVAL_PARTS,
     LAYER_PARTS,
-    Common,
+    LayerFigures,
     Pair,
     behind_schedule_s,
     encoder_s,
-    intervals_of,
+    interval_times,
     kind_times,
     layer_counts,
     layer_times,
@@ -99,14 +99,9 @@ _REPLICATING = ("tensor", "context", "expert", "expert_tensor", "pipeline", *_SH
 
 
 def iteration_times(
-    transformer: Transformer,
+    figures: LayerFigures,
     layouts: Layouts,
     *,
-    tiers: Sequence[Tier],
-    rates: DeviceRates,
-    software: Software,
-    constants: Constants,
-    expert_imbalance: float = 1.0,
     is_exact: bool = True,
     chunk_layers: Sequence[int] | Ints | None = None,
 ) -> Mapping[str, Floats]:
@@ -114,15 +109,8 @@ def iteration_times(
 
     Parameters
     ----------
-    transformer, layouts
-        The network, and n layouts of it.
-    tiers
-        Of the cluster, from the inside outwards, with the bandwidths that links are sold by; the fitted shares and
-        start-up are put to them here.
-    rates, software, constants
-        Of device and program, and of all.
-    expert_imbalance
-        Tokens of the fullest rank's experts, over the mean; >= 1. All ranks wait for the fullest.
+    figures, layouts
+        What the layouts share, and n of them.
     is_exact
         Whether the schedule of virtual stages that differ is played; else its step is bounded from below.
     chunk_layers
@@ -133,18 +121,17 @@ def iteration_times(
     -------
     Arrays of shape (n,).
     """
-    common = Common.of(transformer, tiers, rates, software, constants, expert_imbalance)
     if layouts.is_folded.any():
-        return _some_folded_times(common, layouts, chunk_layers, is_exact=is_exact)
-    return _straight_times(common, layouts, chunk_layers, is_exact=is_exact)
+        return _some_folded_times(figures, layouts, chunk_layers, is_exact=is_exact)
+    return _straight_times(figures, layouts, chunk_layers, is_exact=is_exact)
 
 
 def _straight_times(
-    common: Common, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None, *, is_exact: bool
+    figures: LayerFigures, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None, *, is_exact: bool
 ) -> Mapping[str, Floats]:
     """Return the same of layouts whose stages do not turn."""
-    transformer, rates, software = common.transformer, common.rates, common.software
-    interval = intervals_of(common, layouts)
+    transformer, rates, software = figures.transformer, figures.reached_rates, figures.software
+    interval = interval_times(figures, layouts)
     number, stages, transfer = layouts.num_microbatches, layouts.pipeline, interval["transfer"]
     cut = cut_of(transformer.num_layers, layouts, chunk_layers)
     whole = {name: interval[name].sum(axis=0) for name in INTERVAL_PARTS}
@@ -201,10 +188,10 @@ def _straight_times(
     if busy is not None:  # the last stage is the third again
         held = busy.layers[:, [0, min(1, len(busy.index) - 1), -1, *range(2, len(busy.index) - 1)]]
     is_each = chunk_layers is not None and np.ndim(chunk_layers) > 1
-    parts["data"] = _replicas_s(common, layouts, interval, held, is_each=is_each)
+    parts["data"] = _replicas_s(figures, layouts, interval, held, is_each=is_each)
     fullest = fullest_layers(transformer, layouts, chunk_layers)
     moved = optimizer_bytes(transformer, software, layouts, *fullest)
-    matrices_s = whole_matrices_s(common, common.rates, layouts, fullest[0])
+    matrices_s = whole_matrices_s(figures, figures.reached_rates, layouts, fullest[0])
     parts["optimizer"] = (move_s(moved, rates) + matrices_s).max(axis=0)
     parts = {name: np.broadcast_to(parts[name], len(layouts)) for name in PARTS}
     return {**parts, "total": sum_of(layouts, parts.values())}
@@ -335,7 +322,7 @@ def _uneven_s(
 
 
 def _some_folded_times(
-    common: Common, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None, *, is_exact: bool
+    figures: LayerFigures, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None, *, is_exact: bool
 ) -> Mapping[str, Floats]:
     """Return the seconds of a step by part, of layouts of which some turn at the last device."""
     folded = np.broadcast_to(layouts.is_folded, len(layouts))
@@ -348,22 +335,22 @@ def _some_folded_times(
             continue
         some = np.flatnonzero(mask)
         given = np.asarray(chunk_layers)[:, some] if is_each else chunk_layers
-        times = (_folded_times if index else _straight_times)(common, layouts.of(some), given, is_exact=is_exact)
+        times = (_folded_times if index else _straight_times)(figures, layouts.of(some), given, is_exact=is_exact)
         for name, seconds in times.items():
             found.setdefault(name, np.empty(len(layouts)))[some] = seconds
     return found
 
 
 def _folded_times(
-    common: Common, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None, *, is_exact: bool
+    figures: LayerFigures, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None, *, is_exact: bool
 ) -> Mapping[str, Floats]:
     """Return the same of layouts of as many stages, all of which turn at the last device.
 
     Its two virtual stages follow one another, so that nothing is sent between them; of DualPipe they stand on two
     devices. Each virtual stage is a task of the order that is played. The bound is what the busiest device computes.
     """
-    transformer, number, p = common.transformer, layouts.num_microbatches, int(layouts.pipeline[0])
-    interval, counts = intervals_of(common, layouts), layer_counts(transformer)
+    transformer, number, p = figures.transformer, layouts.num_microbatches, int(layouts.pipeline[0])
+    interval, counts = interval_times(figures, layouts), layer_counts(transformer)
     given = folded_layers(transformer.num_layers, p) if chunk_layers is None else np.asarray(chunk_layers)
     layers = layers_by_kind(transformer, given.reshape(2 * p, -1))
     layer_s, ahead_s = kind_times(transformer, interval)
@@ -396,11 +383,11 @@ def _folded_times(
         scheduled = _folded_s(layouts, (forward + sent[0], backward + sent[1], weights))
         scheduled = scheduled + filling_s(transformer, layouts, interval, chunk_layers)
     parts["bubble"] = np.maximum(scheduled - busy_s, 0.0)
-    parts["data"] = _replicas_s(common, layouts, interval, on_device, is_each=chunk_layers is not None)
+    parts["data"] = _replicas_s(figures, layouts, interval, on_device, is_each=chunk_layers is not None)
     has_end = np.arange(p)[:, None] == 0
-    moved = optimizer_bytes(transformer, common.software, layouts, on_device, has_end)
-    matrices_s = whole_matrices_s(common, common.rates, layouts, on_device)
-    parts["optimizer"] = (move_s(moved, common.rates) + matrices_s).max(axis=0)
+    moved = optimizer_bytes(transformer, figures.software, layouts, on_device, has_end)
+    matrices_s = whole_matrices_s(figures, figures.reached_rates, layouts, on_device)
+    parts["optimizer"] = (move_s(moved, figures.reached_rates) + matrices_s).max(axis=0)
     parts = {name: np.broadcast_to(parts[name], len(layouts)) for name in PARTS}
     return {**parts, "total": sum_of(layouts, parts.values())}
 
@@ -427,7 +414,7 @@ def _folded_s(layouts: Layouts, passes_s: tuple[Floats, Floats, Floats]) -> Floa
 
 
 def _replicas_s(
-    common: Common, layouts: Layouts, interval: Mapping[str, Floats], layers: Ints, *, is_each: bool
+    figures: LayerFigures, layouts: Layouts, interval: Mapping[str, Floats], layers: Ints, *, is_each: bool
 ) -> Floats:
     """Return what nothing hides of reductions and gathers, of the stage where that is most.
 
@@ -437,19 +424,19 @@ def _replicas_s(
     chosen = back = np.arange(len(layouts))
     if not is_each:
         chosen, back = layouts.distinct((*_REPLICATING, *(["interleave"] if len(layers) > 1 else [])))
-    few, counts = layouts.of(chosen), layer_counts(common.transformer)
-    groups, layers = groups_of(common.tiers, few), np.broadcast_to(layers, (*layers.shape[:2], len(layouts)))
+    few, counts = layouts.of(chosen), layer_counts(figures.transformer)
+    groups, layers = groups_of(figures.reached_tiers, few), np.broadcast_to(layers, (*layers.shape[:2], len(layouts)))
     is_first = (np.arange(layers.shape[1]) == 0)[:, None]
     rows = np.where(few.pipeline > 1, layers[..., chosen], counts[:, None] * is_first)
     three = replace(few, pipeline=np.where(few.pipeline > 1, 3, 1))  # they stand for all
-    *spread, tied = replica_communication(common.transformer, three, common.reduction, layers=rows)
+    *spread, tied = replica_communication(figures.transformer, three, figures.reduction, layers=rows)
     times = replica_times(spread, groups).values()
     # A tied embedding is reduced between the two ends after the last micro-batch: alone, nothing runs beside it.
     tied_s = np.broadcast_to(replica_times([tied], groups)["tied"][0], len(few))[back]
     reduced, gathered = (sum_of(few, (one[way] for one in times))[:, back] for way in (0, 1))
-    layer_s, _ = kind_times(common.transformer, interval)
+    layer_s, _ = kind_times(figures.transformer, interval)
     forward = (layers * interval["forward"][:, None] / counts[:, None]).sum(axis=0)
-    behind, ahead = behind_schedule_s(common, layouts, (reduced, gathered), forward, of_stages(layers, layer_s))
+    behind, ahead = behind_schedule_s(figures, layouts, (reduced, gathered), forward, of_stages(layers, layer_s))
     return np.asarray(tied_s + (behind + ahead).max(axis=0))
 
 
@@ -533,7 +520,8 @@ def transformer_profile(
     many = max(1, _MOST_TOKENS // network.sequence_length)
     together = [2**power for power in range(many.bit_length())]
     layouts = replace(Layouts.one(), microbatch=np.array(together, dtype=np.int64))
-    reached = rates.under(software)
+    figures = LayerFigures(transformer=network, tiers=_ALONE, rates=rates, software=software, constants=constants)
+    reached = figures.reached_rates
     forward_s, backward_s = np.zeros((2, len(together), len(dnn.layers)))
 
     def share_out(layers: slice, ahead_s: Floats, back_s: Floats) -> None:
@@ -552,8 +540,7 @@ def transformer_profile(
     last = repeats[-1].first + repeats[-1].num_layers * repeats[-1].count
     entry_s = embedding_s(network, layouts, rates=reached, software=software, constants=constants)
     if network.encoder is not None:
-        common = Common.of(network, _ALONE, rates, software, constants, 1.0)
-        entry_s = entry_s + encoder_s(common, network.encoder, layouts, groups_of(common.tiers, layouts))[0]
+        entry_s = entry_s + encoder_s(figures, network.encoder, layouts, groups_of(figures.reached_tiers, layouts))[0]
     for at, both_s in (
         (slice(0, repeats[0].first), entry_s),
         (slice(last, len(dnn.layers)), head_s(network, layouts, rates=reached, software=software, constants=constants)),
@@ -561,7 +548,7 @@ def transformer_profile(
         if at.start < at.stop:
             ahead = FORWARD_OF_ENDS["trained"]  # families that read profiles train everything
             share_out(at, both_s * ahead, both_s * (1 - ahead))
-    parts = iteration_times(network, layouts, tiers=_ALONE, rates=rates, software=software, constants=constants)
+    parts = iteration_times(figures, layouts)
     # What launching and adding up gradients take besides:
     scale = ((parts["compute"] + parts["launch"]) / (forward_s + backward_s).sum(axis=1))[:, None]
     return Profile.of_passes(

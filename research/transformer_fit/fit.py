@@ -18,6 +18,7 @@ from planner.cost import Floats
 from planner.data.devices import device
 from planner.models.compute import Constants, DeviceRates, Software, device_shares
 from planner.models.layouts import Layouts
+from planner.models.transformer_interval import LayerFigures
 from planner.models.transformer_time import iteration_times
 from research.transformer_fit.rows import Row
 
@@ -303,12 +304,14 @@ class Table:
             if changed and not _touches(changed, row):
                 continue
             found[indices] = iteration_times(
-                row.transformer,
+                LayerFigures(
+                    transformer=row.transformer,
+                    rates=rates_of(parameters, row.device, row.device_figures),
+                    tiers=row.tiers,
+                    software=_software_of(parameters, row),
+                    constants=constants,
+                ),
                 layouts,
-                rates=rates_of(parameters, row.device, row.device_figures),
-                tiers=row.tiers,
-                software=_software_of(parameters, row),
-                constants=constants,
             )["total"]
         return found
 

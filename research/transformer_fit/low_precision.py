@@ -33,6 +33,7 @@ from planner.data.fits import transformer_rates
 from planner.models.compute import Constants, DeviceRates, Software, device_shares
 from planner.models.low_precision import NUMBER_TYPES, LowFigures, fuses_experts
 from planner.models.programs import PROGRAMS
+from planner.models.transformer_interval import LayerFigures
 from planner.models.transformer_time import iteration_times
 from research import ROOT, page_with
 from research.bands import band, coverage
@@ -167,12 +168,14 @@ def _seconds(one: LowRow, figures: LowFigures, known: _Memory, ratios: _Memory |
 
     def step_s(*, is_exact: bool) -> float:
         parts = iteration_times(
-            row.transformer,
+            LayerFigures(
+                transformer=row.transformer,
+                tiers=row.tiers,
+                rates=rates,
+                software=software,
+                constants=Constants(**fitted["constants"]),
+            ),
             row.layouts(),
-            tiers=row.tiers,
-            rates=rates,
-            software=software,
-            constants=Constants(**fitted["constants"]),
             is_exact=is_exact,
         )
         return float(parts["total"][0])

@@ -8,7 +8,7 @@ import pytest
 from hybrid_questions import MOE, given_layout, question
 from hypothesis import given
 from hypothesis import strategies as st
-from transformer_rates_drawn import CONSTANTS, MIXTURE, RATES, SOFTWARE, TIERS
+from transformer_rates_drawn import MIXTURE, figures_of
 
 from planner.errors import InfeasibleError, SpecError
 from planner.families.hybrid import family as hybrid
@@ -55,8 +55,7 @@ def test_whole_experts_multiply_as_much_and_gather_nothing(expert: int, tensor: 
     whole, *_, cut = layouts_of(tensor, data=8, expert=expert, microbatch=2)
 
     def seconds(layout: Layouts) -> Any:
-        shared: dict[str, Any] = {"rates": RATES, "software": SOFTWARE, "constants": CONSTANTS, "tiers": TIERS}
-        return interval_times(WIDE, layout, **shared)["compute"].sum(axis=0)
+        return interval_times(figures_of(WIDE), layout)["compute"].sum(axis=0)
 
     # The same FLOP, by wider matrices and fewer tokens, or the other way round.
     assert 0.6 * seconds(cut) < seconds(whole) < 1.4 * seconds(cut)
@@ -130,8 +129,7 @@ def test_wide_and_deep_layouts_of_many_experts_have_finite_seconds() -> None:
     layout = Layouts.one(
         tensor=2, sequence_parallel=True, pipeline=4, data=32, expert=64, expert_tensor=1, num_microbatches=8, zero=1
     )
-    shared: dict[str, Any] = {"rates": RATES, "software": SOFTWARE, "constants": CONSTANTS, "tiers": TIERS}
-    assert np.isfinite(iteration_times(many, layout, **shared)["total"]).all()
+    assert np.isfinite(iteration_times(figures_of(many), layout)["total"]).all()
 
 
 # -- exchange beside another micro-batch's computing -------------------------------------------------------------------
@@ -141,15 +139,13 @@ def test_wide_and_deep_layouts_of_many_experts_have_finite_seconds() -> None:
 def test_what_is_hidden_never_makes_a_step_longer_and_one_micro_batch_alone_hides_nothing(
     num_microbatches: int, expert: int
 ) -> None:
-    shared: dict[str, Any] = {"rates": RATES, "software": SOFTWARE, "constants": CONSTANTS, "tiers": TIERS}
     for degrees in ({"data": 8}, {"data": 8, "pipeline": 2, "interleave": 2}):
         if num_microbatches % degrees.get("pipeline", 1):
             continue
         off, on = (
             iteration_times(
-                WIDE,
+                figures_of(WIDE),
                 Layouts.one(**degrees, expert=expert, num_microbatches=num_microbatches, overlap_expert=flag),
-                **shared,
             )
             for flag in (False, True)
         )

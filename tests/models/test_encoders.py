@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from transformer_rates_drawn import CONSTANTS, RATES, SOFTWARE, TIERS
+from transformer_rates_drawn import figures_of
 
 from planner.encoders import Projector
 from planner.fine_tuning import FineTuning
@@ -174,7 +174,8 @@ def test_an_image_that_is_no_square_has_patches_of_both_sides() -> None:
 
 def times_of(network: Transformer, **decisions: int | bool) -> dict[str, float]:
     found = interval_times(
-        network, Layouts.one(**decisions), tiers=TIERS, rates=RATES, software=SOFTWARE, constants=CONSTANTS
+        figures_of(network),
+        Layouts.one(**decisions),
     )
     return {name: float(one.sum()) for name, one in found.items()}
 

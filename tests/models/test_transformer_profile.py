@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE
+from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE, figures_of
 
 from planner.data import device
 from planner.models.communication import Tier
@@ -26,7 +26,7 @@ ALL: dict[str, Any] = {"rates": RATES, "software": SOFTWARE, "constants": CONSTA
 def test_the_layers_take_as_long_as_one_device_does_without_exchange(transformer: Transformer, microbatch: int) -> None:
     profile = transformer_profile(dnn_of(transformer, "drawn"), **ALL)
     alone = Layouts.one(microbatch=microbatch)
-    whole = iteration_times(transformer, alone, tiers=(Tier(size=1, bandwidth_bytes_per_s=inf),), **ALL)
+    whole = iteration_times(figures_of(transformer, tiers=(Tier(size=1, bandwidth_bytes_per_s=inf),), **ALL), alone)
     seconds = float(sum(one(microbatch) for one in profile.whole))
     assert seconds == pytest.approx(float(whole["compute"][0] + whole["launch"][0]))
     assert (profile.forward_s >= 0).all() and (profile.backward_s >= 0).all()

@@ -90,14 +90,7 @@ def test_equal_stages_on_one_kind_take_what_the_even_model_says(known: GroupCost
     pipeline = drawn["pipeline"]
     kind = DeviceGroup(tiers=known.tiers, rates=known.rates)
     mixed = step(known, layout, [known.transformer.num_layers // pipeline] * pipeline, [kind], [0] * pipeline)
-    even = iteration_times(
-        known.transformer,
-        layout,
-        tiers=known.tiers,
-        rates=known.rates,
-        software=known.software,
-        constants=known.constants,
-    )
+    even = iteration_times(known.figures, layout)
     total_s = float(mixed.total_s[0])
     sent_s = float((layout.num_microbatches * mixed.groups[0].transfer_s)[0])  # by an end, which even stages may count
     assert total_s * (1 - CLOSED_FORM) <= float(even["total"][0]) <= (total_s + sent_s) * (1 + 1e-9)
@@ -186,9 +179,9 @@ def test_a_tied_embedding_is_added_up_by_both_ends_and_by_no_other_stage() -> No
         step(known, layout, [1] * 4, [DeviceGroup(tiers=known.tiers, rates=known.rates)], [0] * 4)
         for known in (costs_of(question(TINY, machines=4, devices=4))[0], PLAIN)
     )
-    network = tied.groups[0].common.transformer
+    network = tied.groups[0].figures.transformer
     rows = -(-network.vocabulary_size // 256) * 128  # padded, of which each of two devices has a half
-    size_bytes = np.array([tied.groups[0].common.software.gradient_bytes * rows * network.hidden_size])
+    size_bytes = np.array([tied.groups[0].figures.software.gradient_bytes * rows * network.hidden_size])
     added_s = operation_s("all_reduce", tied.groups[0].groups["ends"], size_bytes)[0]
     assert network.has_tied_embeddings and added_s > 0
     assert (tied.exposed_s - untied.exposed_s)[:, 0] == pytest.approx([added_s, 0, 0, added_s])

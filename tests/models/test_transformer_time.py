@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE, TIERS
+from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE, TIERS, figures_of
 
 from planner.cost import Floats
 from planner.models.communication import Tier, groups_of
@@ -39,7 +39,12 @@ layouts_drawn: st.SearchStrategy[Decisions] = st.builds(
 
 
 def seconds_of(transformer: Transformer, layouts: Layouts, tiers: tuple[Tier, ...] = TIERS) -> dict[str, Floats]:
-    return dict(iteration_times(transformer, layouts, tiers=tiers, rates=RATES, software=SOFTWARE, constants=CONSTANTS))
+    return dict(
+        iteration_times(
+            figures_of(transformer, tiers=tiers),
+            layouts,
+        )
+    )
 
 
 def total_s(transformer: Transformer, decisions: Decisions, tiers: tuple[Tier, ...] = TIERS) -> float:
@@ -144,12 +149,14 @@ def test_experts_spread_over_machines_wait_for_the_network() -> None:
 def test_the_ends_exchange_over_the_tensor_group_and_their_forward_is_part_of_them() -> None:
     found = dict(
         interval_times(
-            GPT, Layouts.one(tensor=4, pipeline=2), tiers=TIERS, rates=RATES, software=SOFTWARE, constants=CONSTANTS
+            figures_of(GPT),
+            Layouts.one(tensor=4, pipeline=2),
         )
     )
     slower = tuple(replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s / 2) for tier in TIERS)
     again = interval_times(
-        GPT, Layouts.one(tensor=4, pipeline=2), tiers=slower, rates=RATES, software=SOFTWARE, constants=CONSTANTS
+        figures_of(GPT, tiers=slower),
+        Layouts.one(tensor=4, pipeline=2),
     )
     # One all-reduce of the stream at the embedding, forward; one behind the logits, backward.
     assert again["embedding"] - found["embedding"] == pytest.approx(
@@ -162,14 +169,14 @@ def test_the_ends_exchange_over_the_tensor_group_and_their_forward_is_part_of_th
 
 def intervals(network: Transformer, layout: Layouts) -> Mapping[str, Floats]:
     """Seconds of one micro-batch."""
-    return interval_times(network, layout, tiers=TIERS, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+    return interval_times(figures_of(network), layout)
 
 
 @given(st.sampled_from([int(way) for way in Recompute]), st.integers(1, 4))
 def test_a_layer_less_is_a_layer_less_of_each_pass(recompute: int, microbatch: int) -> None:
     network = replace(GPT, num_layers=22)  # and both ends: 24 places on four stages
     layout = Layouts.one(pipeline=4, recompute=recompute, microbatch=microbatch)
-    interval = interval_times(network, layout, tiers=TIERS, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+    interval = interval_times(figures_of(network), layout)
     found = stage_times(network, layout, interval)
     ahead, both = found["middle"]
     for name, end in (("first", "embedding"), ("last", "head")):
@@ -227,12 +234,8 @@ def test_where_layers_do_not_divide_the_schedule_is_played_stage_by_stage(
     run = simulate(times, schedule=name, num_microbatches=number, chunks_per_device=chunks, is_blocking=True)
     exact, bound = (
         iteration_times(
-            network,
+            figures_of(network),
             layout,
-            tiers=TIERS,
-            rates=RATES,
-            software=SOFTWARE,
-            constants=CONSTANTS,
             is_exact=is_exact,
         )
         for is_exact in (True, False)
@@ -261,7 +264,7 @@ def test_a_tied_embedding_is_reduced_alone_however_much_is_overlapped() -> None:
 def test_stages_at_the_ends_send_once_less(pipeline: int, interleave: int) -> None:
     network = replace(GPT, num_layers=32)
     layout = Layouts.one(pipeline=pipeline, interleave=interleave, num_microbatches=8, tensor=8, data=1)
-    interval = interval_times(network, layout, tiers=TIERS, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+    interval = interval_times(figures_of(network), layout)
     found = seconds_of(network, layout)
     sends = found["pipeline"][0] / 8 / interval["transfer"][0]
     assert sends == pytest.approx(2 * interleave - 1)  # the head makes the last stage the busiest
@@ -277,13 +280,8 @@ def test_unlike_numbers_of_tokens_lengthen_experts_and_their_exchange(imbalance:
     layout = Layouts.one(data=8, expert=8, microbatch=2)
     even, uneven = (
         iteration_times(
-            MIXTURE,
+            figures_of(MIXTURE, constants=replace(CONSTANTS, hop_s=0.0), expert_imbalance=one),
             layout,
-            tiers=TIERS,
-            rates=RATES,
-            software=SOFTWARE,
-            constants=replace(CONSTANTS, hop_s=0.0),
-            expert_imbalance=one,
         )
         for one in (1.0, imbalance)
     )
@@ -294,9 +292,9 @@ def test_unlike_numbers_of_tokens_lengthen_experts_and_their_exchange(imbalance:
 def test_zero_1_that_reduces_by_an_all_reduce_exchanges_half_as_much_again() -> None:
     links = tuple(replace(tier, latency_s=0.0) for tier in TIERS)
     layout = Layouts.one(data=8, zero=1)
-    shared = {"tiers": links, "rates": RATES, "constants": replace(CONSTANTS, hop_s=0.0)}
+    shared: dict[str, Any] = {"tiers": links, "rates": RATES, "constants": replace(CONSTANTS, hop_s=0.0)}
     sharded, whole = (
-        iteration_times(GPT, layout, software=replace(SOFTWARE, shards_gradients=flag), **shared)["data"]  # type: ignore[arg-type]  # by their names
+        iteration_times(figures_of(GPT, software=replace(SOFTWARE, shards_gradients=flag), **shared), layout)["data"]
         for flag in (True, False)
     )
     assert whole == pytest.approx(1.5 * sharded)
@@ -338,8 +336,8 @@ def test_interleaved_transfers_beside_computing_take_what_the_kernel_of_schedule
     for is_beside in (False, True):
         told = replace(SOFTWARE, overlaps_transfers=is_beside)
         asked: dict[str, Any] = {"tiers": TIERS, "rates": RATES, "software": told, "constants": _FREE_HANDING}
-        interval = interval_times(GPT, layout, **asked)
-        seen[is_beside] = (iteration_times(GPT, layout, **asked), interval)
+        interval = interval_times(figures_of(GPT, **asked), layout)
+        seen[is_beside] = (iteration_times(figures_of(GPT, **asked), layout), interval)
     (waited, blocking), (beside, hiding) = seen[False], seen[True]
     assert hiding["transfer"] == 0
     assert hiding["transfer_hidden"] == pytest.approx(blocking["transfer"])
@@ -373,7 +371,7 @@ def test_every_chunk_that_is_handed_on_takes_its_while_whatever_is_sent_beside_c
         layout = Layouts.one(pipeline=4, interleave=chunks, microbatch=1, num_microbatches=8)
         asked: dict[str, Any] = {"tiers": TIERS, "rates": RATES, "software": told}
         for found, constants in ((free, _FREE_HANDING), (paid, CONSTANTS)):
-            parts = iteration_times(GPT, layout, constants=constants, **asked)
+            parts = iteration_times(figures_of(GPT, constants=constants, **asked), layout)
             found[chunks] = {name: float(seconds[0]) for name, seconds in parts.items()}
         sends = 8 * (2 * chunks - 1)
         assert paid[chunks]["pipeline"] - free[chunks]["pipeline"] == pytest.approx(sends * CONSTANTS.send_s)
@@ -381,5 +379,8 @@ def test_every_chunk_that_is_handed_on_takes_its_while_whatever_is_sent_beside_c
         assert sends * CONSTANTS.send_s - 1e-9 <= more_s <= (sends + 2 * 4 * chunks) * CONSTANTS.send_s
     assert free[6]["total"] < free[2]["total"]
     alone = Layouts.one(microbatch=1, num_microbatches=8)
-    seconds = [iteration_times(GPT, alone, constants=one, **asked)["total"][0] for one in (_FREE_HANDING, CONSTANTS)]
+    seconds = [
+        iteration_times(figures_of(GPT, constants=one, **asked), alone)["total"][0]
+        for one in (_FREE_HANDING, CONSTANTS)
+    ]
     assert seconds[0] == seconds[1]

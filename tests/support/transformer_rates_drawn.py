@@ -1,7 +1,11 @@
 """Rates and networks for tests of transformers' time: round figures, of no real device; no ratio is 1."""
 
+from dataclasses import replace
+from typing import Any
+
 from planner.models.communication import Tier
 from planner.models.compute import Constants, DeviceRates, Software
+from planner.models.transformer_interval import LayerFigures
 from planner.transformer import Experts, Transformer
 
 CONSTANTS = Constants(
@@ -56,3 +60,9 @@ MIXTURE = Transformer(
     has_biases=False,
     experts=Experts(num_experts=8, top_k=2, expert_size=4096, num_dense_first=1),
 )
+
+
+def figures_of(transformer: Transformer, **changed: Any) -> LayerFigures:
+    """What layouts of a network share, but for what is changed."""
+    usual = LayerFigures(transformer=transformer, tiers=TIERS, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+    return replace(usual, **changed)

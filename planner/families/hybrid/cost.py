@@ -78,7 +78,7 @@ from planner.models.offload import (
 from planner.models.optimizers import OPTIMIZERS, Optimizer
 from planner.models.programs import PROGRAMS
 from planner.models.recomputation import MODULE_SETS, modules_of
-from planner.models.transformer_interval import LAYER_PARTS, interval_times, kind_times, mean_layer
+from planner.models.transformer_interval import LAYER_PARTS, LayerFigures, interval_times, kind_times, mean_layer
 from planner.models.transformer_step import DeviceGroup, GroupSeconds, ReplicaClass, Step, group_seconds
 from planner.models.transformer_time import PARTS, iteration_times
 from planner.problem import Problem
@@ -171,30 +171,6 @@ def cost_of_machines(problem: Problem, machines: str | None, batch: int | None =
 
 
 # -- one machine group, and even cuts on it ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerFigures:
-    """What a layer's seconds rest on beside its layout: :func:`planner.models.transformer_interval.interval_times`."""
-
-    transformer: Transformer
-    tiers: tuple[Tier, ...]
-    rates: DeviceRates
-    software: Software
-    constants: Constants
-    expert_imbalance: float
-
-    def interval(self, layouts: Layouts) -> Mapping[str, Floats]:
-        """Return the seconds of one micro-batch through all layers, and of the ends."""
-        return interval_times(
-            self.transformer,
-            layouts,
-            tiers=self.tiers,
-            rates=self.rates,
-            software=self.software,
-            constants=self.constants,
-            expert_imbalance=self.expert_imbalance,
-        )
 
 
 @dataclass(frozen=True)
@@ -441,19 +417,7 @@ class GroupCost:
     ) -> dict[str, Floats]:
         """Return the seconds of a step by part, and their total, input left out; or with the schedule bounded."""
         chunk_layers = self.cut if chunk_layers is None else chunk_layers
-        found = dict(
-            iteration_times(
-                self.transformer,
-                layouts,
-                tiers=self.tiers,
-                rates=self.rates,
-                software=self.software,
-                constants=self.constants,
-                expert_imbalance=self.expert_imbalance,
-                is_exact=is_exact,
-                chunk_layers=chunk_layers,
-            )
-        )
+        found = dict(iteration_times(self.figures, layouts, is_exact=is_exact, chunk_layers=chunk_layers))
         if np.any(layouts.offload_optimizer):
             offload_s = self.offload_s(layouts, chunk_layers)
             # One after the other, as Megatron-Core's ``HybridDeviceOptimizer`` steps what stays, and what does not.
@@ -483,7 +447,7 @@ class GroupCost:
         """The sets of modules that are worth computing again."""
         return useful_module_sets(replace(self, is_searched=False))  # of one device
 
-    @property
+    @cached_property
     def figures(self) -> LayerFigures:
         """What layers' seconds rest on."""
         return LayerFigures(
@@ -497,7 +461,7 @@ class GroupCost:
 
     def interval(self, layouts: Layouts) -> Mapping[str, Floats]:
         """Return the seconds of one micro-batch through all layers, by part, of both ends, and of one transfer."""
-        return self.figures.interval(layouts)
+        return interval_times(self.figures, layouts)
 
     @property
     def host(self) -> Host:

@@ -27,10 +27,10 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.families.hybrid.configuration import layouts_of
-from planner.families.hybrid.cost import GroupCost, LayerFigures
+from planner.families.hybrid.cost import GroupCost
 from planner.models.communication import ORDERS, Tier, axes_of
 from planner.models.layouts import Ints, Layouts
-from planner.models.transformer_interval import kind_times
+from planner.models.transformer_interval import LayerFigures, interval_times, kind_times
 from planner.solvers.grid import Axis, Columns, distinct
 from planner.transformer import Transformer
 
@@ -243,7 +243,7 @@ class LayerTable:
         chosen |= {"sequence_parallel": is_parallel, "order": order}
         chosen["overlap_tensor"] = chosen["overlap_tensor"] * is_parallel
         layouts = layouts_of(chosen, int(few["microbatch"].max(initial=1)))
-        times = LeastSeconds.of(transformer, self._near.interval(_nearest(layouts)))
+        times = LeastSeconds.of(transformer, interval_times(self._near, _nearest(layouts)))
         rows = (
             times.layer_s - times.layer_forward_s,
             times.layer_forward_s,
