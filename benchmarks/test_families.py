@@ -27,13 +27,13 @@ import pytest
 
 import planner
 from planner.api import configuration_of
+from planner.cases.forms.bsp_server import BspExchange, algorithm_1_time_s, segments_time_s
 from planner.cases.forms.dag_model import Iteration, steady_time_s
 from planner.families import FAMILIES
 from planner.families.all_reduce.bounds import AllReduceBoxes
 from planner.families.all_reduce.cost import AllReduceCost
 from planner.families.all_reduce.team import Team
 from planner.models.input import Strategy
-from planner.models.servers import BspExchange, algorithm_1_time_s, segments_time_s
 from planner.search import Search
 
 QUESTIONS: dict[str, dict[str, Any]] = {

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import planner
+from planner.cases.forms.bsp_server import BspExchange, algorithm_1_time_s, equal_workers_time_s
 from planner.cases.forms.dag_model import (
     AllReduce,
     Iteration,
@@ -30,14 +31,7 @@ from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.cost import AllReduceCost
 from planner.models.data_parallel import standard_maximum
 from planner.models.input import Strategy
-from planner.models.servers import (
-    BspExchange,
-    Links,
-    algorithm_1_time_s,
-    equal_workers_time_s,
-    iteration_time_s,
-    place_round_robin,
-)
+from planner.models.servers import Links, iteration_time_s, place_round_robin
 from tests.referee.equations import unfused_update_time_s
 
 seconds = st.floats(1e-3, 10)

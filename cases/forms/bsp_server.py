@@ -2,14 +2,20 @@
 
 Source: Y. Zeng et al., Modeling the Training Iteration Time for Heterogeneous Distributed Deep Learning Systems,
 Int. J. Intelligent Systems, 2023, doi:10.1155/2023/2663115. Inputs that the authors typed instead of computing are keys
-under ``typed``.
+under ``typed``. Its equations 28 to 33, Algorithms 1 and 2: every worker computes, pushes all gradients through the
+server's link, which serves one push after the other, and pulls; the pulls come last, all together, and overlap with
+nothing. Leaves out the server's own work, latency, and the workers' links.
 """
 
 import csv
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
+from numpy.typing import ArrayLike
 from pydantic import AfterValidator, Field, model_validator
 
 from planner import zoo
@@ -25,25 +31,367 @@ from planner.cases.forms.training_flop import (
     num_biases,
     num_pushes,
 )
-from planner.errors import Fault, SpecError
+from planner.channel import fifo_end_s
+from planner.cost import Floats
+from planner.errors import Fault, ModelError, SpecError
 from planner.importers.text import read_text
-from planner.models.servers import (
-    BspExchange,
-    accuracy,
-    algorithm_1_time_s,
-    checked_algorithm_2,
-    cpu_time_s,
-    equal_workers_time_s,
-    equation_32_holds,
-    fastest_worker_time_s,
-    gpu_time_s,
-)
 from planner.question.values import Count, Model, Name, Positive, Rate, Seconds
 
-__all__ = ["Inputs", "answer"]
+__all__ = [
+    "BspExchange",
+    "CheckedTime",
+    "Inputs",
+    "accuracy",
+    "algorithm_1_time_s",
+    "algorithm_2_time_s",
+    "answer",
+    "checked_algorithm_2",
+    "cpu_time_s",
+    "equal_workers_time_s",
+    "equation_32_holds",
+    "fastest_worker_time_s",
+    "gpu_time_s",
+    "segment_ready_s",
+    "segments_time_s",
+]
 
 _NUMBER_BYTES = 4  # parameters and gradients are fp32
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_ROUNDING = 1e-9  # relative: what floating point may lose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BspExchange:
+    """Seconds for which one worker's exchange occupies the server's link.
+
+    Attributes
+    ----------
+    push_s, pull_s
+        All gradients in, all parameters out (eqs. 30 and 31); finite and >= 0.
+    overhead_s
+        Start-up of push and pull, once an iteration: section 6.3 measured about 0.5 s, and its predictions take 0.
+    """
+
+    push_s: float
+    pull_s: float
+    overhead_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not all(0 <= one < math.inf for one in (self.push_s, self.pull_s, self.overhead_s)):
+            raise ModelError(f"{self}: push_s, pull_s and overhead_s must be finite and >= 0.")
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        gradient_bytes: float,
+        parameter_bytes: float,
+        bandwidth_bytes_per_s: float,
+        overhead_s: float = 0.0,
+    ) -> "BspExchange":
+        """Return ``T_push = G / B`` and ``T_pull = P / B`` (eqs. 31 and 30).
+
+        Parameters
+        ----------
+        gradient_bytes, parameter_bytes
+            ``G`` and ``P``: what one worker pushes and pulls.
+        bandwidth_bytes_per_s
+            ``B`` of the server's link, per direction; finite and > 0.
+        overhead_s
+            Start-up of push and pull, once an iteration; finite and >= 0.
+
+        >>> BspExchange.of(gradient_bytes=1e9, parameter_bytes=5e8, bandwidth_bytes_per_s=1.25e8).push_s
+        8.0
+        """
+        _positive("bandwidth_bytes_per_s", bandwidth_bytes_per_s)
+        return cls(
+            push_s=gradient_bytes / bandwidth_bytes_per_s,
+            pull_s=parameter_bytes / bandwidth_bytes_per_s,
+            overhead_s=overhead_s,
+        )
+
+
+def _positive(name: str, value: float) -> None:
+    """Refuse a rate or count that is not finite and > 0."""
+    if not 0 < value < math.inf:
+        raise ModelError(f"{name} must be finite and > 0, not {value:g}.")
+
+
+def _per_worker(name: str, value: ArrayLike) -> Floats:
+    """Return one number of seconds for every worker; raise ModelError if there is no worker or no time."""
+    seconds = np.asarray(value, dtype=np.float64)
+    if seconds.ndim != 1 or not seconds.size:
+        raise ModelError(f"{name} has shape {seconds.shape}; give the seconds of at least one worker.")
+    if not (np.isfinite(seconds).all() and (seconds >= 0).all()):
+        raise ModelError(f"{name} must be finite and >= 0, not {seconds.tolist()}.")
+    return seconds
+
+
+def cpu_time_s(flop: float, *, clock_hz: float, values_per_cycle: float) -> float:
+    """Return the computing time on a CPU (eq. 28): ``FLOP / (cpuhz simd)``.
+
+    Parameters
+    ----------
+    flop
+        Floating-point operations, one multiply-add being two.
+    clock_hz
+        ``cpuhz``, cycles a second; > 0.
+    values_per_cycle
+        ``simd``: values worked on in one cycle, a fitted real number; > 0. The equation has one core.
+
+    >>> cpu_time_s(9.6e9, clock_hz=2e9, values_per_cycle=2.4)
+    2.0
+    """
+    _positive("clock_hz", clock_hz)
+    _positive("values_per_cycle", values_per_cycle)
+    return flop / (clock_hz * values_per_cycle)
+
+
+def gpu_time_s(flop: float, *, clock_hz: float, num_stream_processors: float, flop_per_cycle: float = 1) -> float:
+    """Return the computing time on a GPU (eq. 33): ``FLOP / (gpuhz sp fc)``.
+
+    Parameters
+    ----------
+    flop
+        Floating-point operations, one multiply-add being two.
+    clock_hz
+        ``gpuhz``, cycles a second; > 0.
+    num_stream_processors
+        ``sp``; > 0.
+    flop_per_cycle
+        ``fc`` of one stream processor: 2 with fused multiply-add, else 1.
+
+    >>> gpu_time_s(6e12, clock_hz=1.5e9, num_stream_processors=2000)
+    2.0
+    """
+    _positive("clock_hz", clock_hz)
+    _positive("num_stream_processors", num_stream_processors)
+    _positive("flop_per_cycle", flop_per_cycle)
+    return flop / (clock_hz * num_stream_processors * flop_per_cycle)
+
+
+def equal_workers_time_s(compute_s: float, exchange: BspExchange, *, num_workers: int) -> float:
+    """Return the iteration time with equal workers (eq. 29): ``T_cpu + n T_push + n T_pull``.
+
+    Parameters
+    ----------
+    compute_s
+        Seconds that every worker computes; >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+    num_workers
+        ``n``; >= 1.
+
+    Raises
+    ------
+    ModelError
+        If there is no worker.
+    """
+    if num_workers < 1:
+        raise ModelError(f"there must be at least 1 worker, not {num_workers}.")
+    return compute_s + num_workers * (exchange.push_s + exchange.pull_s) + exchange.overhead_s
+
+
+def equation_32_holds(compute_s: ArrayLike, *, push_s: float) -> bool:
+    """Whether the server's link is never idle after the first push: ``T_1 + (i - 1) T_push >= T_i``, sorted.
+
+    Parameters
+    ----------
+    compute_s
+        Seconds that each worker computes, shape (workers,), in any order; finite and >= 0.
+    push_s
+        Seconds of one worker's push; >= 0.
+
+    Notes
+    -----
+    This is when eq. 32 and Algorithm 1 agree. The paper's condition, that communication takes longer than every
+    computation, is sufficient but not necessary.
+
+    >>> equation_32_holds([1, 2, 3], push_s=1), equation_32_holds([1, 2, 4], push_s=1)
+    (True, False)
+    """
+    return _first_idle(np.sort(_per_worker("compute_s", compute_s)), push_s) is None
+
+
+def _first_idle(compute: Floats, push_s: float) -> int | None:
+    """Return the first worker, in ascending order, for which the link has to wait; None if it never does."""
+    late = compute - (compute[0] + np.arange(len(compute)) * push_s)
+    found = np.flatnonzero(late > _ROUNDING * np.maximum(compute, push_s))
+    return int(found[0]) if found.size else None
+
+
+def fastest_worker_time_s(compute_s: ArrayLike, exchange: BspExchange) -> float:
+    """Return the iteration time where the link is the bottleneck (eq. 32): ``n T_pull + T_min + n T_push``.
+
+    Parameters
+    ----------
+    compute_s
+        Seconds that each worker computes, shape (workers,), in any order; finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+
+    Raises
+    ------
+    ModelError
+        Where :func:`equation_32_holds` is false: the time would be too short.
+    """
+    compute = np.sort(_per_worker("compute_s", compute_s))
+    index = _first_idle(compute, exchange.push_s)
+    if index is not None:
+        raise ModelError(
+            f"eq. 32 does not hold: worker {index + 1} of {len(compute)} computes until {compute[index]:.4g} s, but "
+            f"the pushes before it end at {compute[0] + index * exchange.push_s:.4g} s. Use Algorithm 1."
+        )
+    return equal_workers_time_s(float(compute[0]), exchange, num_workers=len(compute))
+
+
+def algorithm_1_time_s(compute_s: ArrayLike, exchange: BspExchange) -> float:
+    """Return the iteration time of workers that push when all is computed (Algorithm 1).
+
+    Parameters
+    ----------
+    compute_s
+        Seconds that each worker computes, shape (workers,), in any order; finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+
+    Notes
+    -----
+    The loop of the listing, ``T = max(T, t_i) + T_push``, is a channel that serves first come first served. Its
+    ``simd = 2`` is an input here: no table of the paper uses it.
+
+    >>> algorithm_1_time_s([5, 1, 2], BspExchange(push_s=2, pull_s=1))
+    10.0
+    """
+    compute = np.sort(_per_worker("compute_s", compute_s))
+    pushed_s = float(fifo_end_s(compute, exchange.push_s)[-1])
+    return pushed_s + len(compute) * exchange.pull_s + exchange.overhead_s
+
+
+def segment_ready_s(forward_s: ArrayLike, backward_s: ArrayLike, *, num_pushes: int) -> Floats:
+    """Return when each of k equal parts of each worker's backward pass is done: ``forward + j / k backward``.
+
+    Parameters
+    ----------
+    forward_s, backward_s
+        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
+    num_pushes
+        ``k``, the equal parts in which a backward pass is pushed; >= 1.
+
+    Returns
+    -------
+    Floats
+        One row per worker, one column per part.
+
+    Raises
+    ------
+    ModelError
+        If the workers of both differ in number, or ``num_pushes`` is less than 1.
+    """
+    forward, backward = _per_worker("forward_s", forward_s), _per_worker("backward_s", backward_s)
+    if forward.shape != backward.shape:
+        raise ModelError(f"forward_s of {len(forward)} workers does not go with backward_s of {len(backward)}.")
+    if num_pushes < 1:
+        raise ModelError(f"num_pushes must be at least 1, not {num_pushes}.")
+    return forward[:, None] + backward[:, None] * (np.arange(1, num_pushes + 1) / num_pushes)
+
+
+def algorithm_2_time_s(forward_s: ArrayLike, backward_s: ArrayLike, exchange: BspExchange, *, num_pushes: int) -> float:
+    """Return the iteration time of workers that push while they compute (Algorithm 2).
+
+    Parameters
+    ----------
+    forward_s, backward_s
+        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+    num_pushes
+        ``k``, the equal parts in which a backward pass is pushed; >= 1.
+
+    Notes
+    -----
+    Algorithm 1 with the end of the first of k parts of the backward pass as ready time (lines 3 and 4; the listing
+    drops the indices of ``sp`` and ``fc``). It takes for granted that the link is slower than every backward pass.
+    Where it is not, the answer can be less than a worker's own computing time: see :func:`checked_algorithm_2`.
+    """
+    first = segment_ready_s(forward_s, backward_s, num_pushes=num_pushes)[:, 0]
+    return algorithm_1_time_s(first, exchange)
+
+
+def segments_time_s(forward_s: ArrayLike, backward_s: ArrayLike, exchange: BspExchange, *, num_pushes: int) -> float:
+    """Return the iteration time if every part is pushed on its own, no sooner than it is computed.
+
+    Parameters
+    ----------
+    forward_s, backward_s
+        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+    num_pushes
+        ``k``, the equal parts in which a backward pass is pushed; >= 1.
+
+    Notes
+    -----
+    Stricter than Algorithm 2, and never less: k parts of ``T_push / k`` a worker on one channel, first come first
+    served. Both agree where ``T_push`` is at least every worker's backward pass. Own extension of the paper's Figure 5.
+    """
+    ready = segment_ready_s(forward_s, backward_s, num_pushes=num_pushes)
+    pushed_s = float(fifo_end_s(np.sort(ready, axis=None), exchange.push_s / num_pushes)[-1])
+    return pushed_s + len(ready) * exchange.pull_s + exchange.overhead_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedTime:
+    """The segment-level time, Algorithm 2's, and a warning where they differ."""
+
+    iteration_s: float
+    algorithm_2_s: float
+    warnings: tuple[str, ...] = ()
+
+
+def checked_algorithm_2(
+    forward_s: ArrayLike, backward_s: ArrayLike, exchange: BspExchange, *, num_pushes: int
+) -> CheckedTime:
+    """Return the time at the level of segments, with a warning where Algorithm 2 departs from it.
+
+    Parameters
+    ----------
+    forward_s, backward_s
+        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+    num_pushes
+        ``k``, the equal parts in which a backward pass is pushed; >= 1.
+    """
+    strict_s = segments_time_s(forward_s, backward_s, exchange, num_pushes=num_pushes)
+    simple_s = algorithm_2_time_s(forward_s, backward_s, exchange, num_pushes=num_pushes)
+    warnings: tuple[str, ...] = ()
+    if not math.isclose(strict_s, simple_s, rel_tol=_ROUNDING):
+        longest_s = float(np.max(_per_worker("backward_s", backward_s)))
+        text = (
+            f"Algorithm 2 gives {simple_s:.4g} s, {strict_s - simple_s:.4g} s too little: it takes for granted that "
+            f"a push ({exchange.push_s:.4g} s) lasts as long as every backward pass (up to {longest_s:.4g} s)."
+        )
+        warnings = (text,)
+    return CheckedTime(iteration_s=strict_s, algorithm_2_s=simple_s, warnings=warnings)
+
+
+def accuracy(*, predicted_s: float, measured_s: float, relative_to: Literal["predicted", "measured"]) -> float:
+    """Return ``1 - |PT - MT| / PT`` (Tables 2 to 5) or ``... / MT`` (Tables 6 and 7).
+
+    Parameters
+    ----------
+    predicted_s, measured_s
+        PT and MT, seconds of an iteration; > 0.
+    relative_to
+        Which of the two the difference is divided by.
+
+    >>> accuracy(predicted_s=4, measured_s=5, relative_to="measured")
+    0.8
+    """
+    base_s = predicted_s if relative_to == "predicted" else measured_s
+    _positive(f"{relative_to}_s", base_s)
+    return 1 - abs(predicted_s - measured_s) / base_s
 
 
 def _shares(value: dict[int, float]) -> dict[int, float]:

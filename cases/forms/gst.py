@@ -23,15 +23,7 @@ from planner.errors import ModelError
 from planner.models.communication import Compression, optimal_compression, optimal_scale_s
 from planner.models.compute import profile_from_flop
 from planner.models.data_parallel import expected_maximum_s, standard_maximum
-from planner.models.servers import (
-    LayerTimes,
-    ServerNetwork,
-    cut_into_pieces,
-    exchange,
-    num_packets,
-    overlap_layers,
-    queueing_s,
-)
+from planner.models.servers import ServerNetwork, queueing_s, type_one_s, type_two_s
 from planner.question.values import Bytes, Count, Model, Name, Positive, Rate, Seconds
 
 __all__ = [
@@ -41,16 +33,230 @@ __all__ = [
     "Evaluation",
     "Inputs",
     "IterationInputs",
+    "LayerTimes",
+    "NetworkExchange",
+    "Overlapped",
     "QueueInputs",
     "StragglersInputs",
     "Workload",
+    "aggregation_delay_bounds_s",
+    "aggregation_s",
     "answer",
+    "cut_into_pieces",
     "evaluate",
+    "exchange",
+    "granularity_packets",
+    "num_packets",
+    "overlap_layers",
+    "transfer_s",
 ]
 
 _NUMBER_BYTES = 4  # gradients travel in fp32
 Share = Annotated[float, Field(ge=0, le=1)]
 Variant = Literal["corrected", "printed"]
+
+
+# -- by packets: equations 10 to 18 of the model, and the pipeline of layers: equations 3, 4 and 6 ---------------------
+
+
+def num_packets(size_bytes: ArrayLike, packet_bytes: float) -> Floats:
+    """Return ``PN``, the packets that carry so many bytes, rounded up.
+
+    Parameters
+    ----------
+    size_bytes
+        Bytes to carry; an array of any shape.
+    packet_bytes
+        Bytes of a packet; > 0.
+
+    >>> num_packets([0, 1, 3000], 1500).tolist()
+    [0.0, 1.0, 2.0]
+    """
+    return np.asarray(np.ceil(np.asarray(size_bytes, dtype=np.float64) / packet_bytes))
+
+
+def transfer_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
+    """Return the seconds of one direction of one layer: eq. 10 and eq. 12 together; 0 for no packets.
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
+
+    Notes
+    -----
+    ``base + alpha PN pks/B`` on the other links, and one packet's sojourn on the barrier link, whose whole volume is
+    charged as aggregation delay. The last axis is the layers', before it those of the bandwidth.
+    """
+    number = np.asarray(packets, dtype=np.float64)
+    start = network.base_delay_s + queueing_s(network)[..., None]
+    volume = network.volume_factor * number * network.packet_time_s[..., None]
+    return np.where(number > 0, start + volume, 0.0)
+
+
+def granularity_packets(network: ServerNetwork, packets: ArrayLike) -> Floats:
+    """Return ``G``, what a server adds up at once: its share ``PN / K`` unless a smaller one is given (eq. 13).
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
+    """
+    share = np.asarray(packets, dtype=np.float64) / network.num_servers
+    return share if network.granularity_packets is None else np.minimum(share, network.granularity_packets)
+
+
+def aggregation_delay_bounds_s(network: ServerNetwork, packets: ArrayLike) -> tuple[Floats, Floats]:
+    """Return the least and the largest wait for a complete granularity (eqs. 15 and 16).
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
+
+    Notes
+    -----
+    ``G pks/B`` where one worker is far ahead, ``(N G - N + 1) pks/B`` where all keep pace. Print leaves out pks. Below
+    one packet G is its own upper bound, too.
+    """
+    size = granularity_packets(network, packets)
+    others = (network.num_workers - 1) * np.maximum(size - 1, 0)
+    packet_s = network.packet_time_s[..., None]
+    return size * packet_s, (size + others) * packet_s
+
+
+def aggregation_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
+    """Return the seconds until the last server has added up a layer of all workers (eq. 18); 0 for no packets.
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
+
+    Notes
+    -----
+    ``delay + N ceil(PN / (G K)) (a + b G)``, the inner sum being eq. 14. With the default G the ceiling is 1. Workers'
+    granularities queue at each server, and servers share a layer evenly.
+    """
+    number = np.asarray(packets, dtype=np.float64)
+    least, most = aggregation_delay_bounds_s(network, number)
+    size = granularity_packets(network, number)
+    rounds = np.ceil(number / np.where(size > 0, size * network.num_servers, 1.0) * (1 - 1e-12))  # 3.0000000004 is 3
+    each_s = network.aggregation_startup_s + network.aggregation_s_per_packet * size
+    delay_s = least + network.delay_mix * (most - least)
+    return np.where(number > 0, delay_s + network.num_workers * rounds * each_s, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NetworkExchange:
+    """Seconds of every layer's push, aggregation and pull, nothing overlapped."""
+
+    push_s: Floats
+    aggregate_s: Floats
+    pull_s: Floats
+
+
+def exchange(network: ServerNetwork, packets: ArrayLike) -> NetworkExchange:
+    """Return the seconds of every layer's exchange, in the shape of the bandwidth, then of the layers.
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
+    """
+    one_way_s = transfer_s(network, packets)
+    return NetworkExchange(push_s=one_way_s, aggregate_s=aggregation_s(network, packets), pull_s=one_way_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerTimes:
+    """Seconds of every layer, in backward order along the last axis; the axes before it are broadcast."""
+
+    backward_s: Floats
+    push_s: Floats
+    aggregate_s: Floats
+    pull_s: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Overlapped:
+    """Explicit seconds of an iteration's backward pass and of what it does not hide; they sum to its length."""
+
+    backward_s: Floats
+    push_s: Floats
+    aggregate_s: Floats
+    pull_s: Floats
+
+    @property
+    def exposed_s(self) -> Floats:
+        """Communication and aggregation that remain visible after the backward pass."""
+        return self.push_s + self.aggregate_s + self.pull_s
+
+
+def overlap_layers(layers: LayerTimes) -> Overlapped:
+    """Return the explicit seconds of the layer pipeline (eq. 6).
+
+    Parameters
+    ----------
+    layers
+        Seconds of every layer's processes, in backward order along the last axis.
+
+    Notes
+    -----
+    Backward is of type I, the others of type II; the differences are taken at the last layer. A pull neither delays
+    the push of the next layer nor is it delayed by it: links are full duplex.
+    """
+    ends = [type_one_s(layers.backward_s)]
+    for duration_s in (layers.push_s, layers.aggregate_s, layers.pull_s):
+        ends.append(type_two_s(ends[-1], duration_s))
+    backward, push, aggregate, pull = (end[..., -1] for end in ends)
+    return Overlapped(
+        backward_s=backward, push_s=push - backward, aggregate_s=aggregate - push, pull_s=pull - aggregate
+    )
+
+
+def cut_into_pieces(size_bytes: ArrayLike, backward_s: ArrayLike, piece_bytes: float) -> tuple[Floats, Floats]:
+    """Return sizes and backward seconds of pieces that travel on their own, as BytePS cuts tensors.
+
+    Each layer gives whole pieces and a remainder, all ready when its backward ends: the first piece carries the time.
+
+    Parameters
+    ----------
+    size_bytes, backward_s
+        Of each layer, shape (layers,), in backward order; not negative.
+    piece_bytes
+        The most that travels on its own; > 0.
+
+    Raises
+    ------
+    ModelError
+        If a piece has no bytes.
+    """
+    if not piece_bytes > 0:
+        raise ModelError(f"piece_bytes is {piece_bytes}. It must be positive.")
+    sizes, times = np.atleast_1d(np.asarray(size_bytes, dtype=float)), np.atleast_1d(np.asarray(backward_s, float))
+    counts = np.maximum(np.ceil(sizes / piece_bytes), 1).astype(int)
+    last = np.cumsum(counts) - 1
+    cut = np.full(last[-1] + 1, float(piece_bytes))
+    cut[last] = sizes - (counts - 1) * piece_bytes
+    ready = np.zeros_like(cut)
+    ready[last - counts + 1] = times
+    return cut, ready
 
 
 # -- one iteration, for one configuration or a whole grid -------------------------------------------------------------

@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import zoo
-from planner.cases.forms.bsp_server import Inputs, answer
-from planner.channel import fifo_end_s
-from planner.errors import ModelError
-from planner.models.servers import (
+from planner.cases.forms.bsp_server import (
     BspExchange,
+    Inputs,
     accuracy,
     algorithm_1_time_s,
     algorithm_2_time_s,
+    answer,
     checked_algorithm_2,
     cpu_time_s,
     equal_workers_time_s,
@@ -24,6 +23,8 @@ from planner.models.servers import (
     gpu_time_s,
     segments_time_s,
 )
+from planner.channel import fifo_end_s
+from planner.errors import ModelError
 
 SLACK_S = 1e-9  # of floating point
 # Whole numbers: sums are exact, ties are common.

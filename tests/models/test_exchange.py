@@ -11,18 +11,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from planner.cases.forms.bsp_server import BspExchange, algorithm_1_time_s, algorithm_2_time_s, segments_time_s
 from planner.errors import ModelError
 from planner.models.exchange import Discipline, Exchange, Fabric, Overlap, Servers, Worker
 from planner.models.exchange_run import steady
-from planner.models.servers import (
-    BspExchange,
-    Links,
-    algorithm_1_time_s,
-    algorithm_2_time_s,
-    iteration_time_s,
-    push_end_s,
-    segments_time_s,
-)
+from planner.models.servers import Links, iteration_time_s, push_end_s
 
 RATES = st.sampled_from([1e6, 2e6, 3e6, 1e7])
 EVERY = list(Overlap)

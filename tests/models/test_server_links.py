@@ -8,21 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.cases.forms.bsp_server import (
+    BspExchange,
+    algorithm_1_time_s,
+    algorithm_2_time_s,
+    segment_ready_s,
+    segments_time_s,
+)
 from planner.cost import Floats
 from planner.errors import ModelError
 from planner.models.servers import (
-    BspExchange,
     Links,
-    algorithm_1_time_s,
-    algorithm_2_time_s,
     iteration_time_s,
     place_largest_first,
     place_round_robin,
     place_sliced,
     pull_time_s,
     push_end_s,
-    segment_ready_s,
-    segments_time_s,
     sliced_push_end_s,
 )
 

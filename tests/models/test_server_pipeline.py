@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.cases.forms.gst import LayerTimes, cut_into_pieces, overlap_layers
 from planner.channel import schedule
 from planner.cost import Affine, Floats
 from planner.errors import ModelError
-from planner.models.servers import LayerTimes, cut_into_pieces, overlap_layers, type_one_s, type_two_s
+from planner.models.servers import type_one_s, type_two_s
 from tests.referee.gst import (
     Steps,
     epoch_time_s,
