@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from planner.cluster import MachineGroup
+from planner.problem import Problem
 
 __all__ = [
     "InputTime",
+    "Samples",
     "Strategy",
     "input_time",
     "stall_s",
@@ -86,17 +88,48 @@ def stall_s(time: InputTime, busy_s: float, strategy: Strategy) -> float:
     return reading_s + time.copy_s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """How samples come to the devices.
+
+    Attributes
+    ----------
+    stored_bytes, copied_bytes
+        Of one sample as stored, and as copied to the device.
+    is_pipelined
+        Whether reading, decoding and copying overlap one another.
+    """
+
+    stored_bytes: float
+    copied_bytes: float
+    is_pipelined: bool = True
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Samples":
+        """Return those of a question.
+
+        Parameters
+        ----------
+        problem
+            The question.
+        """
+        training = problem.training
+        return cls(
+            stored_bytes=training.sample_bytes,
+            copied_bytes=training.device_sample_bytes,
+            is_pipelined=problem.calibration.is_prefetch_pipelined,
+        )
+
+
 def input_time(
     group: MachineGroup,
+    samples: Samples,
     *,
     num_machines: int,
     devices_per_machine: int,
     batch_per_device: float,
-    sample_bytes: float,
-    device_sample_bytes: float,
     whole_batch: float | None = None,
     read_s_per_sample: float | None = None,
-    is_pipelined: bool = True,
 ) -> InputTime:
     """Return the seconds of input for one iteration.
 
@@ -104,19 +137,17 @@ def input_time(
     ----------
     group
         The machines: their storage, processors and host links.
+    samples
+        How they come to the devices.
     num_machines, devices_per_machine
         Those that read at the same time: a shared store divides by the machines, a machine's disk by its devices.
     batch_per_device
         Samples of one iteration on one device.
-    sample_bytes, device_sample_bytes
-        Of one sample as stored, and as copied to the device.
     whole_batch
         Samples that all machines read together, each once: the sum of the devices' shares, at most the global batch.
         A store that all share reads them. None: as many on every machine as on this one.
     read_s_per_sample
         Measured reading of one device's sample; then storage and sample size are not asked.
-    is_pipelined
-        Whether reading, decoding and copying overlap one another.
     """
     on_machine = batch_per_device * devices_per_machine
     read_s = 0.0
@@ -125,13 +156,13 @@ def input_time(
     elif group.storage is not None:
         is_common = group.storage.is_shared and group.storage.shared_by is None
         if whole_batch is None or not is_common:
-            samples = on_machine * group.storage.num_readers(num_machines)
+            number = on_machine * group.storage.num_readers(num_machines)
         else:
-            samples = whole_batch
-        read_s = samples * sample_bytes / group.storage.bandwidth_bytes_per_s
+            number = whole_batch
+        read_s = number * samples.stored_bytes / group.storage.bandwidth_bytes_per_s
     return InputTime(
         read_s=read_s,
         decode_s=on_machine / group.decode_samples_per_s,
-        copy_s=batch_per_device * device_sample_bytes / group.host_link_bytes_per_s,
-        is_pipelined=is_pipelined,
+        copy_s=batch_per_device * samples.copied_bytes / group.host_link_bytes_per_s,
+        is_pipelined=samples.is_pipelined,
     )

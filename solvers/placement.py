@@ -106,15 +106,30 @@ class Arrivals:
         return self.senders * self.size_bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """Those who push and pull.
+
+    Attributes
+    ----------
+    counts, bytes_per_s
+        Of each kind: how many, and each one's link, ``inf`` where it is no bottleneck.
+    home_kind
+        The kind of which one worker is on the machine of every server; left out, servers have machines of their own.
+    """
+
+    counts: Sequence[int]
+    bytes_per_s: Sequence[float]
+    home_kind: int | None = None
+
+
 def arrivals(
     ready_s: ArrayLike,
     size_bytes: ArrayLike,
     server_bytes_per_s: ArrayLike,
+    workers: Workers,
     *,
-    worker_counts: Sequence[int],
-    worker_bytes_per_s: Sequence[float],
     pulled_bytes: ArrayLike | None = None,
-    home_kind: int | None = None,
     least_push_s: float = 0.0,
     is_guide: bool = False,
 ) -> Arrivals:
@@ -128,13 +143,11 @@ def arrivals(
         Of each tensor, as it is pushed.
     server_bytes_per_s
         The link of each server.
-    worker_counts, worker_bytes_per_s
-        Of each kind: how many, and each one's link, ``inf`` where it is no bottleneck.
+    workers
+        Who pushes and pulls.
     pulled_bytes
         Of each tensor, where pushes are compressed and pulls are not; left out, as much as is pushed. The ratio of
         both is one for all tensors.
-    home_kind
-        The kind of which one worker is on the machine of every server; left out, servers have machines of their own.
     least_push_s
         What pushes take at least, besides.
     is_guide
@@ -144,15 +157,15 @@ def arrivals(
     ready, sizes = np.atleast_2d(np.asarray(ready_s, dtype=float)), np.asarray(size_bytes, dtype=float)
     servers, whole = np.asarray(server_bytes_per_s, dtype=float), sizes if pulled_bytes is None else pulled_bytes
     total, pulled = float(sizes.sum()), float(np.sum(whole))
-    at_home = len(servers) if home_kind is not None else 0
+    at_home = len(servers) if workers.home_kind is not None else 0
     spans, least_push, least_pull = [], max(least_push_s, float(ready.max(initial=0.0))), 0.0
-    for kind, (row, count, rate) in enumerate(zip(ready, worker_counts, worker_bytes_per_s, strict=True)):
+    for kind, (row, count, rate) in enumerate(zip(ready, workers.counts, workers.bytes_per_s, strict=True)):
         end = fifo_end_s(row, sizes / rate)
-        alone = count - (at_home if kind == home_kind else 0)
+        alone = count - (at_home if kind == workers.home_kind else 0)
         if alone:
             spans.append((np.maximum(row, np.append(0.0, end[:-1])), end, alone))
             least_push, least_pull = max(least_push, float(end[-1])), max(least_pull, pulled / rate)
-        if kind == home_kind:  # the mean of all servers is at home
+        if kind == workers.home_kind:  # the mean of all servers is at home
             share = 1 - 1 / len(servers)
             end = fifo_end_s(row, sizes * share / rate)
             start = np.maximum(row, np.append(0.0, end[:-1]))
@@ -168,7 +181,7 @@ def arrivals(
         from_s=at,
         senders=np.sum([number * _still_to_come(start, end, at) for start, end, number in spans], axis=0),
         server_bytes_per_s=servers,
-        num_pullers=(sum(worker_counts) - (home_kind is not None)) * (pulled / total if total else 1.0),
+        num_pullers=(sum(workers.counts) - (workers.home_kind is not None)) * (pulled / total if total else 1.0),
         least_push_s=least_push,
         least_pull_s=least_pull,
         is_whole=is_whole,

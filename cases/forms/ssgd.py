@@ -28,7 +28,7 @@ from planner.cases.forms.dag_model import (
 from planner.cluster import Device, MachineGroup
 from planner.data import preset
 from planner.importers.profiles import read_layer_trace
-from planner.models.input import InputTime, Strategy, input_time
+from planner.models.input import InputTime, Samples, Strategy, input_time
 from planner.names import find, fold
 from planner.question.blocks import MachineSpec
 from planner.question.values import Bytes, Count, Model, Name, Rate, Seconds
@@ -167,11 +167,10 @@ def _input_time(samples: SampleInput, *, is_alone: bool = False) -> InputTime:
     )
     return input_time(
         group,
+        Samples(stored_bytes=samples.sample, copied_bytes=samples.device_sample),
         num_machines=1 if is_alone else samples.machines,
         devices_per_machine=1 if is_alone else samples.devices_per_machine,
         batch_per_device=samples.batch_per_device,
-        sample_bytes=samples.sample,
-        device_sample_bytes=samples.device_sample,
     )
 
 

@@ -38,20 +38,20 @@ def _inverted_residual(
     kernel: int,
     stride: int,
     activation: Activation,
-    num_squeezed: int = 0,
-    gates: tuple[Activation, Activation] = ("relu", "sigmoid"),
+    squeezed: tuple[int, Activation, Activation] | None = None,
 ) -> None:
     """Append a wide depthwise convolution between two 1x1: the first where it widens, a shortcut where one fits.
 
-    With ``num_squeezed`` the wide part is scaled by squeeze-and-excitation of so many channels, and ``gates``.
+    ``squeezed``: the wide part is scaled by squeeze-and-excitation of so many channels, its activation, and its gate.
     """
     entry, shape = net.last, net.shape
     net.begin_block()
     if num_inner != shape[0]:
         _conv_bn(net, f"{block}.expand", num_inner, 1, activation)
     _conv_bn(net, f"{block}.depthwise", num_inner, kernel, activation, stride=stride, groups=num_inner)
-    if num_squeezed:
-        net.squeeze_excitation(f"{block}.se", num_squeezed, inner=gates[0], gate=gates[1])
+    if squeezed is not None:
+        num_squeezed, inner, gate = squeezed
+        net.squeeze_excitation(f"{block}.se", num_squeezed, inner=inner, gate=gate)
     _conv_bn(net, f"{block}.project", num_channels, 1, None)
     if net.shape == shape:
         net.add(f"{block}.add", entry)
@@ -132,8 +132,7 @@ def mobilenet_v3_large() -> Dnn:
             kernel=kernel,
             stride=stride,
             activation=activation,
-            num_squeezed=_multiple_of_8(num_inner / 4) if is_squeezed else 0,
-            gates=("relu", "hard_sigmoid"),
+            squeezed=(_multiple_of_8(num_inner / 4), "relu", "hard_sigmoid") if is_squeezed else None,
         )
     _conv_bn(net, "conv2", 960, 1, "hard_swish")
     net.global_average_pool("avgpool").flatten("flatten").fully_connected("fc1", 1280)
@@ -202,8 +201,7 @@ def efficientnet(number: int) -> Dnn:
                 kernel=kernel,
                 stride=first_stride if index == 0 else 1,
                 activation="silu",
-                num_squeezed=net.shape[0] // 4,
-                gates=("silu", "sigmoid"),
+                squeezed=(net.shape[0] // 4, "silu", "sigmoid"),
             )
     _conv_bn(net, "conv2", _multiple_of_8(1280 * width), 1, "silu")
     net.global_average_pool("avgpool").flatten("flatten").dropout("dropout").fully_connected("fc", 1000)

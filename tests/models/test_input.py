@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cluster import Device, MachineGroup, Storage
-from planner.models.input import InputTime, Strategy, input_time, stall_s
+from planner.models.input import InputTime, Samples, Strategy, input_time, stall_s
 
 
 def test_a_store_that_some_machines_share_divides_by_those_at_most() -> None:
@@ -19,6 +19,7 @@ NFS = Storage(bandwidth_bytes_per_s=1.1e9, is_shared=True)  # cluster 1 of the S
 SSD = Storage(bandwidth_bytes_per_s=367.3e6)  # cluster 2
 IMAGE_BYTES = 110_000.0  # a JPEG of about 110 kB
 TENSOR_BYTES = 3 * 224 * 224 * 4.0
+SAMPLES = Samples(stored_bytes=IMAGE_BYTES, copied_bytes=TENSOR_BYTES)
 stages_s = st.floats(0, 100)
 
 
@@ -44,11 +45,10 @@ def input_of(
 ) -> InputTime:
     return input_time(
         machines,
+        SAMPLES,
         num_machines=num_machines,
         devices_per_machine=devices_per_machine,
         batch_per_device=batch_per_device,
-        sample_bytes=IMAGE_BYTES,
-        device_sample_bytes=TENSOR_BYTES,
         read_s_per_sample=read_s_per_sample,
     )
 
@@ -120,11 +120,10 @@ def test_a_store_that_all_share_reads_the_whole_batch_and_a_disk_what_its_machin
     def read_s(storage: Storage) -> float:
         return input_time(
             group(storage),
+            SAMPLES,
             num_machines=4,
             devices_per_machine=4,
             batch_per_device=32,
-            sample_bytes=IMAGE_BYTES,
-            device_sample_bytes=TENSOR_BYTES,
             whole_batch=whole_batch,
         ).read_s
 

@@ -149,8 +149,7 @@ def servers(seed: int) -> Instance:
         np.sort(draw.random((1, 6)), axis=1),
         draw.integers(1, 9, 6).astype(float),
         [20.0, 20.0, 35.0],
-        worker_counts=[3],
-        worker_bytes_per_s=[50.0],
+        placement_rows.Workers(counts=[3], bytes_per_s=[50.0]),
     )
     return Instance(
         solve=lambda search: placement.best_placement(given, search),

@@ -17,6 +17,7 @@ from planner.solution import Status
 from planner.solvers.placement import (
     Arrivals,
     Placement,
+    Workers,
     arrivals,
     best_placement,
     improved,
@@ -44,9 +45,7 @@ class Instance:
             self.ready_s,
             self.size_bytes,
             self.server_bytes_per_s,
-            worker_counts=self.worker_counts,
-            worker_bytes_per_s=self.worker_bytes_per_s,
-            home_kind=self.home_kind,
+            Workers(counts=self.worker_counts, bytes_per_s=self.worker_bytes_per_s, home_kind=self.home_kind),
         )
 
     def exact_s(self, placement: Placement) -> float:
@@ -181,7 +180,7 @@ def test_where_the_model_says_more_than_the_rows_few_placements_are_all_tried(dr
 )
 def test_the_optimum_of_pushes_alone_is_proven(sizes: list[float], rates: tuple[float, ...]) -> None:
     nothing = [0.0] * len(sizes)
-    rows = arrivals(nothing, sizes, rates, worker_counts=[2], worker_bytes_per_s=[math.inf], pulled_bytes=nothing)
+    rows = arrivals(nothing, sizes, rates, Workers(counts=[2], bytes_per_s=[math.inf]), pulled_bytes=nothing)
     found = best_placement(rows, Search())
     truth = exhaustive.best_placement(len(sizes), len(rates), lambda tried: objective(rows, tried))
     assert found.status is Status.OPTIMAL
@@ -254,8 +253,7 @@ def test_a_search_that_is_over_returns_a_placement_and_a_bound() -> None:
         np.cumsum(rng.uniform(0, 1, (1, 30)), axis=1),
         rng.uniform(1, 9, 30),
         [5.0] * 4,
-        worker_counts=[4],
-        worker_bytes_per_s=[math.inf],
+        Workers(counts=[4], bytes_per_s=[math.inf]),
     )
     found = best_placement(rows, search)
     assert found.value is not None
@@ -277,7 +275,7 @@ def test_a_tensor_behind_another_on_its_workers_link_reaches_an_idle_server_late
 def test_times_and_tensors_are_no_table_however_many_they_are() -> None:
     number = 4000
     sizes, ready = 1.0 + np.arange(number) % 7, np.linspace(0.0, 1.0, number)
-    given = arrivals(ready, sizes, [1e4, 1e4], worker_counts=[3], worker_bytes_per_s=[1e4])
+    given = arrivals(ready, sizes, [1e4, 1e4], Workers(counts=[3], bytes_per_s=[1e4]))
     assert given.senders.size <= 2**23
     assert not given.is_whole
     found = best_placement(
@@ -307,7 +305,7 @@ def test_tensors_are_dealt_out_where_the_time_does_not_come_to_them() -> None:
     readings = iter(range(10**9))
     search = Search(time_limit_s=3.0, clock=lambda: float(next(readings)))
     sizes = 1.0 + np.arange(3000) % 5
-    given = arrivals(np.zeros(3000), sizes, [1.0, 1.0, 1.0], worker_counts=[1], worker_bytes_per_s=[10.0])
+    given = arrivals(np.zeros(3000), sizes, [1.0, 1.0, 1.0], Workers(counts=[1], bytes_per_s=[10.0]))
     found = best_placement(given, search)
     assert next(readings) < 20
     assert found.value is not None

@@ -46,7 +46,7 @@ from planner.models.communication import (
     delayed,
 )
 from planner.models.data_parallel import Gradients, Kinds, buffer_recursion_time_s, csf, exposed_s, gradients_of
-from planner.models.input import InputTime, Strategy, input_time, stall_s
+from planner.models.input import InputTime, Samples, Strategy, input_time, stall_s
 from planner.models.memory import MemoryUse, Precision
 from planner.plan import Prediction
 from planner.problem import Problem
@@ -380,14 +380,12 @@ class AllReduceCost:
             one, of_batch = (
                 input_time(
                     group,
+                    Samples.of(self.problem),
                     num_machines=num_machines,
                     devices_per_machine=devices,
                     batch_per_device=share,
-                    sample_bytes=training.sample_bytes,
-                    device_sample_bytes=training.device_sample_bytes,
                     whole_batch=batch,
                     read_s_per_sample=training.measured_read_s(self.device_kinds[kind].profile, group),
-                    is_pipelined=self.problem.calibration.is_prefetch_pipelined,
                 )
                 for share, batch in ((1.0, 0.0), (0.0, 1.0))
             )

@@ -44,7 +44,7 @@ from planner.families.hybrid.configuration import (
 )
 from planner.models.communication import Tier, tiers_of
 from planner.models.compute import Constants, DeviceRates, Software, device_shares
-from planner.models.input import InputTime, Strategy, input_time, stall_s
+from planner.models.input import InputTime, Samples, Strategy, input_time, stall_s
 from planner.models.layouts import (
     Bools,
     Ints,
@@ -530,16 +530,14 @@ class GroupCost:
 
     def input_time(self, readers: int) -> InputTime:
         """Return the input's seconds of a step where so many devices read an equal part of the batch each."""
-        training, group = self.problem.training, self.group
+        group = self.group
         num_machines = min(self.cluster.num_machines, readers)
         return input_time(
             group,
+            Samples.of(self.problem),
             num_machines=num_machines,
             devices_per_machine=min(group.devices_per_machine, -(-readers // num_machines)),
             batch_per_device=self.batch / readers,
-            sample_bytes=training.sample_bytes,
-            device_sample_bytes=training.device_sample_bytes,
-            is_pipelined=self.problem.calibration.is_prefetch_pipelined,
         )
 
 

@@ -30,7 +30,7 @@ from planner.families.model_replicas.configuration import (
 )
 from planner.families.parsing import wrong
 from planner.models.activations import kept_bytes
-from planner.models.input import InputTime, Strategy, input_time, stall_s
+from planner.models.input import InputTime, Samples, Strategy, input_time, stall_s
 from planner.models.memory import Precision
 from planner.models.replica_memory import Kept, ReplicaMemory
 from planner.models.replica_segments import (
@@ -129,16 +129,13 @@ def memory_limit_bytes(problem: Problem) -> float:
 
 def input_of(problem: Problem, num_workers: int, num_samples: float) -> InputTime:
     """Return the time of input for so many samples, of which each machine reads its share at the same time."""
-    training = problem.training
     return input_time(
         group_of(problem),
+        Samples.of(problem),
         num_machines=num_workers,
         devices_per_machine=1,
         batch_per_device=num_samples / num_workers,
-        sample_bytes=training.sample_bytes,
-        device_sample_bytes=training.device_sample_bytes,
         whole_batch=num_samples,
-        is_pipelined=problem.calibration.is_prefetch_pipelined,
     )
 
 

@@ -30,7 +30,7 @@ from planner.models.communication import ring_all_reduces
 from planner.models.data_parallel import Gradients, gradients_of, standard_maximum
 from planner.models.exchange import Discipline, Exchange, Overlap, Servers, Worker
 from planner.models.exchange_run import Steady, steady
-from planner.models.input import InputTime, Strategy, input_time, stall_s
+from planner.models.input import InputTime, Samples, Strategy, input_time, stall_s
 from planner.models.memory import Precision
 from planner.models.servers import (
     Links,
@@ -140,14 +140,12 @@ def group_inputs(
     training = problem.training
     return input_time(
         group,
+        Samples.of(problem),
         num_machines=num_workers,
         devices_per_machine=group.devices_per_machine,
         batch_per_device=share,
-        sample_bytes=training.sample_bytes,
-        device_sample_bytes=training.device_sample_bytes,
         whole_batch=whole_batch,
         read_s_per_sample=training.measured_read_s(problem.profiles[group.device.name], group),
-        is_pipelined=problem.calibration.is_prefetch_pipelined,
     )
 
 

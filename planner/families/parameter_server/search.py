@@ -61,7 +61,7 @@ from planner.problem import Problem, Range
 from planner.search import Search
 from planner.solution import SAME, Solution, Status
 from planner.solvers.branch_and_bound import Box, Effort, best_vector
-from planner.solvers.placement import Placement, arrivals, best_placement
+from planner.solvers.placement import Placement, Workers, arrivals, best_placement
 from planner.solvers.scalar import minimise
 from planner.units import Dimension, format_human
 from planner.words import size_words
@@ -295,14 +295,17 @@ class ServerBoxes:
         parts, _ = cost.busy_parts_s()
         others_s = sum(parts.values()) - sum(parts[name] for name in ("forward", "backward", "exposed_push", "pull"))
         names = cost.gradients(cost.groups[0]).names
+        workers = Workers(
+            counts=list(given.workers.values()),
+            bytes_per_s=[space.rates[space.groups.index(group)] for group in cost.groups],
+            home_kind=[group.name for group in cost.groups].index(site.servers.name) if site.co_located else None,
+        )
         rows, guide = (
             arrivals(
                 np.array([cost.ready_s(group) for group in cost.groups]),
                 space.size_bytes,
                 cost.links.server_bytes_per_s,
-                worker_counts=list(given.workers.values()),
-                worker_bytes_per_s=[space.rates[space.groups.index(group)] for group in cost.groups],
-                home_kind=[group.name for group in cost.groups].index(site.servers.name) if site.co_located else None,
+                workers,
                 least_push_s=parts["forward"] + parts["backward"],
                 is_guide=is_guide,
             )

@@ -25,7 +25,7 @@ from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
 from planner.dnn import Dnn
 from planner.families.parsing import check_inner_links
-from planner.models.input import InputTime, Strategy, input_time, stall_s
+from planner.models.input import InputTime, Samples, Strategy, input_time, stall_s
 from planner.models.memory import Precision
 from planner.models.orders import bubble_share, peak_weight
 from planner.models.schedule import PipelineTimes, ScheduleRun, simulate
@@ -304,14 +304,12 @@ class PipelineCost:
         group = self.groups[place.group]
         return input_time(
             group,
+            Samples.of(self.problem),
             num_machines=place.num_machines,
             devices_per_machine=place.most_per_machine,
             batch_per_device=ceil(shape.global_batch_size / place.replicas),
-            sample_bytes=training.sample_bytes,
-            device_sample_bytes=training.device_sample_bytes,
             whole_batch=shape.global_batch_size,
             read_s_per_sample=training.measured_read_s(self.problem.profiles[group.device.name], group),
-            is_pipelined=self.problem.calibration.is_prefetch_pipelined,
         )
 
     def memory_bytes(self, shape: Shape) -> list[dict[str, float]]:
