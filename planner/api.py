@@ -394,6 +394,8 @@ def timeline(
     problem, chosen = load(question), cast("Any", configuration)
     if family not in FAMILIES:
         raise SpecError(f"{family!r} is no family. Give one of {', '.join(FAMILIES)}.")
+    if (its_own := as_asked(problem, chosen)[0]) != family:
+        raise SpecError(f"this is a configuration of {its_own}, not of {family}. Name its own family.")
     schedule = FAMILIES[family].timeline(problem, chosen, num_iterations=num_iterations)
     return trace_of(
         schedule,

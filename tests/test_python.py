@@ -219,3 +219,9 @@ def test_rows_are_a_table_of_pandas_where_it_is_and_a_sentence_where_it_is_not(m
 def test_a_wrong_argument_is_told_in_a_sentence(asked: Callable[[], object], words: str) -> None:
     with pytest.raises(SpecError, match=re.escape(words)):
         asked()
+
+
+def test_a_timeline_of_another_family_s_configuration_is_refused() -> None:
+    found = planner.plan(QUESTION)
+    with pytest.raises(SpecError, match=r"a configuration of all_reduce, not of hybrid"):
+        planner.timeline(QUESTION, "hybrid", found.configuration)

@@ -456,7 +456,7 @@ def test_a_time_limit_of_nothing_gives_no_answer() -> None:
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ({"num_devices": 33}, "do not make 33"),
+        ({"num_devices": 33}, "makes 33 with equally many"),
         ({"num_devices": 32, "fusion_groups": [{"tensors": ["fc8"]}]}, "'fc7' is in no group"),
         ({"num_devices": 32, "fusion_groups": [{"tensors": ["fc9"]}]}, "'fc9' is no gradient"),
         ({"num_devices": 32, "global_batch_size": 8}, "a batch of 8 has no sample for each of 32 devices"),

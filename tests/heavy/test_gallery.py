@@ -1,25 +1,11 @@
 """The gallery: the questions that take long, and the page of every one in a real browser, offline."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gallery
 import pytest
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; run make test-heavy")
-CHROMIUM = Path("/usr/bin/chromium")
 NAMES = gallery.names()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if not CHROMIUM.exists():
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
-    with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.mark.parametrize("name", NAMES)

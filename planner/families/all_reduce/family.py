@@ -188,13 +188,11 @@ def _numbers(cost: AllReduceCost, given: Mapping[str, Any]) -> tuple[int, int, i
     machines = machines or (number // devices if devices else 0)
     devices = devices or (number // machines if machines else 0)
     if machines * devices != number or machines > cost.cluster.num_machines or devices > most or not number:
-        have = f"the cluster has {cost.cluster.num_machines} machines of {most} {cost.groups[0].device.name}"
-        raise wrong(
-            NAME,
-            "num_devices",
-            number,
-            f"{machines} machines x {devices} devices do not make {number}, or {have}.",
-        )
+        have = f"the cluster has {cost.cluster.num_machines} machines of {most} {cost.groups[0].device.name}."
+        why = f"no number of them makes {number} with equally many devices of each"
+        if machines * devices:
+            why = f"{machines} machines x {devices} devices do not make {number}, or are too many"
+        raise wrong(NAME, "num_devices", number, f"{why}: {have}")
     training, batches = cost.problem.training, batches_of(cost.problem, number, ANY_NUMBER)
     if training.batch_per_device is not None and training.fixed_batch_size is not None:
         batches = [training.batch_per_device * number]  # a configuration may name fewer devices than there are
