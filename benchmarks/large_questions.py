@@ -1,9 +1,10 @@
 """What helpers bring to one large question: ``python benchmarks/large_questions.py QUESTION WORKERS [WORKERS ...]``.
 
 ``QUESTION`` is one of :data:`QUESTIONS`; ``WORKERS`` a number, 0 for the search alone, ``real:2`` for two processes of
-this machine. Other numbers are reckoned in CPU time (:mod:`virtual_pool`): each part is worked on once, and comes back
-when so many workers would have finished it, with 2 s until they are there and 5 ms a part on its way. So the speed-up
-shows on a machine that others use, too. Prints one JSON object a line; ``digest`` is that of the answer without the
+this machine, whose processor seconds it prints, too. Other numbers are reckoned in CPU time (:mod:`virtual_pool`): each
+part is worked on once, and comes back when so many workers would have finished it, with 2 s until they are there, 5 ms a
+part on its way, and what each has to make once. So the speed-up shows on a machine that others use, too: ``reckoned``,
+beside the search alone where that was asked first; ``speed_up`` is that of the wall time. Prints one JSON object a line; ``digest`` is that of the answer without the
 search's counts, and the same in all lines.
 """
 
@@ -67,6 +68,7 @@ def measured(name: str, workers: str) -> dict[str, Any]:
         begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
         document = _answer(QUESTIONS[name], pool)
         wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
+        workers_s = _processes_s(pool) if isinstance(pool, DaskPool) else []
     found = {"question": name, "workers": workers, "status": document["status"], "wall_s": wall_s, "own_cpu_s": cpu_s}
     if virtual is not None:
         took = [seconds for seconds, _ in virtual.parts]
@@ -86,9 +88,17 @@ def measured(name: str, workers: str) -> dict[str, Any]:
             "longest_s": counts.longest_s,
             "start_s": counts.start_s,
             "bytes_a_part": (counts.sent_bytes + counts.returned_bytes) / max(1, counts.tasks),
+            "workers_cpu_s": [round(seconds, 1) for seconds in workers_s],
         }
     rounded = {key: round(value, 2) if isinstance(value, float) else value for key, value in found.items()}
     return {**rounded, "digest": _digest(document)}
+
+
+def _processes_s(pool: DaskPool) -> list[float]:
+    """Return the processor seconds of every worker's process, all that it did counted, the longest first."""
+    if pool._starting is None:  # the search was over before any was wanted
+        return []
+    return sorted(pool._starting.result().client.run(time.process_time).values(), reverse=True)
 
 
 def _answer(question: dict[str, Any], pool: Any) -> dict[str, Any]:
@@ -117,5 +127,12 @@ def _without_counts(part: Any) -> Any:
 
 
 if __name__ == "__main__":
+    alone: dict[str, Any] = {}
     for each in sys.argv[2:]:
-        print(json.dumps(measured(sys.argv[1], each)), flush=True)
+        row = measured(sys.argv[1], each)
+        alone = row if each == "0" else alone
+        if alone and row is not alone:
+            row["speed_up"] = round(alone["wall_s"] / row["wall_s"], 2)
+        if alone and "reckoned_s" in row:
+            row["reckoned"] = round(alone["own_cpu_s"] / row["reckoned_s"], 2)
+        print(json.dumps(row), flush=True)

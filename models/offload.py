@@ -91,7 +91,7 @@ def absent_modules_words(transformer: Transformer, modules: int) -> str | None:
     return ", ".join(name for name in OFFLOAD_SETS[modules] if name not in has) or None
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1_024)
 def offloaded_names(transformer: Transformer, kind: LayerKind, modules: int, recomputed: int) -> frozenset[str]:
     """Return the operators of a layer whose outputs wait on the host.
 

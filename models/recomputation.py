@@ -63,7 +63,7 @@ def absent_words(transformer: Transformer, modules: int) -> str | None:
     return ", ".join(lacking) or None
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1_024)
 def again_names(transformer: Transformer, kind: LayerKind, modules: int) -> frozenset[str]:
     """Return the operators that a set of modules computes again in a layer of a kind; the attention core left out.
 
@@ -77,7 +77,7 @@ def again_names(transformer: Transformer, kind: LayerKind, modules: int) -> froz
     return frozenset(name for one in MODULE_SETS[modules] for name in _inside(transformer, kind, one))
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1_024)
 def dropped_names(transformer: Transformer, kind: LayerKind, modules: int) -> frozenset[str]:
     """Return the operators of a layer whose outputs a set of modules does not keep.
 

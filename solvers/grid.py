@@ -34,7 +34,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import chain
 from math import inf, prod
 
 import numpy as np
@@ -529,8 +529,10 @@ class _Explored:
     num_evaluated: int
 
 
-def _explored(made: tuple[Grid, Cost], shares: _Shares, box: _Box, limit: float, share_s: float) -> _Explored:
-    """Return what lies below a box, as far as it costs no more than a limit.
+def _explored(
+    made: tuple[Grid, Cost], shares: _Shares, boxes: Sequence[_Box], limit: float, share_s: float
+) -> _Explored:
+    """Return what lies below boxes, as far as it costs no more than a limit.
 
     A function of its arguments but for where its share of time ends, which moves points from ``rows`` to ``rest``.
     """
@@ -546,7 +548,8 @@ def _explored(made: tuple[Grid, Cost], shares: _Shares, box: _Box, limit: float,
         is_strict=True,
         is_full=lambda walk: walk.num_chunks > 0 and time.thread_time() >= end_s,
     )
-    walk.take_up(box.unpacked())
+    for box in boxes:
+        walk.take_up(box.unpacked())
     within = [one.within(min(limit, best.limit)) for one in walk.rest]
     rest = tuple(one.packed() for one in within if len(one))
     return _Explored(rows=tuple(best.rows), rest=rest, num_evaluated=walk.num_evaluated)
@@ -562,7 +565,7 @@ class _Client:
     pool: WorkerPool
     search: Search
     _open: OpenBoxes[_Box] = field(default_factory=OpenBoxes)
-    _at_work: dict[int, _Box] = field(default_factory=dict)
+    _at_work: dict[int, Sequence[_Box]] = field(default_factory=dict)
     _lost: list[_Box] = field(default_factory=list)
 
     def run(self, meanwhile: Callable[[], None]) -> None:
@@ -581,7 +584,7 @@ class _Client:
                 continue
             for number, explored in self.pool.poll(_POLL_S, self._at_work):
                 self._take(self._at_work.pop(number), explored)
-        boxes = [*self._open, *self._at_work.values(), *self._lost]
+        boxes = [*self._open, *chain.from_iterable(self._at_work.values()), *self._lost]
         self.walk.rest = [box for box in (one.within(self._limit) for one in boxes) if len(box)]
 
     def _take_up_alone(self) -> None:
@@ -611,32 +614,34 @@ class _Client:
     def _send(self) -> None:
         """Send as many pieces as are wanted."""
         room = self.pool.room()
-        while room > 0 and (piece := self._piece(room)) is not None:
-            arguments = (self.shares, piece.packed(), self._limit, self.pool.share_s)
+        while room > 0 and (piece := self._piece(room)):
+            arguments = (self.shares, [box.packed() for box in piece], self._limit, self.pool.share_s)
             self._at_work[self.pool.submit(_explored, self.origin, arguments)] = piece
             room -= 1
 
-    def _piece(self, room: int) -> _Box | None:
-        """Return the nodes of least bounds that wait, some of one box, so that all who have room get some."""
-        while len(self._open):
+    def _piece(self, room: int) -> list[_Box]:
+        """Return the nodes of least bounds that wait, so many that all who have room get as many."""
+        left = min(_PIECE, -(-sum(map(len, self._open)) // room))
+        boxes: list[_Box] = []
+        while left > 0 and len(self._open):
             box = self._open.pop()[1].within(self._limit)
-            if not len(box):
-                continue
-            others = sum(map(len, islice(self._open, room)))
-            size = min(_PIECE, max(1, -(-(len(box) + others) // room)))
-            if size < len(box):
-                rest = box.part(slice(size, None))
+            if left < len(box):
+                rest = box.part(slice(left, None))
                 self._open.add(rest.bound, rest)
-            return box.part(slice(0, size))
-        return None
+                box = box.part(slice(0, left))
+            if len(box):
+                boxes.append(box)
+                left -= len(box)
+        return boxes
 
-    def _take(self, piece: _Box, explored: _Explored | FailedTask) -> None:
+    def _take(self, piece: Sequence[_Box], explored: _Explored | FailedTask) -> None:
         """Take in what came back of a piece."""
         if isinstance(explored, FailedTask):
             if explored.is_gone:
-                self._put(piece)
+                for box in piece:
+                    self._put(box)
                 return
-            self._lost.append(piece)
+            self._lost.extend(piece)
             self.pool.tell(f"a part of the search failed and counts as not looked at: {explored.why}")
             return
         self.walk.best.join(explored.rows)

@@ -1,5 +1,6 @@
 """Answering a sweep: questions are claimed, asked, and stored as their answers come; nothing waits for good."""
 
+import gc
 import queue
 import signal
 import sys
@@ -28,6 +29,7 @@ _WAIT_S = 0.3  # between two looks at questions that another sweep has claimed
 _BLOCK = 4096  # positions whose state is read at once
 _MOST_LOOKED = 500  # positions put together before the workers are looked after again
 _MOST_CLAIMED = 200
+_COLLECTED = 20  # questions between two collections of garbage
 _QUEUED = 2  # of one worker: one at work, one waiting, so that it never waits for the store
 _MOST_TRIED = 200  # questions of a large sweep, before it starts
 _STRIDE = 2_654_435_761  # a prime: its multiples are spread over the positions of every axis
@@ -75,13 +77,16 @@ class OneWorker:
         self._asked: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
         self.num_asked = 0  # questions that are not answered yet
-        self._is_ended = False
+        self._is_ended, self._num_begun = False, 0
         self._thread = threading.Thread(target=self._work, daemon=True, name="sweep")
         self._thread.start()
 
     def _work(self) -> None:
         """Answer questions until there is a None."""
         while (task := self._asked.get()) is not None and not self._is_ended:
+            self._num_begun += 1
+            if self._num_begun % _COLLECTED == 0:  # the command line collects seldom, and each question leaves circles
+                gc.collect()
             try:
                 self._answers.put(answer(task))
             except BaseException as error:  # raised again where it is awaited

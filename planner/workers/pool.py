@@ -1,26 +1,29 @@
 """A pool of worker processes for one large search: its tasks go to them, and come back in any order.
 
-Workers are started when the first task is sent, so that a short search never pays for them. What all tasks of a search
+Workers are started when a search first asks for room, so that a short one never pays for them, and beside it: until they
+are there, nothing is wanted, and the search goes on alone. What all tasks of a search
 have in common travels with the first few only; a worker that lacks it says so, and the task is sent again with it. A
 scheduler that is gone is no end: the tasks that were at work come back as failed, nothing more is wanted, and the
 search goes on alone.
 """
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.errors import NoAnswerError
+from planner.errors import NoAnswerError, PlannerError
 from planner.worker_pool import FailedTask, Origin, packed, unpacked
 from planner.workers.dask_workers import DaskWorkers, check_version
 
 __all__ = ["Counts", "DaskPool", "Result", "Task", "failed", "work", "work_all", "worker_pool"]
 
 _MOST_KEPT = 8  # origins that a worker keeps: the grids of a question's kinds of machines, or its jobs
-_ALONE_S, _ALONE_THEN_S, _SHARE_S = 1.0, 0.1, 0.5
+_ALONE_S, _ALONE_THEN_S, _SHARE_S = 1.0, 0.1, 1.0
 _PER_WORKER = 3  # tasks that carry their origin
 
 _made: "OrderedDict[str, Any]" = OrderedDict()  # of this worker process, by digest
@@ -91,7 +94,7 @@ class DaskPool:
     num_workers: int
     notes: list[str] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
-    _workers: DaskWorkers[Task, Result] | None = None
+    _starting: Future[DaskWorkers[Task, Result]] | None = None
     _is_gone: bool = False
     _at_work: dict[str, tuple[Task, Origin]] = field(default_factory=dict)
     _back: dict[int, Any] = field(default_factory=dict)
@@ -101,7 +104,7 @@ class DaskPool:
     @property
     def alone_s(self) -> float:
         """CPU seconds that a search works alone: most are over before the first workers would be there."""
-        return _ALONE_S if self._workers is None else _ALONE_THEN_S
+        return _ALONE_S if self._starting is None else _ALONE_THEN_S
 
     @property
     def share_s(self) -> float:
@@ -109,10 +112,11 @@ class DaskPool:
         return _SHARE_S
 
     def room(self) -> int:
-        """Return how many more tasks are wanted now."""
+        """Return how many more tasks are wanted now: none while the workers start."""
         if not self._is_gone:
             try:
-                return self._started().room()
+                workers = self._started()
+                return workers.result().room() if workers.done() else 0
             except NoAnswerError as error:
                 self._give_up(str(error))
         return 0
@@ -129,10 +133,10 @@ class DaskPool:
 
     def poll(self, wait_s: float, wanted: Container[int]) -> list[tuple[int, Any]]:
         """Return what has come back of what is wanted."""
-        if self._workers is not None and not self._is_gone and self._at_work:
+        if self._at_work and not self._is_gone:
             is_there = any(number in wanted for number in self._back)
             try:
-                self._take(self._workers.poll(0.0 if is_there else wait_s))
+                self._take(self._started().result().poll(0.0 if is_there else wait_s))
             except NoAnswerError as error:
                 self._give_up(str(error))
         numbers = [number for number in self._back if number in wanted]
@@ -145,23 +149,32 @@ class DaskPool:
 
     def close(self) -> None:
         """End the workers that were started."""
-        if self._workers is not None:
-            self._workers.close()
+        if self._starting is not None:
+            with suppress(PlannerError):
+                self._starting.result().close()
 
-    def _started(self) -> DaskWorkers[Task, Result]:
-        """Return the workers, started."""
-        if self._workers is None:
-            begin_s = time.perf_counter()
-            self._workers = self.start()
-            self.counts.start_s = time.perf_counter() - begin_s
-        return self._workers
+    def _started(self) -> Future[DaskWorkers[Task, Result]]:
+        """Return the workers when they are there; begin to start them."""
+        if self._starting is None:
+            self._starting, begin_s = Future(), time.perf_counter()
+
+            def run(starting: Future[DaskWorkers[Task, Result]]) -> None:
+                try:
+                    workers = self.start()
+                    self.counts.start_s = time.perf_counter() - begin_s
+                    starting.set_result(workers)
+                except BaseException as error:  # raised again where it is awaited
+                    starting.set_exception(error)
+
+            threading.Thread(target=run, args=[self._starting], daemon=True, name="start of workers").start()
+        return self._starting
 
     def _send(self, task: Task, origin: Origin) -> None:
         """Send a task, or note that it failed."""
         self._at_work[task.key] = (task, origin)
         self.counts.sent_bytes += len(task.call) + len(task.content or b"")
         try:
-            self._started().submit([task])
+            self._started().result().submit([task])
         except NoAnswerError as error:
             self._give_up(str(error))
 
@@ -202,7 +215,7 @@ def worker_pool(num_workers: int, scheduler: str | None = None) -> Iterator[Dask
     Raises
     ------
     SpecError
-        When the first task is sent, if the library is missing, or no scheduler answers.
+        Once the workers are wanted, if the library is missing, or no scheduler answers.
     """
     if scheduler is None and num_workers == 1:
         yield None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from planner.worker_pool import Origin, packed, unpacked
+from planner.workers.pool import _ALONE_S, _ALONE_THEN_S, _SHARE_S
 
 __all__ = ["VirtualPool"]
 
@@ -23,24 +24,26 @@ class VirtualPool:
         self.parts: list[tuple[float, int]] = []  # CPU seconds and bytes of each
         self._free_s = [0.0] * num_workers
         self._start_s, self._overhead_s = start_s, overhead_s
-        self._is_started = False
+        self._ready_s: float | None = None
         self._jumped_s, self._hidden_s, self._begin_s = 0.0, 0.0, time.thread_time()
         self._at_work: dict[int, tuple[float, Any]] = {}
-        self._made: dict[str, Any] = {}
+        self._made: dict[str, tuple[Any, float]] = {}  # with what making it takes
+        self._have: set[tuple[int, str]] = set()  # workers that have made it
 
     @property
     def now_s(self) -> float:
         """Seconds since the beginning, of the client's own CPU and of its waits."""
         return time.thread_time() - self._begin_s - self._hidden_s + self._jumped_s
 
-    share_s = 0.5
+    share_s = _SHARE_S
 
     def room(self) -> int:
-        """Return how many more parts are wanted: two for each worker, as of the real ones."""
-        if not self._is_started:
-            self._is_started = True
-            self._jumped_s += self._start_s
+        """Return how many more parts are wanted: two for each worker, as of the real ones; none while they start."""
         now_s = self.now_s
+        if self._ready_s is None:
+            self._ready_s = now_s + self._start_s
+        if now_s < self._ready_s:
+            return 0
         return 2 * len(self._free_s) - sum(end_s > now_s for end_s, _ in self._at_work.values())
 
     def submit(self, function: Callable[..., Any], origin: Origin, arguments: Sequence[Any]) -> int:
@@ -48,12 +51,16 @@ class VirtualPool:
         call = packed((function, tuple(arguments)))
         now_s, hidden_from_s = self.now_s, time.thread_time()
         if origin.digest not in self._made:
-            self._made[origin.digest] = origin.made()
+            self._made[origin.digest] = (origin.made(), time.thread_time() - hidden_from_s)
+        made, made_s = self._made[origin.digest]
         begin_s = time.thread_time()
         again, given = unpacked(call)
-        found = packed(again(self._made[origin.digest], *given))
+        found = packed(again(made, *given))
         took_s = time.thread_time() - begin_s
         worker = self._free_s.index(min(self._free_s))
+        if (worker, origin.digest) not in self._have:
+            self._have.add((worker, origin.digest))
+            took_s += made_s
         end_s = max(now_s, self._free_s[worker]) + took_s + self._overhead_s
         self._free_s[worker] = end_s
         self.parts.append((took_s, len(call) + len(found)))
@@ -64,7 +71,7 @@ class VirtualPool:
     @property
     def alone_s(self) -> float:
         """CPU seconds that a search works alone, as with the real one."""
-        return 0.1 if self._is_started else 1.0
+        return _ALONE_S if self._ready_s is None else _ALONE_THEN_S
 
     def poll(self, wait_s: float, wanted: Container[int]) -> list[tuple[int, Any]]:
         """Return what is finished by now; if it may wait, the clock goes on to the next one that will be."""

@@ -192,8 +192,22 @@ def test_workers_that_never_start_leave_a_search_alone(monkeypatch: pytest.Monke
         DaskWorkers.on_this_machine(2, work_all, failed)
     with worker_pool(2) as pool:
         assert pool is not None
-        assert pool.room() == 0
+        while not pool.notes:  # they are started beside the search
+            assert pool.room() == 0
         assert pool.notes == ["the workers are gone; the search went on without them"]
+
+
+def test_a_search_goes_on_alone_while_workers_start(freed: threading.Event) -> None:
+    def start() -> Any:
+        freed.wait(60)
+        return Workers(3)
+
+    pool = DaskPool(start=start, num_workers=1)
+    assert (pool.room(), pool.room()) == (0, 0)
+    freed.set()
+    while not pool.room():
+        pass
+    pool.close()
 
 
 def test_workers_of_a_scheduler_that_never_tell_their_version_are_refused(
