@@ -1,11 +1,11 @@
 """What helpers bring to one large question: ``python benchmarks/large_questions.py QUESTION WORKERS [WORKERS ...]``.
 
 ``QUESTION`` is one of :data:`QUESTIONS`; ``WORKERS`` a number, 0 for the search alone, ``real:2`` for two processes of
-this machine, whose processor seconds it prints, too. Other numbers are reckoned in CPU time (:mod:`virtual_pool`): each
-part is worked on once, and comes back when so many workers would have finished it, with 2 s until they are there, 5 ms a
-part on its way, and what each has to make once. So the speed-up shows on a machine that others use, too: ``reckoned``,
-beside the search alone where that was asked first; ``speed_up`` is that of the wall time. Prints one JSON object a line; ``digest`` is that of the answer without the
-search's counts, and the same in all lines.
+this machine, whose processor seconds are told, too. Other numbers are reckoned in CPU time (:mod:`virtual_pool`): each
+part is worked on once, and comes back when so many workers would have finished it, with 2 s until they are there, 5 ms
+for its way, and what each worker has to make once. So the speed-up shows on a machine that others use, too. Prints one
+JSON object a line; ``digest`` is that of the answer without the search's counts, and the same in all lines. Where 0
+came before, ``reckoned`` is how many times as fast by that reckoning, and ``speed_up`` by the clock.
 """
 
 import hashlib

@@ -1,10 +1,9 @@
 """A pool of worker processes for one large search: its tasks go to them, and come back in any order.
 
-Workers are started when a search first asks for room, so that a short one never pays for them, and beside it: until they
-are there, nothing is wanted, and the search goes on alone. What all tasks of a search
-have in common travels with the first few only; a worker that lacks it says so, and the task is sent again with it. A
-scheduler that is gone is no end: the tasks that were at work come back as failed, nothing more is wanted, and the
-search goes on alone.
+Workers are started when a search first asks for room, so that a short one never pays for them, and beside it: until
+they are there, nothing is wanted, and the search goes on alone. What all tasks of a search have in common travels with
+the first few only; a worker that lacks it says so, and the task is sent again with it. A scheduler that is gone is no
+end: the tasks that were at work come back as failed, nothing more is wanted, and the search goes on alone.
 """
 
 import threading
