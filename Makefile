@@ -14,6 +14,7 @@ DOCS := .venv-docs
 # The programs that launch files are for, and the libraries that networks come from, in rooms of their own.
 HEAVY := .venv-heavy
 SKY := .venv-sky
+NEW := .venv-new
 
 .PHONY: plan test test-heavy equality house lint types bench bench-history cases accuracy gallery docs fuzz clean
 
@@ -23,8 +24,8 @@ plan: $(VENV)/.planner
 test: lint types
 	$(BIN)/python -m pytest -n auto --ignore=tests/heavy
 
-test-heavy: $(HEAVY)/.ready $(SKY)/.ready
-	PLANNER_SKY=$(abspath $(SKY))/bin/python $(HEAVY)/bin/python -m pytest -p no:xdist tests/heavy tests/docs/test_commands.py
+test-heavy: $(HEAVY)/.ready $(SKY)/.ready $(NEW)/.ready
+	PLANNER_SKY=$(abspath $(SKY))/bin/python PLANNER_NEW=$(abspath $(NEW))/bin/python $(HEAVY)/bin/python -m pytest -p no:xdist tests/heavy tests/docs/test_commands.py
 
 # Every recorded answer asked again, three minutes; `make test` asks a sample.
 equality: $(VENV)/.dev
@@ -113,5 +114,14 @@ $(SKY)/.ready: tests/heavy/requirements-sky.txt
 	$(SKY)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/heavy/requirements-sky.txt
 	touch $@
 
+# Programs that ask for a younger Python than the rest; without one their tests are skipped.
+NEW_PYTHON ?= $(firstword $(foreach one,$(PYTHON) python3.13 python3.12,$(shell $(one) -c 'import sys; print(sys.executable * (sys.version_info >= (3, 12)))' 2>/dev/null)))
+$(NEW)/.ready: tests/heavy/requirements-new.txt tests/heavy/requirements-new-no-deps.txt
+	mkdir -p $(NEW)
+	[ -z "$(NEW_PYTHON)" ] || $(NEW_PYTHON) -m venv $(NEW)
+	[ -z "$(NEW_PYTHON)" ] || $(NEW)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/heavy/requirements-new.txt
+	[ -z "$(NEW_PYTHON)" ] || $(NEW)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/heavy/requirements-new-no-deps.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(HEAVY) $(SKY) $(DOCS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) $(HEAVY) $(SKY) $(NEW) $(DOCS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

@@ -4,7 +4,9 @@ A launch file that ``planner export`` wrote gives its decisions back, as a ``fix
 network that network, and its numbers, optimiser, adapters and batch.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 from planner.cost import Profile
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
-from planner.exporters import TrainingBlocks, degrees_of, network_of, training_of
+from planner.exporters import TARGETS, Exporter, TrainingBlocks, reader_of
 from planner.importers.huggingface import HuggingFaceNetwork, read_huggingface
 from planner.importers.huggingface.configuration import read_config
 from planner.importers.imported import Imported
@@ -23,6 +25,9 @@ from planner.transformer import Transformer
 
 __all__ = ["ImportedFile", "import_code", "import_file"]
 
+_LAUNCHED = {".sh", ".py", ".yaml", ".yml", ".json", ".sbatch"}
+_NAMED = re.compile(r"[\w-][\w.-]*\.(?:py|ya?ml|json)\b")  # what a script starts
+_MOST_FILES, _MOST_BYTES = 100, 2**20  # of a folder, and each of them
 _FOREIGN = ("onnx", "huggingface")
 # What may be given for a kind of file, as the command line calls it; of any other it would change nothing.
 _OPTIONS = {
@@ -136,7 +141,7 @@ def import_file(
     Parameters
     ----------
     path
-        A file, or the folder of a Hugging Face checkpoint.
+        A file, the folder of a Hugging Face checkpoint, or one of launch files.
     sizes
         Of symbolic dimensions of an ONNX file, by name.
     sequence_length, is_text_only
@@ -153,7 +158,7 @@ def import_file(
     kind = kind_of(path)
     if kind is None and path.suffix.lower() == ".onnx":
         kind = "onnx"  # where the content does not tell, its reader says why
-    elif kind is None and (path.name == "config.json" or is_there(path / "config.json")):
+    elif kind is None and (path.name == "config.json" or _is_checkpoint(path)):
         kind = "huggingface"
     given = {
         "--dimension": sizes,
@@ -195,24 +200,75 @@ def import_file(
         given_by = IMPORTERS[kind].read(path, batch_size=batch_size)
         imported = given_by if isinstance(given_by, Imported) else Imported(dnn=given_by.dnn, profile=given_by.profile)
         return _network(kind, replace(imported, warnings=given_by.warnings), batch_size=batch_size or 1)
+    if (launch := _launch(path, sequence_length)) is not None:
+        return launch
     text = read_text(path)
-    if launch := degrees_of(path, text):
-        target, pins = launch
-        found_training = training_of(path, text)
-        beside = None if path.suffix != ".json" else _network_beside(path, sequence_length)
-        return ImportedFile(
-            kind=target,
-            block=pins,
-            transformer=network_of(path, text) if beside is None else beside.transformer,
-            training=found_training,
-            notes=() if beside is None else beside.notes,
-            warnings=found_training.warnings + (() if beside is None else beside.warnings),
-        )
     if text.lstrip().startswith("{"):
         read_config(path)  # says where it is no JSON
     problem = "its content is of no kind that is known here."
     hint = "Give an ONNX model, a Hugging Face config.json, a profile (see --template), or a launch file of ours."
     raise SpecError.of([Fault(file=str(path), problem=problem, mend=hint)])
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Whether a folder is one of Hugging Face's, which has no launch files."""
+    return is_there(path / "config.json") and not is_there(path / "launch.sh")
+
+
+def _launch(path: Path, sequence_length: int | None) -> ImportedFile | None:
+    """Return what a launch file says, or all those of a folder, or of what a script starts; None where none is one."""
+    read = [(one, text, reader_of(one, text)) for one, text in ((one, read_text(one)) for one in _launch_files(path))]
+    files = [(one, text, *found) for one, text, found in read if found is not None]
+    # What only starts machines says less than what trains on them.
+    files = [one for one in files if not TARGETS[one[2]].starts_machines] or files
+    parts = [_launch_part(*one, sequence_length) for one in files]
+    if not parts:
+        return None
+    warnings = tuple(dict.fromkeys(line for one in parts for line in one.warnings))
+    return ImportedFile(
+        kind=parts[0].kind,
+        block=_joined(one.block for one in parts),
+        transformer=next((one.transformer for one in parts if one.transformer is not None), None),
+        training=TrainingBlocks(
+            dnn=_joined(one.training.dnn for one in parts),
+            calibration=_joined(one.training.calibration for one in parts),
+            warnings=warnings,
+        ),
+        notes=tuple(line for one in parts for line in one.notes),
+        warnings=warnings,
+    )
+
+
+def _joined(blocks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the keys of all blocks, of which the last says what it has."""
+    return {key: value for one in blocks for key, value in one.items()}
+
+
+def _launch_part(path: Path, text: str, target: str, reader: Exporter, sequence_length: int | None) -> ImportedFile:
+    """Return what one launch file says."""
+    training = reader.training(path, text)
+    beside = None if path.suffix != ".json" else _network_beside(path, sequence_length)
+    return ImportedFile(
+        kind=target,
+        block=reader.degrees(path, text),
+        transformer=reader.network(path, text) if beside is None else beside.transformer,
+        training=training,
+        notes=() if beside is None else beside.notes,
+        warnings=training.warnings + (() if beside is None else beside.warnings),
+    )
+
+
+def _launch_files(path: Path) -> list[Path]:
+    """Return the file, or those of a folder, or with a script that is none itself those beside it which it names."""
+    with suppress(OSError, ValueError):  # a path that no system takes, or reads
+        if path.is_dir():
+            there = [one for one in sorted(path.iterdir()) if one.suffix in _LAUNCHED and is_there(one)]
+            return [one for one in there if 0 < one.stat().st_size <= _MOST_BYTES][:_MOST_FILES]
+    text = read_text(path)
+    if path.suffix != ".sh" or reader_of(path, text) is not None:
+        return [path]
+    named = sorted({*_NAMED.findall(text)})[:_MOST_FILES]
+    return [one for one in map(path.with_name, named) if is_there(one)]
 
 
 def _network_beside(path: Path, sequence_length: int | None) -> HuggingFaceNetwork | None:

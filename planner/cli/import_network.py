@@ -17,7 +17,7 @@ def import_network(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="ONNX model, Hugging Face config.json, profile, trace, or a launch file of `planner export`."
+            help="ONNX model, Hugging Face config.json, profile, trace, or launch files of `planner export`."
         ),
     ] = None,
     run: Annotated[

@@ -3,6 +3,7 @@
 from planner.exporters.export import (
     TARGETS,
     Export,
+    Exporter,
     Job,
     Settings,
     TrainingBlocks,
@@ -10,9 +11,9 @@ from planner.exporters.export import (
     degrees_of,
     export,
     network_of,
+    reader_of,
     target_of,
-    training_of,
 )
 
-__all__ = ["TARGETS", "Export", "Job", "Settings", "TrainingBlocks", "advised", "degrees_of", "export", "network_of"]
-__all__ += ["target_of", "training_of"]
+__all__ = ["TARGETS", "Export", "Exporter", "Job", "Settings", "TrainingBlocks", "advised", "degrees_of", "export"]
+__all__ += ["network_of", "reader_of", "target_of"]

@@ -20,7 +20,7 @@ from planner.decisions import flags_of
 from planner.exporters import deepspeed
 from planner.exporters.buckets import GradientTensors
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
-from planner.exporters.huggingface_config import adapter_files, adapters_beside
+from planner.exporters.huggingface_config import tuning_beside, tuning_files
 from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import (
     Layout,
@@ -108,7 +108,7 @@ def export(job: Job) -> Export:
         note = f"{deepspeed.CONFIG} is written for {deepspeed.VERSION}"
         layout, inner = deepspeed.with_files(layout.noted(note))
     else:
-        layout, inner = run_with(layout, engine), adapter_files(layout.network)
+        layout, inner = run_with(layout, engine), tuning_files(job.problem.dnn.transformer)
     head = [f"{VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes]
     environment = []
     if engine in {Engine.MULTI_GPU, Engine.NO, Engine.FSDP}:
@@ -371,9 +371,8 @@ def training(path: Path, text: str) -> TrainingBlocks:
                 f"{str(precision)[:60]!r} is none.", "mixed_precision", f"Write one of {', '.join(kinds)}."
             )
         dnn["dtype"] = kinds[str(precision)]
-    adapters = adapters_beside(path)
     why = "its optimiser and its batch are the program's own: write dnn.optimizer and dnn.global_batch"
-    return TrainingBlocks(dnn={**dnn, **({"fine_tuning": adapters} if adapters else {})}, warnings=(why,))
+    return TrainingBlocks(dnn={**dnn, **tuning_beside(path)}, warnings=(why,))
 
 
 EXPORTERS = {TARGET: Exporter(export, recognises, degrees, training=training)}

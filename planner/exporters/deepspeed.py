@@ -23,9 +23,9 @@ from planner.exporters.export import Export, Exporter, Job, TrainingBlocks, refu
 from planner.exporters.huggingface_config import CONFIG as MODEL_CONFIG
 from planner.exporters.huggingface_config import (
     CONFIG_NOTE,
-    adapter_files,
-    adapters_beside,
     config_text,
+    tuning_beside,
+    tuning_files,
 )
 from planner.exporters.layouts import (
     Layout,
@@ -114,7 +114,7 @@ def with_files(layout: Layout) -> tuple[Layout, dict[str, str]]:
     files = {CONFIG: json.dumps(_document(layout, elements, copies), indent=2) + "\n"}
     if network is not None and chosen.pipeline == 1 and (text := config_text(network, layout.dtype)) is not None:
         layout, files[MODEL_CONFIG] = layout.noted(CONFIG_NOTE), text
-    files |= adapter_files(network)
+    files |= tuning_files(layout.job.problem.dnn.transformer)
     if chosen.pipeline > 1:
         files[STAGES] = _STAGES_TEXT.format(
             given=_OWN_LAYERS if layout.layers else "embedding, *blocks, norm_and_head",
@@ -516,10 +516,8 @@ def training(path: Path, text: str) -> TrainingBlocks:
     file = Parsed.of_json(path, text)
     kinds = [name for name in ("bf16", "fp16") if file.value(f"{name}.enabled", default=False) is True]
     dnn: dict[str, Any] = {"global_batch": file.count(_BATCH[0]), "dtype": kinds[0] if kinds else "fp32"}
-    if adapters := adapters_beside(path):
-        dnn["fine_tuning"] = adapters
     why = "its optimiser is the program's own: write dnn.optimizer"
-    return TrainingBlocks(dnn=dnn, calibration={}, warnings=(why,))
+    return TrainingBlocks(dnn={**dnn, **tuning_beside(path)}, warnings=(why,))
 
 
 EXPORTERS = {TARGET: Exporter(export, recognises, degrees, training=training)}

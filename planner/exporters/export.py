@@ -21,7 +21,7 @@ from planner.problem import Problem
 from planner.transformer import Transformer
 
 __all__ = ["PROGRAMS", "TARGETS", "Export", "Exporter", "Job", "Settings", "Target", "advised", "degrees_of", "export"]
-__all__ += ["TrainingBlocks", "job_name", "network_of", "refusal_of", "refused", "target_of", "training_of"]
+__all__ += ["TrainingBlocks", "job_name", "network_of", "reader_of", "refusal_of", "refused", "target_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,31 +299,22 @@ def target_of(text: str) -> str:
         raise SpecError.of([replace(error.faults[0], mend=f"{near} {hint}".strip())]) from None
 
 
+def reader_of(path: Path, text: str) -> tuple[str, Exporter] | None:
+    """Return the target whose file this is, and what reads it; None if it is of none."""
+    readers = ((name, TARGETS[name].exporter(name)) for name in TARGETS)
+    return next(((name, one) for name, one in readers if one.recognises(path, text)), None)
+
+
 def degrees_of(path: Path, text: str) -> tuple[str, Mapping[str, object]] | None:
     """Return the target whose file this is, and its decisions as a ``fix`` block has them; None if it is of none."""
-    for name in TARGETS:
-        exporter = TARGETS[name].exporter(name)
-        if exporter.recognises(path, text):
-            return name, exporter.degrees(path, text)
-    return None
+    found = reader_of(path, text)
+    return None if found is None else (found[0], found[1].degrees(path, text))
 
 
 def network_of(path: Path, text: str) -> Transformer | None:
     """Return the network that a launch file of an export trains; None where it is none, or says no sizes."""
-    for name in TARGETS:
-        exporter = TARGETS[name].exporter(name)
-        if exporter.recognises(path, text):
-            return exporter.network(path, text)
-    return None
-
-
-def training_of(path: Path, text: str) -> TrainingBlocks:
-    """Return what a launch file of an export says of a training beside its network and layout."""
-    for name in TARGETS:
-        exporter = TARGETS[name].exporter(name)
-        if exporter.recognises(path, text):
-            return exporter.training(path, text)
-    return TrainingBlocks()
+    found = reader_of(path, text)
+    return None if found is None else found[1].network(path, text)
 
 
 def refused(target: str, why: str, hint: str) -> InfeasibleError:

@@ -13,14 +13,15 @@ from typing import Any
 from planner.exporters.scripts import Parsed
 from planner.exporters.training_blocks import adapters_of
 from planner.numerics import Numerics, Rotary, Routing
+from planner.trained import FROZEN_PARTS
 from planner.transformer import Transformer
 
-__all__ = ["CONFIG", "CONFIG_NOTE", "adapter_files", "adapters_beside", "architecture_of", "config_text"]
+__all__ = ["CONFIG", "CONFIG_NOTE", "architecture_of", "config_text", "tuning_beside", "tuning_files"]
 
 CONFIG = "config.json"
 CONFIG_NOTE = f"{CONFIG} is the planned network: AutoModelForCausalLM.from_config(AutoConfig.from_pretrained('.'))"
 # PEFT 0.19 reads the first (``peft/tuners/lora/config.py``), transformers the second (``BitsAndBytesConfig``).
-ADAPTERS, QUANTISED = "adapter_config.json", "quantization_config.json"
+ADAPTERS, QUANTISED, FROZEN = "adapter_config.json", "quantization_config.json", "frozen.json"
 _CLASSES = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
@@ -308,12 +309,15 @@ def _rotary_keys(rotary: Rotary, sequence_length: int) -> dict[str, Any]:
 # -- adapters ----------------------------------------------------------------------------------------------------------
 
 
-def adapter_files(network: Transformer | None) -> dict[str, str]:
-    """Return the configuration of adapters as PEFT reads it, and of weights in four bits; nothing without adapters.
+def tuning_files(network: Transformer | None) -> dict[str, str]:
+    """Return what is trained: adapters as PEFT reads them, with weights in four bits, or frozen parts; else nothing.
 
     QLoRA's numbers are NormalFloats with scales that have scales (arXiv 2305.14314, section 3).
     """
     tuning = None if network is None else network.fine_tuning
+    if network is not None and network.trained.has_frozen:
+        said = {"layers": network.trained.frozen_layers, "parts": list(network.trained.frozen_parts)}
+        return {FROZEN: json.dumps({key: value for key, value in said.items() if value}, indent=2) + "\n"}
     if tuning is None:
         return {}
     keys: dict[str, Any] = {
@@ -332,24 +336,34 @@ def adapter_files(network: Transformer | None) -> dict[str, str]:
     return files
 
 
-def adapters_beside(path: Path) -> dict[str, Any] | None:
-    """Return the block ``fine_tuning`` of the adapters that stand beside a file; None where there are none.
+def tuning_beside(path: Path) -> dict[str, Any]:
+    """Return the blocks ``fine_tuning`` and ``frozen`` of what stands beside a file; none where nothing does.
 
     Raises
     ------
     SpecError
-        If what stands there is no configuration of adapters.
+        If what stands there is no configuration of adapters, or of frozen parts.
     """
-    beside = path.with_name(ADAPTERS)
+    found: dict[str, Any] = {}
+    if (file := _beside(path, ADAPTERS)) is not None:
+        method = "qlora" if path.with_name(QUANTISED).is_file() else "lora"
+        names = {"rank": "r", "alpha": "lora_alpha", "targets": "target_modules"}
+        found["fine_tuning"] = adapters_of(file, file.flags, **names, method=method)
+    if (file := _beside(path, FROZEN)) is not None:
+        parts = file.value("parts", [])
+        if not isinstance(parts, list) or not all(one in FROZEN_PARTS for one in parts):
+            raise file.fault(f"{str(parts)[:60]!r} are no parts.", "parts", f"Write some of {', '.join(FROZEN_PARTS)}.")
+        layers = file.count("layers", 0, least=0)
+        found["frozen"] = {key: value for key, value in (("layers", layers), ("parts", parts)) if value}
+    return found
+
+
+def _beside(path: Path, name: str) -> Parsed | None:
+    """Return the JSON of another name beside a file; None where there is none."""
+    beside = path.with_name(name)
     try:
-        text = beside.read_text(encoding="utf-8")
+        return Parsed.of_json(beside, beside.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise Parsed(beside, {}).fault(f"it cannot be read: {error}.") from None
-    file = Parsed.of_json(beside, text)
-    method = "qlora" if path.with_name(QUANTISED).is_file() else "lora"
-    found: dict[str, Any] = adapters_of(
-        file, file.flags, rank="r", alpha="lora_alpha", targets="target_modules", method=method
-    )
-    return found

@@ -391,7 +391,7 @@ def _freezing_note(trained: Trained) -> str:
     names = " and ".join(one for one in (", ".join(modules), each) if one)
     return (
         f"freeze {trained.words} before the optimiser is made, and hold them in bf16: requires_grad_(False) of "
-        f"{names}, as a model of Llama's make names them"
+        f"{names}, as a model of Llama's make names them; frozen.json says the same"
     )
 
 

@@ -4,14 +4,15 @@ Keys: ``src/maxtext/configs/base.yml`` of github.com/AI-Hypercomputer/maxtext (r
 (``src/maxtext/configs/models``: ``llama3.1-405b``, ``qwen3-*``, ``mixtral-8x7b``, ``deepseek3-671b``, ``gpt3-175b``)
 for which block has which parts. A mesh axis is a product of its share within a slice (``ici_*``) and across slices
 (``dcn_*``); a slice is what the plan calls a machine. A batch is ``per_device_batch_size`` times all devices times
-``gradient_accumulation_steps``. MaxText is in none of the registries that tests install from: nothing here was read by
-its own code. Keys are held against a table of those that ``base.yml`` has (``KNOWN``; others it refuses), and its own
-conditions were read in ``src/maxtext/configs/types.py``: a mixture of experts alone has one width
-(``base_mlp_dim``), Muon goes with some blocks, a ring with GPUs, the pipeline of DeepSeek's block holds the layers with
-experts alone. Routing (``src/maxtext/layers/moe.py``, ``get_topk``): scores of the chosen experts pass a softmax, but
-for DeepSeek's block, whose sigmoids it makes add up to one and scales by itself (``norm_topk_prob`` would undo the
-scale); by groups, and with a bias for the choice alone, it routes where ``model_name`` begins with ``deepseek3``. A
-named model takes its sizes from its own file before those of this one, so that the command repeats them.
+``gradient_accumulation_steps``. Keys are held against a table of those that ``base.yml`` has (``KNOWN``; others it
+refuses), and a test with 0.2.5 installed asks its own reader (``maxtext.configs.pyconfig``), whose conditions stand in
+``src/maxtext/configs/types.py``: a mixture of experts alone has one width (``base_mlp_dim``), Muon goes with some
+blocks, a ring with GPUs, the pipeline of DeepSeek's block holds the layers with experts alone.
+
+Routing (``src/maxtext/layers/moe.py``, ``get_topk``): scores of the chosen experts pass a softmax, but for DeepSeek's
+block, whose sigmoids it makes add up to one and scales by itself (``norm_topk_prob`` would undo the scale); by groups,
+and with a bias for the choice alone, it routes where ``model_name`` begins with ``deepseek3``. A named model takes its
+sizes from its own file before those of this one, so that the command repeats them.
 
 What it does otherwise: the axis ``fsdp`` shares weights, gradients and state (ZeRO 3), ``data`` copies them, or shares
 the optimiser's state alone (``shard_optimizer_over_data``); a pipeline runs the forward passes of all micro-batches

@@ -1,8 +1,7 @@
 """Keys that are written for Primus and MaxText, against the files in which these define them.
 
-Neither is in a package registry, so that no test can ask their own readers. Primus takes what its configurations
-define, and of the rest what Megatron-LM's parser has by the same name, in silence nothing else
-(``primus/backends/megatron/argument_builder.py``, ``MegatronArgBuilder.update``, at commit 6390927); MaxText refuses
+Primus is in no package registry, so that no test can ask its own reader. It takes what its configurations define, and
+of the rest what Megatron-LM's parser has by the same name, in silence nothing else (``primus/backends/megatron/argument_builder.py``, ``MegatronArgBuilder.update``, at commit 6390927); MaxText refuses
 what its ``base.yml`` has not.
 """
 

@@ -180,6 +180,37 @@ def test_the_network_of_deepspeed_is_read_from_what_stands_beside_it(tmp_path: P
     assert predicted.iteration_time_s == pytest.approx(job.plan.prediction.iteration_time_s)
 
 
+@pytest.mark.parametrize("target", FIRST)
+def test_a_folder_and_the_script_in_it_say_what_its_files_say(target: str, tmp_path: Path) -> None:
+    found = written(target, asked(CASES["bf16"], fix={"num_devices": 8, "zero_stage": 2, "num_stages": 1}), tmp_path)[2]
+    assert import_file(tmp_path) == import_file(tmp_path / "launch.sh") == found
+
+
+def test_stages_of_deepspeed_are_read_with_its_configuration(tmp_path: Path) -> None:
+    for name, text in export("deepspeed", uneven_job((1, 2, 1), data=2)).files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    found = import_file(tmp_path)
+    assert found.block["layers_per_stage"] == [1, 2, 1]
+    assert found.training.dnn["global_batch"] == 8
+
+
+def test_a_folder_without_launch_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "some.json").write_text("{}")
+    with pytest.raises(SpecError, match="this is a folder"):
+        import_file(tmp_path)
+
+
+@pytest.mark.parametrize("target", ["deepspeed", "accelerate"])
+def test_frozen_parts_are_read_back(target: str, tmp_path: Path) -> None:
+    frozen = {"layers": 2, "parts": ["head"]}
+    problem = asked({**CASES["bf16"], "frozen": frozen}, fix={"num_devices": 8, "zero_stage": 2, "num_stages": 1})
+    found = written(target, problem, tmp_path)[2]
+    assert found.training.dnn["frozen"] == frozen
+    (tmp_path / "frozen.json").write_text('{"parts": ["tail"]}')
+    with pytest.raises(SpecError, match=r"parts: .*are no parts"):
+        import_file(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("target", "old", "new", "why"),
     [

@@ -338,6 +338,8 @@ def launch_lines(
         environment = ["export CUDA_DEVICE_MAX_CONNECTIONS=32"]
     elif chosen.tensor > 1 or chosen.context > 1:
         environment = ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
+    if chosen.has_modules_away:  # Transformer Engine from 2.10 on would take the weights, too
+        environment.append("export NVTE_CPU_OFFLOAD_V1=1")
     return (*environment, *(f"{line} \\" for line in groups[:-1]), groups[-1])
 
 
