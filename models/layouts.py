@@ -713,26 +713,6 @@ def _busiest(kinds: tuple[LayerKind, ...], pipeline: int, interleave: int, sched
     return [(stage, *held[:, stage].tolist(), *before[:, stage].tolist(), is_alike) for stage in kept]
 
 
-def fewest_chunks(transformer: Transformer, layouts: Layouts) -> Ints:
-    """Return the fewest virtual stages with which devices hold the same layers of every kind as they do, shape (n,).
-
-    Parameters
-    ----------
-    transformer, layouts
-        The network, and n layouts of it, dealt out evenly.
-    """
-    found: Ints = _of_cuts(layouts, lambda p, v, *_: [(_fewest(transformer.layer_kinds, p, v),)])[0, 0]
-    return found
-
-
-@lru_cache(maxsize=4_096)
-def _fewest(kinds: tuple[LayerKind, ...], pipeline: int, interleave: int) -> int:
-    """Return the same of p stages of v chunks."""
-    held = _chunks(kinds, pipeline, interleave, None).sum(axis=1)
-    rows = (_chunks(kinds, pipeline, one, None).sum(axis=1) for one in range(1, interleave))
-    return next((one for one, row in enumerate(rows, start=1) if (row == held).all()), interleave)
-
-
 def fullest_layers(
     transformer: Transformer, layouts: Layouts, chunk_layers: Sequence[int] | Ints | None = None
 ) -> tuple[Ints, Bools]:

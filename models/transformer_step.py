@@ -211,20 +211,41 @@ def least_behind_s(group: GroupSeconds, layouts: Layouts, *, hides: bool) -> Flo
     hides
         Whether communication is beside the seconds of layers; else beside as many as it takes.
     """
-    figures, network, counts = group.figures, group.figures.transformer, layer_counts(group.figures.transformer)
-    mean = counts / layouts.pipeline
-    three = replace(layouts, pipeline=np.full(len(layouts), 3))  # the second one has neither end
-    rows = np.stack([0 * mean, mean], axis=1)
-    *spread, _ = replica_communication(network, three, figures.reduction, layers=rows)
-    groups = {one.group: replace(group.groups[one.group], latency_s=np.zeros((1, 1))) for one in spread}
-    times = [*replica_times(spread, groups).values()]
-    reduced, gathered = (sum((one[way] for one in times), np.zeros((1, 1)))[-1] for way in (0, 1))
+    figures = group.figures
+    mean = layer_counts(figures.transformer) / layouts.pipeline
+    reduced, gathered, stepped_s = _of_mean_stage(figures, layouts, group.groups)
     ahead, whole = ((mean * one).sum(axis=0) for one in (group.computed_forward_s, group.layer_s))
     if not hides:
         ahead, whole = np.maximum(ahead, gathered), np.maximum(ahead, gathered) + np.maximum(whole - ahead, reduced)
-    shown = behind_schedule_s(figures, layouts, (reduced, gathered), ahead, whole)
+    return np.asarray(sum(behind_schedule_s(figures, layouts, (reduced, gathered), ahead, whole)) + stepped_s)
+
+
+def least_exchanged_s(figures: LayerFigures, layouts: Layouts) -> Floats:
+    """Return what replicas exchange in a step, and the optimiser, of the mean of all stages, if nothing hides it.
+
+    Without latencies and the ends, and so what stages take on average at the least; shape (n,).
+
+    Parameters
+    ----------
+    figures, layouts
+        What the layouts share, and n of them.
+    """
+    return np.asarray(sum(_of_mean_stage(figures, layouts, groups_of(figures.reached_tiers, layouts))))
+
+
+def _of_mean_stage(
+    figures: LayerFigures, layouts: Layouts, groups: Mapping[str, Group]
+) -> tuple[Floats, Floats, Floats]:
+    """Return the reductions, the gathers and the optimiser's step of a stage with the mean of all layers."""
+    network, mean = figures.transformer, layer_counts(figures.transformer) / layouts.pipeline
+    three = replace(layouts, pipeline=np.full(len(layouts), 3))  # the second one has neither end
+    rows = np.stack([0 * mean, mean], axis=1)
+    *spread, _ = replica_communication(network, three, figures.reduction, layers=rows)
+    free = {one.group: replace(groups[one.group], latency_s=np.zeros((1, 1))) for one in spread}
+    times = [*replica_times(spread, free).values()]
+    reduced, gathered = (sum((one[way] for one in times), np.zeros((1, 1)))[-1] for way in (0, 1))
     moved = optimizer_bytes(network, figures.software, layouts, mean[:, None], np.zeros((1, 1), dtype=bool))
-    return np.asarray(sum(shown) + move_s(moved[0], group.group.rates))
+    return reduced, gathered, move_s(moved[0], figures.rates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -62,6 +62,7 @@ _FIRST_NODES = 16  # of the first chunk: few, so that an incumbent is found soon
 _FIRST_POINTS = 256  # evaluated in one go: the better they are, the fewer follow
 _FIRST_STRICT = 1024  # of the last levels, where a good answer is known: less costs more in calls than it rules out
 _GROWTH = 4
+_MOST_RULED_OUT = 32  # values of a node for each that rules leave, that are counted on
 _MANY_DIVING = 2048  # nodes of a level below which a first answer is looked for,
 _FEW_DIVING = 64  # and of the last levels:
 _LATE_DIVING = 5  # so many
@@ -405,6 +406,7 @@ class _Walk:
     num_dived: int = 0
     num_chunks: int = 0
     rest: list[_Box] = field(default_factory=list)
+    _expanded: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def from_root(self) -> None:
         """Look at the whole grid."""
@@ -451,6 +453,8 @@ class _Walk:
         """Return what lies below nodes of the level before, whose bounds are known."""
         parts = self.grid.expand({**nodes, "": np.arange(_length_of(nodes))}, level)
         parents = parts.pop("")
+        known = self._expanded.get(level, (0, 0))
+        self._expanded[level] = known[0] + _length_of(nodes), known[1] + len(parents)
         least = np.full(len(parents), -inf) if bounds is None else bounds[parents]
         own_bound = self.grid.levels[level].bound
         if own_bound is not None and len(parents):
@@ -503,8 +507,11 @@ class _Walk:
 
     def _sizes(self, level: int) -> tuple[int, int]:
         """Return how many nodes of a level may be expanded at once, and how many at first."""
-        below = prod(len(axis.values) for axis in self.grid.levels[level + 1].axes)
-        most = max(1, self.most_at_once // max(1, below))
+        below: float = prod(len(axis.values) for axis in self.grid.levels[level + 1].axes)
+        number, children = self._expanded.get(level + 1, (0, 0))
+        if number:  # rules leave fewer: as many as they have left so far
+            below = max(children / number, below / _MOST_RULED_OUT)
+        most = max(1, int(self.most_at_once / max(1.0, below)))
         if self.is_strict and level >= len(self.grid.levels) - _LAST_LEVELS:
             return most, min(_FIRST_STRICT, most)
         is_known = bool(self.best.rows) or (self.is_strict and level > 0)

@@ -13,6 +13,7 @@ from tight_memory import TIGHT
 from planner.data.fits import transformer_rates
 from planner.decisions import LAYOUT
 from planner.families.hybrid.bounds import Bounds, lower_bound
+from planner.families.hybrid.configuration import COARSE
 from planner.families.hybrid.cost import GroupCost, costs_of
 from planner.families.hybrid.grid_search import searched
 from planner.families.hybrid.space import Space
@@ -262,3 +263,17 @@ def test_the_grid_holds_each_layout_once(transformer: dict[str, Any]) -> None:
 def test_no_plan_beats_the_bound_without_a_search(problem: Problem) -> None:
     answer = searched(costs_of(problem)[0].even, Search())
     assert 0 < lower_bound(problem) <= answer.solution.objective
+
+
+@pytest.mark.parametrize("experts", [None, {"count": 2, "top_k": 2, "size": 4096, "dense_first": 1}])
+def test_stages_that_no_rounds_of_micro_batches_go_with_are_passed_as_a_whole(experts: dict[str, int] | None) -> None:
+    each_s = {}
+    for batch in (3, 4):  # virtual stages need a multiple of the two stages
+        network = {**TINY, "layers": 8} if experts is None else {**TINY, "layers": 8, "experts": experts}
+        (cost,) = costs_of(question(network, machines=1, devices=2, batch=batch))
+        bounds: Any = Bounds.of(cost.even)
+        degrees = {**dict.fromkeys((*COARSE, "microbatch"), 1), "pipeline": 2}
+        nodes = {name: np.array([value]) for name, value in degrees.items()}
+        each_s[batch] = float(bounds.layers_s(nodes)[0]) / batch
+        assert bounds.linked_pace_s(nodes)[0] / batch <= each_s[batch] * (1 + 1e-9)
+    assert each_s[3] > 1.1 * each_s[4]

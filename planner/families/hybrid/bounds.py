@@ -10,10 +10,12 @@ Each rests on one thing that can only make a step longer, and that is left out o
 - *linked pace*: the same with the communication of layers, at the nearest ranks and in the best order;
 - *fits*: infinite where no recomputation, ZeRO stage or host memory makes a layout fit;
 - *layers*: the same as linked pace, of the micro-batch that is decided;
-- *room*: the same with the least of recomputation that leaves room in memory, whatever else is open; where it leaves
-  room without any, nothing is known beyond *layers*;
-- *communication*: the real links; no bubble but that of the best virtual stages, such recomputation, all overlaps that
-  the rules allow beside what is decided;
+- *ordered*: the same of the best order of ranks, with what replicas then exchange at the least; and once more of the
+  schedule and the virtual stages that are decided;
+- *room*: the same with the least of recomputation that leaves room in memory; where it leaves room without any, nothing
+  is known beyond the levels before;
+- *communication*: the real links; no bubble but that of equal micro-batches without waits, such recomputation, all
+  overlaps that the rules allow beside what is decided;
 - *schedule*: the same with the schedule and its transfers, and any recomputation, ZeRO stage and place of the optimiser
   that fits: the least that the next level has;
 - *memory*: what is kept exactly, but for overlaps, which only ever cost memory and save time.
@@ -21,10 +23,10 @@ Each rests on one thing that can only make a step longer, and that is left out o
 Recomputation only adds work, and more of it than communication can hide behind; communication that overlaps computing
 never takes longer than if it does not.
 
-Which layers, with experts or without, a device holds depends on its virtual stages. Where these are open, the bounds
-before *communication* take all layers to be of the quicker kind, some device to do the mean of all, and of k devices
-with most layers one to have no more of the quicker kind than a k-th of them; *communication* tries all that devices may
-hold.
+Virtual stages need micro-batches in multiples of the stages: where there are none such, stages hold layers that are
+known, and each is passed as a whole. Which layers, with experts or without, a device holds otherwise depends on its
+virtual stages. Where these are open, the bounds take all layers to be of the quicker kind, some device to do the mean
+of all, and of k devices with most layers one to have no more of the quicker kind than a k-th of them.
 
 **Any cut on any groups** (:class:`CutBounds`). With ``z_k`` seconds of a layer on group k, ``e_i`` what stage i does
 besides, ``T`` the slowest stage and ``X`` the sum of all stages, for one micro-batch. Of layers of both kinds each
@@ -55,7 +57,7 @@ FLOP of the network at the highest rate that was fitted. Tests hold every bound 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from math import comb, inf
@@ -69,6 +71,7 @@ from planner.families.hybrid.configuration import AWAY, COARSE, CODES_OF_CUTS, O
 from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
 from planner.families.hybrid.layer_table import Known, LayerTable, LeastSeconds
 from planner.families.hybrid.space import Bound, Space
+from planner.models.communication import ORDERS
 from planner.models.layouts import (
     ANY_CONTEXT_METHOD,
     Bools,
@@ -77,7 +80,7 @@ from planner.models.layouts import (
     Layouts,
     Recompute,
     Schedule,
-    fewest_chunks,
+    busiest_stages,
     layers_by_kind,
     shared_bound_s,
 )
@@ -86,18 +89,19 @@ from planner.models.operators import flop_per_sample
 from planner.models.schedule import MOST_ROUNDS
 from planner.models.transformer_interval import LAYER_PARTS, mean_layer
 from planner.models.transformer_schedule import Stages, lower_bound_s
-from planner.models.transformer_step import least_behind_s
+from planner.models.transformer_step import least_behind_s, least_exchanged_s
 from planner.models.transformer_time import cut_times
 from planner.networks import samples_of
 from planner.problem import Problem
 from planner.search import Search
-from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, OverError, Rule, distinct
+from planner.solvers.grid import MOST_AT_ONCE, Axis, Columns, Grid, OverError, Rule, distinct
 from planner.transformer import Transformer
 
 _ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
 _EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
 EVERY_ZERO = (0, 1, 2, 3)
 _EVERY_RECOMPUTE = (0, 1, 2)
+_SHARDS_WEIGHTS = 3  # the stage of ZeRO that gathers in every micro-batch
 NOTHING_AGAIN = (int(Recompute.NONE), 0)  # is computed again
 _BEST = {
     "zero": 0,
@@ -120,6 +124,7 @@ _BEST = {
 }
 _BEST_OF_CUTS = {**_BEST, **CODES_OF_CUTS}
 _MOST_CELLS = 100_000  # stages times layouts in one array
+_MOST_PACED = 1 << 14  # nodes whose pace is worked out together: their columns stay in the processor's cache
 _MOST_NODES = 10_000  # whose communication is bounded together
 _MOST_TASKS = 1 << 23  # stages times micro-batches whose schedules are played in one go
 _MOST_SHARED = 100  # layouts whose micro-batches are shared out in one go
@@ -207,7 +212,7 @@ class Bounds(ABC):
     def seconds(self, nodes: Columns) -> Floats:
         """Return the seconds of points; infinite where they do not fit."""
 
-    @property
+    @cached_property
     def smallest_microbatch(self) -> int:
         """The fewest samples that a micro-batch may have; 1 where it may have none."""
         return min(self.space.axes["microbatch"].values, default=1)
@@ -276,7 +281,8 @@ class EvenBounds(Bounds):
     def all(self) -> Sequence[Bound | None]:
         """See the module."""
         coarse: list[Bound] = [self.peak_s] if self.space.is_split else [self.pace_s, self.linked_pace_s]
-        return [*coarse, self.fits, self.layers_s, self.room_s, self.communication_s, self.schedule_s, self.memory_s]
+        fine: list[Bound] = [self.room_s, self.communication_s, self.schedule_s, self.memory_s]
+        return [*coarse, self.fits, self.layers_s, self.ordered_s, self.ordered_s, *fine]
 
     @cached_property
     def _ideal(self) -> LayerTable:
@@ -314,14 +320,71 @@ class EvenBounds(Bounds):
     def _pace_s(self, nodes: Columns, table: LayerTable) -> Floats:
         """Return the same of a table: see :mod:`planner.families.hybrid.layer_table`."""
         self._ask()
-        samples, smallest = self.cost.batch // nodes["data"], self.smallest_microbatch
-        each = {**nodes, "microbatch": np.full(len(samples), smallest)}
-        found = self._any_schedule_s(each, table.of_each_sample(nodes, samples, self.microbatches, self._ask))
-        return np.where(samples >= smallest, found, inf)
+        smallest, found = self.smallest_microbatch, np.empty(len(nodes["data"]))
+        for part in self.slices(len(found), _MOST_PACED):
+            few = {name: column[part] for name, column in nodes.items()}
+            samples = self.cost.batch // few["data"]
+            each = {**few, "microbatch": np.full(len(samples), smallest)}
+            least = table.of_each_sample(few, samples, self.microbatches, self._ask)
+            found[part] = np.where(samples >= smallest, self._any_schedule_s(each, least, rounds_of=samples), inf)
+        return found
 
     def layers_s(self, nodes: Columns) -> Floats:
         """Return the step of the best virtual stages with the communication of layers."""
         return self._any_schedule_s(nodes, self._linked[NOTHING_AGAIN].of(nodes, self._ask))
+
+    def ordered_s(self, nodes: Columns) -> Floats:
+        """Return the step of the best order of ranks, with what replicas exchange.
+
+        Tensor ranks are near each other in some orders, and replicas in others. With m micro-batches of x seconds a
+        device on average, and R and G of reductions and gathers, no more than x is hidden of these: a step takes no
+        less than ``(m - 1) x + R + G``. With ZeRO 3 all of m x may hide some.
+        """
+        rows, back = self._exchanged.of(nodes, self._least_exchanged)
+        number = self.cost.batch // (nodes["data"] * nodes["microbatch"])
+        counts = np.array([*self.cost.transformer.kind_counts.values()])
+        shown = np.ones(len(number))
+        if _SHARDS_WEIGHTS in self.space.axes["zero"].values:
+            _, owner = self.space.below(nodes, {"zero": (_SHARDS_WEIGHTS,)})
+            shown[owner] = 0.0
+        found = np.full(len(number), inf)
+        for table, exchanged_s in zip(self._by_order.values(), rows[:, back], strict=True):
+            least = table.of(nodes, self._ask)
+            computed_s = (number - 1) * (counts @ least.layer_s) + number * (least.embedding_s + least.head_s)
+            behind_s = shown * computed_s / nodes["pipeline"] + exchanged_s
+            found = np.minimum(found, np.maximum(self._any_schedule_s(nodes, least), behind_s))
+        return found
+
+    @cached_property
+    def _by_order(self) -> Mapping[int, LayerTable]:
+        """Layers with the real links, nothing computed again, by the order of ranks, but for the pipeline's place."""
+        axes, found = self.space.axes, {}
+        own = {tuple(n for n in ORDERS[one] if n != "pipeline"): one for one in reversed(axes["order"].values)}
+        for one in own.values():
+            table = self.linked_table
+            found[one] = LayerTable.kept(
+                self._group, {**axes, "order": Axis(name="order", values=(one,))}, has_links=True, best=table.best
+            )
+        return found
+
+    @cached_property
+    def _exchanged(self) -> Known:
+        """By degrees, what replicas exchange at the least in each of these orders."""
+        return Known({name: self.space.axes[name].values for name in COARSE}, num_rows=len(self._by_order))
+
+    def _least_exchanged(self, few: Columns) -> Floats:
+        """Return what replicas exchange in each order, in shards or not; nothing where other layouts exchange less."""
+        size = len(few["tensor"])
+        found = np.zeros((len(self._by_order), size))
+        if self._folded or len(self.space.axes["shard"].values) > 1:
+            return found
+        zeros = {min(one, 1) for one in self.space.axes["zero"].values}
+        for row, names in enumerate(tuple(n for n in ORDERS[one] if n != "pipeline") for one in self._by_order):
+            near = {"order": ORDERS.index((*names, "pipeline")), "microbatch": self.smallest_microbatch}
+            columns = {**few, **{name: np.full(size, value) for name, value in near.items()}}
+            layouts = [self._group.layouts(self._filled({**columns, "zero": np.full(size, one)})) for one in zeros]
+            found[row] = np.min([least_exchanged_s(self._group.figures, one) for one in layouts], axis=0)
+        return found
 
     def room_s(self, nodes: Columns) -> Floats:
         """Return the same of the least recomputation that leaves room; infinite where none does."""
@@ -333,6 +396,8 @@ class EvenBounds(Bounds):
             at = np.flatnonzero(
                 (codes & self._none == 0) & (codes >> place & 1 == 1)
             )  # each that leaves room may be the best
+            if not len(at):
+                continue
             columns = {name: column[at] for name, column in nodes.items()}
             least = self._linked[tuple(again.values())].of(columns, self._ask)
             if again["recompute"] == Recompute.FULL:
@@ -341,27 +406,83 @@ class EvenBounds(Bounds):
             found[at] = np.minimum(np.where(found[at] == 0.0, inf, found[at]), seconds)
         return found
 
-    def _any_schedule_s(self, nodes: Columns, least: LeastSeconds) -> Floats:
-        """Return seconds that no schedule goes below, whatever its virtual stages; transfers cost nothing.
+    def _any_schedule_s(self, nodes: Columns, least: LeastSeconds, *, rounds_of: Ints | None = None) -> Floats:
+        """Return seconds that no schedule goes below, or not the one that is decided; transfers cost nothing.
 
         Parameters
         ----------
         least
             Seconds of one micro-batch, of each node.
+        rounds_of
+            What the stages must divide, where there are virtual stages; left out: the number of micro-batches. Of any
+            of their sizes they divide the samples.
         """
+        layouts = self._group.layouts(self._filled(nodes))
+        if "interleave" not in nodes:  # with the most virtual stages that a device may have a stage waits least
+            most = max(self.space.axes["interleave"].values, default=1)
+            chunks = np.clip((self.cost.transformer.num_layers + 2) // nodes["pipeline"], 1, most)
+            number = layouts.num_microbatches if rounds_of is None else rounds_of
+            layouts = replace(layouts, interleave=np.where(number % nodes["pipeline"] == 0, chunks, 1))
+        if not self._puts_off:
+            return self._passed_s(layouts, least, is_decided="interleave" in nodes)
+        found = self._late_s(layouts, least)
+        plain = np.flatnonzero(nodes.get("schedule", np.full(len(found), Schedule.ZB_H1)) < Schedule.ZB_H1)
+        if len(plain):
+            found[plain] = self._passed_s(layouts.of(plain), least.of(plain), is_decided="interleave" in nodes)
+        return found
+
+    def _late_s(self, layouts: Layouts, least: LeastSeconds) -> Floats:
+        """Return the same where gradients of weights may wait, or virtual stages turn at the last device."""
         if self._folded:  # their first device has both ends, and others share out the rest
             counts = np.array([*self.cost.transformer.kind_counts.values()])
-            layouts = self._group.layouts(self._filled(nodes))
             whole_s = counts @ least.layer_s + least.embedding_s + least.head_s
             return np.asarray(layouts.num_microbatches * whole_s / layouts.pipeline)
-        # With the most virtual stages that a device may have a stage waits least for others.
-        most = max(self.space.axes["interleave"].values, default=1)
-        chunks = np.clip((self.cost.transformer.num_layers + 2) // nodes["pipeline"], 1, most)
-        layouts = self._group.layouts({**self._filled(nodes), "interleave": chunks})
-        found = self._of_layers_alike_s(layouts, least)
+        _, stages = self._alike(layouts, least)
+        devices = (stages.first, stages.last)
+        busiest = np.maximum.reduce([np.broadcast_to(device.both_s, len(layouts)) for device in devices])
+        busiest = np.maximum(busiest, np.where(layouts.pipeline > 2, stages.middle.both_s, 0.0))
         if len(least.layer_s) > 1:
-            found = np.maximum(found, layouts.num_microbatches * self._busiest_s(layouts, least))
+            busiest = np.maximum(busiest, self._busiest_s(layouts, least))
+        return np.asarray(layouts.num_microbatches * busiest)
+
+    def _passed_s(self, layouts: Layouts, least: LeastSeconds, *, is_decided: bool) -> Floats:
+        """Return the same of GPipe and 1F1B: before a stage works, and behind, micro-batches pass those before it.
+
+        ``is_decided``: whether there are no other virtual stages; else layers of several kinds are all alike, or some
+        device has the busiest mean.
+        """
+        is_known = is_decided | (layouts.interleave == 1)
+        if len(least.layer_s) > 1 and is_known.all():
+            return self._of_stages_s(layouts, least)
+        cut, stages = self._alike(layouts, least)
+        found = lower_bound_s(stages, layouts, cut)
+        if len(least.layer_s) == 1:
+            return found
+        found = np.maximum(found, layouts.num_microbatches * self._busiest_s(layouts, least))
+        known = np.flatnonzero(is_known)
+        if len(known):
+            found[known] = self._of_stages_s(layouts.of(known), least.of(known))
         return found
+
+    def _of_stages_s(self, layouts: Layouts, least: LeastSeconds) -> Floats:
+        """Return the same of stages whose layers are known: a stage does its work for every micro-batch.
+
+        The first virtual stages of those before it are passed once each way.
+        """
+        busy = busiest_stages(self.cost.transformer, layouts)
+
+        def of_layers(layers: Ints) -> Floats:
+            return np.asarray((layers * least.layer_s[:, None]).sum(axis=0))
+
+        is_first, is_last = busy.index == 0, busy.index == layouts.pipeline - 1
+        own_s = of_layers(busy.layers) + is_first * least.embedding_s + is_last * least.head_s
+        passed_s = of_layers(busy.before) + ~is_first * least.embedding_s
+        return np.asarray((layouts.num_microbatches * own_s + passed_s).max(axis=0))
+
+    @property
+    def _puts_off(self) -> bool:
+        """Whether a schedule may compute gradients of weights later."""
+        return max(self.space.axes["schedule"].values, default=0) >= Schedule.ZB_H1
 
     def _busiest_s(self, layouts: Layouts, least: LeastSeconds) -> Floats:
         """Return seconds of a micro-batch that some device is not under, whatever layers virtual stages give it.
@@ -378,8 +499,8 @@ class EvenBounds(Bounds):
         fullest_s = quick * quickest_s + (most - quick) * second_s
         return np.asarray(np.maximum(mean_s, fullest_s))
 
-    def _of_layers_alike_s(self, layouts: Layouts, least: LeastSeconds) -> Floats:
-        """Return the same as if all layers were of the kind that takes least."""
+    def _alike(self, layouts: Layouts, least: LeastSeconds) -> tuple[EvenCut, Stages]:
+        """Return the cuts and devices of layouts as if all layers were of the kind that takes least."""
         cut = EvenCut.of(self.cost.transformer.num_layers, layouts)
         quickest = np.argmin(least.layer_s, axis=0)[None]
         both, ahead = (np.take_along_axis(one, quickest, axis=0)[0] for one in (least.layer_s, least.layer_forward_s))
@@ -387,13 +508,7 @@ class EvenBounds(Bounds):
         times = cut_times(cut, (ahead, both), *ends)
         ahead, both = times["middle"]
         first, last = ((forward, whole - forward) for forward, whole in (times["first"], times["last"]))
-        stages = Stages.of(layouts, ahead, both - ahead, first_extra_s=first, last_extra_s=last)
-        if max(self.space.axes["schedule"].values, default=0) < Schedule.ZB_H1:
-            return lower_bound_s(stages, layouts, cut)
-        devices = (stages.first, stages.last)
-        busiest = np.maximum.reduce([np.broadcast_to(device.both_s, len(layouts)) for device in devices])
-        middle = np.where(layouts.pipeline > 2, stages.middle.both_s, 0.0)
-        return np.asarray(layouts.num_microbatches * np.maximum(busiest, middle))
+        return cut, Stages.of(layouts, ahead, both - ahead, first_extra_s=first, last_extra_s=last)
 
     @property
     def _some_chunks(self) -> tuple[int, ...]:
@@ -419,6 +534,8 @@ class EvenBounds(Bounds):
         found = np.zeros(len(nodes["tensor"]), dtype=bool)
         chunks = self._free_memory.get("interleave", ())
         for one, some in product(again, (chunks[:1], chunks[1:]) if len(chunks) > 1 else (chunks,)):
+            if found.all():
+                break
             free = {**self._free_memory, **{name: (value,) for name, value in one.items()}}
             free |= {"interleave": some} if some else {}
             left = np.flatnonzero(~found)
@@ -456,6 +573,8 @@ class EvenBounds(Bounds):
             found, share = np.zeros(len(few["tensor"]), dtype=np.int64), np.zeros(len(few["tensor"]))
             left = np.flatnonzero(self._has_room(few, self._most_saving))
             for place, again in enumerate(self._again):
+                if not len(left):
+                    break
                 columns = {name: column[left] for name, column in few.items()}
                 is_full = again["recompute"] == Recompute.FULL
                 found[left] |= np.where(is_full or self._has_room(columns, [again]), 1 << place, 0)
@@ -511,21 +630,15 @@ class EvenBounds(Bounds):
 
         def seconds(columns: Columns) -> Floats:
             parts = self._best_parts(columns)
+            busy = sum((parts[name] for name in LAYER_PARTS), np.zeros(len(columns["pipeline"])))
             # Interleaved stages may send beside computing, and what fills a pipeline is no part of this bound.
-            is_beside = (
-                self._group.software.overlaps_transfers and max(self.space.axes["interleave"].values, default=1) > 1
-            )
-            names = LAYER_PARTS if is_beside else (*LAYER_PARTS, "pipeline")
-            busy = sum((parts[name] for name in names), np.zeros(len(columns["pipeline"])))
+            is_beside = (columns["interleave"] > 1) & self._group.software.overlaps_transfers
+            busy = busy + np.where(is_beside, 0.0, parts["pipeline"])
             interval = self._group.interval(self._group.layouts(self._filled(columns)))
-            step = self._any_schedule_s(columns, LeastSeconds.of(self.cost.transformer, interval))
+            step = self._any_schedule_s(columns, LeastSeconds.of_interval(self.cost.transformer, interval))
             return np.maximum(busy, step) + parts["data"] + parts["optimizer"]
 
         free: dict[str, Sequence[int]] = {"zero": EVERY_ZERO, "shard": self.space.axes["shard"].values}
-        if self._folded:
-            free |= {"schedule": (int(Schedule.ONE_F_ONE_B), *self._folded), "interleave": self._some_chunks}
-        elif len(self.cost.transformer.kind_counts) > 1:  # virtual stages say which layers a device holds
-            free["interleave"] = self.space.axes["interleave"].values
         found = np.full(len(nodes["tensor"]), inf)
         columns, owner = self._with_recomputation(nodes)
         if len(owner):
@@ -629,16 +742,10 @@ class EvenBounds(Bounds):
         return parts
 
     def _minimum(self, nodes: Columns, free: Mapping[str, Sequence[int]], seconds: Bound) -> Floats:
-        """Return the least of what some free decisions give; of virtual stages what devices hold counts."""
+        """Return the least of what some free decisions give."""
         found = np.full(len(nodes["tensor"]), inf)
         for part in self.slices(len(found), MOST_AT_ONCE // 16):
             columns, owner = self.space.below({name: column[part] for name, column in nodes.items()}, free)
-            if "interleave" in free and len(owner) and not self._folded:
-                fewest = fewest_chunks(self.cost.transformer, self._group.layouts(self._filled(columns)))
-                columns = {**columns, "interleave": fewest, "": owner}
-                first, _ = distinct(columns, list(columns))
-                columns = {name: column[first] for name, column in columns.items()}
-                owner = columns.pop("")
             if len(owner):
                 np.minimum.at(found[part], owner, seconds(columns))
         return found
@@ -739,16 +846,16 @@ class GivenBounds(EvenBounds):
     def all(self) -> Sequence[Bound | None]:
         """See the module."""
         coarse: list[Bound] = [self.peak_s] if self.space.is_split else [self.pace_s, self.linked_pace_s]
-        return [*coarse, self.fits, self.layers_s, None, None, self.schedule_s, self.memory_s]
+        return [*coarse, self.fits, self.layers_s, *[None] * 4, self.schedule_s, self.memory_s]
 
-    def _any_schedule_s(self, nodes: Columns, least: LeastSeconds) -> Floats:
+    def _any_schedule_s(self, nodes: Columns, least: LeastSeconds, *, rounds_of: Ints | None = None) -> Floats:
         """Return seconds that no schedule goes below: a device does its own work for every micro-batch.
 
         Before its first one, the first chunks of the devices ahead of it have passed, and behind its last they pass
         back, but where weights' gradients may wait.
         """
         if self._folded:
-            return super()._any_schedule_s(nodes, least)
+            return super()._any_schedule_s(nodes, least, rounds_of=rounds_of)
         cut, chunks = self.cost.first.cut, max(self.space.axes["interleave"].values, default=1)
         held = layers_by_kind(self.cost.transformer, np.array(cut)).reshape(len(least.layer_s), chunks, -1)
         loads, firsts = np.tensordot(held.sum(axis=1).T, least.layer_s, 1), np.tensordot(held[:, 0].T, least.layer_s, 1)
@@ -756,7 +863,7 @@ class GivenBounds(EvenBounds):
         loads[-1] += least.head_s
         number = self._group.layouts(self._filled(nodes)).num_microbatches
         ahead = np.cumsum(firsts, axis=0) - firsts
-        if max(self.space.axes["schedule"].values, default=0) >= Schedule.ZB_H1:
+        if self._puts_off:
             ahead = np.zeros_like(ahead)
         return np.asarray((number * loads + ahead).max(axis=0))
 
@@ -866,10 +973,15 @@ class CutBounds(Bounds):
         number = self.cost.batch // (nodes["data"] * nodes["microbatch"])
         warm_up = np.minimum(number, stages)
         found = np.maximum(number * slowest, through + (number - (warm_up + 1) / 2) * slowest)
-        if any(size % self.smallest_microbatch for size in self.microbatches):
+        if not self._are_multiples:
             return np.asarray(found)
         often = np.where(number > stages, 2 * through + (number - 1 - stages) * slowest, 0.0)
         return np.asarray(np.maximum(found, often))
+
+    @cached_property
+    def _are_multiples(self) -> bool:
+        """Whether all sizes of micro-batches are multiples of the smallest."""
+        return not any(size % self.smallest_microbatch for size in self.microbatches)
 
     def _replicated_s(self, nodes: Columns, whole: Floats, parts: Ints) -> Floats:
         """Return the bound of replicas from the sum of all stages of each group, shape (groups, n)."""

@@ -22,7 +22,7 @@ from planner.families.hybrid.configuration import AWAY, COARSE, CODES_OF_CUTS, M
 from planner.families.hybrid.cost import PLAIN_CODES, GroupCost, HybridCost, Placement
 from planner.families.hybrid.layer_table import LeastSeconds
 from planner.families.hybrid.space import Bound
-from planner.models.layouts import Bools, Ints, Layouts, Recompute, Schedule
+from planner.models.layouts import Bools, Ints, Layouts, Recompute
 from planner.models.memory import CutMemory
 from planner.search import Search
 from planner.solvers.grid import Columns, Point, solve
@@ -125,12 +125,6 @@ class ChunkBounds(EvenBounds):
         """Return the bound with what is computed again, of nodes whose micro-batch is decided."""
         return np.where(np.isinf(self.fits(nodes)), inf, self.room_s(nodes))
 
-    def layers_s(self, nodes: Columns) -> Floats:
-        """Return the bound with the communication of layers; infinite where micro-batches go in no rounds."""
-        number = self.cost.batch // (nodes["data"] * nodes["microbatch"])
-        found = super().layers_s(nodes)
-        return found if self._folded else np.where(number % nodes["pipeline"] == 0, found, inf)
-
     def room_s(self, nodes: Columns) -> Floats:
         """Return the same of the least recomputation that leaves room; infinite where none does."""
         found = np.full(len(nodes["tensor"]), inf)
@@ -143,11 +137,13 @@ class ChunkBounds(EvenBounds):
             if self._is_partly(again):
                 whole, least = least, self._linked[NOTHING_AGAIN].of(nodes, self._ask)
                 more_s = number * (whole.layer_s - least.layer_s).min(axis=0)
-            found = np.minimum(found, self._any_schedule_s(nodes, least, more_s))
+            found = np.minimum(found, self._any_schedule_s(nodes, least, more_s=more_s))
         return found
 
-    def _any_schedule_s(self, nodes: Columns, least: LeastSeconds, more_s: Floats | None = None) -> Floats:
-        """Return seconds that no schedule of any cut into virtual stages goes below.
+    def _any_schedule_s(
+        self, nodes: Columns, least: LeastSeconds, *, rounds_of: Ints | None = None, more_s: Floats | None = None
+    ) -> Floats:
+        """Return seconds that no schedule of any cut into virtual stages goes below; infinite where there is none.
 
         ``more_s``: that layers take longer, whichever they are, where no device has more of them than ``ceil(L / p)``,
         and where one has; shape (2, n), of a micro-batch.
@@ -157,13 +153,15 @@ class ChunkBounds(EvenBounds):
         counts = np.array([*self.cost.transformer.kind_counts.values()])
         all_s = counts @ least.layer_s + least.embedding_s + least.head_s
         first_s = least.layer_s.min(axis=0) * (stages - 1) * (stages - 2) / (2 * stages)
-        if max(self.space.axes["schedule"].values, default=0) >= Schedule.ZB_H1:  # weights may wait, or ways meet
+        if self._puts_off:  # or ways meet
             first_s = np.zeros(1)
         handed_s = (2 if self._folded else 2 * _FEWEST - 1) * self._group.constants.send_s * number  # by an end
         means_s = number * (all_s + (np.zeros((2, 1)) if more_s is None else more_s)) / stages + first_s
         busiest_s = fullest_s(self.cost.transformer, least.layer_s, stages)
         found = np.maximum(means_s, number * busiest_s).min(axis=0) + handed_s
+        rounds_of = number if rounds_of is None else rounds_of
         can = (stages > 1) & (2 * stages <= self.cost.transformer.num_layers + 2)
+        can &= bool(self._folded) | (rounds_of % stages == 0)
         return np.where(can, found, inf)
 
     def _has_room(self, nodes: Columns, again: Sequence[Mapping[str, int]]) -> Bools:

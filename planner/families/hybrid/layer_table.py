@@ -17,7 +17,7 @@ with y in place of x, in each stage by itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import product
 from math import inf
@@ -102,7 +102,7 @@ class LeastSeconds:
     head_forward_s: Floats
 
     @classmethod
-    def of(cls, transformer: Transformer, interval: Mapping[str, Floats]) -> "LeastSeconds":
+    def of_interval(cls, transformer: Transformer, interval: Mapping[str, Floats]) -> "LeastSeconds":
         """Return those of layouts that are decided: see :func:`planner.models.transformer_interval.interval_times`."""
         layer_s, forward_s = kind_times(transformer, interval)
         names = ("embedding", "embedding_forward", "head", "head_forward")
@@ -115,6 +115,10 @@ class LeastSeconds:
             for one, two in ((self.layer_s, other.layer_s), (self.layer_forward_s, other.layer_forward_s))
         )
         return replace(self, layer_s=layer_s, layer_forward_s=forward_s)
+
+    def of(self, chosen: Ints) -> "LeastSeconds":
+        """Return those of some of the layouts."""
+        return LeastSeconds(**{one.name: getattr(self, one.name)[..., chosen] for one in fields(self)})
 
     @classmethod
     def _of_rows(cls, rows: Floats) -> "LeastSeconds":
@@ -243,7 +247,7 @@ class LayerTable:
         chosen |= {"sequence_parallel": is_parallel, "order": order}
         chosen["overlap_tensor"] = chosen["overlap_tensor"] * is_parallel
         layouts = layouts_of(chosen, int(few["microbatch"].max(initial=1)))
-        times = LeastSeconds.of(transformer, interval_times(self._near, _nearest(layouts)))
+        times = LeastSeconds.of_interval(transformer, interval_times(self._near, _nearest(layouts)))
         rows = (
             times.layer_s - times.layer_forward_s,
             times.layer_forward_s,
