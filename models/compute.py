@@ -31,7 +31,6 @@ import numpy as np
 from planner.cluster import Device
 from planner.cost import Floats, Profile
 from planner.dnn import Dnn
-from planner.fine_tuning import QUANTISED_BYTES
 from planner.models import scans
 from planner.models.layouts import Ints, Layouts, Recompute
 from planner.models.low_precision import LowProducts, has_low_product, is_fused_with_experts
@@ -52,6 +51,7 @@ from planner.models.operators import (
 from planner.models.optimizers import Optimizer
 from planner.models.recomputation import MODULE_SETS, again_names
 from planner.models.roofline import MOVED, USUAL_LOADS, DeviceLimits, Grid, longer_of, peak_flop_per_s, startup_width
+from planner.trained import QUANTISED_BYTES
 from planner.transformer import KINDS, LayerKind, Transformer
 
 # -- any layer ---------------------------------------------------------------------------------------------------------

@@ -37,10 +37,9 @@ import numpy as np
 from planner.cost import Floats
 from planner.dnn import PRODUCT_KINDS, Layer, Operator, Product, Tensor
 from planner.encoders import Projector
-from planner.fine_tuning import QUANTISED_BYTES
 from planner.models import scans
 from planner.models.layouts import Layouts
-from planner.trained import EMBEDDING, HEAD
+from planner.trained import EMBEDDING, HEAD, QUANTISED_BYTES
 from planner.transformer import KINDS, LOGITS, SCANS, STEP_FREQUENCIES, LayerKind, Mixer, Transformer
 
 FLOP_PER_MULTIPLY_ADD = 2
@@ -1128,7 +1127,7 @@ def _of_stages(
 def frozen_bytes(transformer: Transformer, kind: LayerKind, layouts: Layouts) -> tuple[Floats, Floats]:
     """Return the bytes of one block's frozen weights on one device: of all but routed experts, and of these.
 
-    Of two bytes a number; of QLoRA's matrices as :data:`planner.fine_tuning.QUANTISED_BYTES` says.
+    Of two bytes a number; of QLoRA's matrices as :data:`planner.trained.QUANTISED_BYTES` says.
 
     Parameters
     ----------

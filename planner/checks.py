@@ -153,14 +153,8 @@ _NUMBERS = (
     "communication_to_computation",
     "cost_usd",
 )
-
-
 _MOST_LETTERS = 40  # of a value that is shown
-
-
 _TIE = 2 * SAME  # of plans that tie, the family asked first wins; the least is no further below it than this
-
-
 _TABLES = ("breakdown_s", "communication_s", "memory_bytes", "breakdown_usd")
 
 

@@ -12,10 +12,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from planner.encoders import Projector
-from planner.fine_tuning import FineTuning
 from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Activation, Numerics, Rotary, Routing, routing_of
-from planner.trained import EMBEDDING, ENCODER, EVERYTHING, HEAD, LAYERS, PROJECTOR, Learning, Trained
+from planner.trained import EMBEDDING, ENCODER, EVERYTHING, HEAD, LAYERS, PROJECTOR, FineTuning, Learning, Trained
 
 # --- Parts of a transformer that not every one has: experts, latent attention, images; and the sizes that are allowed
 

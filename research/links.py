@@ -16,7 +16,7 @@ from statistics import geometric_mean, median
 
 from planner.calibration.run_files import read_run
 from planner.calibration.runs import all_reduce_of, curve_of
-from planner.case.files import expanded
+from planner.case.run import expanded
 from planner.errors import PlannerError, SpecError
 from research import ROOT
 from research.measured.cases import MeasuredCase, measured_cases

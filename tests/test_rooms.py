@@ -29,7 +29,6 @@ SIZES = {
     "planner.numerics",
     "planner.mixers",
     "planner.encoders",
-    "planner.fine_tuning",
     "planner.trained",
 }  # what a Dnn was made of, where it is a transformer
 GRAPHS = {"planner.cluster", "planner.dnn"} | SIZES

@@ -7,7 +7,7 @@ no case can hold our answer.
 A field is a dotted path into :class:`planner.plan.Prediction` (``scaling_factor``, ``details.num_all_reduces``), or
 ``dnn.X`` and ``dnn.layer.NAME.X`` with X one of weight_bytes (no biases), trainable_bytes, stored_bytes (batch-norm
 statistics, too) and multiply_adds, for one sample. Of a question with a ``model`` block it is a path into what that
-model answers, see :mod:`planner.cases.forms`; of one with a block ``procure``, see :mod:`planner.case.files`.
+model answers, see :mod:`planner.cases.forms`; of one with a block ``procure``, see :mod:`planner.case.run`.
 
 The formulas, a closed list:
 

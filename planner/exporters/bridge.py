@@ -21,9 +21,8 @@ from planner.exporters.megatron_network import file_of_values, transformer_of, v
 from planner.exporters.scripts import Parsed, comment_lines, script_words
 from planner.exporters.training_blocks import adapters_of, constants_of, training_of_options
 from planner.families.hybrid.launch_network import not_expressed, unsaid, without_yarn
-from planner.fine_tuning import MEGATRON_MODULES, FineTuning
 from planner.models.low_precision import LOW_TYPES
-from planner.trained import EVERYTHING
+from planner.trained import EVERYTHING, MEGATRON_MODULES, FineTuning
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 

@@ -12,7 +12,7 @@ from typing import Any
 from planner.exporters.export import TrainingBlocks
 from planner.exporters.scripts import Parsed
 from planner.families.hybrid.launch import FP8_RECIPES
-from planner.fine_tuning import SYNONYMS
+from planner.trained import SYNONYMS
 
 __all__ = ["adapters_of", "constants_of", "training_of_options"]
 

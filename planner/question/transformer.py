@@ -12,17 +12,14 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from planner.cost import Profile
 from planner.dnn import Dnn
-from planner.fine_tuning import MOST_RANK, SYNONYMS, TARGETS, FineTuning, FineTuningMethod
 from planner.numerics import Activation, AuxiliaryLoss, RotaryScalingKind, RouterBias, Score
 from planner.question.source import nearest
 from planner.question.values import Count, Model, Positive
-from planner.trained import EMBEDDING, FROZEN_PARTS, Trained
+from planner.trained import EMBEDDING, FROZEN_PARTS, MOST_RANK, SYNONYMS, TARGETS, FineTuning, FineTuningMethod, Trained
 from planner.zoo.transformers import dnn_of
 
 Weight = Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)]
 Epsilon = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-
-
 _RANK, _ALPHA = 16, 32.0  # of Megatron-Bridge's examples (docs/training/peft.md)
 
 

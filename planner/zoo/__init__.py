@@ -25,8 +25,7 @@ from planner.zoo.convolutional import (
     vgg,
     vgg16_replaced_head,
 )
-from planner.zoo.depthwise import convnext, efficientnet, mobilenet_v2, mobilenet_v3_large
-from planner.zoo.tokens import lstm_lm, mixer_b16, swin
+from planner.zoo.depthwise import convnext, efficientnet, lstm_lm, mixer_b16, mobilenet_v2, mobilenet_v3_large, swin
 
 __all__ = ["build", "find_name", "layered_names", "names"]
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from planner.case.files import expanded, is_within, text_of, why_missing
+from planner.case.run import expanded, is_within, text_of, why_missing
 from planner.errors import Fault, SpecError
 from planner.question.source import faults_of, read_source
 from planner.question.values import Model

@@ -28,12 +28,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.fine_tuning import FineTuning
 from planner.models.communication import Tier
 from planner.models.layouts import Recompute
 from planner.models.operators import flop_per_sample
 from planner.models.programs import MEGATRON_CORE
-from planner.trained import Trained
+from planner.trained import FineTuning, Trained
 from planner.transformer import Transformer
 from planner.zoo import transformers
 from research.transformer_fit.rows import Row

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import zoo
-from planner.cases.forms.training_flop import (
+from planner.cases.forms.bsp_server import (
     FLOP_PER_WEIGHT,
     Counting,
     backward_flop,

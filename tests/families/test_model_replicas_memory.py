@@ -18,8 +18,7 @@ from planner.checks import report_text
 from planner.errors import InfeasibleError, NoAnswerError
 from planner.families.model_replicas.configuration import configuration_of, threads_of
 from planner.families.model_replicas.cost import explain, memory_of, model_of, predict
-from planner.families.model_replicas.layers import Layers
-from planner.families.model_replicas.memory import Fitting
+from planner.families.model_replicas.layers import Fitting, Layers
 from planner.families.model_replicas.search import plan, search_space
 from planner.plan import Plan
 from planner.problem import Problem

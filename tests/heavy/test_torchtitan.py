@@ -25,9 +25,8 @@ from planner.exporters.layouts import layout_of, pins_of  # noqa: E402
 from planner.exporters.scripts import launched  # noqa: E402
 from planner.exporters.torchtitan import FLAVOURS, Flavour  # noqa: E402
 from planner.exporters.torchtitan_network import MODULE, family_of, module_text  # noqa: E402
-from planner.fine_tuning import FineTuning  # noqa: E402
 from planner.problem import LowPrecision  # noqa: E402
-from planner.trained import Trained  # noqa: E402
+from planner.trained import FineTuning, Trained  # noqa: E402
 from planner.zoo.transformers import block_of, row, with_mtp_layers  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # triton

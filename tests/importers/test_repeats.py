@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from planner import zoo
 from planner.dnn import Dnn, Layer, Repeat, Tensor
-from planner.importers.repeats import repeats_of
+from planner.importers.imported import repeats_of
 
 KINDS = st.sampled_from("abc")
 

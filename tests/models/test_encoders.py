@@ -6,7 +6,6 @@ import pytest
 from transformer_rates_drawn import figures_of
 
 from planner.encoders import Projector
-from planner.fine_tuning import FineTuning
 from planner.models.layouts import Layouts, Recompute
 from planner.models.memory import PRECISIONS, memory_bytes, stage_memory_bytes
 from planner.models.operators import (
@@ -18,7 +17,7 @@ from planner.models.operators import (
     parts,
 )
 from planner.models.transformer_interval import interval_times
-from planner.trained import Trained
+from planner.trained import FineTuning, Trained
 from planner.transformer import Image, Transformer
 from planner.zoo.transformers import block_of, dnn_of, row, transformer_of, with_encoder
 

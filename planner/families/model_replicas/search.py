@@ -7,7 +7,7 @@ segments of a layer are on different workers, hence ``P R <= N_wr``; C4 the thre
 every worker holds what its segments keep (:mod:`planner.models.replica_memory`).
 
 Three nested steps, none of which loses anything where memory is ample; where it is not, what fits is searched for in
-:mod:`planner.families.model_replicas.memory`, exactly where layers have few choices, else with a gap:
+:mod:`planner.families.model_replicas.layers`, exactly where layers have few choices, else with a gap:
 
 * *Settings* (N_mr, N_wr, with the best N_ps; :mod:`planner.families.model_replicas.settings`) are solved in the order
   of a lower bound until the next bound is no better than the incumbent.
@@ -49,8 +49,14 @@ from planner.families.model_replicas.cost import (
     model_of,
     predicted,
 )
-from planner.families.model_replicas.layers import Layers, can_be_listed, most_workers_of_tables, table_bytes
-from planner.families.model_replicas.memory import Fitting, num_threads_of
+from planner.families.model_replicas.layers import (
+    Fitting,
+    Layers,
+    can_be_listed,
+    most_workers_of_tables,
+    num_threads_of,
+    table_bytes,
+)
 from planner.families.model_replicas.settings import (
     Setting,
     are_few,
@@ -83,11 +89,7 @@ _Space = Sequence[tuple[ReplicaChoice, float]]
 _ASYNCHRONOUS = (
     "replicas train asynchronously on weights of unbounded staleness; how many more epochs that takes is not modelled"
 )
-
-
 _MOST_LAYERS_OF_FIRST = 200  # numbers of partitions times kinds of layers that a first choice looks at
-
-
 _MOST_PARTITIONS_OF_FIRST = 256
 
 

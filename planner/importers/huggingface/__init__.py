@@ -22,14 +22,17 @@ from planner.errors import Fault, SpecError
 from planner.importers.huggingface.architectures import READERS, Draft
 from planner.importers.huggingface.configuration import (
     OTHER_WAYS,
+    SEEING,
     Fields,
     check_is_network,
+    numerics_of,
     read_config,
     refusal,
+    rotary_of,
+    routing_of,
     shown,
+    text_of,
 )
-from planner.importers.huggingface.numerics import numerics_of, rotary_of, routing_of
-from planner.importers.huggingface.vision import SEEING, text_of
 from planner.transformer import Transformer
 
 __all__ = ["HuggingFaceNetwork", "read_huggingface"]

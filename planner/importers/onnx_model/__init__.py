@@ -13,12 +13,11 @@ from math import prod
 from pathlib import Path
 
 from planner.dnn import Dnn, Layer, Tensor, Window
-from planner.importers.imported import Imported, UniqueNames, first_names
+from planner.importers.imported import Imported, UniqueNames, first_names, repeats_of
 from planner.importers.onnx_model.file import Batch, data_inputs, load_model, set_sizes
 from planner.importers.onnx_model.graph import FLOATS, OnnxNode, Root, Scope, known, shown
 from planner.importers.onnx_model.shapes import plain_graph
 from planner.importers.onnx_model.work import Uncounted, UnknownShapeError, View, is_counted, work_of
-from planner.importers.repeats import repeats_of
 from planner.importers.text import refuse
 
 __all__ = ["read_onnx"]

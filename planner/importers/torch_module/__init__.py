@@ -20,8 +20,7 @@ from typing import Any
 
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
-from planner.importers.imported import Imported, first_names
-from planner.importers.repeats import repeats_of
+from planner.importers.imported import Imported, first_names, repeats_of
 from planner.importers.torch_module.layers import Figures, Passes, layers_of
 from planner.importers.torch_module.recording import (
     NeedsValuesError,
