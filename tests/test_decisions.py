@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any, get_args
 
 import pytest
-from hybrid_questions import MOE
+from hybrid_questions import CHAIN, MOE
 
 import planner
 from planner.checks import check, report_text
@@ -17,20 +17,6 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.question.spec import ConfigurationSpec, ExcludeSpec, FixSpec, HybridSpec
 
-LAYERS: list[dict[str, Any]] = [
-    {"name": "data", "kind": "input", "output": "12 kB"},
-    *(
-        {
-            "name": f"layer{index}",
-            "kind": "fully_connected",
-            "inputs": [f"layer{index - 1}" if index else "data"],
-            "multiply_adds": 2e8,
-            "parameters": f"{2 + index} MB",
-            "output": "400 kB",
-        }
-        for index in range(4)
-    ),
-]
 # What a block says beside rows: forms of its own, and the batch, which the question's `dnn` decides.
 OWN_FORM = {
     "all_reduce": {"machines", "groups", "global_batch_size", "compression", "fusion_groups"},
@@ -48,7 +34,7 @@ PAIRS = [(row, family) for row in DECISIONS for family in row.families]
 
 def question(family: str, key: str) -> dict[str, Any]:
     """Four machines of two devices, on which every decision of a family matters; of two kinds where they are pinned."""
-    dnn: dict[str, Any] = {"layers": LAYERS}
+    dnn: dict[str, Any] = {"layers": CHAIN}
     device: Any = {"name": "toy", "fp32": "1 TFLOP/s", "memory": "1 GB", "memory_bandwidth": "100 GB/s"}
     other: Any = {**device, "name": "slow", "fp32": "300 GFLOP/s" if family == "all_reduce" else "900 GFLOP/s"}
     calibration: dict[str, Any] = {"utilisation": 0.5}

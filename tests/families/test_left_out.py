@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hybrid_questions import MOE, TINY
+from hybrid_questions import CHAIN, MOE, TINY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,20 +18,6 @@ from planner.problem import Problem
 from planner.question.spec import ConfigurationSpec
 from planner.search import Search
 
-LAYERS: list[dict[str, Any]] = [
-    {"name": "data", "kind": "input", "output": "12 kB"},
-    *(
-        {
-            "name": f"layer{index}",
-            "kind": "fully_connected",
-            "inputs": [f"layer{index - 1}" if index else "data"],
-            "multiply_adds": 2e8,
-            "parameters": f"{2 + index} MB",
-            "output": "400 kB",
-        }
-        for index in range(4)
-    ),
-]
 # Which keys `plan` must have at what they mean when they are left out, where memory is no matter.
 MUST = {
     "all_reduce": {"gradient_accumulation_steps", "fusion_groups"},
@@ -43,7 +29,7 @@ MUST = {
 
 
 def question(family: str, *, machines: int, devices: int, batch: int, memory: str, network: str) -> dict[str, Any]:
-    dnn: dict[str, Any] = {"layers": LAYERS}
+    dnn: dict[str, Any] = {"layers": CHAIN}
     device: Any = {"name": "toy", "fp32": "1 TFLOP/s", "memory": memory, "memory_bandwidth": "100 GB/s"}
     calibration: dict[str, Any] = {"utilisation": 0.5}
     if family == "hybrid":

@@ -1,4 +1,4 @@
-"""What heavy tests share: a real browser."""
+"""What heavy tests share: a real browser, and a library of networks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,3 +19,9 @@ def browser() -> Iterator[Any]:
         opened = running.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="session")
+def transformers() -> Any:
+    """The library of Hugging Face."""
+    return pytest.importorskip("transformers", reason="transformers is not installed; run make test-heavy")

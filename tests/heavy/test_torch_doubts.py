@@ -3,18 +3,13 @@
 from typing import Any
 
 import pytest
-from torch_nets import counted_flop
+from torch_nets import QUIET, counted_flop
 
 from planner.importers.torch_module import from_torch
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 nn: Any = torch.nn
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*use_reentrant.*:UserWarning",
-    "ignore:.*`torch.nn.utils.weight_norm`.*:FutureWarning",
-    "ignore::DeprecationWarning:transformers",
-    "ignore::DeprecationWarning:torch",
-)
+pytestmark = QUIET
 
 
 def test_operators_without_a_formula_are_named_and_counted() -> None:

@@ -6,23 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch_nets import QUIET
 
 from planner.errors import SpecError
 from planner.importers.torch_module import from_torch, read_factory
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 nn: Any = torch.nn
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*use_reentrant.*:UserWarning",
-    "ignore:.*`torch.nn.utils.weight_norm`.*:FutureWarning",
-    "ignore::DeprecationWarning:transformers",
-    "ignore::DeprecationWarning:torch",
-)
-
-
-@pytest.fixture(scope="module")
-def transformers() -> Any:
-    return pytest.importorskip("transformers", reason="transformers is not installed; run make test-heavy")
+pytestmark = QUIET
 
 
 def python_blocks() -> list[str]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from torch_nets import Residual, counted_flop
+from torch_nets import QUIET, Residual, counted_flop
 
 from planner.dnn import Dnn
 from planner.errors import SpecError
@@ -14,22 +14,12 @@ torch: Any = pytest.importorskip("torch", reason="torch is not installed; run ma
 nn: Any = torch.nn
 functional: Any = torch.nn.functional
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*use_reentrant.*:UserWarning",
-    "ignore:.*`torch.nn.utils.weight_norm`.*:FutureWarning",
-    "ignore::DeprecationWarning:transformers",
-    "ignore::DeprecationWarning:torch",
-)
+pytestmark = QUIET
 
 
 def layer(found: Imported | Dnn, name: str) -> Any:
     dnn = found.dnn if isinstance(found, Imported) else found
     return next(one for one in dnn.layers if one.name == name)
-
-
-@pytest.fixture(scope="module")
-def transformers() -> Any:
-    return pytest.importorskip("transformers", reason="transformers is not installed; run make test-heavy")
 
 
 # -- layers and edges --------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from torch_nets import on_meta
+from torch_nets import QUIET, on_meta
 
 from planner import zoo
 from planner.errors import SpecError
@@ -11,17 +11,7 @@ from planner.importers.torch_module import from_torch, recording
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 nn: Any = torch.nn
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*use_reentrant.*:UserWarning",
-    "ignore:.*`torch.nn.utils.weight_norm`.*:FutureWarning",
-    "ignore::DeprecationWarning:transformers",
-    "ignore::DeprecationWarning:torch",
-)
-
-
-@pytest.fixture(scope="module")
-def transformers() -> Any:
-    return pytest.importorskip("transformers", reason="transformers is not installed; run make test-heavy")
+pytestmark = QUIET
 
 
 def test_llama_2_has_its_published_parameters_and_flop(transformers: Any) -> None:

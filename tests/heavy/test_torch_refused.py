@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from torch_nets import Residual, on_meta
+from torch_nets import QUIET, Residual, on_meta
 
 from planner.errors import SpecError
 from planner.importers.torch_module import from_torch
@@ -12,12 +12,7 @@ from planner.importers.torch_module import from_torch
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 nn: Any = torch.nn
 functional: Any = torch.nn.functional
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*use_reentrant.*:UserWarning",
-    "ignore:.*`torch.nn.utils.weight_norm`.*:FutureWarning",
-    "ignore::DeprecationWarning:transformers",
-    "ignore::DeprecationWarning:torch",
-)
+pytestmark = QUIET
 
 
 def test_the_module_is_not_changed() -> None:

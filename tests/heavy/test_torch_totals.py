@@ -5,19 +5,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_nets import Residual, counted_flop
+from torch_nets import QUIET, Residual, counted_flop
 
 from planner.dnn import Dnn
 from planner.importers.torch_module import from_torch
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 nn: Any = torch.nn
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*use_reentrant.*:UserWarning",
-    "ignore:.*`torch.nn.utils.weight_norm`.*:FutureWarning",
-    "ignore::DeprecationWarning:transformers",
-    "ignore::DeprecationWarning:torch",
-)
+pytestmark = QUIET
 SMALL: dict[str, tuple[Any, Any]] = {
     "residual": (Residual, lambda: torch.randn(4, 3, 8, 8)),
     "mlp": (lambda: nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 2)), lambda: torch.randn(3, 6)),

@@ -1,4 +1,7 @@
-"""Questions for the family hybrid: small transformers on small clusters, with plain figures in place of fitted ones."""
+"""Questions for the family hybrid: small transformers on small clusters, with plain figures in place of fitted ones.
+
+``CHAIN`` are the layers of a small network for the other families.
+"""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -18,7 +21,7 @@ from planner.question.spec import HybridSpec
 from planner.search import Search
 from planner.solution import Status
 
-__all__ = ["MOE", "RATES", "TINY", "layout", "question", "whole_grid"]
+__all__ = ["CHAIN", "MOE", "RATES", "TINY", "layout", "question", "whole_grid"]
 
 _SHARES = {"wave_share": 0.5, "tensor_floor_ratio": 0.1, "inside_efficiency": 0.8, "outside_efficiency": 0.7}
 _SIZES = {"startup_width": 30.0, "score_bytes": 11.0, "hop_s": 4e-6, "contention": 0.2, "send_s": 2e-5}
@@ -59,6 +62,20 @@ TINY: dict[str, Any] = {
     "vocabulary": 32000,
     "sequence_length": 1024,
 }
+CHAIN: list[dict[str, Any]] = [
+    {"name": "data", "kind": "input", "output": "12 kB"},
+    *(
+        {
+            "name": f"layer{index}",
+            "kind": "fully_connected",
+            "inputs": [f"layer{index - 1}" if index else "data"],
+            "multiply_adds": 2e8,
+            "parameters": f"{2 + index} MB",
+            "output": "400 kB",
+        }
+        for index in range(4)
+    ),
+]
 MOE: dict[str, Any] = {**TINY, "kv_heads": 4, "gated": True, "experts": {"count": 4, "top_k": 2, "size": 1024}}
 
 

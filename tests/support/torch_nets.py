@@ -7,6 +7,12 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 nn: Any = torch.nn
 functional: Any = torch.nn.functional
+QUIET = pytest.mark.filterwarnings(  # of what libraries say of themselves
+    "ignore:.*use_reentrant.*:UserWarning",
+    "ignore:.*`torch.nn.utils.weight_norm`.*:FutureWarning",
+    "ignore::DeprecationWarning:transformers",
+    "ignore::DeprecationWarning:torch",
+)
 
 
 def counted_flop(module: Any, *args: Any, **kwargs: Any) -> int:

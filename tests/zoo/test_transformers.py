@@ -113,16 +113,6 @@ def test_a_name_that_is_near_one_is_answered_by_it() -> None:
         zoo.find_name("Qwen/Qwen3-236B-Instruct")
 
 
-def test_the_page_has_every_row() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "transformers.md").read_text(encoding="utf-8")
-    found = {name: row(name).transformer for name in row_names()}
-    table = page.partition("## Networks that are built in")[2].partition("\n## ")[0]
-    assert re.findall(r"^\| `.*\|$", table, re.MULTILINE) == [
-        f"| `{name}` | {one.num_parameters:,} | {one.num_active_parameters:,} | {one.sequence_length:,} |"
-        for name, one in found.items()
-    ]
-
-
 # -- multi-token prediction --------------------------------------------------------------------------------------------
 
 
