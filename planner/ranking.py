@@ -167,7 +167,8 @@ def _searched(entry: Entry, search: Search) -> Plan | Refusal:
     if barred := [key for key in entry.problem.excluded if key not in excludable_keys(entry.family)]:
         reason = f"{entry.family} takes no exclusions, and constraints.exclude.{barred[0]} is given."
         return Refusal(entry=entry, reason=reason)
-    if stranger := sorted(entry.problem.fixed.keys() - pinnable_keys(entry.family)):
+    known = {*pinnable_keys(entry.family), *getattr(FAMILIES[entry.family], "PINS", ())}
+    if stranger := sorted(entry.problem.fixed.keys() - known):
         return Refusal(entry=entry, reason=f"{entry.family} does not decide fix.{stranger[0]}, which is pinned.")
     is_begun = not search.is_late
     try:  # even where the time is over: a family that does not apply says so at once

@@ -30,10 +30,11 @@ __all__ = ["FAMILIES", "Family", "Risks", "least_by_count_of", "least_parts_of",
 class Family(Protocol):
     """What the module of a family offers: the cost of a given configuration, and the search for the best one.
 
-    It may have three more: ``least_by_count``, a :data:`planner.families.answer.LeastByCount`, else purchases
+    It may have four more: ``least_by_count``, a :data:`planner.families.answer.LeastByCount`, else purchases
     plan one number of machines after the other; ``least_parts_s``, a :data:`planner.families.answer.LeastParts`, else
-    ``bound`` holds for mixed machines, too; and ``risks``, which returns :class:`Risks`, without which all its
-    configurations are of one risk.
+    ``bound`` holds for mixed machines, too; ``risks``, which returns :class:`Risks`, without which all its
+    configurations are of one risk; and, of a plug-in, ``PINS``: those keys of ``fix`` that its search keeps, of
+    ``num_devices``, ``num_machines`` and ``device``, which :meth:`machines` shows.
     """
 
     @property

@@ -70,6 +70,7 @@ class PlainDataParallel:
     WORDS = "data parallelism with one exchange after the backward pass"
     NOT_MODELLED = ("reading of samples", "convergence and accuracy: a larger batch may need more epochs")
     FITTED = ("utilisation", "bandwidth_efficiency")
+    PINS = ("num_machines",)
 
     # -- a given configuration -----------------------------------------------------------------------------------------
 
@@ -226,7 +227,8 @@ def _numbers(problem: Problem, group: MachineGroup) -> list[int]:
     numbers = [
         number
         for number in range(1, group.count + 1)
-        if (limits.machines.least or 1) <= number <= (limits.machines.most or number)
+        if problem.fixed.get("num_machines", number) == number
+        and (limits.machines.least or 1) <= number <= (limits.machines.most or number)
         and (limits.devices.least or 1) <= number * each <= (limits.devices.most or number * each)
         and _batch(problem, number * each) >= number * each
     ]

@@ -52,6 +52,9 @@ def test_a_question_names_all_of_them() -> None:
     assert both.objective <= own.objective
     names = {"planner.devices:sample-npu", "planner.cost_models:halving_doubling", "planner.families:" + FAMILY}
     assert {*own.provenance.plugins, *both.provenance.plugins} == names
+    two = {**QUESTION, "families": [FAMILY], "fix": {"num_machines": 2}}
+    assert planner.plan(two).configuration.to_document()["num_machines"] == 2
+    assert planner.check(two, planner.plan(two)).is_ok
     pinned = {**QUESTION, "families": ["all_reduce"], "fix": {"algorithm": "halving_doubling"}}
     assert planner.check(pinned, planner.plan(pinned)).is_ok
 
