@@ -6,7 +6,7 @@ blocks, which are made only when a page asks. Families show their configurations
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from planner.cluster import Cluster
@@ -58,6 +58,23 @@ class Table:
     numbers: Sequence[int] = ()
     marked: Sequence[int] = ()
     note: str = ""
+
+    @property
+    def lean(self) -> "Table":
+        """The table without the columns that say nothing in any row; the first one stays. The page's template asks."""
+        kept = [
+            index
+            for index in range(len(self.columns))
+            if not index or not self.rows or any(row[index] for row in self.rows)
+        ]
+        if len(kept) == len(self.columns):
+            return self
+        return replace(
+            self,
+            columns=[self.columns[index] for index in kept],
+            rows=[[row[index] for index in kept] for row in self.rows],
+            numbers=[place for place, index in enumerate(kept) if index in self.numbers],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +210,12 @@ class Machine:
     name: str
     cells: Sequence[Cell]
     note: str = ""
+
+    @property
+    def num_columns(self) -> int:
+        """How many of its cells stand side by side. The page's template asks."""
+        longest = max((len(cell.label) for cell in self.cells), default=0)
+        return min(len(self.cells), 8 if longest <= 3 else 4) or 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
