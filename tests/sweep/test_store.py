@@ -1,11 +1,14 @@
 """The store: what is kept, what is refused, and what happens to a file that fails."""
 
+import gc
 import os
 import sqlite3
 import subprocess
 import sys
+import weakref
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from guards import GUARD_S, guarded
@@ -331,3 +334,28 @@ def test_sweeps_started_together_on_a_new_store_all_open_it(tmp_path: Path) -> N
                 one.stdin.flush()
         told = [one.communicate()[0].split("\n") for one in started]
     assert told == [["opened"] * rounds + [""]] * 3
+
+
+class _Circle:
+    """What only a collection of garbage frees."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_what_questions_leave_behind_is_collected_though_the_program_collects_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left: list[weakref.ref[_Circle]] = []
+    monkeypatch.setattr(sys.modules[OneWorker.__module__], "answer", lambda task: left.append(weakref.ref(_Circle())))
+    worker: Any = OneWorker()
+    gc.disable()
+    try:
+        worker.submit(["a question"] * 100)
+        while worker.num_asked:
+            worker.poll(1.0)
+        assert len(left) == 100
+        assert sum(one() is not None for one in left) < 30
+    finally:
+        gc.enable()
+        worker.close()
