@@ -128,7 +128,9 @@
           row.querySelectorAll("[name]").forEach(function (input) { put(job, input.name, valueOf(input)); });
           return job;
         }));
-        question.procure.jobs.forEach(function (job, index) { job.name = (index + 1) + " " + (job.dnn.zoo || "file"); });
+        question.procure.jobs = question.procure.jobs.map(function (job, index) {
+          return Object.assign({ name: (index + 1) + " " + (job.dnn.zoo || "file") }, job);
+        });
       }
     }
     rowsOf("limits").forEach(function (row) {
