@@ -8,7 +8,8 @@ the device's memory and multiprocessors.
 
 Behind the schedule stand what nothing hides of replicas' communication, and the optimiser's step. Of these
 :mod:`planner.models.transformer_time` makes the step of an even cut on one group, and
-:mod:`planner.models.transformer_step` that of any cut on any groups.
+:mod:`planner.models.transformer_step` that of any cut on any groups. Source: own composition, whose shares are fitted
+to measured steps (docs/accuracy_transformers.md); equations of the parts are cited in the chapters that have them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -117,13 +118,25 @@ class LayerFigures:
         )
 
     def beside(self, computing: Floats, communication: Floats) -> Floats:
-        """Return what communication adds to computing that it runs beside: what is longer, and some of the shorter."""
+        """Return what communication adds to computing that it runs beside: what is longer, and some of the shorter.
+
+        Parameters
+        ----------
+        computing, communication
+            Seconds of each by itself.
+        """
         shorter = np.minimum(computing, communication)
         both = np.maximum(computing, communication) + self.constants.contention * shorter
         return np.asarray(both - computing)
 
     def exposed_s(self, compute: Floats, times: CommunicationTimes) -> Floats:
-        """Return the seconds of communication, those that backward computes beside only as far as they show."""
+        """Return the seconds of communication, those that backward computes beside only as far as they show.
+
+        Parameters
+        ----------
+        compute, times
+            Seconds of computing, both ways; of communication.
+        """
         return times.total_s + self.beside(compute / 2, times.hidden_backward_s)
 
 

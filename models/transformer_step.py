@@ -1,7 +1,8 @@
 """The step of a transformer whatever its cuts and machine groups: 1F1B, ZeRO 0 and 1, without virtual stages.
 
 What a step consists of is told in :mod:`planner.models.transformer_time`, whose even cuts on one group are its
-reduction; tests hold one against the other.
+reduction; tests hold one against the other. Source: own composition; the schedule's longest path is that of
+:mod:`planner.models.schedule`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -25,7 +25,8 @@ the ends are equal, by closed forms; of layers of several kinds those stand for 
 (:func:`planner.models.layouts.busiest_stages`). It knows every schedule, ZeRO 2 and 3 and virtual stages. Tests hold
 one against the other.
 
-Leaves out stragglers, input, checkpoints, and the memory that a nearly full device is short of.
+Leaves out stragglers, input, checkpoints, and the memory that a nearly full device is short of. Source: own composition
+of fitted parts; bubbles of equal stages as in D. Narayanan et al., SC21, arXiv:2104.04473, section 2.2.
 
 **A profile layer by layer**, for families that know layers only. In all it takes what :func:`iteration_times` says of
 one device, so that every family computes as long as ``hybrid`` does with the same samples at a time. Blocks, embedding

@@ -354,7 +354,7 @@ def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> CheckReport:
     return _report(family, configuration.headline, findings)
 
 
-def checked_document(document: Mapping[str, Any], path: Path) -> CheckReport:
+def checked_document(document: Mapping[str, object], path: Path) -> CheckReport:
     """Return what is right and wrong about a plan's document that stands in a file, its question read from itself.
 
     Raises
@@ -369,7 +369,9 @@ def checked_document(document: Mapping[str, Any], path: Path) -> CheckReport:
     return check(problem, document)
 
 
-def recomputed(question: Mapping[str, Any], family: str, block: Mapping[str, Any], objective: float) -> list[Finding]:
+def recomputed(
+    question: Mapping[str, object], family: str, block: Mapping[str, object], objective: float
+) -> list[Finding]:
     """Return what is wrong about a configuration of a question, which is said to have an objective."""
     try:
         problem = load_question_of({"problem": question})
@@ -405,7 +407,7 @@ def carried(problem: Problem, plan: Plan) -> Plan | None:
         return None
 
 
-def predicted(problem: Problem, family: str, block: Mapping[str, Any]) -> tuple[Configuration, Prediction]:
+def predicted(problem: Problem, family: str, block: Mapping[str, object]) -> tuple[Configuration, Prediction]:
     """Return a configuration and what it costs, rebuilt from its block."""
     _, given = ConfigurationSpec.model_validate({family: block}).block
     problem = replace(problem, configuration=(family, given))

@@ -33,7 +33,7 @@ def visible(text: str, *, keep: str = "") -> str:
     return "".join(one if one.isprintable() or one in keep else ascii(one)[1:-1] for one in text)
 
 
-def visible_data(data: Any, *, but: str | None = None) -> Any:
+def visible_data(data: object, *, but: str | None = None) -> Any:
     r"""Return plain data with :func:`visible` texts, keys among them; what stands under a key ``but`` as it is.
 
     >>> visible_data({"a\x07": ["b\x07", 1]})

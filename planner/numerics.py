@@ -246,7 +246,7 @@ def block_of(part: Part, default: Part | None = None) -> dict[str, Any]:
     return found
 
 
-def part_of(default: Part, block: Mapping[str, Any]) -> Part:
+def part_of(default: Part, block: Mapping[str, object]) -> Part:
     """Return a part with what a block of a spec says of it: :func:`block_of` the other way round.
 
     Raises

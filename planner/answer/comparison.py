@@ -111,7 +111,7 @@ class Comparison(Recorded):
         return [{"kind": kind, "name": name, "first": first, "second": second} for kind, name, (first, second) in rows]
 
 
-def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> Comparison:
+def compare(one: Mapping[str, object], other: Mapping[str, object]) -> Comparison:
     """Return what differs between two plans, given as documents ``planner.plan/1``."""
     one, other = both = visible_data(dict(one)), visible_data(dict(other))  # questions are still as they were written
     names = _pair(both, lambda plan: str(plan["objective"]["name"]))

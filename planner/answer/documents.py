@@ -88,7 +88,7 @@ def _json(value: object, lead: str) -> str:
     return json.dumps(finite(value), ensure_ascii=False)
 
 
-def finite(value: Any) -> Any:
+def finite(value: object) -> Any:
     """Return the value with null for what JSON cannot write."""
     if isinstance(value, Mapping):
         return {str(key): finite(part) for key, part in value.items()}

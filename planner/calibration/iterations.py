@@ -43,7 +43,7 @@ class Question:
     problem: Problem
 
     @staticmethod
-    def of(row: IterationTime, base: Mapping[str, Any]) -> "Question":
+    def of(row: IterationTime, base: Mapping[str, object]) -> "Question":
         """Return the question of a row; say which row has no answer."""
         data = _merged(base, row.changes)
         try:
@@ -173,7 +173,7 @@ class Iterations:
     notes: tuple[str, ...] = field(default=())
 
 
-def fit_iterations(rows: Sequence[IterationTime], base: Mapping[str, Any]) -> Iterations:
+def fit_iterations(rows: Sequence[IterationTime], base: Mapping[str, object]) -> Iterations:
     """Return the fit of a question's family to measured rows.
 
     Parameters

@@ -176,7 +176,7 @@ class OperandReader:
         self.faults: list[Fault] = []
         self._source = source
 
-    def quantity(self, block: Any, place: _Path) -> Operand | None:
+    def quantity(self, block: object, place: _Path) -> Operand | None:
         """Return a field or a formula, or None after noting why it is neither."""
         if not isinstance(block, dict):
             self._fault(place, f"{block!r} is no quantity.", "Write {question: ..., field: ...} or {formula: ...}.")
@@ -187,7 +187,7 @@ class OperandReader:
             return FieldOf(question=str(block["question"]), field=str(block["field"]), place=place)
         return None
 
-    def number(self, block: Any, place: _Path) -> Number | None:
+    def number(self, block: object, place: _Path) -> Number | None:
         """Return a number with its source, or None after noting what is wrong with it."""
         if not isinstance(block, dict):
             self._fault(place, f"{block!r} has no source.", "Write e.g. {value: 9 h, source: section 2}.")
@@ -263,7 +263,7 @@ class Answer:
         self.problem = problem
 
     @classmethod
-    def of_model(cls, values: Mapping[str, Any]) -> "Answer":
+    def of_model(cls, values: Mapping[str, object]) -> "Answer":
         """Return the answer of a paper's own model (:mod:`planner.cases.forms`): a tree of numbers."""
         answer = cls.__new__(cls)
         answer.values = values

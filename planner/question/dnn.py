@@ -681,7 +681,7 @@ _Parts = dict[_Path, tuple[Source, _Path]]
 _PATHS = ("profile", "trace", "onnx", "huggingface")
 
 
-def with_networks(question: Mapping[str, Any]) -> dict[str, Any]:
+def with_networks(question: Mapping[str, object]) -> dict[str, Any]:
     """Return a question as plain data, a network in it, or a networkx graph of layers, as the block of its layers.
 
     Attributes of a node are the keys of a layer, and edges lead to the layers that read it; attributes of the graph are

@@ -192,7 +192,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"Did you mean {found[0]!r}?" if found else f"Known: {', '.join(names)}."
 
 
-def merged_questions(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merged_questions(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, Any]:
     """Return both mappings in one, key by key at every depth; ``above`` wins.
 
     >>> merged_questions({"dnn": {"zoo": "vgg16", "batch_per_device": 32}}, {"dnn": {"zoo": "vgg19"}})
@@ -331,7 +331,7 @@ class Notes:
     assumptions: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def assume_aloud(self, text: str, field: tuple[str | int, ...], *, flag: str = "", other: Any = None) -> None:
+    def assume_aloud(self, text: str, field: tuple[str | int, ...], *, flag: str = "", other: object = None) -> None:
         """Note what was assumed at a place of the spec, under the headline of an answer.
 
         ``flag``: what sets it, by default the key; ``other``: another value, whose effect is told.

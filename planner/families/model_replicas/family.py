@@ -102,7 +102,7 @@ def timeline(problem: Problem, configuration: ReplicaChoice, *, num_iterations: 
     return repeated(drawing.finished(), num_iterations, iteration_s)
 
 
-def view(cluster: Cluster, block: Mapping[str, Any], prediction: Prediction) -> FamilyView:
+def view(cluster: Cluster, block: Mapping[str, object], prediction: Prediction) -> FamilyView:
     """Return what a configuration's document shows."""
     del prediction
     return FamilyView(placement=lambda: _placement(cluster, block))

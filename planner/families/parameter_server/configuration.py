@@ -369,7 +369,7 @@ def _placement(
 
 
 def left_out(
-    problem: Problem, given: Mapping[str, Any], configuration: ParameterServerConfiguration
+    problem: Problem, given: Mapping[str, object], configuration: ParameterServerConfiguration
 ) -> tuple[str, ...]:
     """Return how tensors are placed on several servers."""
     if given["placement"] is not None or configuration.num_parameter_servers == 1:

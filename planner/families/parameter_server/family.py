@@ -47,7 +47,7 @@ def predict(problem: Problem, configuration: ParameterServerConfiguration) -> Pr
     return ParameterServerCost(problem, configuration).predict()
 
 
-def view(cluster: Cluster, block: Mapping[str, Any], prediction: Prediction) -> FamilyView:
+def view(cluster: Cluster, block: Mapping[str, object], prediction: Prediction) -> FamilyView:
     """Return workers and servers on their machines, and what each server holds."""
     stored: Sequence[float] = prediction.details.get("server_bytes") or ()
     placement = block["placement"]

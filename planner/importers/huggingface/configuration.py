@@ -137,7 +137,7 @@ def _line_of(text: str, key: str) -> int | None:
     return None if found is None else text.count("\n", 0, found.start()) + 1
 
 
-def check_is_network(values: Mapping[str, Any], file: Path) -> None:
+def check_is_network(values: Mapping[str, object], file: Path) -> None:
     """Refuse the other files of a checkpoint, which say nothing of the network's sizes, by what they are.
 
     Raises
@@ -301,7 +301,7 @@ _PARTS = ("vision_config", "text_config", "architectures", "model_type")
 _UNSEEN = 1008  # pixels of an image whose size no configuration names: Qwen's are of any
 
 
-def text_of(values: Mapping[str, Any]) -> dict[str, Any]:
+def text_of(values: Mapping[str, object]) -> dict[str, Any]:
     """Return the configuration of the text part, be it a part of its own or all that is said beside the images."""
     part = values.get("text_config")
     kept = {key: values[key] for key in ("tie_word_embeddings", "torch_dtype", "dtype") if key in values}

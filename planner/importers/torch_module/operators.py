@@ -148,7 +148,7 @@ def attention_of(one: Attention, two: Attention, share: Share, num_multiply_adds
     )
 
 
-def is_recurrent(module: Any) -> bool:
+def is_recurrent(module: object) -> bool:
     """Whether a module is one of torch's recurrent ones."""
     return any(base.__name__ == "RNNBase" for base in type(module).__mro__)
 
