@@ -95,14 +95,26 @@ def perturbations(problem: Problem) -> list[Perturbation]:
     if len(groups) > _MOST_GROUPS:  # such as the leaves of a fat tree: of those that are alike one is asked for all
         alike = {f"{replace(group, name='')} {cluster.own_link(group.name)}": group for group in reversed(groups)}
         asked = tuple(alike[key] for key in reversed(alike))
-    return found + [
+    more = [
         _other_machines(problem, group.name, change) for group in asked for change in ((1,) if is_last else (1, -1))
     ]
+    return [*found, *{one.name: one for one in more}.values()]  # machines in use are of no group
 
 
 def _other_machines(problem: Problem, name: str, change: int) -> Perturbation:
-    """Return a machine more or less in one group."""
+    """Return a machine more or less in one group, or in use where fewer than there are may be."""
     words = f"one machine {'more' if change > 0 else 'less'} of {name}"
+    most, pinned = problem.limits.machines.most, problem.fixed.get("num_machines")
+    if pinned is None and most is not None and most < problem.cluster.num_machines:
+        words = (
+            f"one machine {'more' if change > 0 else 'less'} in use, of {problem.cluster.num_machines} that there are"
+        )
+        limits = replace(problem.limits, machines=replace(problem.limits.machines, most=most + change))
+        changed = replace(problem, limits=limits) if most + change > 0 else None
+        reason = "" if changed is not None else "none would be left"
+        return Perturbation(
+            name=f"machines{change:+d}", words=words, problem=changed, reason=reason, can_hurt=change < 0
+        )
     changed, reason = None, ""
     try:
         changed = perturb.other_machines(problem, name, change)

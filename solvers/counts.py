@@ -21,8 +21,10 @@ Search
     The box comes first whose bound is least, or which could beat the front by the largest factor
     (:class:`planner.solvers.branch_and_bound.OpenBoxes`); roots know only their floors at first. A box is tightened:
     slices at its ends that are cut for themselves come off. Of a root of one count whoever can is asked first for a
-    profile: with ``e(n)`` from which on a point is cut, it proves ``t >= e``, or names the count that is furthest below
-    its ``e``, which is called next. With one side that makes the fewest calls that can prove an
+    profile: with ``e(n)`` from which on a point is cut, and ``w(n)`` from which on its first criterion is no less than
+    a target, it proves ``t >= e`` or ``t >= w``, or names the count of the least ``t / w`` of those below, which is
+    called next: where that criterion grows as ``t`` does, it is the best of its root, and all others are cut by it.
+    The target is the incumbent, or far above the floor. With one side that makes the fewest calls that can prove an
     incumbent, since a call at ``high`` takes off all that it can. All points of a box that one call's ``u`` and ``n``
     enclose have the same ``t``, of which the least corner is the best. Calls are made where readings so far let one
     expect the best improvement, and at ``high``; a box of several sides is split instead where the call would take
@@ -81,10 +83,10 @@ _MOST_BEHIND = 64  # calls that were foreseen and not made, until a new copy loo
 _FALSE_STEPS = 4  # foreseen calls per call wanted, at most, that one look may take
 
 
-_PRECISE = 1e-8  # relative, of a t from which on a count is cut
+_PRECISE = 1e-10  # relative, of a t from which on a count is cut
 _WIDTHS = (0.1, 1.0, 10.0)  # logarithms of factors above its bound within which that is looked for first
 _PROFILES = 12  # of a root at one turn
-_FIRST_AIMS = (4096.0,)  # times the floor of a root: what is looked for while nothing is known
+_FIRST_AIM = 4096.0  # times the floor of a root: what is looked for while nothing is known
 
 
 # What is asked
@@ -99,7 +101,7 @@ class Profile:
     bounds
         Entry n - 1: no ``t`` of n or fewer is less.
     promising
-        A count whose ``t`` is said to be less than was asked about; None where there is none, or none was found.
+        The count whose ``t`` is the least share of its weight; None where none was found that matters.
     """
 
     bounds: Floats
@@ -161,8 +163,9 @@ class Question:
     has_costly_condition
         Whether ``holds`` calls the oracle, too: who looks ahead then leaves it out.
     profile
-        ``(root, enough)`` of a root of one count: entry n - 1 is a ``t`` from which on n does not matter. Cheaper than
-        calls at many counts. None, or an answer of None: there is none.
+        ``(root, weight, enough)`` of a root of one count: entry n - 1 is a ``t`` of which the least share is wanted,
+        and one from which on n does not matter. Cheaper than calls at many counts. None, or an answer of None: there
+        is none.
     first_profile
         By root of one count, bounds of all its counts that cost nothing to ask.
     begun
@@ -180,7 +183,7 @@ class Question:
     known: Callable[[int, Counts, float], Reading | None] | None = None
     foreseen: Callable[[Callable[[int], list[Call]]], None] = lambda calls: None
     has_costly_condition: bool = False
-    profile: Callable[[int, Floats], Profile | None] | None = None
+    profile: Callable[[int, Floats, Floats], Profile | None] | None = None
     first_profile: Callable[[int], Floats] | None = None
     begun: Callable[[int], Sequence[tuple[Counts, Reading]]] | None = None
 
@@ -380,10 +383,17 @@ class _Aim(Protocol):
     """What is cut, what comes first, and what was left out unproven; ``limits`` are those of the criteria.
 
     ``share``: a point is asked about for its own sake where its gain is this share of what its box might gain.
+    ``weighs_first``: profiles look for the least first criterion, which matters where it is below ``target``.
     """
 
     limits: Floats
     share: float
+    weighs_first: bool
+
+    @property
+    def target(self) -> float:
+        """Of the first criterion; infinite where nothing is known yet."""
+        ...
 
     @property
     def is_enough(self) -> bool:
@@ -425,10 +435,16 @@ class _Least:
     best: Candidate | None = None
     left: float = inf
     share: float = 0.0  # every better incumbent is welcome
+    weighs_first: bool = True
 
     @property
     def objective(self) -> float:
         return self.best.criteria[0] if self.best is not None else inf
+
+    @property
+    def target(self) -> float:
+        """The least that is known, or that was given as a limit."""
+        return float(min(self.objective, self.limits[0]))
 
     @property
     def is_enough(self) -> bool:
@@ -473,8 +489,13 @@ class _Front:
     share: float = _SHARE_OF_FRONT
     most_cut: float = 1.0
     is_enough: bool = False  # the whole front was asked for
+    weighs_first: bool = False
     _points: Floats = field(default_factory=lambda: np.zeros((0, 2)))
     _left: list[Floats] = field(default_factory=list)
+
+    @property
+    def target(self) -> float:
+        return float(self.limits[0]) if self.archive else inf
 
     def copied(self) -> Self:
         other = copy(self)
@@ -669,6 +690,11 @@ def _spread(low: int, high: int, number: int) -> Ints:
     return np.unique(np.rint(np.geomspace(low, high, number)).astype(np.int64))
 
 
+def _from_first(seconds: Floats, least: int) -> Floats:
+    """Return numbers of counts from ``least`` on as numbers of all counts from 1 on, never rising."""
+    return np.concatenate([np.full(least - 1, seconds[0]), np.minimum.accumulate(seconds)])
+
+
 @dataclass(slots=True)
 class _Walk:
     """Boxes that are open, in the order of the aim, and what the oracle said so far.
@@ -809,51 +835,43 @@ class _Walk:
         None where there is none, or nothing was found so near.
         """
         assert self.question.profile is not None
-        known, enough = self._readings_of(box.root), self._enough_by_count(box)
-        aims = [inf] if np.isfinite(enough).all() else [*_FIRST_AIMS]
-        for aim in aims:
-            found = self.question.profile(box.root, enough if aim == inf else self._enough_by_count(box, aim))
-            if found is None:
-                return None
-            known.take_profile(int(box.least[0]), found.bounds)
-            if found.promising is not None or aim == inf:
-                return found
-        return None
-
-    def _enough_by_count(self, box: _CountBox, aim: float = inf) -> Floats:
-        """Return, for every count up to the box's last, a ``t`` from which on it is cut; never rising.
-
-        What fewer than the box's first use counts as that one. ``aim``: what is above so many times the least of the
-        box's floors does not matter either.
-        """
-        root, known, least, most = box.root, self.readings[box.root], int(box.least[0]), int(box.most[0])
-        counts = np.repeat(box.least[None, :], most - least + 1, axis=0)
-        counts[:, 0] = np.arange(least, most + 1)
+        known, least, most = self._readings_of(box.root), int(box.least[0]), int(box.most[0])
         floors = self._points_of(known)[least - 1 : most]
-        highest = inf
-        if aim < inf:
-            highest = aim * float(floors[np.isfinite(floors).all(axis=1), 0].min(initial=inf))
-        is_open: Bools = ~np.asarray(self._is_cut(floors) | (floors[:, 0] >= highest))
+        target = self.aim.target
+        if is_first := target == inf:
+            target = _FIRST_AIM * float(floors[np.isfinite(floors).all(axis=1), 0].min(initial=inf))
+        is_open: Bools = ~np.asarray(self._is_cut(floors) | (floors[:, 0] >= target))
         number = int(np.flatnonzero(is_open).max(initial=0)) + 1  # more machines are cut by their floors
-        counts, roots = counts[:number], np.full(number, root)
+        counts = np.repeat(box.least[None, :], number, axis=0)
+        counts[:, 0] = np.arange(least, least + number)
+        enough = weight = self._first_cut(known, counts, is_open[:number], self._is_cut)
+        if self.aim.weighs_first or is_first:
+            weight = self._first_cut(known, counts, is_open[:number], lambda criteria: criteria[:, 0] >= target)
+        found = self.question.profile(box.root, _from_first(weight, least), _from_first(enough, least))
+        if found is None:
+            return None
+        known.take_profile(least, found.bounds)
+        return None if is_first and found.promising is None and not np.isfinite(enough).all() else found
+
+    def _first_cut(self, known: _Readings, counts: Ints, is_open: Bools, is_cut: Callable[[Floats], Bools]) -> Floats:
+        """Return a ``t`` from which on criteria at some counts are cut; of those that are not open the least."""
+        number, roots = len(counts), np.full(len(counts), known.root)
 
         def is_cut_at(seconds: Floats) -> Bools:
-            criteria = self._criteria(roots, counts, seconds)
-            return np.asarray(self._is_cut(criteria) | (criteria[:, 0] >= highest))
+            return np.asarray(is_cut(self._criteria(roots, counts, seconds)))
 
         low = np.log(np.clip(known.least(counts), _T_LEAST, _T_MOST / 2))
         high, is_bounded = np.full(number, np.log(_T_MOST)), np.zeros(number, dtype=bool)
         for wide in _WIDTHS:
-            is_cut = is_cut_at(np.exp(low + wide)) & ~is_bounded
-            high, is_bounded = np.where(is_cut, low + wide, high), is_bounded | is_cut
+            is_at = is_cut_at(np.exp(low + wide)) & ~is_bounded
+            high, is_bounded = np.where(is_at, low + wide, high), is_bounded | is_at
         is_bounded |= is_cut_at(np.exp(high))
         while (high - low).max(initial=0.0) > _PRECISE:
             middle = (low + high) / 2
-            is_cut = is_cut_at(np.exp(middle))
-            low, high = np.where(is_cut, low, middle), np.where(is_cut, middle, high)
-        enough = np.where(is_bounded, np.minimum(np.exp(high), known.most_at(counts)), inf)
-        enough = np.where(is_open[:number], enough, np.minimum(enough, np.exp(low)))
-        return np.concatenate([np.full(least - 1, enough[0]), np.minimum.accumulate(enough)])
+            is_at = is_cut_at(np.exp(middle))
+            low, high = np.where(is_at, low, middle), np.where(is_at, middle, high)
+        first = np.where(is_bounded, np.minimum(np.exp(high), known.most_at(counts)), inf)
+        return np.where(is_open, first, np.minimum(first, np.exp(low)))
 
     def _take_up(self, tight: _CountBox) -> None:
         """Settle a box that was tightened, ask about one of its points, or split it."""

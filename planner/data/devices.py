@@ -64,7 +64,7 @@ class _Table(Mapping[str, Device]):
     """The devices of the table, each made when it is asked for."""
 
     def __getitem__(self, name: str) -> Device:
-        return _device_of(table(_DEVICES)[name])
+        return _device_of(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(table(_DEVICES))
@@ -125,8 +125,10 @@ def device(name: str) -> Device:
     return DEVICES[find(name, _devices_by(name), "device")]
 
 
-def _device_of(row: MappingProxyType[str, str]) -> Device:
-    """Return the device of a row."""
+@cache
+def _device_of(name: str) -> Device:
+    """Return the device of a row of the table."""
+    row = table(_DEVICES)[name]
     peaks = {data_type: _si(row, f"{data_type}_tflop_per_s") for data_type in _DATA_TYPES}
     return Device(
         name=row["name"],

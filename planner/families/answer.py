@@ -116,8 +116,8 @@ def plan_of(
 # --- What no plan takes less than, by the number of machines that it uses
 #
 # A purchase asks for the best of many numbers of machines. Planning each on its own repeats nearly the same search;
-# here a family's search runs once over all of them, and looks for the plan that is furthest below a limit that depends
-# on how many machines it takes.
+# here a family's search runs once over all of them. Its goal is the least share of a weight that depends on how many
+# machines a plan takes, as of the seconds that as much money pays for, among plans below a limit of as many.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,18 +127,22 @@ class CountBounds:
     Attributes
     ----------
     bounds_s
-        Entry n - 1: no plan on exactly n machines takes less. Where that is the limit or more, none is below it.
+        Entry n - 1: no plan on exactly n machines takes less. Where that is the weight or the limit, none is below it.
     num_machines
-        Of the plan that is furthest below its limit, of those found; None where none was found to be.
+        Of the plan of the least share, of those found; None where none below its weight and its limit was found.
+    plan
+        That plan, where the family has it at hand.
     """
 
     bounds_s: Floats
     num_machines: int | None = None
+    plan: Plan | None = None
 
 
-# ``(problem, limit_s, search)``: one group of machines, and for n = 1 .. all of them from which seconds on a plan on n
-# machines does not matter. None where the family cannot tell.
-LeastByCount = Callable[[Problem, Floats, Search], CountBounds | None]
+# ``(problem, weight_s, limit_s, search)``: equal machines, and for n = 1 .. all the seconds of which a plan on n
+# is to take the least share, and those from which on it does not matter, neither ever rising with n. None where the
+# family cannot tell.
+LeastByCount = Callable[[Problem, Floats, Floats, Search], CountBounds | None]
 # ``(problem, enough_s, within_s, fastest_s)``: one group of machines; device-seconds from which on it does not matter
 # how long all parts of a training take; seconds in which it must be done; and what all parts take on any device.
 LeastParts = Callable[[Problem, float, float, float], Floats | None]

@@ -202,23 +202,25 @@ class Oracle:
         self._known[key] = (answer, enough_s)
         return answer
 
-    def by_count(self, offer: Offer, limit_s: Floats, search: Search) -> CountBounds | None:
+    def by_count(self, offer: Offer, weight_s: Floats, limit_s: Floats, search: Search) -> CountBounds | None:
         """Return what no plan on n machines of an offer or fewer takes less than, for all n; see :data:`LeastByCount`.
 
-        What was proven before, for whatever question, holds here, too. None where a family cannot tell.
+        What was proven before, for whatever question, holds here, too. None where a family cannot tell. The plan of the
+        least share is that of a fleet from then on.
 
         Parameters
         ----------
-        limit_s
-            For n = 1 .. so many machines: from when on a plan does not matter; never rising.
+        weight_s, limit_s
+            For n = 1 .. so many machines: by which a plan is weighed, and from when on it does not matter.
         """
         key, number = hardware_of(offer), len(limit_s)
         known = self._profiles.get(key, np.zeros(0))
         known_s = np.zeros(max(number, len(known)))
         known_s[: len(known)] = known
-        if (known_s[:number] >= limit_s).all():
+        is_open = known_s[:number] < np.minimum(weight_s, limit_s) * (1 - SAME)
+        if not is_open.any():
             return CountBounds(bounds_s=known_s[:number])
-        num_needed = int(np.flatnonzero(known_s[:number] < limit_s).max()) + 1
+        num_needed = int(np.flatnonzero(is_open).max()) + 1
         try:
             problem = narrowed(self.problem(Fleet(offers=(offer,), counts=(num_needed,))))
         except (SpecError, InfeasibleError):  # a pin that some number cannot keep, say: each is asked by itself
@@ -228,22 +230,25 @@ class Oracle:
             return None
         part = search.part(self.time_limit_s(search))
         part.pool = None
-        begin_s, bounds_s, num_machines = time.thread_time(), np.full(num_needed, inf), None
+        begin_s, bounds_s, num_machines, plan = time.thread_time(), np.full(num_needed, inf), None, None
         for least_by_count in filter(None, searches):
             try:
                 found = None
                 with part.ended():
-                    found = least_by_count(problem, limit_s[:num_needed], part)
+                    found = least_by_count(problem, weight_s[:num_needed], limit_s[:num_needed], part)
             except (LateError, PlannerError, MemoryError):
                 part.disarm()
             if found is None:
                 return None
             bounds_s = np.minimum(bounds_s, found.bounds_s)
-            num_machines = num_machines or found.num_machines
+            num_machines, plan = num_machines or found.num_machines, plan or found.plan
         self.profiled_s += time.thread_time() - begin_s
         self.num_profiled += 1
         known_s[:num_needed] = np.maximum(known_s[:num_needed], bounds_s)
-        self._profiles[key] = np.minimum.accumulate(known_s)
+        self._profiles[key] = known_s = np.minimum.accumulate(known_s)
+        if plan is not None and num_machines is not None:
+            fleet = Fleet(offers=(offer,), counts=(num_machines,))
+            self.learned(fleet, replace(plan, bound=min(plan.bound, float(known_s[num_machines - 1]))))
         return CountBounds(bounds_s=known_s[:number], num_machines=num_machines)
 
     def learned(self, fleet: Fleet, plan: Plan) -> Trained:

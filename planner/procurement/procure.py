@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
-from math import ceil, inf, isfinite
+from math import ceil, floor, inf, isfinite
 
 from planner.constraints import FLEET_LIMITS, is_within
 from planner.data.fits import transformer_rates
@@ -51,6 +51,7 @@ from planner.procurement.oracle import Oracle, Trained
 from planner.procurement.prices import Offer, Term
 from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets, Told
+from planner.question.cluster import trays_of_a_rack
 from planner.search import Search
 from planner.solution import SAME, Status, gap_of
 from planner.solvers.counts import Candidate, TradeOffs
@@ -582,6 +583,7 @@ _SHARES = (0.6, 0.7)  # of the time that is left, for fleets of one type and of 
 _SHARE_OF_LAST = 0.8  # for fleets of as many types as there may be; the rest is for what is shown beside the answer
 _MOST_KINDS = 3  # named
 _REASON_S = 1.0
+_NEAR = 0.01  # share of a time
 _NOT_MODELLED = (
     "whether machines can be had when they are wanted",
     "taxes, staff and interest",
@@ -688,7 +690,7 @@ def procure(
         certificate=certificate,
         explanation=(*reasons_of(fleets, choice), *_mixing_words(fleets, best, choice)),
         alternatives=alternatives,
-        by_deadline=_by_deadline(fleets, choice),
+        by_deadline=_by_deadline(fleets, choice, search),
         margin=margin_of(fleets, choice),
         risk=risk_of(fleets, choice, planned),
         stretch=fleets.stretch,
@@ -725,7 +727,11 @@ def _mixing_words(fleets: Fleets, best: _Best, choice: Choice) -> list[str]:
     each = {offer.instance: usd for usd, offer in reversed(known)}
     listed = [f"{amount(each[one], name)} on {one}" for one in list(seen)[:_MOST_KINDS]]
     why = "as what a kind does costs in proportion what all of it would, which is at least"
-    return [f"mixing kinds of machines {words}" + (f", {why} {joined(listed)}" if listed else "")]
+    trays = dict.fromkeys(
+        offer.instance for offer in fleets.offers if trays_of_a_rack(offer.device, offer.devices_per_machine) > 1
+    )
+    note = f" ({joined([*trays])} train beside other machines without the links of their racks)" if trays else ""
+    return [f"mixing kinds of machines {words}" + (f", {why} {joined(listed)}" if listed else "") + note]
 
 
 def _check_found(fleets: Fleets, best: _Best, search: Search) -> None:
@@ -823,13 +829,22 @@ def _alternatives(fleets: Fleets, choice: Choice, most: int, search: Search) -> 
     return tuple(sorted(others, key=lambda pair: pair[0].objective))
 
 
-def _by_deadline(fleets: Fleets, choice: Choice) -> tuple[tuple[Choice, str], ...]:
-    """Return what other deadlines would cost, as far as fleets were planned: no plan is made for it.
+def _by_deadline(fleets: Fleets, choice: Choice, search: Search) -> tuple[tuple[Choice, str], ...]:
+    """Return what other deadlines would cost, of all fleets that were planned.
 
-    Nothing is proven of it but that each of these fleets does it.
+    Nothing is proven of it but that each of these fleets does it. Where none ends sooner, or later, twice or half of
+    the chosen machines are planned.
     """
     if fleets.procurement.is_monthly:
         return ()
+    times_s = [point.criteria[0] / choice.total_wall_s for _, point in fleets.looked_at_by_time()]
+    near = [2.0] * (min(times_s, default=1.0) > 1 - _NEAR) + [0.5] * (max(times_s, default=1.0) < 1 + _NEAR)
+    for factor in near:
+        market = next(one for one in fleets.all_markets() if one.offers == choice.fleet.offers)
+        pairs = zip(choice.fleet.counts, market.most, strict=True)
+        counts = tuple(min(max(1, floor(count * factor)), most) for count, most in pairs)
+        if counts != choice.fleet.counts:
+            search.bounded(partial(fleets.trained, market, counts, search), None)
     found, limits = [], fleets.account.limits
     for market, point in fleets.looked_at_by_time():
         fleet = Fleet(offers=market.offers, counts=point.counts)

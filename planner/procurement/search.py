@@ -390,9 +390,9 @@ class Fleets:
 
             foresight.begin(wanted, search)
 
-        def profile(root: int, enough_s: Floats) -> Profile | None:
+        def profile(root: int, weight_s: Floats, enough_s: Floats) -> Profile | None:
             """Ask about all numbers of machines of an offer at once."""
-            found = self.oracles[0].by_count(markets[root].offers[0], enough_s, search)
+            found = self.oracles[0].by_count(markets[root].offers[0], weight_s, enough_s, search)
             return None if found is None else Profile(bounds=found.bounds_s, promising=found.num_machines)
 
         return Question(

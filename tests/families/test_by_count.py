@@ -25,10 +25,12 @@ def asked(family: str, count: int) -> Problem:
     return planner.load({**block, "families": [family]})
 
 
-def least(family: str, problem: Problem, limit_s: Floats, search: Search) -> CountBounds | None:
+def least(family: str, limit_s: Floats, weight_s: Floats | None = None) -> CountBounds:
     search_all = least_by_count_of(family)
     assert search_all is not None
-    return search_all(problem, limit_s, search)
+    found = search_all(asked(family, MOST), limit_s if weight_s is None else weight_s, limit_s, Search())
+    assert found is not None
+    return found
 
 
 def best_s(family: str) -> list[float]:
@@ -39,8 +41,7 @@ def best_s(family: str) -> list[float]:
 def test_bounds_hold_for_every_number_and_the_named_one_is_furthest_below_its_limit(family: str) -> None:
     taken_s = np.array(best_s(family))
     for limit_s in (taken_s[0] * 2 / np.arange(1, MOST + 1), np.full(MOST, taken_s[2] * 1.01), taken_s * 1.5):
-        found = least(family, asked(family, MOST), limit_s, Search())
-        assert found is not None
+        found = least(family, limit_s)
         assert (np.minimum(found.bounds_s, limit_s) <= taken_s * (1 + 1e-9)).all()
         shares = taken_s / np.minimum.accumulate(limit_s)
         assert found.num_machines is not None
@@ -49,16 +50,42 @@ def test_bounds_hold_for_every_number_and_the_named_one_is_furthest_below_its_li
 
 
 @pytest.mark.parametrize("family", NETWORKS)
+def test_the_least_share_of_a_weight_is_of_the_plans_below_the_limit_alone(family: str) -> None:
+    taken_s = np.array(best_s(family))
+    weight_s, limit_s = taken_s[0] * 3 / np.arange(1, MOST + 1), np.full(MOST, taken_s[2] * 1.01)
+    found = least(family, limit_s, weight_s)
+    shares = np.where(taken_s < limit_s, taken_s / weight_s, inf)
+    named = int(shares.argmin()) + 1
+    assert found.num_machines == named > 1  # one machine has the least share of all, and takes too long
+    assert (found.bounds_s <= taken_s * (1 + 1e-9)).all()
+    assert found.bounds_s == pytest.approx(np.minimum(shares.min() * weight_s, limit_s), rel=1e-6)
+    if found.plan is not None:
+        assert found.plan.objective == pytest.approx(taken_s[named - 1])
+
+
+@pytest.mark.parametrize("family", NETWORKS)
 def test_limits_that_no_plan_is_below_are_proven_at_once(family: str) -> None:
     limit_s = np.array(best_s(family)) * (1 - 1e-6)
-    found = least(family, asked(family, MOST), limit_s, Search())
-    assert found is not None
+    found = least(family, limit_s)
     assert found.num_machines is None
     assert (found.bounds_s >= limit_s * (1 - 1e-9)).all()
 
 
+def test_trays_are_bounded_with_their_racks() -> None:
+    """Racks are groups of machines of their own, all equal: two of 18 trays here."""
+    machines = {"count": 36, "device": "gb200", "devices": 4, "network": "400 Gbit/s"}
+    block = {"dnn": NETWORKS["hybrid"], "cluster": {"machines": [machines]}, "objective": "training_time"}
+    problem = planner.load({**block, "families": ["hybrid"]})
+    search_all = least_by_count_of("hybrid")
+    assert search_all is not None
+    found = search_all(problem, 1e6 / np.arange(1, 37), np.full(36, 1e6), Search())
+    assert found is not None and found.plan is not None
+    for number in (found.num_machines or 1, 36):
+        taken_s = planner.plan({**block, "constraints": {"machines": {"at_most": number}}, "families": ["hybrid"]})
+        assert found.bounds_s[number - 1] <= taken_s.objective * (1 + 1e-9)
+
+
 def test_a_limit_of_nothing_asks_for_nothing() -> None:
-    found = least("hybrid", asked("hybrid", MOST), np.zeros(MOST), Search())
-    assert found is not None
+    found = least("hybrid", np.zeros(MOST))
     assert found.num_machines is None
     assert (found.bounds_s < inf).all()

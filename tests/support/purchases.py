@@ -133,12 +133,14 @@ def stub(
         seconds = (times[self.job.name] if isinstance(times, Mapping) else times)(fleet)
         return Trained(seconds=seconds, bound=seconds * (1 - slack) if seconds < inf else inf, used=fleet.counts)
 
-    def by_count(self: Oracle, offer: Offer, limit_s: Floats, search: Search) -> CountBounds:
+    def by_count(self: Oracle, offer: Offer, weight_s: Floats, limit_s: Floats, search: Search) -> CountBounds:
         own = times[self.job.name] if isinstance(times, Mapping) else times
         taken_s = [own(Fleet(offers=(offer,), counts=(number,))) for number in range(1, len(limit_s) + 1)]
         with np.errstate(divide="ignore", invalid="ignore"):
-            shares = np.nan_to_num(np.where(limit_s > 0, np.array(taken_s) / limit_s, inf), nan=inf, posinf=inf)
-            bounds_s = np.nan_to_num(min(float(shares.min()), 1.0) * (1 - slack) * limit_s, nan=0.0, posinf=inf)
+            is_below = (weight_s > 0) & (np.array(taken_s) < limit_s)
+            shares = np.nan_to_num(np.where(is_below, np.array(taken_s) / weight_s, inf), nan=inf, posinf=inf)
+            least_s = np.minimum(min(float(shares.min()), 1.0) * weight_s, limit_s)
+            bounds_s = np.nan_to_num((1 - slack) * least_s, nan=0.0, posinf=inf)
         named = int(shares.argmin()) + 1 if shares.min() < 1 else None
         return CountBounds(bounds_s=bounds_s, num_machines=named)
 

@@ -458,11 +458,11 @@ def bound(problem: Problem) -> float:
     return computation_bound(problem)
 
 
-def least_by_count(problem: Problem, limit_s: Floats, search: Search) -> CountBounds | None:
+def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: Search) -> CountBounds | None:
     """Return what no plan beats by the number of equal machines that it uses, all numbers at once."""
     from planner.families.all_reduce import search as its  # noqa: PLC0415
 
-    return its.least_by_count(problem, limit_s, search)
+    return its.least_by_count(problem, weight_s, limit_s, search)
 
 
 def domain() -> str:

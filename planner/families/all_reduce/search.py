@@ -475,21 +475,21 @@ def _why_nothing_fits(problem: Problem) -> str:
     )
 
 
-# --- Any number of equal machines, held against a limit for each number
+# --- Any number of equal machines, held against a weight and a limit for each number
 
-_ALL_S = 1.0  # of a limit
+_ALL_S = 1.0  # of a weight
 
 
-def least_by_count(problem: Problem, limit_s: Floats, search: Search) -> CountBounds | None:
+def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: Search) -> CountBounds | None:
     """Return what no plan on so many equal machines takes less than; see :class:`planner.families.answer.CountBounds`.
 
-    All settings (machines, devices of each, batch) are bounded at once and solved in the order in which their bounds
-    are furthest below the limit of as many machines, until no bound is below the best of these shares.
+    All settings (machines, devices of each, batch) are bounded at once and solved in the order of the shares that their
+    bounds are of the weight of as many machines, until no bound is below the best of these shares.
     """
     if is_heterogeneous(problem) or len(problem.cluster.machine_groups) != 1:
         return None
     boxes = AllReduceBoxes(problem, list(search.watch(teams_of(problem), every=8)), search)
-    leaves, limits = boxes.roots, np.minimum.accumulate(limit_s)
+    leaves, limit_s, weight_s = boxes.roots, np.minimum.accumulate(limit_s), np.minimum.accumulate(weight_s)
     if search.is_late or not all(leaf.is_leaf for leaf in leaves):
         return None
     if not leaves:
@@ -499,10 +499,11 @@ def least_by_count(problem: Problem, limit_s: Floats, search: Search) -> CountBo
         return -(-leaf.low[-1] // boxes.teams[leaf.kind].most)
 
     machines = np.array([machines_of(leaf) for leaf in leaves], dtype=np.int64)
-    within = np.where(machines <= len(limits), limits[np.minimum(machines, len(limits)) - 1], 0.0)
+    at = np.minimum(machines, len(limit_s)) - 1
+    within, weights = np.where(machines <= len(limit_s), limit_s[at], 0.0), weight_s[at]
     bounds = boxes.bounds(leaves, inf)
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(within > 0, bounds / within, inf)
+        shares = np.where((bounds < within) & (weights > 0), bounds / weights, inf)
     best, best_machines, least = _ALL_S, None, inf
     for place in np.argsort(shares, kind="stable").tolist():
         if shares[place] >= best:
@@ -511,11 +512,11 @@ def least_by_count(problem: Problem, limit_s: Floats, search: Search) -> CountBo
         if search.is_late:
             least = min(least, float(shares[place]))
             break
-        limit = float(within[place])
-        found = boxes.solve(leaves[place], float(bounds[place]), best * limit)
-        least = min(least, found.bound / limit)
-        if found.objective / limit < best:
-            best, best_machines = found.objective / limit, int(machines[place])
+        weight, limit = float(weights[place]), float(within[place])
+        found = boxes.solve(leaves[place], float(bounds[place]), min(best * weight, limit))
+        least = min(least, found.bound / weight if found.bound < limit else inf)
+        if found.objective < min(best * weight, limit):
+            best, best_machines = found.objective / weight, int(machines[place])
     with np.errstate(invalid="ignore"):
-        bounds_s = np.nan_to_num(min(least, best) * limit_s, nan=0.0, posinf=inf)
+        bounds_s = np.nan_to_num(np.minimum(min(least, best) * weight_s, limit_s), nan=0.0, posinf=inf)
     return CountBounds(bounds_s=bounds_s, num_machines=best_machines)

@@ -362,11 +362,11 @@ def bound(problem: Problem) -> float:
     return bounds.lower_bound(problem)
 
 
-def least_by_count(problem: Problem, limit_s: Floats, search: Search) -> CountBounds | None:
+def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: Search) -> CountBounds | None:
     """Return what no plan beats by the number of equal machines that it uses, all numbers at once."""
     from planner.families.hybrid import by_count  # noqa: PLC0415
 
-    return by_count.least_by_count(problem, limit_s, search)
+    return by_count.least_by_count(problem, weight_s, limit_s, search)
 
 
 def least_parts_s(problem: Problem, enough_s: float, within_s: float, fastest_s: float) -> Floats | None:
