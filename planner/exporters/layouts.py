@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from planner.decisions import LAYOUT, NO_MODULES, flags_of
+from planner.decisions import LAYOUT, NO_MODULES, flags_of, written
 from planner.errors import InfeasibleError
 from planner.exporters.export import Export, Job, refused
 from planner.exporters.machines import device_of, require_kinds, used_machines
@@ -44,6 +44,7 @@ _MODULES = {
     "experts": ("layer.mlp.experts",),
     "router": ("layer.mlp.gate",),
 }
+_OTHER_TARGET = "Choose another target."
 _SAME = 5e-4  # shares of an iteration below this are not worth a figure
 
 
@@ -238,7 +239,9 @@ class Layout:
         prediction = self._predict(changed)
         if (free_bytes := self._free_bytes(prediction)) < 0:
             short = format_human(-free_bytes, Dimension.DATA)
-            raise self.refused(f"{why}, and then a device holds {short} too much", "Choose another target.")
+            pins = [f"fix.{LAYOUT[name].key}: {written(value)}" for name, value in changes.items() if name in LAYOUT]
+            hint = f"Pin {', '.join(pins)} and plan again, or choose another target." if pins else _OTHER_TARGET
+            raise self.refused(f"{why}, and then a device holds {short} too much", hint)
         planned_s, now_s = self.job.plan.prediction.iteration_time_s, prediction.iteration_time_s
         cost = "an iteration then takes as long as planned"
         if abs(now_s / planned_s - 1) >= _SAME:

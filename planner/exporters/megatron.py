@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 from planner.decisions import LAYOUT, flags_of
 from planner.errors import Fault, SpecError
@@ -31,7 +32,7 @@ from planner.exporters.megatron_network import ENDS, is_stack, parts_of_stack, t
 from planner.exporters.scripts import Parsed, launched, script_words
 from planner.exporters.training_blocks import training_of_options
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid.configuration import MOST_ZERO_OF_CUTS, HybridConfiguration, PipelineStage
 from planner.families.hybrid.cost import launches_graphs
 from planner.families.hybrid.launch import (
     CONTEXT_METHODS,
@@ -218,10 +219,17 @@ def _with_plain_stages(layout: Layout, network: Transformer) -> Layout:
     """Return the layout with stages as a program for layers of one part has them: no chunks, alike but for the ends."""
     if layout.chosen.interleave > 1:
         layout = layout.instead("its stages of layers of one part have no chunks", interleave=1)
-    if len({*layout.chosen.chunk_layers(network.num_layers)[1:-1]}) > 1:
-        hint = "Pin a number of stages that divides the layers."
-        raise layout.refused("its stages of layers of one part are alike, but for the first and the last", hint)
-    return layout
+    first, *between, last = layout.chosen.chunk_layers(network.num_layers)
+    if len({*between}) <= 1:
+        return layout
+    why, each = "its stages of layers of one part are alike, but for the first and the last", round(fmean(between))
+    last += sum(between) - each * len(between)
+    if last < 1 or layout.chosen.zero > MOST_ZERO_OF_CUTS:
+        raise layout.refused(why, "Pin a number of stages that divides the layers.")
+    layers = [first, *[each] * len(between), last]
+    stages = layout.chosen.stages or (PipelineStage(layers=0),) * len(layers)
+    cut = (replace(one, layers=number) for one, number in zip(stages, layers, strict=True))
+    return layout.instead(why, stages=tuple(cut))
 
 
 def _with_buckets(layout: Layout) -> tuple[Layout, list[str]]:
