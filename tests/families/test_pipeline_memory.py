@@ -98,6 +98,12 @@ def test_no_search_is_needed_to_know_that_nothing_fits() -> None:
         plan(planner.load(large(30, "100 MB")), Search())
 
 
+def test_a_layer_that_no_device_holds_is_known_before_any_split() -> None:
+    problem = planner.load(large(3, "100 MB"))  # of 100 MB weights alone; all devices together hold 3.2 GB
+    with patch.object(pipeline_memory, "_Splits", no_search):
+        assert fitting(Domain(problem), Search()) == Fitting(shape=None, is_proven=True)
+
+
 def test_any_plan_is_given_at_once_where_only_many_stages_fit() -> None:
     problem = planner.load(large(30, "1500 MB"))
     with patch.object(pipeline_plain, "Tables", no_search):

@@ -331,7 +331,11 @@ class EvenBounds(Bounds):
 
     def layers_s(self, nodes: Columns) -> Floats:
         """Return the step of the best virtual stages with the communication of layers."""
-        return self._any_schedule_s(nodes, self._linked[NOTHING_AGAIN].of(nodes, self._ask))
+        found = np.empty(len(nodes["tensor"]))
+        for part in self.slices(len(found), _MOST_PACED):
+            few = {name: column[part] for name, column in nodes.items()}
+            found[part] = self._any_schedule_s(few, self.linked_table.of(few, self._ask))
+        return found
 
     def ordered_s(self, nodes: Columns) -> Floats:
         """Return the step of the best order of ranks, with what replicas exchange.
@@ -356,15 +360,14 @@ class EvenBounds(Bounds):
         return found
 
     @cached_property
-    def _by_order(self) -> Mapping[int, LayerTable]:
-        """Layers with the real links, nothing computed again, by the order of ranks, but for the pipeline's place."""
-        axes, found = self.space.axes, {}
-        own = {tuple(n for n in ORDERS[one] if n != "pipeline"): one for one in reversed(axes["order"].values)}
-        for one in own.values():
-            table = self.linked_table
-            found[one] = LayerTable.kept(
-                self._group, {**axes, "order": Axis(name="order", values=(one,))}, has_links=True, best=table.best
-            )
+    def _by_order(self) -> Mapping[tuple[str, ...], LayerTable]:
+        """Layers with the real links, nothing computed again, by the order of ranks but for the pipeline's place."""
+        axes, best = self.space.axes, self.linked_table.best
+        found: dict[tuple[str, ...], LayerTable] = {}
+        for one in axes["order"].values:
+            order = {**axes, "order": Axis(name="order", values=(one,))}
+            names = tuple(name for name in ORDERS[one] if name != "pipeline")
+            found.setdefault(names, LayerTable.kept(self._group, order, has_links=True, best=best))
         return found
 
     @cached_property
@@ -379,7 +382,7 @@ class EvenBounds(Bounds):
         if self._folded or len(self.space.axes["shard"].values) > 1:
             return found
         zeros = {min(one, 1) for one in self.space.axes["zero"].values}
-        for row, names in enumerate(tuple(n for n in ORDERS[one] if n != "pipeline") for one in self._by_order):
+        for row, names in enumerate(self._by_order):
             near = {"order": ORDERS.index((*names, "pipeline")), "microbatch": self.smallest_microbatch}
             columns = {**few, **{name: np.full(size, value) for name, value in near.items()}}
             layouts = [self._group.layouts(self._filled({**columns, "zero": np.full(size, one)})) for one in zeros]

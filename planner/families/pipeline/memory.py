@@ -65,15 +65,18 @@ def fitting(domain: Domain, search: Search) -> Fitting:
 
 
 def _outgrows(domain: Domain) -> bool:
-    """Whether weights, gradients and optimiser alone, once each, are more than all devices together may hold."""
-    costs = domain.cost.costs
-    whole = costs.memory(0, domain.num_layers - 1, num_samples=1)
-    states = float(whole.weights_bytes + whole.gradients_bytes + whole.optimizer_bytes)
-    rooms = [
-        number * max(one.memory_limit_bytes * domain.memory_scale - costs.reserve_bytes, 0.0)
-        for number, one in zip(domain.num_devices, costs.machines, strict=True)
-    ]
-    return states * (1 - _CLOSE) > sum(rooms)
+    """Whether states are too large for all devices, or of a layer, with activations of one sample, for one device.
+
+    A stage holds all of that of each of its layers, whatever else it does.
+    """
+    costs, layers = domain.cost.costs, np.arange(domain.num_layers)
+    rooms = [max(one.memory_limit_bytes * domain.memory_scale - costs.reserve_bytes, 0.0) for one in costs.machines]
+    each = costs.memory(layers, layers, num_samples=1)
+    states = each.weights_bytes + each.gradients_bytes + each.optimizer_bytes
+    held = states + each.in_flight_bytes - costs.layers.cut_bytes[layers]  # what comes in is another one's
+    return bool(
+        states.sum() * (1 - _CLOSE) > np.dot(domain.num_devices, rooms) or held.max() * (1 - _CLOSE) > max(rooms)
+    )
 
 
 def numbers_of_stages_that_fit(domain: Domain, search: Search) -> list[int]:
