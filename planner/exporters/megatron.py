@@ -39,6 +39,7 @@ from planner.families.hybrid.launch import (
     OPTIMIZERS,
     SHARDING,
     VERSION,
+    Launch,
     keeps_short_weights,
     launch_lines,
     low_precision_options,
@@ -149,9 +150,7 @@ def words_of(
     gradients = job.problem.calibration.gradients
     low = low_precision_options(job.problem.training.low, has_cuda_graphs=launches_graphs(job.problem), network=network)
     _check_optimizer(layout)
-    lines = launch_lines(
-        network,
-        layout.chosen,
+    launch = Launch(
         dtype=layout.dtype,
         devices_per_machine=1,
         gradients=gradients,
@@ -159,6 +158,7 @@ def words_of(
         optimizer=job.problem.training.optimizer,
         backend=token_backend(device_of(job, layout.rows[0]).name),
     )
+    lines = launch_lines(network, layout.chosen, launch)
     start = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))
     groups = [*(line.removesuffix(" \\") for line in lines[start + 1 :]), *more]
     return layout, lines[:start], groups

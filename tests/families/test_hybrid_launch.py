@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import planner
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
-from planner.families.hybrid.launch import launch_lines, launch_words, orders_of
+from planner.families.hybrid.launch import Launch, launch_lines, launch_words, orders_of
 from planner.families.hybrid.launch_network import not_expressed
 from planner.transformer import Transformer
 from planner.zoo.transformers import row, row_names
@@ -158,7 +158,7 @@ def test_every_network_that_can_be_expressed_has_a_command_that_the_program_read
         offload_optimizer=flags[3] and zero < 2,
         order=order,
     )
-    environment, launcher, found = read(launch_lines(network, chosen, dtype=dtype, devices_per_machine=8))
+    environment, launcher, found = read(launch_lines(network, chosen, Launch(dtype=dtype, devices_per_machine=8)))
     conditions_hold(environment, found, network)
     number = chosen.num_devices
     assert launcher[0] == "torchrun"
@@ -228,12 +228,16 @@ def test_what_must_be_done_by_hand_is_said() -> None:
     assert few is not None
     assert experts is not None
     wide = HybridConfiguration(global_batch_size=8, tensor=4, data=3)
-    words = launch_words(few, wide, dtype="bf16", devices_per_machine=8)
+    words = launch_words(few, wide, Launch(dtype="bf16", devices_per_machine=8))
     assert any("from 0.16 on" in line and "fix.tensor_parallel_size: 2" in line for line in words)
     assert any("the last machine has 4 devices" in line for line in words)
     spread = HybridConfiguration(global_batch_size=8, data=4, expert=4)
-    assert any("dtype: bf16" in one for one in launch_words(experts, spread, dtype="fp16", devices_per_machine=8))
-    assert not any("dtype: " in one for one in launch_words(experts, spread, dtype="bf16", devices_per_machine=8))
+    assert any(
+        "dtype: bf16" in one for one in launch_words(experts, spread, Launch(dtype="fp16", devices_per_machine=8))
+    )
+    assert not any(
+        "dtype: " in one for one in launch_words(experts, spread, Launch(dtype="bf16", devices_per_machine=8))
+    )
 
 
 def test_data_ranks_outside_of_a_pipeline_are_asked_for_only_where_megatron_core_makes_such_groups() -> None:
@@ -242,7 +246,7 @@ def test_data_ranks_outside_of_a_pipeline_are_asked_for_only_where_megatron_core
         chosen = HybridConfiguration(
             global_batch_size=32, pipeline=2, data=8, context=context, expert=expert, order=inner
         )
-        words = launch_words(network, chosen, dtype="bf16", devices_per_machine=8)
+        words = launch_words(network, chosen, Launch(dtype="bf16", devices_per_machine=8))
         assert any("--use-tp-pp-dp-mapping" in one for one in words) == is_made
         assert any("makes no groups here" in one for one in words) != is_made
 

@@ -6,6 +6,7 @@ program cannot do is said in words; for another program there is no command.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -171,11 +172,6 @@ def token_backend(device: str) -> str:
     return "hybridep" if device.startswith(_OF_RACKS) else "deepep"
 
 
-def _with_backend(groups: Sequence[str], backend: str) -> list[str]:
-    """Return groups of options with another back end for tokens than DeepEP."""
-    return [group.replace("-backend deepep", f"-backend {backend}") for group in groups]
-
-
 _GATHERS = ("--fp8-param-gather", "--reuse-grad-buf-for-mxfp8-param-ag")
 
 
@@ -258,21 +254,34 @@ def with_optimizer(groups: Sequence[str], name: str, chosen: HybridConfiguration
     return [*groups, " ".join(words)] if words else list(groups)
 
 
-def all_options(
-    transformer: Transformer,
-    chosen: HybridConfiguration,
-    *,
-    program: str = MEGATRON_CORE,
-    gradients: str | None = None,
-    low: tuple[str, ...] = (),
-    optimizer: str = "adam",
-    backend: str = "deepep",
-) -> list[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What a launcher is told beside network and layout.
+
+    ``gradients``: as ``calibration.gradients``. ``low``: of :func:`low_precision_options`. ``backend``: of
+    :func:`token_backend`.
+    """
+
+    dtype: str
+    devices_per_machine: int
+    program: str = MEGATRON_CORE
+    gradients: str | None = None
+    low: tuple[str, ...] = ()
+    optimizer: str = "adam"
+    backend: str = "deepep"
+
+    def with_own(self, groups: Sequence[str], chosen: HybridConfiguration) -> list[str]:
+        """Return groups of options with those of the back end and of the optimiser, and with gathers as they go."""
+        backed = [group.replace("-backend deepep", f"-backend {self.backend}") for group in groups]
+        return _with_gathers(with_optimizer(backed, self.optimizer, chosen), chosen, self.optimizer)
+
+
+def all_options(transformer: Transformer, chosen: HybridConfiguration, launch: Launch) -> list[str]:
     """Return the options of the decisions, of gradients, of short numbers and of the optimiser; none for others."""
-    if other_program(program):
+    if other_program(launch.program):
         return []
-    decided = [*options(transformer, chosen, program), *gradient_options(chosen, gradients), *low]
-    return _with_gathers(with_optimizer(_with_backend(decided, backend), optimizer, chosen), chosen, optimizer)
+    decided = [*options(transformer, chosen, launch.program), *gradient_options(chosen, launch.gradients), *launch.low]
+    return launch.with_own(decided, chosen)
 
 
 def orders_of(transformer: Transformer, chosen: HybridConfiguration) -> tuple[str, ...]:
@@ -288,30 +297,18 @@ def orders_of(transformer: Transformer, chosen: HybridConfiguration) -> tuple[st
 # -- the whole command -------------------------------------------------------------------------------------------------
 
 
-def launch_lines(
-    transformer: Transformer,
-    chosen: HybridConfiguration,
-    *,
-    dtype: str,
-    devices_per_machine: int,
-    program: str = MEGATRON_CORE,
-    gradients: str | None = None,
-    low: tuple[str, ...] = (),
-    optimizer: str = "adam",
-    backend: str = "deepep",
-) -> tuple[str, ...]:
+def launch_lines(transformer: Transformer, chosen: HybridConfiguration, launch: Launch) -> tuple[str, ...]:
     """Return the lines of a shell that start a layout on one machine: environment, launcher, groups of options.
 
     Each machine is given its own ``NODE_RANK``, and the ``MASTER_ADDR`` of the first. For another program: none.
-    ``low``: as of :func:`low_precision_options`; ``backend``: as of :func:`token_backend`.
     """
-    if other_program(program):
+    if other_program(launch.program):
         return ()
-    number = -(-chosen.num_devices // devices_per_machine)  # machines are filled one after the other
+    number = -(-chosen.num_devices // launch.devices_per_machine)  # machines are filled one after the other
     where = f"--standalone --nproc-per-node {chosen.num_devices}"
     if number > 1:
         where = (
-            f"--nnodes {number} --nproc-per-node {devices_per_machine} --node-rank $NODE_RANK "
+            f"--nnodes {number} --nproc-per-node {launch.devices_per_machine} --node-rank $NODE_RANK "
             f"--master-addr $MASTER_ADDR --master-port {_PORT}"
         )
     chunks = chosen.chunk_layers(transformer.num_layers) if chosen.pipeline > 1 else ()
@@ -319,18 +316,21 @@ def launch_lines(
     decided = options(transformer, chosen)
     after = next(index for index, one in enumerate(decided) if one.startswith("--global-batch-size")) + 1
     decisions = [" ".join(part) for part in (decided[:after], decided[after:]) if part]
-    groups = [f"torchrun {where} {program_of(transformer)}", *network_lines(transformer, dtype, chunks), *decisions]
+    groups = [
+        f"torchrun {where} {program_of(transformer)}",
+        *network_lines(transformer, launch.dtype, chunks),
+        *decisions,
+    ]
     # Tokens reach experts that are not spread, too; where they are, a decision's option says how.
     is_alone = transformer.experts is not None and chosen.expert == 1
     last = [
-        *_HALVES.get(dtype, ()),
-        *gradient_options(chosen, gradients),
-        *low,
+        *_HALVES.get(launch.dtype, ()),
+        *gradient_options(chosen, launch.gradients),
+        *launch.low,
         *_if(is_alone, "--moe-token-dispatcher-type alltoall"),
     ]
     groups += [" ".join(last)] if last else []
-    groups = with_optimizer(_with_backend(groups, backend), optimizer, chosen)
-    groups = _with_gathers(groups, chosen, optimizer)
+    groups = launch.with_own(groups, chosen)
     environment: list[str] = []  # that the program checks
     if chosen.zero >= _SHARDS_WEIGHTS and not chosen.offload_optimizer:
         environment = ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
@@ -343,26 +343,15 @@ def launch_lines(
     return (*environment, *(f"{line} \\" for line in groups[:-1]), groups[-1])
 
 
-def launch_words(
-    transformer: Transformer,
-    chosen: HybridConfiguration,
-    *,
-    dtype: str,
-    devices_per_machine: int,
-    program: str = MEGATRON_CORE,
-    gradients: str | None = None,
-    low: tuple[str, ...] = (),
-    optimizer: str = "adam",
-    backend: str = "deepep",
-) -> list[str]:
+def launch_words(transformer: Transformer, chosen: HybridConfiguration, launch: Launch) -> list[str]:
     """Return lines that say how to launch a layout, and what must be done by hand; or that nothing is known of it."""
-    if other := other_program(program):
+    if other := other_program(launch.program):
         return [other]
-    number = -(-chosen.num_devices // devices_per_machine)
+    number = -(-chosen.num_devices // launch.devices_per_machine)
     where = f"; on each of {number} machines, NODE_RANK 0 to {number - 1}, MASTER_ADDR the first one's" * (number > 1)
     start = f"to launch on {chosen.num_devices} device{'s' * (chosen.num_devices > 1)} with {VERSION}"
     if strange := not_expressed(transformer):
-        decided = all_options(transformer, chosen, gradients=gradients, low=low, optimizer=optimizer, backend=backend)
+        decided = all_options(transformer, chosen, replace(launch, program=MEGATRON_CORE))
         lines = [
             f"{start}: its {program_of(transformer)} has no {', no '.join(strange)}; give its decisions to a script of "
             f"your own: "
@@ -370,18 +359,9 @@ def launch_words(
         ]
     else:
         lines = [f"{start}, on made-up data{where}:"]
-        lines += launch_lines(
-            transformer,
-            chosen,
-            dtype=dtype,
-            devices_per_machine=devices_per_machine,
-            gradients=gradients,
-            low=low,
-            optimizer=optimizer,
-            backend=backend,
-        )
-    by_hand = _by_hand(transformer, chosen, dtype, devices_per_machine)
-    return [*lines, *by_hand, *_optimizer_by_hand(optimizer, chosen)]
+        lines += launch_lines(transformer, chosen, launch)
+    by_hand = _by_hand(transformer, chosen, launch.dtype, launch.devices_per_machine)
+    return [*lines, *by_hand, *_optimizer_by_hand(launch.optimizer, chosen)]
 
 
 def _optimizer_by_hand(name: str, chosen: HybridConfiguration) -> list[str]:

@@ -13,6 +13,7 @@ from planner.cost import Floats
 from planner.families.hybrid.configuration import AWAY, OVERLAPS, HybridConfiguration
 from planner.families.hybrid.cost import OFFLOAD, GroupCost, HybridCost
 from planner.families.hybrid.launch import (
+    Launch,
     all_options,
     launch_lines,
     launch_words,
@@ -125,28 +126,20 @@ class _Priced(ABC):
         """Yield the pipelines of a timeline, one for each class of replicas."""
 
     @property
-    def launched(self) -> dict[str, Any]:
+    def launched(self) -> Launch:
         """What a launcher is told beside network and layout."""
         first = self.cost.first
-        return {
-            **self.decided,
-            "dtype": first.problem.training.dtype,
-            "devices_per_machine": first.group.host_size,
-        }
-
-    @property
-    def decided(self) -> dict[str, Any]:
-        """What of it decides a program's options."""
-        first = self.cost.first
-        return {
-            "program": first.program,
-            "gradients": first.problem.calibration.gradients,
-            "optimizer": first.problem.training.optimizer,
-            "low": low_precision_options(
+        return Launch(
+            dtype=first.problem.training.dtype,
+            devices_per_machine=first.group.host_size,
+            program=first.program,
+            gradients=first.problem.calibration.gradients,
+            optimizer=first.problem.training.optimizer,
+            low=low_precision_options(
                 first.problem.training.low, has_cuda_graphs=first.has_cuda_graphs, network=self.cost.transformer
             ),
-            "backend": token_backend(first.group.device.name),
-        }
+            backend=token_backend(first.group.device.name),
+        )
 
     @property
     def has_launch(self) -> bool:
@@ -400,8 +393,8 @@ def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:
             "is_calibrated": all(one.is_calibrated for one in cost.groups),
             **priced.figures(),
             "stages": rows,
-            "options": all_options(network, configuration, **priced.decided),
-            "launch": list(launch_lines(network, configuration, **priced.launched)) if priced.has_launch else [],
+            "options": all_options(network, configuration, priced.launched),
+            "launch": list(launch_lines(network, configuration, priced.launched)) if priced.has_launch else [],
         },
     )
 
@@ -545,7 +538,7 @@ def _launch_lines(priced: _Priced) -> list[str]:
         return [
             "Megatron-LM gives every replica as many micro-batches, so that it cannot launch this layout: a script of "
             "your own must give each replica its own number, and weigh its gradients by its samples; the other "
-            f"decisions, in its words: {' '.join(all_options(network, chosen, **priced.decided))}"
+            f"decisions, in its words: {' '.join(all_options(network, chosen, priced.launched))}"
         ]
     lines = []
     if len(cost.groups) > 1:
@@ -557,7 +550,7 @@ def _launch_lines(priced: _Priced) -> list[str]:
             *lines,
             f"machines have unlike numbers of devices ({counts}): start each kind with its own --nproc-per-node",
         ]
-    return [*lines, *launch_words(network, chosen, **priced.launched)]
+    return [*lines, *launch_words(network, chosen, priced.launched)]
 
 
 def warnings(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:
