@@ -9,7 +9,7 @@ server's link, which works whenever something waits. Bytes flow on while the res
 What a worker owes the server on its own machine takes no link: it is there when it is computed. Leaves out latency,
 headers, the switch's finite buffers (a congested server slows no sender down), and the servers' own work.
 
-*By packets* (:class:`ServerNetwork`): a packet's time at the link where all meet, by equations 11 and 12 of the GST
+*By packets* (:func:`switch_queue_s`): a packet's time at the link where all meet, by equations 11 and 12 of the GST
 model, X. Zhang et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter
 Server, section IV; and equations 3 and 4 of its pipeline of layers. Print counts bits and packets; here packets have
 bytes, and rates are bytes/s. What else of that paper, and of Zeng et al.'s single server with unequal workers, only
@@ -412,86 +412,29 @@ def iteration_time_s(
     return pushed_s + pull_time_s(pulled, links) + overhead_s
 
 
-# -- by packets: equations 10 to 18 of the GST model -------------------------------------------------------------------
+# -- by packets: equations 11 and 12 of the GST model ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ServerNetwork:
-    """Workers, servers and what lies between them.
-
-    Parameters
-    ----------
-    num_workers, num_servers
-        ``N`` and ``K``; >= 1.
-    bandwidth_bytes_per_s
-        ``B``, of every link, one direction. An array asks about many networks at once; a scalar is one network.
-    packet_bytes
-        ``pks``.
-    base_delay_s, volume_factor
-        Start-up, propagation and processing of one transfer, and ``alpha``, bytes on the wire per byte of packets.
-    switch_packets_per_s, num_hops
-        ``S_f``, and ``h``, the hops over the barrier link. The default forwards at once.
-    aggregation_startup_s, aggregation_s_per_packet
-        ``a`` and ``b`` of adding up one granularity.
-    granularity_packets
-        ``G``; None for the default, a server's whole share of the layer.
-    delay_mix
-        Where between the least (0) and the largest (1) aggregation delay; the paper's tunable parameter.
-    is_queue_printed
-        Eq. 11 as printed; see :func:`queueing_s`.
-
-    Raises
-    ------
-    ModelError
-        If a number is outside its range; the message names it.
-    """
-
-    num_workers: int
-    num_servers: int = 1
-    bandwidth_bytes_per_s: float | Floats
-    packet_bytes: float = 1500.0
-    base_delay_s: float = 0.0
-    volume_factor: float = 1.0
-    switch_packets_per_s: float = float("inf")
-    num_hops: int = 1
-    aggregation_startup_s: float = 0.0
-    aggregation_s_per_packet: float = 0.0
-    granularity_packets: float | None = None
-    delay_mix: float = 0.5
-    is_queue_printed: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse what no equation holds for."""
-        rates = np.asarray(self.bandwidth_bytes_per_s)
-        self._check("num_workers", "1 or more", self.num_workers >= 1)
-        self._check("num_servers", "1 or more", self.num_servers >= 1)
-        self._check("bandwidth_bytes_per_s", "finite and positive", bool((np.isfinite(rates) & (rates > 0)).all()))
-        self._check("switch_packets_per_s", "positive; inf forwards at once", self.switch_packets_per_s > 0)
-        self._check("delay_mix", "from 0 to 1", 0 <= self.delay_mix <= 1)
-        for name in ("packet_bytes", "volume_factor", "granularity_packets"):
-            value = getattr(self, name)
-            self._check(name, "finite and positive", value is None or 0 < value < float("inf"))
-        for name in ("base_delay_s", "num_hops", "aggregation_startup_s", "aggregation_s_per_packet"):
-            self._check(name, "finite and not negative", 0 <= getattr(self, name) < float("inf"))
-
-    def _check(self, name: str, wanted: str, is_fine: bool) -> None:
-        """Refuse a number outside its range."""
-        if not is_fine:
-            raise ModelError(f"{name} is {getattr(self, name)}. It must be {wanted}.")
-
-    @property
-    def packet_time_s(self) -> Floats:
-        """Seconds of one packet on a link, ``pks / B``."""
-        return np.asarray(self.packet_bytes / np.asarray(self.bandwidth_bytes_per_s))
-
-
-def queueing_s(network: ServerNetwork) -> Floats:
+def switch_queue_s(
+    bandwidth_bytes_per_s: ArrayLike,
+    *,
+    packet_bytes: float,
+    switch_packets_per_s: float,
+    num_hops: int = 1,
+    is_printed: bool = False,
+) -> Floats:
     """Return one packet's time at the barrier link, waiting and forwarding (eqs. 11 and 12).
 
     Parameters
     ----------
-    network
-        Workers, servers and what lies between them.
+    bandwidth_bytes_per_s
+        ``B``, of every link, one direction; finite and > 0.
+    packet_bytes
+        ``pks``; finite and > 0.
+    switch_packets_per_s, num_hops
+        ``S_f`` > 0, infinite where it forwards at once, and ``h``, the hops over the barrier link.
+    is_printed
+        Whether eq. 11 is taken as printed.
 
     Raises
     ------
@@ -501,24 +444,23 @@ def queueing_s(network: ServerNetwork) -> Floats:
     Notes
     -----
     M/M/1: ``h / (S_f - lambda)`` with ``lambda = B / pks`` packets/s. Print has ``lambda = 1/B``, which is right
-    only where B means seconds per packet; taken literally, with B in bit/s, the load is next to nothing
-    (``is_queue_printed``). Arrivals are those of one saturated link, however many workers send.
+    only where B means seconds per packet; taken literally, with B in bit/s, the load is next to nothing. Arrivals are
+    those of one saturated link, however many workers send.
 
-    >>> half = ServerNetwork(num_workers=2, bandwidth_bytes_per_s=1e6, packet_bytes=1000, switch_packets_per_s=2000)
-    >>> float(queueing_s(half)), float(half.packet_time_s)
-    (0.001, 0.001)
+    >>> float(switch_queue_s(1e6, packet_bytes=1000, switch_packets_per_s=2000))
+    0.001
     """
-    if network.switch_packets_per_s == float("inf"):
-        return np.zeros_like(network.packet_time_s)
-    bits_per_s = 8 * np.asarray(network.bandwidth_bytes_per_s)
-    arrivals = 1 / bits_per_s if network.is_queue_printed else 1 / network.packet_time_s
-    if (most := float(np.max(arrivals))) >= network.switch_packets_per_s:
+    rates = np.asarray(bandwidth_bytes_per_s)
+    if switch_packets_per_s == float("inf"):
+        return np.zeros(rates.shape)
+    arrivals = 1 / (8 * rates) if is_printed else 1 / np.asarray(packet_bytes / rates)
+    if (most := float(np.max(arrivals))) >= switch_packets_per_s:
         raise ModelError(
-            f"the barrier link is saturated: {most:.6g} packets/s of {network.packet_bytes:g} bytes arrive, and the "
-            f"switch forwards {network.switch_packets_per_s:.6g}/s. Raise switch_packets_per_s above the arrivals, "
+            f"the barrier link is saturated: {most:.6g} packets/s of {packet_bytes:g} bytes arrive, and the "
+            f"switch forwards {switch_packets_per_s:.6g}/s. Raise switch_packets_per_s above the arrivals, "
             "lower bandwidth_bytes_per_s, or enlarge packet_bytes."
         )
-    return np.asarray(network.num_hops / (network.switch_packets_per_s - arrivals))
+    return np.asarray(num_hops / (switch_packets_per_s - arrivals))
 
 
 # -- the pipeline of layers: equations 3, 4 and 6 ----------------------------------------------------------------------

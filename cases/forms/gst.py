@@ -23,7 +23,7 @@ from planner.errors import ModelError
 from planner.models.communication import Compression, optimal_compression, optimal_scale_s
 from planner.models.compute import profile_from_flop
 from planner.models.data_parallel import expected_maximum_s, standard_maximum
-from planner.models.servers import ServerNetwork, queueing_s, type_one_s, type_two_s
+from planner.models.servers import switch_queue_s, type_one_s, type_two_s
 from planner.question.values import Bytes, Count, Model, Name, Positive, Rate, Seconds
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "NetworkExchange",
     "Overlapped",
     "QueueInputs",
+    "ServerNetwork",
     "StragglersInputs",
     "Workload",
     "aggregation_delay_bounds_s",
@@ -48,6 +49,7 @@ __all__ = [
     "granularity_packets",
     "num_packets",
     "overlap_layers",
+    "queueing_s",
     "transfer_s",
 ]
 
@@ -57,6 +59,87 @@ Variant = Literal["corrected", "printed"]
 
 
 # -- by packets: equations 10 to 18 of the model, and the pipeline of layers: equations 3, 4 and 6 ---------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServerNetwork:
+    """Workers, servers and what lies between them.
+
+    Parameters
+    ----------
+    num_workers, num_servers
+        ``N`` and ``K``; >= 1.
+    bandwidth_bytes_per_s
+        ``B``, of every link, one direction. An array asks about many networks at once; a scalar is one network.
+    packet_bytes
+        ``pks``.
+    base_delay_s, volume_factor
+        Start-up, propagation and processing of one transfer, and ``alpha``, bytes on the wire per byte of packets.
+    switch_packets_per_s, num_hops
+        ``S_f``, and ``h``, the hops over the barrier link. The default forwards at once.
+    aggregation_startup_s, aggregation_s_per_packet
+        ``a`` and ``b`` of adding up one granularity.
+    granularity_packets
+        ``G``; None for the default, a server's whole share of the layer.
+    delay_mix
+        Where between the least (0) and the largest (1) aggregation delay; the paper's tunable parameter.
+    is_queue_printed
+        Eq. 11 as printed; see :func:`planner.models.servers.switch_queue_s`.
+
+    Raises
+    ------
+    ModelError
+        If a number is outside its range; the message names it.
+    """
+
+    num_workers: int
+    num_servers: int = 1
+    bandwidth_bytes_per_s: float | Floats
+    packet_bytes: float = 1500.0
+    base_delay_s: float = 0.0
+    volume_factor: float = 1.0
+    switch_packets_per_s: float = float("inf")
+    num_hops: int = 1
+    aggregation_startup_s: float = 0.0
+    aggregation_s_per_packet: float = 0.0
+    granularity_packets: float | None = None
+    delay_mix: float = 0.5
+    is_queue_printed: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what no equation holds for."""
+        rates = np.asarray(self.bandwidth_bytes_per_s)
+        self._check("num_workers", "1 or more", self.num_workers >= 1)
+        self._check("num_servers", "1 or more", self.num_servers >= 1)
+        self._check("bandwidth_bytes_per_s", "finite and positive", bool((np.isfinite(rates) & (rates > 0)).all()))
+        self._check("switch_packets_per_s", "positive; inf forwards at once", self.switch_packets_per_s > 0)
+        self._check("delay_mix", "from 0 to 1", 0 <= self.delay_mix <= 1)
+        for name in ("packet_bytes", "volume_factor", "granularity_packets"):
+            value = getattr(self, name)
+            self._check(name, "finite and positive", value is None or 0 < value < float("inf"))
+        for name in ("base_delay_s", "num_hops", "aggregation_startup_s", "aggregation_s_per_packet"):
+            self._check(name, "finite and not negative", 0 <= getattr(self, name) < float("inf"))
+
+    def _check(self, name: str, wanted: str, is_fine: bool) -> None:
+        """Refuse a number outside its range."""
+        if not is_fine:
+            raise ModelError(f"{name} is {getattr(self, name)}. It must be {wanted}.")
+
+    @property
+    def packet_time_s(self) -> Floats:
+        """Seconds of one packet on a link, ``pks / B``."""
+        return np.asarray(self.packet_bytes / np.asarray(self.bandwidth_bytes_per_s))
+
+
+def queueing_s(network: ServerNetwork) -> Floats:
+    """Return one packet's time at the barrier link; see :func:`planner.models.servers.switch_queue_s`."""
+    return switch_queue_s(
+        network.bandwidth_bytes_per_s,
+        packet_bytes=network.packet_bytes,
+        switch_packets_per_s=network.switch_packets_per_s,
+        num_hops=network.num_hops,
+        is_printed=network.is_queue_printed,
+    )
 
 
 def num_packets(size_bytes: ArrayLike, packet_bytes: float) -> Floats:

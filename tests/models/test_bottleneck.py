@@ -9,11 +9,10 @@ from pydantic import ValidationError
 
 from planner import zoo
 from planner.cases.forms import gst
-from planner.cases.forms.gst import BOTTLENECKS, Bottleneck, Workload, evaluate
+from planner.cases.forms.gst import BOTTLENECKS, Bottleneck, ServerNetwork, Workload, evaluate
 from planner.errors import ModelError
 from planner.models.communication import Compression
 from planner.models.data_parallel import standard_maximum
-from planner.models.servers import ServerNetwork
 from tests.referee.equations import evaluate_grid, expected_epoch_time_s
 from tests.referee.gst import Steps, epoch_time_s, explicit_input_s
 

@@ -3,10 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cases.forms.gst import Workload, evaluate
+from planner.cases.forms.gst import ServerNetwork, Workload, evaluate
 from planner.errors import ModelError
 from planner.models.communication import Compression, optimal_compression, optimal_scale_s
-from planner.models.servers import ServerNetwork
 from tests.referee.equations import compressed_time_s
 
 scales = st.floats(1e-4, 1e2)

@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cases.forms.gst import (
+    ServerNetwork,
     aggregation_delay_bounds_s,
     aggregation_s,
     exchange,
     granularity_packets,
     num_packets,
+    queueing_s,
     transfer_s,
 )
 from planner.cost import Floats
 from planner.errors import ModelError
-from planner.models.servers import ServerNetwork, queueing_s
 from tests.referee.equations import BarrierLink, barrier_link, decoupled_maximum_s
 
 networks = st.builds(

@@ -13,12 +13,11 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike
 
-from planner.cases.forms.gst import Evaluation, Workload, evaluate
+from planner.cases.forms.gst import Evaluation, ServerNetwork, Workload, evaluate
 from planner.cost import Floats, TransferCost
 from planner.errors import ModelError
 from planner.models.communication import Compression
 from planner.models.data_parallel import expected_maximum_s, standard_maximum
-from planner.models.servers import ServerNetwork
 
 
 def compressed_time_s(compression: Compression, *, transfer_s: ArrayLike) -> Floats:

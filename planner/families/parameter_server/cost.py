@@ -34,14 +34,13 @@ from planner.models.input import InputTime, Samples, Strategy, input_time, stall
 from planner.models.memory import Precision
 from planner.models.servers import (
     Links,
-    ServerNetwork,
     place_largest_first,
     place_round_robin,
     place_sliced,
     pull_time_s,
     push_end_s,
-    queueing_s,
     sliced_push_end_s,
+    switch_queue_s,
     type_two_s,
 )
 from planner.plan import Prediction
@@ -117,15 +116,15 @@ def packet_queueing_s(problem: Problem, server_bytes_per_s: float) -> float:
     queue = problem.calibration.queue
     if queue is None:
         return 0.0
-    network = ServerNetwork(
-        num_workers=1,
-        bandwidth_bytes_per_s=server_bytes_per_s,
-        packet_bytes=queue.packet_bytes,
-        switch_packets_per_s=queue.switch_bytes_per_s / queue.packet_bytes,
-        num_hops=queue.num_hops,
-    )
     try:
-        return float(queueing_s(network))
+        return float(
+            switch_queue_s(
+                server_bytes_per_s,
+                packet_bytes=queue.packet_bytes,
+                switch_packets_per_s=queue.switch_bytes_per_s / queue.packet_bytes,
+                num_hops=queue.num_hops,
+            )
+        )
     except ModelError as error:
         raise SpecError.of([Fault(field="calibration.queue", problem=str(error), mend="")]) from None
 
