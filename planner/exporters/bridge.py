@@ -15,12 +15,12 @@ from typing import Any
 
 from planner.exporters.bridge_models import OwnModel, own_fields, own_model_of, with_own
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
-from planner.exporters.layouts import Layout, layout_export, layout_of, shared_pins
-from planner.exporters.megatron import layout_of_options, words_of
+from planner.exporters.layouts import Layout, layout_export, shared_pins, transformer_layout
+from planner.exporters.megatron import layout_of_options, with_unsaid, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists
 from planner.exporters.scripts import Parsed, comment_lines, script_words
 from planner.exporters.training_blocks import adapters_of, constants_of, training_of_options
-from planner.families.hybrid.launch_network import not_expressed, unsaid, without_yarn
+from planner.families.hybrid.launch_network import without_yarn
 from planner.models.low_precision import LOW_TYPES
 from planner.trained import EVERYTHING, MEGATRON_MODULES, FineTuning
 from planner.transformer import Transformer
@@ -130,20 +130,13 @@ def export(job: Job) -> Export:
     InfeasibleError
         For what Megatron-Core cannot train, and for a table of positions of more rows than a sample has tokens.
     """
-    layout = layout_of(TARGET, job, kinds=("gpu",), low=LOW_TYPES)
-    network = layout.network
-    if network is None:
-        hint = "Export to ddp, or to deepspeed."
-        raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", hint)
+    layout, network = transformer_layout(TARGET, job, low=LOW_TYPES)
     own = own_model_of(network)
     plain = network if own is None else own.plain
-    if strange := not_expressed(replace(plain, trained=EVERYTHING)):
-        raise layout.refused(f"its GPTModelProvider has no {', no '.join(strange)}", "Export to ddp, or to deepspeed.")
+    layout = with_unsaid(layout, replace(plain, trained=EVERYTHING), "GPTModelProvider", has_latent_yarn=True)
     if network.positions == "learned" and network.num_positions != network.sequence_length:
         why = f"its table of positions has a row for each of the {network.sequence_length} tokens of a sample"
         raise layout.refused(why, f"Train samples of {network.num_positions} tokens; or export to megatron.")
-    if left := unsaid(plain, has_latent_yarn=True):
-        layout = layout.noted(f"its GPTModelProvider has no field for {'; for '.join(left)}: set them in its code")
     if own is not None:
         layout = _with_scores(layout.noted(*own.notes), network, own)
     layout, environment, groups = words_of(layout, without_yarn(plain))

@@ -25,7 +25,7 @@ from planner.units import Dimension, format_human
 from planner.used_machines import UsedMachines
 
 __all__ = ["Layout", "layout_export", "layout_of", "pinned_by", "pins_of", "read_layout", "shared_pins", "time_text"]
-__all__ += ["with_layers"]
+__all__ += ["transformer_layout", "with_layers"]
 
 _HYBRID, _ALL_REDUCE = "hybrid", "all_reduce"
 _FLAGGED = (*(name for name, row in LAYOUT.items() if row.flags), "num_devices")
@@ -373,6 +373,23 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
         order = ", then ".join(chosen.groups)
         found = found.noted(f"stages stand on unlike machines: give those of {order} their ranks in this order")
     return found
+
+
+def transformer_layout(
+    target: str, job: Job, *, kinds: Sequence[str] = ("gpu",), low: Sequence[str] = ()
+) -> tuple[Layout, Transformer]:
+    """Return what :func:`layout_of` does for a program that trains transformers alone, and the transformer.
+
+    Raises
+    ------
+    InfeasibleError
+        As :func:`layout_of`, and for other networks.
+    """
+    layout = layout_of(target, job, kinds=kinds, low=low)
+    if (network := layout.network) is None:
+        hint = "Export to ddp, or to deepspeed."
+        raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", hint)
+    return layout, network
 
 
 def _export_to(first: str, targets: Sequence[str]) -> str:

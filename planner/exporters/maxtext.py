@@ -29,7 +29,7 @@ from planner.errors import Fault, SpecError
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks, job_name
 from planner.exporters.huggingface_config import architecture_of
 from planner.exporters.kubernetes import documents_of, yaml_text
-from planner.exporters.layouts import Layout, layout_of, shared_pins
+from planner.exporters.layouts import Layout, shared_pins, transformer_layout
 from planner.exporters.machines import device_of
 from planner.exporters.megatron_network import built, figure, named_word, with_points
 from planner.exporters.scripts import Parsed, comment_lines, wrapped
@@ -91,10 +91,7 @@ def export(job: Job) -> Export:
     InfeasibleError
         For networks that none of its blocks is like, and for layouts that its mesh cannot have.
     """
-    layout = layout_of(TARGET, job, kinds=("gpu", "tpu"))
-    network = layout.network
-    if network is None:
-        raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", "Export to ddp, or to deepspeed.")
+    layout, network = transformer_layout(TARGET, job, kinds=("gpu", "tpu"))
     if strange := _strange(network):
         raise layout.refused(f"none of its blocks has {', or '.join(strange)}", "Export to megatron, or to deepspeed.")
     layout = _as_run(layout, network)

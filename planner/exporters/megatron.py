@@ -21,10 +21,10 @@ from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
 from planner.exporters.layouts import (
     Layout,
     layout_export,
-    layout_of,
     read_layout,
     shared_pins,
     time_text,
+    transformer_layout,
     with_layers,
 )
 from planner.exporters.machines import device_of
@@ -54,7 +54,7 @@ from planner.schedules import NAMED
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "KNOWN", "VERSION", "as_run", "degrees", "export", "layout_of_options", "network"]
-__all__ += ["recognises", "training", "words_of"]
+__all__ += ["recognises", "training", "with_unsaid", "words_of"]
 
 TARGET = "megatron"
 _FLAGS = flags_of("megatron")
@@ -111,21 +111,30 @@ def export(job: Job) -> Export:
     InfeasibleError
         For networks that ``pretrain_gpt.py`` cannot train, and for unlike numbers of micro-batches.
     """
-    layout = layout_of(TARGET, job, kinds=("gpu",), low=LOW_TYPES)
-    network = layout.network
-    if network is None:
-        why = f"{job.problem.dnn.name} is not known as a transformer"
-        raise layout.refused(why, "Export to ddp, or to deepspeed.")
-    if strange := not_expressed(network):
-        hint = f"Give a script of your own these options: {' '.join(options(network, layout.chosen))}"
-        raise layout.refused(f"its {program_of(network)} has no {', no '.join(strange)}", hint)
-    if left := unsaid(network):
-        layout = layout.noted(
-            f"its {program_of(network)} has no option for {'; for '.join(left)}: set them in its code"
-        )
+    layout, network = transformer_layout(TARGET, job, low=LOW_TYPES)
+    hint = f"Give a script of your own these options: {' '.join(options(network, layout.chosen))}"
+    layout = with_unsaid(layout, network, program_of(network), hint=hint)
     layout, environment, groups = words_of(layout, network)
     program = " \\\n    ".join([script_words(job.settings.script, program_of(network)), *groups])
     return layout_export(layout, VERSION, program, environment=environment)
+
+
+def with_unsaid(
+    layout: Layout, network: Transformer, program: str, *, hint: str = "Export to ddp, or to deepspeed.", **has: bool
+) -> Layout:
+    """Return the layout with what of a network a program has no words for in its notes; ``has``: see :func:`unsaid`.
+
+    Raises
+    ------
+    InfeasibleError
+        Where that changes sizes, seconds or bytes.
+    """
+    if strange := not_expressed(network):
+        raise layout.refused(f"its {program} has no {', no '.join(strange)}", hint)
+    left = unsaid(network, **has)
+    return (
+        layout.noted(f"its {program} has no option for {'; for '.join(left)}: set them in its code") if left else layout
+    )
 
 
 def words_of(

@@ -14,14 +14,14 @@ from typing import Any
 
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks, job_name
 from planner.exporters.kubernetes import documents_of, yaml_text
-from planner.exporters.layouts import Layout, layout_of, shared_pins
+from planner.exporters.layouts import Layout, shared_pins, transformer_layout
 from planner.exporters.machines import device_of
-from planner.exporters.megatron import layout_of_options, words_of
+from planner.exporters.megatron import layout_of_options, with_unsaid, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists, with_points
 from planner.exporters.scripts import PORT, Parsed, comment_lines, how_to_run, torchrun_script
 from planner.exporters.training_blocks import training_of_options
 from planner.families.hybrid.configuration import HybridConfiguration
-from planner.families.hybrid.launch_network import not_expressed, unsaid, without_yarn
+from planner.families.hybrid.launch_network import without_yarn
 from planner.models.low_precision import LOW_TYPES
 from planner.transformer import Transformer
 
@@ -73,14 +73,8 @@ def export(job: Job) -> Export:
     InfeasibleError
         For what Megatron-LM cannot train.
     """
-    layout = layout_of(TARGET, job, kinds=("gpu",), low=LOW_TYPES)
-    network = layout.network
-    if network is None:
-        raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", "Export to ddp, or to deepspeed.")
-    if strange := not_expressed(network):
-        raise layout.refused(f"its Megatron-LM has no {', no '.join(strange)}", "Export to ddp, or to deepspeed.")
-    if left := unsaid(network, has_yarn=False):
-        layout = layout.noted(f"its Megatron-LM has no option for {'; for '.join(left)}: set them in its code")
+    layout, network = transformer_layout(TARGET, job, low=LOW_TYPES)
+    layout = with_unsaid(layout, network, "Megatron-LM", has_yarn=False)
     if layout.chosen.schedule in _SCHEDULES and layout.chosen.stages:
         why = "its zero-bubble schedules have equal stages, so that it runs 1F1B"
         layout = layout.instead(why, schedule="1f1b", interleave=1)

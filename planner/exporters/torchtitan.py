@@ -22,7 +22,15 @@ from typing import Any, NamedTuple
 from planner.decisions import flags_of
 from planner.errors import Fault, SpecError
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
-from planner.exporters.layouts import Layout, layout_export, layout_of, pinned_by, pins_of, read_layout, with_layers
+from planner.exporters.layouts import (
+    Layout,
+    layout_export,
+    pinned_by,
+    pins_of,
+    read_layout,
+    transformer_layout,
+    with_layers,
+)
 from planner.exporters.scripts import Parsed, argument_words, comment_lines, launched, script_words, wrapped
 from planner.exporters.torchtitan_network import (
     CONFIG,
@@ -61,11 +69,7 @@ def export(job: Job) -> Export:
     InfeasibleError
         For networks that are no transformers, numbers that it does not train in, and an optimiser on the host.
     """
-    layout = layout_of(TARGET, job, kinds=("gpu",), low=LOW_TYPES)
-    network = layout.network
-    if network is None:
-        hint = "It has a model of every network that it trains; export to ddp or deepspeed."
-        raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", hint)
+    layout, network = transformer_layout(TARGET, job, low=LOW_TYPES)
     if why := cannot_tune(network):
         raise layout.refused(why, "Write dnn.fine_tuning: lora, with targets: [qkv, output]; or export to deepspeed.")
     if flavour_of(network) is None and family_of(network) is None:
@@ -153,6 +157,8 @@ def _with_source(layout: Layout, network: Transformer) -> Layout:
                 "adapters are trained beside a network that there is: give its folder by "
                 "--checkpoint.initial_load_path, with --checkpoint.initial_load_in_hf where it is Hugging Face's"
             )
+            if "gate_up" in network.fine_tuning.targets:
+                layout = layout.noted("gate and up are two matrices there, each with adapters: a few more than planned")
         return layout.noted(*(note for note in (balance_note(network), bias_note(network)) if note is not None))
     return layout.noted(
         f"its configuration {flavour.config} reads a tokenizer from hf_assets_path, and the data set that it names"

@@ -117,6 +117,8 @@ def test_adapters_for_torchtitan_are_read_from_its_module(tmp_path: Path) -> Non
     assert found.training.dnn["fine_tuning"] == LORA
     again = planner.load({**{key: dict(one) for key, one in found.blocks.items()}, "cluster": CLUSTER})
     assert again.dnn.transformer == problem.dnn.transformer
+    both = asked({**dnn, "fine_tuning": {**LORA, "targets": ["gate_up"]}}, calibration={"program": "torchtitan"})
+    assert any("gate and up are two" in note for note in export("torchtitan", replace(job, problem=both)).notes)
     for tuning, why in (
         ({**LORA, "method": "qlora"}, "no weights in four bits"),
         ({**LORA, "targets": ["query"]}, "no adapter of query alone"),
