@@ -17,7 +17,7 @@ from planner.families.hybrid.bounds import CutBounds
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of
 from planner.families.hybrid.grid_search import Found, configuration_of_point, placements_of, searched
-from planner.families.hybrid.pace import parts_on
+from planner.families.hybrid.purchases import parts_on
 from planner.families.hybrid.search import plan
 from planner.plan import Alternative, Plan
 from planner.problem import Problem, Range

@@ -364,16 +364,16 @@ def bound(problem: Problem) -> float:
 
 def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: Search) -> CountBounds | None:
     """Return what no plan beats by the number of equal machines that it uses, all numbers at once."""
-    from planner.families.hybrid import by_count  # noqa: PLC0415
+    from planner.families.hybrid import purchases  # noqa: PLC0415
 
-    return by_count.least_by_count(problem, weight_s, limit_s, search)
+    return purchases.least_by_count(problem, weight_s, limit_s, search)
 
 
 def least_parts_s(problem: Problem, enough_s: float, within_s: float, fastest_s: float) -> Floats | None:
     """Return device-seconds that each part of a training takes at least, in company of other kinds of machines."""
-    from planner.families.hybrid import pace  # noqa: PLC0415
+    from planner.families.hybrid import purchases  # noqa: PLC0415
 
-    return pace.least_parts_s(problem, enough_s, within_s, fastest_s)
+    return purchases.least_parts_s(problem, enough_s, within_s, fastest_s)
 
 
 def risks() -> ModuleType:
