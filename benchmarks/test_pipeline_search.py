@@ -39,7 +39,7 @@ from planner.families.pipeline.search import plan
 from planner.models.schedule import PipelineTimes, simulate
 from planner.problem import Problem
 from planner.search import Search
-from planner.solvers.pipelines import Schedule
+from planner.solvers.pipeline_bounds import Schedule
 
 
 def question(layers: int, machines: int, devices: int, batch: int, types: int = 1) -> Problem:

@@ -15,7 +15,7 @@ from operator import ne
 from planner.constraints import check_deadline, lockstep, narrowed
 from planner.decisions import excludable_keys, pinnable_keys
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
-from planner.families import FAMILIES
+from planner.families import FAMILIES, bound_of
 from planner.memory import OUT_OF_MEMORY
 from planner.names import OF_TRANSFORMERS
 from planner.networks import asked, computation_bound, name_of, networks_of
@@ -144,7 +144,7 @@ def _entries(problem: Problem) -> list[Entry]:
         own = OF_TRANSFORMERS if network.dnn.transformer is not None else None
         for family in sorted(network.families, key=partial(ne, own)):
             if family in FAMILIES:
-                bound = FAMILIES[family].bound(network)
+                bound = bound_of(family, network)
                 found.append(Entry(problem=network, family=family, bound=bound, is_changed=network is not first))
     return found
 

@@ -18,7 +18,7 @@ Variables: p stages, their cuts, and the replicas of each; ``w_k`` are the secon
 replica has at least one sample, and r of them share b: ``w_k >= t_k``, ``w_k >= b t_k / r_k``, ``sum r_k <= N``, and at
 most b replicas each, so that ``N_p = min(N, p b fastest)`` of them count.
 
-By the terms (1) and (4) of :mod:`planner.solvers.pipelines`, with A the sum of w before stage s, X the sum behind it,
+By F of :mod:`planner.solvers.pipeline_bounds`, with A the sum of w before stage s, X the sum behind it,
 and ``K = min(m, p - s + 1)`` micro-batches in flight, no iteration is below
 
 - 1F1B, ``K < m``: ``A + (m - K + 1) w_s + 2 X``; ``K = m``: ``A + (m + 1) / 2 w_s + X``, the mean of two terms;

@@ -12,51 +12,13 @@ s of n under 1F1B, fit. Objective: the makespan of the schedule, which only its 
 it is minimised, and :class:`BestFirst` yields configurations in the order of their bounds, so that simulating them
 until the next bound is no better than the best simulated one proves that one optimal.
 
-The bound, from the last stage to the first. ``R(s)``: seconds of one micro-batch from its forward in stage s to the end
-of its backward there; ``F(s)``: seconds from the first forward of stage s to the end of its last backward; ``E(s)``: to
-the end of what every stage from s on does after its last backward. With ``w = f + b`` of stage s,
-``X = cf + R(s+1) + cb`` (0 for the last stage), ``K`` its micro-batches in flight, ``q = ceil(m / K)``:
-
-- ``R(s) = w + X``.
-- ``F(s)`` is the greatest of
-  (1) 1F1B, ``K < m``: ``max(K f, f + X) + (m - K) w + max(K b, X + b)``. The device starts with K forwards, and its
-  first backward starts no earlier than X after its first forward; likewise at the end, mirrored; in between come
-  ``m - K`` of each. ``K = m``: ``max(m f, f + X) + m b`` and ``m f + max(m b, X + b)``. GPipe: ``m w + X``: the last
-  stage's backwards start after its last forward;
-  (2) ``(m - 1 - (q - 1) K) f + q R(s)`` under 1F1B: the forward of micro-batch j + K follows the backward of j;
-  (3) ``w + X + (m - 1) max(cf, cb)``, under GPipe ``w + X + (m - 1)(cf + cb)``: a channel sends one at a time, and
-  under GPipe it sends no error before the last output has arrived;
-  (4) ``w + cf + cb + F(s+1)``: before the first forward of stage s + 1 and after its last backward, one micro-batch
-  passes stage s and the boundary.
-- Of known stages in front of what is still open, terms more. 1F1B, ``K(s) < m``, stages s to s + d: the backward of
-  micro-batch j in stage s goes before the forward of ``j + K(s)``, that one's forward in stage s + d before the
-  backward of ``j + d + 1`` there, which then passes back to s. So d + 1 micro-batches take at least ``Z = sum w + sum
-  (cf + cb)`` of these stages and the boundaries between them; ``F(s) >= 2 R(s) + j0 b + t Z`` with ``t`` and ``j0`` the
-  quotient and the rest of ``(m - 1 - K(s)) / (d + 1)``. GPipe: ``E(0) >= R(0) + (m - 1) (max(f, cf) + max(b, cb))``,
-  each greatest over all stages: forwards go as one line, and then backwards.
-
-  1F1B, where K is known: micro-batches go to stage s, turn there, and come back to stage i, which then flushes. ``A``
-  and ``B``: the slowest task forward of stages 0 to s and of the boundaries between them, and the slowest back of
-  stages i to s; ``way``: f and cf of all stages before s, and b and cb of those from i on before s.
-  (5) ``E(0) >= way + w + y(i) + max((K-1) A + (m-K) w + (K-1) B, (m-1) A + (K-1) B, (K-1) A + (m-1) B)``, w and K of
-  stage s: micro-batch j reaches it after ``j - 1`` slowest tasks; the forward of micro-batch K goes before the first
-  backward, that of m before the backward of ``m - K + 1``; and errors come back one slowest task after another. Where
-  what lies behind s is open, R(s) in place of w, and 1 in place of K.
-  (6) Twice: the first error is back at stage 0 after ``way + w + (K-1) A`` with the stage s and i = 0 for which that is
-  greatest; forward ``1 + K(0)`` follows; turns as above lead to forward m; and that one's way to any s, with the K - 1
-  errors behind the one that it lets go, ends in y(i).
-- ``E(s) = max(F(s) + y, f + cf + E(s+1))``. The bound of a configuration is ``E(0)``, or what its first stage takes at
-  least, e.g. to read its samples.
-
-Each term sums durations along a chain of tasks of which each waits for the one before, by the order of a device or a
-channel or by its input; so no timing of the fixed orders, and hence no simulation, is below it. All terms rise with all
-their arguments, so the principle of optimality holds: with least R, F, E of the stages behind a cut (each by itself),
-the recursion bounds whatever is put before them. Boundaries: the tables know one side only, so both sides bound it, the
-stage before by ``out`` and the one behind by ``in``; a configuration is given its true boundary.
+The bound is that of :mod:`planner.solvers.pipeline_bounds`: from the last stage to the first, by a rest of six numbers.
+Boundaries: the tables know one side only, so both sides bound it, the stage before by ``out`` and the one behind by
+``in``; a configuration is given its true boundary.
 
 The tables of what may follow (:class:`Tables`), a dynamic programme from the last layer to the first. A state is
 (stages left, first layer, devices used by type); as devices are handed out in order, it says where a stage stands. For
-every state the tables hold the least R, F and E, and the least that lies behind a boundary before it.
+every state the tables hold the least rest, each number by itself, and the least rest from a boundary before it on.
 
 - *Number of stages.* With the stages left known the work is ``O(P L^2 sum over states of choices)``; where that is too
   much, ``P = 0`` leaves their number open: K is then relaxed to m, and memory to what one micro-batch in flight takes.
@@ -75,11 +37,11 @@ every state the tables hold the least R, F and E, and the least that lies behind
   true; they are weak, as a stage of fewer than q devices takes none. v units left are at most ``q v + q - 1`` devices.
 
 The search (:class:`BestFirst`) extends pipelines stage by stage, always the one with the least bound: what its known
-stages take, and the least of what may follow. Complete ones then come in the order of their bounds.
+stages take, and the least of what may follow. Others of as many stages, whose bounds are nearer to it than to the best
+answer, are extended in the same pass of numpy. Complete ones then come in the order of their bounds.
 
-Sources: the schedules are GPipe's (Y. Huang et al., arXiv:1811.06965) and 1F1B (D. Narayanan et al., SOSP '19,
-doi:10.1145/3341301.3359646); best first with a bound of the rest is A* (P. Hart, N. Nilsson and B. Raphael, IEEE Trans.
-Syst. Sci. Cybern. 4(2), 1968, doi:10.1109/TSSC.1968.300136). The terms of the bound are our own.
+Source: best first with a bound of the rest is A* (P. Hart, N. Nilsson and B. Raphael, IEEE Trans. Syst. Sci. Cybern.
+4(2), 1968, doi:10.1109/TSSC.1968.300136).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -94,9 +56,17 @@ from numpy.typing import NDArray
 from planner.cost import Floats
 from planner.search import Search
 from planner.solvers.branch_and_bound import OpenBoxes
-
-Integers = NDArray[np.int64]
-_Seconds = Floats | float
+from planner.solvers.pipeline_bounds import (
+    FLUSHED,
+    NOTHING,
+    REST,
+    Integers,
+    Schedule,
+    Schedules,
+    behind_channel,
+    behind_stage,
+    through,
+)
 
 _MOST_AT_ONCE = 200_000  # stages times numbers of stages in one pass: beyond the processor's cache it gets slower
 _MOST_PAIRS = 1_000_000  # moves times layers that are looked at together
@@ -104,7 +74,7 @@ _BYTES = 8  # of a number
 _ARRAYS_OF_MOVES = 12
 _ARRAYS_OF_SIDES = 5
 _ROUNDING = 1e-9
-_DENSE = 0.5  # share of stages with a follower from which on all are computed
+_MOST_EXTENDED = 20_000  # stages that are tried at once behind several nodes
 _MOST_NODES = 400_000  # that wait to be extended, and may be added by one: half a gibibyte
 _ASKED_EVERY = 4_096  # nodes that are added
 
@@ -127,66 +97,6 @@ class Stage:
     first: int
     last: int
     choice: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """``num_microbatches`` in the order of GPipe, or else of 1F1B."""
-
-    num_microbatches: int
-    is_gpipe: bool = False
-
-    def in_flight(self, num_left: Integers) -> Integers:
-        """Return the micro-batches in flight in a stage.
-
-        Parameters
-        ----------
-        num_left
-            Stages from it to the last, itself included; >= 1, of any shape.
-        """
-        m = self.num_microbatches
-        return np.full_like(num_left, m) if self.is_gpipe else np.minimum(num_left, m)
-
-    def part(self, which: Integers | NDArray[np.bool_] | slice) -> "Schedule":
-        """Return the schedule of some stages of many: the same for all.
-
-        Parameters
-        ----------
-        which
-            Of the stages, by stage.
-        """
-        return self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedules:
-    """A :class:`Schedule` of each of many stages: one order, and ``num_microbatches`` by stage."""
-
-    num_microbatches: Integers
-    is_gpipe: bool
-
-    def in_flight(self, num_left: Integers) -> Integers:
-        """Return the micro-batches in flight.
-
-        Parameters
-        ----------
-        num_left
-            Stages from each to the last; the last axis goes by stage, or is 1.
-        """
-        m = self.num_microbatches
-        if self.is_gpipe:
-            return np.broadcast_to(m, np.broadcast_shapes(m.shape, num_left.shape))
-        return np.minimum(num_left, m)
-
-    def part(self, which: Integers | NDArray[np.bool_] | slice) -> "Schedules":
-        """Return the schedules of some of the stages.
-
-        Parameters
-        ----------
-        which
-            Of the stages, by stage.
-        """
-        return Schedules(num_microbatches=self.num_microbatches[which], is_gpipe=self.is_gpipe)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,7 +262,7 @@ class PipelineCosts(Protocol):
         """
         ...
 
-    def out_s(self, lasts: Integers, choices: Integers, places: Integers, /) -> Floats:
+    def out_s(self, lasts: Integers, choices: Integers, places: Integers, used: Integers, /) -> Floats:
         """Return (2, ...) seconds that no boundary behind a stage is below, of one micro-batch, forward and back.
 
         0 behind the last layer.
@@ -361,31 +271,36 @@ class PipelineCosts(Protocol):
         ----------
         lasts, choices, places
             Of the stage before the boundary.
+        used
+            Devices used, its own included, by type along the first axis; at least, where tables count them in units.
         """
         ...
 
-    def in_s(self, firsts: Integers, choices: Integers, places: Integers, /) -> Floats:
+    def in_s(self, firsts: Integers, choices: Integers, places: Integers, used: Integers, /) -> Floats:
         """Return (2, ...) seconds that no boundary before a stage is below; 0 before the first layer.
 
         Parameters
         ----------
         firsts, choices, places
             Of the stage behind the boundary.
+        used
+            Devices used before it, by type along the first axis; anything where tables count them in units.
         """
         ...
 
-    def boundary_s(self, cut: int, left: int, place: int, rights: Integers, places: Integers, /) -> Floats:
-        """Return (2, len(rights)) seconds of a micro-batch over the cut before layer ``cut``, forward and back.
+    def boundary_s(
+        self, cuts: Integers, lefts: Integers, left_places: Integers, rights: Integers, places: Integers, /
+    ) -> Floats:
+        """Return (2, ...) seconds of a micro-batch over cuts, forward and back.
 
         Parameters
         ----------
-        cut
-            Layer behind the boundary.
-        left, place
-            Choice of the stage before it, and where its first device stands.
+        cuts
+            Layers behind the boundaries.
+        lefts, left_places
+            Choices of the stages before them, and where their first devices stand.
         rights, places
-            Choices of stages behind it, and where their first devices stand; one of the same type as ``left`` has the
-            devices that follow.
+            Choices of the stages behind them, and where theirs do; those of one type stand side by side.
         """
         ...
 
@@ -396,240 +311,6 @@ class Candidate:
 
     bound: float
     stages: tuple[Stage, ...]
-
-
-# The bound of known stages
-
-
-@dataclass(frozen=True, slots=True)
-class _Tail:
-    """R, F and E of a stage and all behind it, as arrays of any one shape."""
-
-    round_trip_s: Floats
-    finish_s: Floats
-    flushed_s: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class _Behind:
-    """What lies behind a stage, boundary included: X, F, E, and the channel's term (3) less w."""
-
-    trip_s: Floats
-    finish_s: Floats
-    flushed_s: Floats
-    channel_s: Floats
-
-    def at_least(self, other: "_Behind") -> "_Behind":
-        """Return the greater of two bounds of the same."""
-        return _Behind(
-            np.maximum(self.trip_s, other.trip_s),
-            np.maximum(self.finish_s, other.finish_s),
-            np.maximum(self.flushed_s, other.flushed_s),
-            np.maximum(self.channel_s, other.channel_s),
-        )
-
-
-_ZERO = np.zeros(())
-_NOTHING = _Behind(_ZERO, _ZERO, _ZERO, _ZERO)
-
-
-def _behind_of(tail: _Tail, out_s: Floats | float, back_s: Floats | float, schedule: Schedule | Schedules) -> _Behind:
-    """Return what lies behind a boundary of ``cf`` and ``cb``."""
-    both_s = out_s + back_s
-    sent_s = both_s if schedule.is_gpipe else np.maximum(out_s, back_s)
-    trip_s = both_s + tail.round_trip_s
-    return _Behind(
-        trip_s,
-        both_s + tail.finish_s,
-        out_s + tail.flushed_s,
-        trip_s + (schedule.num_microbatches - 1) * sent_s,
-    )
-
-
-def _stage_of(
-    forward_s: Floats | float,
-    backward_s: Floats | float,
-    flush_s: Floats | float,
-    behind: _Behind,
-    in_flight: Integers | int,
-    schedule: Schedule | Schedules,
-) -> _Tail:
-    """Return the recursion for one stage; ``in_flight`` is K."""
-    m, trip_s, work_s = schedule.num_microbatches, behind.trip_s, forward_s + backward_s
-    round_trip_s = work_s + trip_s
-    if schedule.is_gpipe:
-        own_s = m * work_s + trip_s
-    else:
-        last_s = trip_s + backward_s
-        lead_s = np.maximum(in_flight * forward_s, forward_s + trip_s)
-        drain_s = np.maximum(in_flight * backward_s, last_s)
-        some_s = lead_s + (m - in_flight) * work_s + drain_s
-        all_s = np.maximum(lead_s + m * backward_s, m * forward_s + drain_s)
-        is_some = in_flight < m
-        own_s = (some_s if is_some else all_s) if isinstance(is_some, bool) else np.where(is_some, some_s, all_s)
-        turns = -(-m // in_flight)
-        own_s = np.maximum(own_s, (m - 1 - (turns - 1) * in_flight) * forward_s + turns * round_trip_s)
-    finish_s = np.maximum(own_s, work_s + np.maximum(behind.finish_s, behind.channel_s))
-    return _Tail(round_trip_s, finish_s, np.maximum(finish_s + flush_s, forward_s + behind.flushed_s))
-
-
-@dataclass(frozen=True, slots=True)
-class _Prefix:
-    """Known stages, first to last: f, b and y by stage, cf and cb by boundary between them, K by stage."""
-
-    columns: Sequence[tuple[float, float, float]]
-    sent: Sequence[tuple[float, float]]
-    in_flight: Sequence[int]
-
-
-def _through(
-    prefix: _Prefix,
-    tail: _Tail,
-    work_s: Floats,
-    flush_s: Floats,
-    sent: Floats,
-    in_flight: int,
-    schedule: Schedule,
-    *,
-    is_closed: bool,
-) -> Floats:
-    """Return E(0) where ``tail`` stands behind known stages.
-
-    Parameters
-    ----------
-    tail, work_s, flush_s, in_flight
-        R, F and E from the stage behind on, and its f and b, y and K.
-    sent
-        cf and cb between them.
-    is_closed
-        Whether the number of stages, and so K, is known.
-    """
-    m = schedule.num_microbatches
-    out_s, back_s = sent
-    turned_s: _Seconds = 0.0
-    if is_closed and not schedule.is_gpipe and prefix.columns:
-        turned_s = _turned_s(prefix, tail.round_trip_s, work_s, flush_s, sent, in_flight, m)
-    greatest = work_s
-    spans = [work_s[0] + work_s[1]]  # of the stages from s to each of those behind, boundaries between them included
-    for position in reversed(range(len(prefix.columns))):
-        f, b, y = prefix.columns[position]
-        in_flight = prefix.in_flight[position]
-        behind = _behind_of(tail, out_s, back_s, schedule)
-        tail = _stage_of(f, b, y, behind, in_flight, schedule)
-        if schedule.is_gpipe:
-            greatest = np.array(
-                [np.maximum(greatest[0], np.maximum(f, out_s)), np.maximum(greatest[1], np.maximum(b, back_s))]
-            )
-        elif is_closed:
-            reached_s = f + b + out_s + back_s
-            spans = [np.asarray(f + b), *(reached_s + one for one in spans)]
-            if in_flight < m:
-                finish_s, twice_s = tail.finish_s, 2 * tail.round_trip_s
-                for size, span_s in enumerate(spans, start=1):
-                    turns, rest = divmod(m - 1 - in_flight, size)
-                    finish_s = np.maximum(finish_s, twice_s + rest * b + turns * span_s)
-                tail = _Tail(tail.round_trip_s, finish_s, np.maximum(tail.flushed_s, finish_s + y))
-        if position:
-            out_s, back_s = prefix.sent[position - 1]
-    if schedule.is_gpipe:
-        line_s: Floats = tail.round_trip_s + (m - 1) * (greatest[0] + greatest[1])
-        return np.asarray(np.maximum(tail.flushed_s, line_s))
-    return np.maximum(tail.flushed_s, turned_s)
-
-
-def _turned_s(
-    prefix: _Prefix, round_trip_s: Floats, work_s: Floats, flush_s: Floats, sent: Floats, in_flight: int, m: int
-) -> Floats:
-    """Return the greatest of the terms (5) and (6) of known stages and the one behind them.
-
-    Parameters
-    ----------
-    prefix
-        Known stages.
-    round_trip_s, work_s, flush_s, in_flight
-        R, f and b, y and K of the stage behind.
-    sent
-        cf and cb between them.
-    m
-        Micro-batches.
-    """
-    columns: list[tuple[_Seconds, _Seconds, _Seconds]] = [*prefix.columns, (work_s[0], work_s[1], flush_s)]
-    sends: list[tuple[_Seconds, _Seconds]] = [*prefix.sent, (sent[0], sent[1])]
-    there_s: _Seconds = 0.0  # the way to stage s,
-    ahead_s: _Seconds = 0.0  # the slowest task of it, its own included,
-    first_s: _Seconds = 0.0  # the first error's way to the first stage, at least, and what follows its last forward
-    last_s: _Seconds = 0.0
-    least_s: _Seconds = 0.0
-    for s, ((f, b, _), k) in enumerate(zip(columns, [*prefix.in_flight, in_flight], strict=True)):
-        if s:
-            there_s, ahead_s = there_s + columns[s - 1][0] + sends[s - 1][0], _greater(ahead_s, sends[s - 1][0])
-        ahead_s, turn_s = _greater(ahead_s, f), f + b
-        back_s: _Seconds = 0.0  # the way back from it to stage i, and the slowest task of that
-        behind_s = b
-        for i in range(s, -1, -1):
-            if i < s:
-                back_s = back_s + columns[i][1] + sends[i][1]
-                behind_s = _greater(behind_s, _greater(columns[i][1], sends[i][1]))
-            home_s = back_s + columns[i][2]
-            one_s, all_s = there_s + (k - 1) * ahead_s, there_s + (m - 1) * ahead_s
-            own_s = _greater(one_s + (m - k) * turn_s, all_s) + (k - 1) * behind_s
-            least_s = _greater(least_s, _greater(own_s, one_s + (m - 1) * behind_s) + turn_s + home_s)
-            last_s = _greater(last_s, there_s + turn_s + (k - 1) * behind_s + home_s)
-            if s == len(prefix.columns):
-                least_s = _greater(least_s, there_s + (m - 1) * _greater(ahead_s, behind_s) + round_trip_s + home_s)
-                last_s = _greater(last_s, there_s + round_trip_s + home_s)
-        first_s = _greater(first_s, there_s + (k - 1) * ahead_s + turn_s + back_s)
-    first_s = _greater(first_s, there_s + round_trip_s + back_s)
-    if prefix.in_flight[0] < m:
-        span_s = own_s = columns[0][0] + columns[0][1]
-        between_s: _Seconds = 0.0
-        for size in range(1, len(columns) + 1):
-            if size > 1:
-                span_s = span_s + sum(sends[size - 2]) + sum(columns[size - 1][:2])
-            turns, rest = divmod(m - 1 - prefix.in_flight[0], size)
-            between_s = _greater(between_s, turns * span_s + rest * own_s)
-        least_s = _greater(least_s, first_s + between_s + last_s)
-    return np.asarray(least_s)
-
-
-def _greater(one: _Seconds, other: _Seconds) -> _Seconds:
-    """Return the greater of two; of single numbers without numpy, which takes ten times as long."""
-    if isinstance(one, float) and isinstance(other, float):
-        return max(one, other)
-    return np.maximum(one, other)
-
-
-def bound_s(
-    forward_s: Sequence[float],
-    backward_s: Sequence[float],
-    forward_transfer_s: Sequence[float],
-    backward_transfer_s: Sequence[float],
-    flush_s: Sequence[float],
-    schedule: Schedule,
-) -> float:
-    """Return ``E(0)``, which no simulation of these stages is below.
-
-    Parameters
-    ----------
-    forward_s, backward_s, flush_s
-        f, b and y by stage.
-    forward_transfer_s, backward_transfer_s
-        cf and cb by boundary: one less than stages.
-    schedule
-        Of these stages.
-
-    >>> bound_s([2, 1], [2, 1], [0], [0], [0, 0], Schedule(num_microbatches=2))
-    8.0
-    """
-    n = len(forward_s)
-    held = schedule.in_flight(np.arange(n, 0, -1)).tolist()
-    columns = list(zip(forward_s, backward_s, flush_s, strict=True))
-    sent = list(zip(forward_transfer_s, backward_transfer_s, strict=True))
-    last = [np.array(one, dtype=np.float64) for one in columns[-1]]
-    tail = _stage_of(last[0], last[1], last[2], _NOTHING, np.array(held[-1]), schedule)
-    prefix = _Prefix(columns[:-1], sent, held[:-1])
-    between = np.array(sent[-1] if sent else (0.0, 0.0), dtype=np.float64)
-    return float(_through(prefix, tail, np.array(last[:2]), last[2], between, held[-1], schedule, is_closed=True))
 
 
 # Which stages the tables look at: what devices are left for, and what the cutoff leaves
@@ -714,6 +395,7 @@ class _Moves:
     least: Integers  # its first layer, from
     most: Integers  # to
     furthest: Integers
+    used: Integers  # devices by type and state, at least
 
     def __len__(self) -> int:
         return len(self.state)
@@ -744,6 +426,7 @@ class _Moves:
             least[source, state],
             most[source, state],
             _furthest(costs, stack, cutoff),
+            np.tile(np.array(grid.num_devices)[:, None] - grid.most_left, len(stack)),
         )
 
     def pairs(self, num_layers: int) -> Iterator[_Pairs]:
@@ -807,8 +490,8 @@ class _Stages:
     """Stages, and what of them does not depend on entries; those that differ in their ends alone are a group.
 
     By stage: ``after``, the entry behind it by layer and state; f, b and y; ``out_s``, cf and cb that a boundary behind
-    it takes at least; ``most_in_flight``; ``schedules``. By group: ``starts``, its first stage; ``state``, the entry
-    that it lowers; ``first``; ``floor_s``; ``in_s`` of a boundary before it.
+    it takes at least; ``most_in_flight``; ``schedules``; ``group``. By group: ``starts``, its first stage; ``state``,
+    the entry that it lowers; ``first``; ``floor_s``; ``in_s`` of a boundary before it.
     """
 
     after: Integers
@@ -818,6 +501,7 @@ class _Stages:
     out_s: Floats
     most_in_flight: Integers
     schedules: Schedule | Schedules
+    group: Integers
     starts: Integers
     state: Integers
     first: Integers
@@ -827,20 +511,24 @@ class _Stages:
 
 @dataclass(frozen=True, slots=True)
 class TablesOfOne:
-    """Least R, F, E from a cut on, and least X, F, E and channel terms behind it; axes: stages left, layer, used."""
+    """Least rest from a stage on, and from the boundary before it on: rows; axes: stages left, layer, used.
+
+    ``is_alive``: whether there is an entry, by these axes.
+    """
 
     entries: Floats
+    is_alive: NDArray[np.bool_]
     grid: _Grid
     schedule: Schedule
     is_complete: bool
 
-    def state(self, used: Sequence[Integers]) -> Integers:
+    def state(self, used: Integers) -> Integers:
         """Return the index of the devices used of each type: by the units that are left of them.
 
         Parameters
         ----------
         used
-            Devices by type; arrays of one shape.
+            Devices by type along the first axis.
         """
         grid, index = self.grid, np.zeros((), dtype=np.int64)
         for one, number, unit, size, stride in zip(
@@ -849,8 +537,8 @@ class TablesOfOne:
             index = index + (size - 1 - (number - one) // unit) * stride
         return index
 
-    def behind(self, num_left: Integers, ends: Integers, used: Sequence[Integers], out_s: Floats) -> _Behind:
-        """Return what lies behind stages, boundary included; arrays broadcast.
+    def behind(self, num_left: int, ends: Integers, states: Integers, out_s: Floats) -> Floats:
+        """Return the rest from the boundaries behind stages on.
 
         Parameters
         ----------
@@ -858,13 +546,13 @@ class TablesOfOne:
             Stages behind each; 0 where the tables leave their number open.
         ends
             Layers behind them.
-        used
-            Devices used by type, their own included.
+        states
+            By the devices used, their own included.
         out_s
             (2, ...) least seconds of the boundary behind them.
         """
-        at = self.entries[:, num_left, ends, self.state(used)]
-        return _behind_of(_Tail(*at[:3]), out_s[0], out_s[1], self.schedule).at_least(_Behind(*at[3:]))
+        at = self.entries[:, num_left, ends, states]
+        return np.maximum(behind_channel(at[:REST], out_s[0], out_s[1], self.schedule), at[REST:])
 
 
 def table_bytes(costs: PipelineCosts, stack: Stack, num_stages: int) -> int:
@@ -883,7 +571,7 @@ def table_bytes(costs: PipelineCosts, stack: Stack, num_stages: int) -> int:
     layer how far a stage reaches and what a boundary behind or before it takes, with what that is worked out from.
     """
     states, choices = _Grid.of(costs).size, len(costs.choices)
-    entries = 7 * (num_stages + 1) * (costs.num_layers + 1) * len(stack) * states
+    entries = 2 * REST * (num_stages + 1) * (costs.num_layers + 1) * len(stack) * states
     moves = _ARRAYS_OF_MOVES * states * choices
     reach = (3 + _ARRAYS_OF_SIDES * max(costs.num_places)) * choices * (costs.num_layers + 1)
     return _BYTES * (entries + moves + reach)
@@ -901,7 +589,7 @@ class Tables:
     num_stages
         At most; 0 leaves their number open.
     cutoff
-        Entries at or above it are ``inf``.
+        Entries at or above it are left out.
     allowed
         By number of devices used of each type: whether so many may be used in all; None: all may. Only with units of 1.
 
@@ -909,6 +597,8 @@ class Tables:
     ----------
     num_tried
         Stages that the cutoff left to be looked at.
+    is_alive
+        By stages left, layer and state: whether there is an entry.
     """
 
     def __init__(
@@ -924,10 +614,13 @@ class Tables:
         self.is_open = not num_stages
         self.left = np.arange(1, num_stages + 1) if num_stages else np.array([max(stack.num_microbatches)])
         self._grid = _Grid.of(costs)
-        self.entries = np.full((7, num_stages + 1, costs.num_layers + 1, len(stack) * self._grid.size), np.inf)
-        last = 0.0 if allowed is None else np.where(allowed.reshape(-1), 0.0, np.inf)
-        self.entries[:, 0, -1] = np.tile(np.broadcast_to(last, self._grid.size), len(stack))
-        self._flat = self.entries.reshape(7, num_stages + 1, -1)  # the same numbers: by layer and state together
+        # Few entries are ever reached: zeros take no memory until they are written.
+        shape = num_stages + 1, costs.num_layers + 1, len(stack) * self._grid.size
+        self.entries, self.is_alive = np.zeros((2 * REST, *shape)), np.zeros(shape, dtype=np.bool_)
+        self.is_alive[0, -1] = True if allowed is None else np.tile(allowed.reshape(-1), len(stack))
+        self._flat, self._flat_alive = self.entries.reshape(2 * REST, -1), self.is_alive.reshape(-1)  # the same numbers
+        self._alive_by_left = self.is_alive.reshape(num_stages + 1, -1)
+        self._is_any_alive = self._alive_by_left[0].copy()  # with some number of stages left
         self._moves = _Moves.all(costs, stack, self._grid, cutoff)
         self.num_tried = 0
         self.is_complete = self._fill(search)
@@ -940,9 +633,10 @@ class Tables:
         source
             Its index in the stack.
         """
-        begin, size = source * self._grid.size, self._grid.size
-        part = self.entries[..., begin : begin + size]
-        return TablesOfOne(part, self._grid, self.stack.schedule(source), self.is_complete)
+        part = slice(source * self._grid.size, (source + 1) * self._grid.size)
+        return TablesOfOne(
+            self.entries[..., part], self.is_alive[..., part], self._grid, self.stack.schedule(source), self.is_complete
+        )
 
     def _runs(self, all_pairs: Iterable[_Pairs]) -> Iterator[list[_Pairs]]:
         """Yield the stages by first layer, last layers first, as many layers together as do not need one another."""
@@ -987,7 +681,7 @@ class Tables:
         move = pairs.move[which]
         after = ends * self.entries.shape[-1] + moves.after[move]
         # Nothing can follow most of them: the end of all work is known for few states, and the cutoff leaves fewer.
-        is_alive = np.isfinite(self._flat[2][self._after, after]).any(axis=0)
+        is_alive = self._is_any_alive[after]
         if not is_alive.any():
             return None
         which, ends, move, after = which[is_alive], ends[is_alive], move[is_alive], after[is_alive]
@@ -1004,77 +698,67 @@ class Tables:
         first, choice, place = first[may_be], choice[may_be], place[may_be]
         found, schedules = found.part(may_be), schedules.part(may_be)
         starts = _starts(which)
-        groups = move[starts], first[starts]
+        moved, begin = move[starts], first[starts]
         return _Stages(
             after,
             found.forward_s,
             found.backward_s,
             found.flush_s,
-            costs.out_s(ends - 1, choice, place),
+            costs.out_s(ends - 1, choice, place, moves.used[:, moves.after[move]]),
             found.most_in_flight,
             schedules,
+            np.cumsum(np.bincount(starts, minlength=len(which))) - 1,
             starts,
-            groups[1] * self.entries.shape[-1] + moves.state[groups[0]],
-            groups[1],
-            costs.floor_s[moves.choice[groups[0]]],
-            costs.in_s(groups[1], moves.choice[groups[0]], moves.place[groups[0]]),
+            begin * self.entries.shape[-1] + moves.state[moved],
+            begin,
+            costs.floor_s[moves.choice[moved]],
+            costs.in_s(begin, moves.choice[moved], moves.place[moved], moves.used[:, moves.state[moved]]),
         )
 
-    @property
-    def _after(self) -> slice:
-        """Numbers of stages that may be left behind one."""
-        return slice(0, 1 if self.is_open else len(self.left))
-
     def _add(self, stages: _Stages) -> None:
-        """Lower the entries that some stages lead to."""
-        low, least = self._least_before(stages)
-        if least.size:
-            self._keep(np.minimum.reduceat(least, stages.starts, axis=-1), stages, low)
-
-    def _least_before(self, stages: _Stages) -> tuple[int, Floats]:
-        """Return R, F and E by number of stages left, from the first number returned on, and stage.
-
-        Few numbers of stages can follow a stage: only those are computed where that is less work, and others are inf.
-        """
-        every = np.arange(1 if self.is_open else len(self.left))[:, None]
-        if self.is_open:
-            return 0, self._least(every, slice(None), stages)
-        is_alive = np.isfinite(self._flat[2][self._after, stages.after])
-        left, column = np.nonzero(is_alive)
-        if len(left) > _DENSE * is_alive.size:
-            return 1, self._least(every, slice(None), stages)
-        low, high = (int(left[0]), int(left[-1]) + 1) if len(left) else (0, 0)
-        least = np.full((3, high - low, len(stages.after)), np.inf)
-        least[:, left - low, column] = self._least(left, column, stages)
-        return low + 1, least
-
-    def _least(self, left: Integers, column: Integers | slice, stages: _Stages) -> Floats:
-        """Return R, F and E of some of the stages with so many stages left behind them."""
-        forward_s, backward_s = stages.forward_s[column], stages.backward_s[column]
-        out_s, back_s = stages.out_s[0][column], stages.out_s[1][column]
-        schedules = stages.schedules.part(column)
-        at = self._flat[:, left, stages.after[column]]
-        behind = _behind_of(_Tail(*at[:3]), out_s, back_s, schedules).at_least(_Behind(*at[3:]))
-        in_flight = schedules.in_flight(self.left[left])
-        tail = _stage_of(forward_s, backward_s, stages.flush_s[column], behind, in_flight, schedules)
-        least = np.array([tail.round_trip_s, tail.finish_s, tail.flushed_s])
-        held = np.minimum(in_flight, 1) if self.is_open and not self.stack.is_gpipe else in_flight
-        is_out = (stages.most_in_flight[column] < held) | (tail.flushed_s >= self.cutoff)
-        np.copyto(least, np.inf, where=is_out)
-        return least
-
-    def _keep(self, best: Floats, stages: _Stages, low: int) -> None:
-        """Lower the entries by the best of each group, ordered by first layer and state; ``low``: least stages left."""
+        """Lower the entries that some stages lead to: of every group the least of each row, by stages left."""
+        left, column = np.nonzero(self._alive_by_left[: len(self.left)].take(stages.after, axis=1))
+        least = self._least(left, column, stages)
+        kept = np.flatnonzero(least[FLUSHED] < self.cutoff)
+        if not kept.size:
+            return
+        least, left, group = least.take(kept, axis=1), left[kept], stages.group[column[kept]]
+        starts = _starts(left * len(stages.state) + group)
+        best, left, group = np.minimum.reduceat(least, starts, axis=-1), left[starts], group[starts]
         if not stages.first.all():
-            best[2] = np.where(stages.first == 0, np.maximum(best[2], stages.floor_s), best[2])
-        best = np.where(best[2] < self.cutoff, best, np.inf)
-        schedules = stages.schedules.part(stages.starts)
-        before = _behind_of(_Tail(*best), stages.in_s[0], stages.in_s[1], schedules)
-        values = np.array([*best, before.trip_s, before.finish_s, before.flushed_s, before.channel_s])
-        starts = _starts(stages.state)
-        least = np.minimum.reduceat(values, starts, axis=-1)
-        at = (slice(None), slice(low, low + best.shape[1]), stages.state[starts])
-        self._flat[at] = np.minimum(self._flat[at], least)
+            best[FLUSHED] = np.maximum(best[FLUSHED], np.where(stages.first == 0, stages.floor_s, 0.0)[group])
+        out_s, back_s = stages.in_s[:, group]
+        before = behind_channel(best, out_s, back_s, stages.schedules.part(stages.starts[group]))
+        is_kept = before[FLUSHED] < self.cutoff  # nor is anything in front of it
+        best, before, group, left = best[:, is_kept], before[:, is_kept], group[is_kept], left[is_kept]
+        state, left = stages.state[group], left + (not self.is_open)
+        at = left * len(self._is_any_alive) + state
+        starts = _starts(at)
+        values = np.minimum.reduceat(np.concatenate((best, before)), starts, axis=-1)
+        at = at[starts]
+        known = np.where(self._flat_alive[at], self._flat.take(at, axis=1), np.inf)
+        self._flat[:, at] = np.minimum(known, values)
+        self._flat_alive[at], self._is_any_alive[state] = True, True
+
+    def _least(self, left: Integers, column: Integers, stages: _Stages) -> Floats:
+        """Return the rest from some of the stages on with so many stages left behind them; E is inf where it is not."""
+        out_s, back_s = stages.out_s[:, column]
+        schedules = stages.schedules.part(column)
+        at = self._flat.take(left * len(self._is_any_alive) + stages.after[column], axis=1)
+        behind = np.maximum(behind_channel(at[:REST], out_s, back_s, schedules), at[REST:])
+        in_flight = schedules.in_flight(self.left[left])
+        least = behind_stage(
+            behind,
+            stages.forward_s[column],
+            stages.backward_s[column],
+            stages.flush_s[column],
+            in_flight,
+            schedules,
+            is_open=self.is_open,
+        )
+        held = np.minimum(in_flight, 1) if self.is_open and not self.stack.is_gpipe else in_flight
+        least[FLUSHED, stages.most_in_flight[column] < held] = np.inf
+        return least
 
 
 def _starts(rows: Integers) -> Integers:
@@ -1110,10 +794,12 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Next:
-    """Every stage that may come next: what it takes by choice and end, and the bound with it."""
+    """Stages that may come next behind some nodes: behind which, what each takes, and the bound with it."""
 
-    choices: Integers
-    places: Integers
+    node: Integers
+    last: Integers
+    choice: Integers
+    place: Integers
     sent: Floats
     found: StageSeconds
     bounds: Floats
@@ -1166,10 +852,11 @@ class BestFirst:
             tables = Tables(costs, stack, most, search, cutoff, allowed).of(0)
         self._tables = tables
         self.is_too_large = False
-        self._open: OpenBoxes[_Node] = OpenBoxes()
+        # By number of stages, known ones, and whether all are: nodes of one kind are extended together.
+        self._open: dict[tuple[int, int, bool], OpenBoxes[_Node]] = {}
         for number in [0] if is_open else sorted(self.numbers_of_stages):
-            if self._tables.is_complete:
-                least_s = float(self._tables.entries[2, number, 0, 0])
+            if self._tables.is_complete and self._tables.is_alive[number, 0, 0]:
+                least_s = float(self._tables.entries[FLUSHED, number, 0, 0])
                 self._push(least_s, _Node(number, (), (0,) * len(costs.num_devices)), cutoff)
 
     @property
@@ -1180,7 +867,7 @@ class BestFirst:
         """
         if not self._tables.is_complete:
             return 0.0
-        return self._open.bound
+        return min((boxes.bound for boxes in self._open.values()), default=np.inf)
 
     def next(self, cutoff: float, until: float = np.inf) -> Candidate | None:
         """Return the next configuration with a bound below ``cutoff`` and of at most ``until``.
@@ -1194,19 +881,23 @@ class BestFirst:
         until
             Seconds; what lies above it is kept for later.
         """
-        while self._open.bound < cutoff and self._open.bound <= until and not self.search.is_over:
-            if self.is_too_large:
+        while self._open and not self.is_too_large and not self.search.is_over:
+            key, boxes = min(self._open.items(), key=lambda item: item[1].bound)
+            if not (boxes.bound < cutoff and boxes.bound <= until):
                 return None
-            bound, node = self._open.pop()
-            if not node.stages or node.stages[-1].last < self.costs.num_layers - 1:
-                self._expand(bound, node, cutoff)
+            nodes = self._taken(boxes, cutoff) if not key[2] else [boxes.pop()]
+            if not boxes:
+                del self._open[key]
+            bound, node = nodes[0]
+            if not key[2]:
+                self._expand(nodes, cutoff)
             elif node.num_stages:
                 return Candidate(bound=bound, stages=node.stages)
             else:
                 self._close(bound, node, cutoff)
         return None
 
-    def dive(self, number: int) -> list[Candidate]:
+    def dive(self, number: int, cutoff: float = np.inf) -> list[Candidate]:
         """Return the configurations that the least bound leads to, step by step, from the most promising roots.
 
         Nothing is taken away from what :meth:`next` gives. The bounds are those of the last step.
@@ -1215,106 +906,116 @@ class BestFirst:
         ----------
         number
             Roots that are followed.
+        cutoff
+            Seconds; nothing at or above it is followed.
         """
         candidates = []
-        for root in [node for _, node in self._open.in_order() if not node.stages][:number]:
+        roots = [pair for key, boxes in self._open.items() if not key[1] for pair in boxes.in_order()]
+        for _, root in sorted(roots, key=lambda pair: (pair[0], pair[1].num_stages))[:number]:
             node, bound = root, 0.0
-            while not self.search.is_over and (not node.stages or node.stages[-1].last < self.costs.num_layers - 1):
-                following = self._following(node)
-                if not following.bounds.size:
+            while not self.search.is_over and not self._is_complete(node):
+                following = self._following([node])
+                index = int(following.bounds.argmin()) if following.bounds.size else 0
+                if not following.bounds[index : index + 1].min(initial=np.inf) < cutoff:
                     break
-                row, end = (int(one) for one in np.unravel_index(following.bounds.argmin(), following.bounds.shape))
-                if not following.bounds[row, end] < np.inf:
-                    break
-                bound, node = float(following.bounds[row, end]), self._extended(node, following, row, end)
-            if node.stages and node.stages[-1].last == self.costs.num_layers - 1:  # else a limit struck on the way
+                bound, node = float(following.bounds[index]), self._extended(node, following, index)
+            if self._is_complete(node):  # else a limit struck on the way
                 candidates.append(Candidate(bound=bound, stages=node.stages))
         return candidates
+
+    def _is_complete(self, node: _Node) -> bool:
+        """Whether all layers have their stages."""
+        return node.first == self.costs.num_layers
 
     def _push(self, bound: float, node: _Node, cutoff: float) -> None:
         """Keep a node that may still beat the best answer; first in, first out among equals."""
         if bound < cutoff:
-            self._open.add(bound, node)
+            key = node.num_stages, len(node.stages), self._is_complete(node)
+            self._open.setdefault(key, OpenBoxes()).add(bound, node)
+
+    def _taken(self, boxes: OpenBoxes[_Node], cutoff: float) -> list[tuple[float, _Node]]:
+        """Take off the first nodes: as many as one pass extends, of which the cutoff will hardly spare one."""
+        first = boxes.pop()
+        until = first[0] + (cutoff - first[0]) / 2 if cutoff < np.inf else first[0]
+        nodes, size = [first], 0
+        while boxes and boxes.bound <= until:
+            size += len(self._sizes) * (self.costs.num_layers - nodes[-1][1].first)
+            if size > _MOST_EXTENDED:
+                break
+            nodes.append(boxes.pop())
+        return nodes
 
     def _close(self, bound: float, node: _Node, cutoff: float) -> None:
         """Bound a complete configuration again by its number of stages, now known; drop it if it does not fit."""
         n = len(node.stages)
         held = self.schedule.in_flight(np.arange(n, 0, -1)).tolist()
         if n in self.numbers_of_stages and all(one <= most for one, most in zip(held, node.room, strict=True)):
-            forward_s, backward_s, flush_s = zip(*node.columns, strict=True)
-            outs, backs = ([pair[way] for pair in node.sent] for way in (0, 1))
-            true = bound_s(forward_s, backward_s, outs, backs, flush_s, self.schedule)
+            stages = [(*column, k) for column, k in zip(node.columns, held, strict=True)]
+            true = float(through(stages, node.sent, NOTHING, self.schedule))
             self._push(max(bound, true), replace(node, num_stages=n), cutoff)
 
-    def _expand(self, bound: float, node: _Node, cutoff: float) -> None:
-        """Add every next stage below the cutoff; where they are too many, or the search is over, keep the node."""
-        following = self._following(node)
-        rows, ends = np.nonzero(following.bounds < cutoff)
-        self.is_too_large = len(self._open) + len(rows) > _MOST_NODES
-        for number, (row, end) in enumerate(zip(rows.tolist(), ends.tolist(), strict=True)):
+    def _expand(self, nodes: Sequence[tuple[float, _Node]], cutoff: float) -> None:
+        """Add every next stage below the cutoff; where they are too many, or the search is over, keep the nodes."""
+        following = self._following([node for _, node in nodes])
+        kept = np.flatnonzero(following.bounds < cutoff).tolist()
+        self.is_too_large = sum(map(len, self._open.values())) + len(kept) > _MOST_NODES
+        for number, index in enumerate(kept):
             if self.is_too_large or (number % _ASKED_EVERY == _ASKED_EVERY - 1 and self.search.is_over):
-                self._push(bound, node, cutoff)
+                for bound, node in nodes:
+                    self._push(bound, node, cutoff)
                 return
-            least = max(bound, float(following.bounds[row, end]))
-            self._push(least, self._extended(node, following, row, end), cutoff)
+            bound, node = nodes[following.node[index]]
+            self._push(max(bound, float(following.bounds[index])), self._extended(node, following, index), cutoff)
 
-    def _extended(self, node: _Node, following: _Next, row: int, end: int) -> _Node:
+    def _extended(self, node: _Node, following: _Next, index: int) -> _Node:
         """Return a node with one stage more."""
-        index, found = int(following.choices[row]), following.found
-        choice, first = self.costs.choices[index], node.first
-        used = list(node.used)
+        number, found = int(following.choice[index]), following.found
+        choice, used = self.costs.choices[number], list(node.used)
         used[choice.type_index] += choice.num_devices
-        sent = ((float(following.sent[0, row]), float(following.sent[1, row])),) if node.stages else ()
-        at = (row, end)
-        column = (float(found.forward_s[at]), float(found.backward_s[at]), float(found.flush_s[at]))
+        sent = ((float(following.sent[0, index]), float(following.sent[1, index])),) if node.stages else ()
+        column = (float(found.forward_s[index]), float(found.backward_s[index]), float(found.flush_s[index]))
         return _Node(
             node.num_stages,
-            (*node.stages, Stage(first=first, last=first + end, choice=index)),
+            (*node.stages, Stage(first=node.first, last=int(following.last[index]), choice=number)),
             tuple(used),
             (*node.columns, column),
             (*node.sent, *sent),
-            (*node.room, int(found.most_in_flight[at])),
-            int(following.places[row]),
+            (*node.room, int(found.most_in_flight[index])),
+            int(following.place[index]),
         )
 
-    def _following(self, node: _Node) -> _Next:
-        """Return what may come next; the bound is ``inf`` where that is impossible."""
-        costs, taken, first = self.costs, np.array(node.used), node.first
-        choices = np.flatnonzero(self._sizes <= (np.array(costs.num_devices) - taken)[self._types])
-        types, sizes = self._types[choices], self._sizes[choices]
-        places = taken[types] % np.array(costs.num_places)[types]
-        by_choice, by_place = choices[:, None], places[:, None]
-        ends = np.arange(first + 1, costs.num_layers + 1)[None, :]
-        used = [(number + np.where(types == axis, sizes, 0))[:, None] for axis, number in enumerate(node.used)]
-        position = len(node.stages)
-        left = np.array(node.num_stages - position - 1 if node.num_stages else 0)
-        behind = self._tables.behind(left, ends, used, costs.out_s(ends - 1, by_choice, by_place))
-        in_flight = self._in_flight(node, position)
-        found = costs.stages(np.full_like(ends, first), ends - 1, by_choice, by_place)
-        tail = _stage_of(found.forward_s, found.backward_s, found.flush_s, behind, in_flight, self.schedule)
-        sent = np.zeros((2, len(choices)))
-        if node.stages:
-            sent = costs.boundary_s(first, node.stages[-1].choice, node.place, choices, places)
-        work_s = np.array([found.forward_s, found.backward_s])
-        held = [int(self._in_flight(node, index)) for index in range(position)]
-        prefix = _Prefix(node.columns, node.sent, held)
-        bounds = _through(
-            prefix,
-            tail,
-            work_s,
-            found.flush_s,
-            sent[:, :, None],
-            int(in_flight),
-            self.schedule,
-            is_closed=node.num_stages > 0,
+    def _following(self, nodes: Sequence[_Node]) -> _Next:
+        """Return what may come next behind nodes of one kind; the bound is ``inf`` where that does not fit."""
+        costs, m = self.costs, self.schedule.num_microbatches
+        position, num_stages = len(nodes[0].stages), nodes[0].num_stages
+        firsts, used = np.array([node.first for node in nodes]), np.array([node.used for node in nodes])
+        # By node and choice: where the stage would stand, and what is used up with it.
+        node, choice = np.nonzero(self._sizes <= (np.array(costs.num_devices) - used)[:, self._types])
+        types, after = self._types[choice], used[node]
+        place = after[np.arange(len(node)), types] % np.array(costs.num_places)[types]
+        after[np.arange(len(node)), types] += self._sizes[choice]
+        sent = np.zeros((2, len(node)))
+        if position:
+            before = np.array([(one.stages[-1].choice, one.place) for one in nodes])[node].T
+            sent = costs.boundary_s(firsts[node], before[0], before[1], choice, place)
+        # By end, too, where something may follow.
+        num_left, state = num_stages - position - 1 if num_stages else 0, self._tables.state(after.T)
+        is_alive = self._tables.is_alive[num_left].T[state]
+        row, end = np.nonzero(is_alive & (np.arange(costs.num_layers + 1) > firsts[node][:, None]))
+        node, choice, place, sent, after = node[row], choice[row], place[row], sent[:, row], after[row]
+        found = costs.stages(firsts[node], end - 1, choice, place)
+        rest = self._tables.behind(num_left, end, state[row], costs.out_s(end - 1, choice, place, after.T))
+        held = [m if self.schedule.is_gpipe or not num_stages else min(m, num_stages - s) for s in range(position + 1)]
+        columns, between = (
+            np.array([one.columns for one in nodes])[node].T,
+            np.array([one.sent for one in nodes])[node].T,
         )
-        if not node.stages:
-            bounds = np.maximum(bounds, costs.floor_s[choices][:, None])
-        least = in_flight if node.num_stages or self.schedule.is_gpipe else 1
+        stages = [(*columns[:, s], held[s]) for s in range(position)]
+        last = (found.forward_s, found.backward_s, found.flush_s, held[-1])
+        sends = [*(tuple(between[:, s]) for s in range(position - 1)), tuple(sent)][:position]
+        bounds = through([*stages, last], sends, rest, self.schedule, is_open=not num_stages)
+        if not position:
+            bounds = np.maximum(bounds, costs.floor_s[choice])
+        least = held[-1] if num_stages or self.schedule.is_gpipe else 1
         bounds = np.where(found.most_in_flight >= least, bounds, np.inf)
-        return _Next(choices, places, sent, found, bounds)
-
-    def _in_flight(self, node: _Node, position: int) -> Integers:
-        """Return K of a stage, relaxed to m where the number of stages is open."""
-        left = node.num_stages - position if node.num_stages else self.schedule.num_microbatches
-        return self.schedule.in_flight(np.array(left))
+        return _Next(node, end - 1, choice, place, sent, found, bounds)

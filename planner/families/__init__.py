@@ -16,6 +16,7 @@ from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.model_replicas import family as model_replicas_family
 from planner.families.parameter_server import family as parameter_server_family
 from planner.families.pipeline import family as pipeline_family
+from planner.networks import computation_bound
 from planner.plan import Configuration, Plan, Prediction, Unmeasured
 from planner.plugins import Registry
 from planner.problem import Problem
@@ -24,17 +25,18 @@ from planner.sections import FamilyView
 from planner.timeline import Timeline
 from planner.used_machines import UsedMachines
 
-__all__ = ["FAMILIES", "Family", "Risks", "least_by_count_of", "least_parts_of", "risks_of", "usage_of"]
+__all__ = ["FAMILIES", "Family", "Risks", "bound_of", "least_by_count_of", "least_parts_of", "risks_of", "usage_of"]
 
 
 class Family(Protocol):
     """What the module of a family offers: the cost of a given configuration, and the search for the best one.
 
-    It may have four more: ``least_by_count``, a :data:`planner.families.answer.LeastByCount`, else purchases
-    plan one number of machines after the other; ``least_parts_s``, a :data:`planner.families.answer.LeastParts`, else
-    ``bound`` holds for mixed machines, too; ``risks``, which returns :class:`Risks`, without which all its
-    configurations are of one risk; and, of a plug-in, ``PINS``: those keys of ``fix`` that its search keeps, of
-    ``num_devices``, ``num_machines`` and ``device``, which :meth:`machines` shows.
+    It may have five more: ``bound``, see :func:`bound_of`; ``least_by_count``, a
+    :data:`planner.families.answer.LeastByCount`, else purchases plan one number of machines after the other;
+    ``least_parts_s``, a :data:`planner.families.answer.LeastParts`, else its bound holds for mixed machines, too;
+    ``risks``, which returns :class:`Risks`, without which all its configurations are of one risk; and, of a plug-in,
+    ``PINS``: those keys of ``fix`` that its search keeps, of ``num_devices``, ``num_machines`` and ``device``, which
+    :meth:`machines` shows.
     """
 
     @property
@@ -103,10 +105,6 @@ class Family(Protocol):
         """
         ...
 
-    def bound(self, problem: Problem) -> float:
-        """Return an objective that no plan of the family beats, without any search: of one that time never came to."""
-        ...
-
     def domain(self) -> str:
         """Return what the search covers, where ``predict`` accepts more; a bound says nothing about the rest."""
         ...
@@ -142,6 +140,12 @@ _OWN: tuple[Family, ...] = (
 )
 _NEEDS = [name for name in vars(Family) if not name.startswith("_")]
 FAMILIES: Registry[Family] = Registry("planner.families", {one.NAME: one for one in _OWN}, needs=_NEEDS)
+
+
+def bound_of(family: str, problem: Problem) -> float:
+    """Return an objective that no plan of a family beats, without any search; computing alone if it knows no better."""
+    found: float = getattr(FAMILIES[family], "bound", computation_bound)(problem)
+    return found
 
 
 def least_by_count_of(family: str) -> LeastByCount | None:

@@ -18,7 +18,7 @@ import numpy as np
 from planner.constraints import narrowed
 from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
-from planner.families import FAMILIES, least_by_count_of, least_parts_of
+from planner.families import bound_of, least_by_count_of, least_parts_of
 from planner.families.answer import CountBounds
 from planner.names import OF_TRANSFORMERS
 from planner.plan import Plan
@@ -357,7 +357,7 @@ def _least_s(problem: Problem) -> float:
 
     A family that does not apply to the machines has a bound of 0: it makes no plan, and says nothing.
     """
-    return min(filter(None, (FAMILIES[family].bound(problem) for family in problem.families)), default=0.0)
+    return min(filter(None, (bound_of(family, problem) for family in problem.families)), default=0.0)
 
 
 def _used(plan: Plan, fleet: Fleet) -> tuple[int, ...]:

@@ -31,7 +31,8 @@ from planner.plan import Plan
 from planner.problem import Limits, Problem
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.pipelines import Schedule, Tables, bound_s
+from planner.solvers.pipeline_bounds import Schedule, bound_s
+from planner.solvers.pipelines import Tables
 
 
 def line_of(found: Plan) -> PipelineConfiguration:
@@ -146,7 +147,8 @@ def test_sizes_of_micro_batches_side_by_side_are_each_as_by_itself(
         choices = np.arange(len(one.choices))
         for cut in range(1, domain.num_layers):
             for left in choices.tolist():
-                sides = [costs.boundary_s(cut, left, 0, choices, choices * 0) for costs in (part, one)]
+                none = choices * 0
+                sides = [costs.boundary_s(none + cut, none + left, none, choices, none) for costs in (part, one)]
                 assert np.array_equal(sides[0], sides[1])
 
 
@@ -187,12 +189,11 @@ def test_a_boundary_takes_as_long_in_the_search_as_in_the_cost(asked: dict[str, 
         before = Stage(first=0, last=cut - 1, group=group, replicas=1)
         after = Stage(first=cut, last=domain.num_layers - 1, group=other, replicas=1)
         place = 1 % domain.places[group] if group == other else 0
-        found = rows.boundary_s(cut, index[group, 1], 0, np.array([index[other, 1]]), np.array([place]))
+        at = (cut, index[group, 1], 0, index[other, 1], place)
+        found = rows.boundary_s(*(np.array([number]) for number in at))
         times = domain.cost.times(domain.shape([before, after], number, "1f1b"))
         assert found.tolist() == [[pytest.approx(times.transfer_s[0])]] * 2
-    assert rows.boundary_s(0, 0, 0, np.zeros(0, dtype=int), np.zeros(0, dtype=int)).shape == (2, 0)
-    if domain.num_layers > 1:
-        assert rows.boundary_s(1, 0, 0, np.zeros(0, dtype=int), np.zeros(0, dtype=int)).shape == (2, 0)
+    assert rows.boundary_s(*[np.zeros(0, dtype=int)] * 5).shape == (2, 0)
 
 
 def test_the_same_question_gives_the_same_plan() -> None:
@@ -476,35 +477,26 @@ def test_vgg16_on_four_machines_becomes_fifteen_replicas_and_one_device_for_its_
     assert any("data parallelism without overlap" in line and "longer" in line for line in found.explanation)
 
 
-def test_links_beside_a_stage_are_no_wider_than_the_widest_that_some_neighbour_has() -> None:
+@pytest.mark.parametrize("is_out", [True, False])
+def test_a_boundary_is_bounded_by_the_fastest_that_what_is_left_on_its_other_side_could_have(is_out: bool) -> None:
     fast = {"count": 2, "device": "v100-sxm2-16g", "devices": 4, "inside": "nvlink-2", "network": "25 Gbit/s"}
     slow = {"count": 3, "device": "rtx-2080-ti", "devices": 2, "inside": "pcie-3-x16", "network": "10 Gbit/s"}
-    spots = Domain(planner.load(question(1, cluster={"machines": [fast, slow]}))).spots
-    groups = [(0, 8, 4), (1, 6, 2)]  # group, devices, devices of a machine
-    for group, count, devices in groups:
-        for replicas in range(1, count + 1):
-            run = (group, replicas, replicas)
-            late_s, rates = spots.links_of(run, is_out=True)
-            for start in range(min(devices, count - replicas + 1)):
-                before = spots.place(run, start)
-                for other, most, _ in groups:
-                    # On machines of their own, as wide as they get.
-                    found = [
-                        spots._costs.boundary_link(before, replace(spots.place((other, one, one), 0), start=64))
-                        for one in range(1, most + 1)
-                    ]
-                    assert rates[start, other] == pytest.approx(max(rate for _, rate in found))
-                    assert late_s[start, other] == pytest.approx(min(late for late, _ in found))
-                beside = devices - start - replicas
-                if beside <= 0:
-                    assert rates[start, -1] in (0.0, float("inf"))
-                    assert late_s[start, -1] == float("inf")
-                    continue
-                inside = [
-                    spots._costs.boundary_link(
-                        before, replace(spots.place((group, one, one), 0), start=start + replicas)
-                    )
-                    for one in range(1, beside + 1)
-                ]
-                assert rates[start, -1] == pytest.approx(max(rate for _, rate in inside))
-                assert late_s[start, -1] == pytest.approx(min(late for late, _ in inside))
+    rows = StageRows(domain := Domain(planner.load(question(2, cluster={"machines": [fast, slow]}))), [1])
+    for choice, (group, replicas, _) in enumerate(rows._runs):
+        for before in product(*(range(number + 1) for number in domain.num_devices)):
+            if before[group] + replicas > domain.num_devices[group] or (not is_out and sum(before) == 0):
+                continue
+            used = [number + replicas * (index == group) for index, number in enumerate(before)]
+            place = rows.domain.spots.place((group, replicas, replicas), before[group])
+            others = []
+            for index, number in enumerate(used if is_out else before):
+                for one in range(1, (domain.num_devices[index] - number if is_out else number) + 1):
+                    start = number if is_out else number - one
+                    others.append(rows.domain.spots.place((index, one, one), start))
+            pairs = [(place, other) if is_out else (other, place) for other in others]
+            seconds = [domain.cost.costs.transfer_s(1, *pair, microbatch_size=domain.batch) for pair in pairs]
+            at = np.array([choice]), np.array([before[group] % domain.places[group]])
+            known = np.array(used if is_out else before)[:, None]
+            found = rows.out_s(np.array([0]), *at, known) if is_out else rows.in_s(np.array([1]), *at, known)
+            if seconds:
+                assert found[:, 0] == pytest.approx([min(seconds)] * 2)

@@ -19,7 +19,7 @@ Objective, one of two:
 - *schedule*: the makespan. Starts of every forward and backward of every stage and micro-batch, and of every transfer;
   the order on a device (1F1B or GPipe) and on a channel is fixed, so precedences ``start >= start + duration`` are all
   there is, and no disjunction is needed.
-- *bound*: the terms (1) ``m (F + B)``, (4) and E of :mod:`planner.solvers.pipelines`, all linear:
+- *bound*: some terms of F and E of :mod:`planner.solvers.pipeline_bounds`, all linear:
   ``finish[s] >= m (F[s] + B[s])``, ``finish[s] >= F + B + 2 X[s] + finish[s+1]``, ``all[s] >= finish[s] + Y[s]``,
   ``all[s] >= F + X[s] + all[s+1]``. It is below the bound of the search, which has more terms.
 
@@ -36,7 +36,8 @@ from typing import TYPE_CHECKING, Any
 from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers.cp_sat import new_model, run
-from planner.solvers.pipelines import Schedule, Stage
+from planner.solvers.pipeline_bounds import Schedule
+from planner.solvers.pipelines import Stage
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

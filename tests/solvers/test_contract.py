@@ -21,7 +21,7 @@ from planner.solution import Solution, Status
 from planner.solvers import branch_and_bound, fusion, matching, placement, scalar, shares
 from planner.solvers import chain as layer_chain
 from planner.solvers import placement as placement_rows
-from planner.solvers.pipelines import Schedule
+from planner.solvers.pipeline_bounds import Schedule
 from tests.referee import pipeline_cp_sat
 
 NUM_INSTANCES = 6

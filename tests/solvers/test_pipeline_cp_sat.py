@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from planner.models.schedule import PipelineTimes, simulate
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.pipelines import BestFirst, Choice, Integers, Schedule, Stage, StageSeconds
+from planner.solvers.pipeline_bounds import Integers, Schedule
+from planner.solvers.pipelines import BestFirst, Choice, Stage, StageSeconds
 from tests.referee.exhaustive import PipelineStages, best_pipeline
 from tests.referee.pipeline_cp_sat import TICK_S, LinePipeline
 from tests.referee.pipeline_cp_sat import best_pipeline as cp_sat_pipeline
@@ -50,16 +51,18 @@ class Line:
             most_in_flight=np.minimum(room, 1e6).astype(np.int64),
         )
 
-    def out_s(self, lasts: Integers, choices: Integers, places: Integers, /) -> np.ndarray:
+    def out_s(self, lasts: Integers, choices: Integers, places: Integers, used: Integers, /) -> np.ndarray:
         row = np.array([*self.data.boundary_s[: self.num_layers - 1], 0.0])[lasts] + 0.0 * (choices + places)
         return np.array([row, row])
 
-    def in_s(self, firsts: Integers, choices: Integers, places: Integers, /) -> np.ndarray:
+    def in_s(self, firsts: Integers, choices: Integers, places: Integers, used: Integers, /) -> np.ndarray:
         row = np.array([0.0, *self.data.boundary_s])[firsts] + 0.0 * (choices + places)
         return np.array([row, row])
 
-    def boundary_s(self, cut: int, left: int, place: int, rights: Integers, places: Integers, /) -> np.ndarray:
-        return np.full((2, len(rights)), self.data.boundary_s[cut - 1])
+    def boundary_s(
+        self, cuts: Integers, lefts: Integers, left_places: Integers, rights: Integers, places: Integers, /
+    ) -> np.ndarray:
+        return np.array([np.array(self.data.boundary_s)[cuts - 1]] * 2)
 
 
 def _prefix(rows: object) -> np.ndarray:

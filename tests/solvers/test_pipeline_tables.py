@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from planner.cost import Floats
 from planner.search import Search
 from planner.solvers import pipelines
-from planner.solvers.pipelines import BestFirst, Candidate, Choice, Integers, Schedule, Stack, StageSeconds, Tables
+from planner.solvers.pipeline_bounds import FLUSHED, Integers, Schedule
+from planner.solvers.pipelines import BestFirst, Candidate, Choice, Stack, StageSeconds, Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +67,18 @@ class Line:
             most_in_flight=self.room[at],
         )
 
-    def out_s(self, lasts: Integers, choices: Integers, places: Integers, /) -> Floats:
+    def out_s(self, lasts: Integers, choices: Integers, places: Integers, used: Integers, /) -> Floats:
         row = self.cut_s[lasts + 1] + 0.0 * (choices + places)
         return np.array([row, row])
 
-    def in_s(self, firsts: Integers, choices: Integers, places: Integers, /) -> Floats:
+    def in_s(self, firsts: Integers, choices: Integers, places: Integers, used: Integers, /) -> Floats:
         row = self.cut_s[firsts] + 0.0 * (choices + places)
         return np.array([row, row])
 
-    def boundary_s(self, cut: int, left: int, place: int, rights: Integers, places: Integers, /) -> Floats:
-        return np.full((2, len(rights)), self.cut_s[cut])
+    def boundary_s(
+        self, cuts: Integers, lefts: Integers, left_places: Integers, rights: Integers, places: Integers, /
+    ) -> Floats:
+        return np.array([self.cut_s[cuts]] * 2)
 
 
 @st.composite
@@ -199,7 +202,7 @@ def most_stages_of(line: Line, is_open: bool) -> int:
     st.booleans(),
     st.booleans(),
     st.sampled_from([math.inf, 0.9, 1.0, 1.2, 2.0]),
-    st.sampled_from([(1, 1, 0.5), (7, 1_000_000, 0.0), (200_000, 1_000_000, 0.5), (200_000, 1_000_000, 1.0)]),
+    st.sampled_from([(1, 1), (7, 1_000_000), (200_000, 1_000_000)]),
     st.integers(0, 99),
 )
 def test_tables_filled_together_are_those_filled_alone(
@@ -208,20 +211,17 @@ def test_tables_filled_together_are_those_filled_alone(
     is_gpipe: bool,
     is_open: bool,
     slack: float,
-    limits: tuple[int, int, float],
+    limits: tuple[int, int],
     drawn: int,
 ) -> None:
-    """To the bit, in short and long passes, and where none, some or all numbers of stages left are computed."""
+    """To the bit, in short and long passes."""
     shape = tuple(number + 1 for number in line.num_devices)
     allowed = np.random.default_rng(drawn).random(shape) < 0.7 if set(line.units) == {1} else None
     stack = Stack(num_microbatches=tuple(numbers[: len(line.sizes)]), num_choices=line.num_choices, is_gpipe=is_gpipe)
     rate = sum(number * speed for number, speed in zip(line.num_devices, line.speeds, strict=True))
     least = min(m * float(one[-1]) / rate for m, one in zip(stack.num_microbatches, line.work_s, strict=True))
     most, cutoff = most_stages_of(line, is_open), 1.5 * slack * least + 4.0
-    with (
-        patch.multiple(pipelines, _MOST_AT_ONCE=limits[0], _DENSE=limits[2]),
-        patch.object(pipelines, "_MOST_PAIRS", limits[1]),
-    ):
+    with patch.multiple(pipelines, _MOST_AT_ONCE=limits[0], _MOST_PAIRS=limits[1]):
         together = Tables(line, stack, most, Search(), cutoff, allowed)
     for source in range(len(stack)):
         one, schedule = line.of(source), stack.schedule(source)
@@ -284,7 +284,7 @@ def test_layers_whose_stages_all_end_behind_them_are_filled_in_one_pass() -> Non
         stack = Stack.of(schedule, line)
         tables = Tables(line, stack, 0, Search(), cutoff=perfect_s * 1.05)
         assert len(passes) < layers / 4
-        assert tables.entries[2, 0, 0, 0] == perfect_s
+        assert tables.entries[FLUSHED, 0, 0, 0] == perfect_s
         passes.clear()
         Tables(line, stack, 0, Search())
         assert len(passes) == layers

@@ -1,12 +1,13 @@
 """Families whose searches are made up, in the place of those that the ranking asks."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from planner import ranking
-from planner.families import FAMILIES
+from planner.families import FAMILIES, bound_of
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
@@ -22,10 +23,8 @@ def only_searched(
     bounds: Mapping[str, Callable[[Problem], float]] | None = None,
 ) -> None:
     """Let the ranking know these families alone, each with its own bound and domain if it is given no other."""
-    made = {
-        name: SimpleNamespace(
-            search=search, bound=(bounds or {}).get(name, FAMILIES[name].bound), domain=FAMILIES[name].domain
-        )
-        for name, search in searches.items()
-    }
+    made = {name: SimpleNamespace(search=search, domain=FAMILIES[name].domain) for name, search in searches.items()}
     monkeypatch.setattr(ranking, "FAMILIES", made)
+    own: dict[str, Callable[[Problem], float]] = {name: partial(bound_of, name) for name in searches}
+    own.update(bounds or {})
+    monkeypatch.setattr(ranking, "bound_of", lambda family, problem: own[family](problem))

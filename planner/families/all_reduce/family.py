@@ -28,7 +28,6 @@ from planner.families.all_reduce.fusion import by_tensor, ends_of_rule, exchange
 from planner.families.answer import CountBounds
 from planner.families.parsing import compression_of, wrong
 from planner.families.timeline_drawing import Drawing, draw_input, draw_pass, layers_of_gradients, peak_memory
-from planner.networks import computation_bound
 from planner.plan import Plan, Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -43,7 +42,6 @@ __all__ = [
     "NAME",
     "NOT_MODELLED",
     "WORDS",
-    "bound",
     "configuration_of",
     "domain",
     "explain",
@@ -451,11 +449,6 @@ def search(problem: Problem, search: Search) -> Plan:
     from planner.families.all_reduce.search import plan  # noqa: PLC0415
 
     return plan(problem, search)
-
-
-def bound(problem: Problem) -> float:
-    """Return what no plan beats, whatever is searched: computing alone."""
-    return computation_bound(problem)
 
 
 def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: Search) -> CountBounds | None:

@@ -13,7 +13,6 @@ from planner.families.parameter_server.configuration import (
 )
 from planner.families.parameter_server.cost import NOT_MODELLED, ParameterServerCost, explain
 from planner.families.parameter_server.timeline import timeline
-from planner.networks import computation_bound
 from planner.plan import Plan, Prediction
 from planner.problem import Problem
 from planner.search import Search
@@ -25,7 +24,6 @@ __all__ = [
     "NAME",
     "NOT_MODELLED",
     "WORDS",
-    "bound",
     "configuration_of",
     "domain",
     "explain",
@@ -126,11 +124,6 @@ def search(problem: Problem, search: Search) -> Plan:
     from planner.families.parameter_server.search import plan  # noqa: PLC0415
 
     return plan(problem, search)
-
-
-def bound(problem: Problem) -> float:
-    """Return what no plan beats, whatever is searched: computing alone."""
-    return computation_bound(problem)
 
 
 def domain() -> str:

@@ -56,7 +56,6 @@ class Spots:
         self._kinds: dict[Any, int] = {}
         self._exchanges: dict[Run, list[int]] = {}
         self._links: dict[tuple[Run, bool], tuple[Floats, Floats]] = {}
-        self._between: dict[tuple[Run, int, Run, int], tuple[float, float]] = {}
 
     def place(self, run: Run, start: int) -> Place:
         """Return the place of a choice's least devices."""
@@ -72,15 +71,14 @@ class Spots:
     def links_of(self, run: Run, *, is_out: bool) -> tuple[Floats, Floats]:
         """Return latencies and rates that a boundary behind, or before, a choice could have, by place and link.
 
-        Links: to every group by the network, and last inside the machine, where a device is left there.
+        Links: by the network, and inside the machine, where a device is left there.
         """
         if (run, is_out) in self._links:
             return self._links[run, is_out]
-        machines, (group, least, most) = self._machines, run
-        own, widest = machines[group], np.array([one.num_machines * one.network_bytes_per_s for one in machines])
-        shape = (max(self.num_places), len(machines) + 1)
-        late_s, rates = np.full(shape, np.inf), np.full(shape, np.inf)
-        for a in range(shape[0]):
+        group, least, most = run
+        own = self._machines[group]
+        late_s, rates = np.full((2, max(self.num_places), 2), np.inf)
+        for a in range(len(rates)):
             spot = self._at(run, a)
             if self._is_coarse:  # the widest place, and room beside it wherever there could be
                 stands_on = replace(spot, start=own.devices_per_machine - 1, replicas=most).num_machines
@@ -89,26 +87,13 @@ class Spots:
                 stands_on, is_one = spot.num_machines, spot.num_machines == 1
                 beside = own.devices_per_machine - spot.start - spot.replicas if is_out else spot.start
                 left = beside if is_one else 0
-            late_s[a, :-1] = self._latency_s[group]
-            rates[a, :-1] = np.minimum(min(stands_on, own.num_machines) * own.network_bytes_per_s, widest)
+            late_s[a, 0] = self._latency_s[group].min()
+            rates[a, 0] = min(stands_on, own.num_machines) * own.network_bytes_per_s
             if left > 0:
-                late_s[a, -1] = own.inside_latency_s
-                rates[a, -1] = min(most, left) * own.inside_bytes_per_s
+                late_s[a, 1] = own.inside_latency_s
+                rates[a, 1] = min(most, left) * own.inside_bytes_per_s
         self._links[run, is_out] = late_s, rates
         return late_s, rates
-
-    def between(self, left: Run, place: int, right: Run, start: int) -> tuple[float, float]:
-        """Return latency and rate from the least devices of a choice to those of the next stage's.
-
-        Stages of one group stand side by side; the next one of another group stands at ``start``.
-        """
-        key = (left, place, right, start)
-        if key not in self._between:
-            before, after = self.place(left, place), self.place(right, start)
-            if before.group == after.group:
-                after = replace(after, start=before.start + before.replicas)
-            self._between[key] = self._costs.boundary_link(before, after)
-        return self._between[key]
 
     def _at(self, run: Run, start: int) -> Place:
         """Return the place of a choice's least devices, where its group has so many places."""

@@ -23,7 +23,6 @@ from planner.families.pipeline.cost import (
 from planner.families.timeline_drawing import Drawing
 from planner.models.schedule import PipelineTask
 from planner.models.stages import PlaceError, Stage
-from planner.networks import computation_bound
 from planner.plan import Plan, Prediction
 from planner.problem import Problem
 from planner.search import Search
@@ -38,7 +37,6 @@ __all__ = [
     "NOT_MODELLED",
     "WORDS",
     "PipelineConfiguration",
-    "bound",
     "configuration_of",
     "default_num_microbatches",
     "domain",
@@ -386,11 +384,6 @@ def search(problem: Problem, search: Search) -> Plan:
     from planner.families.pipeline.search import plan  # noqa: PLC0415
 
     return plan(problem, search)
-
-
-def bound(problem: Problem) -> float:
-    """Return what no plan beats, whatever is searched: computing alone."""
-    return computation_bound(problem)
 
 
 def domain() -> str:

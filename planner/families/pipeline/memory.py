@@ -22,7 +22,7 @@ from planner.families.pipeline.domain import CHUNKS, Domain, hopeless_numbers
 from planner.models.stages import Stage
 from planner.search import Search
 from planner.solvers.chain import NONE, FewestDevices, Integers
-from planner.solvers.pipelines import Schedule
+from planner.solvers.pipeline_bounds import Schedule
 from planner.units import Dimension, format_human
 
 __all__ = ["Fitting", "LeastMemory", "fitting", "least_memory", "numbers_of_stages_that_fit", "why_nothing_fits"]

@@ -21,13 +21,12 @@ from planner.models.communication import CheapestOf
 from planner.models.stages import Stage
 from planner.search import Search
 from planner.solvers.chain import balanced_cuts_of
+from planner.solvers.pipeline_bounds import NOTHING, Integers, Schedule, through
 from planner.solvers.pipelines import (
     BestFirst,
     Candidate,
     Choice,
-    Integers,
     PipelineCosts,
-    Schedule,
     Stack,
     StageSeconds,
     Tables,
@@ -54,6 +53,7 @@ _MOST_PER_STAGE = 16
 _MOST_ORDERS = 6  # of several groups along the line
 _STAGES_OF_A_GROUP = (1, 2, 3, 4, 8)
 _MICROBATCHES_PER_STAGE = (4, 16)
+_NONE = 1e-6  # for no machine: what it would take is finite, so that no times are nan
 _FREE = Affine(startup_s=0.0, per_byte_s=0.0)
 
 
@@ -74,7 +74,8 @@ class StageRows:
         self._runs = [run for runs in each for run in runs]
         self.choices = tuple(Choice(type_index=group, num_devices=least) for group, least, _ in self._runs)
         self._types = np.array([group for group, _, _ in self._runs])
-        self._sizes = np.repeat(self.sizes, self.num_choices)
+        self._size_index = np.repeat(np.arange(len(self.sizes)), self.num_choices)
+        self._sizes = self.sizes[self._size_index]
         self._samples = -(-self._sizes // np.array([most for _, _, most in self._runs]))
 
     def of(self, source: int) -> PipelineCosts:
@@ -229,47 +230,82 @@ class StageRows:
         return np.array([self.domain.floors_s[one.type_index][one.num_devices - 1] for one in self.choices])
 
     @cached_property
-    def _sides_s(self) -> tuple[Floats, Floats]:
+    def _sides_s(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
         """Least seconds of a boundary behind, and before, a stage by choice, place and cut, 0 at both ends.
 
-        Whatever stands on its other side: the best of the network to every group, and of the links inside the machine
-        where a device is left there.
+        Each by the links inside the machine, where a device is left there, and by all its machines' network.
         """
         size_bytes = (self.cost.costs.boundary_bytes(np.arange(self.num_layers + 1)) * self._sizes[:, None])[:, None]
         sides = []
         for is_out in (True, False):
             links = [self.domain.spots.links_of(run, is_out=is_out) for run in self._runs]
             late_s, rates = (np.array(column) for column in zip(*links, strict=True))
-            seconds = np.full((*late_s.shape[:2], size_bytes.shape[-1]), np.inf)
-            for link in range(late_s.shape[2]):
-                np.minimum(seconds, late_s[:, :, link, None] + size_bytes / rates[:, :, link, None], out=seconds)
-            sides.append(np.where(size_bytes > 0, seconds, 0.0))
+            seconds = (late_s[:, :, link, None] + size_bytes / rates[:, :, link, None] for link in (0, 1))
+            network_s, inside_s = (np.where(size_bytes > 0, one, 0.0) for one in seconds)
+            sides.append((inside_s, network_s))
         return sides[0], sides[1]
 
-    def out_s(self, lasts: Integers, choices: Integers, places: Integers, /) -> Floats:
+    @cached_property
+    def _far_s(self) -> list[Floats]:
+        """By group, least seconds to or from so many of its machines; by the other group, size, machines and cut."""
+        size_bytes = self.cost.costs.boundary_bytes(np.arange(self.num_layers + 1)) * self.sizes[:, None, None]
+        rows = []
+        for group, late_s in zip(self.cost.costs.machines, self.cost.costs.latency_s.T, strict=True):
+            machines = np.maximum(np.arange(group.num_machines + 1), _NONE)[:, None]
+            seconds = late_s[:, None, None, None] + size_bytes / (machines * group.network_bytes_per_s)
+            rows.append(np.where(size_bytes > 0, seconds, 0.0))
+        return rows
+
+    def _side_s(self, cuts: Integers, choices: Integers, places: Integers, used: Integers, *, is_out: bool) -> Floats:
+        """Return the seconds that no boundary behind, or before, a stage is below.
+
+        By the network they are no less than what the machines take that are left for the stage on its other side.
+        """
+        inside_s, network_s = self._sides_s[not is_out]
+        found = network_s[choices, places, cuts]
+        if not self.is_coarse:
+            own, size, far_s = self._types[choices], self._size_index[choices], list[Floats]()
+            for group, (each, number) in enumerate(zip(self.domain.places, used, strict=True)):
+                machines = -(-self.num_devices[group] // each) - number // each if is_out else -(-number // each)
+                far_s.append(self._far_s[group][own, size, machines, cuts])
+            found = np.maximum(found, far_s[0] if len(far_s) == 1 else np.minimum.reduce(far_s))
+        found = np.minimum(found, inside_s[choices, places, cuts])
+        return np.broadcast_to(found, (2, *found.shape))
+
+    def out_s(self, lasts: Integers, choices: Integers, places: Integers, used: Integers, /) -> Floats:
         """Return the seconds that no boundary behind a stage is below."""
-        found = self._sides_s[0][choices, places, lasts + 1]
-        return np.broadcast_to(found, (2, *found.shape))
+        return self._side_s(lasts + 1, choices, places, used, is_out=True)
 
-    def in_s(self, firsts: Integers, choices: Integers, places: Integers, /) -> Floats:
+    def in_s(self, firsts: Integers, choices: Integers, places: Integers, used: Integers, /) -> Floats:
         """Return the seconds that no boundary before a stage is below."""
-        found = self._sides_s[1][choices, places, firsts]
-        return np.broadcast_to(found, (2, *found.shape))
+        return self._side_s(firsts, choices, places, used, is_out=False)
 
-    def boundary_s(self, cut: int, left: int, place: int, rights: Integers, places: Integers, /) -> Floats:
-        """Return the seconds of a micro-batch over a cut, forward and back."""
+    def boundary_s(
+        self, cuts: Integers, lefts: Integers, left_places: Integers, rights: Integers, places: Integers, /
+    ) -> Floats:
+        """Return the seconds of a micro-batch over cuts, forward and back."""
         if self.is_coarse:
-            out_s, in_s = (side[:, 0, cut] for side in self._sides_s)
-            sides = np.maximum(out_s[left], in_s[rights])
+            (inside_out_s, out_s), (inside_in_s, in_s) = self._sides_s
+            out_s, in_s = (
+                np.minimum(inside_out_s, out_s)[lefts, 0, cuts],
+                np.minimum(inside_in_s, in_s)[rights, 0, cuts],
+            )
+            sides = np.maximum(out_s, in_s)
             return np.array([sides, sides])
-        size_bytes = float(self.cost.costs.boundary_bytes(cut)) * int(self._sizes[left])
-        if not size_bytes > 0:
-            return np.zeros((2, len(rights)))
-        before, spots = self._runs[left], self.domain.spots
-        pairs = zip(rights.tolist(), places.tolist(), strict=True)
-        links = [spots.between(before, place, self._runs[right], start) for right, start in pairs]
-        late_s, rates = np.array(links).reshape(-1, 2).T
-        found = late_s + size_bytes / rates
+        costs, each = self.cost.costs, np.array(self.domain.places)
+        numbers = np.array([one.num_devices for one in self.choices])
+        group, other, left, right = self._types[lefts], self._types[rights], numbers[lefts], numbers[rights]
+        # As StageCosts.boundary_link has it.
+        inside_s, inside, network = np.array(
+            [(one.inside_latency_s, one.inside_bytes_per_s, one.network_bytes_per_s) for one in costs.machines]
+        ).T
+        is_inside = (group == other) & (left_places + left + right <= each[group])
+        machines, others = -(-(left_places + left) // each[group]), -(-(places + right) // each[other])
+        rate = np.minimum(machines * network[group], others * network[other])
+        rate = np.where(is_inside, inside[group] * np.minimum(left, right), rate)
+        size_bytes = costs.boundary_bytes(cuts) * self._sizes[lefts]
+        late_s = np.where(is_inside, inside_s[group], costs.latency_s[group, other])
+        found = np.where(size_bytes > 0, late_s + size_bytes / rate, 0.0)
         return np.array([found, found])
 
 
@@ -298,17 +334,19 @@ class _RowsOfOne:
         """Return what stages take."""
         return self._rows.stages(firsts, lasts, choices + self._begin, places)
 
-    def out_s(self, lasts: Integers, choices: Integers, places: Integers, /) -> Floats:
+    def out_s(self, lasts: Integers, choices: Integers, places: Integers, used: Integers, /) -> Floats:
         """Return the seconds that no boundary behind a stage is below."""
-        return self._rows.out_s(lasts, choices + self._begin, places)
+        return self._rows.out_s(lasts, choices + self._begin, places, used)
 
-    def in_s(self, firsts: Integers, choices: Integers, places: Integers, /) -> Floats:
+    def in_s(self, firsts: Integers, choices: Integers, places: Integers, used: Integers, /) -> Floats:
         """Return the seconds that no boundary before a stage is below."""
-        return self._rows.in_s(firsts, choices + self._begin, places)
+        return self._rows.in_s(firsts, choices + self._begin, places, used)
 
-    def boundary_s(self, cut: int, left: int, place: int, rights: Integers, places: Integers, /) -> Floats:
-        """Return the seconds of a micro-batch over a cut, forward and back."""
-        return self._rows.boundary_s(cut, left + self._begin, place, rights + self._begin, places)
+    def boundary_s(
+        self, cuts: Integers, lefts: Integers, left_places: Integers, rights: Integers, places: Integers, /
+    ) -> Floats:
+        """Return the seconds of a micro-batch over cuts, forward and back."""
+        return self._rows.boundary_s(cuts, lefts + self._begin, left_places, rights + self._begin, places)
 
 
 def _firsts(size: int, most: int) -> list[int]:
@@ -392,7 +430,9 @@ class PlainSource:
             self._levels = self._levels[1:] if is_small else []
             if self._levels or not is_small:
                 self.open_bound_s = self.bound
-            self.hints = [self._shape(one) for one in self._found.dive(_NUM_DIVES)]
+            self.hints = [
+                self._shape(one) for one in self._found.dive(_NUM_DIVES, cutoff_s - self.domain.least_stall_s)
+            ]
             return None
         stall_s = self.domain.least_stall_s
         candidate = self._found.next(cutoff_s - stall_s, max(until_s - stall_s, self._found.bound))
@@ -495,8 +535,9 @@ def _size(domain: Domain, num_choices: int) -> int:
 
 
 def quick_shapes(domain: Domain) -> Iterator[Shape]:
-    """Yield one stage on every number of devices, balanced stages with equal replicas, and stages over all groups."""
+    """Yield one stage, two stages, balanced stages with equal replicas, and stages over all groups."""
     yield from _one_stage(domain)
+    yield from _two_stages(domain)
     yield from _of_one_group(domain)
     if len(domain.num_devices) > 1:
         yield from _of_all_groups(domain)
@@ -524,6 +565,39 @@ def _one_stage(domain: Domain) -> Iterator[Shape]:
                 yield shape(group, replicas, number)
         for replicas in spread(min(most, domain.batch), _MOST_SHAPES // 8):
             yield from _fewest(domain, partial(shape, group, replicas))
+
+
+def _two_stages(domain: Domain) -> Iterator[Shape]:
+    """Yield, for few micro-batches, two stages on all devices of a group: of least bound of all cuts and replicas.
+
+    Where the last layers have most of the weights, few devices that compute them spare the others their exchange.
+    """
+    if domain.is_coarse or 2 not in domain.numbers_of_stages or "1f1b" not in domain.schedules:
+        return
+    for number in _near(domain, 2 * 2):
+        rows, schedule = StageRows(domain, [number]), Schedule(num_microbatches=number)
+        types, sizes = (
+            np.array([getattr(one, name) for one in rows.choices]) for name in ("type_index", "num_devices")
+        )
+        for group, most in enumerate(domain.num_devices):
+            mine = np.flatnonzero(types == group)
+            left = mine[(sizes[mine] < most) & (most - sizes[mine] <= sizes[mine].max())]
+            cuts, left = (grid.ravel() for grid in np.meshgrid(np.arange(1, domain.num_layers), left))
+            right, none, place = mine[most - sizes[left] - 1], np.zeros_like(left), sizes[left] % domain.places[group]
+            first = rows.stages(none, cuts - 1, left, none)
+            last = rows.stages(cuts, none + domain.num_layers - 1, right, place)
+            sent = rows.boundary_s(cuts, left, none, right, place)
+            stages = [(one.forward_s, one.backward_s, one.flush_s) for one in (first, last)]
+            held = schedule.in_flight(np.array([2, 1])).tolist()
+            columns = [(*one, k) for one, k in zip(stages, held, strict=True)]
+            bounds = through(columns, [(sent[0], sent[1])], NOTHING, schedule)
+            fits = (first.most_in_flight >= held[0]) & (last.most_in_flight >= held[1])
+            if fits.any():
+                best = int(np.where(fits, bounds, np.inf).argmin())
+                cut, replicas = int(cuts[best]), int(sizes[left[best]])
+                before = Stage(first=0, last=cut - 1, group=group, replicas=replicas)
+                after = Stage(first=cut, last=domain.num_layers - 1, group=group, replicas=most - replicas)
+                yield domain.shape([before, after], number, "1f1b")
 
 
 def _of_one_group(domain: Domain) -> Iterator[Shape]:

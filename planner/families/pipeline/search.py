@@ -26,7 +26,7 @@ next. Which ones are searched, and what bounds the others, is told in :mod:`plan
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from math import ceil
+from math import ceil, log2
 from typing import Protocol
 
 import numpy as np
@@ -53,7 +53,7 @@ from planner.problem import Problem
 from planner.search import Search
 from planner.solution import SAME
 from planner.solvers.branch_and_bound import OpenBoxes
-from planner.solvers.pipelines import Integers, Schedule
+from planner.solvers.pipeline_bounds import Integers, Schedule
 
 _MOST_REPLICAS = 1_024  # of stages up to which every number is a shape of its own
 _MOST_ROWS = 500_000  # shapes that are listed
@@ -62,6 +62,7 @@ _MOST_FIRST = 40  # quick shapes tried before it is asked whether anything fits,
 _MOST_FIRST_LIMITED = 600  # or where few numbers of devices are allowed: most shapes are then passed over at once
 _REASON_S = 5.0  # to find how much memory is missing,
 _SHORT_REASON = 2_500  # or, where another family answers, how often it may be asked whether time is over
+_OFTEN_BEST = 8  # micro-batches
 _ONE_STAGE = (1, "")
 
 
@@ -69,7 +70,8 @@ def sources_of(domain: Domain, search: Search) -> list["Source"]:
     """Return the sources of all shapes of the domain."""
     sources: list[Source] = []
     stacks = {name: Neighbours() for name in ("1f1b", "gpipe")}
-    for number in reversed(domain.numbers_of_microbatches):  # small micro-batches have few choices: bounded soonest
+    # Those that are most often best come first: their answers cut the tables of all others short.
+    for number in sorted(domain.numbers_of_microbatches, key=lambda number: abs(log2(number / _OFTEN_BEST))):
         looser = None
         for name in ("1f1b", "gpipe"):
             if name in domain.schedules:
