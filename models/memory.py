@@ -28,6 +28,7 @@ al., arXiv 2205.14135). Left out: a norm's two statistics a token.
   keeps) with the gradient of its largest matrix, and what the head's needs (gradients of the logits' matrix and of the
   stream, which sequence parallelism gathers there; copies of the logits); with ZeRO 2 and 3 the whole gradient of a
   layer, with ZeRO 3 the whole weights of the layer at work and, where communication overlaps computing, of the next;
+  where a stage has experts, the buffer to which all expert-parallel ranks send their tokens;
 - of activations that wait in host memory none, but for one layer's on their way, which are ``temporary``, too
   (:mod:`planner.models.offload`);
 - ``reserve``: what is not modelled, given by the caller: the device's context, buffers of the communication library,
@@ -260,6 +261,10 @@ class Kernels:
         Whether routed experts' activations are weighted by the router's probabilities, before the second product, so
         that the sum of experts needs nothing of what they put out (Megatron-Core from 0.12 on: ``permuted_probs`` of
         ``transformer/moe/experts.py``).
+    dispatch_bytes
+        Of a number in the buffer to which all expert-parallel ranks may send all of their tokens, one for all layers,
+        and for both ways where NVLink joins the ranks: ``max_num_of_tokens_per_rank`` x ranks x width
+        (``HybridEPBuffer::allocate_buffer`` of DeepEP, branch ``hybrid-ep``, which sends two bytes). 0: none.
     """
 
     is_flash: bool = True
@@ -274,18 +279,16 @@ class Kernels:
     product_input_bytes: float | None = None
     weighs_activations: bool = False
     reduced_bytes: float = 0.0
+    dispatch_bytes: float = 0.0
 
 
+_MEGATRON_CORE = Kernels(
+    is_loss_fused=True, has_placeholders=True, copies_context=True, weighs_activations=True, dispatch_bytes=2.0
+)
 KERNELS: Mapping[str, Kernels] = {
     "megatron-2021": Kernels(is_flash=False, has_dropout=True),
-    "megatron-core": Kernels(is_loss_fused=True, has_placeholders=True, copies_context=True, weighs_activations=True),
-    "megatron-core-fp8": Kernels(
-        is_loss_fused=True,
-        has_placeholders=True,
-        copies_context=True,
-        product_input_bytes=1.0,
-        weighs_activations=True,
-    ),
+    "megatron-core": _MEGATRON_CORE,
+    "megatron-core-fp8": replace(_MEGATRON_CORE, product_input_bytes=1.0),
     # DeepSpeed with ZeRO: 4.5 times both buckets of 5e8 numbers, 9 GB (Hugging Face, "DeepSpeed integration", of
     # overlapping communication; steps with pipelines, which do not overlap, were measured to hold as much).
     "megatron-deepspeed": Kernels(is_flash=False, has_dropout=True, shard_buffers_bytes=9e9),
@@ -724,6 +727,9 @@ class _Devices:
         loss = 0.0 if is_fused else copies * logits
         matrix = 0.0 if transformer.has_frozen_logits else number * rows * transformer.hidden_size
         self._head_working = matrix + gathered + loss
+        # Tokens of all ranks that share experts, as wide as they are sent.
+        sent = samples * transformer.sequence_length * transformer.routed_width / layouts.stream_split * layouts.expert
+        self._dispatched = kernels.dispatch_bytes * sent * (layouts.expert > 1) * (transformer.experts is not None)
         # Of an encoder's layer: bytes for a moment; parameters, all and those that are trained; and trained matrices.
         self._encoder_needs: tuple[Floats, Floats, Floats, Floats] = (np.zeros(1),) * 4
         if transformer.encoder is not None:
@@ -821,6 +827,7 @@ class _Devices:
             "temporary": np.maximum(moment, 0.0)
             + placeholders
             + transit
+            + self._dispatch_bytes(stage)
             + np.where(shards > 1, gathered + buffers, 0.0),
             "reserve": np.full(size, float(self._reserve_bytes)),
         }
@@ -836,6 +843,12 @@ class _Devices:
         is_kept = (zero >= 1) & (zero < _SHARDS_WEIGHTS) & (layouts.sharing_ranks > 1)
         whole = self._precision.weight_bytes * states[2] + self._precision.activation_bytes * trained
         return np.where(is_kept, whole, found)
+
+    def _dispatch_bytes(self, stage: Stage) -> Floats:
+        """Return the bytes of the buffer to which tokens are sent, on stages with experts."""
+        rows = zip(self._layers, stage.layers, strict=True)
+        routed = [count > 0 for kind, count in rows if KINDS[kind].feed_forward == "moe"]
+        return np.asarray(self._dispatched * np.any(routed, axis=0)) if routed else np.zeros(1)
 
     def _reduced_bytes(self, trained: Floats, head: Floats) -> Floats:
         """Return the bytes of the copy of gradients that is being reduced: of one layer, or of the head before it."""

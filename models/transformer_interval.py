@@ -63,6 +63,9 @@ COMMUNICATING = (
     *("overlap_tensor", "overlap_expert", "order", "context_method"),
 )
 _LAUNCH_SHARPNESS = 3.0  # a layer's kernels differ: while some fill the device, others wait for the host
+# Where experts have kernels of their own, the host waits in their layer for their numbers of tokens and cannot launch
+# ahead: of 3, 2.5, 2, 1.5 and 1 what networks and containers left out tell.
+_WAITING_SHARPNESS = 2.5
 # Of what embedding and head compute, what is forward: of frozen ones no product gives a gradient of weights.
 FORWARD_OF_ENDS: Mapping[Learning, float] = {"trained": 1 / 3, "frozen": 1 / 2, "front": 1.0}
 # Launching a layer's kernels: forward once, and backward as often for each gradient that its products give.
@@ -507,15 +510,15 @@ def _layer_parts(
     # forward; of modules that are computed again as much of it as they are of the layer.
     device_s = sum_of(layouts, parts.values())
     launch_s: Floats | float = software.launch_s * software.launch_ratio
+    sharpness = _LAUNCH_SHARPNESS
     if KINDS[kind].feed_forward == "moe" and network.experts is not None:
         each_s = software.expert_launch_s * network.experts.num_experts / layouts.expert
         launch_s = launch_s * software.expert_floor_ratio + each_s
+        sharpness = _WAITING_SHARPNESS if software.expert_launch_s else sharpness
     again = is_full + np.where(layouts.recompute_modules > 0, parts["recompute"] / layer.forward_s, 0.0) * ~is_full
     floor_s = launch_s * (_LAUNCHES[learning] + again)
     floor_s = floor_s * (1 + figures.constants.tensor_floor_ratio * (layouts.tensor > 1))
-    took_s, shown_s = (
-        longer_of(one, floor_s, _LAUNCH_SHARPNESS) for one in (device_s, device_s + expert - parts["expert"])
-    )
+    took_s, shown_s = (longer_of(one, floor_s, sharpness) for one in (device_s, device_s + expert - parts["expert"]))
     parts["launch"] = took_s - device_s
     return {**parts, "forward": layer.forward_s, "hidden": (shown_s - took_s) * layouts.overlap_expert}
 

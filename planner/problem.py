@@ -167,7 +167,8 @@ class Calibration:
     may be cut over several parameter servers. ``max_overlap``: how far sums may go beside computing, each on its own;
     None where they wait behind a barrier. ``transformer_reserve_bytes``: ``memory_reserve_bytes`` where that is
     given, else the most that a device which trains a transformer keeps for itself, of which a small one keeps
-    ``transformer_reserve_share`` of its memory. ``program``: what trains a transformer, by name.
+    ``transformer_reserve_share`` of its memory; ``expert_pieces_share`` of it more where there are experts.
+    ``program``: what trains a transformer, by name.
     ``gradients``: the type in which it keeps and reduces gradients, None where that is left to it. ``cuda_graphs``:
     whether it launches a step's kernels by CUDA graphs, None where nobody says.
     ``expert_imbalance``: tokens of the rank whose experts have most, over the mean of all ranks.
@@ -196,6 +197,7 @@ class Calibration:
     memory_reserve_bytes: float = 0.0
     transformer_reserve_bytes: float = 0.0
     transformer_reserve_share: float = float("inf")
+    expert_pieces_share: float = 0.0
     program: str = "megatron-core"
     gradients: str | None = None
     cuda_graphs: bool | None = None
@@ -213,9 +215,18 @@ class Calibration:
         """Return what a machine reaches of the rate by which its network cards together are sold."""
         return min(nominal_bytes_per_s * self.bandwidth_efficiency, self.most_bytes_per_s)
 
-    def transformer_reserve_of(self, memory_bytes: float) -> float:
+    def transformer_reserve_of(self, memory_bytes: float, *, has_experts: bool) -> float:
         """Return what a device of so much memory keeps for itself where it trains a transformer."""
-        return min(self.transformer_reserve_bytes, self.transformer_reserve_share * memory_bytes)
+        pieces = self.expert_pieces_share * memory_bytes if has_experts and memory_bytes < inf else 0.0
+        return min(self.transformer_reserve_bytes, self.transformer_reserve_share * memory_bytes) + pieces
+
+    def transformer_memory_for(self, held_bytes: float, *, has_experts: bool) -> float:
+        """Return the memory of the smallest device with room for so much beside what it keeps for itself."""
+        left = 1.0 - (self.expert_pieces_share if has_experts else 0.0)
+        smallest = (held_bytes + self.transformer_reserve_bytes) / left
+        if self.transformer_reserve_share < left:
+            smallest = min(smallest, held_bytes / (left - self.transformer_reserve_share))
+        return smallest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

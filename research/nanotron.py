@@ -367,7 +367,7 @@ def _memory_text(runs: Sequence[Run], ran: Sequence[Prediction]) -> str:
     idle = [run for run in failed if run.layout not in known and _has_idle_stage(run)]
     rest = predicted((run for run in failed if run.layout not in known and not _has_idle_stage(run)), PROGRAMS[0])
     refused = sum(one.is_refused for one in rest)
-    reserve = _question("1B", 1, PROGRAMS[0]).calibration.transformer_reserve_of(rest[0].limit_bytes)
+    reserve = _question("1B", 1, PROGRAMS[0]).calibration.transformer_reserve_of(rest[0].limit_bytes, has_experts=False)
     ratios = [(one.memory_bytes - reserve) / one.run.memory_bytes - 1 for one in ran]
     return _MEMORY.format(
         failed=len(failed),

@@ -26,7 +26,7 @@ from planner.models.low_precision import NUMBER_TYPES
 from planner.models.memory import Kernels, Precision, memory_bytes
 from planner.models.programs import PROGRAMS
 from planner.models.recomputation import MODULE_SETS
-from planner.question.calibration import TRANSFORMER_RESERVE_BYTES
+from planner.question.calibration import EXPERT_PIECES_SHARE, TRANSFORMER_RESERVE_BYTES
 from planner.transformer import Transformer
 from research import ROOT, page_with
 from research.transformer_fit.low_rows import read_low_rows
@@ -73,7 +73,7 @@ def rows_of(folder: Path, family: str) -> Iterator[tuple[dict[str, str], dict[st
 
 def peaks(folder: Path) -> list[Peak]:
     """Return every row that tells a peak, or that it ran out of memory."""
-    return [*_b200(folder), *_bigscience(folder), *_torchtitan(folder), *_sailor(folder)]
+    return [*_b200(folder), *_bridge(), *_bigscience(folder), *_torchtitan(folder), *_sailor(folder)]
 
 
 def _gib(dnn: Transformer, layout: Layouts, precision: Precision, kernels: Kernels, **options: Any) -> float:
@@ -117,10 +117,46 @@ def _b200(folder: Path) -> Iterator[Peak]:
                 zero=1,
                 sequence_parallel=given.get("tp", 1) > 1,
             )
-            kernels = replace(program.kernels, weighs_activations=False)
+            # Buffers of the exchange are no tensors of PyTorch, and not in what it has allocated.
+            kernels = replace(program.kernels, weighs_activations=False, dispatch_bytes=0.0)
             ours = _gib(replace(dnn, **fields), layout, program.precision, kernels)
             measured = float(row["peak_memory_gib"])
             yield Peak(source="SimuMax, Megatron-Core on B200", name=case, measured_gib=measured, ours_gib=ours)
+
+
+# -- Megatron-Bridge: experts on 16 H100, bf16, one sequence a micro-batch ---------------------------------------------
+
+# Network, tokens, expert degree, modules computed again, whether Adam's moments were there, which the first step makes;
+# the peak of rank 0 in GB. Megatron-Bridge, skills/nemo-mbridge-perf-activation-recompute ("Matched H100 Evidence") and
+# skills/nemo-mbridge-perf-moe-dispatcher-selection, of August and May 2026.
+_BRIDGE: Sequence[tuple[str, int, int, tuple[str, ...], bool, float]] = (
+    ("qwen3-30b-a3b", 4096, 16, (), True, 61.351),
+    ("nemotron-3-nano-30b-a3b", 8192, 8, (), False, 66.297),
+    ("nemotron-3-nano-30b-a3b", 8192, 8, ("moe_act",), False, 62.103),
+    ("nemotron-3-nano-30b-a3b", 8192, 8, ("moe",), True, 64.653),
+    ("nemotron-3-nano-30b-a3b", 8192, 8, ("layernorm", "moe"), True, 63.639),
+)
+
+
+def _bridge() -> Iterator[Peak]:
+    """Yield peaks of mixtures of experts, as PyTorch allocated; gradients are in bf16 (its recipes)."""
+    program, number = PROGRAMS["megatron-core"], {frozenset(one): index for index, one in enumerate(MODULE_SETS)}
+    assert program.bf16_gradients is not None
+    for name, tokens, expert, modules, has_moments, measured in _BRIDGE:
+        dnn = zoo.build(name).transformer
+        assert dnn is not None
+        layout = Layouts.one(data=16, expert=expert, zero=1)
+        if modules:
+            again = {"recompute": int(Recompute.SELECTIVE), "recompute_modules": number[frozenset(modules)]}
+            layout = Layouts.one(data=16, expert=expert, zero=1, **again)
+        precision = program.bf16_gradients if has_moments else replace(program.bf16_gradients, optimizer_bytes=0.0)
+        kernels = replace(program.kernels, dispatch_bytes=0.0)
+        yield Peak(
+            source="Megatron-Bridge, experts on H100",
+            name=f"{name} e{expert} {' '.join(modules)}",
+            measured_gib=measured * 1e9 / GIB,
+            ours_gib=_gib(replace(dnn, sequence_length=tokens), layout, precision, kernels),
+        )
 
 
 # -- BigScience's sweep: Megatron-DeepSpeed on A100 --------------------------------------------------------------------
@@ -256,18 +292,26 @@ def _sailor(folder: Path) -> Iterator[Peak]:
 def fits(folder: Path) -> dict[str, list[tuple[str, float, float]]]:
     """Return steps that ran, by source: what each is, and the GiB it takes and has, what a device keeps left out.
 
+    Of a device with experts without what lies in pieces.
+
     Those of the fit, with their own programs; of BigScience's sweep as :func:`peaks` reads them.
     """
     found: dict[str, list[tuple[str, float, float]]] = {}
     for row in read_rows(folder):
         if row.family != "bigscience-176b-sweep":
-            has = device(row.device).memory_bytes / GIB
+            has = _without_pieces_gib(row)
             found.setdefault(row.family, []).append((" ".join(row.group[1:]), _fitted_gib(row), has))
     has = device(_A100).memory_bytes / GIB
     for one in _bigscience(folder):
         if not one.is_out_of_memory:
             found.setdefault(one.source, []).append((one.name, one.ours_gib - CONTEXT_BYTES / GIB, has))
     return found
+
+
+def _without_pieces_gib(row: Row) -> float:
+    """Return what the device of a row has, less what lies in pieces between arrays of experts."""
+    share = EXPERT_PIECES_SHARE if row.transformer.experts is not None else 0.0
+    return (1 - share) * device(row.device).memory_bytes / GIB
 
 
 def _fitted_gib(row: Row) -> float:
@@ -281,7 +325,7 @@ def vendor_fits(folder: Path) -> list[tuple[str, tuple[float, float, float], flo
     """Return vendors' layouts of the tables in eight and four bits, each once: its name, what it takes and has, in GiB.
 
     It takes so much without recomputation, which the rows do not state; with the modules that leave most room; and with
-    whole layers computed again. What a device keeps is left out.
+    whole layers computed again. What a device keeps is left out, and with experts what lies in pieces.
     """
     found = {}
     for one in read_low_rows(folder):
@@ -302,7 +346,7 @@ def vendor_fits(folder: Path) -> list[tuple[str, tuple[float, float, float], flo
         ]
         told = {key: number for key, number in one.row.layout.items() if key != "overlap_expert"}
         name = " ".join((*one.row.group[1:3], one.row.group[4], *(f"{key} {n}" for key, n in told.items())))
-        has = device(one.row.device).memory_bytes / GIB
+        has = _without_pieces_gib(one.row)
         found[name, one.is_lora] = name, (float(held[0]), float(held[1]), float(held[2])), has
     return list(found.values())
 
@@ -316,6 +360,7 @@ def failures(folder: Path) -> list[Peak]:
 
 _KNOWN = {
     "SimuMax, Megatron-Core on B200": "allocated; experts' outputs and placeholders were settled with these in view",
+    "Megatron-Bridge, experts on H100": "allocated; graphs of attention and Mamba layers hold some more",
     "BigScience, before, fp16": "what nvidia-smi showed; DeepSpeed's buffers for ZeRO are those of its default buckets",
     "BigScience, from 28 February, bf16": "the same; DeepSpeed's bf16 optimiser of that time",
     "torchtitan, selective recomputation, 2024": "what the allocator reserved, 96 GB cards; the loss not compiled",

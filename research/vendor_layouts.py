@@ -8,12 +8,17 @@ part. A layout that fits with no recomputation at all counts as refused. Machine
 machine has; searches end after some seconds each, ours with the best found so far, which can only make the ratio
 smaller.
 
+A layout that is more than a tenth behind has a cause beside it: it is one of a network cut to a few layers, which
+nobody tuned; or its vendor measured another one of the same question to be faster; or else the part of the step that
+ours saves most of.
+
     python -m research.vendor_layouts --data PATH
 """
 
 import argparse
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +32,7 @@ from planner.question.dnn import transformer_block
 from research.transformer_fit.low_rows import read_low_rows
 from research.transformer_fit.rows import Row, read_rows
 
-__all__ = ["Compared", "compared", "main", "questions"]
+__all__ = ["Asked", "Compared", "compared", "main", "questions"]
 
 _TRAYS = {"gb200": 4, "gb300": 4}
 _MACHINE = 8
@@ -43,6 +48,36 @@ _PINS = {
     "zero_stage": "zero",
 }
 _NEAR = 1.10
+_QUICKER = 0.95  # of a step, of another that its vendor measured
+_SAVED = {
+    "launch": "launching kernels",
+    "expert": "exchange of experts",
+    "data": "gradients and weights of replicas",
+    "tensor": "tensor-parallel exchange",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A vendor's layout as a question.
+
+    Attributes
+    ----------
+    name, question
+        What is asked, in words and as a document.
+    pins
+        The vendor's decisions.
+    has_experts
+        Of the network.
+    quickest
+        The step of the quickest other layout of the same question that was measured, over its own; 1 where none was.
+    """
+
+    name: str
+    question: dict[str, Any]
+    pins: dict[str, Any]
+    has_experts: bool
+    quickest: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +94,8 @@ class Compared:
         The layout found.
     has_experts
         Of the network.
+    cause
+        Why the vendor's is more than a tenth behind; nothing where it is not.
     """
 
     name: str
@@ -67,6 +104,7 @@ class Compared:
     ours_s: float
     ours: str
     has_experts: bool
+    cause: str = ""
 
     @property
     def ratio(self) -> float:
@@ -74,8 +112,8 @@ class Compared:
         return self.vendor_s / self.ours_s
 
 
-def questions(folder: Path, *, as_bf16: bool = False) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], bool]]:
-    """Yield the name, the question and the vendor's decisions of each distinct layout, and whether it has experts.
+def questions(folder: Path, *, as_bf16: bool = False) -> Iterator[Asked]:
+    """Yield each distinct layout as a question.
 
     Parameters
     ----------
@@ -91,7 +129,8 @@ def questions(folder: Path, *, as_bf16: bool = False) -> Iterator[tuple[str, dic
     ]
     recipes = [row for row in read_rows(folder) if row.family.startswith("recipes-")]
     rows += [(row, row.group[1], None, 0, "") for row in recipes]
-    seen = set()
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    steps: dict[tuple[Any, ...], dict[tuple[Any, ...], float]] = {}
     for row, model, given, wide, graphs in rows:
         low = None if as_bf16 else given
         pins = [pin for pin, name in _PINS.items() if row.transformer.experts or not name.startswith("expert")]
@@ -100,10 +139,12 @@ def questions(folder: Path, *, as_bf16: bool = False) -> Iterator[tuple[str, dic
         devices = 1
         for degree in ("tensor", "context", "pipeline", "data"):
             devices *= int(row.layout.get(degree, 1))
-        key = (row.transformer, row.device, low, devices, batch, tuple(layout.items()))
-        if key in seen:
+        own = tuple(layout.items())
+        same = (row.transformer, row.device, low, devices, batch)
+        quickest = steps.setdefault(same, {})
+        quickest[own] = min(row.iteration_s, quickest.get(own, row.iteration_s))
+        if (*same, own) in found:
             continue
-        seen.add(key)
         each = _TRAYS.get(row.device, _MACHINE)
         dnn: dict[str, Any] = {**transformer_block(row.transformer), "global_batch": batch}
         if low is not None:
@@ -122,8 +163,14 @@ def questions(folder: Path, *, as_bf16: bool = False) -> Iterator[tuple[str, dic
                 **({"gradients": "bf16"} if row.has_bf16_gradients else {}),
             },
         }
-        name = f"{model}, {' '.join(dict.fromkeys(low or ('bf16',)))}, {devices} x {row.device}, batch {batch}"
-        yield name, question, {**layout, "overlap_data": True}, row.transformer.experts is not None
+        words = (model, " ".join(dict.fromkeys(low or ("bf16",))), f"{devices} x {row.device}", f"batch {batch}")
+        name = f"{', '.join(words)} of {row.transformer.sequence_length}{', captured' * (graphs == 'whole')}"
+        has_experts = row.transformer.experts is not None
+        pinned = {**layout, "overlap_data": True}
+        found[(*same, own)] = {"name": name, "question": question, "pins": pinned, "has_experts": has_experts}
+    for (*asked, own), fields in found.items():
+        quickest = steps[tuple(asked)]
+        yield Asked(**fields, quickest=min(quickest.values()) / quickest[own])
 
 
 def compared(folder: Path, *, seconds: float, as_bf16: bool = False, only: str = "") -> Iterator[Compared]:
@@ -139,20 +186,38 @@ def compared(folder: Path, *, seconds: float, as_bf16: bool = False, only: str =
         Of questions whose names hold this.
     """
     best: dict[str, Plan | None] = {}
-    for name, question, pins, has_experts in questions(folder, as_bf16=as_bf16):
-        if only not in name:
+    for one in questions(folder, as_bf16=as_bf16):
+        if only not in one.name:
             continue
-        if name not in best:
-            best[name] = _planned(question, {}, seconds)
-        ours, vendor = best[name], _planned(question, pins, seconds)
+        if one.name not in best:
+            best[one.name] = _planned(one.question, {}, seconds)
+        ours, vendor = best[one.name], _planned(one.question, one.pins, seconds)
         yield Compared(
-            name=name,
-            layout=_short(pins),
+            name=one.name,
+            layout=_short(one.pins),
             vendor_s=float("inf") if vendor is None else vendor.prediction.iteration_time_s,
             ours_s=float("nan") if ours is None else ours.prediction.iteration_time_s,
             ours="-" if ours is None else _short(_chosen(ours)),
-            has_experts=has_experts,
+            has_experts=one.has_experts,
+            cause=_cause(one, vendor, ours),
         )
+
+
+def _cause(asked: Asked, vendor: Plan | None, ours: Plan | None) -> str:
+    """Return why a vendor's layout is more than a tenth behind ours; nothing where it is not."""
+    if vendor is None or ours is None:
+        return ""
+    behind_s = vendor.prediction.iteration_time_s - ours.prediction.iteration_time_s
+    if behind_s <= (_NEAR - 1) * ours.prediction.iteration_time_s:
+        return ""
+    if " layers)" in asked.name:
+        return "cut to a few layers: nobody tuned it"
+    if asked.quickest < _QUICKER:
+        return f"replaced: its vendor measured another at {asked.quickest:.2f} of its step"
+    ahead = ours.prediction.breakdown_s
+    saved = {name: seconds - ahead[name] for name, seconds in vendor.prediction.breakdown_s.items()}
+    most = max(saved, key=lambda name: saved[name])
+    return f"{_SAVED.get(most, most)}: {saved[most] / behind_s:.0%} of what ours saves"
 
 
 def _planned(question: Mapping[str, Any], pins: Mapping[str, Any], seconds: float) -> Plan | None:
@@ -198,13 +263,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.data is None or not (given.data / "llm" / "open.csv").is_file():
         print("no measured data: name their folder by --data or PLANNER_DATA.", file=sys.stderr)
         return 2
-    print("| question | vendor's layout | step | our layout | step | vendor's / ours |")
-    print("|---|---|---|---|---|---|")
+    print("| question | vendor's layout | step | our layout | step | vendor's / ours | cause |")
+    print("|---|---|---|---|---|---|---|")
     found = []
     for one in compared(given.data, seconds=given.seconds, as_bf16=given.bf16, only=given.only):
         found.append(one)
-        cells = (one.name, one.layout, f"{one.vendor_s:.4g} s", one.ours, f"{one.ours_s:.4g} s", f"{one.ratio:.3f}")
-        print(f"| {' | '.join(cells)} |", flush=True)
+        steps = (one.layout, f"{one.vendor_s:.4g} s", one.ours, f"{one.ours_s:.4g} s", f"{one.ratio:.3f}")
+        print(f"| {' | '.join((one.name, *steps, one.cause))} |", flush=True)
     print()
     kinds = {"all": found, "dense": [one for one in found if not one.has_experts]}
     kinds["experts"] = [one for one in found if one.has_experts]
@@ -217,6 +282,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{kind}: {len(some)} layouts, accepted {len(accepted)} ({len(accepted) / len(some):.0%}); "
                 f"of {len(known)} whose best was found within 10 % of it {len(near)} ({len(near) / len(known):.0%})"
             )
+            causes = Counter(one.cause.split(":")[0] for one in known if one.cause)
+            print(*(f"  {number} {cause}" for cause, number in causes.most_common()), sep="\n")
     return 0
 
 

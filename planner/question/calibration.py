@@ -64,6 +64,10 @@ UTILISATION = 0.5  # of a device's peak, where a share is used and none is given
 # assumed, so that they can be asked about at all.
 TRANSFORMER_RESERVE_BYTES = 3.0 * 2**30
 TRANSFORMER_RESERVE_SHARE = 0.05
+# With experts, whose arrays alter their sizes: free memory in pieces, over the device's. PyTorch reserved more than it
+# gave out by 3.3 of 80 GiB (Megatron-Bridge, pull request 5266: 75.3 and 72.1 GiB, Nemotron 3.5 Nano), 8.4 of 186
+# (marin, issue 7668: 156,592 and 147,967 MiB) and 3.4 of 80 (Bridge's guide of recomputation: 40 and 36.6 GB).
+EXPERT_PIECES_SHARE = 0.042
 
 _SHORT = ("bf16", "fp16")  # the numbers of all fits
 _FORMATS = ("contiguous", "channels_last")  # of images, where nothing is given: of programs as they stand, and compiled
@@ -152,7 +156,12 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         curves[curve.num_devices] = MeasuredCurve(size_bytes=sizes, seconds=seconds)
     # A reserve that is given, even 0, counts for any device; else a typical one, and a share of memory.
     has_reserve = "memory_reserve" in spec.model_fields_set
-    reserve_share: dict[str, Any] = {} if has_reserve else {"transformer_reserve_share": TRANSFORMER_RESERVE_SHARE}
+    reserve_share: dict[str, Any] = {}
+    if not has_reserve:
+        reserve_share = {
+            "transformer_reserve_share": TRANSFORMER_RESERVE_SHARE,
+            "expert_pieces_share": EXPERT_PIECES_SHARE,
+        }
     return Calibration(
         bandwidth_efficiency=spec.bandwidth_efficiency or 1.0,
         inside_efficiency=spec.inside_efficiency or spec.bandwidth_efficiency or 1.0,

@@ -181,6 +181,15 @@ def test_a_typical_reserve_is_kept_unless_another_is_given() -> None:
     }
     found = planner.plan(planner.load(spec))
     assert found.prediction.memory_bytes["reserve"] == 3 * 2**30
+    routed = {**spec, "dnn": {**spec["dnn"], "transformer": {**TINY, "experts": {"count": 4, "top_k": 2, "size": 256}}}}  # type: ignore[dict-item]
+    with_experts = planner.load(routed)
+    assert planner.plan(with_experts).prediction.memory_bytes["reserve"] == pytest.approx(
+        3 * 2**30 + 0.042 * 80 * 2**30
+    )
+    kept = with_experts.calibration
+    for held in (1e8, 5e9, 60e9):
+        size = kept.transformer_memory_for(held, has_experts=True)
+        assert size - kept.transformer_reserve_of(size, has_experts=True) == pytest.approx(held)
     assert any("beside a reserve of 3 GiB" in line for line in found.explanation)
     given = planner.load({**spec, "calibration": {"memory_reserve": "1 GiB"}})
     assert planner.plan(given).prediction.memory_bytes["reserve"] == 2**30

@@ -169,6 +169,23 @@ def test_a_layer_of_experts_by_hand() -> None:
     assert uneven - found == 2048 * routed * 2 / 2
 
 
+def test_all_ranks_that_share_experts_may_send_all_tokens_to_one_buffer() -> None:
+    experts = Experts(num_experts=4, top_k=2, expert_size=24, num_dense_first=1)
+    dnn = gpt(num_layers=4, hidden_size=64, num_heads=8, experts=experts)
+    used, none = KERNELS["megatron-core"], replace(KERNELS["megatron-core"], dispatch_bytes=0.0)
+
+    def buffers(**decisions: Any) -> list[float]:
+        layout = Layouts.one(num_microbatches=8, **decisions)
+        more, less = (stage_memory_bytes(dnn, layout, precision=MIXED, kernels=one) for one in (used, none))
+        return [float(one) for one in more["temporary"] - less["temporary"]]
+
+    tokens = dnn.sequence_length * 64 * 2
+    assert buffers(data=2, expert=2, microbatch=3) == [3 * 2 * tokens]
+    assert buffers(data=4, expert=4, tensor=2, sequence_parallel=True) == [4 * tokens / 2]
+    assert buffers(data=2) == [0.0]
+    assert buffers(data=2, expert=2, pipeline=4) == [0.0, *[2 * tokens] * 3]  # the first layer is dense
+
+
 def test_weighted_activations_leave_what_experts_put_out_to_nobody() -> None:
     dnn = gpt(num_layers=1, hidden_size=64, num_heads=8, experts=Experts(num_experts=4, top_k=2, expert_size=24))
     (kind,) = dnn.kind_counts

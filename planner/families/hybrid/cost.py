@@ -103,6 +103,7 @@ _MOST_FEW = 2_000  # stages of all cuts of a setting together
 _MOST_CELLS = 200_000  # stages in one array
 _MOST_ROUNDS = 6  # of cuts of layers of both kinds
 _ROUNDING = 1 + 1e-12
+_STASH_RATIO = 1.2  # room for experts' tokens in a graph of a whole step, over the mean
 _LESS_HELD = 0.01  # of a layer's activations; a set that saves less is not worth its name
 _AWAY_FIRST = ("core_attn", "attn_proj", "qkv_linear", "attn_norm", "mlp_norm", "expert_fc1", "moe_act")
 _LESS = 1e-12  # relative; less is rounding
@@ -343,6 +344,17 @@ class GroupCost:
         return self.problem.calibration.expert_imbalance if self.transformer.experts is not None else 1.0
 
     @property
+    def held_imbalance(self) -> float:
+        """Tokens that a device keeps room for in its experts, over the mean.
+
+        A graph of a whole step does not wait for their number, and has a stash of a fixed size: 1.2 times the mean in
+        the recipes that capture so (``moe_paged_stash_buffer_size_factor_cuda`` of Megatron-Bridge, pull request 4249).
+        """
+        is_stashed = self.problem.training.low is not None and self.has_fused_experts
+        has_stash = is_stashed and self.transformer.experts is not None
+        return max(self.expert_imbalance, _STASH_RATIO if has_stash else 1.0)
+
+    @property
     def number_type(self) -> NumberType | None:
         """What products of eight or four bits take, where there are any."""
         low = self.problem.training.low
@@ -382,7 +394,8 @@ class GroupCost:
     @property
     def reserve_bytes(self) -> float:
         """What a device keeps for itself."""
-        return self.problem.calibration.transformer_reserve_of(self.group.device.memory_bytes)
+        has_experts = self.transformer.experts is not None
+        return self.problem.calibration.transformer_reserve_of(self.group.device.memory_bytes, has_experts=has_experts)
 
     def layouts(self, columns: Mapping[str, Any]) -> Layouts:
         """Return layouts of columns of numbers."""
@@ -397,7 +410,7 @@ class GroupCost:
             kernels=self.kernels,
             reserve_bytes=self.reserve_bytes,
             pipeline_layers=self.cut if chunk_layers is None else chunk_layers,
-            expert_imbalance=self.expert_imbalance,
+            expert_imbalance=self.held_imbalance,
         )
 
     def stage_memory(self, layout: Layouts, chunk_layers: Sequence[int] | None = None) -> Mapping[str, Floats]:
@@ -409,7 +422,7 @@ class GroupCost:
             kernels=self.kernels,
             reserve_bytes=self.reserve_bytes,
             pipeline_layers=self.cut if chunk_layers is None else chunk_layers,
-            expert_imbalance=self.expert_imbalance,
+            expert_imbalance=self.held_imbalance,
         )
 
     def parts(
@@ -730,7 +743,7 @@ class HybridCost:
             precision=self.first.precision,
             kernels=self.first.kernels,
             reserve_bytes=max(one.reserve_bytes for one in self.groups),
-            expert_imbalance=self.first.expert_imbalance,
+            expert_imbalance=self.first.held_imbalance,
         )
 
     @cached_property

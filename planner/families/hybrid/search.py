@@ -516,10 +516,8 @@ def relaxations(cost: GroupCost, needed_bytes: float, search: Search) -> Iterato
     limit = problem.limits.memory_per_device_bytes
     if limit is not None and limit < needed_bytes:
         return
-    held, kept = needed_bytes - cost.reserve_bytes, problem.calibration
-    smallest = held + kept.transformer_reserve_bytes
-    if kept.transformer_reserve_share < 1:
-        smallest = min(smallest, held / (1 - kept.transformer_reserve_share))
+    held, has_experts = needed_bytes - cost.reserve_bytes, cost.transformer.experts is not None
+    smallest = problem.calibration.transformer_memory_for(held, has_experts=has_experts)
     enough = sorted((size, name) for name, size in problem.listed_memory_bytes.items() if smallest <= size < inf)
     if enough:
         names = [f"{name!r} ({format_human(size, Dimension.DATA)})" for size, name in enough[:_MOST_LISTED]]

@@ -34,7 +34,7 @@ class Program:
     what attention and every second matrix give, and nothing else; ``keeps_last``: a layer's last matrix is among them.
     ``weighs_early``: experts' activations, not what experts give, are multiplied by the router's shares. ``gathers``:
     ranks that share states have a shard of weights, and all of them in two bytes. ``reduced``: bytes of a number in the
-    copy of one layer's gradients that is on its way.
+    copy of one layer's gradients that is on its way. ``sent``: of a number where tokens of all ranks of experts arrive.
     """
 
     weight: float = 2.0
@@ -53,10 +53,11 @@ class Program:
     weighs_early: bool = False
     gathers: bool = False
     reduced: float = 0.0
+    sent: float = 0.0
 
 
 _SHARDED = Program(weight=4.0, gradient=4.0, state=8.0, stops_early=True, gathers=True)
-_CORE = Program(gradient=4.0, fuses_loss=True, holds_gradients=True, copies_context=True, weighs_early=True)
+_CORE = Program(gradient=4.0, fuses_loss=True, holds_gradients=True, copies_context=True, weighs_early=True, sent=2.0)
 _PROGRAMS: Mapping[str, Program] = {
     "megatron-core": _CORE,
     "primus": _CORE,
