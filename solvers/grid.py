@@ -69,6 +69,7 @@ _LATE_DIVING = 5  # so many
 _LAST_LEVELS = 4  # whose bounds take as long as evaluating
 _SLACK = 1e-12  # relative rounding of a bound
 _PIECE = 8192  # nodes, at most, that travel together
+_SHORT, _LONGER = 0.2, 1.25  # of parts: the shortest share, and how much longer one is than the last that had a rest
 _POLL_S = 0.05
 
 
@@ -574,6 +575,7 @@ class _Client:
     _open: OpenBoxes[_Box] = field(default_factory=OpenBoxes)
     _at_work: dict[int, Sequence[_Box]] = field(default_factory=dict)
     _lost: list[_Box] = field(default_factory=list)
+    _length: float = _SHORT  # of the next parts, in shares of the pool
 
     def run(self, meanwhile: Callable[[], None]) -> None:
         """Send pieces and take in what comes back, until nothing is left or the time is over.
@@ -622,7 +624,8 @@ class _Client:
         """Send as many pieces as are wanted."""
         room = self.pool.room()
         while room > 0 and (piece := self._piece(room)):
-            arguments = (self.shares, [box.packed() for box in piece], self._limit, self.pool.share_s)
+            share_s = self._length * self.pool.share_s
+            arguments = (self.shares, [box.packed() for box in piece], self._limit, share_s)
             self._at_work[self.pool.submit(_explored, self.origin, arguments)] = piece
             room -= 1
 
@@ -651,6 +654,8 @@ class _Client:
             self._lost.extend(piece)
             self.pool.tell(f"a part of the search failed and counts as not looked at: {explored.why}")
             return
+        # Long parts cost less; short ones end together, which counts where all that is left is done within its share.
+        self._length = min(1.0, self._length * _LONGER) if explored.rest else max(_SHORT, self._length / _LONGER)
         self.walk.best.join(explored.rows)
         self.walk.num_evaluated += explored.num_evaluated
         for box in explored.rest:
