@@ -47,8 +47,9 @@ from planner.families.hybrid.launch import (
     options,
     orders_of,
     token_backend,
+    younger_options,
 )
-from planner.families.hybrid.launch_network import not_expressed, program_of, unsaid, without_yarn
+from planner.families.hybrid.launch_network import not_expressed, program_of, unsaid
 from planner.models.low_precision import LOW_TYPES
 from planner.schedules import NAMED
 from planner.transformer import Transformer
@@ -58,7 +59,7 @@ __all__ += ["recognises", "training", "with_unsaid", "words_of"]
 
 TARGET = "megatron"
 _FLAGS = flags_of("megatron")
-_KEY_VALUE_COPIES, _CUT_STACKS, _YARN = "core_v0.16", "core_v0.17", "core_v0.19"
+_KEY_VALUE_COPIES = "core_v0.16"
 # Options that may be written, so that a misspelt one is found when a script is read back. Source:
 # ``megatron/training/arguments.py`` of github.com/NVIDIA/Megatron-LM at commit 000c4ac24f61159c138b0975def722c65245983c
 # (between core 0.14 and 0.16); those of a layout were read again for this list in ``_add_distributed_args``,
@@ -188,13 +189,10 @@ def as_run(layout: Layout, network: Transformer, *, schedules: Sequence[str] = (
     if chosen.schedule not in ("1f1b", *schedules):
         why = f"it has no schedule {NAMED[chosen.schedule].title}, so that it runs 1F1B"
         layout = layout.instead(why, schedule="1f1b", interleave=1)  # chunks of a V are not interleaved
-    if network.pattern is not None and layout.chosen.pipeline > 1:
-        if layout.target == TARGET:
-            layout = layout.noted(f"a pattern of layers is cut into stages by Megatron-LM from {_CUT_STACKS} on")
-        else:
-            layout = _with_plain_stages(layout, network)
-    if without_yarn(network) is not network:
-        layout = layout.noted(f"YaRN beside this attention is read by Megatron-LM from {_YARN} on")
+    if layout.target == TARGET:
+        layout = layout.noted(*younger_options(network, layout.chosen))
+    elif network.pattern is not None and layout.chosen.pipeline > 1:
+        layout = _with_plain_stages(layout, network)
     if chosen.order not in orders_of(network, chosen):
         layout = layout.with_usual_order("it numbers the ranks of this layout")
     if chosen.offload_optimizer and chosen.zero == 0 and chosen.data * chosen.context > 1:

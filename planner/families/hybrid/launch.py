@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.decisions import LAYOUT, flags_of
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, broken_rule, launch_rules
-from planner.families.hybrid.launch_network import network_lines, not_expressed, program_of, unsaid
+from planner.families.hybrid.launch_network import network_lines, not_expressed, program_of, unsaid, without_yarn
 from planner.models.programs import MEGATRON_CORE
 from planner.models.transformer_communication import neighbours
 from planner.problem import LowPrecision
@@ -373,6 +373,16 @@ def _optimizer_by_hand(name: str, chosen: HybridConfiguration) -> list[str]:
     return []
 
 
+def younger_options(transformer: Transformer, chosen: HybridConfiguration) -> list[str]:
+    """Return which options of a command younger versions alone read, in words."""
+    found = []
+    if transformer.pattern is not None and chosen.pipeline > 1:
+        found.append("a pattern of layers is cut into stages by Megatron-LM from core_v0.17 on")
+    if without_yarn(transformer) is not transformer:
+        found.append("YaRN beside this attention is read by Megatron-LM from core_v0.19 on")
+    return found
+
+
 def _by_hand(transformer: Transformer, chosen: HybridConfiguration, dtype: str, devices_per_machine: int) -> list[str]:
     """Return what the options do not say."""
     lines = []
@@ -384,6 +394,7 @@ def _by_hand(transformer: Transformer, chosen: HybridConfiguration, dtype: str, 
             f"a tensor degree of {chosen.tensor} copies the {transformer.num_kv_heads} heads of keys and values, which "
             f"Megatron-Core does from 0.16 on; before, fix.tensor_parallel_size: {transformer.num_kv_heads}"
         )
+    lines += younger_options(transformer, chosen)
     if chosen.expert > 1:
         lines.append("tokens go to their experts by DeepEP, which is installed apart from Megatron-Core")
     if transformer.experts is not None and chosen.expert > 1 and dtype != "bf16":
