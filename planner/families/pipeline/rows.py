@@ -41,7 +41,7 @@ _MOST_RUNS = 512  # choices of one group
 # Of sources by bounds:
 _NUM_DIVES = 3  # numbers of stages for which the least bound is followed to an answer at once
 _MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stages may cost
-_MOST_BYTES = 1 << 30  # of the tables of a source: where they would be larger, it is bounded, but not searched
+_MOST_BYTES = 7 << 28  # of the tables of a source, most never written: larger, it is bounded, but not searched
 _MOST_TOGETHER = 5e6  # the same of all tables that are filled together: beyond, longer arrays save no time
 _MOST_SHARED = 5e5  # entries of tables that are filled together, by layer, state and number of stages
 # Of quick shapes:
