@@ -162,7 +162,8 @@ def _mend_unit(unit: str, number: str, dimension: Dimension) -> str:
         return f"Write it per second, e.g. '{number} {unit}/s'."
     other = next((kind for kind, units in _UNITS.items() if unit in units), None)
     what = f"{unit!r} measures a {other.value}" if other else f"Unknown unit {unit!r}"
-    return f"{what}; use one of {', '.join(units_of(dimension))}."
+    offered = ("USD/h", "USD/day", "USD/month") if dimension is Dimension.MONEY_RATE else units_of(dimension)
+    return f"{what}; use one of {', '.join(offered)}."
 
 
 def format_exact(value: float, dimension: Dimension) -> str:

@@ -233,18 +233,21 @@ _ONE_NETWORK = BeforeValidator(
 _INTENSITY = re.compile(r"(\d{1,5}(?:\.\d{1,6})?)\s*g(?:CO2e?)?\s*/\s*kWh", re.ASCII)
 
 
-def _intensity(value: object) -> float:
-    """Return grams of CO2 for a kilowatt-hour, of ``400 g/kWh``."""
+def _intensity(value: object) -> float | dict[str, float]:
+    """Return grams of CO2 for a kilowatt-hour, of ``400 g/kWh``, or of a mapping with that of each region."""
+    if isinstance(value, dict):
+        return {str(region): float(str(_intensity(str(one)))) for region, one in value.items()}
     found = _INTENSITY.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None:
         raise ValueError(f"{value!r} is no carbon intensity. Write e.g. '400 g/kWh'.")
     return float(found[1])
 
 
+_OF_INTENSITY = {"type": "string", "description": "carbon intensity, e.g. 400 g/kWh"}
 _GramsPerKwh = Annotated[
-    float,
-    BeforeValidator(_intensity, json_schema_input_type=str),
-    WithJsonSchema({"type": "string", "description": "carbon intensity, e.g. 400 g/kWh"}),
+    float | dict[Name, float],
+    BeforeValidator(_intensity),
+    WithJsonSchema({"anyOf": [_OF_INTENSITY, {"type": "object", "additionalProperties": _OF_INTENSITY}]}),
 ]
 _MONEY = re.compile(r"(.*?\d\s*)([kM]?)([A-Za-z]{3})((?:/\w+)?)\s*", re.DOTALL)
 _OF_MONEY = ("budget", "budget_rate", "capital")
@@ -345,7 +348,7 @@ class ProcureSpec(Model):
     deadline: Seconds | None = None
     power: Watts | None = None
     racks: RackSpec | None = None
-    carbon_intensity: _GramsPerKwh | dict[Name, _GramsPerKwh] | None = None
+    carbon_intensity: _GramsPerKwh | None = None
     discounts: dict[Name, Share] = {}
     reserved: Annotated[list[ReservedSpec] | None, _ONE_RESERVED] = None
     utilisation: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -659,7 +659,9 @@ def goal_of(reading: Reading, training: Training) -> Goal:
     if name != "iteration_time" and training.dataset_samples is None:
         reading.notes.fault(("dnn",), f"{name} needs the size of the data set.", "Add dataset_samples: 1281167, say.")
     if name == "training_time" and training.epochs is None:
-        reading.notes.fault(("dnn",), "training_time needs a number of epochs.", "Add epochs: 90, say.")
+        reading.notes.fault(
+            ("dnn",), "how long the training is is not said.", "Add epochs: 90, say, or samples, or tokens."
+        )
     if name == "iteration_time" and training.max_global_batch_size is not None:
         mend = "Ask for epoch_time, or fix dnn.global_batch."
         reading.notes.fault(

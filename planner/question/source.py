@@ -286,6 +286,7 @@ _WORDS = {
     "bool_type": ("this must be true or false", "Write true or false."),
     "bool_parsing": ("this must be true or false", "Write true or false."),
     "float_type": ("this must be a number", "Write e.g. 1.5."),
+    "float_parsing": ("this must be a number", "Write e.g. 1.5, or of a share 0.4."),
     "int_type": ("this must be a whole number", "Write e.g. 1."),
     "finite_number": ("this must be a finite number", "Write e.g. 1.5."),
     "greater_than_equal": ("it must be at least {ge}", "Raise it."),

@@ -124,7 +124,11 @@ def test_budgets_in_all_and_for_a_time_stand_side_by_side(tmp_path: Path) -> Non
         ({"rates": {"EURO": 1}}, "no code"),
         ({"rates": {"USD": 2}}, "no code"),
         ({"as_of": "yesterday"}, "no day"),
-        ({"carbon_intensity": "400"}, "no carbon intensity"),
+        (
+            {"carbon_intensity": "400"},
+            r"^procure.carbon_intensity: .400. is no carbon intensity. Write e.g. .400 g/kWh..$",
+        ),
+        ({"carbon_intensity": {"eu-*": "400"}}, "no carbon intensity"),
         ({"racks": {"power": "0 W"}}, "feeds no machine"),
         ({"utilisation": 0}, "more than 0.0"),
         ({"run": {"checkpoint": "1 min", "storage_rate": "1 GB/s"}}, "Give one of them"),
