@@ -308,6 +308,16 @@ class _Box:
         """Return the nodes whose bounds are not above a limit."""
         return self.part(slice(0, int(np.searchsorted(self.least, limit, side="right"))))
 
+    def spread(self, names: Sequence[str], most_each: int) -> "_Box":
+        """Return the first nodes of each group: so many that are equal in those of the decisions named that are made."""
+        codes = _codes_of([self.nodes[name] for name in names if name in self.nodes] or [np.zeros(len(self), np.int64)])
+        order = np.argsort(codes, kind="stable")
+        place = np.arange(len(self)) - np.searchsorted(codes[order], codes[order])  # within its group
+        kept = np.sort(order[place < most_each])
+        return _Box(
+            level=self.level, nodes={name: column[kept] for name, column in self.nodes.items()}, least=self.least[kept]
+        )
+
     def packed(self) -> "_Box":
         """Return it in as few bytes as its numbers need, to travel."""
         nodes = {}
@@ -437,15 +447,22 @@ class _Walk:
     def _dive(self, box: _Box) -> None:
         """Evaluate a few points below the most hopeful nodes, so that a good answer is known before all is looked at.
 
-        Of each level the nodes of the least bounds are expanded, fewer where bounds take longer.
+        Of each level the nodes of the least bounds are expanded, fewer where bounds take longer, and none so many that
+        other groups than the best have no answer: bounds cut nothing before each answer asked for has one.
         """
         last = len(self.grid.levels) - 1
+
+        def chosen(box: _Box) -> _Box:
+            most = _FEW_DIVING if box.level + _LATE_DIVING > last else _MANY_DIVING
+            if self.best.number > 1:
+                box = box.spread(self.best.names, -(-most // self.best.number))
+            return box.part(slice(0, most))
+
         with suppress(OverError):
             while box.level < last and len(box):
-                is_late = box.level + _LATE_DIVING > last
-                box = box.part(slice(0, _FEW_DIVING if is_late else _MANY_DIVING))
-                box = self._box(box.nodes, box.level + 1, box.least)
-            few = box.part(slice(0, _FEW_DIVING))
+                few = chosen(box)
+                box = self._box(few.nodes, few.level + 1, few.least)
+            few = chosen(box)
             if len(few):
                 self.best.add(few.nodes, np.asarray(self.cost(few.nodes), dtype=np.float64))
                 self.num_dived += len(few)

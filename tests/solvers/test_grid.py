@@ -184,3 +184,23 @@ def test_nodes_count_as_one_where_all_their_decisions_are_equal_and_only_there(
     assert len(first) == len(set(zip(*(nodes[name].tolist() for name in names), strict=True)))
     for name in names:
         assert (nodes[name][first][back] == nodes[name]).all()
+
+
+def test_several_answers_are_known_before_all_is_looked_at() -> None:
+    """A first look that stays in the best group leaves nothing to cut by: every node would be expanded."""
+    expanded = 0
+
+    def of_all(nodes: Columns) -> Floats:
+        nonlocal expanded
+        expanded += len(nodes["b"])
+        return of_group(nodes) + nodes["b"] / 1e6
+
+    def of_group(nodes: Columns) -> Floats:
+        return nodes["a"].astype(np.float64)
+
+    axes = Axis(name="a", values=tuple(range(1000))), Axis(name="b", values=tuple(range(100)))
+    last = Axis(name="c", values=(0, 1))
+    levels = (Level(axes=axes[:1], bound=of_group), Level(axes=axes[1:], bound=of_all), Level(axes=(last,)))
+    answer = solve(Grid(levels=levels), of_all, Search(), num_answers=3, group_by=["a"])
+    assert [answer.solution.objective, *(cost for cost, _ in answer.others)] == [0.0, 1.0, 2.0]
+    assert expanded < 0.5 * 100_000
