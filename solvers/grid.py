@@ -309,7 +309,7 @@ class _Box:
         return self.part(slice(0, int(np.searchsorted(self.least, limit, side="right"))))
 
     def spread(self, names: Sequence[str], most_each: int) -> "_Box":
-        """Return the first nodes of each group: so many that are equal in those of the decisions named that are made."""
+        """Return the first nodes of each group, so many: those that are equal in the named decisions already made."""
         codes = _codes_of([self.nodes[name] for name in names if name in self.nodes] or [np.zeros(len(self), np.int64)])
         order = np.argsort(codes, kind="stable")
         place = np.arange(len(self)) - np.searchsorted(codes[order], codes[order])  # within its group

@@ -144,7 +144,7 @@ def test_without_a_deadline_there_is_no_margin(tmp_path: Path) -> None:
     assert answer(tmp_path, rows(), block={"terms": ["on-demand", "bought"]}).margin is None
 
 
-@pytest.mark.parametrize("deadline", ["1e6 h", "1e9 h", "1e200 h"])
+@pytest.mark.parametrize("deadline", ["1e6 h", "1e9 h", "1e20 h"])
 def test_a_margin_has_no_end_but_the_deadlines_own(tmp_path: Path, deadline: str) -> None:
     question = purchases.asked(tmp_path / "list.csv", rows(), **{**BLOCK, "deadline": deadline})
     found = planner.procure(question, today=purchases.TODAY)
