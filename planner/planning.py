@@ -254,6 +254,7 @@ _BY_HAND = "write a launch script by hand, or give other families or devices"
 _MOST_TRIED = 30  # alternatives that are asked about
 _MOST_LATE = 3  # of them, once the time is over
 _MOST_PLANNED = 6  # questions that are planned for a plan that can be launched
+_OTHERS_S = 5.0  # for families that were not asked for
 _MOST_KINDS = 5  # of layers, by the seconds of computing
 _NOT_ASKED = "whether a target of `planner export` can launch this plan was not asked: no time left"
 
@@ -384,15 +385,16 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[Plan
     """Return the best plan that a target can launch, and how it is asked for."""
     best = _best_alternative(problem, plan, search)
     waiting = _narrowed(problem, plan)
-    others = tuple(one for one in FAMILY_NAMES if one not in problem.families)
+    others, most_s = tuple(one for one in FAMILY_NAMES if one not in problem.families), float("inf")
     for tried in range(_MOST_PLANNED):
         if not waiting and best is None and others:  # families that were not asked for
-            waiting, others = [replace(problem, families=others)], ()
+            waiting, others, most_s = [replace(problem, families=others)], (), _OTHERS_S
         if not waiting or search.is_over:
             break
         question = waiting.pop(0)
         cutoff = float("inf") if best is None else best[0].objective
-        part = search.part(search.left_s / min(len(waiting) + 1, _MOST_PLANNED - tried), num_alternatives=0)
+        share_s = search.left_s / min(len(waiting) + 1, _MOST_PLANNED - tried)
+        part = search.part(min(share_s, most_s), num_alternatives=0)
         part.cutoff = cutoff
         try:
             found = best_plan(question, part)

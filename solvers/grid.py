@@ -59,6 +59,7 @@ _MANY_PAIRS = 100_000  # nodes and values
 MOST_COUNTED = 20_000_000  # nodes times values of an axis that counting looks at: about a second
 MOST_AT_ONCE = 200_000  # nodes in one array
 _FIRST_NODES = 16  # of the first chunk: few, so that an incumbent is found soon
+_FIRST_KNOWN = 1024  # where several answers are asked for, of which those that are known may be far from the best
 _FIRST_POINTS = 256  # evaluated in one go: the better they are, the fewer follow
 _FIRST_STRICT = 1024  # of the last levels, where a good answer is known: less costs more in calls than it rules out
 _GROWTH = 4
@@ -533,7 +534,9 @@ class _Walk:
         if self.is_strict and level >= len(self.grid.levels) - _LAST_LEVELS:
             return most, min(_FIRST_STRICT, most)
         is_known = bool(self.best.rows) or (self.is_strict and level > 0)
-        return most, most if is_known else min(_FIRST_NODES, most)
+        if not is_known:
+            return most, min(_FIRST_NODES, most)
+        return most, most if self.best.number == 1 else min(_FIRST_KNOWN, most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
