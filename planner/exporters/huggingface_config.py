@@ -354,6 +354,8 @@ def tuning_beside(path: Path) -> dict[str, Any]:
         if not isinstance(parts, list) or not all(one in FROZEN_PARTS for one in parts):
             raise file.fault(f"{str(parts)[:60]!r} are no parts.", "parts", f"Write some of {', '.join(FROZEN_PARTS)}.")
         layers = file.count("layers", 0, least=0)
+        if not layers and not parts:
+            raise file.fault("it freezes nothing.", hint="Write layers: 2, or parts; or leave this file out.")
         found["frozen"] = {key: value for key, value in (("layers", layers), ("parts", parts)) if value}
     return found
 

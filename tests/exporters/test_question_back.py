@@ -211,6 +211,9 @@ def test_frozen_parts_are_read_back(target: str, tmp_path: Path) -> None:
     (tmp_path / "frozen.json").write_text('{"parts": ["tail"]}')
     with pytest.raises(SpecError, match=r"parts: .*are no parts"):
         import_file(tmp_path)
+    (tmp_path / "frozen.json").write_text('{"layer": 2}')
+    with pytest.raises(SpecError, match=r"frozen\.json: it freezes nothing"):
+        import_file(tmp_path)
 
 
 @pytest.mark.parametrize(
