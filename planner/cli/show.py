@@ -70,7 +70,7 @@ def show(
         What.DEVICES: _devices,
         What.LINKS: _links,
         What.MACHINES: _machines,
-        What.PLUGINS: lambda _name: _plugins(),
+        What.PLUGINS: _plugins,
         What.PRICES: lambda file: _prices(file, where or "", sort or "", unusable),
     }
     if what is None:
@@ -259,8 +259,8 @@ _UNITS_OF_DEVICES = (
 )
 
 
-def _plugins() -> Shown:
-    """Return the plug-ins that are installed, each loaded, or why it cannot be."""
+def _plugins(wanted: str | None) -> Shown:
+    """Return the plug-ins that are installed, or those of a name, each loaded, or why it cannot be."""
     from planner.data.devices import DEVICES
     from planner.exporters import TARGETS
     from planner.families import FAMILIES
@@ -277,6 +277,9 @@ def _plugins() -> Shown:
             except SpecError as error:
                 state = str(error)
             rows.append({"group": table.group, "name": name, "distribution": plugin.origin, "state": state})
+    if wanted is not None and not (rows := [row for row in rows if row["name"] == wanted]):
+        message = f"no plug-in {wanted!r} is installed. `planner show plugins` lists them."
+        raise SpecError(message)
     return rows, {"plugins": len(rows)}
 
 

@@ -259,7 +259,9 @@ def _as_run(layout: Layout, network: Transformer) -> Layout:
         why = f"its pipeline holds the layers with experts alone, without the first {network.experts.num_dense_first}"
         raise layout.refused(why, "Pin fix.num_stages: 1.")
     if not chosen.is_even:
-        raise layout.refused("all its stages have as many layers", "Pin a number of stages that divides the layers.")
+        raise layout.refused(
+            "it gives every stage the same number of layers", "Pin a number of stages that divides the layers."
+        )
     if chosen.pipeline > 1 and network.num_mtp_layers:
         raise layout.refused("multi-token prediction goes with one stage only", "Pin fix.num_stages: 1.")
     if network.num_layers % (chosen.pipeline * chosen.interleave):

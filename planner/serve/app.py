@@ -437,7 +437,10 @@ def serve(host: str, port: int, *, names: tuple[str, ...], limits: Limits, is_op
     ------
     SpecError
         If nothing can listen there.
+    PluginError
+        If a plug-in cannot be loaded that adds a device: the page lists them all.
     """
+    data.device_rows()
     bare = host.strip("[]").lower()
     listening = _listening(bare, port)
     shown = f"[{bare}]" if ":" in bare else bare

@@ -120,7 +120,7 @@
         question.procure[key] = key === "providers" || key === "devices" ? listed(valueOf(input)) : valueOf(input);
       });
       if (rowsOf("jobs").length) {  // each has a name, and a deadline of its own
-        const first = { dnn: question.dnn, runs_per_month: valueOf(document.querySelector("[name='runs']")), deadline: question.procure.deadline };
+        const first = { dnn: question.dnn, runs_per_month: valueOf(document.querySelector("[name='runs']")) || 1, deadline: question.procure.deadline };
         delete question.dnn;
         delete question.procure.deadline;
         question.procure.jobs = [first].concat(rowsOf("jobs").map(function (row) {
@@ -129,7 +129,7 @@
           return job;
         }));
         question.procure.jobs = question.procure.jobs.map(function (job, index) {
-          return Object.assign({ name: (index + 1) + " " + (job.dnn.zoo || "file") }, job);
+          return Object.assign({ name: (index + 1) + " " + (job.dnn.zoo || "file"), runs_per_month: 1 }, job);
         });
       }
     }

@@ -27,7 +27,9 @@ from planner.families.hybrid.configuration import HybridConfiguration
 from planner.zoo.transformers import block_of, row, row_names
 
 _PYTHON = Path(os.environ.get("PLANNER_NEW", Path(__file__).parents[2] / ".venv-new" / "bin" / "python"))
-pytestmark = pytest.mark.skipif(not _PYTHON.exists(), reason="the programs are not installed; run make test-heavy")
+pytestmark = pytest.mark.skipif(
+    not _PYTHON.exists(), reason="the programs ask for Python 3.12: make clean test-heavy where there is one"
+)
 _ANSWERS = """
 import contextlib, io, json, os, sys, types, warnings
 warnings.simplefilter("ignore")
