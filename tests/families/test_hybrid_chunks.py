@@ -1,5 +1,6 @@
 """Layers cut into chunks otherwise than evenly: bounded, and moved while that helps."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from planner.models.layouts import Ints
 from planner.question.build import load
 from planner.search import Search
 from planner.solvers.grid import Grid, Level
+from planner.trained import Trained
+from planner.zoo.transformers import dnn_of
 
 OF_FOUR_KINDS: dict[str, Any] = {  # some of which take next to nothing, in memory or in time
     **MOE,
@@ -83,6 +86,19 @@ def points_of(space: Space, rng: np.random.Generator) -> dict[str, Ints]:
         some = rng.permutation(np.flatnonzero(kept))[:200]
         nodes = {name: column[some] for name, column in nodes.items()}
     return {name: column[:20] for name, column in nodes.items()}
+
+
+def test_frozen_layers_without_room_are_bounded_by_a_number() -> None:
+    """Nothing of them is computed again, which takes no time: what never fits is no layout all the same."""
+    network = {"layers": 6, "hidden": 256, "heads": 4, "head_size": 128, "vocabulary": 250_000, "sequence_length": 2048}
+    problem = question(network, batch=4, devices=4, memory="550 MB")
+    transformer = problem.dnn.transformer
+    assert transformer is not None
+    frozen = replace(transformer, trained=Trained(frozen_layers=1))
+    (cost,) = costs_of(replace(problem, dnn=dnn_of(frozen, problem.dnn.name)))
+    with np.errstate(all="raise"):
+        least_s, _ = all_chunks_bound_s(cost, np.inf, Search())
+    assert 0 < least_s < np.inf
 
 
 def test_what_other_cuts_into_chunks_could_save_is_said() -> None:

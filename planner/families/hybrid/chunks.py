@@ -136,7 +136,9 @@ class ChunkBounds(EvenBounds):
             more_s = np.where(number > 0, inf, 0.0)
             if self._is_partly(again):
                 whole, least = least, self._linked[NOTHING_AGAIN].of(nodes, self._ask)
-                more_s = number * (whole.layer_s - least.layer_s).min(axis=0)
+                each_s = np.broadcast_to((whole.layer_s - least.layer_s).min(axis=0), number.shape)
+                # Infinite where there is no room, even of frozen layers, which nothing is computed again of.
+                more_s = np.multiply(number, each_s, out=np.full_like(number, inf), where=number < inf)
             found = np.minimum(found, self._any_schedule_s(nodes, least, more_s=more_s))
         return found
 
