@@ -109,7 +109,9 @@ def _other_machines(problem: Problem, name: str, change: int) -> Perturbation:
         words = (
             f"one machine {'more' if change > 0 else 'less'} in use, of {problem.cluster.num_machines} that there are"
         )
-        limits = replace(problem.limits, machines=replace(problem.limits.machines, most=most + change))
+        asked = problem.limits.machines
+        least = asked.least + change if asked.least == most else asked.least  # exactly so many: then exactly those
+        limits = replace(problem.limits, machines=replace(asked, least=least, most=most + change))
         changed = replace(problem, limits=limits) if most + change > 0 else None
         reason = "" if changed is not None else "none would be left"
         return Perturbation(

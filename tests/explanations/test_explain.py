@@ -162,6 +162,14 @@ def test_numbers_that_the_user_gave_stay_with_another_machine() -> None:
     assert found["machines-1:machines-0"].note.startswith("no plan: ")
 
 
+def test_exactly_so_many_machines_of_more_are_exactly_one_more_or_less() -> None:
+    problem = planner.load(question(machines=4, constraints={"machines": {"exactly": 2}}))
+    found = {one.name: one for one in planner.explain(problem).sensitivities}
+    for change in (1, -1):
+        other = planner.load(question(machines=4, constraints={"machines": {"exactly": 2 + change}}))
+        assert found[f"machines{change:+d}"].objective == pytest.approx(planner.plan(other).objective)
+
+
 def test_one_machine_without_a_network_has_no_second_one() -> None:
     found = {one.name: one for one in planner.explain(planner.load(question(machines=1))).sensitivities}
     assert "no network between them" in found["machines+1:machines-0"].note
