@@ -764,7 +764,9 @@ def _prices_words(found: "Procured") -> str:
 def _searched_words(found: "Procured") -> list[str]:
     """Return over what the fleet was proven to be best, and what it took."""
     one = found.certificate
-    planned = f"{many(one.num_planned, 'fleet')} planned" if one.num_planned else "all their numbers of machines at once"
+    planned = (
+        f"{many(one.num_planned, 'fleet')} planned" if one.num_planned else "all their numbers of machines at once"
+    )
     work = f"{many(one.num_markets, 'set')} of offers, {planned}"
     left_out = [f"{many(number, 'offer')} {why} left out" for why, number in found.prices["left_out"].items()]
     return [*one.domain, work, *left_out]
