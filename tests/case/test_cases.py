@@ -305,7 +305,7 @@ def test_a_bad_case_file_is_refused_with_its_place(
     [
         ("quantity,unit,published,tolerance", "quantity,unit,published,tol", "tolerance", "this column is missing"),
         ("published", "publisht", "publisht", "unknown column. Did you mean 'published'?"),
-        ("MiB,392", "MiB,many", "fully-connected layer 1.published", "valid number"),
+        ("MiB,392", "MiB,many", "fully-connected layer 1.published", "must be a number"),
         ("MiB,392", "s,392", "fully-connected layer 1.unit", "'s' measures a time"),
         ("392,0,", "392,about,", "fully-connected layer 1.tolerance", "'about' is no tolerance"),
         ("392,0,", "392,11%,", "fully-connected layer 1", "above 10 %. Say why in the column reason."),
