@@ -218,9 +218,10 @@ class Plan(Shown, Recorded):
 
     What stands under the headline: ``key_assumptions``, each with its effect, the largest first, while ``assumptions``
     has the others; ``cautions``, warnings that keep the plan from being run as it is; ``instead``, the best plan that
-    some program can launch, where none can launch this one. ``beyond``: layouts that were not searched, by name, with
-    the objective that none of them beats, where that is better than the plan's. ``recommended``: a configuration of
-    less risk within the known error, if there is one; the plan itself, where that was asked for.
+    some program can launch, where none can launch this one, or that none was found. ``beyond``: layouts that were not
+    searched, by name, with the objective that none of them beats, where that is better than the plan's.
+    ``recommended``: a configuration of less risk within the known error, if there is one; the plan itself, where that
+    was asked for.
     """
 
     goal: Goal

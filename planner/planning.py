@@ -291,7 +291,7 @@ def launchable(problem: Problem, plan: Plan, search: Search) -> Plan:
     begin = f"no target of `planner export` can launch this plan: {why}"
     found = _best_launchable(problem, plan, search)
     if found is None:
-        return replace(plan, cautions=(f"{begin}. No plan that one can launch was found: {_BY_HAND}",))
+        return replace(plan, cautions=(begin,), instead=f"no plan that one can launch was found: {_BY_HAND}")
     best, how = found
     is_asked = best.family in problem.families
     if is_asked and plan.bound <= best.objective < plan.objective * (1 - SAME):

@@ -48,7 +48,7 @@ class Recorded:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole answer as its document, of numbers, texts, lists and mappings."""
-        raise NotImplementedError
+        raise NotImplementedError  # each answer says it
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return the rows of a table; a row lacks the columns of which nothing is known."""

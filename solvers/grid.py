@@ -300,8 +300,8 @@ class _Box:
         """What no point below costs less than."""
         return float(self.least[0]) if len(self.least) else inf
 
-    def part(self, rows: slice) -> "_Box":
-        """Return some of the nodes."""
+    def part(self, rows: slice | Ints) -> "_Box":
+        """Return some of the nodes, in their order."""
         nodes = {name: column[rows] for name, column in self.nodes.items()}
         return _Box(level=self.level, nodes=nodes, least=self.least[rows])
 
@@ -314,10 +314,7 @@ class _Box:
         codes = _codes_of([self.nodes[name] for name in names if name in self.nodes] or [np.zeros(len(self), np.int64)])
         order = np.argsort(codes, kind="stable")
         place = np.arange(len(self)) - np.searchsorted(codes[order], codes[order])  # within its group
-        kept = np.sort(order[place < most_each])
-        return _Box(
-            level=self.level, nodes={name: column[kept] for name, column in self.nodes.items()}, least=self.least[kept]
-        )
+        return self.part(np.sort(order[place < most_each]))
 
     def packed(self) -> "_Box":
         """Return it in as few bytes as its numbers need, to travel."""

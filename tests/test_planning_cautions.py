@@ -126,3 +126,14 @@ def test_a_question_whether_a_plan_can_be_launched_searches_for_no_sizes_of_buff
     assert not found.cautions
     for target in ("ddp", "horovod", "accelerate"):
         assert export(target, Job(problem=problem, plan=found, is_probe=True)).files
+
+
+def test_that_no_plan_can_be_launched_is_not_said_beside_a_safer_one_that_can() -> None:
+    machines = {"count": 32, "device": "h100-sxm", "devices": 8, "network": "400 Gbit/s", "nics": 8, "latency": "5 us"}
+    dnn = {"zoo": "gemma3-27b-vision", "global_batch": 64, "dtype": "bf16", "optimizer": "adam"}
+    question = {"dnn": dnn, "cluster": {"machines": [machines]}, "families": ["hybrid"]}
+    plan = planner.plan(question | {"objective": "iteration_time"})
+    assert plan.cautions[0].startswith("no target of `planner export` can launch this plan: with megatron")
+    assert plan.recommended is not None
+    assert plan.recommended.reasons[0].startswith("a target of `planner export` can launch it")
+    assert not any("was found" in line for line in [*plan.cautions, plan.instead])

@@ -61,7 +61,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from math import comb, inf
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -202,6 +202,12 @@ class Bounds(ABC):
     def space(self) -> Space:
         """What may be chosen."""
         return Space.of(self.cost)
+
+    def of_space(self, space: Space) -> Self:
+        """Return the same bounds where less, or something else, may be chosen."""
+        found = replace(self)
+        vars(found)["space"] = space
+        return found
 
     @property
     @abstractmethod

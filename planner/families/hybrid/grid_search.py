@@ -178,8 +178,7 @@ def searched(
     is_begun = before is not None
     if uses_bounds and not is_begun and cost.is_even and bounds.space.is_split:
         # Very many divisors: first an answer from some of them.
-        few = Bounds.of(cost, search.part(search.left_s / 2), memory_limit_bytes)
-        vars(few)["space"] = few.space.narrow
+        few = Bounds.of(cost, search.part(search.left_s / 2), memory_limit_bytes).of_space(bounds.space.narrow)
         first = solve(few.grid(), few.seconds, few.search, num_answers=number, group_by=group_by, counts=False)
     bare = replace(cost, groups=tuple(replace(one) for one in cost.groups))  # without what it has worked out, to travel
     answer = solve(
@@ -424,11 +423,11 @@ def chunks_improved(
 def _with_chunks(placed: HybridCost, settings: Sequence[Point], search: Search) -> list[tuple[float, Point]]:
     """Return the best even layout with chunks of each of some degrees, with its seconds."""
     rows = []
+    all_bounds = Bounds.of(placed, search)
+    chunks = tuple(one for one in all_bounds.space.axes["interleave"].values if one > 1)
     for setting in settings:
-        bounds = Bounds.of(placed, search)
-        chunks = tuple(one for one in bounds.space.axes["interleave"].values if one > 1)
         few = {name: (value,) for name, value in setting.items()}
-        vars(bounds)["space"] = bounds.space.of_values({**few, "interleave": chunks})
+        bounds = all_bounds.of_space(all_bounds.space.of_values({**few, "interleave": chunks}))
         part = search.part(search.left_s, good_enough=-inf, cutoff=inf)
         solution = solve(bounds.grid(), bounds.seconds, part, counts=False).solution
         rows += [] if solution.value is None else [(solution.objective, solution.value)]

@@ -593,7 +593,7 @@ def smallest_memory(
     assert isinstance(bounds, EvenBounds)
     if num_machines is not None:
         machines = ((num_machines, cost.group.devices_per_machine),)
-        vars(bounds)["space"] = replace(bounds.space, machines=machines)
+        bounds = bounds.of_space(replace(bounds.space, machines=machines))
     nodes = _coarse(bounds.space)
     best, node = inf, None
     for start in range(0, len(nodes["tensor"]), _AT_ONCE):
