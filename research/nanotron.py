@@ -1,6 +1,14 @@
 """Nanotron's published sweep on H100s, predicted as ordinary questions: errors, choices, memory.
 
 Runs of one stage that reach a quarter of the peak are among the rows that figures are fitted to; the others are not.
+Each is asked as a user would: `h100-sxm`, `nvlink-4`, `8 x 400 Gbit/s`, `order` and `overlap_data` as by default,
+sequence parallel above tensor degree 1 (`tp_mode: REDUCE_SCATTER`), tensor-parallel communication beside products
+(`tp_linear_async_communication`), nothing recomputed. The latency is that of the Elastic Fabric Adapter, chosen since
+without it the error falls with the data degree. Layers are cut as nanotron cuts them, by FLOP with the head counted, so
+that the last stages may hold no layer; heads are those of its benchmark script. What ``nanotron`` is stands in its
+source: PyTorch's own calls, with what torchtitan's libraries reach; gradients in two bytes beside their sums in four,
+sent in DDP's buckets of 25 MB.
+
 Writes a part of ``docs/accuracy_transformers.md``; equal data give equal bytes.
 
     python -m research.nanotron --data PATH --write
@@ -221,20 +229,11 @@ _HEAD = """\
 {num} runs of four networks ({models}: Llama's blocks, 4,096 tokens, 131,072 words,
 256 sequences a step) on 8 to 512 H100, eight a machine; {ran} have a time. The {fitted} of one stage that reach
 {share:.0f} % of the peak are among the rows that figures are fitted to, as three families; all others are not. Each is
-predicted as an ordinary question: `h100-sxm`, `nvlink-4`, `8 x 400 Gbit/s`, `order` and `overlap_data` as by default,
-sequence parallel above tensor degree 1 (`tp_mode: REDUCE_SCATTER`), tensor-parallel communication beside products
-(`tp_linear_async_communication`), nothing recomputed. The network is not published: a latency of {latency_us:.0f} us
-is taken, that of the Elastic Fabric Adapter, chosen since without it the error falls with the data degree. Layers are
-cut as nanotron cuts them, by FLOP with the head counted, so that the last stages may hold no layer; heads are those of
-its benchmark script.
+predicted as an ordinary question; the network is not published, and a latency of {latency_us:.0f} us is taken.
+`{second}` is what a user gets who names no program. How runs are read: `research/nanotron.py`, which prints this.
 
-`{first}` is told by its source: PyTorch's own calls, with what torchtitan's libraries reach; gradients in two bytes
-beside their sums in four, sent in DDP's buckets of 25 MB. `{second}`, which stands beside it, is what a user gets who
-names no program.
-
-Errors of the {healthy} runs that reach {share:.0f} % of the peak or more. The others are slow for reasons outside of
-any layout (see below): all {ran} runs are {all_error:.0f} % off in the mean, {all_bias:+.0f} % on average. Choosing
-runs by what they measured flatters a prediction.
+Errors of the {healthy} runs that reach {share:.0f} % of the peak or more; all {ran} runs are {all_error:.0f} % off in
+the mean, {all_bias:+.0f} % on average. Choosing runs by what they measured flatters a prediction.
 
 """
 _CHOICES = """\
@@ -247,12 +246,11 @@ times as long as before ({calm:.1f} times on fewer), so that regret there says l
 """
 _REASONS = """\
 
-What seems to stand behind the largest errors; none of it was tried:
+What seems to stand behind the largest errors:
 
 - *A device all but full.* {full} runs on up to four machines measured {full_gb:.0f} GB or more of 80 GB; they take
-  {slow_low:.1f} to {slow_high:.1f} times as long as predicted, as an allocator does that frees and asks again. The
-  first choice for 8B on one machine is such a run, and on two its neighbour. No term of the model holds this: leave
-  memory free.
+  {slow_low:.1f} to {slow_high:.1f} times as long as predicted, as an allocator does that frees and asks again. No term
+  of the model holds this: leave memory free.
 - *Small micro-batches on several stages or on tensor degrees beyond a machine* are below {share:.0f} % of the peak and
   up to {slowest:.0f} times as slow as predicted on four machines. Nanotron sends each tensor between stages with
   messages about it, on the host's time.
@@ -310,15 +308,13 @@ def _repeats(runs: Iterable[Run]) -> float:
 
 
 def _error_table(healthy: Mapping[str, Sequence[Prediction]]) -> str:
-    """Return mean error and bias by tensor degree, machines and data degree, a line for each value."""
+    """Return mean error and bias by stages and tensor degree, a line for each value."""
     lines = [f"| runs | number | {' | '.join(f'`{name}`: mean | bias' for name in PROGRAMS)} |\n"]
     lines.append(f"|---|---|{'---|---|' * len(PROGRAMS)}\n")
     keys: Mapping[str, Callable[[Run], int]] = {
         "all": lambda _: 0,
         "stages": lambda run: run.pipeline,
         "tensor degree": lambda run: run.tensor,
-        "machines": lambda run: run.nodes,
-        "data degree": lambda run: run.data,
     }
     for words, key in keys.items():
         for value in sorted({key(one.run) for one in healthy[PROGRAMS[0]]}):
@@ -329,7 +325,7 @@ def _error_table(healthy: Mapping[str, Sequence[Prediction]]) -> str:
 
 
 def _choice_table(by_program: Mapping[str, Sequence[Prediction]], folder: Path) -> str:
-    """Return rank and regret, of this sweep by machines, and of others."""
+    """Return rank and regret, of this sweep and of others."""
     lines = [
         "| sweep | with | groups | layouts | rank | regret | median | worst |\n",
         "|---|---|---|---|---|---|---|---|\n",
@@ -351,9 +347,6 @@ def _choice_table(by_program: Mapping[str, Sequence[Prediction]], folder: Path) 
         )
         healthy = choices(one for one in found if one.run.is_healthy)
         add(f"nanotron, runs that reach {100 * HEALTHY:.0f} %", f"`{program}`", [one for _, one in healthy])
-        for value in sorted({nodes for (_, nodes), _ in grouped}):
-            words = f"nanotron, {value} machine{'s' * (value > 1)}"
-            add(words, f"`{program}`", [one for (_, nodes), one in grouped if nodes == value])
     for name, known in _other_choices(folder):
         add(name, "shipped figures", known)
     return "".join(lines)

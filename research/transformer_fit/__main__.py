@@ -16,7 +16,7 @@ from research import ROOT, page_with
 from research.transformer_fit import mixed
 from research.transformer_fit.fit import PRIORS, Table, described, fit, predict
 from research.transformer_fit.ranges import ranges_text
-from research.transformer_fit.report import bands, folds, left_out_errors, table_text, unmeasured_band
+from research.transformer_fit.report import bands, folds, left_out_errors, summary_text, table_text, unmeasured_band
 from research.transformer_fit.rows import FAMILIES, LEFT_OUT, Row, read_rows
 
 _Bands = Mapping[str, tuple[float, float, float]]
@@ -59,12 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "unmeasured": unmeasured_band(rows, ways["device left out"]),
         }
     texts = {
-        "parameters": _parameters_text(parameters),
-        "errors": table_text(rows, ways),
+        "errors": summary_text(rows, ways, "fitted" if given.quick else "groups left out"),
         "bands of families": _bands_text(found),
         "bands of devices": _bands_text(by_device, "families on"),
     }
-    print(*texts.values(), _readings_text(), sep="\n\n")
+    print(_parameters_text(parameters), table_text(rows, ways), *texts.values(), _readings_text(), sep="\n\n")
     if given.write:
         page = _PAGE.read_text(encoding="utf-8")
         for part, text in texts.items():

@@ -284,8 +284,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given.quick:
         ways["network left out"] = left_out_errors(rows, parameters, [_network_of(one) for one in rows])
         ways["container left out"] = left_out_errors(rows, parameters, [one.container for one in rows])
-    text = "\n\n".join([_parameters_text(parameters), _summary(rows, ways, unread(given.data)), _table(rows, ways)])
-    print(text)
+    text = _summary(rows, ways, unread(given.data))
+    print(_parameters_text(parameters), text, _table(rows, ways), sep="\n\n")
     if given.write:
         page = _PAGE.read_text(encoding="utf-8")
         _PAGE.write_text(page_with(page, _PART, text), encoding="utf-8")

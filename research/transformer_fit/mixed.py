@@ -160,7 +160,7 @@ READING = Reading(
     },
     constants={"score_bytes": (17 + 25) / (1 + SCORE_BACKWARD)},
 )
-# One assumption at a time: what the page says was tried.
+# One assumption at a time.
 _TRIED: Mapping[str, Reading] = {
     "the tied embedding's gradient in four bytes, as others": replace(
         READING, software={**READING.software, "tied_gradient_bytes": 4.0}
@@ -428,54 +428,49 @@ def _told_network_s(row: MixedRow, figures: Figures) -> float:
 _HEAD = """\
 ## Mixed machines, and machines that nothing is fitted to
 
-`python -m research.transformer_fit.mixed` holds the model against steps on several kinds of machines, and on kinds
-without rows of their own. Fitted to the rows of `amp-homogeneous`:
-{told}.
-Its own errors are of fits that saw no row of the same degrees. Nothing is fitted to any other row here, but how rows
-are read was settled with all of them in view: `research/transformer_fit/mixed.py` says how, and where the program's
-code says so.
+Steps on several kinds of machines, and on kinds without rows of their own. Three figures are fitted to the rows of
+`amp-homogeneous` ({told}), whose own errors are of fits that saw no row of the
+same degrees; nothing is fitted to any other row here. `python -m research.transformer_fit.mixed` prints every row and
+what was tried; the file says how rows are read.
 
 | family | machines | rows | rank | mean error | bias | aim |
 |---|---|---|---|---|---|---|
 """
 _AIMS = {"amp-het_cluster": "rank 0.9, 10 %", "sailor-gh200": "10 %", "sailor-het": "15 %"}
-_ROWS = """
-| family | machines | tensor | stages | data | micro-batch | layers | measured s | predicted s | error |
-|---|---|---|---|---|---|---|---|---|---|
-"""
-_TRIED_HEAD = """
-AMP's rows with one assumption changed at a time, the figures fitted anew; the last two with no figure fitted, as an
-ordinary question has them:
+_SHIPPED = """
+AMP's rows as an ordinary question has them, with no figure fitted:
 
-| assumed | T4s alone: mean error | mixed: rank | mean error | bias |
+| figures | T4s alone: mean error | mixed: rank | mean error | bias |
 |---|---|---|---|---|
 """
 _REASONS = """
-Layouts of eight stages were off by the tied embedding: its gradient of {tied:.0f} MB goes between the first and the
-last stage behind every step, in two bytes a number, where AMP's program sends all others in four. What is left:
-
-- layouts without tensor parallelism and micro-batches of one sample are predicted too slow, on T4s alone as well;
-- tensor degree 4 takes {odd[0]:.2f} s with micro-batches of 2 and {odd[1]:.2f} s with 4, on T4s alone {even[0]:.2f} and
-  {even[1]:.2f} s: no term of the model holds such a difference.
+What is left of AMP's rows: layouts without tensor parallelism and micro-batches of one sample are predicted too slow.
 
 `sailor-gh200` misses its aim. Steps of one sample a micro-batch wait for kernels to be launched, and are predicted;
-all others take more than twice as long as predicted, by an amount a layer and micro-batch that grows with tokens and
-width. It is not recomputation: the memory that the rows tell holds all activations. It is not fp32, which would slow
-down GPT-Neo's wide products far more than OPT's. All-reduces of tensor groups at a tenth of NVLink would explain it:
-told by the steps of one network alone, that one figure predicts those of the other.
-
-| scores move bytes as | told by | reached inside | its own mean error | the other network's |
-|---|---|---|---|---|
-"""
-_NOT_TOLD = """
-No source tells that figure, and nothing is fitted to these rows, so it is not used. Slow kernels that move some hundred
-bytes for each number of the stream would look the same.
+all others take more than twice as long as predicted. All-reduces of tensor groups at a tenth of NVLink would explain
+it: told by the steps of one network alone, that one figure predicts those of the other within 9 %. No source tells it,
+so it is not used.
 
 `sailor-het` misses its aim, for its network is not told: 1 Gbit/s (125 MB/s) a machine is taken. In the time that the
 rows say gradients took, one machine would have sent {implied} MB/s. Told these rates, one for each
-row, the rows would be off by {told}: eight cards of a machine would have to reach less of each other than
-four T4s do, whose figure is taken for them.
+row, the rows would be off by {told}.
 """
+_STUDIES = """
+Every row:
+
+| family | machines | tensor | stages | data | micro-batch | layers | measured s | predicted s | error |
+|---|---|---|---|---|---|---|---|---|---|
+{rows}
+AMP's rows with one assumption changed at a time, the figures fitted anew:
+
+| assumed | T4s alone: mean error | mixed: rank | mean error | bias |
+|---|---|---|---|---|
+{tried}
+What GH200s would reach of each other, told by the steps of one network:
+
+| scores move bytes as | told by | reached inside | its own mean error | the other network's |
+|---|---|---|---|---|
+{told}"""
 
 
 def _table(rows: Iterable[Sequence[str]]) -> str:
@@ -494,10 +489,14 @@ def _errors(rows: Sequence[MixedRow], predicted: Sequence[float]) -> tuple[str, 
     )
 
 
+def _by_family(rows: Sequence[MixedRow]) -> dict[str, list[MixedRow]]:
+    """Return the rows of each family."""
+    return {family: [row for row in rows if row.family == family] for family in _FAMILIES}
+
+
 def report(rows: Sequence[MixedRow]) -> str:
-    """Return the section of the page: errors by family, every row, and what was tried."""
-    figures = fitted_figures(rows)
-    of = {family: [row for row in rows if row.family == family] for family in _FAMILIES}
+    """Return the section of the page: errors by family, and what is missed."""
+    figures, of = fitted_figures(rows), _by_family(rows)
     found = {family: [predicted_s(row, figures) for row in own] for family, own in of.items()}
     text = _HEAD.format(told=", ".join(f"`{name}` {value:.3g}" for name, value in figures.items()))
     honest = {**found, _TOLD_BY: _left_out_s(of[_TOLD_BY])}
@@ -505,22 +504,21 @@ def report(rows: Sequence[MixedRow]) -> str:
         (f"`{family}`", words, str(len(of[family])), *_errors(of[family], honest[family]), _AIMS.get(family, ""))
         for family, words in _FAMILIES.items()
     )
-    text += _ROWS + _table(
-        _cells(row, seconds) for family in _FAMILIES for row, seconds in zip(of[family], found[family], strict=True)
-    )
-    text += _TRIED_HEAD + _table(_tried(of, {"as the table above": READING, **_TRIED}))
-    text += _table(_untold(of))
-    widths = of[_TOLD_BY][0].transformer
-    even, odd = (
-        [next(row.iteration_s for row in of[name] if (row.tensor, row.microbatch) == (4, number)) for number in (2, 4)]
-        for name in (_TOLD_BY, "amp-het_cluster")
-    )
-    text += _REASONS.format(tied=2 * widths.vocabulary_size * widths.hidden_size / 1e6, even=even, odd=odd)
-    text += _table(_told_inside(of["sailor-gh200"], figures))
+    text += _SHIPPED + _table(_untold(of))
     mixes = of["sailor-het"]
     implied = _words(f"{_implied_bytes_per_s(row) / 1e6:.0f}" for row in mixes)
     told = _words(f"{100 * (_told_network_s(row, figures) / row.iteration_s - 1):+.0f} %" for row in mixes)
-    return text + _NOT_TOLD.format(implied=implied, told=told)
+    return text + _REASONS.format(implied=implied, told=told)
+
+
+def _studies(rows: Sequence[MixedRow]) -> str:
+    """Return every row, and what was tried."""
+    figures, of = fitted_figures(rows), _by_family(rows)
+    return _STUDIES.format(
+        rows=_table(_cells(row, predicted_s(row, figures)) for own in of.values() for row in own),
+        tried=_table(_tried(of, {"as the table above": READING, **_TRIED})),
+        told=_table(_told_inside(of["sailor-gh200"], figures)),
+    )
 
 
 def _words(one: Iterable[str]) -> str:
@@ -597,7 +595,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _RATES.write_text(rates_with(_RATES.read_text(encoding="utf-8"), told), encoding="utf-8")
         _PAGE.write_text(page_with(_PAGE.read_text(encoding="utf-8"), _PART, text), encoding="utf-8")
     else:
-        print(text)
+        print(text, _studies(rows), sep="")
     return 0
 
 

@@ -20,7 +20,7 @@ from research.bands import band, coverage
 from research.transformer_fit.fit import Parameters, Table, as_unmeasured, fit, predict
 from research.transformer_fit.rows import Row
 
-__all__ = ["Errors", "errors_of", "folds", "left_out_errors", "table_text", "unmeasured_band"]
+__all__ = ["Errors", "errors_of", "folds", "left_out_errors", "summary_text", "table_text", "unmeasured_band"]
 
 _FOLDS = 5
 _BAND = (0.1, 0.9)  # quantiles of an 80 % band
@@ -199,4 +199,17 @@ def table_text(rows: Sequence[Row], ways: Mapping[str, Floats]) -> str:
             cells += ["-" if np.isnan(one.rank) else f"{one.rank:.2f}"]
             cells += ["-" if np.isnan(x) else f"{100 * x:.1f} %" for x in (one.regret, one.worst_regret)]
             lines.append(f"| {family} | {one.num_rows} | {way} | {' | '.join(cells)} | {one.num_groups} |")
+    return "\n".join(lines)
+
+
+def summary_text(rows: Sequence[Row], ways: Mapping[str, Floats], ranked: str) -> str:
+    """Return the mean error by family and way of leaving out as a table in Markdown; regret of the way ``ranked``."""
+    lines = [f"| family | rows | {' | '.join(ways)} | regret: mean, worst |", f"|---|---|{'---|' * len(ways)}---|"]
+    for family in dict.fromkeys(row.family for row in rows):
+        index = [i for i, row in enumerate(rows) if row.family == family]
+        found = {way: errors_of([rows[i] for i in index], errors[index]) for way, errors in ways.items()}
+        regrets = (found[ranked].regret, found[ranked].worst_regret)
+        cells = [f"{100 * one.mean:.1f} %" for one in found.values()]
+        cells.append("-" if np.isnan(regrets[0]) else ", ".join(f"{100 * one:.1f} %" for one in regrets))
+        lines.append(f"| {family} | {len(index)} | {' | '.join(cells)} |")
     return "\n".join(lines)

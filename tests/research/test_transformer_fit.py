@@ -14,7 +14,7 @@ from planner.models.layouts import Schedule
 from research.bands import band
 from research.transformer_fit.__main__ import main
 from research.transformer_fit.fit import PRIORS, SOFTWARE, Table, as_unmeasured, described, fit, predict
-from research.transformer_fit.report import bands, errors_of, folds, table_text, unmeasured_band
+from research.transformer_fit.report import bands, errors_of, folds, summary_text, table_text, unmeasured_band
 from research.transformer_fit.rows import FAMILIES, Row, read_rows
 
 STARTS = {name: prior.start for name, prior in PRIORS.items()}
@@ -129,6 +129,13 @@ def test_the_table_has_a_line_for_each_family_and_way() -> None:
     rows = [made_up(1), made_up(2), made_up(1, family="other")]
     text = table_text(rows, {"fitted": np.zeros(3), "left out": np.zeros(3)})
     assert len(text.splitlines()) == 2 + 2 * 2
+
+
+def test_the_summary_has_a_line_for_each_family_with_the_regret_of_one_way() -> None:
+    rows = [made_up(size, iteration_s=float(size)) for size in (1, 2, 4)] + [made_up(1, family="other")]
+    ways = {"fitted": np.zeros(4), "left out": np.array([4.0, 0.0, 0.0, 0.5])}  # of 5, 2 and 4 s the second is chosen
+    lines = summary_text(rows, ways, "left out").splitlines()[2:]
+    assert lines == ["| made up | 3 | 0.0 % | 133.3 % | 100.0 %, 100.0 % |", "| other | 1 | 0.0 % | 50.0 % | - |"]
 
 
 def test_without_data_the_command_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
