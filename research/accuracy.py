@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from planner.data.fits import run_errors, transformer_rates
+from planner.data.fits import run_errors
 from planner.errors import PlannerError, SpecError
 from research import ROOT
 from research.links import Sources, links_section, sources
@@ -32,6 +32,7 @@ Written by `make accuracy`; a test fails when it is stale.
 Predictions here are held against measurements that no model was tuned to. The measurements stay in the folder that
 `PLANNER_DATA` names. Few parameters are fitted, by least squares of log(predicted / measured), and every row is
 predicted by a fit that did not see the group it stands in. An error is predicted / measured - 1.
+`python -m research.accuracy` prints the errors of every group, why predictions fail, and what was fitted.
 """
 _BANDS = """\
 ## Bands
@@ -54,15 +55,9 @@ puts in the same order; and how much longer the alternative that it picks takes 
 _TRANSFORMERS = """\
 ## Transformers, and convolutional networks in short numbers
 
-Predictions of the family `hybrid` are fitted and tested apart: errors, bias, order and regret by family of measurements
-stand in [accuracy of transformers](accuracy_transformers.md). Below are the bands of its plans where program and sizes
-are within those measured, of measured / predicted - 1 on groups that the fit did not see
-(`planner/data/transformer_rates.yaml`), made wide enough that three quarters of the rows lie inside. Other
-networks: [training steps of image networks](accuracy_steps.md), [compiled networks](accuracy_fused.md),
+Predictions of the family `hybrid` are fitted and tested apart: [accuracy of transformers](accuracy_transformers.md).
+Other networks: [training steps of image networks](accuracy_steps.md), [compiled networks](accuracy_fused.md),
 [kernels in fp32](accuracy_kernels.md).
-
-| measurements | low | high | coverage |
-| --- | --- | --- | --- |
 """
 
 _RUNS = """\
@@ -82,8 +77,8 @@ modelled, where it fails and why: [accuracy of measured runs](accuracy_runs.md).
 Band = dict[str, Any]
 
 
-def accuracy_page(results: Iterable[MeasuredCase], links: Sources) -> str:
-    """Return the page, in Markdown; ``links``: what they reach, by source.
+def accuracy_page(results: Iterable[MeasuredCase], links: Sources, *, is_whole: bool = False) -> str:
+    """Return the page, in Markdown; ``links``: what they reach, by source; ``is_whole``: with every group of a case.
 
     Raises
     ------
@@ -91,13 +86,13 @@ def accuracy_page(results: Iterable[MeasuredCase], links: Sources) -> str:
         If a case's data are missing: half a page would look whole.
     """
     found = _with_rows(results)
-    sections = (_section(result) for result in found)
+    sections = ((_whole_section if is_whole else _section)(result) for result in found)
     return "\n".join(
         [
             _HEAD,
             _BANDS + _band_table(bands(found)),
             links_section(links),
-            _transformer_section(),
+            _TRANSFORMERS,
             _runs_section(),
             *sections,
         ]
@@ -131,15 +126,6 @@ def bands(results: Iterable[MeasuredCase]) -> dict[str, dict[str, list[Band]]]:
                 band |= {"from": result.name, "parameters": given.parameters, "conditions": given.conditions}
                 found.setdefault(given.family, {}).setdefault(kind, []).append(band)
     return dict(sorted(found.items()))
-
-
-def _transformer_section() -> str:
-    """Return where the other families' errors stand, and the bands of transformers."""
-    rows = [
-        f"| `{name}` | {band['low']:+.1%} | {band['high']:+.1%} | {band['coverage']:.0%} |"
-        for name, band in transformer_rates()["bands"].items()
-    ]
-    return _TRANSFORMERS + "\n".join(rows) + "\n"
 
 
 def _runs_section() -> str:
@@ -247,16 +233,37 @@ def _band_table(found: Mapping[str, Mapping[str, Sequence[Band]]]) -> str:
             f"{band['high']:+.0%}",
             f"{band['coverage']:.0%}",
             f"`{band['from']}`",
-            band["conditions"],
         )
         for family, kinds in found.items()
         for kind, bands_of_kind in kinds.items()
         for band in bands_of_kind
     ]
-    return _table(("family", "links", "transport", "low", "high", "coverage", "from", "conditions"), rows)
+    conditions = {
+        f"- `{band['from']}`, {kind}: {band['conditions']}.\n": None
+        for kinds in found.values()
+        for kind, bands_of_kind in kinds.items()
+        for band in bands_of_kind
+    }
+    head = ("family", "links", "transport", "low", "high", "coverage", "from")
+    return _table(head, rows) + "\nConditions:\n\n" + "".join(conditions)
 
 
 def _section(result: MeasuredCase) -> str:
+    """Return one case: its question, and each way to predict with its errors and the order of its alternatives."""
+    title, _, text = result.readme.partition("\n")
+    question = text.strip().partition("\n\n")[0]
+    ranks = {evaluation: (same, pairs, mean) for evaluation, _, pairs, same, mean, _ in _rank_cells(result)}
+    rows = []
+    for evaluation, group, *errors in _error_cells(result):
+        if group == "all" or not any(row.choice for row in _rows_of(result, evaluation)):
+            same, pairs, mean = ranks.get(evaluation, ("", "", ""))
+            rows.append((evaluation, group, *errors, f"{same} of {pairs}" if pairs else "", mean))
+    head = ("predicted", "group", "rows", "mean", "largest", "from", "to", "pairs in order", "mean regret")
+    ways = "".join(f"- *{name}*: {one.about}.\n" for name, one in result.given.evaluations.items())
+    return f"## {title.lstrip('# ')}: `{result.name}`\n\n{question}\n\n{ways}\n{_table(head, rows)}"
+
+
+def _whole_section(result: MeasuredCase) -> str:
     """Return one case: its README, how it was predicted, its errors, its ranks, and what was fitted."""
     title, _, text = result.readme.partition("\n")
     evaluations = result.given.evaluations
@@ -301,13 +308,16 @@ def _rank_cells(result: MeasuredCase) -> Iterable[tuple[str, ...]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the page, and write it and the bands where that is asked for; return the exit code."""
+    """Print the page with every group, or write it and the bands; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m research.accuracy", description=__doc__)
-    parser.add_argument("--write", action="store_true", help=f"write {_PAGE.name} and {_BANDS_FILE.name} anew")
+    parser.add_argument(
+        "--write", action="store_true", help=f"write {_PAGE.name}, without groups, and {_BANDS_FILE.name} anew"
+    )
     given = parser.parse_args(arguments)
     try:
         results = measured_cases()
-        page, bands_of_all = accuracy_page(results, sources(results)), bands_text(results)
+        page = accuracy_page(results, sources(results), is_whole=not given.write)
+        bands_of_all = bands_text(results)
     except PlannerError as error:
         print(error, file=sys.stderr)
         return 2

@@ -619,8 +619,8 @@ _FORMULA = """
 A kernel takes about the longer of its arithmetic and of moving its bytes, and a start. Arithmetic: whole tiles in whole
 waves, the tile that does best; a tile's loads, by its edges; and a start of the inner width. A rate is the smaller of
 the share of the peak and of what the board's power pays for (`power_flop_per_s` in `models/roofline.py`). Convolutions
-of 3 x 3 and stride 1 take Winograd's algorithm where it is faster.
-
+of 3 x 3 and stride 1 take Winograd's algorithm where it is faster. The figures stand in
+`planner/data/kernel_shares.yaml` (`fp32`).
 """
 _TAIL = """
 What does not fit: P4 and P100 slow down where the inner width of a `linear` is beyond about 10,000, the other three do
@@ -636,7 +636,7 @@ def page(rows: Sequence[Rows], passes: Sequence[Pass], fits: Mapping[str, Fit]) 
     text = _HEAD + _kernel_table(errors) + _PASSES + _pass_table(passes, left_out_passes(passes, fits))
     full = [f"`{one.network}`, {one.mode}, batch {one.batch}, on {one.device}" for one in passes if one.is_full]
     text += f"\nLeft out, as memory is all but full and forward takes as long as backward: {'; '.join(full)}.\n"
-    return text + _FORMULA + "```text\n" + section_text(rows, passes, fits) + "```\n" + _TAIL
+    return text + _FORMULA + _TAIL
 
 
 def _kernel_table(errors: Mapping[tuple[str, str], Floats]) -> str:

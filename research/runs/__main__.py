@@ -9,7 +9,7 @@ from pathlib import Path
 from planner.calibration.runs import compare
 from planner.errors import PlannerError
 from research import ROOT
-from research.runs.page import bands_text, errors_text, page
+from research.runs.page import bands_text, errors_text, page, runs_text
 
 FOLDERS = ("measurements", "measurements_more")  # the latter completes sessions of the former to choices
 _PAGE = ROOT / "docs" / "accuracy_runs.md"
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     text = page(found)
-    print(text)
+    print(text, runs_text(found), sep="\n")
     if given.write:
         _PAGE.write_text(text, encoding="utf-8")
         _ERRORS.write_text(errors_text(found), encoding="utf-8")

@@ -10,14 +10,25 @@ from planner.models.ddp import DdpConstants
 from research.bands import band, band_text, coverage
 from research.runs.constants_fit import FittedConstant, fit_copy_s_per_byte, fit_wake_s
 from research.runs.evaluation import band_errors, ordinary, server_errors, without_parts
-from research.runs.page_text import ALL_REDUCE, BANDS, HEAD, ORDINARY, RULE, SERVERS, SERVERS_TAIL, WITHOUT
+from research.runs.page_text import (
+    ALL_REDUCE,
+    BANDS,
+    HEAD,
+    ORDINARY,
+    ORDINARY_HEAD,
+    RULE,
+    SERVERS,
+    SERVERS_HEAD,
+    SERVERS_TAIL,
+    WITHOUT,
+)
 
-__all__ = ["bands_text", "errors_text", "page"]
+__all__ = ["bands_text", "errors_text", "page", "runs_text"]
 
 
 def page(found: RunComparison) -> str:
     """Return the page, in Markdown."""
-    parts = [HEAD, _families_table(found), _runs_table(found.rows), _choices_table(found)]
+    parts = [HEAD, _families_table(found)]
     if runs := [row.run for row in found.rows if row.run.family.is_all_reduce]:
         parts += [
             ALL_REDUCE,
@@ -26,13 +37,23 @@ def page(found: RunComparison) -> str:
             WITHOUT,
             _without_table(runs),
             ORDINARY,
-            _ordinary_table(found.rows),
+            _ordinary_tables(found.rows)[1],
         ]
     if servers := [row for row in found.rows if not row.run.family.is_all_reduce and row.error is not None]:
-        parts += [SERVERS, _servers_table(servers), SERVERS_TAIL]
+        parts += [SERVERS, _servers_tables(servers)[1], SERVERS_TAIL]
     if bands := band_errors(found.rows):
         parts += [BANDS, _bands_table(bands)]
     return "".join(parts).rstrip("\n") + "\n"
+
+
+def runs_text(found: RunComparison) -> str:
+    """Return what the page sums up, in Markdown: every run, every choice, and every run as an ordinary question."""
+    parts = [_runs_table(found.rows), _choices_table(found)]
+    if any(row.run.family.is_all_reduce for row in found.rows):
+        parts.append(ORDINARY_HEAD + _ordinary_tables(found.rows)[0])
+    if servers := [row for row in found.rows if not row.run.family.is_all_reduce and row.error is not None]:
+        parts.append(SERVERS_HEAD + _servers_tables(servers)[0])
+    return "".join(parts)
 
 
 def errors_text(found: RunComparison) -> str:
@@ -153,8 +174,8 @@ def _without_table(runs: Sequence[Run]) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def _ordinary_table(rows: Sequence[RunRow]) -> str:
-    """Return each all-reduce run as an ordinary question, and how near the family comes."""
+def _ordinary_tables(rows: Sequence[RunRow]) -> tuple[str, str]:
+    """Return each all-reduce run as an ordinary question, and in sentences how near the family comes."""
     lines = []
     distances: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for row in rows:
@@ -168,7 +189,7 @@ def _ordinary_table(rows: Sequence[RunRow]) -> str:
             f" | {1 - found.planned_s / found.given_s:.1%} |"
         )
     summary = [_distance_text(is_real, pairs) for is_real, pairs in distances.items() if pairs]
-    return "\n".join(lines) + "\n\n" + "\n".join(summary) + "\n\n"
+    return "\n".join(lines) + "\n\n", "\n".join(summary) + "\n\n"
 
 
 def _distance_text(is_real: bool, pairs: Sequence[tuple[float, float]]) -> str:
@@ -182,13 +203,13 @@ def _distance_text(is_real: bool, pairs: Sequence[tuple[float, float]]) -> str:
     )
 
 
-def _servers_table(rows: Sequence[RunRow]) -> str:
-    """Return the runs with servers by this model, with free keys, and by the ordinary family; and the means."""
-    lines, sizes = [], []
+def _servers_tables(rows: Sequence[RunRow]) -> tuple[str, str]:
+    """Return the runs with servers by this model, with free keys, and by the ordinary family; and their means."""
+    lines, means, sizes = [], [], []
     for row in rows:
         errors = (row.error or 0.0, *server_errors(row.run))
         sizes.append(np.abs(errors))
         lines.append(f"| `{row.run.job_id}` | " + " | ".join(f"{error:+.2%}" for error in errors) + " |")
     for name, values in (("mean", np.mean(sizes, axis=0)), ("median", np.median(sizes, axis=0))):
-        lines.append(f"| {name} of sizes | " + " | ".join(f"{value:.2%}" for value in values) + " |")
-    return "\n".join(lines) + "\n\n"
+        means.append(f"| {name} of sizes | " + " | ".join(f"{value:.2%}" for value in values) + " |")
+    return "\n".join(lines) + "\n\n", "\n".join(means) + "\n\n"

@@ -1,7 +1,8 @@
 # ruff: noqa: E501  # rows of Markdown tables cannot be broken
 """The words of ``docs/accuracy_runs.md``; its tables are computed."""
 
-__all__ = ["ALL_REDUCE", "HEAD", "ORDINARY", "RULE", "SERVERS", "SERVERS_TAIL", "WITHOUT"]
+__all__ = ["ALL_REDUCE", "BANDS", "HEAD", "ORDINARY", "ORDINARY_HEAD", "RULE", "SERVERS", "SERVERS_HEAD"]
+__all__ += ["SERVERS_TAIL", "WITHOUT"]
 
 HEAD = """\
 # Accuracy: measured distributed runs
@@ -17,7 +18,7 @@ compute, on one core a worker. An error is predicted / measured - 1, of the medi
 reads nothing of the results. The few constants, though, and what is modelled at all, were settled on these same runs;
 what is known of runs without a say in them stands below.
 
-`planner calibrate FOLDER` prints the same for files of runs of one's own. *Regret*: among measured jobs of one
+`python -m research.runs` prints every run and every choice, too, and `planner calibrate FOLDER` those of one's own. *Regret*: among measured jobs of one
 session that train the same network on the same workers, how much longer the one predicted fastest took than the one
 measured fastest; it is the mean over such choices, of which the open jobs hold few.
 
@@ -50,12 +51,9 @@ Two constants are fitted, to traced iterations and not to iteration times
 """
 
 RULE = """\
-The rule for the curve's level was picked by iteration times of these runs: it is the best of 51 that were tried
-(weight of trains without pauses, which repeats count, median or mean, how much of the drift), whose mean errors lie
-from 0.72% to 1.54% with emulated and from 1.67% to 2.05% with real compute. Picking among the 51 without the session
-predicted leaves 0.84% and 1.67%; that is what to expect of other sessions. That search is not part of the package.
-What is not charged (below) was decided in sight of all open jobs as well. The rest are measured inputs and gloo's
-source.
+The rule for the curve's level was picked by iteration times of these runs, as the best of 51. Picking among the 51 without
+the session predicted leaves 0.84% and 1.67%; that is what to expect of other sessions. The rest are measured inputs and
+gloo's source.
 
 ## All-reduce: where it fails, and why
 
@@ -89,8 +87,13 @@ ORDINARY = """\
 `research.runs.questions.to_spec(run)` makes the spec of a run: layers with measured seconds, machines and link, the
 curve, and the buckets that formed as fusion groups. Seconds of layers hold what the family has no term for: how late
 the slowest of equal workers is, copies into buckets, and late waking; one collective beside another and workers that
-are unlike are left out. *Family* is its error, *beside* how far it lies from the prediction above. The last columns are what `planner plan` predicts for fusion groups of its own choice. Those were
-not run; they tell what a free choice of groups would save, by the same model that predicts the buckets that formed.
+are unlike are left out.
+
+"""
+
+ORDINARY_HEAD = """\
+As an ordinary question: *family* is its error, *beside* how far it lies from the prediction above. The last columns are
+what `planner plan` predicts for fusion groups of its own choice, which were not run.
 
 | run | family | beside | buckets | best groups | predicted saving |
 | --- | --- | --- | --- | --- | --- |
@@ -105,22 +108,20 @@ duplex links that connections share max-min fairly. The family `parameter_server
 sums do not wait behind a barrier; behind one, with links that serve first come first served. *Free keys*: a key costs a
 worker no time. *Family* is `planner predict` of `to_spec(run)`, the ordinary question.
 
+| error | this model | free keys | family |
+| --- | --- | --- | --- |
+"""
+
+SERVERS_HEAD = """\
 | run | this model | free keys | family |
 | --- | --- | --- | --- |
 """
 
 SERVERS_TAIL = """\
-Without a barrier the family was 8% to 65% too slow before (22% in the mean of the 13 runs that were open then), because it began pulls after
-the last push of everybody.
-
 Constants, all of `ServerConstants`: a worker's own time of 45 us for every key (measured backward passes were 10 to 60 us a
 key longer), 1 ns for every byte where layers compute (0.8 and 0.9 ns were measured), headers of 66 bytes (Ethernet, IP,
 TCP with time stamps). Rates of links and latency of a message are read from the session's own curves. Workers that
 nothing holds together begin evenly spread over what the busiest link needs for an iteration, fitted to nothing.
-
-Left out, after it was tried: connections with TCP's windows, windows that shrink in pauses, acknowledgements that queue,
-and sums that a server hands out one after the other. They brought the open runs to 1.2%, by constants that single runs
-had set, and runs that had no say in them to 3.05%, where fair links alone are at 1.8%.
 
 ## Parameter servers: where it fails, and why
 

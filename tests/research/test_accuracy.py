@@ -340,8 +340,10 @@ def test_a_band_spans_all_groups_and_its_coverage_is_of_groups_left_out() -> Non
 
 
 def test_the_page_counts_pairs_in_order_and_the_regret_of_the_pick() -> None:
-    page = accuracy_page([made({"a": [0.0, 0.0], "b": [1.5, 0.0]})], {})
+    result = made({"a": [0.0, 0.0], "b": [1.5, 0.0]})
+    page = accuracy_page([result], {}, is_whole=True)
     assert "| only | 2 | 2 | 1 | 12.5% | 25.0% |" in page  # of b, 2.5 s are picked where 2 s were measured
+    assert "| only | all | 4 | 15.0% | 60.0% | -60.0% | +0.0% | 1 of 2 | 12.5% |" in accuracy_page([result], {})
 
 
 def test_a_family_or_a_size_that_nobody_measured_carries_no_band() -> None:

@@ -11,7 +11,7 @@ from planner.models.ddp import DdpConstants
 from research.runs.__main__ import FOLDERS, main
 from research.runs.constants_fit import fit_copy_s_per_byte, fit_wake_s
 from research.runs.evaluation import ordinary, without_parts
-from research.runs.page import bands_text, errors_text, page
+from research.runs.page import bands_text, errors_text, page, runs_text
 from research.runs.questions import to_spec
 
 ROOT = Path(__file__).parents[2]
@@ -84,10 +84,11 @@ def test_best_groups_are_predicted_no_slower_than_the_buckets_that_formed(tmp_pa
     assert found.planned_s <= found.given_s * (1 + 1e-9)
 
 
-def test_the_page_has_every_run_and_family(tmp_path: Path) -> None:
-    text = page(compare([write_run(tmp_path, run_document())]))
-    for part in ("`made-up-cap1`", "all-reduce, emulated compute", "## All-reduce: where it fails"):
-        assert part in text
+def test_the_page_has_every_family_and_the_command_every_run(tmp_path: Path) -> None:
+    found = compare([write_run(tmp_path, run_document())])
+    for part in ("all-reduce, emulated compute", "## All-reduce: where it fails", "Emulated runs: the family's"):
+        assert part in page(found)
+    assert runs_text(found).count("`made-up-cap1`") == 2  # as predicted, and as an ordinary question
 
 
 def test_the_command_prints_the_page_or_says_what_is_missing(
