@@ -84,9 +84,9 @@ class DeletionFilter:
         return frozenset(range(len(self.members)))
 
     def with_only(self, kept: frozenset[int]) -> Problem:
-        """Return the question with some of its constraints only."""
+        """Return the question with some of its constraints only; a limit goes before the device's memory within it."""
         problem = self.problem
-        for index, member in enumerate(self.members):
+        for index, member in reversed(list(enumerate(self.members))):
             if index not in kept:
                 problem = member.without(problem)
         return problem

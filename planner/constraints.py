@@ -407,7 +407,9 @@ class Memory(Relaxable):
     device: str | None = None
 
     def without(self, problem: Problem) -> Problem:
-        return self.at(problem, float("inf"))
+        """A device has as much as the user lets it hold: more would be left free, and a part of it kept by programs."""
+        inf = float("inf")
+        return self.at(problem, inf if self.device is None else max(self.value_bytes, allowed_memory_bytes(problem)))
 
     def changed(self, problem: Problem, value: str) -> Problem:
         return self.at(problem, parse(value, Dimension.DATA))

@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-__all__ = ["Dimension", "example_of", "format_exact", "format_human", "parse", "plain", "units_of"]
+__all__ = ["Dimension", "example_of", "format_exact", "format_human", "parse", "plain", "units_of", "with_unit"]
 
 
 class Dimension(StrEnum):
@@ -115,6 +115,16 @@ def example_of(dimension: Dimension) -> str:
     return _EXAMPLES[dimension]
 
 
+def with_unit(number: str, dimension: Dimension) -> str:
+    """Return how to write a number that has no unit, and the units that there are.
+
+    >>> with_unit("40", Dimension.TIME)
+    "Write e.g. '40 s'. Units: d, h, min, ms, us, ns, s."
+    """
+    unit = "s" if dimension is Dimension.TIME else example_of(dimension).split()[-1]
+    return f"Write e.g. {f'{number} {unit}'!r}. Units: {', '.join(units_of(dimension))}."
+
+
 def parse(text: str, dimension: Dimension) -> float:
     """Return the SI value of ``text``: seconds, bytes, bytes/s, FLOP, FLOP/s, W, J, USD, USD/s, samples/s or Hz.
 
@@ -132,7 +142,7 @@ def parse(text: str, dimension: Dimension) -> float:
         raise ValueError(f"{_wrong(text, dimension)} Write a number and a unit, e.g. {example_of(dimension)!r}.")
     number, unit = found.groups()
     if unit is None:
-        raise ValueError(f"{_wrong(text, dimension)} The unit is missing; write e.g. {example_of(dimension)!r}.")
+        raise ValueError(f"{_wrong(text, dimension)} The unit is missing. {with_unit(number, dimension)}")
     scale = _UNITS[dimension].get(unit)
     if scale is None:
         raise ValueError(f"{_wrong(text, dimension)} {_mend_unit(unit, number, dimension)}")

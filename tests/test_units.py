@@ -94,10 +94,14 @@ def test_case_counts(text: str, dimension: Dimension) -> None:
 @every_dimension
 def test_a_bare_number_is_refused_with_an_example_that_is_read(dimension: Dimension) -> None:
     assert parse(example_of(dimension), dimension) > 0
-    with pytest.raises(
-        ValueError, match=f"'25' is not an? {dimension}. The unit is missing; .*'{example_of(dimension)}'"
-    ):
+    with pytest.raises(ValueError, match=f"'25' is not an? {dimension}. The unit is missing. Write e.g. '25 ") as error:
         parse("25", dimension)
+    assert parse(str(error.value).split("'")[3], dimension) > 0
+
+
+def test_a_time_without_a_unit_is_offered_in_seconds() -> None:
+    with pytest.raises(ValueError, match=r"Write e\.g\. '40 s'\. Units: d, h, min, ms, us, ns, s\."):
+        parse("40", Dimension.TIME)
 
 
 @every_dimension

@@ -24,7 +24,7 @@ from planner.letters import visible
 from planner.names import FamilyName
 from planner.plugins import named
 from planner.problem import Algorithm
-from planner.units import Dimension, example_of, parse
+from planner.units import Dimension, example_of, parse, with_unit
 
 _LEAST, _MOST = 1e-9, 1e24  # in SI units
 _MOST_COUNT = 10**15
@@ -38,7 +38,9 @@ def _quantity(dimension: Dimension, *, is_positive: bool = False, is_signed: boo
 
     def read(value: object) -> float:
         if not isinstance(value, str):
-            raise ValueError(f"{value!r} has no unit. Write e.g. {example_of(dimension)!r}.")
+            is_number = _is_finite(value) and value >= 0
+            mend = with_unit(str(value), dimension) if is_number else f"Write e.g. {example_of(dimension)!r}."
+            raise ValueError(f"{value!r} has no unit. {mend}")
         if is_signed and value.lstrip().startswith("-"):
             return -parse(value.lstrip().removeprefix("-"), dimension)
         number = parse(value, dimension)

@@ -228,6 +228,34 @@ def test_numbers_are_relaxed_to_the_nearest_that_do(
     assert row.is_exact
 
 
+@pytest.mark.parametrize(
+    ("limit", "memory", "experts"),
+    [
+        ("3 GiB", "80 GiB", {}),
+        ("6 GiB", "80 GiB", {"experts": {"count": 16, "top_k": 2, "size": 1024}}),
+        ("90 GiB", "1 GiB", {"experts": {"count": 16, "top_k": 2, "size": 1024}}),
+    ],
+)
+def test_a_transformer_s_memory_raised_to_the_value_named_gives_a_plan_and_a_bit_less_does_not(
+    limit: str, memory: str, experts: dict[str, Any]
+) -> None:
+    # Pieces that experts leave are a share of the device's memory: no device without memory of its own has none.
+    sizes = {"layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 32000, "sequence_length": 1024, **experts}
+    device = {"name": "toy", "bf16": "100 TFLOP/s", "memory": memory}
+    asked = {
+        "dnn": {"transformer": sizes, "global_batch": 8},
+        "cluster": {"machines": [{"count": 1, "device": device}]},
+        "constraints": {"memory_per_device": limit},
+        "families": ["hybrid"],
+    }
+    rows = only_step(planner.load(asked))
+    assert len([row for field, row in rows.items() if "memory" in field]) == 1
+    for field, row in rows.items():
+        assert row.values and row.is_exact, field
+        if field != "families":
+            check_written(asked, row)
+
+
 def test_another_device_type_is_named_where_the_pinned_one_has_too_little_memory() -> None:
     asked = question(fix={"device": "small"}, families=["all_reduce"])
     link = {"inside": "pcie-3-x16", "network": "10 Gbit/s"}
