@@ -50,7 +50,7 @@ class Program:
     ``schedules``: those that it runs beside GPipe and 1F1B, by name; a search takes no others unless one is pinned.
     ``shards_partly``: whether ZeRO may share out states over a part of the data ranks (Megatron-Core
     ``--num-distributed-optimizer-instances``, PyTorch's HYBRID_SHARD). ``gathers_in_stages``: whether it has ZeRO 3 in
-    a pipeline.
+    a pipeline. ``fills_stages``: whether its 1F1B refuses fewer micro-batches than stages.
     """
 
     kernels: Kernels
@@ -68,6 +68,7 @@ class Program:
     schedules: frozenset[str] = frozenset()
     shards_partly: bool = False
     gathers_in_stages: bool = False
+    fills_stages: bool = False
 
     def in_type(self, low: NumberType | None) -> "Program":
         """Return what it keeps where products are of shorter numbers; itself without, or where it keeps two bytes.
@@ -102,6 +103,7 @@ _TITAN = replace(
     has=_SHARDED.has | {"sequence_parallel"},
     cuts_experts=False,
     gathers_in_stages=True,
+    fills_stages=True,  # ``Schedule1F1B.__init__`` of torch.distributed.pipelining
     # torchao's converters ``float8`` and ``mx`` of its configuration, which keep what is read in two bytes, and gather
     # it so: with one scale for a row ranks share no scale (torchtitan, docs/float8.md).
     low_recipes=frozenset({("fp8", "current"), ("mxfp8", "mxfp8")}),

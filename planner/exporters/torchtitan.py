@@ -111,6 +111,10 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
     if layout.chosen.schedule not in _SCHEDULES:
         why = f"torch.distributed.pipelining has no schedule {layout.chosen.schedule}; 1F1B here"
         layout = layout.instead(why, schedule="1f1b", interleave=1)
+    plain = layout.chosen.schedule == "1f1b" and layout.chosen.interleave == 1
+    if plain and layout.chosen.num_microbatches < layout.chosen.pipeline:
+        why = "its 1F1B needs a micro-batch for each stage, and GPipe takes fewer (Schedule1F1B of PyTorch)"
+        layout = layout.instead(why, schedule="gpipe")
     if network.num_mtp_layers and layout.chosen.pipeline * layout.chosen.context > 1:
         hint = "Pin fix.num_stages: 1, fix.context_parallel_size: 1; or export to megatron, megatron-bridge or primus."
         raise layout.refused("it predicts several tokens on one stage and one context rank alone", hint)

@@ -82,6 +82,35 @@ def test_what_a_schedule_does_not_have_is_refused(block: dict[str, Any], field: 
         assert "What it can be: " in str(refused.value)
 
 
+# Its authors' own schedulers take any number of micro-batches for the five that put gradients of weights off, GPipe and
+# 1F1B; both DualPipes need twice the stages, chunks a multiple of them, and PyTorch's 1F1B one for each stage.
+@pytest.mark.parametrize(
+    ("schedule", "batch", "program", "needs"),
+    [
+        ("interleaved", 6, "megatron-core", "a multiple of 4"),
+        ("dualpipe", 6, "megatron-core", "8 or more"),
+        ("dualpipe_v", 7, "torchtitan", "8 or more"),
+        ("1f1b", 3, "torchtitan", "4 or more"),
+        *((name, 3, "megatron-core", "") for name in ("gpipe", "1f1b", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min")),
+    ],
+)
+def test_a_pinned_schedule_with_too_few_micro_batches_is_refused_with_the_number_that_would_do(
+    schedule: str, batch: int, program: str, needs: str
+) -> None:
+    asked = question(EIGHT, batch=batch, fix={"schedule": schedule, "pipeline_parallel_size": 4, "microbatch_size": 1})
+    rates = {**asked.transformer_rates["software"], "torchtitan": asked.transformer_rates["software"]["megatron-core"]}
+    asked = replace(
+        asked,
+        calibration=replace(asked.calibration, program=program),
+        transformer_rates={**asked.transformer_rates, "software": rates},
+    )
+    if not needs:
+        assert schedule_of(plan(asked, Search())) == schedule
+        return
+    with pytest.raises(InfeasibleError, match=f"schedule {schedule} of 4 stages needs {needs} micro-batches, and a"):
+        plan(asked, Search())
+
+
 @pytest.mark.parametrize("schedule", NEW)
 def test_a_pinned_schedule_is_planned(schedule: str) -> None:
     found = plan(question(EIGHT, batch=16, fix={"schedule": schedule}), Search())
@@ -140,3 +169,9 @@ def test_every_launch_file_runs_a_schedule_that_its_program_has(schedule: str) -
     assert f"pipeline_parallel_schedule {name}" in text
     read = torchtitan.degrees(Path("train.sh"), text)
     assert read["schedule"] == (schedule if schedule in ("zb_v", "dualpipe_v") else "1f1b")
+
+
+def test_torchtitan_runs_fewer_micro_batches_than_stages_as_gpipe() -> None:
+    few = torchtitan.export(even_job(LLAMA, pipeline=2, num_microbatches=1))
+    assert "pipeline_parallel_schedule GPipe" in few.files["launch.sh"]
+    assert any("a micro-batch for each stage" in note for note in few.notes)

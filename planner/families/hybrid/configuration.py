@@ -374,7 +374,7 @@ def rules_of(
         *_zero_rules(program),
     )
     cut = (*_window_rules(transformer, program), *cut)
-    return (*_split_rules(transformer), *cut, *_expert_rules(transformer), *_schedule_rules(batch), *again)
+    return (*_split_rules(transformer), *cut, *_expert_rules(transformer), *_schedule_rules(batch, program), *again)
 
 
 def _window_rules(transformer: Transformer, program: str) -> Iterator[LayoutRule]:
@@ -625,7 +625,7 @@ def _is_folded(one: Mapping[str, Any]) -> Any:
     return (one["schedule"] >= Schedule.ZB_V) & (one["schedule"] != Schedule.DUALPIPE)
 
 
-def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
+def _schedule_rules(batch: int, program: str) -> Iterator[LayoutRule]:
     """Yield how the batch is dealt out, what needs stages, when chunks may be interleaved, and what ZeRO 2 and 3 bar.
 
     Of chunks: Narayanan et al., arXiv 2104.04473, section 2.2.
@@ -676,6 +676,21 @@ def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
                     f"or more{', in pairs' * is_dual}, and a replica has {number_of(one)}."
                 ),
             )
+    if PROGRAMS[program].fills_stages:
+        yield LayoutRule(
+            key="schedule",
+            names=("data", "microbatch", "pipeline", "schedule", "interleave"),
+            holds=lambda one: (
+                (one["schedule"] != Schedule.ONE_F_ONE_B)
+                | (one["pipeline"] == 1)
+                | (one["interleave"] > 1)
+                | (number_of(one) >= one["pipeline"])
+            ),
+            words=lambda one: (
+                f"1f1b of {program} needs a micro-batch for each of {one['pipeline']} stages, and a replica has "
+                f"{number_of(one)}: gpipe takes fewer."
+            ),
+        )
     yield _rule(
         "interleave",
         "pipeline interleave",

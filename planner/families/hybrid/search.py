@@ -34,6 +34,8 @@ from planner.families.hybrid.grid_search import (
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
 from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints, Recompute
+from planner.models.orders import fewest_microbatches
+from planner.models.programs import PROGRAMS
 from planner.plan import Alternative, Plan
 from planner.problem import Limits, Problem, Range
 from planner.search import Search
@@ -492,10 +494,34 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
     for key in problem.excluded:
         if not space.axes[PINS.get(key, key)].values:
             return f"No plan fits: constraints.exclude.{key} leaves no value. Allow one of them."
+    if lacking := _lacking_microbatches(space):
+        return f"No plan fits: {lacking}"
     words = f", and {problem.devices_words}" if problem.devices_words else ""
     return (
         f"No plan fits: no layout of up to {sum(space.devices):,} devices meets all limits and pins: degrees must "
         f"divide heads and the batch of {space.batch:,}, each stage holds a layer{words}. Drop or change one of them."
+    )
+
+
+def _lacking_microbatches(space: Space) -> str:
+    """Return how many micro-batches the pinned schedule needs, where no layout has them; nothing where one has."""
+    name, batch = space.problem.fixed.get("schedule", ""), space.batch
+    each, is_multiple = fewest_microbatches(name, 1), name == "interleaved"
+    if (
+        each == 1
+        and not is_multiple
+        and not (name == "1f1b" and PROGRAMS[space.problem.calibration.program].fills_stages)
+    ):
+        return ""
+    stages = [one for one in space.axes["pipeline"].values if one > 1]
+    shares = {one * size for one in space.axes["data"].values for size in space.axes["microbatch"].values}
+    numbers = {batch // one for one in shares if batch % one == 0}
+    if not stages or any(n >= each * one and (n % one == 0 or not is_multiple) for n in numbers for one in stages):
+        return ""
+    return (
+        f"the schedule {name} of {min(stages)} stages needs {'a multiple of ' * is_multiple}{each * min(stages)}"
+        f"{' or more' * (not is_multiple)} micro-batches, and a batch of {batch:,} has {max(numbers, default=0):,} at "
+        f"most. Raise dnn.global_batch, lower fix.pipeline_parallel_size, or drop fix.schedule."
     )
 
 

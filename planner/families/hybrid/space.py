@@ -440,8 +440,8 @@ class Space:
     def _of_parts(self, rule: LayoutRule) -> Iterator[Rule]:
         """Yield a rule on decisions of this placement; none where it is on others.
 
-        A rule on the order of ranks is asked as if every group had several stages, or replicas; other rules on the
-        degree that parts add up to always hold here.
+        A rule on the order of ranks is asked as if every group had several stages, or replicas, and one on a schedule
+        of what the parts of a pipeline add up to; other rules on that degree always hold here.
         """
         whole = self._whole
         if self.cost.is_even or whole not in rule.names:
@@ -451,6 +451,13 @@ class Space:
             yield Rule(
                 names=tuple(name for name in rule.names if name != whole),
                 holds=lambda one: rule.holds({**one, whole: np.full_like(one["order"], 2)}),
+            )
+        elif rule.key == "schedule" and whole == "pipeline":
+            parts = self.part_names
+            usual = {name: LAYOUT[name].code(LAYOUT[name].default) for name in rule.names if name not in self.axes}
+            yield Rule(
+                names=(*(name for name in rule.names if name in self.axes), *parts),
+                holds=lambda one: rule.holds({**usual, **one, whole: np.asarray(sum(one[part] for part in parts))}),
             )
 
     # -- the grid ------------------------------------------------------------------------------------------------------
