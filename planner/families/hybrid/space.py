@@ -453,11 +453,10 @@ class Space:
                 holds=lambda one: rule.holds({**one, whole: np.full_like(one["order"], 2)}),
             )
         elif rule.key == "schedule" and whole == "pipeline":
-            parts = self.part_names
-            usual = {name: LAYOUT[name].code(LAYOUT[name].default) for name in rule.names if name not in self.axes}
+            parts, plain = self.part_names, {"schedule": np.array(Schedule.ONE_F_ONE_B), "interleave": np.array(1)}
             yield Rule(
                 names=(*(name for name in rule.names if name in self.axes), *parts),
-                holds=lambda one: rule.holds({**usual, **one, whole: np.asarray(sum(one[part] for part in parts))}),
+                holds=lambda one: rule.holds({**plain, **one, whole: np.asarray(sum(one[part] for part in parts))}),
             )
 
     # -- the grid ------------------------------------------------------------------------------------------------------
