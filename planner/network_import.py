@@ -202,6 +202,9 @@ def import_file(
         return _network(kind, replace(imported, warnings=given_by.warnings), batch_size=batch_size or 1)
     if (launch := _launch(path, sequence_length)) is not None:
         return launch
+    if path.is_dir():
+        problem = "none of its files is a launch file of `planner export`, and it has no config.json."
+        raise SpecError.of([Fault(file=str(path), problem=problem, mend="Name a file in it, or another folder.")])
     text = read_text(path)
     if text.lstrip().startswith("{"):
         read_config(path)  # says where it is no JSON
@@ -221,6 +224,9 @@ def _launch(path: Path, sequence_length: int | None) -> ImportedFile | None:
     files = [(one, text, *found) for one, text, found in read if found is not None]
     # What only starts machines says less than what trains on them.
     files = [one for one in files if not TARGETS[one[2]].starts_machines] or files
+    if len(named := {target: one.name for one, _, target, _ in reversed(files)}) > 1:
+        listed = " and ".join(f"{target} ({name})" for target, name in sorted(named.items()))
+        raise SpecError.of([Fault(file=str(path), problem=f"it holds files of {listed}.", mend="Name one of them.")])
     parts = [_launch_part(*one, sequence_length) for one in files]
     if not parts:
         return None

@@ -337,12 +337,12 @@ def tuning_files(network: Transformer | None) -> dict[str, str]:
 
 
 def tuning_beside(path: Path) -> dict[str, Any]:
-    """Return the blocks ``fine_tuning`` and ``frozen`` of what stands beside a file; none where nothing does.
+    """Return the block ``fine_tuning`` or ``frozen`` of what stands beside a file; none where nothing does.
 
     Raises
     ------
     SpecError
-        If what stands there is no configuration of adapters, or of frozen parts.
+        If what stands there is no configuration of adapters, or of frozen parts, or both stand there.
     """
     found: dict[str, Any] = {}
     if (file := _beside(path, ADAPTERS)) is not None:
@@ -350,6 +350,8 @@ def tuning_beside(path: Path) -> dict[str, Any]:
         names = {"rank": "r", "alpha": "lora_alpha", "targets": "target_modules"}
         found["fine_tuning"] = adapters_of(file, file.flags, **names, method=method)
     if (file := _beside(path, FROZEN)) is not None:
+        if found:
+            raise file.fault(f"adapters ({ADAPTERS}) freeze all of the network already.", hint="Remove one of the two.")
         parts = file.value("parts", [])
         if not isinstance(parts, list) or not all(one in FROZEN_PARTS for one in parts):
             raise file.fault(f"{str(parts)[:60]!r} are no parts.", "parts", f"Write some of {', '.join(FROZEN_PARTS)}.")

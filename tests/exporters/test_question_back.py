@@ -198,7 +198,24 @@ def test_stages_of_deepspeed_are_read_with_its_configuration(tmp_path: Path) -> 
 
 def test_a_folder_without_launch_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "some.json").write_text("{}")
-    with pytest.raises(SpecError, match="this is a folder"):
+    with pytest.raises(SpecError, match="none of its files is a launch file of `planner export`"):
+        import_file(tmp_path)
+
+
+def test_a_folder_of_two_programs_is_refused_with_a_file_of_each(tmp_path: Path) -> None:
+    problem = asked(CASES["bf16"], fix={"num_devices": 8, "zero_stage": 2, "num_stages": 1})
+    written("deepspeed", problem, tmp_path)
+    written("primus", problem, tmp_path)
+    with pytest.raises(SpecError, match=r"files of deepspeed \(ds_config\.json\) and primus \(primus\.yaml\)"):
+        import_file(tmp_path)
+
+
+def test_adapters_beside_frozen_parts_are_refused(tmp_path: Path) -> None:
+    tuning = {"fine_tuning": {"method": "lora", "rank": 8, "alpha": 16}}
+    problem = asked({**CASES["bf16"], **tuning}, fix={"num_devices": 8, "zero_stage": 2, "num_stages": 1})
+    written("deepspeed", problem, tmp_path)
+    (tmp_path / "frozen.json").write_text('{"layers": 2}')
+    with pytest.raises(SpecError, match=r"frozen\.json: adapters .* freeze all of the network already. Remove one"):
         import_file(tmp_path)
 
 
