@@ -275,7 +275,9 @@ class Search:
         try:
             yield
         except NoAnswerError as error:
-            raise StoppedError(str(error)) if self.was_interrupted else error from None
+            raise (
+                StoppedError("it was stopped before any answer was found.") if self.was_interrupted else error
+            ) from None
         except MemoryError:
             raise NoAnswerError(OUT_OF_MEMORY) from None
         finally:

@@ -46,6 +46,7 @@ __all__ = ["app_of", "is_loopback", "serve"]
 
 _MOST_BODY_BYTES = 64 * 2**10
 _MOST_CONNECTIONS = 256
+_IDLE_S = 30.0  # that a connection may last without a whole request
 _HEADER = "x-planner-session"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; img-src data:; "
@@ -385,12 +386,35 @@ async def _json(request: Request) -> object:
 
 
 class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two, by what is installed
-    """HTTP, of so many connections at once: each takes one of the files that a process may open."""
+    """HTTP, of so many connections at once, and none without a request for long: each takes a file of the process."""
+
+    _end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if len(self.connections) > _MOST_CONNECTIONS:
             transport.abort()
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._end is not None:
+            self._end.cancel()
+
+    def _wait(self) -> None:
+        """End the connection in a while, unless it asks something by then."""
+        if self._end is not None:
+            self._end.cancel()
+        self._end = self.loop.call_later(_IDLE_S, self._end_idle)
+
+    def _end_idle(self) -> None:
+        """End the connection where no request is being answered."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
 
 
 def _file(name: str, package: str = "planner.serve") -> str:

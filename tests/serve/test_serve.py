@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -20,8 +21,10 @@ import httpx2
 from starlette.testclient import TestClient
 
 from planner.cli.run import run
-from planner.errors import SpecError
-from planner.serve.app import app_of
+from planner.errors import NoAnswerError, SpecError, StoppedError
+from planner.families.answer import TOO_SHORT
+from planner.search import Search
+from planner.serve.app import _Protocol, app_of
 from planner.serve.form import checked_form, checked_values
 from planner.serve.searches import Limits, Searches
 from planner.serve.worker import _told as told_by_worker
@@ -446,3 +449,40 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(capsys: Any) -> None:
 def test_a_host_that_no_dns_takes_is_told_in_a_sentence(capsys: Any) -> None:
     assert run(["serve", "--no-open", "--host", "a..b"]) == 2
     assert "nothing can listen at a..b" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nHost: localhost", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET"]
+)
+def test_a_connection_without_a_whole_request_loses_its_place(sent: bytes, monkeypatch: Any) -> None:
+    import uvicorn
+    from uvicorn.server import ServerState
+
+    monkeypatch.setattr("planner.serve.app._IDLE_S", 0.1)
+
+    async def answered() -> bytes:
+        config = uvicorn.Config(app_of(LIMITS, names=frozenset({"localhost"})), http=_Protocol, ws="none")
+        config.load()
+        state = ServerState()
+        made = lambda: _Protocol(config=config, server_state=state, app_state={})  # noqa: E731
+        async with await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(sent)
+            with suppress(ConnectionError):
+                while part := await asyncio.wait_for(reader.read(2**20), 5):
+                    found.append(part)
+            writer.close()
+        assert not state.connections
+        return b"".join(found)
+
+    found: list[bytes] = []
+    assert asyncio.run(answered()).startswith(b"HTTP/1.1 200") == (b"\r\n\r\n" in sent)
+
+
+def test_a_question_that_is_stopped_without_an_answer_is_told_so_and_not_to_allow_more_time() -> None:
+    search = Search()
+    with pytest.raises(StoppedError, match="it was stopped before any answer was found") as error:  # noqa: SIM117
+        with search.interruptible():
+            search.interrupt()
+            raise NoAnswerError(TOO_SHORT)
+    assert "--time-limit" not in str(error.value)
