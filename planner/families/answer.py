@@ -143,6 +143,7 @@ class CountBounds:
 # is to take the least share, and those from which on it does not matter, neither ever rising with n. None where the
 # family cannot tell.
 LeastByCount = Callable[[Problem, Floats, Floats, Search], CountBounds | None]
-# ``(problem, enough_s, within_s, fastest_s)``: one group of machines; device-seconds from which on it does not matter
-# how long all parts of a training take; seconds in which it must be done; and what all parts take on any device.
-LeastParts = Callable[[Problem, float, float, float], Floats | None]
+# ``(problem, enough_s, within_s, fastest_s, machines)``: one kind of machines; device-seconds from which on it does not
+# matter how long all parts of a training take, 0 where the pace alone is wanted; seconds in which it must be done; what
+# all parts take on any device; and the fewest machines of all kinds: several numbers, each a row of the result.
+LeastParts = Callable[[Problem, float, float, float, Sequence[int]], Floats | None]

@@ -36,6 +36,7 @@ from planner.worker_pool import FailedTask, Origin, WorkerPool
 _FOR_TRANSFORMERS, _FOR_OTHERS = (OF_TRANSFORMERS,), ("all_reduce",)
 _SHARE_OF_TIME = 0.25  # of what is left, that one fleet may take
 _POLL_S = 0.05
+FEWEST = tuple(2**one for one in range(1, 13))  # machines of a fleet of several kinds, at least
 
 _Key = tuple[tuple[Hardware, int], ...]
 _ForesightKey = tuple[int, tuple[str, ...], tuple[int, ...], float, int]
@@ -151,7 +152,8 @@ class Oracle:
     ) -> Floats | None:
         """Return the seconds of one machine that each part of the training takes at least, in company of others.
 
-        None where a family that is searched cannot tell: then only :meth:`ideal_rate` is known.
+        A row for each of :data:`FEWEST`. None where a family that is searched cannot tell: then only
+        :meth:`ideal_rate` is known.
 
         Parameters
         ----------
@@ -176,9 +178,11 @@ class Oracle:
             problem = self.problem(Fleet(offers=(offer,), counts=(number,)), has_pins=False)
         except SpecError:
             return None
-        each = [bound(problem, enough_s * devices, within_s, fastest_s) for bound in bounds]
+        each = [bound(problem, enough_s * devices, within_s, fastest_s, FEWEST) for bound in bounds]
         known = [one for one in each if one is not None]
-        return np.min(known, axis=0) / devices if len(known) == len(each) else None
+        if len(known) < len(each) or len({one.shape for one in known}) > 1:
+            return None
+        return np.asarray(np.min(known, axis=0) / devices)
 
     def is_measured(self, offer: Offer) -> bool:
         """Whether training steps were measured on an offer's device, or its seconds are given."""

@@ -22,7 +22,7 @@ from planner.families import least_by_count_of
 from planner.models.money import S_PER_H
 from planner.procurement.fleet import Account, Fleet, Market, markets_of
 from planner.procurement.ledger import Ledger
-from planner.procurement.oracle import Foresight, Oracle, Trained
+from planner.procurement.oracle import FEWEST, Foresight, Oracle, Trained
 from planner.procurement.prices import Offer
 from planner.procurement.question import Procurement
 from planner.search import Search
@@ -476,7 +476,7 @@ class Fleets:
             See :meth:`_rates_of`; without, devices are taken to be at their peak.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
-            rates = [np.where(most > 0, one, 0.0) for one in self._rates_of(index, most, paces)]
+            rates = [np.where(most > 0, one, 0.0) for one in self._rates_of(index, least, most, paces)]
             least_s = [np.nan_to_num(1 / (most * rate).sum(axis=1), nan=inf, posinf=inf) for rate in rates]
             work_s = self._works(least_s)
             floors = self._criteria(names, index, least, work_s)
@@ -500,7 +500,7 @@ class Fleets:
                 floors[:, column] = np.maximum(floors[:, column], (ratios["cost"] + usd_per_s * timed) * _EXACT)
         return floors
 
-    def _rates_of(self, index: Ints, most: Ints, paces: Sequence[Floats]) -> list[Floats]:
+    def _rates_of(self, index: Ints, least: Ints, most: Ints, paces: Sequence[Floats]) -> list[Floats]:
         """Return trainings a second at which machines of a fleet's kinds add up, by job, of the shape of ``index``.
 
         Of one kind what all its devices do at their peak. Of several kinds less, by the least seconds ``s_kp`` of one
@@ -517,8 +517,9 @@ class Fleets:
             See :meth:`_paces_of`.
         """
         found = [rates[index] for rates in self._rates]
+        at = np.maximum(np.searchsorted(FEWEST, least.sum(axis=1), side="right") - 1, 0)
         for job, parts_s in enumerate(paces):
-            each_s = parts_s[index]
+            each_s = parts_s[at[:, None], index]
             whole_s, is_there = each_s.sum(axis=2), most > 0
             with np.errstate(divide="ignore", invalid="ignore"):
                 shares = np.where(is_there[..., None], each_s / whole_s[..., None], 1.0)
@@ -539,14 +540,16 @@ class Fleets:
             return []
         limits = {name: limit for name, limit in self.account.limits.items() if limit < inf}
         paces = self._paces_of("objective", limits, most, search)
-        if not paces or np.isnan(whole_s := paces[0].sum(axis=1)).any():
+        if not paces or np.isnan(whole_s := paces[0][0].sum(axis=1)).any():
             return []
         usd = whole_s * self._usd_per_s * self.account.stretch
         rows = [(float(one), offer) for one, offer in zip(usd, self.offers, strict=True) if np.isfinite(one)]
         return sorted(rows, key=lambda row: (row[0], row[1].name))
 
     def _paces_of(self, first: str, limits: Mapping[str, float], most: float, search: Search) -> list[Floats]:
-        """Return the least seconds of each part on one machine of each offer by job: (offers, parts), nan if unknown.
+        """Return the least seconds of each part on one machine of each offer by job, nan if unknown.
+
+        Shape (numbers, offers, parts), for each of :data:`planner.procurement.oracle.FEWEST` machines in all.
 
         Nothing where the search is over before.
 
@@ -570,15 +573,18 @@ class Fleets:
             each = [oracle.parts_s(offer) for offer in self.offers if not search.is_over]
             if len(each) < len(self.offers):
                 return []
-            whole_s = [0.0 if one is None else float(one.sum()) for one in each]
+            whole_s = [0.0 if one is None else float(one[0].sum()) for one in each]
             fastest_s = min(one * offer.devices_per_machine for one, offer in zip(whole_s, self.offers, strict=True))
             for row, offer in enumerate(self.offers):
                 known_s = each[row]
                 if known_s is not None and whole_s[row] < enough_s[row] and 0 < fastest_s < inf:
                     each[row] = oracle.parts_s(offer, float(enough_s[row]), within_s, fastest_s)
-            width = max((len(one) for one in each if one is not None), default=1)
-            rows = [np.full(width, nan) if one is None else np.resize(one, width) for one in each]
-            found.append(np.array(rows).reshape(len(self.offers), width))  # where one is infinite, all are
+            width = max((one.shape[1] for one in each if one is not None), default=1)
+            parts_s = np.full((len(FEWEST), len(self.offers), width), nan)
+            for row, one in enumerate(each):
+                if one is not None:
+                    parts_s[:, row] = one  # where one is infinite, all are
+            found.append(parts_s)
         return found
 
     def _works(self, training_s: Sequence[Floats]) -> Floats:

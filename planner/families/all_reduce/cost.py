@@ -341,6 +341,27 @@ class AllReduceCost:
         known = [peak * self.precision.gradient_bytes for peak in peaks if peak is not None]
         return min(known, default=float("inf")) if self.problem.calibration.aggregation else float("inf")
 
+    def least_transfers_s(self, num_machines: Ints, sizes_bytes: Floats) -> Floats:
+        """Return what an all-reduce takes at least over so many machines, some of them these: (numbers, sizes).
+
+        No ring and no tree is wider than the own links of any of its machines, or has shorter hops than these; and none
+        takes less for more devices of each, or for their links inside.
+        """
+        group, fitted = self.groups[0], self.problem.calibration
+        own = self.cluster.own_link(group.name)
+        places = Participants(
+            num_devices=num_machines,
+            num_machines=num_machines,
+            devices_per_machine=1,
+            network_bytes_per_s=fitted.network_bytes_per_s(own.bandwidth_bytes_per_s),
+            network_latency_s=own.latency_s,
+            overhead_s=fitted.overhead_s + fitted.negotiate_s,
+            reduce_bytes_per_s=self._reduce_bytes_per_s,
+        )
+        forms = [ALL_REDUCES[name](places) for name in self.algorithms(is_even=True)]
+        each = [one.startup_s[:, None] + one.per_byte_s[:, None] * sizes_bytes for one in forms]
+        return np.where(sizes_bytes > 0, np.min(each, axis=0), 0.0)
+
     def transfer_costs(self, num_machines: int, num_devices: int) -> dict[str, TransferCost]:
         """Return the cost of an all-reduce by algorithm; a curve of this many devices goes before."""
         fitted, key = self.problem.calibration, (num_machines, num_devices, *self.devices.tolist())

@@ -46,6 +46,7 @@ __all__ = [
     "domain",
     "explain",
     "least_by_count",
+    "least_parts_s",
     "left_out",
     "machines",
     "predict",
@@ -456,6 +457,15 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
     from planner.families.all_reduce import search as its  # noqa: PLC0415
 
     return its.least_by_count(problem, weight_s, limit_s, search)
+
+
+def least_parts_s(
+    problem: Problem, enough_s: float, within_s: float, fastest_s: float, machines: Sequence[int]
+) -> Floats | None:
+    """Return device-seconds that a training takes at least, in company of other kinds of machines."""
+    from planner.families.all_reduce import search as its  # noqa: PLC0415
+
+    return its.least_parts_s(problem, enough_s, within_s, machines)
 
 
 def domain() -> str:

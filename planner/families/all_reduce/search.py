@@ -51,7 +51,7 @@ from planner.families.all_reduce.fusion import (
     quick_ends,
 )
 from planner.families.all_reduce.team import Team, batches_from
-from planner.families.answer import TOO_SHORT, CountBounds, alternative_of, plan_of
+from planner.families.answer import TOO_SHORT, CountBounds, alternative_of, iterations_of, plan_of
 from planner.networks import computation_bound
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem, Range
@@ -478,6 +478,7 @@ def _why_nothing_fits(problem: Problem) -> str:
 # --- Any number of equal machines, held against a weight and a limit for each number
 
 _ALL_S = 1.0  # of a weight
+_ALMOST = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
 
 
 def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: Search) -> CountBounds | None:
@@ -520,3 +521,38 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
     with np.errstate(invalid="ignore"):
         bounds_s = np.nan_to_num(np.minimum(min(least, best) * weight_s, limit_s), nan=0.0, posinf=inf)
     return CountBounds(bounds_s=bounds_s, num_machines=best_machines)
+
+
+# --- Machines of one kind beside others
+
+
+def least_parts_s(problem: Problem, enough_s: float, within_s: float, machines: Sequence[int]) -> Floats | None:
+    """Return what devices of one kind take at least of a training, beside others: (numbers, 1).
+
+    See :data:`planner.families.answer.LeastParts`. Who has a share of u samples, or one less, is ready with gradient l
+    at r_l(u), and all gradients from l on, in however many transfers, take no less than one transfer of all their bytes
+    does over the fewest machines there are: an iteration takes ``T(u) = max_l(r_l(u) + tail_l)`` and the update, or
+    more. So n devices do at most ``n u`` samples in it, and whatever they do of a batch takes them ``T(u) / u`` a
+    sample or more: the least of that, of the u of which T(u) ends in time.
+    """
+    training = problem.training
+    if training.fixed_batch_size is None or problem.compression is not None:
+        return None
+    cost = AllReduceCost.heterogeneous(problem, [problem.cluster.machine_groups[0].name], [1])
+    if problem.calibration.all_reduce_curves or not cost.algorithms(is_even=True):
+        return None
+    batch, steps = training.fixed_batch_size, float(iterations_of(problem, training.fixed_batch_size))
+    shares = np.arange(1, batch + 1)[:, None]
+    ended_s = (cost.kinds.computed_s(shares) + cost.kinds.update_s)[:, 0]
+    is_open = (ended_s <= within_s / steps * (1 + SAME)) & (cost.most_at_a_time[0] > 0)
+    shares, ended_s = shares[is_open], ended_s[is_open]
+    found = np.full((len(machines), 1), float((ended_s / shares[:, 0]).min(initial=inf)))
+    sizes = cost.gradients.size_bytes
+    if enough_s > 0 and len(sizes) and len(shares):
+        tails_s = cost.least_transfers_s(np.array(machines), np.cumsum(sizes[::-1])[::-1])
+        ready_s = cost.kinds.ready_s(shares) + float(cost.kinds.update_s.max())
+        for row, tail_s in enumerate(tails_s):
+            whole_s = np.maximum(ended_s, (ready_s + tail_s).max(axis=1))
+            each_s = np.where(whole_s <= within_s / steps * (1 + SAME), whole_s / shares[:, 0], inf)
+            found[row] = each_s.min()
+    return found * batch * steps * _ALMOST

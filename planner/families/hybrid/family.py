@@ -369,11 +369,14 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
     return purchases.least_by_count(problem, weight_s, limit_s, search)
 
 
-def least_parts_s(problem: Problem, enough_s: float, within_s: float, fastest_s: float) -> Floats | None:
+def least_parts_s(
+    problem: Problem, enough_s: float, within_s: float, fastest_s: float, machines: Sequence[int]
+) -> Floats | None:
     """Return device-seconds that each part of a training takes at least, in company of other kinds of machines."""
     from planner.families.hybrid import purchases  # noqa: PLC0415
 
-    return purchases.least_parts_s(problem, enough_s, within_s, fastest_s)
+    found = purchases.least_parts_s(problem, enough_s, within_s, fastest_s)
+    return None if found is None else np.tile(found, (len(machines), 1))
 
 
 def risks() -> ModuleType:
