@@ -83,8 +83,9 @@ _MOST_BEHIND = 64  # calls that were foreseen and not made, until a new copy loo
 _FALSE_STEPS = 4  # foreseen calls per call wanted, at most, that one look may take
 
 
-_PRECISE = 1e-10  # relative, of a t from which on a count is cut
-_WIDTHS = (0.1, 1.0, 10.0)  # logarithms of factors above its bound within which that is looked for first
+_CUT = 0.99  # of the tolerance: what is cut at just as much is proven
+_PRECISE, _NEARLY = 1e-10, 1e-7  # relative, of a t from which on a count is cut, and of its weight
+_WIDTHS = (1e-8, 0.1, 1.0, 10.0)  # logarithms of factors above its bound within which that is looked for first
 _PROFILES = 12  # of a root at one turn
 _FIRST_AIM = 4096.0  # times the floor of a root: what is looked for while nothing is known
 
@@ -454,8 +455,9 @@ class _Least:
         return copy(self)
 
     def is_cut(self, bounds: Floats, /) -> Bools:
-        """Cut what breaks a limit or does not beat the incumbent by more than the tolerance."""
-        enough = min(self.objective * (1 - self.tolerance), self.search.cutoff) if self.best is not None else inf
+        """Cut what breaks a limit or does not beat the incumbent by the tolerance, of which rounding has its part."""
+        least = self.objective * (1 - _CUT * self.tolerance)
+        enough = min(least, self.search.cutoff) if self.best is not None else inf
         return np.asarray((bounds > self.limits).any(axis=1) | (bounds[:, 0] >= enough))
 
     def keys(self, bounds: Floats, /) -> Floats:
@@ -844,34 +846,43 @@ class _Walk:
         number = int(np.flatnonzero(is_open).max(initial=0)) + 1  # more machines are cut by their floors
         counts = np.repeat(box.least[None, :], number, axis=0)
         counts[:, 0] = np.arange(least, least + number)
-        enough = weight = self._first_cut(known, counts, is_open[:number], self._is_cut)
+        at, enough = np.flatnonzero(is_open), known.least(counts)
+        few, first = counts[at], self._first_cut(known, counts[at], enough[at], self._is_cut, _PRECISE)
+        weight = enough
         if self.aim.weighs_first or is_first:
-            weight = self._first_cut(known, counts, is_open[:number], lambda criteria: criteria[:, 0] >= target)
+            weight, near = np.zeros(number), np.where(first < inf, first, enough[at])
+            weight[at] = self._first_cut(known, few, near, lambda criteria: criteria[:, 0] >= target, _NEARLY)
+            weight = np.maximum.accumulate(weight[::-1])[::-1]  # numbers that are not open have that of the next
+        enough[at] = first
         found = self.question.profile(box.root, _from_first(weight, least), _from_first(enough, least))
         if found is None:
             return None
         known.take_profile(least, found.bounds)
         return None if is_first and found.promising is None and not np.isfinite(enough).all() else found
 
-    def _first_cut(self, known: _Readings, counts: Ints, is_open: Bools, is_cut: Callable[[Floats], Bools]) -> Floats:
-        """Return a ``t`` from which on criteria at some counts are cut; of those that are not open the least."""
-        number, roots = len(counts), np.full(len(counts), known.root)
+    def _first_cut(
+        self, known: _Readings, counts: Ints, least: Floats, is_cut: Callable[[Floats], Bools], precise: float
+    ) -> Floats:
+        """Return a ``t`` from which on criteria at some counts are cut, not far from the least such above ``least``.
 
-        def is_cut_at(seconds: Floats) -> Bools:
-            return np.asarray(is_cut(self._criteria(roots, counts, seconds)))
+        No more than what is reached there, and infinite where none is cut.
+        """
 
-        low = np.log(np.clip(known.least(counts), _T_LEAST, _T_MOST / 2))
-        high, is_bounded = np.full(number, np.log(_T_MOST)), np.zeros(number, dtype=bool)
-        for wide in _WIDTHS:
-            is_at = is_cut_at(np.exp(low + wide)) & ~is_bounded
-            high, is_bounded = np.where(is_at, low + wide, high), is_bounded | is_at
-        is_bounded |= is_cut_at(np.exp(high))
-        while (high - low).max(initial=0.0) > _PRECISE:
-            middle = (low + high) / 2
-            is_at = is_cut_at(np.exp(middle))
-            low, high = np.where(is_at, low, middle), np.where(is_at, middle, high)
-        first = np.where(is_bounded, np.minimum(np.exp(high), known.most_at(counts)), inf)
-        return np.where(is_open, first, np.minimum(first, np.exp(low)))
+        def is_cut_at(logarithm: Floats, at: Ints) -> Bools:
+            return np.asarray(is_cut(self._criteria(np.full(len(at), known.root), counts[at], np.exp(logarithm))))
+
+        low = np.log(np.clip(least, _T_LEAST, _T_MOST / 2))
+        high, left = np.full(len(counts), inf), np.arange(len(counts))
+        for most in (*(low + wide for wide in _WIDTHS), np.full(len(counts), np.log(_T_MOST))):
+            is_at = is_cut_at(most[left], left)
+            high[left[is_at]], left = most[left[is_at]], left[~is_at]
+            low[left] = most[left]
+        left = np.flatnonzero(np.isfinite(high))
+        while len(left := left[high[left] - low[left] > precise]):
+            middle = (low[left] + high[left]) / 2
+            is_at = is_cut_at(middle, left)
+            high[left[is_at]], low[left[~is_at]] = middle[is_at], middle[~is_at]
+        return np.asarray(np.minimum(np.exp(high), known.most_at(counts)))
 
     def _take_up(self, tight: _CountBox) -> None:
         """Settle a box that was tightened, ask about one of its points, or split it."""

@@ -37,6 +37,7 @@ _FOR_TRANSFORMERS, _FOR_OTHERS = (OF_TRANSFORMERS,), ("all_reduce",)
 _SHARE_OF_TIME = 0.25  # of what is left, that one fleet may take
 _POLL_S = 0.05
 FEWEST = tuple(2**one for one in range(1, 13))  # machines of a fleet of several kinds, at least
+_EXACT = 1 - 1e-10  # sums are rounded; a bound stays below them, and proves the same sum
 
 _Key = tuple[tuple[Hardware, int], ...]
 _ForesightKey = tuple[int, tuple[str, ...], tuple[int, ...], float, int]
@@ -205,6 +206,16 @@ class Oracle:
             answer = replace(before, bound=min(before.seconds, max(before.bound, answer.bound)))
         self._known[key] = (answer, enough_s)
         return answer
+
+    def bounds_s(self, offer: Offer, number: int) -> Floats:
+        """Return what is known that no plan on n machines of an offer or fewer takes less than, for n up to a number.
+
+        All devices busy all the time, or what was proven for whatever question.
+        """
+        found: Floats = _EXACT / (np.arange(1.0, number + 1) * self.ideal_rate(offer))
+        known = self._profiles.get(hardware_of(offer), found)[:number]
+        found[: len(known)] = np.maximum(found[: len(known)], known)
+        return found
 
     def by_count(self, offer: Offer, weight_s: Floats, limit_s: Floats, search: Search) -> CountBounds | None:
         """Return what no plan on n machines of an offer or fewer takes less than, for all n; see :data:`LeastByCount`.

@@ -48,7 +48,7 @@ from planner.procurement.answer import (
 )
 from planner.procurement.fleet import Fleet, Market, carbon_g, prices_of, rates_of
 from planner.procurement.oracle import Oracle, Trained
-from planner.procurement.prices import Offer, Term
+from planner.procurement.prices import Term
 from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets, Told
 from planner.question.cluster import trays_of_a_rack
@@ -90,11 +90,7 @@ def choice_of(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained]) -> Choic
         spent_usd=usage.criteria["spent"],
         plans=plans,
         error=error,
-        unmeasured=tuple(
-            dict.fromkeys(
-                offer.device for offer in fleet.offers if not all(one.is_measured(offer) for one in fleets.oracles)
-            )
-        ),
+        unmeasured=tuple(dict.fromkeys(offer.device for offer in fleet.offers if not fleets.is_measured(offer))),
         carbon_g=carbon_g(fleets.procurement.asked, fleet, usage.criteria["energy"]) if has_power else None,
     )
 
@@ -580,6 +576,7 @@ def _no_training(fleets: Fleets, search: Search) -> str | None:
 _BUSY, _TOLD_S = 0.5, 5.0  # share of a processor below which others had it; less time is not told
 _MOST_CALLS = 12  # fleets planned for each alternative
 _SHARES = (0.6, 0.7)  # of the time that is left, for fleets of one type and of two, where more types may be had
+_SHARE_OF_MEASURED = 0.5  # of that, for devices that were measured
 _SHARE_OF_LAST = 0.8  # for fleets of as many types as there may be; the rest is for what is shown beside the answer
 _MOST_KINDS = 3  # named
 _REASON_S = 1.0
@@ -756,6 +753,12 @@ def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
             continue
         is_last = num_types == fleets.procurement.asked.most_types
         part = search.part(search.left_s * (_SHARE_OF_LAST if is_last else _SHARES[num_types - 1]))
+        known = _of_measured(fleets, markets) if num_types == 1 else []
+        if known:  # what is told besides of devices that were measured is then known, and nothing is searched twice
+            find = partial(fleets.best, known, part.part(part.left_s * _SHARE_OF_MEASURED))
+            answer = part.bounded(find, None)
+            if answer is not None and (point := answer.solution.value) is not None:
+                best.take(known[point.root], point)
         find = partial(fleets.best, markets, part, most=best.objective * (1 - SAME), told=told)
         answer = part.bounded(find, None)
         if answer is None:  # nor were they all bounded
@@ -765,6 +768,12 @@ def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
         if (point := answer.solution.value) is not None:
             best.take(markets[point.root], point)
     return best
+
+
+def _of_measured(fleets: Fleets, markets: Sequence[Market]) -> list[Market]:
+    """Return the markets of devices whose training steps were measured, where others are not."""
+    found = [one for one in markets if all(fleets.is_measured(offer) for offer in one.offers)]
+    return found if len(found) < len(markets) else []
 
 
 def _improved(fleets: Fleets, best: _Best, objective: float, search: Search) -> bool:
@@ -865,15 +874,11 @@ class _OfMeasured:
 
 def _measured(fleets: Fleets, choice: Choice, planned: Planned, search: Search) -> _OfMeasured:
     """Return the best fleet of measured devices where the choice rests on others; nothing where it does not."""
-
-    def is_measured(offer: Offer) -> bool:
-        return all(oracle.is_measured(offer) for oracle in fleets.oracles)
-
-    unknown = dict.fromkeys(offer.device for offer in choice.fleet.offers if not is_measured(offer))
+    unknown = dict.fromkeys(offer.device for offer in choice.fleet.offers if not fleets.is_measured(offer))
     if not unknown:
         return _OfMeasured()
     begin = f"the choice rests on {', '.join(unknown)}, where no training steps were measured"
-    known = tuple(offer for offer in fleets.offers if is_measured(offer))
+    known = tuple(offer for offer in fleets.offers if fleets.is_measured(offer))
     if not known:
         return _OfMeasured(warnings=(f"{begin}, as they were on none that is offered",))
     narrowed = fleets.asked_otherwise(procurement=replace(fleets.procurement, offers=known))

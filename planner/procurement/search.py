@@ -127,6 +127,10 @@ class Fleets:
         """How often a family's bound on more machines was beaten by its plan on fewer."""
         return sum(oracle.num_contradictions for oracle in self.oracles)
 
+    def is_measured(self, offer: Offer) -> bool:
+        """Whether training steps were measured on an offer's device, or the seconds of all jobs are given."""
+        return all(oracle.is_measured(offer) for oracle in self.oracles)
+
     def markets(self, num_types: int) -> list[Market]:
         """Return the sets of so many offers that may make a fleet."""
         return markets_of(self.procurement, self.offers, num_types)
@@ -398,9 +402,7 @@ class Fleets:
         return Question(
             most=largest,
             profile=profile if self._has_profiles else None,
-            first_profile=lambda root: (
-                1 / (np.arange(1, largest[root, 0] + 1) * self._rates[0][index[root, 0]]) * _EXACT
-            ),
+            first_profile=lambda root: self.oracles[0].bounds_s(markets[root].offers[0], int(largest[root, 0])),
             begun=lambda root: self.known_readings(markets[root]),
             oracle=lambda root, counts, enough_s: self.trained(markets[root], counts, search, enough_s),
             criteria=lambda roots, counts, work_s: self._criteria(names, index[roots], counts, work_s),
@@ -445,7 +447,7 @@ class Fleets:
         size = max(len(counts), 1) if is_one else _AT_ONCE
         for start in range(0, len(counts), size):
             rows = slice(start, start + size)
-            used, local = np.unique(index[rows], return_inverse=True)
+            used, local = np.unique(index[:1] if is_one else index[rows], return_inverse=True)
             key = tuple(used.tolist())
             account = self._accounts.get(key)
             if account is None:
@@ -453,7 +455,9 @@ class Fleets:
                 if len(key) <= _MOST_KEPT:  # those of single markets are asked again
                     self._accounts[key] = account
             dense = np.zeros((len(used), len(counts[rows])))  # of the offers that these fleets have
-            np.add.at(dense, (local.reshape(index[rows].shape), np.arange(dense.shape[1])[:, None]), counts[rows])
+            fleets = np.arange(dense.shape[1])
+            for row, each in zip(local.reshape(-1, index.shape[1]).T, counts[rows].T, strict=True):
+                dense[row, fleets] += each
             criteria = account.criteria(dense, np.asarray(work_s[rows], dtype=np.float64))
             parts.append(np.stack([np.broadcast_to(criteria[name], dense.shape[1]) for name in names], axis=1))
         return np.concatenate(parts) if parts else np.zeros((0, len(names)))

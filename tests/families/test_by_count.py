@@ -17,6 +17,7 @@ NETWORKS = {
     "all_reduce": {"zoo": "resnet50", "global_batch": 512, "dataset_samples": 51_200, "epochs": 1},
 }
 MOST = 6
+NEAR = 2e-4  # layouts that take little more than the best share are looked at, too, so that bounds are a little higher
 
 
 def asked(family: str, count: int) -> Problem:
@@ -33,6 +34,11 @@ def least(family: str, limit_s: Floats, weight_s: Floats | None = None) -> Count
     return found
 
 
+def at_most(found: CountBounds) -> Floats:
+    """What is proven of so many machines or fewer, as a plan need not use all."""
+    return np.minimum.accumulate(found.bounds_s)
+
+
 def best_s(family: str) -> list[float]:
     return [planner.plan(asked(family, count)).objective for count in range(1, MOST + 1)]
 
@@ -42,11 +48,12 @@ def test_bounds_hold_for_every_number_and_the_named_one_is_furthest_below_its_li
     taken_s = np.array(best_s(family))
     for limit_s in (taken_s[0] * 2 / np.arange(1, MOST + 1), np.full(MOST, taken_s[2] * 1.01), taken_s * 1.5):
         found = least(family, limit_s)
-        assert (np.minimum(found.bounds_s, limit_s) <= taken_s * (1 + 1e-9)).all()
+        assert (at_most(found) <= taken_s * (1 + 1e-9)).all()
         shares = taken_s / np.minimum.accumulate(limit_s)
         assert found.num_machines is not None
         assert shares[found.num_machines - 1] == pytest.approx(shares.min(), rel=1e-6)
-        assert found.bounds_s == pytest.approx(shares.min() * limit_s, rel=1e-6)
+        assert found.bounds_s == pytest.approx(shares.min() * limit_s, rel=NEAR)
+        assert found.bounds_s[found.num_machines - 1] == pytest.approx(taken_s[found.num_machines - 1], rel=1e-6)
 
 
 @pytest.mark.parametrize("family", NETWORKS)
@@ -57,8 +64,8 @@ def test_the_least_share_of_a_weight_is_of_the_plans_below_the_limit_alone(famil
     shares = np.where(taken_s < limit_s, taken_s / weight_s, inf)
     named = int(shares.argmin()) + 1
     assert found.num_machines == named > 1  # one machine has the least share of all, and takes too long
-    assert (found.bounds_s <= taken_s * (1 + 1e-9)).all()
-    assert found.bounds_s == pytest.approx(np.minimum(shares.min() * weight_s, limit_s), rel=1e-6)
+    assert (at_most(found) <= taken_s * (1 + 1e-9)).all()
+    assert found.bounds_s == pytest.approx(np.minimum(shares.min() * weight_s, limit_s), rel=NEAR)
     if found.plan is not None:
         assert found.plan.objective == pytest.approx(taken_s[named - 1])
 
@@ -82,7 +89,7 @@ def test_trays_are_bounded_with_their_racks() -> None:
     assert found is not None and found.plan is not None
     for number in (found.num_machines or 1, 36):
         taken_s = planner.plan({**block, "constraints": {"machines": {"at_most": number}}, "families": ["hybrid"]})
-        assert found.bounds_s[number - 1] <= taken_s.objective * (1 + 1e-9)
+        assert at_most(found)[number - 1] <= taken_s.objective * (1 + 1e-9)
 
 
 def test_a_limit_of_nothing_asks_for_nothing() -> None:

@@ -20,6 +20,7 @@ from planner.solvers.counts import (
     Candidate,
     Counts,
     Ints,
+    Profile,
     Question,
     Reading,
     best_counts,
@@ -414,3 +415,18 @@ def test_most_calls_are_foreseen_where_what_they_prove_is_that_nothing_is_better
     best_counts(question, Search())
     assert len(made) >= size
     assert len(set(ahead) & set(made)) > len(made) / 3
+
+
+@pytest.mark.parametrize("t", [number / 7 for number in range(1, 40)])
+def test_what_is_cut_at_the_tolerance_itself_is_proven_however_that_is_rounded(t: float) -> None:
+    known = Reading(value=t, bound=t)
+    question = Question(
+        most=np.array([[3], [3]]),
+        oracle=lambda root, counts, enough: known,
+        criteria=lambda roots, counts, t: t[:, None],
+        limits=[inf],
+        profile=lambda root, weight, enough: Profile(bounds=np.minimum(weight, enough)),
+        first_profile=lambda root: np.full(3, t * (1 - 1e-9)),
+        begun=lambda root: [((3,), known)] if root == 0 else [],
+    )
+    assert best_counts(question, Search()).solution.status is Status.OPTIMAL

@@ -3,9 +3,10 @@
 *By number* (:func:`least_by_count`). Every layout says how many devices it takes, so the grid of layouts on all
 machines holds those on fewer machines, too. The search minimises ``seconds(layout) / weight(n)`` over all layouts of
 the grid of less than ``limit(n)`` seconds: with the bounds of :mod:`planner.families.hybrid.bounds`, each divided by
-the weight of the devices that its node has decided. The least ratio ``r``, or the bound of it where the time is over,
-is a bound for every number of machines: no layout on n of them takes less than the lesser of ``r weight(n)`` and
-``limit(n)``.
+the weight of the devices that its node has decided. With the least ratio ``r``, or the bound of it where the time is
+over, no layout on n machines takes less than the lesser of ``r weight(n)`` and ``limit(n)``. All layouts up to a ratio
+of ``r (1 + s)`` are looked at, so that ``r (1 + s) weight(n)`` holds for those that were not: where money is paid in
+whole seconds or hours, two numbers of the same ratio do not cost the same.
 
 Left out: cuts that are not searched anywhere, as of chunks that are moved by single layers (see
 :mod:`planner.families.hybrid.grid_search`).
@@ -251,15 +252,21 @@ def _next_ranks(data: Ints, batch: int) -> Ints:
 _DEGREES = ("tensor", "context", "pipeline", "data")
 _SHARE_OF_EVEN = 0.6  # of the time
 _LOOSE = 0.4  # of the limit: where devices at their peak take less, layouts are likely to be below it
+_SLACK = 1e-4  # s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Limited:
-    """The layouts of one placement, in shares of the weight of as many machines as they take."""
+    """The layouts of one placement, in shares of the weight of as many machines as they take.
+
+    ``weight_s``, ``limit_s``: of a step, by the number of machines. ``reached_s``: what the layouts that were looked at
+    take, each number's least.
+    """
 
     bounds: Bounds
-    weight_s: Floats  # of a step, by the number of machines
+    weight_s: Floats
     limit_s: Floats
+    reached_s: Floats
     devices_per_machine: int
 
     def num_machines(self, nodes: Columns) -> Ints:
@@ -293,12 +300,21 @@ class _Limited:
 
         ``is_loose``: some layout is likely to be far below, so that one is looked for first.
         """
+
+        def lowered(share: Callable[[Columns], Floats]) -> Callable[[Columns], Floats]:
+            return lambda nodes: share(nodes) / (1 + _SLACK)
+
+        def seconds(points: Columns) -> Floats:
+            found_s = self.bounds.seconds(points)
+            np.minimum.at(self.reached_s, self.num_machines(points) - 1, found_s)
+            return found_s
+
         grid = self.bounds.grid()
         levels = tuple(
-            Level(axes=level.axes, bound=None if level.bound is None else self.shares(level.bound))
+            Level(axes=level.axes, bound=None if level.bound is None else lowered(self.shares(level.bound)))
             for level in grid.levels
         )
-        cost, part = self.shares(self.bounds.seconds), search.part(search.left_s, cutoff=most, good_enough=-inf)
+        cost, part = self.shares(seconds), search.part(search.left_s, cutoff=most, good_enough=-inf)
         part.pool = None
         return solve(Grid(levels=levels, rules=grid.rules), cost, part, counts=False, is_strict=True, dives=is_loose)
 
@@ -313,7 +329,7 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
         return CountBounds(bounds_s=np.full(len(limit_s), inf))
     steps = float(iterations_of(problem, cost.batch))
     weight_s, limit_s = np.minimum.accumulate(weight_s), np.minimum.accumulate(limit_s)
-    bound, least, machines, best = 1.0, 1.0, 0, None
+    bound, least, machines, best, reached_s = 1.0, 1.0, 0, None, np.full(len(limit_s), inf)
     peak_s = peak_step_s([cost]) * len(limit_s) / np.arange(1, len(limit_s) + 1)
     is_loose = bool((peak_s < _LOOSE * np.minimum(weight_s, limit_s) / steps).any())
     for placement, share in ((cost.even, _SHARE_OF_EVEN), (HybridCost((cost,), Placement.STAGES), 1.0)):
@@ -322,6 +338,7 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
             bounds=Bounds.of(placement, part),
             weight_s=weight_s / steps,
             limit_s=limit_s / steps,
+            reached_s=reached_s,
             devices_per_machine=cost.group.devices_per_machine,
         )
         if not limited.bounds.space.is_open:
@@ -332,7 +349,8 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
             least, best = answer.solution.objective, (placement, point)
             machines = int(limited.num_machines({name: np.array([value]) for name, value in point.items()})[0])
     with np.errstate(invalid="ignore"):
-        bounds_s = np.nan_to_num(np.minimum(bound * weight_s, limit_s), nan=0.0, posinf=inf)
+        bounds_s = np.nan_to_num(np.minimum(bound * (1 + _SLACK) * weight_s, limit_s), nan=0.0, posinf=inf)
+    bounds_s = np.minimum(bounds_s, reached_s * steps)
     if best is None:
         return CountBounds(bounds_s=bounds_s)
     configuration = configuration_of_point(*best)
