@@ -86,7 +86,10 @@ def accuracy_page(results: Iterable[MeasuredCase], links: Sources, *, is_whole: 
         If a case's data are missing: half a page would look whole.
     """
     found = _with_rows(results)
-    sections = ((_whole_section if is_whole else _section)(result) for result in found)
+    sections, above = [], dict[str, str]()
+    for result in found:
+        sections.append(_whole_section(result) if is_whole else _section(result, above))
+        above = {**above, **_ways(result)}
     return "\n".join(
         [
             _HEAD,
@@ -248,8 +251,16 @@ def _band_table(found: Mapping[str, Mapping[str, Sequence[Band]]]) -> str:
     return _table(head, rows) + "\nConditions:\n\n" + "".join(conditions)
 
 
-def _section(result: MeasuredCase) -> str:
-    """Return one case: its question, and each way to predict with its errors and the order of its alternatives."""
+def _ways(result: MeasuredCase) -> dict[str, str]:
+    """Return what each way to predict a case is, by its name."""
+    return {name: one.about for name, one in result.given.evaluations.items()}
+
+
+def _section(result: MeasuredCase, above: Mapping[str, str]) -> str:
+    """Return one case: its question, and each way to predict with its errors and the order of its alternatives.
+
+    ``above``: ways that stand above, which are not told again.
+    """
     title, _, text = result.readme.partition("\n")
     question = text.strip().partition("\n\n")[0]
     ranks = {evaluation: (same, pairs, mean) for evaluation, _, pairs, same, mean, _ in _rank_cells(result)}
@@ -259,15 +270,16 @@ def _section(result: MeasuredCase) -> str:
             same, pairs, mean = ranks.get(evaluation, ("", "", ""))
             rows.append((evaluation, group, *errors, f"{same} of {pairs}" if pairs else "", mean))
     head = ("predicted", "group", "rows", "mean", "largest", "from", "to", "pairs in order", "mean regret")
-    ways = "".join(f"- *{name}*: {one.about}.\n" for name, one in result.given.evaluations.items())
+    own = {name: about for name, about in _ways(result).items() if above.get(name) != about}
+    ways = "".join(f"- *{name}*: {about}.\n" for name, about in own.items())
+    ways += "- the others: as above.\n" * (len(own) < len(_ways(result)))
     return f"## {title.lstrip('# ')}: `{result.name}`\n\n{question}\n\n{ways}\n{_table(head, rows)}"
 
 
 def _whole_section(result: MeasuredCase) -> str:
     """Return one case: its README, how it was predicted, its errors, its ranks, and what was fitted."""
     title, _, text = result.readme.partition("\n")
-    evaluations = result.given.evaluations
-    ways = "".join(f"- *{name}*: {one.about}.\n" for name, one in evaluations.items())
+    ways = "".join(f"- *{name}*: {about}.\n" for name, about in _ways(result).items())
     parts = [f"## {title.lstrip('# ')}: `{result.name}`\n{text.rstrip()}\n", f"Ways to predict:\n\n{ways}"]
     parts.append(_table(("predicted", "group", "rows", "mean", "largest", "from", "to"), _error_cells(result)))
     if ranks := list(_rank_cells(result)):

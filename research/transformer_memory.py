@@ -388,9 +388,14 @@ def page_text(folder: Path) -> str:
         f"| steps | n | refused, {reserves[0]:.1f} GiB | refused, {reserves[1]:g} GiB |",
         "|---|---|---|---|",
     ]
-    for source, ran in fits(folder).items():
+    never: list[str] = []
+    for source, ran in (whole := fits(folder)).items():
         counts = [sum(takes + kept > has for _, takes, has in ran) for kept in reserves]
-        lines.append(f"| ran: {source} | {len(ran)} | {counts[0]} | {counts[1]} |")
+        if any(counts):
+            lines.append(f"| ran: {source} | {len(ran)} | {counts[0]} | {counts[1]} |")
+        else:
+            never.append(source)
+    lines.append(f"| ran: the other {len(never)} families | {sum(len(whole[one]) for one in never)} | 0 | 0 |")
     failed, has = failures(folder), device(_A100).memory_bytes / GIB
     counts = [sum(one.ours_gib + kept - reserves[0] > has for one in failed) for kept in reserves]
     lines.append(f"| out of memory: BigScience | {len(failed)} | {counts[0]} | {counts[1]} |")
