@@ -192,7 +192,7 @@ def plan(
 
 
 def procure(
-    question: str | Path | Mapping[str, Any],
+    question: str | Path | Mapping[str, object],
     *,
     num_alternatives: int = OTHER_FLEETS,
     has_pareto: bool = False,
@@ -269,7 +269,7 @@ def procure(
 
 
 def sweep(
-    question: str | Path | Mapping[str, Any],
+    question: str | Path | Mapping[str, object],
     *,
     store: str | Path | None = None,
     num_workers: int = 1,
@@ -406,7 +406,7 @@ def timeline(
     )
 
 
-def check(question: Question, plan: Plan | Mapping[str, Any]) -> "CheckReport":
+def check(question: Question, plan: Plan | Mapping[str, object]) -> "CheckReport":
     """Return what is right and wrong about a plan of a question, recomputed from the plan alone; see planner.checks.
 
     Raises
@@ -466,7 +466,9 @@ def explain(
         return explained(problem, chosen, search)
 
 
-def compare(one: Plan | str | Path | Mapping[str, Any], other: Plan | str | Path | Mapping[str, Any]) -> "Comparison":
+def compare(
+    one: Plan | str | Path | Mapping[str, object], other: Plan | str | Path | Mapping[str, object]
+) -> "Comparison":
     """Return what differs between two plans, given themselves, as documents or as files of ``planner plan --out``.
 
     Raises
@@ -497,7 +499,7 @@ def compare(one: Plan | str | Path | Mapping[str, Any], other: Plan | str | Path
 
 
 def export(
-    plan: Plan | str | Path | Mapping[str, Any],
+    plan: Plan | str | Path | Mapping[str, object],
     target: str,
     *,
     script: str | None = None,

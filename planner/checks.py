@@ -85,7 +85,7 @@ class CheckReport(Recorded):
         """What does not hold."""
         return tuple(one for one in self.findings if not one.is_ok)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return ``planner.check/1``."""
         return {
             "schema": "planner.check/1",
@@ -323,7 +323,7 @@ def ranking(document: Mapping[str, Any], *, is_stale: bool, are_stale: Sequence[
     return holds("ranking", not faults, right, "; ".join(faults))
 
 
-def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> CheckReport:
+def check(problem: Problem, plan: Plan | Mapping[str, object]) -> CheckReport:
     """Return what is right and wrong about a plan of a question: a :class:`Plan`, or its JSON document.
 
     Raises

@@ -662,7 +662,7 @@ class Staleness(Relaxable):
 class StalenessConstraint(Constraint):
     """By how many iterations gradients may lag."""
 
-    def read(self, value: Any) -> Any:
+    def read(self, value: object) -> object:
         return float("inf") if value == _UNBOUNDED else value
 
     def verdicts(self, problem: Problem, usage: Usage) -> Iterator[Verdict]:

@@ -1,7 +1,6 @@
 """Why a plan is as it is: what binds, where its time goes, what other hardware would bring, and the alternatives."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from planner import perturb
 from planner.answer.explanation import LEFT_OUT
@@ -262,7 +261,7 @@ class Explanation(Recorded):
     proof: str
     warnings: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return ``planner.explanation/1``."""
         plan = self.plan
         return {

@@ -78,7 +78,7 @@ class ImportedFile:
         return {**network, **self.training.dnn}
 
     @property
-    def blocks(self) -> Mapping[str, Mapping[str, Any]]:
+    def blocks(self) -> Mapping[str, Mapping[str, object]]:
         """All blocks of a spec that the file is read as: one of a network, up to three of a launch file."""
         more = {"dnn": self.network_block, "calibration": self.training.calibration}
         return {self.key: self.block, **{key: block for key, block in more.items() if block}}
@@ -115,7 +115,7 @@ class ImportedFile:
             counts["backward_s"] = float(self.profile.backward_s.sum())
         return {**counts, **self.facts}
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, object]:
         """Return ``planner.import/1``."""
         return {
             "schema": "planner.import/1",

@@ -232,7 +232,7 @@ _KEYS = {
 }
 
 
-def block_of(part: Part, default: Part | None = None) -> dict[str, Any]:
+def block_of(part: Part, default: Part | None = None) -> dict[str, object]:
     """Return the block of a spec that describes a part: what is other than in ``default``, or than its field's own.
 
     >>> block_of(Rotary(base=5e5, scaling=RotaryScaling(kind="linear", factor=8)))

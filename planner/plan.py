@@ -98,7 +98,7 @@ class Prediction(Shown, Recorded):
         assert value is not None, f"{goal.field} is not known"  # the spec refuses such goals
         return float(value)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return its fields, as plans have them."""
         return _fields(self)
 
@@ -130,7 +130,7 @@ class Alternative:
     configuration: Configuration | None = None
     substitutions: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return it as plans and explanations have it."""
         return {
             "name": self.name,
@@ -173,7 +173,7 @@ class Recommended:
     reasons: tuple[str, ...]
     substitutions: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return it as plans have it."""
         return {
             "family": self.family,
@@ -277,7 +277,7 @@ class Plan(Shown, Recorded):
             "provenance": {key: part for key, part in _fields(self.provenance).items() if part or key != "plugins"},
         }
 
-    def to_records(self) -> list[dict[str, Any]]:
+    def to_records(self) -> list[dict[str, object]]:
         """Return a row of the plan, and one of each alternative with what is known of it; in the order of their rank.
 
         Decisions of one value stand in columns of their own, ``configuration.num_devices`` for one.

@@ -221,7 +221,7 @@ def _effect(
     return f"{begin}{words}", abs(change)
 
 
-def with_value(tree: Mapping[str, object], path: Sequence[str | int], value: object) -> dict[str, Any]:
+def with_value(tree: Mapping[str, object], path: Sequence[str | int], value: object) -> dict[str, object]:
     """Return a question with another value at a place; raise LookupError where there is no such place.
 
     Only what stands on the way is copied. A block that is missing is added, a row of a list is not.

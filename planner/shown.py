@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["Recorded", "Shown", "row_of"]
 
 
-def row_of(part: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def row_of(part: Mapping[str, object], before: str = "") -> dict[str, object]:
     """Return what has one value, by its column: that of a mapping within is ``name.key``; lists have no column.
 
     >>> row_of({"name": "a", "memory_bytes": {"total": 3.0}, "values": [1, 2]})
@@ -50,7 +50,7 @@ class Recorded:
         """Return the whole answer as its document, of numbers, texts, lists and mappings."""
         raise NotImplementedError  # each answer says it
 
-    def to_records(self) -> list[dict[str, Any]]:
+    def to_records(self) -> list[dict[str, object]]:
         """Return the rows of a table; a row lacks the columns of which nothing is known."""
         document = self.to_dict()
         if not self.tables:

@@ -133,7 +133,7 @@ def check_plan(problem: Problem, plan: Plan) -> None:
     assert report.is_ok, report_text(report)
 
 
-def check_family(name: str, question: Mapping[str, Any]) -> Plan | None:
+def check_family(name: str, question: Mapping[str, object]) -> Plan | None:
     """Ask one family a question alone, and hold it against the contract of all families; return its plan.
 
     A plan passes :func:`check_plan`, comes out the same when it is asked again, and is shown; a search that is over

@@ -85,7 +85,7 @@ class Inputs(Model):
     optimise: Literal["no", "uniform", "free"] = "no"
 
 
-def answer(inputs: Inputs) -> Mapping[str, Any]:
+def answer(inputs: Inputs) -> Mapping[str, object]:
     """Return the epoch of the configuration, its parts, and of the enumeration, if any, the best and the worst.
 
     Raises

@@ -100,7 +100,7 @@ class _Layers:
     read_s: float = 0.0
 
 
-def answer(inputs: Inputs) -> Mapping[str, Any]:
+def answer(inputs: Inputs) -> Mapping[str, object]:
     """Return the seconds of input, where there are samples, and the equations' values, where there are layers."""
     answered: dict[str, Any] = {}
     fetched = alone = None

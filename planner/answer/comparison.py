@@ -84,7 +84,7 @@ class Comparison(Recorded):
     terms: tuple[Term, ...]
     warnings: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return ``planner.comparison/1``."""
         return {
             "schema": "planner.comparison/1",
@@ -102,7 +102,7 @@ class Comparison(Recorded):
             "warnings": list(self.warnings),
         }
 
-    def to_records(self) -> list[dict[str, Any]]:
+    def to_records(self) -> list[dict[str, object]]:
         """Return a row of each thing that differs: objective, decisions, keys of the question, terms of the time."""
         rows: list[tuple[str, str, tuple[Any, Any]]] = [("objective", self.objective_names[0], self.objectives)]
         rows += [("decision", one.name, one.values) for one in self.decisions]

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-def prediction_document(found: Predicted, problem: Mapping[str, object]) -> dict[str, Any]:
+def prediction_document(found: Predicted, problem: Mapping[str, object]) -> dict[str, object]:
     """Return ``planner.prediction/1``; ``problem``: the question, resolved."""
     return {
         "schema": "planner.prediction/1",

@@ -99,7 +99,7 @@ def read_procurement(source: Path | Mapping[str, Any], file: str = "") -> dict[s
     return _seen(found.model_dump(by_alias=True))
 
 
-def fleet_of(source: Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+def fleet_of(source: Path | Mapping[str, object]) -> tuple[Mapping[str, object], ...]:
     """Return the offers that the answer to a question of a purchase takes; none of any other file or document."""
     is_answer = is_procurement(source) if isinstance(source, Path) else source.get("schema") == _PROCUREMENT
     return tuple(read_procurement(source)["choice"]["fleet"]) if is_answer else ()

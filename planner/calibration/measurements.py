@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from planner import perturb
 from planner.checks import carried
@@ -188,7 +187,7 @@ class MeasurementsToMake:
         """Those that can change which plan is best."""
         return tuple(row for row in self.rows if row.regret > _MATTERS)
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, object]:
         """Return ``planner.measurements/1``; what is infinite is null."""
         plan = self.plan
         return {

@@ -13,7 +13,6 @@ theirs.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -75,7 +74,7 @@ class RunRow:
         """Predicted / measured - 1."""
         return self.predicted_s / self.run.measured.median_s - 1 if self.run.measured else None
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, object]:
         """Return the row as plain data."""
         return {
             "job": self.run.job_id,
@@ -156,7 +155,7 @@ class RunComparison:
             found.append(Regret(session=session, jobs=tuple(measured_s), chosen=chosen, best=best, regret=regret))
         return tuple(found)
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, object]:
         """Return everything as plain data, of the schema ``planner.runs/1``."""
         return {
             "schema": SCHEMA,

@@ -71,12 +71,12 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def in_short(text: str) -> Any:
+def in_short(text: str) -> object:
     """Return an option of a question that is asked by flags, with its help."""
     return typer.Option(help=text, rich_help_panel="Short question")
 
 
-def json_of(schema: str) -> Any:
+def json_of(schema: str) -> object:
     """Return the option that prints an answer as a document of a schema."""
     return typer.Option("--json", help=f"One JSON document ({schema}) on stdout.")
 

@@ -182,7 +182,7 @@ def write_page(path: Path, answer: "Answer") -> None:
 
 
 def give(
-    document: Callable[[], Mapping[str, Any]],
+    document: Callable[[], Mapping[str, object]],
     answer: Callable[[], "Answer"],
     *,
     json: bool,

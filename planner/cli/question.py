@@ -62,7 +62,7 @@ class ShortQuestion:
         """The factory that ``--dnn torch:package:function`` names, which may be run then."""
         return self.dnn.removeprefix(_CODE) if self.dnn is not None and self.dnn.startswith(_CODE) else None
 
-    def asked(self, spec: Path | None) -> Path | dict[str, Any]:
+    def asked(self, spec: Path | None) -> Path | dict[str, object]:
         """Return the spec's path, or a mapping of the same keys made of flags.
 
         Raises
@@ -119,7 +119,7 @@ class ShortPurchase:
     terms: Annotated[str | None, in_short("Of on-demand, spot, bought; else on-demand.")] = None
     families: Annotated[str | None, in_short("Those to try.")] = None
 
-    def asked(self, spec: Path | None) -> Path | dict[str, Any]:
+    def asked(self, spec: Path | None) -> Path | dict[str, object]:
         """Return the spec's path, or a mapping of the same keys made of flags.
 
         Raises

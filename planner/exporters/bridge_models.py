@@ -186,13 +186,13 @@ def _fourth_llama(network: Transformer) -> OwnModel | None:
 # -- back again --------------------------------------------------------------------------------------------------------
 
 
-def own_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+def own_fields(values: Mapping[str, object]) -> dict[str, object]:
     """Return the fields that a model of its own is read by, of a recipe's values by the names of options."""
     kind = next((name for name in _BESIDE if name in values), None)
     return {} if kind is None else {name: values[name] for name in (kind, *_BESIDE[kind]) if name in values}
 
 
-def with_own(file: Parsed, fields: Mapping[str, Any], network: Transformer) -> Transformer:
+def with_own(file: Parsed, fields: Mapping[str, object], network: Transformer) -> Transformer:
     """Return a network with what a model of Megatron-Bridge's own has: :func:`own_model_of` the other way round.
 
     Raises

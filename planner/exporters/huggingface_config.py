@@ -336,7 +336,7 @@ def tuning_files(network: Transformer | None) -> dict[str, str]:
     return files
 
 
-def tuning_beside(path: Path) -> dict[str, Any]:
+def tuning_beside(path: Path) -> dict[str, object]:
     """Return the block ``fine_tuning`` or ``frozen`` of what stands beside a file; none where nothing does.
 
     Raises

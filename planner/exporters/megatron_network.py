@@ -103,7 +103,7 @@ def transformer_of(file: Parsed) -> Transformer:
         raise file.fault(str(error), hint="Correct the sizes.") from None
 
 
-def values_of(words: str) -> dict[str, Any]:
+def values_of(words: str) -> dict[str, object]:
     """Return options of a command as values: numbers, texts, lists of them, and True for a switch.
 
     >>> values_of("--num-layers 2 --lr 1e-4 --swiglu --recompute-modules mlp moe")
@@ -140,7 +140,7 @@ def with_lists(values: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
     return found
 
 
-def file_of_values(path: Path, values: Mapping[str, Any]) -> Parsed:
+def file_of_values(path: Path, values: Mapping[str, object]) -> Parsed:
     """Return values by option as the options of a command: what is False or None is left out.
 
     >>> file_of_values(Path("x.yaml"), {"num-layers": 2, "swiglu": True, "bf16": False}).flags

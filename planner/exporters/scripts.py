@@ -170,7 +170,7 @@ def argument_words(flags: Mapping[str, object]) -> list[str]:
     return words
 
 
-def nested(flags: Mapping[str, object]) -> dict[str, Any]:
+def nested(flags: Mapping[str, object]) -> dict[str, object]:
     """Return flags as the blocks of a document: a dot in a name leads into a block; None is left out.
 
     >>> nested({"batch": 8, "zero.stage": 1, "zero.overlap": False, "seed": None})

@@ -115,7 +115,7 @@ def cannot_tune(network: Transformer) -> str | None:
     return f"it has no adapter of {parts[0]} alone, which is part of a fused matrix" if parts else None
 
 
-def adapters_of_module(path: Path, text: str) -> dict[str, Any] | None:
+def adapters_of_module(path: Path, text: str) -> dict[str, object] | None:
     """Return the block ``fine_tuning`` of a module; None where it has no adapters. Nothing of it is run."""
     found = constants_of(path, text)
     if not (table := found.get(_ADAPTERS)):
@@ -479,7 +479,7 @@ def network_of_module(path: Path, text: str) -> Transformer:
         ) from None
 
 
-def short_numbers_of(path: Path, text: str) -> tuple[dict[str, Any], list[str]]:
+def short_numbers_of(path: Path, text: str) -> tuple[dict[str, object], list[str]]:
     """Return the keys of products in short numbers that a module says, and what it compiles; nothing of it is run.
 
     Raises

@@ -27,7 +27,7 @@ class Drawing:
         self._processes.append(Process(name=name, rows=tuple(rows), count=count, member=member, kind=kind))
 
     def add(
-        self, row: str, name: str, start_s: float, end_s: float, kind: str, *, is_part: bool = False, **args: Any
+        self, row: str, name: str, start_s: float, end_s: float, kind: str, *, is_part: bool = False, **args: object
     ) -> int | None:
         """Add a span; return its index, or None where it takes no time."""
         if end_s <= start_s:
@@ -36,7 +36,7 @@ class Drawing:
         self.spans.append(Span(row=row, name=name, start_s=start_s, end_s=end_s, kind=kind, is_part=is_part, args=told))
         return len(self.spans) - 1
 
-    def mark(self, row: str, name: str, at_s: float, kind: str, **args: Any) -> int:
+    def mark(self, row: str, name: str, at_s: float, kind: str, **args: object) -> int:
         """Add a span that takes no time; return its index."""
         self.spans.append(Span(row=row, name=name, start_s=at_s, end_s=at_s, kind=kind, args=args))
         return len(self.spans) - 1

@@ -105,7 +105,7 @@ class OperatorSpec(Model):
         return self
 
     @classmethod
-    def of(cls, operator: Operator) -> dict[str, Any]:
+    def of(cls, operator: Operator) -> dict[str, object]:
         """Return an operator as a spec writes it, less what it need not say."""
         product = operator.product
         row = {

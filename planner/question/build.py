@@ -48,7 +48,7 @@ from planner.question.source import Notes, Source, faults_of, read_source
 from planner.question.spec import Reading, Spec
 
 
-def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None = None) -> Problem:
+def load(question: str | Path | Mapping[str, object], *, allowed_code: str | None = None) -> Problem:
     """Return the problem that a spec file, a plan file, or a mapping of the same keys asks.
 
     Parameters

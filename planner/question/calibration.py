@@ -318,7 +318,7 @@ class Profiler:
             )
         return slow
 
-    def transformer_figures(self) -> dict[str, Any]:
+    def transformer_figures(self) -> dict[str, object]:
         """Return the figures that the family ``hybrid`` counts with; where asked, how much slower each device is."""
         figures: dict[str, Any] = {**transformer_rates(), "ranges": transformer_ranges()}
         if self.calibration.pessimistic:

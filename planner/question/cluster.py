@@ -186,7 +186,7 @@ def cluster_of(spec: ClusterSpec, notes: Notes, resolved: MutableMapping[str, An
     return cluster
 
 
-def with_graph(question: Mapping[str, object]) -> dict[str, Any]:
+def with_graph(question: Mapping[str, object]) -> dict[str, object]:
     """Return a question as plain data, a networkx graph in it as nodes and links.
 
     Attributes of a node are the keys of a machine, or ``type: switch``; those of an edge bandwidth, latency and count.
@@ -424,7 +424,7 @@ def _device_of(given: DeviceSpec) -> Device:
     )
 
 
-def with_former_defaults(question: Mapping[str, object]) -> dict[str, Any]:
+def with_former_defaults(question: Mapping[str, object]) -> dict[str, object]:
     """Return the question in a plan file, in which what it leaves out about machines is what was assumed for it.
 
     Since reference machines are known, plan files say everything about their machines. One that was written before

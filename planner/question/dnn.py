@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 
-def network_block(dnn: Dnn, profile: Profile | None = None, *, batch_size: int = 1) -> dict[str, Any]:
+def network_block(dnn: Dnn, profile: Profile | None = None, *, batch_size: int = 1) -> dict[str, object]:
     """Return the block of a network: its sizes where it is a transformer, else its layers, with measured seconds.
 
     Seconds are of a batch, all other figures of one sample.
@@ -68,12 +68,12 @@ def network_block(dnn: Dnn, profile: Profile | None = None, *, batch_size: int =
     return block
 
 
-def transformer_block(transformer: Transformer) -> dict[str, Any]:
+def transformer_block(transformer: Transformer) -> dict[str, object]:
     """Return the ``dnn`` block of a transformer by its sizes."""
     return {"transformer": block_of(transformer)}
 
 
-def imported_block(found: Imported, *, batch_size: int = 1) -> dict[str, Any]:
+def imported_block(found: Imported, *, batch_size: int = 1) -> dict[str, object]:
     """Return the block of a network of another program, with its type of numbers and what makes it doubtful.
 
     ``batch_size``: that was measured, and that measured seconds are written for.
@@ -683,7 +683,7 @@ _Parts = dict[_Path, tuple[Source, _Path]]
 _PATHS = ("profile", "trace", "onnx", "huggingface")
 
 
-def with_networks(question: Mapping[str, object]) -> dict[str, Any]:
+def with_networks(question: Mapping[str, object]) -> dict[str, object]:
     """Return a question as plain data, a network in it, or a networkx graph of layers, as the block of its layers.
 
     Attributes of a node are the keys of a layer, and edges lead to the layers that read it; attributes of the graph are

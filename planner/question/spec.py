@@ -376,7 +376,7 @@ class ConfigurationSpec(Model):
         return next((name for name in FAMILY_NAMES if getattr(self, name) is not None), *self._plugged)
 
     @property
-    def block(self) -> tuple[str, dict[str, Any]]:
+    def block(self) -> tuple[str, dict[str, object]]:
         """The family, and its block."""
         family = self.family
         return family, self._plugged[family] if family in self._plugged else getattr(self, family).model_dump()

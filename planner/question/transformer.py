@@ -50,7 +50,7 @@ FineTuningOf = Annotated[
 ]
 
 
-def adapted(spec: FineTuningSpec, dnn: Dnn, profile: Profile | None) -> tuple[Dnn, dict[str, Any]]:
+def adapted(spec: FineTuningSpec, dnn: Dnn, profile: Profile | None) -> tuple[Dnn, dict[str, object]]:
     """Return the network with adapters, and the block that says them whole.
 
     Raises
@@ -117,7 +117,7 @@ FrozenOf = Annotated[
 ]
 
 
-def frozen(spec: FrozenSpec, dnn: Dnn, profile: Profile | None) -> tuple[Dnn, dict[str, Any]]:
+def frozen(spec: FrozenSpec, dnn: Dnn, profile: Profile | None) -> tuple[Dnn, dict[str, object]]:
     """Return the network with frozen parts, and the block that says them whole.
 
     Raises

@@ -53,7 +53,7 @@ class SweepSpec(Model):
     zip: list[dict[Name, Any]] = Field(default_factory=list)
 
 
-def question_schema(model: type[Model]) -> dict[str, Any]:
+def question_schema(model: type[Model]) -> dict[str, object]:
     """Return the JSON Schema of a question, with the block ``sweep`` that may stand in it, too."""
     return create_model(model.__name__, __base__=model, sweep=(SweepSpec | None, None)).model_json_schema(by_alias=True)
 
@@ -106,7 +106,7 @@ class Sweep:
 
 
 def load_sweep(
-    question: str | Path | Mapping[str, Any],
+    question: str | Path | Mapping[str, object],
     *,
     time_limit_s: float,
     memory_limit_bytes: float | None = None,
@@ -331,7 +331,7 @@ def path_text(path: FieldPath) -> str:
     return ".".join(f'"{part}"' if isinstance(part, str) and not part.isidentifier() else str(part) for part in path)
 
 
-def with_value(data: Any, path: Sequence[str | int], value: Any) -> Any:
+def with_value(data: object, path: Sequence[str | int], value: object) -> object:
     """Return data with a value at a path, sharing all that does not change; blocks on the way that lack are made.
 
     Raises

@@ -431,7 +431,7 @@ class SweepDocument(_Document):
     failures: list[Reason]
 
 
-def summary_document(found: Summary, grid: Grid, *, identity: str, is_complete: bool) -> dict[str, Any]:
+def summary_document(found: Summary, grid: Grid, *, identity: str, is_complete: bool) -> dict[str, object]:
     """Return ``planner.sweep/1``."""
     names = columns_of(grid)
 

@@ -28,11 +28,11 @@ class Swept(Recorded):
     rows: tuple[tuple[object, ...], ...]
     summary: Mapping[str, Any]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the summary."""
         return dict(self.summary)
 
-    def to_records(self) -> list[dict[str, Any]]:
+    def to_records(self) -> list[dict[str, object]]:
         """Return a row of each question that was answered, in the order of the grid."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 

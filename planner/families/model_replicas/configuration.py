@@ -44,7 +44,7 @@ class ReplicaChoice:
         )
         return f"{replicas} x {workers}, {servers}"
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, object]:
         """Return the block that ``predict`` reads back."""
         chosen = self.configuration
         layers = [

@@ -84,7 +84,7 @@ class _TwiceError(ValueError):
     """A key that stands twice in one object."""
 
 
-def read_config(path: Path) -> tuple[dict[str, Any], str, Path]:
+def read_config(path: Path) -> tuple[dict[str, object], str, Path]:
     """Return the object of a file, its text, and the file: of a folder the ``config.json`` in it.
 
     Raises
@@ -301,7 +301,7 @@ _PARTS = ("vision_config", "text_config", "architectures", "model_type")
 _UNSEEN = 1008  # pixels of an image whose size no configuration names: Qwen's are of any
 
 
-def text_of(values: Mapping[str, object]) -> dict[str, Any]:
+def text_of(values: Mapping[str, object]) -> dict[str, object]:
     """Return the configuration of the text part, be it a part of its own or all that is said beside the images."""
     part = values.get("text_config")
     kept = {key: values[key] for key in ("tie_word_embeddings", "torch_dtype", "dtype") if key in values}

@@ -79,7 +79,7 @@ def bodies_of(node: Any) -> list[Any]:
     ]
 
 
-def load_model(path: Path) -> Any:
+def load_model(path: Path) -> object:
     """Return the model (``onnx.ModelProto``) without the data of its large tensors, functions put in their place.
 
     Raises
