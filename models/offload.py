@@ -16,6 +16,10 @@ cpu_offload.py``; Megatron-Core ``cpu_offloading_num_layers``). Without a pipeli
   too, so that it goes with ``core_attn`` only; copied once (the program may copy it twice);
 - ``expert_fc1``, ``moe_act``: tokens as they are sent to routed experts, and what their activation function reads.
 
+Beside CUDA graphs these two alone go, where graphs hold attention, other mixers and routers, and no experts
+(:func:`planner.models.low_precision.fuses_experts`): NVIDIA's recipes of Nemotron 3 Ultra have them (Megatron-Bridge,
+pull request 5266); Megatron-Core 0.16.1 refuses whole layers.
+
 No module has what a dense feed-forward part or another mixer than attention keeps. What is computed again is not kept,
 and not copied.
 
@@ -42,6 +46,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.decisions import LAYOUT, NO_MODULES
 from planner.models.layouts import Ints, Layouts, Schedule
+from planner.models.low_precision import fuses_experts
 from planner.models.operators import ROUTED, block_operators
 from planner.models.recomputation import dropped_names, fuses_norm
 from planner.names import OFFLOAD_MODULES
@@ -50,6 +55,7 @@ from planner.transformer import LayerKind, Transformer
 __all__ = [
     "OFFLOAD_SETS",
     "absent_modules_words",
+    "modules_beside_graphs",
     "modules_with_input",
     "offloaded_names",
     "offloaded_share",
@@ -63,6 +69,7 @@ OFFLOAD_SETS: tuple[tuple[str, ...], ...] = tuple(
 )
 _LATENT = tuple(f"attention.{name}" for name in ("query_down", "query_norm", "query"))
 _LATENT += tuple(f"attention.{name}" for name in ("key_value_down", "key_value_norm", "key_value"))
+_OF_EXPERTS = ("expert_fc1", "moe_act")
 _SCORES = ("attention.scores", "attention.softmax")
 
 
@@ -77,6 +84,18 @@ def modules_with_input(transformer: Transformer) -> tuple[str, ...]:
     """
     kinds = dict.fromkeys(transformer.layer_kinds)
     return tuple(name for name in OFFLOAD_MODULES if any(_read_by(transformer, kind, name) for kind in kinds))
+
+
+def modules_beside_graphs(transformer: Transformer) -> tuple[str, ...]:
+    """Return the modules whose inputs may wait on the host where kernels are captured: of experts that are not.
+
+    Parameters
+    ----------
+    transformer
+        The network.
+    """
+    is_captured = fuses_experts(transformer, has_graphs=True)
+    return () if is_captured else tuple(one for one in modules_with_input(transformer) if one in _OF_EXPERTS)
 
 
 def absent_modules_words(transformer: Transformer, modules: int) -> str | None:

@@ -24,7 +24,7 @@ from planner.models.layouts import (
     dealt_layers,
     folded_layers,
 )
-from planner.models.offload import OFFLOAD_SETS, absent_modules_words
+from planner.models.offload import OFFLOAD_SETS, absent_modules_words, modules_beside_graphs
 from planner.models.optimizers import OPTIMIZERS
 from planner.models.orders import fewest_microbatches
 from planner.models.programs import CORES, MEGATRON_CORE, PROGRAMS
@@ -971,14 +971,19 @@ def _overlap_rules(program: str) -> tuple[LayoutRule, ...]:
     )
 
 
-def graph_rules(has_graphs: bool) -> tuple[LayoutRule, ...]:
-    """Return what CUDA graphs forbid (``transformer_config.py`` of Megatron-Core 0.16)."""
+def graph_rules(has_graphs: bool, transformer: Transformer) -> tuple[LayoutRule, ...]:
+    """Return what CUDA graphs forbid: see :mod:`planner.models.offload`."""
     if not has_graphs:
         return ()
-    words = "no CUDA graph holds copies of activations to the host: it goes with calibration.cuda_graphs: false."
-    return tuple(
-        _rule(name, name, lambda one, name=name: one[name] == 0, words)  # type: ignore[misc]  # bound now
-        for name in AWAY
+    words = "no CUDA graph holds copies of activations to the host: it goes with calibration.cuda_graphs: false"
+    beside = modules_beside_graphs(transformer)
+    sets = [number for number, one in enumerate(OFFLOAD_SETS) if {*one} <= {*beside}]
+    some = f", but for {' and '.join(beside)}, which are not captured" if beside else ""
+    return (
+        _rule("offload_layers", "offload_layers", lambda one: one["offload_layers"] == 0, f"{words}."),
+        _rule(
+            "offload_modules", "offload_modules", lambda one: np.isin(one["offload_modules"], sets), f"{words}{some}."
+        ),
     )
 
 

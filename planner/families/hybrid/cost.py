@@ -70,6 +70,7 @@ from planner.models.memory import (
 )
 from planner.models.offload import (
     OFFLOAD_SETS,
+    modules_beside_graphs,
     modules_with_input,
     offloaded_share,
     waits_of_step,
@@ -211,7 +212,8 @@ class GroupCost:
     def may_offload(self) -> bool:
         """Whether activations may wait on the host: the program has it, and the link to the host is known."""
         is_known = self.group.host_link_bytes_per_s < inf or self.group.device.name in _DEVICES_OF_A_GRACE
-        return is_known and PROGRAMS[self.program].offloads_activations and not self.has_cuda_graphs
+        may_copy = not self.has_cuda_graphs or bool(modules_beside_graphs(self.transformer))
+        return is_known and PROGRAMS[self.program].offloads_activations and may_copy
 
     @property
     def even(self) -> "HybridCost":
@@ -595,7 +597,8 @@ def useful_offload_sets(cost: GroupCost) -> list[int]:
     Only bytes count, since copies of as many bytes take as long, whichever module's they are: attention's modules come
     first, so that experts may be computed again beside them.
     """
-    has, found, chosen = modules_with_input(cost.transformer), [], set[str]()
+    of = modules_beside_graphs if cost.has_cuda_graphs else modules_with_input
+    has, found, chosen = of(cost.transformer), [], set[str]()
     for name in _AWAY_FIRST:
         chosen |= {name} & {*has}
         found += [OFFLOAD_SETS.index(tuple(one for one in has if one in chosen))] * (name in has)

@@ -232,7 +232,7 @@ def _rules(cost: GroupCost, found: HybridConfiguration) -> list[LayoutRule]:
         *rules_of(cost.transformer, cost.batch, is_dealt=found.is_even, program=cost.program),
         *program_rules(cost.program),
         *training_rules(cost.problem.training),
-        *graph_rules(launches_graphs(cost.problem)),
+        *graph_rules(launches_graphs(cost.problem), cost.transformer),
     )
     return [one for one in rules if not (found.replicas and "data" in one.names)]
 

@@ -378,6 +378,8 @@ def younger_options(transformer: Transformer, chosen: HybridConfiguration) -> li
     found = []
     if transformer.pattern is not None and chosen.pipeline > 1:
         found.append("a pattern of layers is cut into stages by Megatron-LM from core_v0.17 on")
+    if transformer.pattern is not None and chosen.has_modules_away:  # ``preprocess_for_fine_grained_offloading``
+        found.append("inputs of modules of a pattern of layers wait on the host in Megatron-LM after core_v0.16 alone")
     if without_yarn(transformer) is not transformer:
         found.append("YaRN beside this attention is read by Megatron-LM from core_v0.19 on")
     return found

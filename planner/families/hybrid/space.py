@@ -142,7 +142,7 @@ class Space:
         return (
             *rules_of(self.transformer, self.batch, is_dealt=self.cost.first.cut is None, program=program),
             *training_rules(self.problem.training),
-            *graph_rules(launches_graphs(self.problem)),
+            *graph_rules(launches_graphs(self.problem), self.transformer),
         )
 
     # -- values --------------------------------------------------------------------------------------------------------
