@@ -299,7 +299,9 @@ def _is_layer(name: str) -> bool:
 
 
 def network(path: Path, text: str) -> Transformer | None:
-    """Return the network of a script: that of the module beside it, of which nothing is run; None of its own flavours.
+    """Return the network of a script: that of the module beside it, of which nothing is run.
+
+    None of its own configurations, whose name in the zoo :func:`training` says.
 
     Raises
     ------
@@ -335,6 +337,13 @@ def training(path: Path, text: str) -> TrainingBlocks:
         words += components
     elif file.value("module") == MODULE:
         warnings = (f"{MODULE}.py is not beside it, so that its network and its numbers are not read",)
+    elif (flavour := _own_of(file)) is not None and flavour.module in _ZOO:
+        dnn = {"zoo": f"{_ZOO[flavour.module]}-{flavour.size.lower()}"} | dnn
+        dnn |= {"dtype": "fp8", "fp8_recipe": "current"} if flavour.is_float8 else {}
+        if file.value("training.seq_len") is not None:
+            dnn["sequence_length"] = file.count("training.seq_len")
+    else:
+        warnings = ("its network is none that is known here: add it to the block dnn",)
     dnn["optimizer"] = "adam"  # AdamW, as all its configurations have it
     program = "torchtitan" if "model" in words else "torchtitan-eager"
     return TrainingBlocks(dnn=dnn, calibration={"program": program}, warnings=warnings)
@@ -344,6 +353,13 @@ def _options_of(path: Path, text: str) -> Parsed:
     """Return the options of a script."""
     command, _ = launched(path, text, f"--{_FLAGS['tensor']}")
     return Parsed.of_options(path, command)
+
+
+def _own_of(file: Parsed) -> "Flavour | None":
+    """Return torchtitan's own configuration that a script names, as it does now or did before 0.3; None if unknown."""
+    now = file.value("module"), file.value("config")
+    before = file.value("model.name"), file.value("model.flavor")
+    return next((one for one in FLAVOURS if (one.module, one.config) == now or (one.module, one.size) == before), None)
 
 
 def _module_beside(path: Path, file: Parsed) -> tuple[Path, str] | None:
@@ -405,6 +421,7 @@ FLAVOURS = (
         "deepseek_v3", "deepseek_v3_671b", "671B", 61, 7168, 128, 128, 18432, 129280, num_experts=256, expert_size=2048
     ),
 )
+_ZOO = {"llama3": "llama3.1", "qwen3": "qwen3"}  # networks of the zoo that have these sizes; it prunes DeepSeek's
 _SIZES = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "vocabulary_size", "has_tied_embeddings")
 
 

@@ -14,7 +14,7 @@ from planner.exporters import torchtitan
 from planner.exporters.export import Job, Settings
 from planner.exporters.layouts import layout_of, pins_of
 from planner.exporters.scripts import flags_of, launched
-from planner.exporters.torchtitan import FLAVOURS, flavour_of, module_names
+from planner.exporters.torchtitan import FLAVOURS, Flavour, flavour_of, module_names
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.zoo.transformers import row
 
@@ -109,6 +109,30 @@ def test_chunks_hold_all_layers_and_the_ends_no_more_than_others(layers: int, pi
 def test_a_network_is_named_by_its_sizes_and_parts(name: str, config: str | None) -> None:
     found = flavour_of(row(name).transformer)
     assert (found.config if found else None) == config
+
+
+@pytest.mark.parametrize(
+    "flavour", [one for one in FLAVOURS if one.module != "deepseek_v3"], ids=lambda one: one.config
+)
+def test_its_own_configurations_are_read_back_as_the_networks_of_the_zoo_with_their_sizes(flavour: Flavour) -> None:
+    options = "--training.global_batch_size 64 --parallelism.tensor_parallel_degree 8"
+    for named in (
+        f"--module {flavour.module} --config {flavour.config}",
+        f"--model.name {flavour.module} --model.flavor {flavour.size} --training.seq_len 2048",
+    ):
+        found = torchtitan.training(LAUNCH, f"torchrun --nproc-per-node 8 -m torchtitan.train {options} {named}\n")
+        assert flavour_of(row(found.dnn["zoo"]).transformer) == flavour
+        assert found.dnn.get("dtype") == ("fp8" if flavour.is_float8 else "bf16")
+        assert found.dnn.get("sequence_length", 2048) == 2048
+        assert not found.warnings
+
+
+def test_a_configuration_whose_network_is_not_known_is_said() -> None:
+    words = "torchrun --nproc-per-node 8 -m torchtitan.train --training.global_batch_size 64 --parallelism.tensor_parallel_degree 8"
+    for name in ("deepseek_v3 --config deepseek_v3_671b", "llama3 --config llama3_9000b"):
+        found = torchtitan.training(LAUNCH, f"{words} --module {name}\n")
+        assert "zoo" not in found.dnn
+        assert found.warnings == ("its network is none that is known here: add it to the block dnn",)
 
 
 def test_a_network_that_differs_in_one_size_is_not_taken_for_another() -> None:
