@@ -289,9 +289,10 @@ def launchable(problem: Problem, plan: Plan, search: Search) -> Plan:
     if why is None:
         return plan
     begin = f"no target of `planner export` can launch this plan: {why}"
-    found = _best_launchable(problem, plan, search)
+    found, is_cut_off = _best_launchable(problem, plan, search)
+    cut = f"; families that were not asked for were searched for {_OTHERS_S:g} s only" * is_cut_off
     if found is None:
-        return replace(plan, cautions=(begin,), instead=f"no plan that one can launch was found: {_BY_HAND}")
+        return replace(plan, cautions=(begin,), instead=f"no plan that one can launch was found: {_BY_HAND}{cut}")
     best, how = found
     is_asked = best.family in problem.families
     if is_asked and plan.bound <= best.objective < plan.objective * (1 - SAME):
@@ -304,7 +305,7 @@ def launchable(problem: Problem, plan: Plan, search: Search) -> Plan:
     return replace(
         plan,
         cautions=(begin,),
-        instead=f"best plan found that can be launched: {what}; ask for it with {how}",
+        instead=f"best plan found that can be launched: {what}; ask for it with {how}{cut}",
         alternatives=tuple(sorted([*plan.alternatives, *more], key=lambda one: one.objective)),
     )
 
@@ -381,9 +382,12 @@ def _refusal(problem: Problem, plan: Plan) -> str | None:
     return refusal_of(Job(problem=network_of(asked(problem), plan.substitutions), plan=plan))
 
 
-def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[Plan, str] | None:
-    """Return the best plan that a target can launch, and how it is asked for."""
-    best = _best_alternative(problem, plan, search)
+def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tuple[Plan, str] | None, bool]:
+    """Return the best plan that a target can launch, and how it is asked for.
+
+    And whether families that were not asked for took all of their few seconds: with more there might be another plan.
+    """
+    is_cut_off, best = False, _best_alternative(problem, plan, search)
     waiting = _narrowed(problem, plan)
     others, most_s = tuple(one for one in FAMILY_NAMES if one not in problem.families), float("inf")
     for tried in range(_MOST_PLANNED):
@@ -400,6 +404,8 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[Plan
             found = best_plan(question, part)
         except PlannerError:
             continue
+        finally:
+            is_cut_off |= share_s > most_s and part.is_late
         if found.objective >= cutoff:
             continue
         if _refusal(question, found) is None:
@@ -407,7 +413,7 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[Plan
             best = found, " and ".join([f"--families {found.family}", *pins])
         else:
             waiting += _narrowed(question, found)
-    return best
+    return best, is_cut_off
 
 
 def _best_alternative(problem: Problem, plan: Plan, search: Search) -> tuple[Plan, str] | None:

@@ -52,6 +52,15 @@ def test_the_plan_shown_instead_is_one_that_a_target_launches(plan: Plan) -> Non
     assert planner.export(other, targets[family]).files
 
 
+def test_it_is_said_where_time_cut_off_the_search_of_families_that_nobody_asked_for(
+    asked: Problem, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = "families that were not asked for were searched for 1e-09 s only"
+    monkeypatch.setattr("planner.planning._OTHERS_S", 1e-9)
+    assert "searched for" not in plan.instead
+    assert planner.plan(asked).instead.endswith(cut)
+
+
 def test_the_warning_is_in_the_document_too(plan: Plan) -> None:
     assert plan.to_dict()["warnings"][:2] == [*plan.cautions, plan.instead]
 
