@@ -51,6 +51,7 @@ from functools import lru_cache
 from math import ceil, prod
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from planner.cost import Floats
@@ -391,29 +392,25 @@ def _least_sums(line: Line, numbers: Integers, low: int, high: int, *, is_gpipe:
     root_s = np.where(inside, np.sqrt(np.maximum(sums[ends] - sums[firsts], 0.0)), np.inf)
     room = np.where(inside, line.most_in_flight[firsts, ends - 1], 0)
     found = np.full(len(numbers), np.inf)
-    left = np.full((len(numbers), num_layers + 1), np.inf)  # from a layer on, with the stages behind
-    left[:, -1] = 0.0
+    # From a layer on, with the stages behind; as wide a margin of layers that are not there. GPipe's factors are those
+    # of all stages alike, so that one sum is that of all numbers.
+    left = np.full((1 if is_gpipe else len(numbers), num_layers + 1 + width), np.inf)
+    left[:, num_layers] = 0.0
     for behind in range(int(numbers[-1])):
         held = low if is_gpipe else min(low, behind + 1)
-        root = np.where(room >= max(held, 1), root_s, np.inf)
-        factors = np.sqrt(_factors(numbers, numbers - behind, low, high, is_gpipe=is_gpipe))
-        after = left[:, ends]
-        with np.errstate(invalid="ignore"):
-            best = (factors[:, None, None] * root[None] + after).min(axis=2)
-        left = np.concatenate((best, np.full((len(numbers), 1), np.inf)), axis=1)
-        is_done = numbers == behind + 1
-        found[is_done] = left[is_done, 0]
-    return found
+        root = np.where(room >= max(held, 1), root_s, np.inf)[None]
+        if not is_gpipe:
+            is_open = numbers > behind
+            left = left[-np.count_nonzero(is_open) :]
+            root = np.sqrt(_factors(numbers[is_open], numbers[is_open] - behind, low, high))[:, None, None] * root
+        after = sliding_window_view(left[:, 1:], width, axis=1)[:, :num_layers]
+        left[:, :num_layers], left[:, num_layers] = (root + after).min(axis=2), np.inf
+        found[numbers == behind + 1] = left[0, 0]
+    return found * np.sqrt((numbers - 1 + high) / (high * numbers)) if is_gpipe else found
 
 
-def _factors(numbers: Integers, stage: Integers, low: int, high: int, *, is_gpipe: bool) -> Floats:
-    """Return ``c_k / m`` by number of stages p, for stage k counted from 1.
-
-    Before the first stage it is as of the first, so that the recursion may run on for numbers that are done.
-    """
-    k = np.maximum(stage, 1)
-    if is_gpipe:
-        return (numbers - 1 + high) / (high * numbers)
+def _factors(numbers: Integers, k: Integers, low: int, high: int) -> Floats:
+    """Return ``c_k / m`` of 1F1B by number of stages p, for stage k counted from 1."""
     few = np.minimum(high, numbers)
     beside = (numbers - 1 + (few + 1) / 2) / few
     plain = (high + 2 * k - 2) / high

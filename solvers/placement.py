@@ -261,6 +261,7 @@ def _crowded(rows: Floats, num_servers: int) -> Floats:
 _MOST_SWAPS = 4_000_000  # numbers looked at for the swaps of one round
 _MOST_ROUNDS, _MOST_LOOKED_AT = 200, 300_000_000  # of moves and swaps from one start, and numbers looked at in all
 _BETWEEN = 64  # tensors between two questions
+_MOST_AT_ONCE = 2**19  # numbers in a table of tensors that are moved or swapped together
 _MOST_LOADS, _LEAST_ROWS = 30_000, 12  # numbers looked at for a move, and times that are kept at least
 
 
@@ -303,30 +304,29 @@ class _Loads:
         """Return the objective of the latest push and the longest pull."""
         return max(push_s, self.given.least_push_s) + max(pull_s, self.given.least_pull_s)
 
-    def with_tensor(self, tensor: int) -> tuple[Floats, Floats]:
-        """Return every server's end of pushes and time of pulls, if it held this tensor, too."""
-        rates = self.given.server_bytes_per_s
-        push = (self.busy_s + self.sent[:, tensor, None] / rates).max(axis=0, initial=0.0)
-        return push, self.pull_s + self.given.num_pullers * self.given.size_bytes[tensor] / rates
+    def with_tensors(self, tensors: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        """Return every server's end of pushes and time of pulls (columns), if it held one of the tensors (rows) too."""
+        rates, sizes = self.given.server_bytes_per_s, self.given.size_bytes[tensors, None]
+        push = (self.busy_s[:, None] + self.sent[:, tensors, None] / rates).max(axis=0, initial=0.0)
+        return push, self.pull_s + self.given.num_pullers * sizes / rates
 
-    def without_tensor(self, tensor: int) -> tuple[float, float]:
-        """Return the same of its server, if it did not hold it."""
-        server = self.server_of[tensor]
-        rate = self.given.server_bytes_per_s[server]
-        push = (self.busy_s[:, server] - self.sent[:, tensor] / rate).max(initial=0.0)
-        pull = self.pull_s[server] - self.given.num_pullers * self.given.size_bytes[tensor] / rate
-        return float(push), float(pull)
+    def without_tensors(self, tensors: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        """Return the same of the server of each tensor, if it did not hold it."""
+        servers = self.server_of[tensors]
+        rates = self.given.server_bytes_per_s[servers]
+        push = (self.busy_s[:, servers] - self.sent[:, tensors] / rates).max(axis=0, initial=0.0)
+        return push, self.pull_s[servers] - self.given.num_pullers * self.given.size_bytes[tensors] / rates
 
-    def swapped(self, tensor: int) -> tuple[Floats, Floats]:
-        """Return the latest push and the longest pull of both servers, if a tensor changed places with each other."""
-        rates, pullers, sizes = self.given.server_bytes_per_s, self.given.num_pullers, self.given.size_bytes
-        mine, theirs = self.server_of[tensor], self.server_of
-        more = self.sent - self.sent[:, tensor, None]
-        here_s = more / rates[mine]
-        there_s = here_s if (rates == rates[mine]).all() else more / rates[theirs]
-        there = (self.busy_s.take(theirs, axis=1) - there_s).max(axis=0, initial=0.0)
-        here = (self.busy_s[:, mine, None] + here_s).max(axis=0, initial=0.0)
-        pull = pullers * (sizes - sizes[tensor])
+    def swapped(
+        self, tensors: NDArray[np.intp], others: NDArray[np.intp], rows: slice | NDArray[np.intp]
+    ) -> tuple[Floats, Floats]:
+        """Return the latest push, of some times, and the longest pull of both servers, if tensors changed places."""
+        rates, sizes, sent, busy_s = self.given.server_bytes_per_s, self.given.size_bytes, self.sent, self.busy_s
+        mine, theirs = self.server_of[tensors], self.server_of[others]
+        more = sent[rows][:, others] - sent[rows][:, tensors]
+        here = (busy_s[rows][:, mine] + more / rates[mine]).max(axis=0, initial=0.0)
+        there = (busy_s[rows][:, theirs] - more / rates[theirs]).max(axis=0, initial=0.0)
+        pull = self.given.num_pullers * (sizes[others] - sizes[tensors])
         return np.maximum(here, there), np.maximum(
             self.pull_s[mine] + pull / rates[mine], self.pull_s[theirs] - pull / rates[theirs]
         )
@@ -381,7 +381,7 @@ def _greedy(given: Arrivals, order: NDArray[np.intp], search: Search) -> Placeme
             rest = order[number:]
             loads.server_of[rest] = np.arange(len(rest)) % given.num_servers
             break
-        push, pull = loads.with_tensor(tensor)
+        push, pull = loads.with_tensors(np.array([tensor]))
         loads.put(tensor, int(np.argmin(push + pull)))
     return tuple(loads.server_of.tolist())
 
@@ -410,14 +410,16 @@ def _step(loads: _Loads, search: Search) -> bool:
     """Make the best move or swap, or the best so far; return whether there was one that helps."""
     push_s, now = loads.push_end_s, loads.objective
     best, change = now * (1 - SAME), None
+    each = min(_BETWEEN, max(1, _MOST_AT_ONCE // max(1, loads.sent.size)))
     for server in sorted({int(np.argmax(push_s)), int(np.argmax(loads.pull_s))}):
         mine = np.flatnonzero(loads.server_of == server)
         may_swap = loads.sent.size * len(mine) <= _MOST_SWAPS
         rest = _largest_of_others(push_s, server), _largest_of_others(loads.pull_s, server)
-        for tensor in search.watch(mine.tolist(), every=_BETWEEN):
-            for seconds, what in _changes(loads, tensor, rest, may_swap=may_swap):
-                if seconds < best:
-                    best, change = seconds, (tensor, *what)
+        for begin in search.watch(range(0, len(mine), each), every=1):
+            tensors = mine[begin : begin + each]
+            seconds, row, *what = min(_changes(loads, tensors, rest, best, may_swap=may_swap))
+            if seconds < best:
+                best, change = seconds, (int(tensors[row]), *what)
     if change is None:
         return False
     tensor, other, server = change
@@ -428,29 +430,36 @@ def _step(loads: _Loads, search: Search) -> bool:
 
 
 def _changes(
-    loads: _Loads, tensor: int, rest: tuple[Floats, Floats], *, may_swap: bool
-) -> Iterator[tuple[float, tuple[int, int]]]:
-    """Yield the objective of moving a tensor to the best server, and of the best swap: (other tensor or -1, server).
+    loads: _Loads, tensors: NDArray[np.intp], rest: tuple[Floats, Floats], limit: float, *, may_swap: bool
+) -> Iterator[tuple[float, int, int, int]]:
+    """Yield the best move, and the best swap below a limit: objective, index of the tensor, other one or -1, server.
 
-    ``rest``: by server, the latest push and the longest pull of all servers but the tensor's own and that one.
+    ``tensors``: some of one server's; ``rest``: by server, the latest push and the longest pull of all servers but the
+    tensors' own and that one.
     """
-    server, (rest_push, rest_pull) = int(loads.server_of[tensor]), rest
-    own_push, own_pull = loads.without_tensor(tensor)
-    push, pull = loads.with_tensor(tensor)
+    server, (rest_push, rest_pull) = int(loads.server_of[tensors[0]]), rest
     floor_push, floor_pull = loads.given.least_push_s, loads.given.least_pull_s
-    total = np.maximum(np.maximum(push, rest_push), max(own_push, floor_push))
-    total = total + np.maximum(np.maximum(pull, rest_pull), max(own_pull, floor_pull))
-    total[server] = np.inf
-    to = int(np.argmin(total))
-    yield float(total[to]), (-1, to)
+
+    def total_s(push: Floats, pull: Floats, to: NDArray[np.intp] | slice) -> Floats:
+        push = np.maximum(np.maximum(push, rest_push[to]), floor_push)
+        return np.asarray(push + np.maximum(np.maximum(pull, rest_pull[to]), floor_pull))
+
+    (push, pull), (own_push, own_pull) = loads.with_tensors(tensors), loads.without_tensors(tensors)
+    moved = total_s(np.maximum(push, own_push[:, None]), np.maximum(pull, own_pull[:, None]), slice(None))
+    moved[:, server] = np.inf
+    row, to = divmod(int(np.argmin(moved)), len(rest_push))
+    yield float(moved[row, to]), row, -1, to
     if may_swap:
-        push, pull = loads.swapped(tensor)
-        theirs = loads.server_of
-        total = np.maximum(np.maximum(push, rest_push[theirs]), floor_push)
-        total = total + np.maximum(np.maximum(pull, rest_pull[theirs]), floor_pull)
-        total[theirs == server] = np.inf
-        other = int(np.argmin(total))
-        yield float(total[other]), (other, int(theirs[other]))
+        others, busy_s = np.flatnonzero(loads.server_of != server), loads.busy_s[:, server]
+        # The server's busiest time alone leaves few swaps to look at.
+        latest = np.flatnonzero(busy_s == busy_s.max(initial=0.0))[:1]
+        least = total_s(*loads.swapped(tensors[:, None], others[None], latest), loads.server_of[others])
+        rows, columns = np.nonzero(least < limit)
+        if len(rows):
+            others = others[columns]
+            seconds = total_s(*loads.swapped(tensors[rows], others, slice(None)), loads.server_of[others])
+            at = int(np.argmin(seconds))
+            yield float(seconds[at]), int(rows[at]), int(others[at]), int(loads.server_of[others[at]])
 
 
 def _largest_of_others(of_servers: Floats, server: int) -> Floats:

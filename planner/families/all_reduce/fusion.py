@@ -32,6 +32,7 @@ Its response cache spares the ranks their talk, and leaves sizes as they are.
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from math import ceil, floor, inf
 from typing import Any
 
@@ -90,16 +91,19 @@ def ddp_buckets(size_bytes: Floats, limits_bytes: Iterable[float]) -> Buckets:
     until, sizes = np.cumsum(size_bytes).tolist(), size_bytes.tolist()
     ends: list[int] = []
     low, high, sent, first, last = 0.0, inf, 0.0, 0, len(sizes) - 1
-    while first <= last:
-        limit = limits[min(len(ends), len(limits) - 1)]
+    for number, limit in enumerate(chain(limits, repeat(limits[-1])), 1 - len(limits)):
         # The index of the first sum that reaches the limit; searched for, since networks have thousands of tensors.
-        end = min(bisect_left(until, sent + limit, first), last)
+        end = bisect_left(until, sent + limit, first)
+        if end >= last:
+            break
         held = until[end] - sent
-        if len(ends) >= len(limits) - 1:
-            low = max(low, held - sizes[end])
-            high = min(high, held) if end < last else high
+        if number >= 0:
+            low = held - sizes[end] if held - sizes[end] > low else low  # faster than max(), some million times
+            high = held if held < high else high
         ends.append(end)
         sent, first = until[end], end + 1
+    low = max(low, until[last] - sent - sizes[last]) if number >= 0 else low
+    ends.append(last)
     return Buckets(ends=tuple(ends), low_bytes=low, high_bytes=high)
 
 
@@ -335,13 +339,18 @@ def best_cap(exchange: Exchange, is_late: Callable[[], bool] = lambda: False) ->
     )
     seeded_s = exchange.finish_s(seeded.ends)
 
+    # The last bucket goes when all gradients are there: when it is done, by its first gradient.
+    last_s = (ready_s[-1] + transfer_s(exchange.transfer, until[-1] - until[:-1])).tolist()
+
     def judge(cap_bytes: float) -> tuple[float, Buckets]:
         """Return the end of the last transfer, which orders iterations, and the buckets; inf where a cap is worse."""
         found = ddp_buckets(exchange.whole_bytes, [cap_bytes])
+        if last_s[found.ends[-2] + 1 if len(found.ends) > 1 else 0] > seeded_s * (1 + SAME):
+            return inf, found
         last = np.asarray(found.ends)
+        # The channel carries all from the first bucket on.
         seconds = transfer_s(exchange.transfer, np.diff(until[np.concatenate(([0], last + 1))]))
-        # The channel carries all from the first bucket on, and the last bucket when all gradients are there.
-        least_s = max(float(ready_s[last[0]] + seconds.sum()), float(ready_s[-1] + seconds[-1]))
+        least_s = float(ready_s[last[0]] + seconds.sum())
         return (inf if least_s > seeded_s * (1 + SAME) else exchange.finish_s(found.ends)), found
 
     step = _STEP if len(exchange.whole_bytes) > _FEW else 1.0

@@ -167,12 +167,14 @@ def _by_other_rules(best: _Answer, is_late: Callable[[], bool]) -> list[Alternat
     of_tensors = by_tensor(best.cost, best.configuration)
     for cost, rules in ((best.cost, fusion_rules), (of_tensors, bucket_rules)):
         exchange, own = exchange_of(cost, best.configuration), exchange_of(best.cost, best.configuration)
+        between_layers: dict[str, Ends] = {}
         for name, ends in ({} if exchange is None else rules(exchange, is_late)).items():
             other, number, more = _with_ends(cost, best.configuration, ends), len(ends), ""
             if other.objective < best.objective and own is not None and cost is not best.cost:
                 if (saved := 1 - other.objective / best.objective) > _TELLING:
                     more = f", {saved:.2%} less than the plan if cut between tensors (calibration.fusion_unit: tensor)"
-                ends = rules(own, is_late).get(name, best.ends)  # noqa: PLW2901
+                between_layers = between_layers or rules(own, is_late)
+                ends = between_layers.get(name, best.ends)  # noqa: PLW2901
                 other, number = _with_ends(best.cost, best.configuration, ends), len(ends)
             reason = f"{number} all-reduce{'s' * (number > 1)}{more}"
             found.append(alternative_of(name, other, best, reason, family=NAME))
