@@ -706,6 +706,8 @@ class Group:
         Of one hop.
     reduces
         Whether the switches of each tier add up, shape (tiers, 1).
+    costs
+        Of operations that were asked for, by their name and spread.
     """
 
     num_members: Floats
@@ -716,6 +718,7 @@ class Group:
     alone_bytes_per_s: Floats
     latency_s: Floats
     reduces: Bools = field(default_factory=lambda: np.zeros((1, 1), dtype=bool))
+    costs: dict[tuple[str, "Spread | None"], tuple["Affines", ...]] = field(default_factory=dict, repr=False)
 
     @property
     def is_crossed(self) -> Bools:
@@ -1025,7 +1028,10 @@ def operation_s(operation: Operation, group: Group, size_bytes: Floats, spread: 
     spread
         Of an all-to-all: see :func:`all_to_alls`.
     """
-    first, *others = all_to_alls(group, spread) if operation == "all_to_all" else _COSTS[operation](group)
+    if (operation, spread) not in group.costs:
+        found = all_to_alls(group, spread) if operation == "all_to_all" else _COSTS[operation](group)
+        group.costs[operation, spread] = found
+    first, *others = group.costs[operation, spread]
     seconds = first.startup_s + first.per_byte_s * size_bytes
     for cost in others:
         seconds = np.minimum(seconds, cost.startup_s + cost.per_byte_s * size_bytes)

@@ -221,7 +221,8 @@ class Layouts:
 
     def __len__(self) -> int:
         """Return how many layouts there are."""
-        return max([len(getattr(self, name)) for name in self.__slots__])
+        number = len(self.tensor)
+        return number if number > 1 else max([len(getattr(self, name)) for name in self.__slots__])
 
     def arrays(self) -> Mapping[str, Ints | Bools]:
         """Return the arrays by name."""

@@ -124,7 +124,10 @@ def communication_times(
     """
     times: dict[str, CommunicationTimes] = {}
     for one in communicated:
-        seconds = operation_s(one.operation, groups[one.group], one.size_bytes, one.spread)
+        counts = (one.forward, one.backward, one.hidden_backward, one.recomputed)
+        seconds = np.zeros(np.shape(one.size_bytes))
+        if any(count.any() for count in counts):
+            seconds = operation_s(one.operation, groups[one.group], one.size_bytes, one.spread)
         sums = times.get(one.name, CommunicationTimes(*[np.zeros(1)] * 4))
         times[one.name] = CommunicationTimes(
             forward_s=sums.forward_s + one.forward * seconds,

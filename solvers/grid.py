@@ -753,15 +753,16 @@ def solve(
     before
         The answer of a search of the same grid that was stopped: only what it left is looked at.
     dives
-        Whether a first answer is looked for below the most hopeful nodes; None: unless a cutoff is known that counts.
+        Whether a first answer is looked for below the most hopeful nodes; None: unless a cutoff is known that counts,
+        or what is found may depend on the order.
     """
     names = tuple(group_by) or tuple(axis.name for axis in grid.axes)
     shares = _Shares(names=names, number=max(num_answers, 1), most_at_once=most_at_once)
     best_points = _Best(grid=grid, names=names, number=shares.number)
     depends_on_order = search.questions_left is not None or search.good_enough > -inf
     if dives is None:
-        dives = not (is_strict and search.cutoff < inf)
-    dives = dives and grid.has_bounds and not depends_on_order
+        dives = not (is_strict and search.cutoff < inf) and not depends_on_order
+    dives = dives and grid.has_bounds
     walk = _Walk(grid, cost, search, best_points, most_at_once, is_strict, dives)
     begin = walk.from_root if before is None else partial(walk.go_on, before)
     pool = None if depends_on_order else search.pool

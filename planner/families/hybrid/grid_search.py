@@ -157,6 +157,7 @@ def searched(
     memory_limit_bytes: float = inf,
     counts: bool = True,
     before: GridAnswer | None = None,
+    dives: bool | None = None,
 ) -> GridAnswer:
     """Return the best layouts of one placement.
 
@@ -172,6 +173,8 @@ def searched(
         Whether to count the layouts of the grid.
     before
         The answer to the same question when its time was over, from which the search goes on.
+    dives
+        As of :func:`planner.solvers.grid.solve`.
     """
     bounds, number = Bounds.of(cost, search, memory_limit_bytes), 1 + max(search.num_alternatives, 0)
     group_by, first = bounds.space.group_by, None
@@ -192,6 +195,7 @@ def searched(
         maker=partial(_made_grid, bare, memory_limit_bytes),
         counts=counts and not search.is_brief,
         before=before,
+        dives=dives,
     )
     if first is not None and first.solution.objective < answer.solution.objective:  # the time was over before
         bound = min(answer.solution.bound, first.solution.objective)

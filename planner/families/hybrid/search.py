@@ -8,7 +8,7 @@ Machine groups are searched by even cuts one by one, and then other cuts of each
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 
@@ -50,6 +50,7 @@ _SHARE_OF_CUTS = 0.5  # of the time that is left, where even cuts are not done
 _STEP = 0.95  # of the memory of the layout printed before
 _RUNG = 0.9  # of the memory of the layout before
 _MOST_BATCHES = 4  # that are tried: a number, not a time, so that the answer is the same on every machine
+_NEARLY_ALL = 0.75  # of the devices: where a layout of fewer is faster, one of so many is, most often
 _MOST_QUESTIONS = 2_000  # of whether time is over: counted, for the same reason
 _MOST_DEVICES = 1 << 17
 _MOST_MICROBATCHES = 64  # sizes, the smallest ones, where there are too many to look at each
@@ -403,9 +404,7 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) ->
         )
     asked = None if cost.is_even else _MOST_QUESTIONS
     part = search.part(search.left_s, num_alternatives=0, good_enough=-inf, cutoff=inf, questions_left=asked)
-    limits = replace(cost.problem.limits, devices=replace(cost.problem.limits.devices, least=most))
-    problem = replace(cost.problem, limits=limits)
-    of_all = replace(cost, groups=tuple(replace(one, problem=problem) for one in cost.groups))
+    of_all = _of_devices(cost, most, devices.most)
     such = "" if cost.is_even else "such "
     if Space.of(of_all).grid().count() == 0:
         what = f"heads and the batch of {space.batch:,}" if cost.is_even else "heads and batch"
@@ -416,6 +415,12 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) ->
         name = configuration_of_point(of_all, found[1]).headline
         why = f"the best {such}layout of all takes {format_human(found[0], Dimension.TIME)} ({name})"
     return [f"{idle} stay idle: {'; '.join([why, *(_batches(cost, space, most, part) if cost.is_even else [])])}"]
+
+
+def _of_devices(cost: HybridCost, least: int, most: int | None) -> HybridCost:
+    """Return the cost of the same question with other limits to the number of devices."""
+    problem = replace(cost.problem, limits=replace(cost.problem.limits, devices=Range(least=least, most=most)))
+    return replace(cost, groups=tuple(replace(one, problem=problem) for one in cost.groups))
 
 
 def _proven(cost: HybridCost, search: Search) -> tuple[float, Point] | None:
@@ -445,12 +450,27 @@ def _batches(cost: HybridCost, space: Space, number: int, search: Search) -> Ite
             return
         is_above = batch > space.batch
         other = replace(cost, groups=(replace(cost.first, given_batch=batch),))
-        if is_above in sides or (found := _proven(other, search)) is None:
+        if is_above in sides or (seconds := _least_of_all(other, number, search)) == inf:
             continue
-        seconds, point = found
-        if point["tensor"] * point["context"] * point["pipeline"] * point["data"] == number:
-            sides.add(is_above)
-            yield f"a batch of {batch:,} would use all, at {format_human(seconds / batch, Dimension.TIME)} a sample"
+        sides.add(is_above)
+        yield f"a batch of {batch:,} would use all, at {format_human(seconds / batch, Dimension.TIME)} a sample"
+
+
+def _least_of_all(cost: HybridCost, number: int, search: Search) -> float:
+    """Return the seconds of the best layout where it uses so many devices, which are all; infinite if it does not."""
+    devices = cost.problem.limits.devices
+    found = _proven(_of_devices(cost, number, devices.most), search)
+    if found is None:
+        return inf
+    all_s, _ = found
+    some = ceil(_NEARLY_ALL * number)
+    for least, most in ((some, number - 1), (1, some - 1)):
+        part = search.part(search.left_s, good_enough=all_s * (1 - SAME), cutoff=all_s)
+        fewer = _of_devices(cost, max(least, devices.least), most)
+        solution = searched(fewer, part, is_strict=True, counts=False, dives=least > 1).solution
+        if min(solution.objective, solution.bound) < all_s:
+            return inf
+    return all_s
 
 
 # -- why no layout fits, and relaxations with which one would, each of them tried --------------------------------------
