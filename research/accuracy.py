@@ -13,7 +13,6 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from planner.data.fits import run_errors
 from planner.errors import PlannerError, SpecError
 from research import ROOT
 from research.links import Sources, links_section, sources
@@ -64,14 +63,8 @@ _RUNS = """\
 ## Measured runs
 
 Iterations of distributed PyTorch, predicted from layers measured on one worker, links measured at rest, and the
-buckets or servers of the job: absolute errors of the median iteration. Unlike all else on this page, the few
-constants and what is modelled were settled on these same runs. Settled without the session predicted, all-reduces
-would be 0.84% (emulated) and 1.67% (real) off, and runs with parameter servers 2.0%, mostly by one run. `regret` is
-the mean over choices among jobs of one session that differ in buckets, servers or placement. Run by run, what is
-modelled, where it fails and why: [accuracy of measured runs](accuracy_runs.md).
-
-| family | runs | mean | median | largest | choices | regret |
-| --- | --- | --- | --- | --- | --- | --- |
+buckets or servers of the job: [accuracy of measured runs](accuracy_runs.md). Unlike all else on this page, the few
+constants and what is modelled were settled on these same runs.
 """
 
 Band = dict[str, Any]
@@ -96,7 +89,7 @@ def accuracy_page(results: Iterable[MeasuredCase], links: Sources, *, is_whole: 
             _BANDS + _band_table(bands(found)),
             links_section(links),
             _TRANSFORMERS,
-            _runs_section(),
+            _RUNS,
             *sections,
         ]
     )
@@ -129,16 +122,6 @@ def bands(results: Iterable[MeasuredCase]) -> dict[str, dict[str, list[Band]]]:
                 band |= {"from": result.name, "parameters": given.parameters, "conditions": given.conditions}
                 found.setdefault(given.family, {}).setdefault(kind, []).append(band)
     return dict(sorted(found.items()))
-
-
-def _runs_section() -> str:
-    """Return the errors of measured runs, by family."""
-    rows = [
-        f"| {one['name']} | {one['runs']} | {one['mean']:.2%} | {one['median']:.2%} | {one['largest']:.2%}"
-        f" | {one['choices']} | {'' if one['regret'] is None else format(one['regret'], '.2%')} |"
-        for one in run_errors().values()
-    ]
-    return _RUNS + "\n".join(rows) + "\n"
 
 
 def _with_rows(results: Iterable[MeasuredCase]) -> list[MeasuredCase]:

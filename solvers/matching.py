@@ -1,4 +1,4 @@
-"""Who goes where: assignments of rows to columns by their sum, by the worst of them, or by two phases' worst ones.
+"""Who goes where: assignments of rows to columns by their sum, or by two phases' worst entries.
 
 Cost matrices are square; ``value[i]`` is the column of row i. scipy does the matching and is imported when it is first
 needed: an assignment that is seen to be optimal without a matching needs none. Costs are finite (a row of ``inf`` makes
@@ -59,32 +59,6 @@ def greedy_assignment(cost: ArrayLike) -> Solution[Columns]:
     if len(set(columns.tolist())) < len(columns):
         return Solution(status=Status.UNKNOWN, objective=np.inf, bound=least, value=None)
     return _proven(least, columns)
-
-
-def bottleneck_assignment(cost: ArrayLike) -> Solution[Columns]:
-    """Return the assignment whose worst entry is least.
-
-    Parameters
-    ----------
-    cost
-        Square, finite; of row i in column j.
-
-    Notes
-    -----
-    Variables: a permutation ``c``. Objective: minimise ``max over i of cost[i, c(i)]``. Method: the answer is one of
-    the distinct entries; a perfect matching on the entries up to a threshold says whether the threshold suffices, and a
-    binary search finds the least. O(n^2.5 log n).
-
-    Of assignments that tie, the one that the matching finds is returned, always the same.
-
-    >>> bottleneck_assignment([[0, 3, 3], [2, 2, 4], [4, 0, 4]]).objective
-    3.0
-    """
-    matrix = _square(cost)
-    levels = np.unique(matrix[matrix >= _least_worst(matrix)])
-    found = _first_level(levels, lambda level: _perfect(matrix <= level))
-    assert found is not None  # all entries allow every permutation
-    return _proven(*found)
 
 
 def two_phase_assignment(first: ArrayLike, second: ArrayLike) -> Solution[Columns]:

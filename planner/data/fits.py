@@ -284,18 +284,6 @@ def links_reached(transport: str, inside_bytes_per_s: float | None, *, num_nics:
     )
 
 
-def run_errors() -> Rows:
-    """Return, by family of measured distributed runs: its ``name``, how many ``runs``, and their errors.
-
-    ``mean``, ``median`` and ``largest`` are absolute relative errors; ``regret`` is the mean over so many ``choices``,
-    None where there are none. How they come about: docs/accuracy_runs.md.
-
-    >>> 0 < run_errors()["allreduce_emulated"]["mean"] < 0.1
-    True
-    """
-    return _file("run_errors.yaml")
-
-
 def transformer_ranges() -> Rows:
     """Return by device: ``rows``, how many; ``sizes``, least and most of each by its name; ``software``, programs.
 

@@ -1,4 +1,4 @@
-"""Errors of predicted runs: ``docs/accuracy_runs.md``, and the package's ``run_errors.yaml`` and ``run_bands.yaml``."""
+"""Errors of predicted runs: ``docs/accuracy_runs.md``, and the package's ``run_bands.yaml``."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -23,7 +23,7 @@ from research.runs.page_text import (
     WITHOUT,
 )
 
-__all__ = ["bands_text", "errors_text", "page", "runs_text"]
+__all__ = ["bands_text", "page", "runs_text"]
 
 
 def page(found: RunComparison) -> str:
@@ -54,24 +54,6 @@ def runs_text(found: RunComparison) -> str:
     if servers := [row for row in found.rows if not row.run.family.is_all_reduce and row.error is not None]:
         parts.append(SERVERS_HEAD + _servers_tables(servers)[0])
     return "".join(parts)
-
-
-def errors_text(found: RunComparison) -> str:
-    """Return ``planner/data/run_errors.yaml``: the errors of every family of runs."""
-    lines = ["# Predicted / measured - 1 of measured runs, by family; written by make accuracy."]
-    for one in found.families:
-        regrets = _regrets_of(found, one.family)
-        lines += [
-            f"{one.family}:",
-            f"  name: {NAMES[one.family]}",
-            f"  runs: {one.count}",
-            f"  mean: {one.mean:.4f}",
-            f"  median: {one.median:.4f}",
-            f"  largest: {one.largest:.4f}",
-            f"  choices: {len(regrets)}",
-            f"  regret: {format(float(np.mean(regrets)), '.4f') if regrets else 'null'}",
-        ]
-    return "\n".join(lines) + "\n"
 
 
 def bands_text(found: RunComparison) -> str:

@@ -6,25 +6,21 @@ from run_files import run_document, write_run
 import planner
 from planner.calibration.run_files import read_run
 from planner.calibration.runs import compare
-from planner.data.fits import run_errors
 from planner.models.ddp import DdpConstants
 from research.runs.__main__ import FOLDERS, main
 from research.runs.constants_fit import fit_copy_s_per_byte, fit_wake_s
 from research.runs.evaluation import ordinary, without_parts
-from research.runs.page import bands_text, errors_text, page, runs_text
+from research.runs.page import bands_text, page, runs_text
 from research.runs.questions import to_spec
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.measured
-def test_page_and_errors_are_those_of_today(data_folder: Path) -> None:
+def test_page_and_bands_are_those_of_today(data_folder: Path) -> None:
     found = compare(data_folder / name for name in FOLDERS)
     assert (ROOT / "docs" / "accuracy_runs.md").read_text(encoding="utf-8") == page(found)
-    assert (ROOT / "planner" / "data" / "run_errors.yaml").read_text(encoding="utf-8") == errors_text(found)
     assert (ROOT / "planner" / "data" / "run_bands.yaml").read_text(encoding="utf-8") == bands_text(found)
-    for one in found.families:
-        assert run_errors()[one.family]["mean"] == pytest.approx(one.mean, abs=1e-4)
 
 
 @pytest.mark.measured

@@ -68,13 +68,6 @@ def greedy(seed: int) -> Instance:
     return assigned(lambda: matching.greedy_assignment(matrix), lambda chosen: float(matrix[range(4), chosen].sum()))
 
 
-def bottleneck(seed: int) -> Instance:
-    matrix = random_matrix(seed)
-    return assigned(
-        lambda: matching.bottleneck_assignment(matrix), lambda chosen: float(matrix[range(4), chosen].max())
-    )
-
-
 def two_phases(seed: int) -> Instance:
     one, other = random_matrix(seed), random_matrix(seed + 100)
     return assigned(
@@ -225,7 +218,6 @@ SOLVERS: dict[str, Callable[[int], Instance]] = {
     "fusion.optimal_groups": groups,
     "matching.sum_assignment": least_sum,
     "matching.greedy_assignment": greedy,
-    "matching.bottleneck_assignment": bottleneck,
     "matching.two_phase_assignment": two_phases,
     "chain.cheapest_chain": chain,
     "scalar.minimise": one_dimension,
