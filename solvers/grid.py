@@ -17,11 +17,11 @@ the bounds, so long as they are true. Memory is that of a few chunks, of at most
 
 Workers. A walk that is stopped, or has done its share, leaves *boxes*: nodes of a level with their bounds, below which
 nothing was looked at. Where the search has a pool, and the grid can be made again elsewhere, one walk works alone for a
-while; what it leaves is kept by bound (:class:`planner.solvers.branch_and_bound.OpenBoxes`), and pieces are sent to
-workers with the cost above which nothing counts any more. The answer is that of one walk, whoever works, in whatever
-order: of each group the least (cost, place) is kept, pieces are cut only above the limit, and the limit only falls. A
-limit that is stale costs work, never the answer. A piece whose worker failed counts with its bound, as what is not
-looked at when the time is over.
+while; what it leaves is kept by level, and pieces are sent to workers with the cost above which nothing counts any
+more; meanwhile the asking process looks at what nobody has room for. The answer is that of one walk, whoever works, in
+whatever order: of each group the least (cost, place) is kept, pieces are cut only above the limit, and the limit only
+falls. A limit that is stale costs work, never the answer. A piece whose worker failed counts with its bound, as what is
+not looked at when the time is over.
 
 Runners-up are the best points of other *groups*: points that agree in some axes are one group, of which the best
 counts. Of equal costs the point counts that comes first in the grid's own order.
@@ -43,7 +43,6 @@ from numpy.typing import NDArray
 from planner.cost import Floats
 from planner.search import Search
 from planner.solution import Solution
-from planner.solvers.branch_and_bound import OpenBoxes
 from planner.worker_pool import FailedTask, Origin, WorkerPool
 
 Ints = NDArray[np.int64]
@@ -69,8 +68,9 @@ _FEW_DIVING = 64  # and of the last levels:
 _LATE_DIVING = 5  # so many
 _LAST_LEVELS = 4  # whose bounds take as long as evaluating
 _SLACK = 1e-12  # relative rounding of a bound
-_PIECE = 8192  # nodes, at most, that travel together
-_SHORT, _LONGER = 0.2, 1.25  # of parts: the shortest share, and how much longer one is than the last that had a rest
+_PIECE = 32_768  # nodes, at most, that travel together
+_FEWER = 4  # times as few nodes in one array where a search is shared out: between two arrays a share may end
+_OWN = 0.5  # of such a share, in the process that asks: others may wait for it meanwhile
 _POLL_S = 0.05
 
 
@@ -305,6 +305,15 @@ class _Box:
         nodes = {name: column[rows] for name, column in self.nodes.items()}
         return _Box(level=self.level, nodes=nodes, least=self.least[rows])
 
+    @classmethod
+    def of(cls, boxes: Sequence["_Box"]) -> "_Box":
+        """Return the nodes of boxes of one level together."""
+        if len(boxes) == 1:
+            return boxes[0]
+        nodes = {name: np.concatenate([box.nodes[name] for box in boxes]) for name in boxes[0].nodes}
+        least = np.concatenate([box.least for box in boxes])
+        return cls(level=boxes[0].level, nodes=nodes, least=least).part(np.argsort(least, kind="stable"))
+
     def within(self, limit: float) -> "_Box":
         """Return the nodes whose bounds are not above a limit."""
         return self.part(slice(0, int(np.searchsorted(self.least, limit, side="right"))))
@@ -538,11 +547,15 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shares:
-    """How a search is shared out: how many answers that differ in which axes, and nodes in one array."""
+    """How a search is shared out: how many answers that differ in which axes, and nodes in one array.
+
+    ``expanded``: how many nodes had how many children on each level so far.
+    """
 
     names: tuple[str, ...]
     number: int
     most_at_once: int
+    expanded: Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -554,10 +567,8 @@ class _Explored:
     num_evaluated: int
 
 
-def _explored(
-    made: tuple[Grid, Cost], shares: _Shares, boxes: Sequence[_Box], limit: float, share_s: float
-) -> _Explored:
-    """Return what lies below boxes, as far as it costs no more than a limit.
+def _explored(made: tuple[Grid, Cost], shares: _Shares, box: _Box, limit: float, share_s: float) -> _Explored:
+    """Return what lies below a box, as far as it costs no more than a limit.
 
     A function of its arguments but for where its share of time ends, which moves points from ``rows`` to ``rest``.
     """
@@ -572,9 +583,9 @@ def _explored(
         most_at_once=shares.most_at_once,
         is_strict=True,
         is_full=lambda walk: walk.num_chunks > 0 and time.thread_time() >= end_s,
+        _expanded=dict(shares.expanded),
     )
-    for box in boxes:
-        walk.take_up(box.unpacked())
+    walk.take_up(box.unpacked())
     within = [one.within(min(limit, best.limit)) for one in walk.rest]
     rest = tuple(one.packed() for one in within if len(one))
     return _Explored(rows=tuple(best.rows), rest=rest, num_evaluated=walk.num_evaluated)
@@ -582,17 +593,16 @@ def _explored(
 
 @dataclass(slots=True)
 class _Client:
-    """Has a worker pool look at all that a walk left: boxes that wait, by bound, and pieces that are at work."""
+    """Has a worker pool look at all that a walk left: boxes that wait, by level, and pieces that are at work."""
 
     walk: _Walk
     shares: _Shares
     origin: Origin
     pool: WorkerPool
     search: Search
-    _open: OpenBoxes[_Box] = field(default_factory=OpenBoxes)
-    _at_work: dict[int, Sequence[_Box]] = field(default_factory=dict)
+    _open: dict[int, list[_Box]] = field(default_factory=dict)
+    _at_work: dict[int, _Box] = field(default_factory=dict)
     _lost: list[_Box] = field(default_factory=list)
-    _length: float = _SHORT  # of the next parts, in shares of the pool
 
     def run(self, meanwhile: Callable[[], None]) -> None:
         """Send pieces and take in what comes back, until nothing is left or the time is over.
@@ -603,22 +613,22 @@ class _Client:
         self._put_rest()
         self._send()
         meanwhile()
-        while (len(self._open) or self._at_work) and not self.search.is_over:
+        while (self._open or self._at_work) and not self.search.is_over:
             self._send()
-            if not self._at_work and len(self._open):  # nobody is left to do it
-                self._take_up_alone()
-                continue
-            for number, explored in self.pool.poll(_POLL_S, self._at_work):
+            if self._open:  # more than anybody has room for
+                self._take_up()
+            for number, explored in self.pool.poll(0.0 if self._open else _POLL_S, self._at_work):
                 self._take(self._at_work.pop(number), explored)
-        boxes = [*self._open, *chain.from_iterable(self._at_work.values()), *self._lost]
+        boxes = [*chain.from_iterable(self._open.values()), *self._at_work.values(), *self._lost]
         self.walk.rest = [box for box in (one.within(self._limit) for one in boxes) if len(box)]
 
-    def _take_up_alone(self) -> None:
-        """Look at the first box here, for a share of time."""
-        end_s, before = time.thread_time() + self.pool.share_s, self.walk.num_chunks
+    def _take_up(self) -> None:
+        """Look at a piece here, for a share of time."""
+        end_s, before = time.thread_time() + _OWN * self.pool.share_s, self.walk.num_chunks
         self.walk.is_full = lambda walk: walk.num_chunks > before and time.thread_time() >= end_s
-        self.walk.take_up(self._open.pop()[1].within(self._limit))
-        self._put_rest()
+        if (piece := self._piece(len(self._at_work) + 1)) is not None:
+            self.walk.take_up(piece)
+            self._put_rest()
 
     @property
     def _limit(self) -> float:
@@ -629,7 +639,7 @@ class _Client:
         """Open a box, as far as it may hold an answer."""
         within = box.within(self._limit)
         if len(within):
-            self._open.add(within.bound, within)
+            self._open.setdefault(within.level, []).append(within)
 
     def _put_rest(self) -> None:
         """Open what the walk left."""
@@ -640,39 +650,41 @@ class _Client:
     def _send(self) -> None:
         """Send as many pieces as are wanted."""
         room = self.pool.room()
-        while room > 0 and (piece := self._piece(room)):
-            share_s = self._length * self.pool.share_s
-            arguments = (self.shares, [box.packed() for box in piece], self._limit, share_s)
+        while room > 0 and (piece := self._piece(room)) is not None:
+            arguments = (self.shares, piece.packed(), self._limit, self.pool.share_s)
             self._at_work[self.pool.submit(_explored, self.origin, arguments)] = piece
             room -= 1
 
-    def _piece(self, room: int) -> list[_Box]:
-        """Return the nodes of least bounds that wait, so many that all who have room get as many."""
-        left = min(_PIECE, -(-sum(map(len, self._open)) // room))
-        boxes: list[_Box] = []
-        while left > 0 and len(self._open):
-            box = self._open.pop()[1].within(self._limit)
-            if left < len(box):
-                rest = box.part(slice(left, None))
-                self._open.add(rest.bound, rest)
-                box = box.part(slice(0, left))
-            if len(box):
-                boxes.append(box)
-                left -= len(box)
-        return boxes
+    def _piece(self, room: int) -> _Box | None:
+        """Return nodes of one level that wait, the least bounds first; None where none is left.
 
-    def _take(self, piece: Sequence[_Box], explored: _Explored | FailedTask) -> None:
+        Of the finest level of which many wait, since what is asked of many at once takes less time for each, and so
+        that few wait. Else of the coarsest, below which most is left to do, so many that all who have room get as many.
+        """
+        while self._open:
+            waiting = {level: sum(map(len, boxes)) for level, boxes in self._open.items()}
+            level = max((one for one, number in waiting.items() if number >= _PIECE), default=min(waiting))
+            left, boxes, some = min(_PIECE, -(-waiting[level] // room)), self._open[level], list[_Box]()
+            while boxes and sum(map(len, some)) < left:
+                some.append(boxes.pop())
+            together = _Box.of(some)
+            if left < len(together):
+                boxes.append(together.part(slice(left, None)))
+            if not boxes:
+                del self._open[level]
+            if len(piece := together.part(slice(0, left)).within(self._limit)):
+                return piece
+        return None
+
+    def _take(self, piece: _Box, explored: _Explored | FailedTask) -> None:
         """Take in what came back of a piece."""
         if isinstance(explored, FailedTask):
             if explored.is_gone:
-                for box in piece:
-                    self._put(box)
+                self._put(piece)
                 return
-            self._lost.extend(piece)
+            self._lost.append(piece)
             self.pool.tell(f"a part of the search failed and counts as not looked at: {explored.why}")
             return
-        # Long parts cost less; short ones end together, which counts where all that is left is done within its share.
-        self._length = min(1.0, self._length * _LONGER) if explored.rest else max(_SHORT, self._length / _LONGER)
         self.walk.best.join(explored.rows)
         self.walk.num_evaluated += explored.num_evaluated
         for box in explored.rest:
@@ -757,8 +769,7 @@ def solve(
         or what is found may depend on the order.
     """
     names = tuple(group_by) or tuple(axis.name for axis in grid.axes)
-    shares = _Shares(names=names, number=max(num_answers, 1), most_at_once=most_at_once)
-    best_points = _Best(grid=grid, names=names, number=shares.number)
+    best_points = _Best(grid=grid, names=names, number=max(num_answers, 1))
     depends_on_order = search.questions_left is not None or search.good_enough > -inf
     if dives is None:
         dives = not (is_strict and search.cutoff < inf) and not depends_on_order
@@ -778,8 +789,10 @@ def solve(
         )
         begin()
         if walk.rest and not search.is_over:
+            walk.most_at_once = few = -(-most_at_once // _FEWER)
+            shares = _Shares(names=names, number=best_points.number, most_at_once=few, expanded=dict(walk._expanded))
             client = _Client(walk=walk, shares=shares, origin=origin, pool=pool, search=search)
-            client.run(meanwhile=lambda: counted.append(grid.count()))
+            client.run(meanwhile=lambda: counted.append(grid.count() if counts else None))
     best = walk.best.rows
     objective = best[0].cost if best else inf
     bound = min([objective, *(box.bound for box in walk.rest)])

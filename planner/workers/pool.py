@@ -99,11 +99,13 @@ class DaskPool:
     _back: dict[int, Any] = field(default_factory=dict)
     _carried: dict[str, int] = field(default_factory=dict)
     _number: int = 0
+    _begin_s: float = field(default_factory=time.process_time)
 
     @property
     def alone_s(self) -> float:
         """CPU seconds that a search works alone: most are over before the first workers would be there."""
-        return _ALONE_S if self._starting is None else _ALONE_THEN_S
+        done_s = _ALONE_S if self._starting is not None else time.process_time() - self._begin_s
+        return max(_ALONE_S - done_s, _ALONE_THEN_S)
 
     @property
     def share_s(self) -> float:

@@ -27,8 +27,7 @@ class VirtualPool:
         self._ready_s: float | None = None
         self._jumped_s, self._hidden_s, self._begin_s = 0.0, 0.0, time.thread_time()
         self._at_work: dict[int, tuple[float, Any]] = {}
-        self._made: dict[str, tuple[Any, float]] = {}  # with what making it takes
-        self._have: set[tuple[int, str]] = set()  # workers that have made it
+        self._made: dict[tuple[int, str], Any] = {}  # of each worker
 
     @property
     def now_s(self) -> float:
@@ -50,17 +49,12 @@ class VirtualPool:
         """Work on a part, and hide that from the client's clock."""
         call = packed((function, tuple(arguments)))
         now_s, hidden_from_s = self.now_s, time.thread_time()
-        if origin.digest not in self._made:
-            self._made[origin.digest] = (origin.made(), time.thread_time() - hidden_from_s)
-        made, made_s = self._made[origin.digest]
-        begin_s = time.thread_time()
-        again, given = unpacked(call)
-        found = packed(again(made, *given))
-        took_s = time.thread_time() - begin_s
         worker = self._free_s.index(min(self._free_s))
-        if (worker, origin.digest) not in self._have:
-            self._have.add((worker, origin.digest))
-            took_s += made_s
+        if (worker, origin.digest) not in self._made:
+            self._made[worker, origin.digest] = origin.made()
+        again, given = unpacked(call)
+        found = packed(again(self._made[worker, origin.digest], *given))
+        took_s = time.thread_time() - hidden_from_s
         end_s = max(now_s, self._free_s[worker]) + took_s + self._overhead_s
         self._free_s[worker] = end_s
         self.parts.append((took_s, len(call) + len(found)))
@@ -71,7 +65,7 @@ class VirtualPool:
     @property
     def alone_s(self) -> float:
         """CPU seconds that a search works alone, as with the real one."""
-        return _ALONE_S if self._ready_s is None else _ALONE_THEN_S
+        return max(_ALONE_S - self.now_s, _ALONE_THEN_S) if self._ready_s is None else _ALONE_THEN_S
 
     def poll(self, wait_s: float, wanted: Container[int]) -> list[tuple[int, Any]]:
         """Return what is finished by now; if it may wait, the clock goes on to the next one that will be."""

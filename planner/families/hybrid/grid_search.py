@@ -192,7 +192,7 @@ def searched(
         group_by=group_by,
         most_at_once=MOST_AT_ONCE if cost.is_even else _MOST_CUTS_AT_ONCE,
         is_strict=is_strict,
-        maker=partial(_made_grid, bare, memory_limit_bytes),
+        maker=partial(_made_grid, bare, memory_limit_bytes, search.cutoff),
         counts=counts and not search.is_brief,
         before=before,
         dives=dives,
@@ -209,9 +209,9 @@ def searched(
     return answer
 
 
-def _made_grid(cost: HybridCost, memory_limit_bytes: float) -> tuple[Grid, Callable[[Columns], Floats]]:
+def _made_grid(cost: HybridCost, memory_limit_bytes: float, cutoff: float) -> tuple[Grid, Callable[[Columns], Floats]]:
     """Return the grid of a placement and the seconds of its points, as another process makes them."""
-    bounds = Bounds.of(cost, memory_limit_bytes=memory_limit_bytes)
+    bounds = Bounds.of(cost, Search(cutoff=cutoff), memory_limit_bytes)
     return bounds.grid(), bounds.seconds
 
 
