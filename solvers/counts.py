@@ -162,7 +162,8 @@ class Question:
         where it is not; and who is told before every call, with what gives up to so many calls that are likely to
         follow. Neither changes the answer. Without ``known`` nothing is foreseen.
     has_costly_condition
-        Whether ``holds`` calls the oracle, too: who looks ahead then leaves it out.
+        Whether ``holds`` calls the oracle, too: then it is asked of points that are called, and who looks ahead leaves
+        it out.
     profile
         ``(root, weight, enough)`` of a root of one count: entry n - 1 is a ``t`` of which the least share is wanted,
         and one from which on n does not matter. Cheaper than calls at many counts. None, or an answer of None: there
@@ -1201,7 +1202,7 @@ class _Walk:
             criteria = self._criteria(roots, points, known.expected(points))
             gains = np.where(np.isfinite(criteria).all(axis=1), self.aim.gains(criteria), 0.0)
             gains[known.most_at(points) <= known.least(points) * (1 + _WORTH)] = 0.0
-            if self.question.holds is not None:
+            if self.question.holds is not None and not self.question.has_costly_condition:
                 gains[~self.question.holds(roots, points)] = 0.0
             best, hoped = int(gains.argmax()), 0.0
             if self.aim.share and np.isfinite(most := float(self.aim.gains(self.bounds(box))[0])):

@@ -581,6 +581,7 @@ _SHARE_OF_LAST = 0.8  # for fleets of as many types as there may be; the rest is
 _MOST_KINDS = 3  # named
 _REASON_S = 1.0
 _NEAR = 0.01  # share of a time
+_MOST_TWICE = 2  # fleets beside the answer, of which twice the machines are planned
 _NOT_MODELLED = (
     "whether machines can be had when they are wanted",
     "taxes, staff and interest",
@@ -675,6 +676,7 @@ def procure(
         if _improved(fleets, best, choice.objective, search):
             continue
         measured = _measured(fleets, choice, planned, search)
+        _plan_near(fleets, choice, [other for other, _ in alternatives], search)
         if not _improved(fleets, best, choice.objective, search):
             break
     if measured.choice is not None and all(other.fleet != measured.choice.fleet for other, _ in alternatives):
@@ -687,7 +689,7 @@ def procure(
         certificate=certificate,
         explanation=(*reasons_of(fleets, choice), *_mixing_words(fleets, best, choice)),
         alternatives=alternatives,
-        by_deadline=_by_deadline(fleets, choice, search),
+        by_deadline=_by_deadline(fleets, choice),
         margin=margin_of(fleets, choice),
         risk=risk_of(fleets, choice, planned),
         stretch=fleets.stretch,
@@ -838,22 +840,46 @@ def _alternatives(fleets: Fleets, choice: Choice, most: int, search: Search) -> 
     return tuple(sorted(others, key=lambda pair: pair[0].objective))
 
 
-def _by_deadline(fleets: Fleets, choice: Choice, search: Search) -> tuple[tuple[Choice, str], ...]:
+def _plan_near(fleets: Fleets, choice: Choice, others: Sequence[Choice], search: Search) -> None:
+    """Plan what other deadlines may take, of one training: half of the chosen machines where no fleet ends later.
+
+    And twice the machines of the choice and of others, the cheapest first, unless some fleet that ends sooner costs no
+    more than these do at the least.
+    """
+    if fleets.procurement.is_monthly:
+        return
+    markets = {market.offers: market for market in fleets.all_markets()}
+
+    def times(fleet: Fleet, factor: float) -> Fleet:
+        pairs = zip(fleet.counts, markets[fleet.offers].most, strict=True)
+        return replace(fleet, counts=tuple(min(max(1, floor(count * factor)), most) for count, most in pairs))
+
+    def least_usd(fleet: Fleet) -> float:
+        if len(fleet.offers) > 1:
+            return inf
+        least_s = float(fleets.oracles[0].bounds_s(fleet.offers[0], fleet.counts[0])[-1])
+        return fleets.account.usage(fleet, [least_s]).criteria["cost"]
+
+    twice = sorted((times(one.fleet, 2.0) for one in (choice, *others[:_MOST_TWICE])), key=least_usd)
+    for fleet in (*twice, half := times(choice.fleet, 0.5)):
+        known = [
+            (point.criteria[0] / choice.total_wall_s, point.criteria[1]) for _, point in fleets.looked_at_by_time()
+        ]
+        if fleet == half:
+            is_known = any(share > 1 + _NEAR for share, _ in known)
+        else:
+            is_known = any(share < 1 - _NEAR and usd <= least_usd(fleet) for share, usd in known)
+        if not is_known and all(fleet != one.fleet for one in (choice, *others)):
+            search.bounded(partial(fleets.trained, markets[fleet.offers], fleet.counts, search), None)
+
+
+def _by_deadline(fleets: Fleets, choice: Choice) -> tuple[tuple[Choice, str], ...]:
     """Return what other deadlines would cost, of all fleets that were planned.
 
-    Nothing is proven of it but that each of these fleets does it. Where none ends sooner, or later, twice or half of
-    the chosen machines are planned.
+    Nothing is proven of it but that each of these fleets does it.
     """
     if fleets.procurement.is_monthly:
         return ()
-    times_s = [point.criteria[0] / choice.total_wall_s for _, point in fleets.looked_at_by_time()]
-    near = [2.0] * (min(times_s, default=1.0) > 1 - _NEAR) + [0.5] * (max(times_s, default=1.0) < 1 + _NEAR)
-    for factor in near:
-        market = next(one for one in fleets.all_markets() if one.offers == choice.fleet.offers)
-        pairs = zip(choice.fleet.counts, market.most, strict=True)
-        counts = tuple(min(max(1, floor(count * factor)), most) for count, most in pairs)
-        if counts != choice.fleet.counts:
-            search.bounded(partial(fleets.trained, market, counts, search), None)
     found, limits = [], fleets.account.limits
     for market, point in fleets.looked_at_by_time():
         fleet = Fleet(offers=market.offers, counts=point.counts)

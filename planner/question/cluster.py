@@ -181,7 +181,7 @@ def cluster_of(spec: ClusterSpec, notes: Notes, resolved: MutableMapping[str, An
         known = Assumption(text=one.text, field=("cluster", "preset"), flag=flag) if is_preset else one
         notes.key_assumptions.append(known)
         notes.assumptions.append(one.text)
-    if block is resolved["cluster"]:
+    if is_drawn and block is resolved["cluster"]:
         _note_idle_links(cluster, notes)
     return cluster
 

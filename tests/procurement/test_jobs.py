@@ -201,3 +201,18 @@ def test_long_and_short_runs_have_failures_of_their_own(tmp_path: Path, share: f
     busy = [2 * walls["long"], 60 * walls["short"]]
     assert found.choice.total_wall_s == pytest.approx(sum(busy) if share == 1 else max(busy))
     assert found.choice.cost_usd == pytest.approx(found.choice.total_wall_s * 2 / 3600, rel=1e-4)
+
+
+def test_few_fleets_are_planned_for_several_jobs(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """Whether a fleet keeps the deadlines of all jobs is asked of fleets whose turn it is alone: it takes plans."""
+    machines = {"t4": Machine(1.0), "v100-sxm2-16g": Machine(2.7)}
+    times = {
+        name: MadeUpTimes(machines=machines, work=50_000, serial_s=serial_s)
+        for name, serial_s in (("a", 900), ("b", 9000))
+    }
+    purchases.stub(monkeypatch, times, lambda offer: machines[offer.device].rate / 50_000)
+    rows = [row("small", usd_per_h=1), row("large", device="v100-sxm2-16g", usd_per_h=2.5)]
+    question = purchases.asked(tmp_path / "list.csv", rows, dnn=None, jobs=[job("a", 4), job("b", 2)], most_devices=512)
+    found = purchases.answered(purchases.loaded(question))
+    assert found.certificate.status is Status.OPTIMAL
+    assert found.certificate.num_planned < 60

@@ -13,6 +13,7 @@ from pytest import MonkeyPatch
 
 from planner.procurement import procure
 from planner.procurement.answer import Choice, ParetoSet
+from planner.search import Search
 from planner.solution import Status
 
 MACHINES = {"t4": Machine(1.0), "v100-sxm2-16g": Machine(2.7, useful=6)}
@@ -84,6 +85,21 @@ def test_what_other_deadlines_cost_is_told_of_the_fleets_that_were_planned(
     row = next(line for line in text.splitlines() if line.strip().startswith("sooner"))
     nearest = [one for one, _ in found.by_deadline if one.total_wall_s < found.choice.total_wall_s * 0.99][-1]
     assert f"{nearest.cost_usd:,.2f} USD" in row and nearest.fleet.headline in row
+
+
+def test_an_earlier_end_costs_no_more_than_twice_the_machines_of_the_answer_or_the_next_best(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    machines = {**MACHINES, "a10g": Machine(1.5)}
+    times = replace(TIMES, machines=machines, serial_s=0.0)
+    purchases.stub(monkeypatch, times, lambda offer: machines[offer.device].rate / times.work)
+    rows = [row("small", usd_per_h=1), row("next", device="a10g", usd_per_h=1.6)]
+    procurement = purchases.loaded(purchases.asked(tmp_path / "list.csv", rows, most_devices=64, deadline="5 h"))
+    found = purchases.answered(procurement, search=Search(num_alternatives=1))
+    sooner = [one for one, _ in found.by_deadline if one.total_wall_s < found.choice.total_wall_s * 0.99]
+    for one in (found.choice, *(other for other, _ in found.alternatives)):
+        fleet = replace(one.fleet, counts=tuple(2 * count for count in one.fleet.counts))
+        assert sooner[-1].cost_usd <= purchases.bill_of(procurement, fleet, times(fleet)).cost_usd * (1 + 1e-9)
 
 
 def test_what_is_cheaper_and_sooner_beyond_a_limit_is_not_told_to_be_later(

@@ -309,3 +309,9 @@ def test_unequal_leaves_are_not_taken_for_one_narrow_switch_without_a_word() -> 
 def test_the_latency_of_drawn_links_is_not_zero_without_a_word() -> None:
     bare = {**SPINES, "links": [{key: row[key] for key in ("ends", "bandwidth")} for row in SPINES["links"]]}
     assert about_machines(drawn(bare))[-1].text == "latency of 4 of 4 drawn links: 0, as none is given"
+
+
+def test_trays_of_one_rack_have_no_link_that_somebody_drew() -> None:
+    found = load({"count": 8, "device": "gb200", "devices": 4, "network": "1600 Gbit/s"})
+    assert routes_of(found.cluster).idle_links
+    assert not any("links drawn" in text for text in (*found.warnings, *found.assumptions))
