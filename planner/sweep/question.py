@@ -137,7 +137,7 @@ def load_sweep(
     hint = "cluster.machines.0.count: [1, 2, 4, 8]}."
     if "sweep" not in source.data:
         problem = "there is no block sweep, which says which fields vary."
-        raise SpecError.of([source.fault(("sweep",), problem, f"Add e.g. sweep: {{vary: {{{hint}")])
+        raise SpecError.of([source.fault(("sweep",), problem, f"Add e.g. sweep: {{vary: {{{hint[:-1]}}}.")])
     try:
         spec = SweepSpec.model_validate(source.data["sweep"] or {})
     except ValidationError as error:

@@ -164,8 +164,11 @@ def _qwen_layers(fields: Fields, num_layers: int) -> dict[str, Any] | None:
 
 def _deepseek_layers(fields: Fields, num_layers: int) -> dict[str, Any] | None:
     """All layers behind the first dense ones."""
-    first = fields.count_or(0, "first_k_dense_replace", least=0, most=MOST_LAYERS)
+    usual = 1 if fields.architecture == "glm4_moe_lite" else 0
+    first = fields.count_or(usual, "first_k_dense_replace", least=0, most=MOST_LAYERS)
     step = fields.count_or(1, "moe_layer_freq", most=MOST_LAYERS)
+    if types := fields.words("mlp_layer_types"):
+        return _at(fields, "mlp_layer_types", [at for at, one in enumerate(types) if one == "sparse"], num_layers)
     chosen = [index for index in range(num_layers) if index >= first and index % step == 0]
     return _at(fields, "moe_layer_freq", chosen, num_layers)
 
@@ -303,6 +306,14 @@ _ROWS: dict[str, _Row] = {
     # A router whose correction is no parameter.
     "glm4_moe": _Row(
         **_KV, qkv=("attention_bias", False), query_key_norms=("use_qk_norm", False), mixture=_DEEPSEEK_EXPERTS
+    ),
+    "dots1": _Row(**_BIASES, query_key_norms=True, mixture=_DEEPSEEK_EXPERTS),
+    "minimax_m2": _Row(
+        **_SIZED,
+        query_key_norms=True,
+        fixed={**_RMS, "query_key_norm_span": "all_heads"},
+        inner="",
+        mixture=_OF_INTERMEDIATE,
     ),
     # Its dense layers have a width of their own, its norms of queries no scale.
     "llama4_text": _Row(
@@ -881,6 +892,7 @@ READERS: dict[str, Reader] = {
     "deepseek_v3": _deepseek,
     "deepseek_v32": _deepseek,
     "kimi_k2": _deepseek,
+    "glm4_moe_lite": _deepseek,
     "gpt2": _gpt2,
     "gpt_bigcode": _gpt2,
     "gpt_neo": _gpt_neo,

@@ -282,13 +282,14 @@ _BASES = {
     **dict.fromkeys(("cohere", "ernie4_5", "llama4_text", "olmo3"), 5e5),
     **dict.fromkeys(("gemma3_text", "mixtral", "phimoe"), 1e6),
     "gpt_oss": 1.5e5,
+    "minimax_m2": 5e6,
 }
 _FRACTIONS = {
     **dict.fromkeys(("glm", "glm4", "glm4_moe", "nemotron", "phi"), 0.5),
     **dict.fromkeys(("gpt_neox", "qwen3_next", "stablelm"), 0.25),
 }
 _INTERLEAVED = {"codegen", "cohere", "deepseek_v2", "deepseek_v3", "ernie4_5", "glm", "glm4", "gptj", "kimi_k2"} | {
-    *("deepseek_v32", "llama4_text")
+    *("deepseek_v32", "glm4_moe_lite", "llama4_text")
 }
 _LOCAL_BASES = {"gemma3_text": 1e4}
 _WITHOUT_EVERY = {"llama4_text": 4, "smollm3": 4}
@@ -568,7 +569,18 @@ def numerics_of(fields: Fields, sizes: Mapping[str, Any]) -> Numerics:
     """Return the figures of an architecture; ``sizes`` are the fields of its transformer."""
     name = fields.architecture
     usual_epsilon = 1e-12 if name in _ENCODERS else 1e-6 if sizes.get("norm") == "rms_norm" else 1e-5
-    if name in ("gpt_oss", "llama4_text", "glm4_moe", "nemotron_h", "mixtral", "olmo2", "olmo3", "olmoe", "phi3"):
+    if name in (
+        "gpt_oss",
+        "llama4_text",
+        "glm4_moe",
+        "glm4_moe_lite",
+        "nemotron_h",
+        "mixtral",
+        "olmo2",
+        "olmo3",
+        "olmoe",
+        "phi3",
+    ):
         usual_epsilon = 1e-5
     epsilon = fields.figure(
         usual_epsilon,
@@ -632,10 +644,12 @@ def _activation(fields: Fields, *, is_gated: bool) -> Activation | None:
 
 # Balanced by a bias. Rate and weight: DeepSeek-AI, arXiv 2412.19437, section 4.2; GLM-4.5 team, arXiv 2508.06471,
 # section 2.4; NVIDIA, Nemotron 3 Nano, section 2.
-_BY_BIAS = ("deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "nemotron_h")
+_BY_BIAS = ("deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm4_moe_lite", "nemotron_h", "dots1", "minimax_m2")
 _BIAS_RATE, _BESIDE_BIAS = 1e-3, 1e-4
 _SEQUENCE = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe")
-_NOT_NORMALISED = ("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "olmoe", "deepseek_v2", "llama4_text", "phimoe")
+_NOT_NORMALISED = (
+    *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "olmoe", "deepseek_v2", "dots1", "llama4_text", "phimoe"),
+)
 _SCORES = ("softmax", "sigmoid")
 
 
@@ -643,6 +657,7 @@ def routing_of(fields: Fields) -> Routing:
     """Return how the router of an architecture with experts scores and balances."""
     name = fields.architecture
     word = fields.word("scoring_func") or ("sigmoid" if name in (*_BY_BIAS, "llama4_text") else "softmax")
+    word = "sigmoid" if (name, word) == ("dots1", "noaux_tc") else word  # the name of how its bias balances
     if word not in _SCORES:
         fields.fault("scoring_func", f"{shown(word)} is no score of experts.", "Write softmax or sigmoid.")
     is_by_bias = name in _BY_BIAS
