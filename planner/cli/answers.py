@@ -1,11 +1,12 @@
 """``planner compare``, ``explain`` and ``export``: what is told of plans that were written to files."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from planner.cli.options import Html, MemoryLimit, json_of
+from planner.cli.options import Html, MemoryLimit, grouped, json_of
 
 
 def compare(
@@ -71,7 +72,23 @@ def explain(
     give(found.to_dict, lambda: explanation_answer(found), json=json)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What a plan does not know of a launch."""
+
+    script: Annotated[
+        str | None, typer.Option(help='Your training program with its arguments: "train.py --data x".')
+    ] = None
+    image: Annotated[str | None, typer.Option(help="Of the container, where the target starts containers.")] = None
+    program: Annotated[
+        str | None, typer.Option(help="The target that trains, where --to only starts machines: slurm, skypilot.")
+    ] = None
+    name: Annotated[str | None, typer.Option(help="Of the job.")] = None
+
+
+@grouped
 def export(
+    *,
     plan: Annotated[Path, typer.Argument(help="What `planner plan --out` wrote, or `planner procure --out`.")],
     to: Annotated[
         str,
@@ -81,14 +98,7 @@ def export(
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Write all files into this folder.")] = None,
-    script: Annotated[
-        str | None, typer.Option(help='Your training program with its arguments: "train.py --data x".')
-    ] = None,
-    image: Annotated[str | None, typer.Option(help="Of the container, where the target starts containers.")] = None,
-    program: Annotated[
-        str | None, typer.Option(help="The target that trains, where --to only starts machines: slurm, skypilot.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="Of the job.")] = None,
+    launch: Launch,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files of an earlier export.")] = False,
     json: Annotated[bool, json_of("planner.export/1")] = False,
 ) -> None:
@@ -102,7 +112,7 @@ def export(
     from planner.procurement.check import check_file
 
     with Progress("exporting"):
-        found = planner.export(plan, to, script=script, image=image, program=program, name=name)
+        found = planner.export(plan, to, **asdict(launch))
         is_right = check_file(plan).is_ok
     if not is_right:
         print(f"warning: {plan} is not what it says; see: planner check {shlex.quote(str(plan))}", file=sys.stderr)

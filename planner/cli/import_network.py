@@ -1,11 +1,12 @@
 """``planner import``: networks and launch files of other programs."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import flag_fault
+from planner.cli.options import flag_fault, grouped
 
 if TYPE_CHECKING:
     from planner.network_import import ImportedFile
@@ -13,7 +14,25 @@ if TYPE_CHECKING:
 __all__ = ["import_network"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfFile:
+    """What a file does not say of itself."""
+
+    sequence_length: Annotated[int | None, typer.Option(min=1, help="Tokens of a sample, of a config.json.")] = None
+    text_only: Annotated[
+        bool, typer.Option("--text-only", help="Of a config.json of several parts its text part alone.")
+    ] = False
+    dimension: Annotated[
+        list[str] | None, typer.Option(help="Size of a symbolic dimension of an ONNX model, e.g. seq=128.")
+    ] = None
+    profile_batch: Annotated[
+        int | None, typer.Option(min=1, help="Samples of the batch that a profile was measured at.")
+    ] = None
+
+
+@grouped
 def import_network(
+    *,
     file: Annotated[
         Path | None,
         typer.Argument(
@@ -27,16 +46,7 @@ def import_network(
         Path | None,
         typer.Option("--out", "-o", help="Write the block, YAML or .json; a spec names it: dnn: {file: ...}."),
     ] = None,
-    sequence_length: Annotated[int | None, typer.Option(min=1, help="Tokens of a sample, of a config.json.")] = None,
-    text_only: Annotated[
-        bool, typer.Option("--text-only", help="Of a config.json of several parts its text part alone.")
-    ] = False,
-    dimension: Annotated[
-        list[str] | None, typer.Option(help="Size of a symbolic dimension of an ONNX model, e.g. seq=128.")
-    ] = None,
-    profile_batch: Annotated[
-        int | None, typer.Option(min=1, help="Samples of the batch that a profile was measured at.")
-    ] = None,
+    unsaid: OfFile,
     template: Annotated[bool, typer.Option("--template", help="Print a CSV to fill in with measured layers.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.import/1) on stdout.")] = False,
 ) -> None:
@@ -59,8 +69,7 @@ def import_network(
 
     check_outputs({"--out": out}, None, {"the file that is imported": file})
     if run is not None:
-        options = {"--dimension": dimension, "--sequence-length": sequence_length, "--profile-batch": profile_batch}
-        if given := [name for name, value in {**options, "--text-only": text_only}.items() if value]:
+        if given := [f"--{name.replace('_', '-')}" for name, value in asdict(unsaid).items() if value]:
             raise flag_fault(" ".join(given), "a factory has no use for it.", "Leave it out.")
         found = import_code(run, Path.cwd())
     else:
@@ -68,10 +77,10 @@ def import_network(
         with Progress("reading"):
             found = import_file(
                 file,
-                sizes=_sizes(dimension or []),
-                sequence_length=sequence_length,
-                is_text_only=text_only,
-                batch_size=profile_batch,
+                sizes=_sizes(unsaid.dimension or []),
+                sequence_length=unsaid.sequence_length,
+                is_text_only=unsaid.text_only,
+                batch_size=unsaid.profile_batch,
             )
     if out is not None:
         _write(out, found)
