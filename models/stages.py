@@ -96,9 +96,8 @@ def linearise(dnn: Dnn) -> Linearisation:
     """
     position = {layer.name: index for index, layer in enumerate(dnn.layers)}
     last_reader = np.arange(len(dnn.layers))
-    for source, target in dnn.graph.edges:
-        index = position[source]
-        last_reader[index] = max(last_reader[index], position[target])
+    for target, layer in enumerate(dnn.layers):  # in topological order: the last one that reads is the last reader
+        last_reader[[position[source] for source in dnn.inputs_of(layer.name)]] = target
     elements = np.array([layer.num_output_elements for layer in dnn.layers], dtype=np.int64)
     change = np.zeros(len(elements) + 1, dtype=np.int64)
     np.add.at(change, np.arange(len(elements)), elements)

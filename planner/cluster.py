@@ -185,13 +185,13 @@ class Cluster(Shown):
     ) -> None:
         self.name = name
         self.source = source
-        import networkx as nx  # noqa: PLC0415 - takes a while
-
-        graph: nx.Graph[str] = nx.Graph(name=name)
+        self.nodes: dict[str, MachineGroup | Switch] = {}
         for node in nodes:
-            if node.name in graph:
+            if node.name in self.nodes:
                 raise ValueError(f"node {node.name!r} stands twice; give every node its own name")
-            graph.add_node(node.name, node=node)
+            self.nodes[node.name] = node
+        # Of each node, by its neighbours, the cables between the two by the way that they lead.
+        self._arcs: dict[str, dict[str, dict[tuple[str, str], Cable]]] = {name: {} for name in self.nodes}
         cables: list[tuple[str, str, Cable]] = []
         for first, second, link in links:
             cable = (
@@ -200,20 +200,18 @@ class Cluster(Shown):
                 else Cable(bandwidth_bytes_per_s=link.bandwidth_bytes_per_s, latency_s=link.latency_s)
             )
             for end in (first, second):
-                if end not in graph:
+                if end not in self.nodes:
                     raise ValueError(f"a link ends at {end!r}, which does not exist. Name one of the nodes, or add it.")
             if first == second:
                 raise ValueError(f"a link joins {first!r} to itself; join machines of a group by a switch")
             cables.append((first, second, cable))
             ways = [(first, second)] if cable.is_one_way else [(first, second), (second, first)]
-            known = graph.edges[first, second]["arcs"] if graph.has_edge(first, second) else {}
-            if any(way in known for way in ways):
+            arcs = self._arcs[first].setdefault(second, {})
+            if any(way in arcs for way in ways):
                 raise ValueError(f"the link {first!r} - {second!r} stands twice; say how many there are by count")
-            arcs = {**known, **dict.fromkeys(ways, cable)}
-            graph.add_edge(first, second, arcs=arcs, link=min(arcs.values(), key=lambda one: one.bandwidth_bytes_per_s))
-        self._graph = graph
+            arcs.update(dict.fromkeys(ways, cable))
+            self._arcs[second][first] = arcs
         self.links = tuple(cables)
-        nx.freeze(graph)
         if not self.machine_groups:
             raise ValueError("there is no machine")
         self._check_cards()
@@ -249,13 +247,13 @@ class Cluster(Shown):
                         f"group of several machines, which forwards nothing. Add a link, or a switch"
                     )
         for group in self.machine_groups:
-            near = self._graph[group.name].items()
-            if group.count == 1 or any(self.forwards(name) and len(data["arcs"]) > 1 for name, data in near):
+            near = self._arcs[group.name]
+            if group.count == 1 or any(self.forwards(name) and len(arcs) > 1 for name, arcs in near.items()):
                 continue
             if group.name not in self._reached(group.name, is_back=False):
                 raise ValueError(
                     f"the {group.count} machines {group.name!r} have no network between them; add a link to a switch"
-                    if self._graph.degree(group.name)
+                    if near
                     else f"the {group.count} machines {group.name!r} have no network between them; add a link"
                 )
 
@@ -265,9 +263,9 @@ class Cluster(Shown):
         places = [start]
         while places:
             place = places.pop()
-            for near, data in self._graph[place].items():
+            for near, arcs in self._arcs[place].items():
                 way = (near, place) if is_back else (place, near)
-                if way in data["arcs"] and near not in found:
+                if way in arcs and near not in found:
                     found.add(near)
                     if self.forwards(near):
                         places.append(near)
@@ -295,7 +293,7 @@ class Cluster(Shown):
 
     def of_groups(self, groups: Collection[str]) -> "Cluster":
         """Return the same network with some of the machine groups only."""
-        kept = [node for node in self._nodes() if isinstance(node, Switch) or node.name in groups]
+        kept = [node for node in self.nodes.values() if isinstance(node, Switch) or node.name in groups]
         names = {node.name for node in kept}
         links = [(one, other, cable) for one, other, cable in self.links if {one, other} <= names]
         return Cluster(self.name, kept, links, source=self.source)
@@ -310,13 +308,13 @@ class Cluster(Shown):
 
     def forwards(self, name: str) -> bool:
         """Whether a node hands on what is for others: a switch, or a single machine."""
-        node = self._graph.nodes[name]["node"]
+        node = self.nodes[name]
         return isinstance(node, Switch) or node.count == 1
 
     @cached_property
     def reduces(self) -> bool:
         """Whether all switches add up what passes, so that an all-reduce may be done in the network."""
-        switches = [node for node in self._nodes() if isinstance(node, Switch)]
+        switches = [node for node in self.nodes.values() if isinstance(node, Switch)]
         return bool(switches) and all(switch.reduces for switch in switches)
 
     def arcs(self) -> Iterator[tuple[str, str, Cable]]:
@@ -328,13 +326,13 @@ class Cluster(Shown):
 
     def num_cables(self, first: str, second: str) -> int:
         """Return how many equal cables lead from one node to the other; from or to a machine group: of each machine."""
-        cable: Cable = self._graph.edges[first, second]["arcs"][first, second]
+        cable = self._arcs[first][second][first, second]
         if cable.count is not None:
             return cable.count
         found = [
             self._cards_of_link[node.name]
             for end in (first, second)
-            if isinstance(node := self._graph.nodes[end]["node"], MachineGroup)
+            if isinstance(node := self.nodes[end], MachineGroup)
         ]
         return min(found, default=1)
 
@@ -349,7 +347,7 @@ class Cluster(Shown):
 
     def _open_cards(self, group: MachineGroup) -> tuple[int, int]:
         """Return a machine's cards that no link claims by its count, and how many links say none."""
-        edges = [data["arcs"].values() for _, _, data in self._graph.edges(group.name, data=True)]
+        edges = [arcs.values() for arcs in self._arcs[group.name].values()]
         cards = [cables for cables in edges if not any(cable.is_scale_up for cable in cables)]
         claimed = sum(max(cable.count or 0 for cable in cables) for cables in cards)
         return group.num_nics - claimed, sum(any(cable.count is None for cable in cables) for cables in cards)
@@ -361,9 +359,9 @@ class Cluster(Shown):
         """
         together: dict[float, float] = {}
         latency_s: dict[float, float] = {}
-        for _, _, data in self._graph.edges(name, data=True):
+        for arcs in self._arcs[name].values():
             rate, link = min(
-                ((cable.bandwidth_bytes_per_s * self.num_cables(*way), cable) for way, cable in data["arcs"].items()),
+                ((cable.bandwidth_bytes_per_s * self.num_cables(*way), cable) for way, cable in arcs.items()),
                 key=lambda pair: pair[0],
             )
             card = link.bandwidth_bytes_per_s
@@ -405,10 +403,6 @@ class Cluster(Shown):
             ends = [("ideal", "switch", replace(link, bandwidth_bytes_per_s=rate))]
         return Cluster(self.name, [best, Switch(name="switch")], ends, source=self.source)
 
-    def _nodes(self) -> list["MachineGroup | Switch"]:
-        """Return the data of all nodes."""
-        return [self._graph.nodes[name]["node"] for name in self._graph]
-
     @cached_property
     def has_equal_machines(self) -> bool:
         """Whether all machines are alike, but for the links between them."""
@@ -421,20 +415,27 @@ class Cluster(Shown):
 
         Equal ones with equal links to one switch.
         """
-        links = {data["link"] for _, _, data in self._graph.edges(data=True)}
-        num_switches = sum(isinstance(node, Switch) for node in self._nodes())
+        links = {_slowest(arcs) for near in self._arcs.values() for arcs in near.values()}
+        num_switches = sum(isinstance(node, Switch) for node in self.nodes.values())
         return len(links) <= 1 and num_switches <= 1 and self.has_equal_machines
 
-    @property
+    @cached_property
     def graph(self) -> "nx.Graph[Any]":
-        """The networkx graph itself, frozen."""
-        return self._graph
+        """The same as a networkx graph, frozen."""
+        import networkx as nx  # noqa: PLC0415 - takes a while
+
+        graph: nx.Graph[Any] = nx.Graph(name=self.name)
+        graph.add_nodes_from((name, {"node": node}) for name, node in self.nodes.items())
+        for first, second, _ in self.links:
+            arcs = self._arcs[first][second]
+            graph.add_edge(first, second, arcs=arcs, link=_slowest(arcs))
+        nx.freeze(graph)
+        return graph
 
     @cached_property
     def machine_groups(self) -> tuple[MachineGroup, ...]:
         """The groups, in the order given."""
-        data = (self._graph.nodes[name]["node"] for name in self._graph)
-        return tuple(node for node in data if isinstance(node, MachineGroup))
+        return tuple(node for node in self.nodes.values() if isinstance(node, MachineGroup))
 
     @cached_property
     def num_machines(self) -> int:
@@ -445,6 +446,11 @@ class Cluster(Shown):
     def num_devices(self) -> int:
         """Devices in all machines."""
         return sum(group.count * group.devices_per_machine for group in self.machine_groups)
+
+
+def _slowest(arcs: Mapping[tuple[str, str], Cable]) -> Cable:
+    """Return the slower one of the cables that lead there and back."""
+    return min(arcs.values(), key=lambda one: one.bandwidth_bytes_per_s)
 
 
 def _best_link(links: Sequence[Link]) -> Link:

@@ -243,42 +243,40 @@ class Dnn(Shown):
         transformer: Transformer | None = None,
         repeats: Sequence[Repeat] = (),
     ) -> None:
-        import networkx as nx  # noqa: PLC0415 - takes a while
-
         self.name = name
         self.source = source
         self.dataset_samples = dataset_samples
         self.transformer = transformer
         self.repeats = tuple(repeats)
-        graph: nx.DiGraph[str] = nx.DiGraph(name=name)
         wanted = list(layers)
         if (number := sum(len(inputs) for _, inputs in wanted)) > MOST_INPUTS:
             raise ValueError(f"its layers have {number} inputs, more than {MOST_INPUTS}; give the file of one network")
+        given: dict[str, Layer] = {}
         for layer, _ in wanted:
-            if layer.name in graph:
+            if layer.name in given:
                 raise ValueError(f"layer {layer.name!r} stands twice; give every layer its own name")
-            graph.add_node(layer.name, layer=layer)
+            given[layer.name] = layer
         if not wanted:
             raise ValueError("there is no layer")
         for layer, inputs in wanted:
             for source_name in inputs:
-                if source_name not in graph:
+                if source_name not in given:
                     what = f"layer {layer.name!r} reads {source_name!r}, which does not exist"
                     raise ValueError(f"{what}. Name a layer, or add it.")
-                carried: Layer = graph.nodes[source_name]["layer"]
-                graph.add_edge(source_name, layer.name, num_elements=carried.num_output_elements)
-        self._graph = graph
-        nx.freeze(graph)
+        self._given = given
+        self._inputs = {layer.name: tuple(dict.fromkeys(inputs)) for layer, inputs in wanted}
         # In topological order, ties by insertion.
-        position = {layer_name: index for index, layer_name in enumerate(graph)}
-        names: Iterable[str] = graph
-        if any(position[first] >= position[then] for first, then in graph.edges):  # files seldom have it so
+        position = {layer_name: index for index, layer_name in enumerate(given)}
+        names: Iterable[str] = given
+        if any(position[first] >= position[then] for then, inputs in self._inputs.items() for first in inputs):
+            import networkx as nx  # noqa: PLC0415 - takes a while, and files seldom have it so
+
             try:
-                names = list(nx.lexicographical_topological_sort(graph, key=position.__getitem__))
+                names = list(nx.lexicographical_topological_sort(self.graph, key=position.__getitem__))
             except nx.NetworkXUnfeasible:
-                cycle = " -> ".join(edge[0] for edge in nx.find_cycle(graph))
+                cycle = " -> ".join(edge[0] for edge in nx.find_cycle(self.graph))
                 raise ValueError(f"the layers form a cycle: {cycle} -> ...; remove one of these edges") from None
-        self.layers: tuple[Layer, ...] = tuple(graph.nodes[layer_name]["layer"] for layer_name in names)
+        self.layers: tuple[Layer, ...] = tuple(given[layer_name] for layer_name in names)
 
     def without_repeats(self) -> "Dnn":
         """Return the network with nothing said of its repeated blocks, so that it may be cut anywhere."""
@@ -316,14 +314,22 @@ class Dnn(Shown):
             repeats=self.repeats,
         )
 
-    @property
+    @cached_property
     def graph(self) -> "nx.DiGraph[Any]":
-        """The networkx graph itself, frozen."""
-        return self._graph
+        """The same as a networkx graph, frozen."""
+        import networkx as nx  # noqa: PLC0415 - takes a while
+
+        graph: nx.DiGraph[Any] = nx.DiGraph(name=self.name)
+        graph.add_nodes_from((name, {"layer": layer}) for name, layer in self._given.items())
+        for name, inputs in self._inputs.items():
+            for read in inputs:
+                graph.add_edge(read, name, num_elements=self._given[read].num_output_elements)
+        nx.freeze(graph)
+        return graph
 
     def inputs_of(self, name: str) -> tuple[str, ...]:
         """Return the names of the layers that ``name`` reads, in the order they were given."""
-        return tuple(self._graph.predecessors(name))
+        return self._inputs[name]
 
     @cached_property
     def trained_layers(self) -> tuple[tuple[str, int, int], ...]:

@@ -64,7 +64,7 @@ def perturbations(problem: Problem) -> list[Perturbation]:
     def add(name: str, words: str, changed: Problem | None, reason: str = "") -> None:
         found.append(Perturbation(name=name, words=words, problem=changed, reason=reason))
 
-    if cluster.graph.number_of_edges():
+    if cluster.links:
         add("network_bandwidth_x2", "a network twice as fast", perturb.wider_network(problem, 2.0))
     if any(group.inside is not None and group.devices_per_machine > 1 for group in groups):
         name, words = "inside_bandwidth_x2", "links inside machines twice as fast"

@@ -236,11 +236,9 @@ def _rebuilt(
     link: Callable[[Link], Link] = lambda one: one,
 ) -> Cluster:
     """Return the same graph with other machine groups or links."""
-    graph = cluster.graph
-    nodes: list[MachineGroup | Switch] = [data["node"] for _, data in graph.nodes(data=True)]
     return Cluster(
         cluster.name,
-        [node if isinstance(node, Switch) else group(node) for node in nodes],
+        [node if isinstance(node, Switch) else group(node) for node in cluster.nodes.values()],
         [(one, other, link(cable)) for one, other, cable in cluster.links],
         source=cluster.source,
     )

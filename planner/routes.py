@@ -100,7 +100,7 @@ class Routes:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        names = list(cluster.graph)
+        names = list(cluster.nodes)
         index = {name: place for place, name in enumerate(names)}
         groups = {index[group.name]: group for group in cluster.machine_groups}
         self._group_at = groups
@@ -278,10 +278,9 @@ class Routes:
 
         On a tree depth-first order crosses every link once in each direction, which no order can better.
         """
-        graph = self.cluster.graph
-        places = [self._places[name] for name in self._depth_first()]
         given = list(self._group_at)
-        if given != places and graph.number_of_edges() >= len(graph):
+        places = [self._places[name] for name in self._depth_first()] if len(given) > 1 else given
+        if given != places and self.cluster.graph.number_of_edges() >= len(self.cluster.nodes):
             first, second = (self._ring_of(order)[-1] for order in (places, given))
             if (-second.bandwidth_bytes_per_s, second.latency_s) < (-first.bandwidth_bytes_per_s, first.latency_s):
                 places = given
@@ -561,7 +560,7 @@ class Routes:
         """Links that no path between two machines takes; of very many groups of machines none is named."""
         if len(self._group_at) > _MOST_PAIRS:
             return ()
-        names = list(self.cluster.graph)
+        names = list(self.cluster.nodes)
         used = {
             frozenset(names[end] for end in self._ends[arc])
             for pair in self._pairs()

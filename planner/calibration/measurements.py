@@ -76,7 +76,7 @@ def _figures_of(problem: Problem, plan: Plan) -> Iterator[_Figure]:
     sizes_bytes = sorted(group["size_bytes"] for group in block.get("fusion_groups") or ())
     ends = dict.fromkeys(format_human(size, Dimension.DATA) for size in (*sizes_bytes[:1], *sizes_bytes[-1:]))
     sizes = " to ".join(ends) or "1 MB to 1 GB"
-    if problem.cluster.graph.number_of_edges():
+    if problem.cluster.links:
         yield _Figure(
             name="network",
             kind="network",

@@ -17,6 +17,7 @@ from planner.problem import Assumption
 from planner.question.blocks import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec, NodeSpec, TopologySpec
 from planner.question.source import Notes
 from planner.question.topology import drawn
+from planner.question.values import is_graph
 from planner.routes import routes_of
 from planner.units import Dimension, format_exact, format_human
 
@@ -197,10 +198,8 @@ def with_graph(question: Mapping[str, object]) -> dict[str, object]:
     SpecError
         If parallel edges differ.
     """
-    import networkx as nx  # noqa: PLC0415 - takes a while
-
     graph = question.get("cluster")
-    if not isinstance(graph, nx.Graph):
+    if not is_graph(graph):
         return dict(question)
     nodes = [{**attributes, "name": str(node)} for node, attributes in graph.nodes(data=True)]
     cables: dict[tuple[Any, Any], list[dict[str, Any]]] = {}

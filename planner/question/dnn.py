@@ -31,7 +31,7 @@ from planner.question.low_precision import low_precision_of
 from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import NETWORK_KEYS, DnnSpec, Reading
 from planner.question.transformer import adapted, frozen
-from planner.question.values import Dtype
+from planner.question.values import Dtype, is_graph
 from planner.substitution import Substitution, check_fit, ends_of, run_between
 from planner.transformer import Transformer
 from planner.units import Dimension, format_exact
@@ -694,11 +694,9 @@ def with_networks(question: Mapping[str, object]) -> dict[str, object]:
     SpecError
         If the graph is not directed.
     """
-    import networkx as nx  # noqa: PLC0415 - takes a while
-
     given = question.get("dnn")
     found = given.get(_NETWORK) if isinstance(given, Mapping) else given
-    if isinstance(found, nx.Graph):
+    if is_graph(found):
         block = _of_graph(found)
     elif isinstance(found, Dnn | Imported):
         block = imported_block(found if isinstance(found, Imported) else Imported(dnn=found))

@@ -2,9 +2,10 @@
 
 import math
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +26,9 @@ from planner.names import FamilyName
 from planner.plugins import named
 from planner.problem import Algorithm
 from planner.units import Dimension, example_of, parse, with_unit
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _LEAST, _MOST = 1e-9, 1e24  # in SI units
 _MOST_COUNT = 10**15
@@ -158,6 +162,12 @@ class Model(BaseModel):
     """Every part of a spec: unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def is_graph(value: object) -> TypeGuard["nx.Graph[Any]"]:
+    """Whether a value is a networkx graph; who has one has imported the library, which takes a while."""
+    networkx = sys.modules.get("networkx")
+    return networkx is not None and isinstance(value, networkx.Graph)
 
 
 def exactly_one(model: BaseModel, keys: tuple[str, ...]) -> str:
