@@ -423,7 +423,7 @@ def test_a_search_that_is_stopped_before_any_answer_says_so_and_leaves_as_interr
     monkeypatch.setattr(planning, "planned", stopped)
     code, out, err = answer(capsys, *SHORT, argument)
     assert code == 130
-    assert "nothing yet" in (out if argument == "--json" else err)
+    assert "it was stopped before any answer was found" in (out if argument == "--json" else err)
 
 
 @pytest.mark.parametrize(
