@@ -576,11 +576,13 @@ def _document_of(plan: object) -> Path | Mapping[str, Any]:
 
 
 def _refuse_odd(time_limit_s: object, memory_limit_bytes: object, num_alternatives: int = 0) -> None:
-    """Raise SpecError for limits that are no numbers, as text with a unit, and for fewer alternatives than none."""
+    """Raise SpecError for limits that are none, as text with a unit or less than 0, and for too few alternatives."""
     for name, value in (("time_limit_s", time_limit_s), ("memory_limit_bytes", memory_limit_bytes)):
         if value is not None and not isinstance(value, Real):
             raise SpecError(
                 f"{name}: {value!r} is no number. Give it without a unit: the name of the parameter has it."
             )
+        if value is not None and not float(value) >= 0:
+            raise SpecError(f"{name}: {value} is no limit. Give 0 or more, or math.inf.")
     if num_alternatives < 0:
         raise SpecError(f"num_alternatives: {num_alternatives} is too small. Give 0 or more.")

@@ -148,8 +148,8 @@ def parse(text: str, dimension: Dimension) -> float:
         raise ValueError(f"{_wrong(text, dimension)} {_mend_unit(unit, number, dimension)}")
     value = _to_si(float(number), scale)
     if value < 0 or not math.isfinite(value):
-        wrong = _wrong(text, dimension)
-        raise ValueError(f"{wrong} It must be finite and not negative, e.g. {example_of(dimension)!r}.")
+        mend = f"{number[1:]} {unit}" if value < 0 and math.isfinite(value) else example_of(dimension)
+        raise ValueError(f"{_wrong(text, dimension)} It must be finite and not negative, e.g. {mend!r}.")
     return value
 
 

@@ -208,6 +208,8 @@ def test_rows_are_a_table_of_pandas_where_it_is_and_a_sentence_where_it_is_not(m
         (lambda: planner.plan(QUESTION, time_limit_s="60 s"), "time_limit_s: '60 s'"),  # type: ignore[arg-type]
         (lambda: planner.plan(QUESTION, memory_limit_bytes="2 GiB"), "memory_limit_bytes: '2 GiB'"),  # type: ignore[arg-type]
         (lambda: planner.plan(QUESTION, num_alternatives=-1), "num_alternatives: -1"),
+        (lambda: planner.plan(QUESTION, time_limit_s=-1), "time_limit_s: -1 is no limit"),
+        (lambda: planner.plan(QUESTION, memory_limit_bytes=float("nan")), "memory_limit_bytes: nan is no limit"),
         (lambda: planner.sweep(SWEEP, num_workers=0), "num_workers: 0"),
         (lambda: planner.explain(QUESTION, {}), "not dict"),  # type: ignore[arg-type]
         (lambda: planner.check(QUESTION, None), "not NoneType"),  # type: ignore[arg-type]

@@ -99,6 +99,11 @@ def test_a_bare_number_is_refused_with_an_example_that_is_read(dimension: Dimens
     assert parse(str(error.value).split("'")[3], dimension) > 0
 
 
+def test_a_negative_quantity_is_offered_without_its_sign() -> None:
+    with pytest.raises(ValueError, match=r"It must be finite and not negative, e\.g\. '4 s'\."):
+        parse("-4s", Dimension.TIME)
+
+
 def test_a_time_without_a_unit_is_offered_in_seconds() -> None:
     with pytest.raises(ValueError, match=r"Write e\.g\. '40 s'\. Units: d, h, min, ms, us, ns, s\."):
         parse("40", Dimension.TIME)

@@ -158,7 +158,8 @@ def _usage(error: BaseException, *, is_json: bool) -> int:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     if not message:  # no arguments at all: the help was printed
         return 2
-    fault = Fault(file="command line", problem=message, mend="Try --help.")
+    ended = message if message.endswith(".") else f"{message}."
+    fault = Fault(file="command line", problem=ended, mend="Try --help.")
     return _fail(SpecError.of([fault]), is_json=is_json)
 
 

@@ -111,6 +111,12 @@ def test_a_pinned_schedule_with_too_few_micro_batches_is_refused_with_the_number
         plan(asked, Search())
 
 
+def test_stages_that_do_not_pair_off_are_told_of_dualpipe() -> None:
+    asked = question(EIGHT, batch=16, fix={"schedule": "dualpipe", "pipeline_parallel_size": 3})
+    with pytest.raises(InfeasibleError, match="DualPipe pairs its stages, and 3 do not pair off"):
+        plan(asked, Search())
+
+
 @pytest.mark.parametrize("schedule", NEW)
 def test_a_pinned_schedule_is_planned(schedule: str) -> None:
     found = plan(question(EIGHT, batch=16, fix={"schedule": schedule}), Search())

@@ -514,7 +514,7 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
     for key in problem.excluded:
         if not space.axes[PINS.get(key, key)].values:
             return f"No plan fits: constraints.exclude.{key} leaves no value. Allow one of them."
-    if lacking := _lacking_microbatches(space):
+    if lacking := _lacking_schedule(space):
         return f"No plan fits: {lacking}"
     words = f", and {problem.devices_words}" if problem.devices_words else ""
     return (
@@ -523,8 +523,8 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
     )
 
 
-def _lacking_microbatches(space: Space) -> str:
-    """Return how many micro-batches the pinned schedule needs, where no layout has them; nothing where one has."""
+def _lacking_schedule(space: Space) -> str:
+    """Return the stages or micro-batches that the pinned schedule needs, where no layout has them; else nothing."""
     name, batch = space.problem.fixed.get("schedule", ""), space.batch
     each, is_multiple = fewest_microbatches(name, 1), name == "interleaved"
     if (
@@ -534,6 +534,8 @@ def _lacking_microbatches(space: Space) -> str:
     ):
         return ""
     stages = [one for one in space.axes["pipeline"].values if one > 1]
+    if stages and name == "dualpipe" and all(one % 2 for one in stages):
+        return f"DualPipe pairs its stages, and {stages[0]} do not pair off. Write an even fix.pipeline_parallel_size."
     shares = {one * size for one in space.axes["data"].values for size in space.axes["microbatch"].values}
     numbers = {batch // one for one in shares if batch % one == 0}
     if not stages or any(n >= each * one and (n % one == 0 or not is_multiple) for n in numbers for one in stages):
