@@ -450,11 +450,15 @@ def _computing_s(
         ]
         return np.array([np.broadcast_to(row, len(places)) for row in (*rows, *ends)])
 
-    def again(places: Ints, number: int) -> Floats:
-        return np.array([one.modules_s[0] for one in layers(layouts.of(places), (number,))])
+    made: dict[bytes, list[LayerSeconds]] = {}  # of all sets together, most often of the same layouts
+
+    def again(places: Ints, row: int) -> Floats:
+        key = places.tobytes()
+        made[key] = made.get(key) or layers(layouts.of(places), module_sets)
+        return np.array([one.modules_s[row] for one in made[key]])
 
     rows = known(0).of(numbers, whole)
-    sets = [known(number).of(numbers, partial(again, number=number)) for number in module_sets]
+    sets = [known(number).of(numbers, partial(again, row=row)) for row, number in enumerate(module_sets)]
     modules = np.array(sets).reshape(len(sets), len(network.kind_counts), len(layouts))
     found = [
         LayerSeconds(**dict(zip(_ROWS, rows[index * len(_ROWS) :], strict=False)), modules_s=modules[:, index])

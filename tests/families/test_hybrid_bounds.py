@@ -134,10 +134,10 @@ def every_point(cost: GroupCost) -> dict[str, Any]:
     return nodes
 
 
-def launched(found: Problem) -> Problem:
+def launched(found: Problem, program: str = "megatron-deepspeed") -> Problem:
     """A question whose layers wait for the host to launch them: embedding and head take next to nothing beside them."""
     rates = {**RATES, "software": transformer_rates()["software"]}
-    return replace(found, transformer_rates=rates, calibration=replace(found.calibration, program="megatron-deepspeed"))
+    return replace(found, transformer_rates=rates, calibration=replace(found.calibration, program=program))
 
 
 NARROW = {
@@ -151,6 +151,10 @@ NARROW = {
 }
 # A stage of two layers is busiest, and waits for a chunk of the embedding alone.
 ENDS_LAUNCHED = launched(question(NARROW, machines=1, devices=3, batch=6))
+# Two stages and one micro-batch, of which torchtitan's 1F1B wants two: GPipe alone may hold it.
+FEWER_THAN_STAGES = launched(
+    question({**NARROW, "layers": 2, "vocabulary": 1000}, machines=1, devices=2, batch=4), "torchtitan"
+)
 ENDS_ALONE = question({**TINY, "layers": 4}, machines=1, devices=3, batch=6)  # 3 stages x 2 chunks = 4 layers + 2
 
 
@@ -158,6 +162,7 @@ ENDS_ALONE = question({**TINY, "layers": 4}, machines=1, devices=3, batch=6)  # 
 @example(problem=ENDS_LAUNCHED, share=1.0)
 @example(problem=ENDS_ALONE, share=1.0)
 @example(problem=ENDS_ALONE, share=0.02)
+@example(problem=FEWER_THAN_STAGES, share=0.5)
 @given(problem=questions(), share=st.sampled_from([0.02, 0.5, 1.0]))
 def test_no_layout_is_below_the_bound_of_its_node(problem: Problem, share: float) -> None:
     holds_below_all_nodes(problem, share)

@@ -12,7 +12,7 @@ from planner.errors import SpecError
 from planner.exporters import export
 from planner.exporters.megatron import degrees
 from planner.families.hybrid.configuration import HybridConfiguration
-from planner.families.hybrid.cost import costs_of, useful_module_sets
+from planner.families.hybrid.cost import costs_of
 from planner.models.recomputation import MODULE_SETS
 from planner.problem import Problem
 
@@ -106,7 +106,7 @@ def test_what_is_pinned_is_planned() -> None:
 
 def test_sets_that_are_searched_save_more_each_for_more_seconds() -> None:
     cost = costs_of(question(LATENT))[0]
-    chosen = [MODULE_SETS[one] for one in useful_module_sets(cost)]
+    chosen = [MODULE_SETS[one] for one in cost.module_sets]
     assert chosen
     assert "moe_act" in chosen[0] or "layernorm" in chosen[0]
     assert {"mla_up_proj", "moe"} <= {*chosen[-1]}

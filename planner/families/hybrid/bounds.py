@@ -86,6 +86,7 @@ from planner.models.layouts import (
 )
 from planner.models.offload import OFFLOAD_SETS
 from planner.models.operators import flop_per_sample
+from planner.models.programs import PROGRAMS
 from planner.models.schedule import MOST_ROUNDS
 from planner.models.transformer_interval import LAYER_PARTS, mean_layer
 from planner.models.transformer_schedule import Stages, lower_bound_s
@@ -94,7 +95,7 @@ from planner.models.transformer_time import cut_times
 from planner.networks import samples_of
 from planner.problem import Problem
 from planner.search import Search
-from planner.solvers.grid import MOST_AT_ONCE, Axis, Columns, Grid, OverError, Rule, distinct
+from planner.solvers.grid import MOST_AT_ONCE, Axis, Columns, Grid, Level, OverError, Rule, distinct
 from planner.transformer import Transformer
 
 _ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
@@ -254,7 +255,14 @@ class Bounds(ABC):
         if not has_links:  # nothing overlaps, so that all placements share one table
             best = _BEST
         whole = {**dict.fromkeys(COARSE, 1), **best, "context_method": self._context_method}
-        return LayerTable.kept(group, self.space.axes, has_links=has_links, best=whole)
+        return LayerTable.kept(group, self.space.axes, has_links=has_links, best=whole, split=self._split)
+
+    @cached_property
+    def _split(self) -> tuple[int, ...]:
+        """Tensor degrees, each with and without sequence parallelism where rules allow it: see :class:`LayerTable`."""
+        axes = tuple(self.space.axes[name] for name in ("tensor", "sequence_parallel"))
+        pairs = Grid(levels=(Level(axes=axes),), rules=self.space.rules).expand({}, 0)
+        return tuple((2 * pairs["tensor"] + pairs["sequence_parallel"]).tolist())
 
     def grid(self, *, uses_bounds: bool = True) -> Grid:
         """Return the grid with these bounds, or without."""
@@ -373,7 +381,7 @@ class EvenBounds(Bounds):
         for one in axes["order"].values:
             order = {**axes, "order": Axis(name="order", values=(one,))}
             names = tuple(name for name in ORDERS[one] if name != "pipeline")
-            found.setdefault(names, LayerTable.kept(self._group, order, has_links=True, best=best))
+            found.setdefault(names, LayerTable.kept(self._group, order, has_links=True, best=best, split=self._split))
         return found
 
     @cached_property
@@ -621,10 +629,11 @@ class EvenBounds(Bounds):
     def _free_memory(self) -> Mapping[str, Sequence[int]]:
         """Decisions behind the first levels on which memory depends, and their values among which one needs least."""
         plain, schedules = int(Schedule.ONE_F_ONE_B), self.space.axes["schedule"].values
+        may_lack = plain not in schedules or PROGRAMS[self._group.program].fills_stages
         free: dict[str, Sequence[int]] = {
             "sequence_parallel": (0, 1),
             # 1F1B keeps no more than the others, but for some that turn at the last device.
-            "schedule": (plain, *self._folded) if plain in schedules else schedules,
+            "schedule": schedules if may_lack else (plain, *self._folded),
         }
         if self._folded or len(self.cost.transformer.kind_counts) > 1:  # virtual stages may share layers out better
             free["interleave"] = self._some_chunks

@@ -460,7 +460,8 @@ class GroupCost:
     @cached_property
     def module_sets(self) -> Sequence[int]:
         """The sets of modules that are worth computing again."""
-        return useful_module_sets(replace(self, is_searched=False))  # of one device
+        barred = barred_modules(self.problem.training)
+        return _useful_module_sets(self.figures, self.precision, self.kernels, self.held_imbalance, barred)
 
     @cached_property
     def figures(self) -> LayerFigures:
@@ -559,13 +560,16 @@ class GroupCost:
 # -- modules that are computed again by themselves ---------------------------------------------------------------------
 
 
-def useful_module_sets(cost: GroupCost) -> list[int]:
+@lru_cache(maxsize=64)
+def _useful_module_sets(
+    figures: LayerFigures, precision: Precision, kernels: Kernels, held_imbalance: float, barred: frozenset[str]
+) -> tuple[int, ...]:
     """Return the sets of modules that save most bytes for their seconds, those of fewest seconds first.
 
     Of one sample on one device: the corners of the convex hull of all sets' (seconds, bytes), as a greedy choice by
     bytes a second goes through them. Sets that save next to nothing more are left out.
     """
-    names, barred = modules_of(cost.transformer), barred_modules(cost.problem.training)
+    names = modules_of(figures.transformer)
     whole = {"moe"}.intersection(names)  # has what these have, too
     tried = [
         number
@@ -573,22 +577,24 @@ def useful_module_sets(cost: GroupCost) -> list[int]:
         if {*one} <= {*names} - barred and not (whole & {*one} and {"moe_act", "shared_experts"} & {*one})
     ]
     if not tried:
-        return []
+        return ()
     sets = np.array([0, *tried])
     layouts = replace(
         Layouts.one(recompute=int(Recompute.SELECTIVE)).of(np.zeros(len(sets), dtype=np.int64)),
         recompute_modules=sets,
         recompute=np.where(sets > 0, int(Recompute.SELECTIVE), int(Recompute.NONE)),
     )
-    interval = cost.interval(layouts)
+    interval = interval_times(figures, layouts)
     added_s = sum(interval[name].sum(axis=0) for name in LAYER_PARTS)
-    held = cost.memory(layouts)["activations"]
+    held = memory_bytes(
+        figures.transformer, layouts, precision=precision, kernels=kernels, expert_imbalance=held_imbalance
+    )["activations"]
     found, at = [], 0
     while (saves := np.flatnonzero(held < held[at] * (1 - _LESS_HELD))).size:
         longer_s = np.maximum(added_s[saves] - added_s[at], 0.0)
         at = int(saves[np.argmin(longer_s / (held[at] - held[saves]))])
         found.append(int(sets[at]))
-    return found
+    return tuple(found)
 
 
 def useful_offload_sets(cost: GroupCost) -> list[int]:

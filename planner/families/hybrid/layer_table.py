@@ -150,7 +150,8 @@ class LayerTable:
     best
         Of the decisions that are open: the value that makes layers quickest.
     tried
-        Of those of which none is: all values.
+        Of those of which none is: all values; and as ``split`` twice the tensor degree, and 1 more with sequence
+        parallelism, of all pairs that may go together.
     values
         Of each of :data:`FEW`, as :class:`Known` takes them.
     has_links
@@ -179,12 +180,13 @@ class LayerTable:
         *,
         has_links: bool,
         best: Mapping[str, int],
+        split: tuple[int, ...],
     ) -> "LayerTable":
         """Return the table of a group for the values of axes: the same one for all questions with these figures."""
         values: dict[str, Sequence[int]] = {name: axes[name].values for name in FEW}
         if max(values["microbatch"], default=1) < len(_SIZES):  # so that other batches share it
             values["microbatch"] = _SIZES
-        tried = {name: axes[name].values or (0,) for name in ("sequence_parallel", "order")}
+        tried = {name: axes[name].values or (0,) for name in ("sequence_parallel", "order")} | {"split": split}
         return _table(group.figures, tuple(best.items()), tuple(tried.items()), tuple(values.items()), has_links)
 
     def of(self, nodes: Columns, ask: Callable[[], None]) -> LeastSeconds:
@@ -246,7 +248,11 @@ class LayerTable:
         chosen |= {name: np.tile(column, len(ways)) for name, column in few.items()}
         chosen |= {"sequence_parallel": is_parallel, "order": order}
         chosen["overlap_tensor"] = chosen["overlap_tensor"] * is_parallel
-        layouts = layouts_of(chosen, int(few["microbatch"].max(initial=1)))
+        kept = np.arange(len(order))
+        if self.has_links:  # what is not split in any way that may be has no layout, and any number is a bound
+            known, tensor = np.array(self.tried["split"], dtype=np.int64), chosen["tensor"]
+            kept = np.flatnonzero(np.isin(2 * tensor + is_parallel, known) | ~np.isin(tensor, known // 2))
+        layouts = layouts_of({n: column[kept] for n, column in chosen.items()}, int(few["microbatch"].max(initial=1)))
         times = LeastSeconds.of_interval(transformer, interval_times(self._near, _nearest(layouts)))
         rows = (
             times.layer_s - times.layer_forward_s,
@@ -256,7 +262,9 @@ class LayerTable:
             times.head_forward_s,
             times.head_s - times.head_forward_s,
         )
-        whole = np.concatenate([np.atleast_2d(one) for one in rows])
+        found = np.concatenate([np.atleast_2d(one) for one in rows])
+        whole = np.full((len(found), len(order)), inf)
+        whole[:, kept] = found
         return np.asarray(whole.reshape(len(whole), len(ways), size).min(axis=1))
 
 
