@@ -24,6 +24,7 @@ __all__ = [
     "MOST_VALUES",
     "Place",
     "Yaml",
+    "blocks_of",
     "plain_yaml",
     "read_yaml",
     "read_yaml_documents",
@@ -79,6 +80,15 @@ def read_yaml_documents(text: str, file: str = "", *, most_letters: int = MOST_L
 def plain_yaml(text: str) -> Any:
     """Return what one document of YAML holds, less its places: of the files that ship."""
     return read_yaml(text).data
+
+
+def blocks_of(text: str) -> dict[str, str]:
+    r"""Return the text of every block of a file that ships by its key, as only what is asked for is worth parsing.
+
+    >>> blocks_of("# Two.\none: {a: 1}\ntwo:\n  b: 2\n")
+    {'one': 'one: {a: 1}\n', 'two': 'two:\n  b: 2\n'}
+    """
+    return {block.partition(":")[0]: block for block in re.split(r"^(?=[^\s#])", text, flags=re.MULTILINE)[1:]}
 
 
 def _documents(text: str, file: str, most_letters: int) -> Iterator[tuple[Yaml, Any]]:

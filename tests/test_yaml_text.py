@@ -1,6 +1,7 @@
 """The one reader of YAML: what it reads, and every way in which text is refused with its place."""
 
 import sys
+from importlib import resources
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from ruamel.yaml import YAML
 from planner import yaml_text
 from planner.cli.run import run
 from planner.errors import SpecError
-from planner.yaml_text import read_yaml, read_yaml_documents
+from planner.yaml_text import blocks_of, plain_yaml, read_yaml, read_yaml_documents
 
 GOOD = "dnn: {zoo: vgg16}\ncluster: {preset: osf-testbed}\n"
 DEEP = "".join(f"{'  ' * level}k:\n" for level in range(70))
@@ -218,3 +219,12 @@ def test_any_text_is_data_or_an_error_of_the_input(text: str) -> None:
         read_yaml(text)
     except SpecError as error:
         assert error.faults
+
+
+@pytest.mark.parametrize("room", ["planner.data", "planner.zoo"])
+def test_blocks_of_files_that_ship_are_parsed_one_by_one_as_the_whole_is(room: str) -> None:
+    texts = [one.read_text(encoding="utf-8") for one in resources.files(room).iterdir() if one.name.endswith(".yaml")]
+    assert texts
+    for text in texts:
+        blocks = {key: plain_yaml(block)[key] for key, block in blocks_of(text).items()}
+        assert list(blocks.items()) == list(plain_yaml(text).items())

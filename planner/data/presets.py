@@ -6,7 +6,7 @@ from importlib import resources
 from typing import Any
 
 from planner.names import find, fold
-from planner.yaml_text import plain_yaml
+from planner.yaml_text import blocks_of, plain_yaml
 
 _PRESETS, _SUBSTITUTIONS = "presets.yaml", "substitutions.yaml"
 
@@ -17,15 +17,21 @@ def _text(file: str) -> str:
 
 
 @cache
-def _blocks(file: str) -> dict[str, dict[str, Any]]:
-    """Return a file's content; callers get copies."""
-    blocks: dict[str, dict[str, Any]] = plain_yaml(_text(file))
-    return blocks
+def _texts(file: str) -> dict[str, str]:
+    """Return the text of every block of a file by its name."""
+    return blocks_of(_text(file))
+
+
+@cache
+def _block(file: str, name: str) -> dict[str, Any]:
+    """Return a block's content; callers get copies."""
+    found: dict[str, Any] = plain_yaml(_texts(file)[name])[name]
+    return found
 
 
 def preset_names() -> tuple[str, ...]:
     """Return the names of all presets, in the file's order."""
-    return tuple(_blocks(_PRESETS))
+    return tuple(_texts(_PRESETS))
 
 
 def preset(name: str) -> dict[str, object]:
@@ -39,7 +45,7 @@ def preset(name: str) -> dict[str, object]:
     >>> preset("osf-testbed")["machines"]
     [{'count': 4, 'device': 'rtx-2080-ti', 'devices': 8, 'inside': 'pcie-3-x16', 'network': '25 Gbps', 'nics': 1}]
     """
-    return deepcopy(_blocks(_PRESETS)[find(name, {fold(known): known for known in _blocks(_PRESETS)}, "preset")])
+    return deepcopy(_block(_PRESETS, find(name, {fold(known): known for known in _texts(_PRESETS)}, "preset")))
 
 
 # --- Prices of machines and of networks between them: the tables beside this file, as text
@@ -70,12 +76,12 @@ def networks_text() -> str:
 
 def block_names() -> tuple[str, ...]:
     """Return the names of all blocks, in the file's order."""
-    return tuple(_blocks(_SUBSTITUTIONS))
+    return tuple(_texts(_SUBSTITUTIONS))
 
 
 def find_block(name: str) -> str:
     """Return the proper name of a block; raise SpecError, with the nearest one, if there is none."""
-    return find(name, {fold(known): known for known in _blocks(_SUBSTITUTIONS)}, "block")
+    return find(name, {fold(known): known for known in _texts(_SUBSTITUTIONS)}, "block")
 
 
 def block(name: str) -> dict[str, Any]:
@@ -89,4 +95,4 @@ def block(name: str) -> dict[str, Any]:
     >>> block("vgg16-conv-head")["layers"][0]
     {'name': 'conv6', 'kind': 'convolution', 'num_channels': 512, 'kernel': 1}
     """
-    return deepcopy(_blocks(_SUBSTITUTIONS)[find_block(name)])
+    return deepcopy(_block(_SUBSTITUTIONS, find_block(name)))

@@ -23,6 +23,7 @@ from planner.data.fits import (
     links_reached,
     seconds_band,
     transformer_band,
+    transformer_constants,
     transformer_ranges,
     transformer_rates,
 )
@@ -245,7 +246,7 @@ def with_usual_links(
     inside = [group.inside.bandwidth_bytes_per_s for group in cluster.machine_groups if group.inside is not None]
     num_nics = max(group.num_nics for group in cluster.machine_groups)
     reached = links_reached(transport_of(given, cluster), max(inside, default=None), num_nics=num_nics)
-    shares, is_transport_given = transformer_rates()["constants"], given.transport is not None
+    shares, is_transport_given = transformer_constants(), given.transport is not None
     is_by_rooflines = is_by_rooflines and not is_transport_given
     usual: dict[str, Any] = {}
     assumed = []

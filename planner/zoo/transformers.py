@@ -18,7 +18,7 @@ from planner.encoders import Projector
 from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Rotary, part_of, routing_of
 from planner.transformer import KINDS, Experts, Image, LatentAttention, SparseAttention, Transformer
-from planner.yaml_text import plain_yaml
+from planner.yaml_text import blocks_of, plain_yaml
 
 if TYPE_CHECKING:
     from planner.models.operators import TransformerOperator
@@ -170,8 +170,7 @@ class Row:
 @cache
 def _texts() -> dict[str, str]:
     """Return the text of every row by its name; only a row that is asked for is parsed, which takes its time."""
-    text = resources.files("planner.zoo").joinpath("transformers.yaml").read_text(encoding="utf-8")
-    return {found[1]: found[0] for found in re.finditer(r"^(\S+):\n(?:  .*\n)+", text, re.MULTILINE)}
+    return blocks_of(resources.files("planner.zoo").joinpath("transformers.yaml").read_text(encoding="utf-8"))
 
 
 @cache
