@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from planner.decisions import LAYOUT
 from planner.errors import Fault, ModelError, SpecError
 from planner.importers.text import MOST_DOCUMENT_BYTES, read_text
 from planner.problem import Assumption
@@ -240,6 +241,38 @@ def _halves(text: str) -> tuple[str, str]:
     return problem, mend[0] if mend else ""
 
 
+# What others call a key of a spec; of a layout's decisions the names in its block and in ``fix`` stand for each other.
+_CALLED: Mapping[str, str] = {
+    "devices": "gpus num_gpus gpus_per_node devices_per_machine devices_per_node accelerators",
+    "count": "nodes num_nodes num_machines machines",
+    "device": "gpu accelerator",
+    "network": "bandwidth network_bandwidth",
+    "global_batch": "batch batch_size global_batch_size",
+    "sequence_length": "seq_len seq_length context_length max_position_embeddings",
+    "layers": "num_layers num_hidden_layers",
+    "hidden": "hidden_size d_model",
+    "heads": "num_heads num_attention_heads",
+    "kv_heads": "num_kv_heads num_key_value_heads num_query_groups",
+    "feed_forward": "intermediate_size ffn_hidden_size",
+    "vocabulary": "vocab vocab_size",
+    "dtype": "precision",
+    "tensor": "tp tensor_parallel",
+    "pipeline": "pp pipeline_parallel num_stages",
+    "data": "dp data_parallel",
+    "context": "cp context_parallel",
+    "expert": "ep expert_parallel",
+    "microbatch": "mbs micro_batch micro_batch_size",
+    "interleave": "vpp virtual_pipeline_size",
+}
+
+
+def _meant(key: str) -> list[str]:
+    """Return the keys that a word which is none may stand for."""
+    found = [one for one, words in _CALLED.items() if key.lower() in words.split()] or [key]
+    pinned = [LAYOUT[one].key for one in found if one in LAYOUT]
+    return [*found, *pinned, *(name for name, row in LAYOUT.items() if row.key == key)]
+
+
 def _words(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     """Return problem and mend for pydantic's error type."""
     kind = details["type"]
@@ -252,7 +285,9 @@ def _words(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
                 f"reinforcement learning.",
                 "Leave it out, and ask for the training step alone.",
             )
-        return f"unknown key {location[-1]!r}.", nearest(str(location[-1]), known)
+        key = str(location[-1])
+        meant = [one for one in _meant(key) if one in known]
+        return f"unknown key {key!r}.", f"Did you mean {meant[0]!r}?" if meant else nearest(key, known)
     if kind == "missing":
         return "this key is missing.", "Add it."
     if kind == "value_error":

@@ -46,6 +46,8 @@ def test_a_spec_file_is_read_into_si_units(tmp_path: Path) -> None:
     ("old", "new", "line", "field", "words"),
     [
         ("zoo: vgg16", "zoom: vgg16", 1, "dnn.zoom", "unknown key 'zoom'. Did you mean 'zoo'?"),
+        ("count: 4", "nodes: 4", 4, "cluster.machines.0.nodes", "Did you mean 'count'?"),
+        ("devices: 8", "devices_per_machine: 8", 4, "cluster.machines.0.devices_per_machine", "Did you mean 'devices'?"),
         ("network: 25 Gbit/s", "network: 25 Gbit", 4, "cluster.machines.0.network", "Write it per second, e.g. '25 Gbit/s'."),
         ("network: 25 Gbit/s", "network: 25", 4, "cluster.machines.0.network", "25 has no unit. Write e.g. '25 Gbit/s'."),
         ("network: 25 Gbit/s", "network: -25 Gbit/s", 4, "cluster.machines.0.network", "not negative"),
@@ -298,3 +300,17 @@ def test_a_layer_with_tensors_and_no_shape_is_read_back_as_it_was_given() -> Non
     assert planner.load(document["problem"]).dnn.layers == problem.dnn.layers
     assert planner.check(problem, document).is_ok
     assert planner.export(document, "ddp").files
+
+
+@pytest.mark.parametrize(
+    ("block", "meant"),
+    [
+        ({"fix": {"tensor": 8}}, "tensor_parallel_size"),
+        ({"fix": {"PP": 2}}, "pipeline_parallel_size"),
+        ({"configuration": {"hybrid": {"microbatch_size": 2}}}, "microbatch"),
+    ],
+)
+def test_what_others_call_a_decision_is_told_by_its_key(block: dict[str, Any], meant: str) -> None:
+    question = {"dnn": {"zoo": "gpt3-13b"}, "cluster": {"preset": "osf-testbed"}, **block}
+    with pytest.raises(SpecError, match=f"Did you mean '{meant}'"):
+        planner.load(question)
