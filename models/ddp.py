@@ -19,7 +19,8 @@ segments / n`` of them each, two in flight at a time, and the next two leave whe
 collectives of a process share one connection to each neighbour, which sends its messages in the order in which they
 were given to it (gloo/transport/tcp/pair.cc). Two collectives at once therefore do not share the link evenly: each gets
 the link for a round in turn, so that a small one beside a large one waits for two of the large one's segments at every
-round of its own. On workers that start a collective together all links look the same, and one stands for all of them.
+round of its own: of runs with two at once the mean error of when a bucket ends is 2.2 % of an iteration, and simulated
+one after another 6.1 %. On workers that start a collective together all links look the same, and one stands for all.
 The seconds of a collective alone are taken as measured: what its bytes need of the link is the link's, the rest is
 latency, in equal parts behind every round.
 

@@ -16,7 +16,6 @@ from research.runs.page_text import (
     HEAD,
     ORDINARY,
     ORDINARY_HEAD,
-    RULE,
     SERVERS,
     SERVERS_HEAD,
     SERVERS_TAIL,
@@ -32,8 +31,6 @@ def page(found: RunComparison) -> str:
     if runs := [row.run for row in found.rows if row.run.family.is_all_reduce]:
         parts += [
             ALL_REDUCE,
-            _constants_table(runs),
-            RULE,
             WITHOUT,
             _without_table(runs),
             ORDINARY,
@@ -47,10 +44,10 @@ def page(found: RunComparison) -> str:
 
 
 def runs_text(found: RunComparison) -> str:
-    """Return what the page sums up, in Markdown: every run, every choice, and every run as an ordinary question."""
+    """Return what the page sums up, in Markdown: runs, choices, constants, and runs as ordinary questions."""
     parts = [_runs_table(found.rows), _choices_table(found)]
-    if any(row.run.family.is_all_reduce for row in found.rows):
-        parts.append(ORDINARY_HEAD + _ordinary_tables(found.rows)[0])
+    if runs := [row.run for row in found.rows if row.run.family.is_all_reduce]:
+        parts += [_constants_table(runs), ORDINARY_HEAD, _ordinary_tables(found.rows)[0]]
     if servers := [row for row in found.rows if not row.run.family.is_all_reduce and row.error is not None]:
         parts.append(SERVERS_HEAD + _servers_tables(servers)[0])
     return "".join(parts)
@@ -128,7 +125,6 @@ def _choices_table(found: RunComparison) -> str:
 def _constants_table(runs: Sequence[Run]) -> str:
     """Return the fitted constants, and how much they depend on single sessions."""
     lines = [
-        "",
         "| constant | shipped | fitted | without any one session | of single runs | runs |",
         "| --- | --- | --- | --- | --- | --- |",
     ]

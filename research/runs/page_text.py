@@ -1,7 +1,7 @@
 # ruff: noqa: E501  # rows of Markdown tables cannot be broken
 """The words of ``docs/accuracy_runs.md``; its tables are computed."""
 
-__all__ = ["ALL_REDUCE", "BANDS", "HEAD", "ORDINARY", "ORDINARY_HEAD", "RULE", "SERVERS", "SERVERS_HEAD"]
+__all__ = ["ALL_REDUCE", "BANDS", "HEAD", "ORDINARY", "ORDINARY_HEAD", "SERVERS", "SERVERS_HEAD"]
 __all__ += ["SERVERS_TAIL", "WITHOUT"]
 
 HEAD = """\
@@ -25,35 +25,13 @@ measured fastest; it is the mean over such choices, of which the open jobs hold 
 """
 
 ALL_REDUCE = """\
-## All-reduce: what is modelled
+## All-reduce
 
-PyTorch's DistributedDataParallel forms buckets in the order in which gradients get ready, and starts an all-reduce
-when a bucket is full on every worker. `planner/models/ddp.py`, `ddp_ring.py` and `ddp_curve.py`:
-
-- *The slowest counts.* A bucket starts when the slowest worker has its last gradient. Of n equal workers the slowest
-  is late by what n draws of the measured spread make one expect.
-- *Two at once take turns.* Gloo sends at most two segments of up to 1 MiB of a collective at a time, and all
-  collectives of a process share one connection to each neighbour, first come first served. A small one beside a large
-  one waits for two segments of it at every one of its rounds. In runs with two at once the mean error of when a
-  bucket ends is 2.2% of an iteration; simulated one after another it is 6.1%. The iteration as a whole hardly
-  notices, since the link is as busy.
-- *The curve's level* is that of the measurements which are most like training: without pauses, two together, at the
-  end of the session. An all-reduce after a pause differs from one in a train by up to a tenth where links have a
-  delay, in either direction.
-- *Computing* is measured with all workers at once where that is known, since one worker alone on a machine of two
-  cores is not in the same place.
-- *Copies.* Where gradients are no views of their buckets, each byte is copied in and out.
-- *Late waking.* While the link is busy a sleeping layer wakes up later, for every worker on the machine. This is a
-  trait of the emulation.
-
-Two constants are fitted, to traced iterations and not to iteration times
-(`research/runs/constants_fit.py`).
-"""
-
-RULE = """\
-The rule for the curve's level was picked by iteration times of these runs, as the best of 51. Picking among the 51 without
-the session predicted leaves 0.84% and 1.67%; that is what to expect of other sessions. The rest are measured inputs and
-gloo's source.
+What is modelled, and what two constants are fitted to (traced iterations, and not iteration times), stands in
+`models/ddp.py`; `python -m research.runs` prints how much they depend on single sessions. The rule for the level of a
+session's curve was picked by iteration times of these runs, as the best of 51. Picking among the 51 without the session
+predicted leaves 0.84% and 1.67%; that is what to expect of other sessions. The rest are measured inputs and gloo's
+source.
 
 ## All-reduce: where it fails, and why
 
@@ -118,10 +96,7 @@ SERVERS_HEAD = """\
 """
 
 SERVERS_TAIL = """\
-Constants, all of `ServerConstants`: a worker's own time of 45 us for every key (measured backward passes were 10 to 60 us a
-key longer), 1 ns for every byte where layers compute (0.8 and 0.9 ns were measured), headers of 66 bytes (Ethernet, IP,
-TCP with time stamps). Rates of links and latency of a message are read from the session's own curves. Workers that
-nothing holds together begin evenly spread over what the busiest link needs for an iteration, fitted to nothing.
+Constants, and what they were measured from: `ServerConstants` in `planner/calibration/runs.py`.
 
 ## Parameter servers: where it fails, and why
 
