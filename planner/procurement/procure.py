@@ -745,6 +745,11 @@ def _check_found(fleets: Fleets, best: _Best, search: Search) -> None:
 def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
     """Return the best fleet of one type of machines, then of more where these are better."""
     best = _Best()
+
+    def tell(bound: float, incumbent: float, calls: int) -> None:
+        if told is not None:
+            told(min(bound, best.objective), min(incumbent, best.objective), calls)
+
     for num_types in range(1, fleets.procurement.asked.most_types + 1):
         markets = search.bounded(partial(fleets.markets, num_types), None)
         if markets is None:  # so many sets of offers that they were not all listed in time
@@ -757,11 +762,12 @@ def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
         part = search.part(search.left_s * (_SHARE_OF_LAST if is_last else _SHARES[num_types - 1]))
         known = _of_measured(fleets, markets) if num_types == 1 else []
         if known:  # what is told besides of devices that were measured is then known, and nothing is searched twice
-            find = partial(fleets.best, known, part.part(part.left_s * _SHARE_OF_MEASURED))
+            within = part.part(part.left_s * _SHARE_OF_MEASURED)
+            find = partial(fleets.best, known, within, told=lambda _bound, *found: tell(0.0, *found))
             answer = part.bounded(find, None)
             if answer is not None and (point := answer.solution.value) is not None:
                 best.take(known[point.root], point)
-        find = partial(fleets.best, markets, part, most=best.objective * (1 - SAME), told=told)
+        find = partial(fleets.best, markets, part, most=best.objective * (1 - SAME), told=tell)
         answer = part.bounded(find, None)
         if answer is None:  # nor were they all bounded
             best.bounds[num_types] = 0.0
