@@ -599,8 +599,8 @@ def fullest_stages(
         Layers of every stage, or of every virtual stage in the order of the network, where they are not to be dealt out
         evenly; all layouts then have that many.
     """
-    given = None if pipeline_layers is None else tuple(pipeline_layers)
-    tables = _of_cuts(layouts, lambda *cut: _fullest(transformer.layer_kinds, *cut, given))
+    kinds, given = transformer.layer_kinds, None if pipeline_layers is None else tuple(pipeline_layers)
+    tables = _of_cuts(layouts, lambda *cut: _fullest(kinds, *cut, given))
     return tuple(_stage(layouts, table) for table in tables)
 
 
@@ -612,8 +612,8 @@ def fullest_counts(transformer: Transformer, layouts: Layouts, pipeline_layers: 
     transformer, layouts, pipeline_layers
         As of :func:`fullest_stages`.
     """
-    given = None if pipeline_layers is None else tuple(pipeline_layers)
-    counts = _of_cuts(layouts, lambda *cut: ((len(_fullest(transformer.layer_kinds, *cut, given)),),))
+    kinds, given = transformer.layer_kinds, None if pipeline_layers is None else tuple(pipeline_layers)
+    counts = _of_cuts(layouts, lambda *cut: ((len(_fullest(kinds, *cut, given)),),))
     return np.asarray(counts[0, 0])
 
 
@@ -691,8 +691,8 @@ def busiest_stages(
             before=np.broadcast_to(np.cumsum(table[:, 0], axis=1) - table[:, 0], shape),
             is_alike=np.zeros(len(layouts), dtype=bool),
         )
-    rows = _of_cuts(layouts, lambda p, v, _, schedule, __: _busiest(transformer.layer_kinds, p, v, schedule))
-    number = len(transformer.kind_counts)
+    kinds, number = transformer.layer_kinds, len(transformer.kind_counts)
+    rows = _of_cuts(layouts, lambda p, v, _, schedule, __: _busiest(kinds, p, v, schedule))
     held, before = (rows[:, start : start + number].swapaxes(0, 1) for start in (1, 1 + number))
     return BusyStages(index=rows[:, 0], layers=held, before=before, is_alike=rows[0, -1] == 1)
 
