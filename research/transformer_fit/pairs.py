@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -101,12 +102,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parameters = {}
     for name in PRIORS:
         section, *path = name.split(".")
-        value = shipped[section]
+        value: Any = shipped[section]
         for key in path:
             value = value[key]
         parameters[name] = float(value)
     rows, low = read_rows(given.data), [one for one in read_low_rows(given.data) if is_fitted(one) or one.low is None]
-    found = [(row, None, step) for row, step in zip(rows, Table(rows).predict(parameters).tolist(), strict=True)]
+    found: list[tuple[Row, object, float]] = [
+        (row, None, step) for row, step in zip(rows, Table(rows).predict(parameters).tolist(), strict=True)
+    ]
     steps = predicted_s(low, LowFigures.of(shipped["low_precision"])).tolist()
     found += [(one.row, one.low, step) for one, step in zip(low, steps, strict=True)]
     print(table_text(pairs_of(found)))
