@@ -614,11 +614,12 @@ class Tables:
         self.is_open = not num_stages
         self.left = np.arange(1, num_stages + 1) if num_stages else np.array([max(stack.num_microbatches)])
         self._grid = _Grid.of(costs)
-        # Few entries are ever reached: zeros take no memory until they are written.
+        # Few entries are ever reached: zeros take no memory until they are written. The numbers of one lie together.
         shape = num_stages + 1, costs.num_layers + 1, len(stack) * self._grid.size
-        self.entries, self.is_alive = np.zeros((2 * REST, *shape)), np.zeros(shape, dtype=np.bool_)
+        by_entry, self.is_alive = np.zeros((*shape, 2 * REST)), np.zeros(shape, dtype=np.bool_)
+        self.entries = np.moveaxis(by_entry, -1, 0)
         self.is_alive[0, -1] = True if allowed is None else np.tile(allowed.reshape(-1), len(stack))
-        self._flat, self._flat_alive = self.entries.reshape(2 * REST, -1), self.is_alive.reshape(-1)  # the same numbers
+        self._flat, self._flat_alive = by_entry.reshape(-1, 2 * REST), self.is_alive.reshape(-1)  # the same numbers
         self._alive_by_left = self.is_alive.reshape(num_stages + 1, -1)
         self._is_any_alive = self._alive_by_left[0].copy()  # with some number of stages left
         self._moves = _Moves.all(costs, stack, self._grid, cutoff)
@@ -736,15 +737,15 @@ class Tables:
         starts = _starts(at)
         values = np.minimum.reduceat(np.concatenate((best, before)), starts, axis=-1)
         at = at[starts]
-        known = np.where(self._flat_alive[at], self._flat.take(at, axis=1), np.inf)
-        self._flat[:, at] = np.minimum(known, values)
+        known = np.where(self._flat_alive[at, None], self._flat.take(at, axis=0), np.inf)
+        self._flat[at] = np.minimum(known, values.T)
         self._flat_alive[at], self._is_any_alive[state] = True, True
 
     def _least(self, left: Integers, column: Integers, stages: _Stages) -> Floats:
         """Return the rest from some of the stages on with so many stages left behind them; E is inf where it is not."""
         out_s, back_s = stages.out_s[:, column]
         schedules = stages.schedules.part(column)
-        at = self._flat.take(left * len(self._is_any_alive) + stages.after[column], axis=1)
+        at = np.ascontiguousarray(self._flat.take(left * len(self._is_any_alive) + stages.after[column], axis=0).T)
         behind = np.maximum(behind_channel(at[:REST], out_s, back_s, schedules), at[REST:])
         in_flight = schedules.in_flight(self.left[left])
         least = behind_stage(
