@@ -10,7 +10,7 @@ from planner.cluster import Cluster
 from planner.constraints import Usage, memory_limit_bytes, needed_s
 from planner.decisions import decided_by, pinnable_keys
 from planner.families.all_reduce import family as all_reduce_family
-from planner.families.answer import LeastByCount, LeastParts
+from planner.families.answer import LeastBeside, LeastByCount, LeastParts
 from planner.families.hybrid import family as hybrid_family
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.model_replicas import family as model_replicas_family
@@ -25,15 +25,26 @@ from planner.sections import FamilyView
 from planner.timeline import Timeline
 from planner.used_machines import UsedMachines
 
-__all__ = ["FAMILIES", "Family", "Risks", "bound_of", "least_by_count_of", "least_parts_of", "risks_of", "usage_of"]
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "Risks",
+    "bound_of",
+    "least_beside_of",
+    "least_by_count_of",
+    "least_parts_of",
+    "risks_of",
+    "usage_of",
+]
 
 
 class Family(Protocol):
     """What the module of a family offers: the cost of a given configuration, and the search for the best one.
 
-    It may have five more: ``bound``, see :func:`bound_of`; ``least_by_count``, a
+    It may have six more: ``bound``, see :func:`bound_of`; ``least_by_count``, a
     :data:`planner.families.answer.LeastByCount`, else purchases plan one number of machines after the other;
     ``least_parts_s``, a :data:`planner.families.answer.LeastParts`, else its bound holds for mixed machines, too;
+    ``least_beside_usd``, a :data:`planner.families.answer.LeastBeside`, else mixed machines are bounded kind by kind;
     ``risks``, which returns :class:`Risks`, without which all its configurations are of one risk; and, of a plug-in,
     ``PINS``: those keys of ``fix`` that its search keeps, of ``num_devices``, ``num_machines`` and ``device``, which
     :meth:`machines` shows.
@@ -157,6 +168,12 @@ def least_by_count_of(family: str) -> LeastByCount | None:
 def least_parts_of(family: str) -> LeastParts | None:
     """Return a family's bound by part, in company of other kinds of machines; None: its bound is as much."""
     found: LeastParts | None = getattr(FAMILIES[family], "least_parts_s", None)
+    return found
+
+
+def least_beside_of(family: str) -> LeastBeside | None:
+    """Return a family's bound of the money of several kinds of machines at once; None where it has none."""
+    found: LeastBeside | None = getattr(FAMILIES[family], "least_beside_usd", None)
     return found
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "TOO_SHORT",
     "Costed",
     "CountBounds",
+    "LeastBeside",
     "LeastByCount",
     "LeastParts",
     "alternative_of",
@@ -146,4 +147,10 @@ LeastByCount = Callable[[Problem, Floats, Floats, Search], CountBounds | None]
 # ``(problem, enough_s, within_s, fastest_s, machines)``: one kind of machines; device-seconds from which on it does not
 # matter how long all parts of a training take, 0 where the pace alone is wanted; seconds in which it must be done; what
 # all parts take on any device; and the fewest machines of all kinds: several numbers, each a row of the result.
-LeastParts = Callable[[Problem, float, float, float, Sequence[int]], Floats | None]
+# The last asks for layouts of whole replicas alone.
+LeastParts = Callable[[Problem, float, float, float, Sequence[int], bool], Floats | None]
+# ``(problem, usd_per_s, more_usd_per_s, within_s, most_usd, whole_s, search)``: several kinds of machines, and by their
+# name what one costs for every second; what every second costs besides; seconds in which the training must be done; an
+# amount from which on it does not matter what it costs; and by name LeastParts of whole replicas. What it costs at
+# least on some machines of every kind.
+LeastBeside = Callable[[Problem, Mapping[str, float], float, float, float, Mapping[str, Floats], Search], float | None]

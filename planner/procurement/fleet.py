@@ -152,6 +152,12 @@ def _replaces(offer: Offer, other: Offer) -> bool:
 # --- The question that a fleet's machines make of a training
 
 
+def group_names(fleet: Fleet) -> list[str]:
+    """Return how the machines of a fleet are called in the question that they make: with the term, if that is more."""
+    names = [offer.instance for offer in fleet.offers]
+    return names if len({*names}) == len(names) else [f"{one.instance} {one.term}" for one in fleet.offers]
+
+
 def question_of(
     procurement: Procurement, question: Mapping[str, Any], fleet: Fleet, families: Sequence[str]
 ) -> dict[str, Any]:
@@ -162,9 +168,9 @@ def question_of(
     """
     custom = {visible(device["name"]): device for device in procurement.resolved["procure"].get("custom_devices") or ()}
     machines = []
-    for offer, count in zip(fleet.offers, fleet.counts, strict=True):
+    for name, offer, count in zip(group_names(fleet), fleet.offers, fleet.counts, strict=True):
         group: dict[str, Any] = {
-            "name": offer.instance,
+            "name": name,
             "count": count,
             "device": custom.get(offer.device, offer.device),
             "devices": offer.devices_per_machine,
@@ -177,9 +183,6 @@ def question_of(
             group["latency"] = format_exact(offer.latency_s, Dimension.TIME)
         if count:
             machines.append(group)
-    if len({group["name"] for group in machines}) < len(machines):  # one instance on two terms
-        for group, offer in zip(machines, fleet.offers, strict=True):
-            group["name"] = f"{offer.instance} {offer.term}"
     limits: dict[str, Any] = {}
     for group in machines if len(machines) == 1 else ():
         trays, number = trays_of_a_rack(str(group["device"]), group["devices"]), group["count"]

@@ -18,12 +18,12 @@ import numpy as np
 from planner.constraints import narrowed
 from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
-from planner.families import bound_of, least_by_count_of, least_parts_of
+from planner.families import bound_of, least_beside_of, least_by_count_of, least_parts_of
 from planner.families.answer import CountBounds
 from planner.names import OF_TRANSFORMERS
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.procurement.fleet import Fleet, Hardware, hardware_of, question_of
+from planner.procurement.fleet import Fleet, Hardware, group_names, hardware_of, question_of
 from planner.procurement.prices import Offer
 from planner.procurement.question import FROM_MACHINES, Job, Procurement
 from planner.question.build import problem_of
@@ -97,7 +97,7 @@ class Oracle:
     _known: dict[_Key, tuple[Trained, float]] = field(default_factory=dict)
     _rates: dict[Hardware, float] = field(default_factory=dict)
     _profiles: dict[Hardware, Floats] = field(default_factory=dict)
-    _parts: dict[tuple[Hardware, float, float, float], Floats | None] = field(default_factory=dict)
+    _parts: dict[tuple[Hardware, float, float, float, bool], Floats | None] = field(default_factory=dict)
     _unmeasured: set[Hardware] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -149,7 +149,13 @@ class Oracle:
         return self._rates[key]
 
     def parts_s(
-        self, offer: Offer, enough_s: float = 0.0, within_s: float = inf, fastest_s: float = 0.0
+        self,
+        offer: Offer,
+        enough_s: float = 0.0,
+        within_s: float = inf,
+        fastest_s: float = 0.0,
+        *,
+        is_whole: bool = False,
     ) -> Floats | None:
         """Return the seconds of one machine that each part of the training takes at least, in company of others.
 
@@ -162,13 +168,17 @@ class Oracle:
             From what on it does not matter how long all parts take one machine; and what the training must be done in.
         fastest_s
             What all parts take one device of any machine at the least.
+        is_whole
+            In layouts of whole replicas alone.
         """
-        key = hardware_of(offer), enough_s, within_s, fastest_s
+        key = hardware_of(offer), enough_s, within_s, fastest_s, is_whole
         if key not in self._parts:
-            self._parts[key] = self._parts_s(offer, enough_s, within_s, fastest_s)
+            self._parts[key] = self._parts_s(offer, enough_s, within_s, fastest_s, is_whole)
         return self._parts[key]
 
-    def _parts_s(self, offer: Offer, enough_s: float, within_s: float, fastest_s: float) -> Floats | None:
+    def _parts_s(
+        self, offer: Offer, enough_s: float, within_s: float, fastest_s: float, is_whole: bool
+    ) -> Floats | None:
         """Return the same, which is worked out."""
         bounds = [bound for family in self.families if (bound := least_parts_of(family)) is not None]
         if len(bounds) < len(self.families):
@@ -179,11 +189,55 @@ class Oracle:
             problem = self.problem(Fleet(offers=(offer,), counts=(number,)), has_pins=False)
         except SpecError:
             return None
-        each = [bound(problem, enough_s * devices, within_s, fastest_s, FEWEST) for bound in bounds]
+        each = [bound(problem, enough_s * devices, within_s, fastest_s, FEWEST, is_whole) for bound in bounds]
         known = [one for one in each if one is not None]
         if len(known) < len(each) or len({one.shape for one in known}) > 1:
             return None
         return np.asarray(np.min(known, axis=0) / devices)
+
+    def beside_usd(
+        self,
+        fleet: Fleet,
+        usd_per_s: Sequence[float],
+        more_usd_per_s: float,
+        within_s: float,
+        most_usd: float,
+        part: Search,
+    ) -> float:
+        """Return what the training costs at least on some machines of each offer of a fleet, at most ``most_usd``.
+
+        Layouts that leave an offer idle do not count. 0 where that is not known.
+
+        Parameters
+        ----------
+        usd_per_s, more_usd_per_s
+            Of one machine of each offer; and besides.
+        within_s
+            What the training must be done in.
+        """
+        bounds = [least_beside_of(family) for family in self.families]
+        try:
+            problem = self.problem(fleet, has_pins=False)
+        except SpecError:
+            return 0.0
+        paces = [self.parts_s(offer) for offer in fleet.offers]
+        if None in bounds or any(one is None for one in paces):
+            return 0.0
+        sums = [
+            one[0].sum() * offer.devices_per_machine
+            for one, offer in zip(paces, fleet.offers, strict=True)
+            if one is not None
+        ]
+        whole_s, prices = {}, {}
+        for name, offer, usd in zip(group_names(fleet), fleet.offers, usd_per_s, strict=True):
+            parts_s = self.parts_s(offer, most_usd / usd if usd else inf, within_s, min(sums), is_whole=True)
+            if parts_s is None:
+                return 0.0
+            whole_s[name], prices[name] = parts_s[0] * offer.devices_per_machine, usd
+        found = [
+            bound(problem, prices, more_usd_per_s, within_s, most_usd, whole_s, part) for bound in filter(None, bounds)
+        ]
+        return min([most_usd, *(one or 0.0 for one in found)])
 
     def is_measured(self, offer: Offer) -> bool:
         """Whether training steps were measured on an offer's device, or its seconds are given."""

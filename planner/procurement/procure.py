@@ -654,7 +654,7 @@ def procure(
         fleets = fleets.asked_otherwise(stretch=stretch_of(fleets))
     elif is_robust:
         fleets = Fleets(procurement=pessimistic(fleets))
-    best = _best(fleets, search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0)), told)
+    best = _best(fleets, search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0)), told, planned)
     if best.point is None:
         _check_found(fleets, best, search)
     asked, trade_offs, what_if = Changed(fleets=fleets), None, tuple[WhatIf, ...]()
@@ -742,7 +742,7 @@ def _check_found(fleets: Fleets, best: _Best, search: Search) -> None:
         raise error
 
 
-def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
+def _best(fleets: Fleets, search: Search, told: Told | None, planned: Planned | None = None) -> _Best:
     """Return the best fleet of one type of machines, then of more where these are better."""
     best = _Best()
 
@@ -775,6 +775,12 @@ def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
         best.bounds[num_types] = min(answer.solution.bound, best.objective)
         if (point := answer.solution.value) is not None:
             best.take(markets[point.root], point)
+        if planned is not None and not is_last and best.market is not None and best.point is not None:
+            # Mixes are held against what is planned of it in the end, which may have cuts that no bound is of.
+            planned_choice(
+                fleets, Fleet(offers=best.market.offers, counts=best.point.counts), best.point.payload, planned
+            )
+            _improved(fleets, best, best.objective, part)
     return best
 
 

@@ -47,6 +47,7 @@ Told = Callable[[float, float, int], None]  # bound, incumbent, fleets planned
 
 _AT_ONCE = 512  # fleets in one array of criteria: few, as it has a row for each of their offers
 _MOST_KEPT = 3
+_PAIR = 2  # offers
 _MANY = 1 << 62
 _EXACT = 1 - 1e-9  # sums are rounded; a bound stays below them
 _WORTH_S = 0.05  # CPU seconds of planning one fleet: looking ahead costs the half of that
@@ -358,6 +359,7 @@ class Fleets:
         for row, market in enumerate(markets):
             largest[row, : len(market.most)] = market.most
         paces: list[list[Floats]] = []  # worked out where a floor is asked for
+        beside = np.zeros(len(markets))
         least, is_monthly = self.procurement.asked.num_machines.least, self.procurement.is_monthly
         if search.pool is not None and self.foresight is None:
             # A changed question may have the same oracles, and what they were asked is known there.
@@ -370,7 +372,11 @@ class Fleets:
         def floor(roots: Ints, low: Ints, high: Ints) -> Floats:
             if not paces:
                 paces.append(self._paces_of(names[0], limits, most, search) if index.shape[1] > 1 else [])
-            return self.floor(names, index[roots], low, high, paces[0])
+                floors = self.floor(names, index, np.minimum(largest, 1), largest, paces[0])[:, 0]
+                beside[:] = self._beside(markets, floors, names[0], limits, most, search)
+            found = self.floor(names, index[roots], low, high, paces[0])
+            found[:, 0] = np.maximum(found[:, 0], beside[roots])
+            return found
 
         def fleet_of(root: int, counts: Sequence[int]) -> Fleet:
             offers = markets[root].offers
@@ -589,6 +595,46 @@ class Fleets:
                 if one is not None:
                     parts_s[:, row] = one  # where one is infinite, all are
             found.append(parts_s)
+        return found
+
+    def _beside(
+        self,
+        markets: Sequence[Market],
+        floors: Floats,
+        first: str,
+        limits: Mapping[str, float],
+        most: float,
+        search: Search,
+    ) -> Floats:
+        """Return what fleets of some machines of each of two offers have at least, 0 where their floors are enough.
+
+        Where such a fleet trains on one offer alone, that fleet of one kind is as good. Those whose floors are least
+        come first, within half of the time.
+        """
+        asked, found = self.procurement.asked, np.zeros(len(markets))
+        goal = asked.objective if first == "objective" else first
+        usd = min(limits.get("cost", inf), limits.get("spent", inf)) if goal == "time" else most
+        if usd == inf or goal not in ("cost", "time", "value_of_time") or self.procurement.is_monthly:
+            return found
+        if most == inf or len(self.oracles) > 1 or asked.num_machines.least > 1:
+            return found
+        within_s = min(limits.get("time", inf), most if goal == "time" else inf)
+        more_usd_per_s = (asked.usd_per_hour_saved or 0.0) / S_PER_H if goal == "value_of_time" else 0.0
+        stretch, part = self.account.stretch, search.part(search.left_s / 2)
+        rows = {offer.name: row for row, offer in enumerate(self.offers)}
+        for root in np.argsort(floors, kind="stable").tolist():
+            market = markets[root]
+            if floors[root] >= most * _EXACT**4 or part.is_over:
+                break
+            usd_per_s = [float(self._usd_per_s[rows[offer.name]]) for offer in market.offers]
+            if len(market.offers) != _PAIR or not all(usd_per_s):
+                continue
+            fleet = Fleet(offers=market.offers, counts=market.most)
+            least = self.oracles[0].beside_usd(
+                fleet, usd_per_s, more_usd_per_s, within_s / stretch, usd / stretch, part
+            )
+            least = min(least * stretch, usd) if least * stretch < usd * _EXACT else usd
+            found[root] = least if goal != "time" else most if least >= usd else 0.0
         return found
 
     def _works(self, training_s: Sequence[Floats]) -> Floats:

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import planner
+from planner.cost import Floats
 from planner.errors import InfeasibleError
-from planner.families import least_parts_of
+from planner.families import least_beside_of, least_parts_of
 from planner.problem import Problem
+from planner.search import Search
 
 NETWORKS = {
     "hybrid": {"zoo": "llama3.2-1b", "global_batch": 8, "dataset_samples": 8, "epochs": 1},
@@ -33,6 +35,23 @@ def drawn(rng: np.random.Generator) -> list[dict[str, Any]]:
     return found
 
 
+def least(
+    family: str,
+    group: list[dict[str, Any]],
+    enough_s: float,
+    within_s: float,
+    fastest_s: float = 0.0,
+    *,
+    machines: int = 2,
+    is_whole: bool = False,
+) -> Floats:
+    bound = least_parts_of(family)
+    assert bound is not None
+    found = bound(asked(family, group), enough_s, within_s, fastest_s, [machines], is_whole)
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("family", NETWORKS)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_fleet_of_two_kinds_is_faster_than_its_kinds_at_their_least(family: str, seed: int) -> None:
@@ -43,26 +62,40 @@ def test_no_fleet_of_two_kinds_is_faster_than_its_kinds_at_their_least(family: s
         found = planner.plan(asked(family, machines, constraints={"machines": {"at_least": sum(counts)}}))
     except InfeasibleError:
         pytest.skip("too little memory")
-    bound = least_parts_of(family)
-    assert bound is not None
-    alone = [asked(family, [{**one, "count": 9}]) for one in machines]
-    paces = [bound(one, 0.0, inf, 0.0, [sum(counts)]) for one in alone]
-    fastest_s = min(float(one.sum()) for one in paces if one is not None)
+    alone, total = [[{**one, "count": 9}] for one in machines], sum(counts)
+    paces = [least(family, one, 0.0, inf, machines=total) for one in alone]
+    fastest_s = min(float(one.sum()) for one in paces)
     within_s = found.objective * (1 + 1e-9)
-    closer = [bound(one, MANY, within_s, fastest_s, [sum(counts)]) for one in alone]
+    closer = [least(family, one, MANY, within_s, fastest_s, machines=total) for one in alone]
     devices = [one["count"] * one["devices"] for one in machines]
     for each in (paces, closer):
-        parts_s = np.concatenate([one for one in each if one is not None])  # a row a kind
+        parts_s = np.concatenate(each)  # a row a kind
         whole_s = parts_s.sum(axis=1)
-        least = (parts_s / whole_s[:, None]).min(axis=0).sum() if np.isfinite(whole_s).all() else inf
-        assert found.objective * (np.array(devices) / whole_s).sum() >= least
+        share = (parts_s / whole_s[:, None]).min(axis=0).sum() if np.isfinite(whole_s).all() else inf
+        assert found.objective * (np.array(devices) / whole_s).sum() >= share
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_layout_on_two_kinds_costs_less_than_is_said_of_both(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    machines, usd = drawn(rng), dict(zip("ab", rng.uniform(1, 9, 2).tolist(), strict=True))
+    limits = {"machines": {"at_least": sum(one["count"] for one in machines)}}
+    found = planner.plan(asked("hybrid", machines, constraints=limits))
+    paid = found.objective * sum(one["count"] * usd[one["name"]] for one in machines)
+    within_s = found.objective * (1 + 1e-9)
+    more = [{**one, "count": one["count"] + 1} for one in machines]
+    whole_s = {
+        one["name"]: least("hybrid", [one], paid * 2 / usd[one["name"]], within_s, is_whole=True)[0] for one in more
+    }
+    bound = least_beside_of("hybrid")
+    assert bound is not None
+    usd_least = bound(asked("hybrid", more), usd, 0.0, within_s, paid * 2, whole_s, Search())
+    assert usd_least is not None
+    assert 0 < usd_least <= paid
 
 
 def test_links_make_many_machines_of_a_kind_slower_beside_others() -> None:
     """At 1 Gbit/s 102 MB take 0.8 s between two machines, twice as long between many: no step of 1 s has room."""
-    bound = least_parts_of("all_reduce")
-    assert bound is not None
     group = {"name": "a", "count": 9, "device": "a100-sxm4-80gb", "network": "1 Gbit/s"}
-    found = bound(asked("all_reduce", [group]), MANY, 1.0, 0.0, [2, 64])
-    assert found is not None
-    assert 0.8 < found[0, 0] < inf == found[1, 0]
+    two, many = (least("all_reduce", [group], MANY, 1.0, machines=one)[0, 0] for one in (2, 64))
+    assert 0.8 < two < inf == many

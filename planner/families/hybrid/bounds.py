@@ -953,6 +953,10 @@ class CutBounds(Bounds):
         self._ask()
         return self._layers_s(nodes, [one.of(nodes, self._ask) for one in self._linked])
 
+    def least_layers_s(self, nodes: Columns) -> Floats:
+        """Return z of each group with the communication of layers, see the module; (groups, n)."""
+        return self._layers(np.array([one.of(nodes, self._ask).layer_s for one in self._linked]).swapaxes(0, 1))[1]
+
     @cached_property
     def _ideal(self) -> Sequence[LayerTable]:
         """Layers on each group where links cost nothing."""
@@ -1024,6 +1028,15 @@ class CutBounds(Bounds):
         for again in [one for one in self._again if one["recompute"] == Recompute.FULL] or self._again:
             found[self._has_room(nodes, again)] = 0.0
         return found
+
+    def recomputed(self, nodes: Columns) -> Iterator[tuple[Mapping[str, int], Floats, Bools]]:
+        """Yield what may be computed again, a layer's least seconds on the first group and whether it has room.
+
+        Of layers of one kind.
+        """
+        for again in self._again:
+            table = self.layer_table(self.cost.first, has_links=True, best={**_BEST_OF_CUTS, **again})
+            yield again, table.of(nodes, self._ask).layer_s[0], self._has_room(nodes, again)
 
     def room_s(self, nodes: Columns) -> Floats:
         """Return the bound with the real links and what is computed again; infinite where there is no room."""

@@ -29,12 +29,17 @@ computed again, and the micro-batch and the degrees that suit each part.
   <= batch``. Of d from one number up to the next that is tried, reductions are those of the least, and the optimiser's
   share is that of the most.
 
-The least of that over ``m l z``, or ``m L z / p``, is what any device takes over its pace.
+The least of that over ``m l z``, or ``m L z / p``, is what any device takes over its pace. Of replicas m is whole, each
+has one micro-batch at least, and what they compute again for want of room counts.
+
+*Of two kinds at once* (:func:`least_beside_usd`): what layouts on some machines of both cost at least, by a search over
+the grid of all pipelines on both (:class:`_Stages`), and by the cheapest kind's whole replicas, which must have room on
+the other kind, too.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import permutations, product
 from math import inf
 
 import numpy as np
@@ -50,13 +55,14 @@ from planner.families.hybrid.layer_table import DEGREES
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
 from planner.models.communication import ORDERS
 from planner.models.layouts import Ints
-from planner.problem import Problem
+from planner.problem import Problem, Range
 from planner.routes import routes_of
 from planner.search import Search
 from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, solve
 
 _EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
 _MOST_ROWS = 50_000  # stages in one array
+_ROOMS_AT_ONCE = 256  # layouts whose memory is looked at
 _MIDDLE = 3  # stages, of which the second has neither embedding nor head
 _FACTOR = 1.3  # of numbers of replicas that are tried
 _ROUND_UP = 1 + 1e-9
@@ -64,7 +70,7 @@ _DATA_NEAREST = next(index for index, order in enumerate(ORDERS) if order[:2] ==
 
 
 def least_parts_s(
-    problem: Problem, enough_s: float = 0.0, within_s: float = inf, fastest_s: float = 0.0
+    problem: Problem, enough_s: float = 0.0, within_s: float = inf, fastest_s: float = 0.0, *, is_whole: bool = False
 ) -> Floats | None:
     """Return device-seconds of each part of what the goal counts: embedding, layers of each kind, head.
 
@@ -79,16 +85,29 @@ def least_parts_s(
         What the goal counts must be done in.
     fastest_s
         The least of all parts on any kind of device.
+    is_whole
+        Of whole replicas alone.
     """
     try:
         (cost,) = costs_of(problem)
     except InfeasibleError:
         return np.array([inf])
-    return parts_on(cost, enough_s, within_s, fastest_s)
+    return parts_on(cost, enough_s, within_s, fastest_s, is_whole=is_whole)
 
 
-def parts_on(cost: GroupCost, enough_s: float = 0.0, within_s: float = inf, fastest_s: float = 0.0) -> Floats | None:
-    """Return the same on a machine group; None where the batch is open."""
+def parts_on(
+    cost: GroupCost,
+    enough_s: float = 0.0,
+    within_s: float = inf,
+    fastest_s: float = 0.0,
+    *,
+    is_whole: bool = False,
+    others: Sequence[GroupCost] = (),
+) -> Floats | None:
+    """Return the same on a machine group; None where the batch is open.
+
+    ``others``: beside these, if it is known, so that what whole replicas hold has room on all of them.
+    """
     bounds, problem = EvenBounds(cost.even), cost.problem
     if problem.training.fixed_batch_size is None or bounds.space.is_split:
         return None
@@ -105,8 +124,13 @@ def parts_on(cost: GroupCost, enough_s: float = 0.0, within_s: float = inf, fast
     found = np.asarray(each_s * cost.batch * steps * _EXACT)
     if found.sum() < enough_s and len(counts) == 1:
         rest_s = found.sum() - found[1]
-        within = _Within(bounds=CutBounds(HybridCost((cost,), Placement.STAGES)), within_s=within_s / steps)
-        layers_s = within.least_s((enough_s - rest_s) / steps, fastest_s / steps) * steps * _EXACT
+        within = _Within(
+            bounds=CutBounds(HybridCost((cost,), Placement.STAGES)),
+            rooms=CutBounds(HybridCost((cost, *others), Placement.REPLICAS)),
+            within_s=within_s / steps,
+        )
+        ways = (True,) if is_whole else (False, True)
+        layers_s = within.least_s((enough_s - rest_s) / steps, fastest_s / steps, ways) * steps * _EXACT
         found[1] = max(found[1], layers_s)
     return found
 
@@ -121,13 +145,14 @@ class _Within:
     """Steps that must be done in a time, of a network of one kind of layers; see the module."""
 
     bounds: CutBounds
+    rooms: CutBounds  # of whole replicas
     within_s: float
 
     @property
     def _layers(self) -> int:
         return self.bounds.cost.transformer.num_layers
 
-    def least_s(self, enough_s: float, fastest_s: float) -> float:
+    def least_s(self, enough_s: float, fastest_s: float, ways: Sequence[bool]) -> float:
         """Return the least device-seconds of all layers of a step.
 
         Of degrees and micro-batches at whose pace they take ``enough_s`` or more nothing is worked out: the least is
@@ -137,9 +162,11 @@ class _Within:
         ----------
         fastest_s
             Of a step on any kind of device.
+        ways
+            False: of stages, True: of whole replicas.
         """
         bounds, batch, found_s = self.bounds, self.bounds.cost.batch, enough_s
-        for is_replicas in (False, True):
+        for is_replicas in ways:
             axes = [bounds.space.axes[name] for name in (*DEGREES, "microbatch")]
             data = Axis(name="data", values=_data_ranks(batch)) if is_replicas else bounds.space.axes["data"]
             rules = tuple(one for one in bounds.space.rules if not (is_replicas and "data" in one.names))
@@ -149,8 +176,9 @@ class _Within:
             shared = nodes["tensor"] * nodes["context"]
             pace_s = shared * batch / nodes["microbatch"] * self._layers * each_s
             number = batch / nodes["microbatch"] / np.maximum(nodes["data"] - is_replicas, 1)
-            if is_replicas:
+            if is_replicas:  # each does one micro-batch at least
                 most = _next_ranks(nodes["data"], batch) * shared * self._layers * self.within_s
+                most = np.where(nodes["data"] * nodes["microbatch"] <= batch, most, 0.0)
             else:
                 most = np.where(number * each_s <= self.within_s, inf, 0.0)
             left = np.flatnonzero((pace_s < enough_s) & (most >= fastest_s))
@@ -158,9 +186,44 @@ class _Within:
             for start in range(0, len(left), at_once):
                 at = left[start : start + at_once]
                 few = {name: column[at] for name, column in nodes.items()}
-                over = self._replicas(few, each_s[at], number[at], fastest_s) if is_replicas else None
-                over = self._stages(few, each_s[at], number[at]) if over is None else over
-                found_s = min(found_s, float((pace_s[at] * over).min(initial=inf)))
+                if is_replicas:
+                    found_s = self._roomy(few, each_s[at], number[at], fastest_s, found_s)
+                else:
+                    found_s = min(found_s, float((pace_s[at] * self._stages(few, each_s[at], number[at])).min()))
+        return found_s
+
+    def _roomy(self, nodes: Columns, each_s: Floats, number: Floats, fastest_s: float, found_s: float) -> float:
+        """Return the least seconds, or ``found_s`` if that is less, of whole replicas, with what they compute for room.
+
+        Parameters
+        ----------
+        each_s, number
+            Of a layer without; micro-batches at most.
+        """
+        pace_s = nodes["tensor"] * nodes["context"] * self.bounds.cost.batch / nodes["microbatch"] * self._layers
+        taken_s = pace_s * each_s * self._replicas(nodes, each_s, number, fastest_s)
+        stages, at = np.nonzero(taken_s < found_s)
+        order = np.argsort(taken_s[stages, at])
+        names, others = self.rooms.space.part_names, len(self.rooms.space.part_names) - 1
+        after = _next_ranks(nodes["data"], self.bounds.cost.batch)  # states are sharded over all of them
+        for start in range(0, len(order), _ROOMS_AT_ONCE):
+            row, column = (one[order[start : start + _ROOMS_AT_ONCE]] for one in (stages, at))
+            few = {name: one[column] for name, one in nodes.items() if name != "data"}
+            few |= dict.fromkeys(names, np.ones_like(row))
+            few |= {"pipeline": row + 1, names[0]: after[column] - others, "order": np.full_like(row, _DATA_NEAREST)}
+            few["sequence_parallel"] = np.full_like(row, max(self.rooms.space.axes["sequence_parallel"].values))
+            if taken_s[row[0], column[0]] >= found_s:
+                break
+            for again, layer_s, has_room in self.rooms.recomputed(few):
+                left = np.flatnonzero(has_room & (taken_s[row, column] < found_s))
+                if not len(left):
+                    continue
+                own = {name: one[column[left]] for name, one in nodes.items()}
+                own |= {name: np.full(len(left), value) for name, value in again.items()}
+                over = self._replicas(own, layer_s[left], number[column[left]], fastest_s)[
+                    row[left], np.arange(len(left))
+                ]
+                found_s = min(found_s, float((pace_s[column[left]] * layer_s[left] * over).min(initial=inf)))
         return found_s
 
     def _stages(self, nodes: Columns, each_s: Floats, number: Floats) -> Floats:
@@ -181,8 +244,8 @@ class _Within:
         return found
 
     def _replicas(self, nodes: Columns, each_s: Floats, number: Floats, fastest_s: float) -> Floats:
-        """Return the same of whole replicas; ``number``: of micro-batches, at most."""
-        stages, found = np.arange(1, self._layers + 1)[:, None], np.full(len(each_s), inf)
+        """Return the same of whole replicas by their stages, (layers, n); ``number``: of micro-batches, at most."""
+        stages, found = np.arange(1, self._layers + 1)[:, None], np.full((self._layers, len(each_s)), inf)
         held = -(-self._layers // stages[:, 0])
         whole_s = self._layers * each_s + 2 * (stages - 1) * _sent_s(self.bounds, nodes)
         after = _next_ranks(nodes["data"], self.bounds.cost.batch)
@@ -192,11 +255,11 @@ class _Within:
             tail_s = _tails_s(self.bounds, columns, held)[0]
             tail_s = tail_s + _tails_s(self.bounds, {**columns, "data": after}, held)[1]
             filled_s = (stages - 1) / 2 * whole_s / stages + tail_s
-            most = np.minimum(number, (self.within_s - filled_s) * stages / whole_s)
+            most = np.floor(np.minimum(number, (self.within_s - filled_s) * stages / whole_s) * _ROUND_UP)
             with np.errstate(divide="ignore", invalid="ignore"):
                 step_s = most * whole_s / stages + filled_s
                 over = step_s * stages / (most * self._layers * each_s)
-            found = np.minimum(found, np.where(is_enough & (most > 0), over, inf).min(axis=0))
+            found = np.minimum(found, np.where(is_enough & (most > 0), over, inf))
         return found
 
 
@@ -251,6 +314,7 @@ def _next_ranks(data: Ints, batch: int) -> Ints:
 
 _DEGREES = ("tensor", "context", "pipeline", "data")
 _SHARE_OF_EVEN = 0.6  # of the time
+_NEAR = 0.98  # of the most that matters: whole replicas that cost so much are looked at no closer
 _LOOSE = 0.4  # of the limit: where devices at their peak take less, layouts are likely to be below it
 _SLACK = 1e-4  # s
 
@@ -367,3 +431,99 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
         solver="branch and bound on the grid of layouts of any number of machines",
     )
     return CountBounds(bounds_s=bounds_s, num_machines=machines, plan=plan)
+
+
+# --- Two kinds of machines and what they cost
+
+
+def least_beside_usd(
+    problem: Problem,
+    usd_per_s: Mapping[str, float],
+    more_usd_per_s: float,
+    within_s: float,
+    most_usd: float,
+    whole_s: Mapping[str, Floats],
+    search: Search,
+) -> float | None:
+    """Return what no layout on both kinds costs less than, at most ``most_usd``; see :data:`LeastBeside`."""
+    limits = replace(problem.limits, machines=Range(least=len(usd_per_s)))  # so that each may give as few as it likes
+    problem = replace(problem, limits=limits)
+    try:
+        costs = costs_of(problem)
+    except InfeasibleError:
+        return most_usd
+    if problem.training.fixed_batch_size is None or len(costs) != len(usd_per_s):
+        return None
+    steps, price = float(iterations_of(problem, costs[0].batch)), [usd_per_s[str(one.machines)] for one in costs]
+    each = np.array([usd / one.group.devices_per_machine for usd, one in zip(price, costs, strict=True)])
+
+    # A replica does all parts of its samples: of whole replicas none costs less than all of them on one kind.
+    usd, fastest_s = each * [whole_s[str(one.machines)].sum() for one in costs], min(map(np.sum, whole_s.values()))
+    for index in np.flatnonzero(usd < _NEAR * most_usd).tolist():  # closer, as the other kinds must have room, too
+        others, own = [*costs[:index], *costs[index + 1 :]], costs[index]
+        parts_s = parts_on(own, most_usd / each[index], within_s, float(fastest_s), is_whole=True, others=others)
+        usd[index] = usd[index] if parts_s is None else max(usd[index], each[index] * parts_s.sum())
+    found = inf if np.isinf(usd).any() else float(min(usd.min(), most_usd))
+    for order in permutations(range(len(costs))) if found < inf else ():
+        shared = _Stages(
+            bounds=CutBounds(HybridCost(tuple(costs[one] for one in order), Placement.STAGES)),
+            usd_per_s=[price[one] * steps for one in order],
+            more_usd_per_s=more_usd_per_s * steps,
+            within_s=within_s / steps,
+        )
+        found = min(found, shared.least_usd(search, found))
+    return found * _EXACT if found < most_usd else most_usd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stages:
+    """Pipelines whose stages stand on several kinds of machines, in what a step on them costs.
+
+    A step of T seconds on n machines of each kind costs ``T (sum_k n_k c_k + v)``. Nothing is assumed of cuts. Where
+    the stages of each kind are known, T is bounded (:class:`planner.families.hybrid.bounds.CutBounds`) and they fill
+    whole machines. Before, T is of the most stages that kinds have devices for, and one stage of each is paid for; and
+    layers of z seconds on devices that cost c' an hour take them ``L min_k c'_k z_k`` or more of every micro-batch.
+    """
+
+    bounds: CutBounds
+    usd_per_s: Sequence[float]  # of a machine of each kind
+    more_usd_per_s: float
+    within_s: float
+
+    def usd(self, seconds: Callable[[Columns], Floats]) -> Callable[[Columns], Floats]:
+        """Return a function of nodes in money; infinite where they end late."""
+        space, cost = self.bounds.space, self.bounds.cost
+        kinds = [
+            (name, devices, usd)
+            for name, (_, devices), usd in zip(space.part_names, space.machines, self.usd_per_s, strict=True)
+        ]
+        each_usd = np.array([usd / devices for _, devices, usd in kinds])[:, None]
+
+        def least(nodes: Columns) -> Floats:
+            taken_s, each = seconds(nodes), nodes["tensor"] * nodes["context"] * nodes[space.shared]
+            machines = sum(usd * -(-each * nodes.get(name, 1) // devices) for name, devices, usd in kinds)
+            found = np.multiply(
+                taken_s, machines + self.more_usd_per_s, out=np.full(len(each), inf), where=taken_s < self.within_s
+            )
+            if "microbatch" in nodes:
+                shared = cost.batch / nodes["microbatch"] / nodes[space.shared] * each * cost.transformer.num_layers
+                found = np.maximum(found, shared * (each_usd * self.bounds.least_layers_s(nodes)).min(axis=0))
+            return np.asarray(found)
+
+        return least
+
+    def least_usd(self, search: Search, most_usd: float) -> float:
+        """Return what no pipeline costs less than in a step, at most ``most_usd``."""
+        grid, last = self.bounds.grid(), self.bounds.all.index(self.bounds.best_path_s)  # the first that knows a cut
+        levels = tuple(
+            replace(level, bound=None if level.bound is None else self.usd(level.bound)) for level in grid.levels[:last]
+        )
+
+        def seconds(nodes: Columns) -> Floats:
+            return np.where(np.isinf(self.bounds.fits(nodes)), inf, self.bounds.communication_s(nodes))
+
+        part = search.part(search.left_s, cutoff=most_usd, good_enough=-inf)
+        part.pool = None
+        cost = self.usd(seconds)
+        found = solve(Grid(levels=levels, rules=grid.rules), cost, part, counts=False, is_strict=True, dives=False)
+        return min(found.solution.bound, most_usd)
