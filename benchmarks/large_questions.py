@@ -3,9 +3,10 @@
 ``QUESTION`` is one of :data:`QUESTIONS`; ``WORKERS`` a number, 0 for the search alone, ``real:2`` for two processes of
 this machine, whose processor seconds are told, too. Other numbers are reckoned in CPU time (:mod:`virtual_pool`): each
 part is worked on once, and comes back when so many workers would have finished it, with 2 s until they are there, 5 ms
-for its way, and what each worker has to make once. So the speed-up shows on a machine that others use, too. Prints one
-JSON object a line; ``digest`` is that of the answer without the search's counts, and the same in all lines. Where 0
-came before, ``reckoned`` is how many times as fast by that reckoning, and ``speed_up`` by the clock.
+for its way, and what each worker has to make once. The asking process, which works beside them, has a core of its own.
+So the speed-up shows on a machine that others use, too. Prints one JSON object a line; ``digest`` is that of the answer
+without the search's counts, and the same in all lines. Where 0 came before, ``reckoned`` is how many times as fast by
+that reckoning, and ``speed_up`` by the clock.
 """
 
 import hashlib

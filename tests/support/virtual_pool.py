@@ -2,8 +2,8 @@
 
 Every part is worked on when it is sent, and comes back when, by the clock of CPU seconds, a worker would have finished
 it. So the speed-up of many workers can be told on a machine of few cores that others use, too: the client's own work,
-the waits for the last part, stale bounds and the bytes are all in it. What is left out is what workers cost each other:
-memory bandwidth, the network, and the scheduler beyond ``overhead_s`` a part.
+the waits for the last part, stale bounds, the bytes and what every worker makes for itself are all in it. What is left
+out is what workers cost each other: memory bandwidth, the network, and the scheduler beyond ``overhead_s`` a part.
 """
 
 import time
