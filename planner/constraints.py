@@ -815,8 +815,25 @@ class Pin(Relaxable):
         return tried_each(self, problem, [name for name in names if name != self.given], asked)
 
 
+_COPIES = {"activation_offload_layers": 0, "activation_offload_modules": "none"}  # pins, and what copies nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaGraphs(Relaxable):
+    """``calibration.cuda_graphs``, beside pinned copies of activations to the host, which no graph holds."""
+
+    def without(self, problem: Problem) -> Problem:
+        return replace(problem, calibration=replace(problem.calibration, cuda_graphs=False))
+
+    def changed(self, problem: Problem, value: str) -> Problem:
+        return self.without(problem)
+
+    def relaxed(self, problem: Problem, asked: Asked) -> Relaxation:
+        return relaxation(self, ["false"], is_exact=True)
+
+
 class PinConstraint(Constraint):
-    """Every pin is kept."""
+    """Every pin is kept; beside some, what they do not go with may give way, too."""
 
     def verdicts(self, problem: Problem, usage: Usage) -> Iterator[Verdict]:
         for key, wanted in problem.fixed.items():
@@ -828,6 +845,11 @@ class PinConstraint(Constraint):
         for key, value in problem.fixed.items():
             given = format_exact(value, Dimension.DATA) if row_of(key).is_size else written(value)
             yield Pin(field=f"fix.{key}", given=given, turn=3, key=key, value=value)
+        is_copied = any(problem.fixed.get(key, none) != none for key, none in _COPIES.items())
+        asked = problem.calibration.cuda_graphs
+        if is_copied and (asked or (asked is None and problem.training.low is not None)):
+            given = "true" if asked else "true, as it is with products in short numbers"
+            yield CudaGraphs(field="calibration.cuda_graphs", given=given, turn=5)
 
 
 # --- The table

@@ -11,7 +11,7 @@ import planner
 from planner.checks import report_text
 from planner.data.fits import transformer_rates
 from planner.decisions import LAYOUT
-from planner.errors import SpecError
+from planner.errors import InfeasibleError, SpecError
 from planner.exporters import export, megatron
 from planner.exporters.bridge import degrees as bridge_degrees
 from planner.families.hybrid.configuration import HybridConfiguration
@@ -166,6 +166,15 @@ def test_beside_graphs_experts_inputs_alone_wait_and_only_where_no_graph_holds_t
         held(WIDE, "core_attn")
     with pytest.raises(SpecError, match="cuda_graphs: false"):
         held(MOE, "moe_act")
+
+
+@pytest.mark.parametrize("pin", [{"activation_offload_modules": ["core_attn"]}, {"activation_offload_layers": 1}])
+def test_pinned_copies_beside_graphs_conflict_with_the_graphs_and_with_no_memory(pin: dict[str, Any]) -> None:
+    with pytest.raises(InfeasibleError, match="it goes with calibration") as refused:
+        planner.plan(question(WIDE, batch=32, machines=1, fix=pin, **GRAPHS))
+    rows = refused.value.conflicts[0].relaxations
+    assert [one.field for one in rows] == [f"fix.{next(iter(pin))}", "calibration.cuda_graphs"]
+    assert (rows[1].values, rows[1].is_enough) == (("false",), True)
 
 
 def short_of_memory(network: dict[str, Any], link: str | None, *, is_captured: bool = False) -> Problem:

@@ -17,8 +17,8 @@ from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families.answer import TOO_SHORT, iterations_of, plan_of
 from planner.families.hybrid.bounds import Bounds, EvenBounds, lower_bound
 from planner.families.hybrid.chunks import OTHER_CHUNKS, all_chunks_bound_s
-from planner.families.hybrid.configuration import COARSE, NAME, PINS, HybridConfiguration, pinned_cut
-from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
+from planner.families.hybrid.configuration import COARSE, NAME, PINS, HybridConfiguration, graph_rules, pinned_cut
+from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts, launches_graphs
 from planner.families.hybrid.grid_search import (
     OTHER_CUTS,
     Found,
@@ -41,6 +41,7 @@ from planner.problem import Limits, Problem, Range
 from planner.search import Search
 from planner.solution import SAME
 from planner.solvers.grid import Axis, Columns, Grid, Level, OverError, Point
+from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 
 _MOST_LAYOUTS = 400_000  # of a frontier
@@ -71,6 +72,8 @@ def plan(problem: Problem, search: Search) -> Plan:
         If the time limit struck before the first layout that fits was found.
     """
     costs = costs_of(problem)
+    if barred := _barred_copies(problem, costs[0].transformer):
+        raise InfeasibleError(f"No plan fits: {barred}")
     count = float(iterations_of(problem, costs[0].batch))
     found: list[Found] = []
 
@@ -521,6 +524,17 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
         f"No plan fits: no layout of up to {sum(space.devices):,} devices meets all limits and pins: degrees must "
         f"divide heads and the batch of {space.batch:,}, each stage holds a layer{words}. Drop or change one of them."
     )
+
+
+def _barred_copies(problem: Problem, transformer: Transformer) -> str:
+    """Return why CUDA graphs forbid the pinned copies of activations, in any cut; nothing where they do not."""
+    for rule in graph_rules(launches_graphs(problem), transformer):
+        row = LAYOUT[rule.key]
+        if row.key in problem.fixed:
+            code = row.code(problem.fixed[row.key])
+            if not rule.holds({rule.key: np.array([code])}).all():
+                return f"fix.{row.key} is {problem.fixed[row.key]}: {rule.words({rule.key: code})}"
+    return ""
 
 
 def _lacking_schedule(space: Space) -> str:
