@@ -12,6 +12,7 @@ from planner.answer.timeline import MOST_EVENTS, MOST_ITERATIONS, Drawn, Measure
 from planner.errors import SpecError
 from planner.families import FAMILIES
 from planner.importers.imported import Imported
+from planner.memory import too_many_workers
 from planner.networks import asked, network_of
 from planner.plan import Configuration, Plan, Prediction
 from planner.planning import (
@@ -323,6 +324,8 @@ def sweep(
     _refuse_odd(time_limit_s, memory_limit_bytes)
     if scheduler is None and num_workers < 1:
         raise SpecError(f"num_workers: {num_workers} is too small. Give 1 or more; 1 is this process alone.")
+    if scheduler is None and (problem := too_many_workers(num_workers)):
+        raise SpecError(f"num_workers: {problem}. Give as many or fewer.")
     return swept(
         load_sweep(question, time_limit_s=time_limit_s, memory_limit_bytes=memory_limit_bytes, num_workers=num_workers),
         store=None if store is None else Path(store),

@@ -17,12 +17,15 @@ __all__ = [
     "ceiling_kept",
     "default_limit_bytes",
     "lower_ceiling",
+    "most_workers",
     "resident_bytes",
 ]
 
 OUT_OF_MEMORY = "the memory of this process is used up. Ask a smaller question, or raise --memory-limit."
 # Of what is left: a search may overshoot between two looks, and what runs beside it needs something, too.
 MEMORY_SHARE = 0.75
+_PER_CORE = 4  # workers, of which more only wait for each other
+_WORKER_BYTES = 256 * 2**20  # of a worker that has imported all that it needs, and has a little to work on
 _ENDLESS_BYTES = 2**62
 _UNKNOWN_BYTES = 8 * 2**30  # left on a system that does not tell
 _STATM = Path("/proc/self/statm")
@@ -45,6 +48,19 @@ def resident_bytes() -> int:
 def default_limit_bytes(num_processes: int = 1) -> float:
     """Return the memory that a process may hold unless told: its part of what is left, and what it holds already."""
     return resident_bytes() + MEMORY_SHARE * available_bytes() / num_processes
+
+
+def most_workers() -> int:
+    """Return how many worker processes this machine works with: a few for each core, memory for their imports."""
+    return max(2, min(_PER_CORE * (os.cpu_count() or 1), int(available_bytes() / _WORKER_BYTES)))
+
+
+def too_many_workers(num_workers: int) -> str:
+    """Return why so many worker processes are not started; nothing where they are."""
+    if num_workers <= (most := most_workers()):
+        return ""
+    cores = os.cpu_count() or 1
+    return f"{num_workers} are too many for this machine: its {cores} cores and free memory do for {most}"
 
 
 def available_bytes() -> float:

@@ -211,6 +211,7 @@ def test_rows_are_a_table_of_pandas_where_it_is_and_a_sentence_where_it_is_not(m
         (lambda: planner.plan(QUESTION, time_limit_s=-1), "time_limit_s: -1 is no limit"),
         (lambda: planner.plan(QUESTION, memory_limit_bytes=float("nan")), "memory_limit_bytes: nan is no limit"),
         (lambda: planner.sweep(SWEEP, num_workers=0), "num_workers: 0"),
+        (lambda: planner.sweep(SWEEP, num_workers=100_000), "num_workers: 100000 are too many for this machine"),
         (lambda: planner.explain(QUESTION, {}), "not dict"),  # type: ignore[arg-type]
         (lambda: planner.check(QUESTION, None), "not NoneType"),  # type: ignore[arg-type]
         (lambda: planner.compare({}, 3), "no schema"),  # type: ignore[arg-type]

@@ -106,11 +106,13 @@ MemoryLimit = Annotated[
 
 
 def check_helpers(workers: int, scheduler: str | None) -> None:
-    """Refuse a scheduler where nobody listens, workers of this machine beside it, or either without their libraries.
+    """Refuse a scheduler where nobody listens, workers beside it or too many of them, or either without libraries.
 
     Short searches would say neither, and long ones late.
     """
     from importlib.util import find_spec
+
+    from planner.memory import most_workers, too_many_workers
 
     needed = [] if workers == 1 and scheduler is None else ["distributed", *(["cryptography"] if workers > 1 else [])]
     if missing := [name for name in needed if find_spec(name) is None]:
@@ -118,6 +120,9 @@ def check_helpers(workers: int, scheduler: str | None) -> None:
         mend = "pip install 'training-planner[distributed]', or leave out --workers and --scheduler."
         raise flag_fault("--workers", problem, mend)
     if scheduler is None:
+        if problem := too_many_workers(workers):
+            mend = f"Give {most_workers()} or fewer; --scheduler has those of other machines help."
+            raise flag_fault("--workers", f"{problem}.", mend)
         return
     if workers > 1:
         raise typer.BadParameter("--workers and --scheduler name different workers. Give one of the two.")

@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.errors import NoAnswerError, PlannerError
+from planner.errors import NoAnswerError, PlannerError, SpecError
+from planner.memory import too_many_workers
 from planner.worker_pool import FailedTask, Origin, packed, unpacked
 from planner.workers.dask_workers import DaskWorkers, check_version
 
@@ -216,11 +217,14 @@ def worker_pool(num_workers: int, scheduler: str | None = None) -> Iterator[Dask
     Raises
     ------
     SpecError
-        Once the workers are wanted, if the library is missing, or no scheduler answers.
+        If they are too many for this machine; once the workers are wanted, if the library is missing, or no scheduler
+        answers.
     """
     if scheduler is None and num_workers == 1:
         yield None
         return
+    if scheduler is None and (problem := too_many_workers(num_workers)):
+        raise SpecError(f"num_workers: {problem}. Give as many or fewer.")
 
     def start() -> DaskWorkers[Task, Result]:
         if scheduler is None:

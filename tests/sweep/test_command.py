@@ -88,6 +88,7 @@ def test_a_report_of_what_is_not_answered_says_so(tmp_path: Path, capsys: Captur
         (batches(2), ["--export", "rows.xls"], "a file ends in one of"),
         (batches(2), ["--time-limit", "5"], "--time-limit"),
         (batches(2), ["--workers", "0"], "--workers"),
+        (batches(2), ["--workers", "1000"], "--workers: 1000 are too many"),
         (batches(2), ["--store", "missing/s.sqlite"], "there is no folder"),
     ],
 )

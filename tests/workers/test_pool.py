@@ -374,3 +374,8 @@ def test_a_part_whose_origin_cannot_be_made_is_told_and_those_beside_it_are_work
 def test_workers_of_another_version_are_refused() -> None:
     with pytest.raises(VersionError, match="a worker runs planner"):
         work_all([], "0.0.0 of another world")
+
+
+def test_more_workers_than_the_machine_has_cores_and_memory_for_are_refused_before_any_starts() -> None:
+    with pytest.raises(SpecError, match="num_workers: 1000 are too many for this machine"), worker_pool(1000):
+        pass
