@@ -249,14 +249,21 @@ def _section(result: MeasuredCase, above: Mapping[str, str]) -> str:
     ranks = {evaluation: (same, pairs, mean) for evaluation, _, pairs, same, mean, _ in _rank_cells(result)}
     rows = []
     for evaluation, group, *errors in _error_cells(result):
-        if group == "all" or not any(row.choice for row in _rows_of(result, evaluation)):
-            same, pairs, mean = ranks.get(evaluation, ("", "", ""))
+        if group in _told(_rows_of(result, evaluation)):
+            same, pairs, mean = ranks.get(evaluation if group == "all" else "", ("", "", ""))
             rows.append((evaluation, group, *errors, f"{same} of {pairs}" if pairs else "", mean))
     head = ("predicted", "group", "rows", "mean", "largest", "from", "to", "pairs in order", "mean regret")
     own = {name: about for name, about in _ways(result).items() if above.get(name) != about}
     ways = "".join(f"- *{name}*: {about}.\n" for name, about in own.items())
     ways += "- the others: as above.\n" * (len(own) < len(_ways(result)))
     return f"## {title.lstrip('# ')}: `{result.name}`\n\n{question}\n\n{ways}\n{_table(head, rows)}"
+
+
+def _told(rows: Sequence[MeasuredRow]) -> set[str]:
+    """Return the groups that the short page tells: all as one, else sums alone, which are compared, else each."""
+    if all(row.choice for row in rows):
+        return {"all"}
+    return {row.group for row in rows if row.choice} or {row.group for row in rows}
 
 
 def _whole_section(result: MeasuredCase) -> str:

@@ -68,6 +68,15 @@ def test_the_page_is_that_of_today(results: tuple[MeasuredCase, ...], data_folde
 
 
 @pytest.mark.measured
+def test_no_table_of_the_page_is_empty(results: tuple[MeasuredCase, ...], data_folder: Path) -> None:
+    assert data_folder
+    lines = accuracy_page(results, sources(results)).splitlines()
+    heads = [number for number, line in enumerate(lines) if line.startswith("| --- |")]
+    assert heads
+    assert all(lines[number + 1 :][:1] != [""] for number in heads)
+
+
+@pytest.mark.measured
 def test_the_bands_that_are_shipped_are_those_that_are_computed(
     results: tuple[MeasuredCase, ...], data_folder: Path
 ) -> None:
