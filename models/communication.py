@@ -718,7 +718,9 @@ class Group:
     alone_bytes_per_s: Floats
     latency_s: Floats
     reduces: Bools = field(default_factory=lambda: np.zeros((1, 1), dtype=bool))
-    costs: dict[tuple[str, "Spread | None"], tuple["Affines", ...]] = field(default_factory=dict, repr=False)
+    costs: dict[tuple[str, "Spread | None"], tuple["Affines", ...]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def is_crossed(self) -> Bools:

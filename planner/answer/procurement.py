@@ -275,9 +275,9 @@ def _next_rows(found: "Procured") -> list[tuple[str, str]]:
     """Return the next best fleet of other devices, and the next one whose devices were measured."""
     if not found.alternatives:
         return []
-    others = [choice for choice, _ in found.alternatives]
-    rows = {"next best": others[0]}
-    if (measured := next((one for one in others if not one.unmeasured), None)) and measured is not others[0]:
+    rows = {"next best": found.alternatives[0]}
+    measured = next((row for row in found.alternatives if not row[0].unmeasured), None)
+    if measured is not None and measured is not rows["next best"]:
         rows["next measured"] = measured
     return [
         (
@@ -285,9 +285,10 @@ def _next_rows(found: "Procured") -> list[tuple[str, str]]:
             f"{one.fleet.headline}: {usd_words(one.cost_usd)}, {time_words(one.total_wall_s)} "
             f"({_loss(one, found.choice)} of the {found.objective_name.replace('_', ' ')})"
             + f"; {_cash(one)}" * bool(one.capital_usd)
-            + f"; {joined(one.unmeasured)} not measured" * bool(one.unmeasured),
+            + f"; {joined(one.unmeasured)} not measured" * bool(one.unmeasured)
+            + f"; {note}" * note.startswith("or less"),
         )
-        for name, one in rows.items()
+        for name, (one, note) in rows.items()
     ]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from planner.constraints import FLEET_LIMITS
 from planner.models.money import S_PER_H
+from planner.names import OF_TRANSFORMERS
 from planner.plan import Plan
 from planner.procurement.fleet import CRITERIA, Fleet
 from planner.procurement.prices import OLD_DAYS, Term
@@ -414,6 +415,9 @@ def warnings_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
     return (*lines, *dict.fromkeys(of_plans))
 
 
+_MOVED = "layers dealt out evenly to chunks of a device: single ones are moved near a fleet's best layout, unproven"
+
+
 def domain_of(fleets: Fleets) -> tuple[str, ...]:
     """Return over what a fleet is proven to be best."""
     asked = fleets.procurement.asked
@@ -423,6 +427,7 @@ def domain_of(fleets: Fleets) -> tuple[str, ...]:
         f"{number} offer{'s' * (number != 1)}, fleets of {types} of machines of one region, up to {asked.most_devices} "
         f"devices of a type",
         f"trainings by {' or '.join(fleets.families)}, on the global batch of the question",
+        *([_MOVED] if OF_TRANSFORMERS in fleets.families else []),
     )
 
 

@@ -52,6 +52,7 @@ from planner.procurement.prices import Term
 from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets, Told
 from planner.question.cluster import trays_of_a_rack
+from planner.ranking import best_plan
 from planner.search import Search
 from planner.solution import SAME, Status, gap_of
 from planner.solvers.counts import Candidate, TradeOffs
@@ -581,6 +582,8 @@ _SHARE_OF_LAST = 0.8  # for fleets of as many types as there may be; the rest is
 _MOST_KINDS = 3  # named
 _REASON_S = 1.0
 _NEAR = 0.01  # share of a time
+_CLOSE_BY = 0.1  # share of the objective, within which fleets are planned as the answer is
+_MISSED_BY, _MOST_CLOSE = 0.25, 3  # share of a limit, within which so many fleets are
 _MOST_TWICE = 2  # fleets beside the answer, of which twice the machines are planned
 _NOT_MODELLED = (
     "whether machines can be had when they are wanted",
@@ -654,7 +657,7 @@ def procure(
         fleets = fleets.asked_otherwise(stretch=stretch_of(fleets))
     elif is_robust:
         fleets = Fleets(procurement=pessimistic(fleets))
-    best = _best(fleets, search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0)), told, planned)
+    best = _best(fleets, search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0)), told)
     if best.point is None:
         _check_found(fleets, best, search)
     asked, trade_offs, what_if = Changed(fleets=fleets), None, tuple[WhatIf, ...]()
@@ -735,14 +738,37 @@ def _mixing_words(fleets: Fleets, best: _Best, choice: Choice) -> list[str]:
 
 def _check_found(fleets: Fleets, best: _Best, search: Search) -> None:
     """Raise why no fleet was found, unless one turns up while it is found out what the limits would have to be."""
-    if best.bound == inf:
-        raise no_fleet(fleets, search)
-    error = not_found(fleets, best.bounds, search)
+    say = partial(no_fleet, fleets) if best.bound == inf else partial(not_found, fleets, best.bounds)
+    error, is_better = say(search), _plan_close(fleets, search)
     if not _improved(fleets, best, inf, search):
-        raise error
+        raise say(search) if is_better else error
 
 
-def _best(fleets: Fleets, search: Search, told: Told | None, planned: Planned | None = None) -> _Best:
+def _whole(search: Search) -> Planned:
+    """Return what plans a training as far as `planner plan` goes, where the search of fleets asks for less.
+
+    It moves single layers between chunks near a fleet's best layout alone, `planner plan` near the best ones of other
+    degrees, too. No bound is of either.
+    """
+    return partial(best_plan, search=search.part(search.left_s / 2))
+
+
+def _plan_close(fleets: Fleets, search: Search) -> bool:
+    """Plan fleets that just miss the limits on time and money as an answer is; return whether one is better for it."""
+    if fleets.procurement.is_monthly:
+        return False
+    limits, asked, is_better = fleets.account.limits, 0, False
+    for market, point in fleets.looked_at_by_time():
+        one = choice_of(fleets, Fleet(offers=market.offers, counts=point.counts), point.payload)
+        shares = one.total_wall_s / limits["time"], one.spent_usd / limits["spent"]
+        if asked < _MOST_CLOSE and max(shares) < 1 + _MISSED_BY:
+            asked += 1
+            anew = planned_choice(fleets, one.fleet, point.payload, _whole(search))
+            is_better |= anew.total_wall_s < one.total_wall_s * (1 - SAME)
+    return is_better
+
+
+def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
     """Return the best fleet of one type of machines, then of more where these are better."""
     best = _Best()
 
@@ -775,11 +801,10 @@ def _best(fleets: Fleets, search: Search, told: Told | None, planned: Planned | 
         best.bounds[num_types] = min(answer.solution.bound, best.objective)
         if (point := answer.solution.value) is not None:
             best.take(markets[point.root], point)
-        if planned is not None and not is_last and best.market is not None and best.point is not None:
+        if not is_last and best.market is not None and best.point is not None:
             # Mixes are held against what is planned of it in the end, which may have cuts that no bound is of.
-            planned_choice(
-                fleets, Fleet(offers=best.market.offers, counts=best.point.counts), best.point.payload, planned
-            )
+            fleet = Fleet(offers=best.market.offers, counts=best.point.counts)
+            planned_choice(fleets, fleet, best.point.payload, _whole(part))
             _improved(fleets, best, best.objective, part)
     return best
 
@@ -833,20 +858,28 @@ def _alternatives(fleets: Fleets, choice: Choice, most: int, search: Search) -> 
     """Return the best fleet of each of the most promising other devices, found by a limited number of plans.
 
     Most offers are ruled out by bounds alone, so that nothing but these is known of them: what they would have come
-    to is what a buyer asks next.
+    to is what a buyer asks next. The first few that come close are planned as the answer is, see :func:`_whole`, and
+    may become it: however many are asked for.
     """
     others: list[tuple[Choice, str]] = []
     seen = {offer.device for offer in choice.fleet.offers}
+    close, num_tried = choice.objective * (1 + _CLOSE_BY), 0
     for market in fleets.promising(fleets.markets(1)):
-        device = market.offers[0].device
-        if len(others) == most:
+        device, is_shown = market.offers[0].device, len(others) < most
+        if not is_shown and num_tried >= _MOST_CLOSE:
             break
         if device in seen:
             continue
         seen.add(device)
-        solution = fleets.best([market], search, most_calls=_MOST_CALLS).solution
-        if (point := solution.value) is not None:
-            other = choice_of(fleets, Fleet(offers=market.offers, counts=point.counts), point.payload)
+        num_tried += 1
+        enough = inf if is_shown else close
+        solution = fleets.best([market], search, most_calls=_MOST_CALLS, most=enough).solution
+        if (point := solution.value) is None:
+            continue
+        other = choice_of(fleets, Fleet(offers=market.offers, counts=point.counts), point.payload)
+        if other.objective < close and num_tried <= _MOST_CLOSE:
+            other = planned_choice(fleets, other.fleet, point.payload, _whole(search))
+        if is_shown:
             is_proven = solution.status is Status.OPTIMAL
             others.append((other, "" if is_proven else f"or less, by {solution.gap:.1%} at most"))
     return tuple(sorted(others, key=lambda pair: pair[0].objective))
