@@ -25,7 +25,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.procurement.fleet import Fleet, Hardware, group_names, hardware_of, question_of
 from planner.procurement.prices import Offer
-from planner.procurement.question import FROM_MACHINES, Job, Procurement
+from planner.procurement.question import FROM_MACHINES, Job, Procurement, of_job
 from planner.question.build import problem_of
 from planner.ranking import best_plan
 from planner.search import LateError, Search
@@ -117,7 +117,10 @@ class Oracle:
         data = question_of(self.procurement, self._question or self.job.question, fleet, self.families)
         if not has_pins:
             data.pop("fix", None)
-        problem = problem_of(replace(self.procurement.source, data=data))
+        try:
+            problem = problem_of(replace(self.procurement.source, data=data))
+        except SpecError as error:
+            raise of_job(self.procurement.source, self.procurement.asked, self.job.name, error) from None
         if self._question is None:
             if self.procurement.families is None:
                 self.families = _FOR_TRANSFORMERS if problem.dnn.transformer is not None else _FOR_OTHERS

@@ -907,12 +907,29 @@ def _with_checkpoints(
     most = 0
     for job in jobs:
         question = {key: part for key, part in job.question.items() if key in ("dnn", "calibration")}
-        problem = problem_of(replace(source, data={**question, "cluster": cluster}))
+        try:
+            problem = problem_of(replace(source, data={**question, "cluster": cluster}))
+        except SpecError as error:
+            raise of_job(source, asked, job.name, error) from None
         most = max(most, problem.dnn.num_trainable)
     size = f"{most * _CHECKPOINT_BYTES} B"
     run = asked.run.model_copy(update={"checkpoint_size": float(most * _CHECKPOINT_BYTES)})
     block = {**resolved["procure"], "run": {**(resolved["procure"].get("run") or {}), "checkpoint_size": size}}
     return asked.model_copy(update={"run": run}), {**resolved, "procure": block}
+
+
+def of_job(source: Source, asked: ProcureSpec, name: str, error: SpecError) -> SpecError:
+    """Return an error of the question of one training; of one of several jobs at the place where it is written."""
+    index = next((index for index, job in enumerate(asked.jobs or ()) if job.name == name), None)
+    if index is None:
+        return error
+    faults = []
+    for fault in error.faults:
+        block, *keys = fault.field.split(".")
+        path: list[str | int] = ["procure", "jobs", index, block, *keys]
+        problem = f"of the job {name!r}, {fault.problem}"
+        faults.append(source.fault(path, problem, fault.mend, fault.value) if block == "dnn" else fault)
+    return SpecError.of(faults) if faults else error
 
 
 def _jobs(spec: ProcurementSpec, source: Source) -> tuple[Job, ...]:

@@ -151,7 +151,7 @@ def _build(reading: Reading) -> Problem:
         raise SpecError.of(notes.faults)
     dnn, measured = network
     training = training_of(reading, dnn, profile_batch, cluster)
-    goal = goal_of(reading, training)
+    goal = goal_of(reading, training, reads_tokens=dnn.transformer is not None)
     fixed, excluded = _decisions_of(reading, cluster)
     given = spec.constraints.model_dump()
     limits = Limits(**{one.limit: one.read(given[one.key]) for one in CONSTRAINTS if one.limit})

@@ -647,7 +647,7 @@ def _types_of(reading: Reading, dnn: Dnn, cluster: Cluster) -> tuple[str, str]:
     return dtype, optimizer
 
 
-def goal_of(reading: Reading, training: Training) -> Goal:
+def goal_of(reading: Reading, training: Training, *, reads_tokens: bool = False) -> Goal:
     """Return what is minimised: what the spec says, else epoch time, else iteration time."""
     name = reading.spec.objective
     if name is None:
@@ -657,7 +657,10 @@ def goal_of(reading: Reading, training: Training) -> Goal:
         reading.notes.assumptions.append(f"objective: {name}")
     reading.resolved["objective"] = name
     if name != "iteration_time" and training.dataset_samples is None:
-        reading.notes.fault(("dnn",), f"{name} needs the size of the data set.", "Add dataset_samples: 1281167, say.")
+        mend = "Add dataset_samples: 1281167, say."
+        if reads_tokens:
+            mend = "Add dataset_samples, how many sequences an epoch has; or, in place of epochs, tokens: 300B, say."
+        reading.notes.fault(("dnn",), f"{name} needs the size of the data set.", mend)
     if name == "training_time" and training.epochs is None:
         reading.notes.fault(
             ("dnn",), "how long the training is is not said.", "Add epochs: 90, say, or samples, or tokens."

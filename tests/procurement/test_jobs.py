@@ -14,6 +14,7 @@ from pytest import MonkeyPatch, TempPathFactory
 
 from planner.errors import InfeasibleError, SpecError
 from planner.procurement.fleet import Fleet
+from planner.procurement.oracle import Oracle
 from planner.procurement.question import Procurement
 from planner.solution import Status
 
@@ -216,3 +217,13 @@ def test_few_fleets_are_planned_for_several_jobs(tmp_path: Path, monkeypatch: Mo
     found = purchases.answered(purchases.loaded(question))
     assert found.certificate.status is Status.OPTIMAL
     assert found.certificate.num_planned < 60
+
+
+def test_what_a_job_lacks_is_told_with_its_name_and_place(tmp_path: Path) -> None:
+    """A question of several jobs has no block dnn; and no number of images is offered to a network that reads tokens."""
+    words = {"zoo": "bert-base", "global_batch": 256, "epochs": 3}
+    given_jobs = [job("eyes", 3), {"name": "words", "dnn": words, "runs_per_month": 1}]
+    procurement = purchases.loaded(purchases.asked(tmp_path / "jobs.csv", ROWS, dnn=None, jobs=given_jobs))
+    with pytest.raises(SpecError, match=r"procure\.jobs\.1\.dnn: of the job 'words', .*tokens: 300B") as refused:
+        Oracle(procurement, procurement.jobs[1]).problem(Fleet(offers=procurement.offers[:1], counts=(1,)))
+    assert "1281167" not in str(refused.value)
