@@ -296,7 +296,8 @@ def launched(path: Path, text: str, option: str) -> tuple[list[str], int]:
     total = flags[-1].count("nnodes", 1)
     ends = [*(int(one) for one in _UNTIL.findall(text)), total][-len(commands) :]
     starts = [0, *ends[:-1]]
-    processes = [one.count("nproc-per-node") for one in flags]
+    either = ("nproc-per-node", "nproc_per_node")  # as torchrun has it
+    processes = [one.count(next((name for name in either if name in one.flags), either[0])) for one in flags]
     number = sum((end - start) * each for start, end, each in zip(starts, ends, processes, strict=True))
     return commands[-1], number
 

@@ -263,22 +263,24 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     SpecError
         If an option is missing or no number.
     """
-    command, _ = launched(path, text, f"--{_FLAGS['tensor']}")
+    command, num_devices = launched(path, text, f"--{_FLAGS['tensor']}")
     file = Parsed.of_options(path, command)
-    copies, shards = (file.count(f"{_PARALLEL}data_parallel_{kind}_degree") for kind in ("replicate", "shard"))
-    stages, subcommand = file.count(_FLAGS["pipeline"]), f"{_FLAGS['recompute']}:"
+    copies, shards, batch = _data_of(file, num_devices)
+    stages, subcommand = file.count(_FLAGS["pipeline"], 1), f"{_FLAGS['recompute']}:"
     local = file.count(_FLAGS["microbatch"])
-    micro = file.count(f"{_PARALLEL}pipeline_parallel_microbatch_size") if stages > 1 else local
+    micro = file.count(f"{_PARALLEL}pipeline_parallel_microbatch_size", 1) if stages > 1 else local
     parts = [part for part in file.flags.get(_FLAGS["interleave"], []) if not part.startswith(subcommand)]
     # Weights kept over a pipeline are planned as ZeRO 1, the most it has there.
     kept = _SHARDS_GRADIENTS if stages == 1 else 1
-    freed = file.value(_FLAGS["zero"])
+    freed = file.value(_FLAGS["zero"], "default" if shards > 1 else None)
+    if freed == "default":
+        freed = "always" if stages == 1 else "never"
     recompute = [word.removeprefix(subcommand) for word in command if word.startswith(subcommand)]
     chosen = read_layout(
         file,
         TARGET,
-        global_batch_size=file.count("training.global_batch_size"),
-        required=("tensor", "context", "pipeline", "expert"),
+        global_batch_size=batch,
+        required=("tensor",),
         data=copies * shards,
         shard=shards if freed and copies > 1 else 0,
         interleave=max(1, len(parts) // stages),
@@ -291,6 +293,27 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     said = file.value(f"{_PARALLEL}pipeline_parallel_schedule", "") if stages > 1 else ""
     named = {NAMED[name].runs_in[TARGET]: name for name in _SCHEDULES}
     return pins | ({"schedule": named[str(said)]} if said in named else {})
+
+
+def _data_of(file: Parsed, num_devices: int) -> tuple[int, int, int]:
+    """Return copies, shards and the global batch; left out or -1: one copy, shards of what is left, batches of all.
+
+    Source of what it takes for options that are left out: ``torchtitan/config/configs.py``.
+    """
+
+    def given(name: str, default: int) -> int:
+        return default if file.value(name, "-1") == "-1" else file.count(name)
+
+    copies = given(f"{_PARALLEL}data_parallel_replicate_degree", 1)
+    others = copies
+    for name in ("tensor", "context", "pipeline"):
+        others *= file.count(_FLAGS[name], 1)
+    name = f"{_PARALLEL}data_parallel_shard_degree"
+    if file.value(name, "-1") == "-1" and num_devices % others:
+        raise file.fault(f"{num_devices} devices do not divide by {others}, the other degrees.", f"--{name}")
+    shards = given(name, num_devices // others)
+    local = file.value(_FLAGS["microbatch"], "1")  # asked for where degrees are read
+    return copies, shards, given("training.global_batch_size", int(local) * copies * shards if local.isdigit() else 1)
 
 
 def _is_layer(name: str) -> bool:
@@ -320,8 +343,9 @@ def training(path: Path, text: str) -> TrainingBlocks:
     SpecError
         If an option is missing, or none of its names.
     """
-    file = _options_of(path, text)
-    dnn: dict[str, Any] = {"global_batch": file.count("training.global_batch_size")}
+    command, num_devices = launched(path, text, f"--{_FLAGS['tensor']}")
+    file = Parsed.of_options(path, command)
+    dnn: dict[str, Any] = {"global_batch": _data_of(file, num_devices)[2]}
     written, number = str(file.value("training.mixed_precision_param", "bfloat16")), list(_NUMBERS.values())
     if written not in number:
         hint = "Write bfloat16 or float32."
@@ -344,6 +368,9 @@ def training(path: Path, text: str) -> TrainingBlocks:
             dnn["sequence_length"] = file.count("training.seq_len")
     else:
         warnings = ("its network is none that is known here: add it to the block dnn",)
+    own = _own_of(file)
+    if own is not None and own.num_experts and _FLAGS["expert"] not in file.flags:  # which some configurations set
+        warnings += (f"--{_FLAGS['expert']} is left out, and taken as 1: what {own.config} says of it is not read",)
     dnn["optimizer"] = "adam"  # AdamW, as all its configurations have it
     program = "torchtitan" if "model" in words else "torchtitan-eager"
     return TrainingBlocks(dnn=dnn, calibration={"program": program}, warnings=warnings)

@@ -115,7 +115,9 @@ def test_a_network_is_named_by_its_sizes_and_parts(name: str, config: str | None
     "flavour", [one for one in FLAVOURS if one.module != "deepseek_v3"], ids=lambda one: one.config
 )
 def test_its_own_configurations_are_read_back_as_the_networks_of_the_zoo_with_their_sizes(flavour: Flavour) -> None:
-    options = "--training.global_batch_size 64 --parallelism.tensor_parallel_degree 8"
+    options = (
+        "--training.global_batch_size 64 --parallelism.tensor_parallel_degree 8 --parallelism.expert_parallel_degree 1"
+    )
     for named in (
         f"--module {flavour.module} --config {flavour.config}",
         f"--model.name {flavour.module} --model.flavor {flavour.size} --training.seq_len 2048",
@@ -129,6 +131,7 @@ def test_its_own_configurations_are_read_back_as_the_networks_of_the_zoo_with_th
 
 def test_a_configuration_whose_network_is_not_known_is_said() -> None:
     words = "torchrun --nproc-per-node 8 -m torchtitan.train --training.global_batch_size 64 --parallelism.tensor_parallel_degree 8"
+    words += " --parallelism.expert_parallel_degree 1"
     for name in ("deepseek_v3 --config deepseek_v3_671b", "llama3 --config llama3_9000b"):
         found = torchtitan.training(LAUNCH, f"{words} --module {name}\n")
         assert "zoo" not in found.dnn
@@ -201,3 +204,31 @@ def test_only_its_own_scripts_are_recognised() -> None:
     assert torchtitan.recognises(LAUNCH, text)
     assert not torchtitan.recognises(Path("launch.yaml"), text)
     assert not torchtitan.recognises(LAUNCH, "torchrun train.py")
+
+
+@pytest.mark.parametrize(
+    ("options", "batch", "pins"),
+    [
+        ("", 4, {"data_parallel_size": 2, "zero_stage": 3, "pipeline_parallel_size": 1, "microbatch_size": 2}),
+        ("--parallelism.data_parallel_replicate_degree 2", 4, {"data_parallel_size": 2, "zero_stage": 0}),
+        ("--parallelism.data_parallel_shard_degree -1 --training.global_batch_size 64", 64, {"data_parallel_size": 2}),
+        ("--parallelism.pipeline_parallel_degree 2", 2, {"data_parallel_size": 1, "microbatch_size": 1}),
+    ],
+)
+def test_options_that_a_user_leaves_out_are_torchtitans_own(options: str, batch: int, pins: dict[str, int]) -> None:
+    """One copy of everything, shards over the devices that are left, and a local batch for each of both."""
+    command = "torchrun --nnodes 2 --nproc_per_node=8 -m torchtitan.train --module llama3 --config llama3_70b"
+    local = "--training.local_batch_size 2 --parallelism.tensor_parallel_degree 8"
+    text = f"{command} {local} {options}\n"
+    assert torchtitan.training(LAUNCH, text).dnn["global_batch"] == batch
+    found = torchtitan.degrees(LAUNCH, text)
+    assert {name: found[name] for name in pins} == pins
+    with pytest.raises(SpecError, match=r"16 devices do not divide by 3"):
+        torchtitan.degrees(LAUNCH, text.replace("degree 8", "degree 3").replace(options, ""))
+
+
+def test_an_expert_degree_that_a_configuration_of_experts_may_set_is_said_to_be_unread() -> None:
+    text = "torchrun --nproc-per-node 8 -m torchtitan.train --module qwen3 --config qwen3_30b_a3b"
+    text += " --training.local_batch_size 2 --parallelism.tensor_parallel_degree 2\n"
+    (warning,) = torchtitan.training(LAUNCH, text).warnings
+    assert "what qwen3_30b_a3b says of it is not read" in warning
