@@ -52,7 +52,6 @@ from planner.procurement.prices import Term
 from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets, Told
 from planner.question.cluster import trays_of_a_rack
-from planner.ranking import best_plan
 from planner.search import Search
 from planner.solution import SAME, Status, gap_of
 from planner.solvers.counts import Candidate, TradeOffs
@@ -657,15 +656,15 @@ def procure(
         fleets = fleets.asked_otherwise(stretch=stretch_of(fleets))
     elif is_robust:
         fleets = Fleets(procurement=pessimistic(fleets))
-    best = _best(fleets, search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0)), told)
+    best = _best(fleets, search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0)), told, planned)
     if best.point is None:
-        _check_found(fleets, best, search)
+        _check_found(fleets, best, search, planned)
     asked, trade_offs, what_if = Changed(fleets=fleets), None, tuple[WhatIf, ...]()
     while True:  # until nothing that was looked at for whatever is shown beside the answer is better than it
         assert best.market is not None and best.point is not None
         fleet = Fleet(offers=best.market.offers, counts=best.point.counts)
         choice = planned_choice(fleets, fleet, best.point.payload, planned)
-        alternatives = _alternatives(fleets, choice, search.num_alternatives, search)
+        alternatives = _alternatives(fleets, choice, search, planned)
         if _improved(fleets, best, choice.objective, search):
             continue
         if has_pareto and trade_offs is None:
@@ -736,25 +735,20 @@ def _mixing_words(fleets: Fleets, best: _Best, choice: Choice) -> list[str]:
     return [f"mixing kinds of machines {words}" + (f", {why} {joined(listed)}" if listed else "") + note]
 
 
-def _check_found(fleets: Fleets, best: _Best, search: Search) -> None:
+def _check_found(fleets: Fleets, best: _Best, search: Search, planned: Planned) -> None:
     """Raise why no fleet was found, unless one turns up while it is found out what the limits would have to be."""
     say = partial(no_fleet, fleets) if best.bound == inf else partial(not_found, fleets, best.bounds)
-    error, is_better = say(search), _plan_close(fleets, search)
+    error, is_better = say(search), _plan_close(fleets, planned)
     if not _improved(fleets, best, inf, search):
         raise say(search) if is_better else error
 
 
-def _whole(search: Search) -> Planned:
-    """Return what plans a training as far as `planner plan` goes, where the search of fleets asks for less.
+def _plan_close(fleets: Fleets, planned: Planned) -> bool:
+    """Plan fleets that just miss the limits on time and money as an answer is; return whether one is better for it.
 
-    It moves single layers between chunks near a fleet's best layout alone, `planner plan` near the best ones of other
-    degrees, too. No bound is of either.
+    The search of fleets moves single layers between chunks near a fleet's best layout alone, `planner plan` near the
+    best ones of other degrees, too. No bound is of either.
     """
-    return partial(best_plan, search=search.part(search.left_s / 2))
-
-
-def _plan_close(fleets: Fleets, search: Search) -> bool:
-    """Plan fleets that just miss the limits on time and money as an answer is; return whether one is better for it."""
     if fleets.procurement.is_monthly:
         return False
     limits, asked, is_better = fleets.account.limits, 0, False
@@ -763,12 +757,12 @@ def _plan_close(fleets: Fleets, search: Search) -> bool:
         shares = one.total_wall_s / limits["time"], one.spent_usd / limits["spent"]
         if asked < _MOST_CLOSE and max(shares) < 1 + _MISSED_BY:
             asked += 1
-            anew = planned_choice(fleets, one.fleet, point.payload, _whole(search))
+            anew = planned_choice(fleets, one.fleet, point.payload, planned)
             is_better |= anew.total_wall_s < one.total_wall_s * (1 - SAME)
     return is_better
 
 
-def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
+def _best(fleets: Fleets, search: Search, told: Told | None, planned: Planned) -> _Best:
     """Return the best fleet of one type of machines, then of more where these are better."""
     best = _Best()
 
@@ -804,7 +798,7 @@ def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
         if not is_last and best.market is not None and best.point is not None:
             # Mixes are held against what is planned of it in the end, which may have cuts that no bound is of.
             fleet = Fleet(offers=best.market.offers, counts=best.point.counts)
-            planned_choice(fleets, fleet, best.point.payload, _whole(part))
+            planned_choice(fleets, fleet, best.point.payload, planned)
             _improved(fleets, best, best.objective, part)
     return best
 
@@ -854,18 +848,18 @@ def _busy(certificate: Certificate, search: Search, begin_s: float, begin_cpu_s:
     return (f"{got}: with more time (--time-limit) it may find a better fleet, and prove it",)
 
 
-def _alternatives(fleets: Fleets, choice: Choice, most: int, search: Search) -> tuple[tuple[Choice, str], ...]:
+def _alternatives(fleets: Fleets, choice: Choice, search: Search, planned: Planned) -> tuple[tuple[Choice, str], ...]:
     """Return the best fleet of each of the most promising other devices, found by a limited number of plans.
 
     Most offers are ruled out by bounds alone, so that nothing but these is known of them: what they would have come
-    to is what a buyer asks next. The first few that come close are planned as the answer is, see :func:`_whole`, and
+    to is what a buyer asks next. The first few that come close are planned as the answer is (:func:`_plan_close` says why), and
     may become it: however many are asked for.
     """
     others: list[tuple[Choice, str]] = []
     seen = {offer.device for offer in choice.fleet.offers}
     close, num_tried = choice.objective * (1 + _CLOSE_BY), 0
     for market in fleets.promising(fleets.markets(1)):
-        device, is_shown = market.offers[0].device, len(others) < most
+        device, is_shown = market.offers[0].device, len(others) < search.num_alternatives
         if not is_shown and num_tried >= _MOST_CLOSE:
             break
         if device in seen:
@@ -878,7 +872,7 @@ def _alternatives(fleets: Fleets, choice: Choice, most: int, search: Search) -> 
             continue
         other = choice_of(fleets, Fleet(offers=market.offers, counts=point.counts), point.payload)
         if other.objective < close and num_tried <= _MOST_CLOSE:
-            other = planned_choice(fleets, other.fleet, point.payload, _whole(search))
+            other = planned_choice(fleets, other.fleet, point.payload, planned)
         if is_shown:
             is_proven = solution.status is Status.OPTIMAL
             others.append((other, "" if is_proven else f"or less, by {solution.gap:.1%} at most"))
@@ -953,7 +947,7 @@ def _measured(fleets: Fleets, choice: Choice, planned: Planned, search: Search) 
     if not known:
         return _OfMeasured(warnings=(f"{begin}, as they were on none that is offered",))
     narrowed = fleets.asked_otherwise(procurement=replace(fleets.procurement, offers=known))
-    best = _best(narrowed, search.part(search.left_s / 2), None)
+    best = _best(narrowed, search.part(search.left_s / 2), None, planned)
     if best.market is None or best.point is None:
         return _OfMeasured(warnings=(f"{begin}; no fleet of measured devices that keeps the limits was found",))
     fleet = Fleet(offers=best.market.offers, counts=best.point.counts)
