@@ -852,8 +852,8 @@ def _alternatives(fleets: Fleets, choice: Choice, search: Search, planned: Plann
     """Return the best fleet of each of the most promising other devices, found by a limited number of plans.
 
     Most offers are ruled out by bounds alone, so that nothing but these is known of them: what they would have come
-    to is what a buyer asks next. The first few that come close are planned as the answer is (:func:`_plan_close` says why), and
-    may become it: however many are asked for.
+    to is what a buyer asks next. The first few that come close are planned as the answer is, and may become it, however
+    many are asked for: see :func:`_plan_close`.
     """
     others: list[tuple[Choice, str]] = []
     seen = {offer.device for offer in choice.fleet.offers}
