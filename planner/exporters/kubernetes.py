@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import SpecError
-from planner.exporters.export import Export, Exporter, Job, job_name, refused
+from planner.exporters.export import Export, Exporter, Job, TrainingBlocks, job_name, refused
 from planner.exporters.machines import (
     device_of,
     inner_of,
@@ -142,6 +142,18 @@ def _torch_degrees(path: Path, text: str, kind: str) -> Mapping[str, object]:
     names = list(roles) if isinstance(roles, dict) and roles else ["Master"]
     number = sum(file.count(f"{place}.{name}.replicas") for name in names)
     return {"num_devices": number * replace(file, is_text=True).count("spec.nprocPerNode")}  # a text, in its own words
+
+
+def _no_training(_path: Path, _text: str) -> TrainingBlocks:
+    return TrainingBlocks()
+
+
+def _torch_training(_path: Path, text: str) -> TrainingBlocks:
+    """Return nothing but that the files of the ConfigMap, which say how the devices train, are not read."""
+    files = [name for one in documents_of(text) if one.get("kind") == "ConfigMap" for name in one.get("data") or ()]
+    named = f" ({', '.join(map(str, files))})" if files else ""
+    told = f"the number of devices alone is read: the layout stands in what the job starts{named}"
+    return TrainingBlocks(warnings=(f"{told}; save that as files of a folder, and import the folder",))
 
 
 # -- TFJob -------------------------------------------------------------------------------------------------------------
@@ -362,6 +374,7 @@ def _exporter(kind: str) -> Exporter:
         export=_export_tfjob if is_tfjob else partial(_export_torch, target=kind.lower()),
         recognises=recognises,
         degrees=partial(_tfjob_degrees if is_tfjob else _torch_degrees, kind=kind),
+        training=_no_training if is_tfjob else _torch_training,
     )
 
 

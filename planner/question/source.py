@@ -262,7 +262,8 @@ _CALLED: Mapping[str, str] = {
     "context": "cp context_parallel",
     "expert": "ep expert_parallel",
     "microbatch": "mbs micro_batch micro_batch_size",
-    "interleave": "vpp virtual_pipeline_size",
+    "interleave": "vpp virtual_pipeline_size virtual_pipeline_model_parallel_size virtual_pipeline_parallel_size",
+    "recompute": "recompute_granularity activation_checkpointing",
 }
 
 

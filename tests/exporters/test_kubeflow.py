@@ -10,6 +10,7 @@ from planner.errors import InfeasibleError, SpecError
 from planner.exporters import Settings, degrees_of, export
 from planner.exporters.kubernetes import documents_of
 from planner.exporters.machines import used_machines
+from planner.network_import import import_file
 
 PAIRS = [
     ("data", "pytorchjob"),
@@ -56,6 +57,15 @@ def test_a_job_is_read_back_with_the_degrees_of_its_plan(name: str, target: str,
     assert found[0] == target
     again = planner.plan(planner.load({**QUESTIONS[name], "fix": {**QUESTIONS[name].get("fix", {}), **found[1]}}))
     assert again.configuration == job.plan.configuration
+
+
+@pytest.mark.parametrize("target", ["pytorchjob", "trainjob"])
+def test_a_job_read_back_says_that_its_files_hold_the_layout(target: str, tmp_path: Path) -> None:
+    (file, text), *_ = export(target, job_of("layout")).files.items()
+    (tmp_path / file).write_text(text)
+    (warning,) = import_file(tmp_path / file).warnings
+    assert "the number of devices alone is read" in warning
+    assert all(name in warning for name in documents_of(text)[0]["data"])
 
 
 def test_servers_stand_apart_from_workers_or_beside_them_as_planned() -> None:

@@ -363,6 +363,7 @@ def test_what_is_left_out_is_noted(tmp_path: Path) -> None:
         ("stablelm-3b-4e1t", {"qk_layernorm": True}, "qk_layernorm"),
         ("DeepSeek-V2", {"attention_bias": True}, "attention_bias"),
         ("vit-base-patch16-224", {"pooler_output_size": 100}, "pooler_output_size"),
+        ("MiniMax-M2", {"num_local_experts": ...}, "num_local_experts"),  # and nothing of groups of one expert
     ],
 )
 def test_what_would_be_counted_wrong_is_refused(name: str, changed: dict[str, Any], field: str, tmp_path: Path) -> None:

@@ -307,6 +307,8 @@ def test_a_layer_with_tensors_and_no_shape_is_read_back_as_it_was_given() -> Non
     [
         ({"fix": {"tensor": 8}}, "tensor_parallel_size"),
         ({"fix": {"PP": 2}}, "pipeline_parallel_size"),
+        ({"fix": {"virtual_pipeline_model_parallel_size": 2}}, "chunks_per_device"),
+        ({"fix": {"recompute_granularity": "full"}}, "recompute"),
         ({"configuration": {"hybrid": {"microbatch_size": 2}}}, "microbatch"),
     ],
 )

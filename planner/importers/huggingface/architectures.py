@@ -379,20 +379,22 @@ def _experts(fields: Fields, mixture: _Mixture, num_layers: int) -> Experts | No
     pattern = mixture.pattern(fields, num_layers)
     if pattern is None:
         return None
+    known = len(fields.faults)
     count = fields.count(*mixture.count, most=MOST_EXPERTS)
     top_k = fields.count("num_experts_per_tok", most=MOST_EXPERTS)
+    are_counted = len(fields.faults) == known  # else what they are held against would be told of a number of ours
     size = fields.count(mixture.size, most=MOST_WIDTH)
     num_shared, shared_size = 0, size
     if mixture.shared_count:
         num_shared = fields.count_or(0, mixture.shared_count, least=0, most=MOST_EXPERTS)
     elif mixture.shared_size:
         num_shared, shared_size = 1, fields.count(mixture.shared_size, most=MOST_WIDTH)
-    if top_k > count:
+    if are_counted and top_k > count:
         hint = f"Write at most {count}."
         fields.fault("num_experts_per_tok", f"{top_k} is more than the {count} experts of a layer.", hint)
     groups = fields.count_or(1, "n_group", most=MOST_EXPERTS) if mixture.is_grouped else 1
     top_groups = fields.count_or(1, "topk_group", most=MOST_EXPERTS) if mixture.is_grouped else 1
-    if count % groups or top_groups > groups or top_k > count * top_groups // groups:
+    if are_counted and (count % groups or top_groups > groups or top_k > count * top_groups // groups):
         why = f"{groups} groups of {count} experts, of which a token takes {top_k} from {top_groups}, cannot be."
         fields.fault("n_group", why, "Write groups that divide the experts, and as many of them as hold a token's.")
     if fields.faults:
