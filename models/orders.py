@@ -27,7 +27,7 @@ Those of a V:
 
     zb_v         P. Qi et al., the same, section 6, in the order of ``ScheduleZBVZeroBubble`` of PyTorch
     v_half       P. Qi et al., arXiv:2405.15362: one block of tasks again and again, every six slots; half the
-    v_min        memory of 1F1B, or a third (:func:`_slots_of_block`)
+    v_min        memory of 1F1B, or a third (:func:`slots_of_block`)
     dualpipe     DeepSeek-V3, arXiv:2412.19437, section 3.2.1, in the eight parts of deepseek-ai/DualPipe
     dualpipe_v   the same cut in half: one copy in a V on half of the devices
 
@@ -282,13 +282,20 @@ def _dual(p: int, m: int, d: int, stages: tuple[int, int]) -> Order:
     return tuple(tasks)
 
 
-def _slots_of_block(schedule: str, p: int, d: int) -> tuple[int, int, int, int]:
+def slots_of_block(schedule: str, p: int, d: int) -> tuple[int, int, int, int]:
     """Return the slots of the first micro-batch: forwards down and up the V, and backwards down and up.
 
     The next micro-batch has the same six later. A slot is as long as any task. The closer the slots of one chunk's
     forward and backward, the less is held: on all devices ``4 p / 6`` or ``6 p / 6`` chunks of half a stage, and a few
     (arXiv:2405.15362, section 3; offsets, and the wait at the turn that keeps tasks apart, as in
     sail-sg/zero-bubble-pipeline-parallelism, ``zbv_greedy.py``).
+
+    Parameters
+    ----------
+    schedule
+        v_half or v_min.
+    p, d
+        Devices, and the one that is meant.
     """
     if schedule == "v_min":
         wait = 2 if p % 3 == 0 else 0
@@ -313,7 +320,7 @@ def slotted(schedule: str, num_devices: int, num_microbatches: int) -> tuple[tup
     for d in range(p):
         stages = (d, 2 * p - 1 - d)
         kinds = (FORWARD, FORWARD, BACKWARD, BACKWARD)
-        block = zip(kinds, (stages[0], stages[1], stages[1], stages[0]), _slots_of_block(schedule, p, d), strict=True)
+        block = zip(kinds, (stages[0], stages[1], stages[1], stages[0]), slots_of_block(schedule, p, d), strict=True)
         fixed = {slot + _BLOCK * j: (kind, stage, j) for kind, stage, slot in block for j in range(m)}
         assert len(fixed) == 4 * m, "two tasks in one slot"
         row: list[tuple[int, Task]] = []

@@ -63,6 +63,7 @@ from planner.models.orders import (
     in_flight,
     neighbour_of,
     order_of,
+    slots_of_block,
     slotted,
 )
 
@@ -476,9 +477,14 @@ _BLOCK = 6  # slots of a round
 
 @lru_cache(maxsize=64)
 def _steady_slot(schedule: str, p: int) -> int:
-    """Return a slot from which on every six are as the six before, as long as there are micro-batches to begin."""
-    first = max(slot for row in slotted(schedule, p, 1) for slot, _ in row)
-    return (first // _BLOCK + 2) * _BLOCK
+    """Return a slot from which on every six are as the six before, as long as there are micro-batches to begin.
+
+    All that recurs has begun with the last backward of the first micro-batch, whose slot is that of its block. A
+    micro-batch alone ends sooner: with none to begin, its backwards do not wait for their slots.
+    """
+    last = max(max(slots_of_block(schedule, p, d)) for d in range(p))
+    alone = max(slot for row in slotted(schedule, p, 1) for slot, _ in row)
+    return max(-(-(last - 1) // _BLOCK), alone // _BLOCK + 2) * _BLOCK
 
 
 def _round_microbatches(num_devices: int, schedule: str) -> int:

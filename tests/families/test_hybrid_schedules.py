@@ -181,3 +181,16 @@ def test_torchtitan_runs_fewer_micro_batches_than_stages_as_gpipe() -> None:
     few = torchtitan.export(even_job(LLAMA, pipeline=2, num_microbatches=1))
     assert "pipeline_parallel_schedule GPipe" in few.files["launch.sh"]
     assert any("a micro-batch for each stage" in note for note in few.notes)
+
+
+def test_a_pipeline_of_twelve_stages_in_v_half_is_planned() -> None:
+    machines = [{"count": 2, "device": "h100-sxm", "devices": 8, "inside": "nvlink-4", "network": "400 Gbit/s"}]
+    document = {
+        "dnn": {"transformer": {**TINY, "layers": 24}, "global_batch": 64, "dtype": "bf16", "optimizer": "adam"},
+        "cluster": {"machines": machines},
+        "families": ["hybrid"],
+        "calibration": {"program": "primus"},
+        "fix": {"pipeline_parallel_size": 12, "schedule": "v_half"},
+    }
+    found = plan(planner.load(document), Search())
+    assert schedule_of(found) == "v_half"

@@ -24,8 +24,9 @@ from planner.models.orders import (
     neighbour_of,
     order_of,
     peak_weight,
+    slotted,
 )
-from planner.models.schedule import PipelineTimes, played_s, simulate, steady_end_s
+from planner.models.schedule import PipelineTimes, least_microbatches, played_s, simulate, steady_end_s
 
 Form = Callable[[int, int], list[float]]
 NEW = ("zb_h2", "zb_v", "v_half", "v_min", "dualpipe_v")
@@ -171,6 +172,40 @@ def test_steady_rounds_and_many_pipelines_at_once_end_when_all_tasks_do(schedule
             ends_s = steady_end_s(times, schedule=schedule, num_microbatches=m, chunks_per_device=v)
             assert ends_s.tolist() == pytest.approx(run.compute_end_s.tolist())
             assert played[n] == pytest.approx(run.makespan_s)
+
+
+@pytest.mark.parametrize("schedule", ["v_half", "v_min"])
+def test_slots_are_as_the_six_before_from_the_slot_on_where_rounds_begin(schedule: str) -> None:
+    for p in range(1, 65):
+        m = least_microbatches(p, schedule) + 3
+        begin = (least_microbatches(p, schedule) - 2) * 6
+        for row in slotted(schedule, p, m):
+            at = {slot: task for slot, task in row if begin <= slot < 6 * m}
+            later = {slot + 6: (kind, stage, j + 1) for slot, (kind, stage, j) in at.items() if slot + 6 < 6 * m}
+            assert later.items() <= at.items()
+            assert len(at) == 6 * m - begin
+
+
+# All that have a steady round: GPipe has a closed form, and DualPipe is DualPipeV on half of the devices.
+STEADY = ("1f1b", "interleaved", "zb_h1", *NEW)
+
+
+@pytest.mark.parametrize("p", [2, 3, 11, 12, 13, 18, 24, 40])
+def test_long_pipelines_in_rounds_end_when_all_their_tasks_do(p: int) -> None:
+    rng = np.random.default_rng(p)
+    for schedule in STEADY:
+        v, least = chunks_of(schedule), least_microbatches(p, schedule)
+        forward, backward, weights = rng.integers(1, 9, (3, p * v, 1)).astype(float)
+        weights *= schedule in PUTS_OFF
+        times = PipelineTimes(forward_s=forward[:, 0], backward_s=backward[:, 0], weights_s=weights[:, 0])
+        for m in {least, least + 2 * p} if schedule == "interleaved" else {max(2 * p + 4, least), least + 1}:
+            orders = order_of(schedule, p, m, v)
+            run = simulate(times, schedule=schedule, num_microbatches=m, chunks_per_device=v, with_tasks=True)
+            assert len([one for one in run.tasks if one.kind[:4] != "send"]) == sum(map(len, orders))
+            ends_s = steady_end_s(times, schedule=schedule, num_microbatches=m, chunks_per_device=v)
+            assert ends_s.tolist() == pytest.approx(run.compute_end_s.tolist(), rel=1e-12)
+            played = played_s(forward, backward, weights, schedule=schedule, num_devices=p, num_microbatches=m)
+            assert played.tolist() == pytest.approx([run.makespan_s], rel=1e-12)
 
 
 @pytest.mark.parametrize(
