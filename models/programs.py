@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from planner.models.layouts import ContextMethod
 from planner.models.low_precision import NUMBER_TYPES, NumberType
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
+from planner.schedules import OF_PROGRAMS
 
 MEGATRON_CORE, PRIMUS = "megatron-core", "primus"
 CORES = (MEGATRON_CORE, PRIMUS)  # whose ranks and options are those of Megatron-Core
@@ -98,7 +99,7 @@ _SHARDED = Program(
 )
 _TITAN = replace(
     _SHARDED,
-    schedules=frozenset({"zb_v", "dualpipe_v"}),  # of torch.distributed.pipelining: ZBVZeroBubble, DualPipeV
+    schedules=OF_PROGRAMS["torchtitan"],
     kernels=KERNELS["torchtitan"],
     has=_SHARDED.has | {"sequence_parallel"},
     cuts_experts=False,
@@ -125,8 +126,7 @@ _CORE = Program(
 )
 PROGRAMS: Mapping[str, Program] = {
     MEGATRON_CORE: _CORE,
-    # AMD's, around Megatron-Core: ``patch_zero_bubble`` and ``zero_bubble_v_schedule_mem_setup``.
-    PRIMUS: replace(_CORE, schedules=frozenset({"zb_h1", "zb_h2", "zb_v", "v_half", "v_min"})),
+    PRIMUS: replace(_CORE, schedules=OF_PROGRAMS[PRIMUS]),
     "megatron-lm": Program(kernels=_OLD, precision=PRECISIONS["mixed"]),
     "megatron-lm-fused": Program(kernels=_OLD, precision=PRECISIONS["megatron"]),
     "megatron-deepspeed": Program(

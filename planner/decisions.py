@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 from planner.names import FAMILY_NAMES, OFFLOAD_MODULES, RECOMPUTE_MODULES
 from planner.problem import Algorithm, Problem, as_meant
+from planner.schedules import OF_PROGRAMS
 
 __all__ = [
     "DECISIONS",
@@ -76,6 +77,8 @@ class Decision:
         Of a count: the greatest number that means anything in a question. None: it is no count.
     names_of
         Of a name that the question gives (a device, a group of machines): those there are.
+    offered_in
+        Of names of which a pin may say more than a search would take in a question: those that it would.
     block
         By family: its key in the family's configuration block, where it has one by itself.
     block_values
@@ -108,6 +111,7 @@ class Decision:
     values: tuple[int | str | bool, ...] = ()
     maximum_of: Callable[[Problem], int] | None = None
     names_of: Callable[[Problem], Sequence[Value]] | None = None
+    offered_in: Callable[[Problem], Sequence[Value]] | None = None
     block: Mapping[str, str] = field(default_factory=dict)
     block_values: tuple[str, ...] = ()
     excluded_by: tuple[str, ...] = ()
@@ -144,8 +148,9 @@ class Decision:
         return self.maximum_of(problem)
 
     def choices(self, problem: Problem) -> Sequence[Value]:
-        """Return all that a pin of a name or a flag may say in a question."""
-        return self.values if self.names_of is None else self.names_of(problem)
+        """Return all that is offered in a question where a pin of a name or a flag gives way."""
+        listed = self.offered_in or self.names_of
+        return self.values if listed is None else listed(problem)
 
     def code(self, value: int | str | bool) -> int:
         """Return a value of a block as the number by which a search counts it."""
@@ -215,6 +220,12 @@ def _equal_cuts(problem: Problem) -> list[Value]:
     layers = 0 if problem.dnn.transformer is None else problem.dnn.transformer.num_layers
     stages = range(1, min(layers, problem.cluster.num_devices) + 1)
     return [[layers // number] * number for number in stages if layers % number == 0]
+
+
+def _schedules_of_program(problem: Problem) -> list[Value]:
+    """Return the schedules of CNNs' pipelines, which every program is taken to have, and the program's others."""
+    has = {*get_args(PipelineSchedule), *OF_PROGRAMS.get(problem.calibration.program, ())}
+    return [one for one in _SCHEDULES if one in has]
 
 
 def _substitutions(problem: Problem) -> list[list[str]]:
@@ -679,6 +690,7 @@ DECISIONS: tuple[Decision, ...] = (
         words="order in which a stage does its micro-batches",
         families=_STAGED,
         values=_SCHEDULES,
+        offered_in=_schedules_of_program,
         block=_same("schedule", ["pipeline"]),
         excluded_by=_HYBRID,
         takes_memory=True,

@@ -6,7 +6,7 @@ Orders stand in :mod:`planner.models.orders`, their seconds and memory in the mo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["NAMED", "Named", "runs_words"]
+__all__ = ["NAMED", "OF_PROGRAMS", "Named", "runs_words"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,15 @@ NAMED: Mapping[str, Named] = {
         source="deepseek-ai/DualPipe",
         runs_in={_PIPELINING: "DualPipeV", "deepseek-ai/DualPipe": "DualPipeV"},
     ),
+}
+
+# By program of the cost model, beside GPipe and 1F1B: others have none.
+_OF_TITAN = frozenset({"zb_v", "dualpipe_v"})  # of torch.distributed.pipelining: ZBVZeroBubble, DualPipeV
+OF_PROGRAMS: Mapping[str, frozenset[str]] = {
+    # AMD's, around Megatron-Core: ``patch_zero_bubble`` and ``zero_bubble_v_schedule_mem_setup``.
+    "primus": frozenset({"zb_h1", "zb_h2", "zb_v", "v_half", "v_min"}),
+    "torchtitan": _OF_TITAN,
+    "torchtitan-eager": _OF_TITAN,
 }
 
 

@@ -108,13 +108,7 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
     if layout.chosen.offload_optimizer:
         hint = "Pin fix.offload_optimizer: false; or export to deepspeed or megatron."
         raise layout.refused("it moves weights and gradients to the host with the optimiser, or nothing", hint)
-    if layout.chosen.schedule not in _SCHEDULES:
-        why = f"torch.distributed.pipelining has no schedule {layout.chosen.schedule}; 1F1B here"
-        layout = layout.instead(why, schedule="1f1b", interleave=1)
-    plain = layout.chosen.schedule == "1f1b" and layout.chosen.interleave == 1
-    if plain and layout.chosen.num_microbatches < layout.chosen.pipeline:
-        why = "its 1F1B needs a micro-batch for each stage, and GPipe takes fewer (Schedule1F1B of PyTorch)"
-        layout = layout.instead(why, schedule="gpipe")
+    layout = _with_schedule(layout)
     if network.num_mtp_layers and layout.chosen.pipeline * layout.chosen.context > 1:
         hint = "Pin fix.num_stages: 1, fix.context_parallel_size: 1; or export to megatron, megatron-bridge or primus."
         raise layout.refused("it predicts several tokens on one stage and one context rank alone", hint)
@@ -146,6 +140,22 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
         layout = layout.noted(f"seconds and memory were predicted for {program}; calibration.program: torchtitan")
     layout = _with_short_numbers(layout, network)
     return _with_source(layout, network)
+
+
+def _with_schedule(layout: Layout) -> Layout:
+    """Return the layout in a schedule that there is, and that takes as few micro-batches as it has."""
+    chosen, few = layout.chosen, "its 1F1B needs a micro-batch for each stage"
+    is_few = chosen.num_microbatches < chosen.pipeline
+    if chosen.schedule not in _SCHEDULES:
+        why = f"torch.distributed.pipelining has no schedule {chosen.schedule}"
+        if is_few:
+            why = f"{why}, and {few} (Schedule1F1B of PyTorch); GPipe here"
+            return layout.instead(why, schedule="gpipe", interleave=1)
+        return layout.instead(f"{why}; 1F1B here", schedule="1f1b", interleave=1)
+    if is_few and chosen.schedule == "1f1b" and chosen.interleave == 1:
+        why = f"{few}, and GPipe takes fewer (Schedule1F1B of PyTorch)"
+        return layout.instead(why, schedule="gpipe")
+    return layout
 
 
 def _with_source(layout: Layout, network: Transformer) -> Layout:

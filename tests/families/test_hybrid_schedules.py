@@ -183,6 +183,27 @@ def test_torchtitan_runs_fewer_micro_batches_than_stages_as_gpipe() -> None:
     assert any("a micro-batch for each stage" in note for note in few.notes)
 
 
+@pytest.mark.parametrize(("schedule", "chunks"), [("zb_h1", 1), ("v_half", 2)])
+def test_torchtitan_says_once_that_it_runs_gpipe_for_a_schedule_it_lacks(schedule: str, chunks: int) -> None:
+    few = torchtitan.export(even_job(LLAMA, pipeline=2, schedule=schedule, interleave=chunks, num_microbatches=1))
+    assert "pipeline_parallel_schedule GPipe" in few.files["launch.sh"]
+    (note,) = [one for one in few.notes if "1F1B" in one]
+    assert note.startswith(f"torch.distributed.pipelining has no schedule {schedule}, and its 1F1B needs")
+    assert "GPipe here" in note
+
+
+def test_a_way_out_names_schedules_of_the_program_alone() -> None:
+    document = {
+        "dnn": {"transformer": EIGHT, "global_batch": 3, "dtype": "bf16", "optimizer": "adam"},
+        "cluster": {"machines": [{"count": 1, "device": "h100-sxm", "devices": 4, "network": "200 Gbit/s"}]},
+        "families": ["hybrid"],
+        "calibration": {"program": "torchtitan"},
+        "fix": {"schedule": "1f1b", "pipeline_parallel_size": 4},
+    }
+    with pytest.raises(InfeasibleError, match=r"fix.schedule: 1f1b -> gpipe or zb_v\n"):
+        planner.plan(planner.load(document))
+
+
 def test_a_pipeline_of_twelve_stages_in_v_half_is_planned() -> None:
     machines = [{"count": 2, "device": "h100-sxm", "devices": 8, "inside": "nvlink-4", "network": "400 Gbit/s"}]
     document = {
