@@ -204,6 +204,36 @@ def test_a_way_out_names_schedules_of_the_program_alone() -> None:
         planner.plan(planner.load(document))
 
 
+ON_TWO_KINDS: dict[str, Any] = {
+    "dnn": {"transformer": EIGHT, "global_batch": 2, "dtype": "bf16", "optimizer": "adam"},
+    "cluster": {
+        "machines": [
+            {"name": one, "count": 1, "device": one, "devices": 2, "inside": "nvlink-3", "network": "200 Gbit/s"}
+            for one in ("h100-sxm", "a100-sxm4-80gb")
+        ]
+    },
+    "families": ["hybrid"],
+    "calibration": {"program": "torchtitan"},
+}
+
+
+@pytest.mark.parametrize("fix", [{"schedule": "1f1b"}, {}], ids=["pinned", "open"])
+def test_stages_on_two_kinds_of_machines_are_told_of_too_few_micro_batches(fix: dict[str, str]) -> None:
+    asked = planner.load({**ON_TWO_KINDS, "fix": {"pipeline_parallel_size": 4, **fix}})
+    words = "1f1b of 4 stages needs 4 or more micro-batches, and a batch of 2 has 2 at most. Raise dnn.global_batch or"
+    with pytest.raises(InfeasibleError, match=words):
+        plan(asked, Search())
+    more = {**ON_TWO_KINDS, "dnn": {**ON_TWO_KINDS["dnn"], "global_batch": 4}}
+    found = plan(planner.load({**more, "fix": {"pipeline_parallel_size": 4, **fix}}), Search())
+    assert schedule_of(found) == "1f1b"
+
+
+def test_as_many_stages_as_devices_of_two_kinds_are_said_to_be_possible() -> None:
+    asked = planner.load({**ON_TWO_KINDS, "fix": {"pipeline_parallel_size": 5}})
+    with pytest.raises(InfeasibleError, match="is 5, and it can be 1, 2, 3, 4"):
+        plan(asked, Search())
+
+
 def test_a_pipeline_of_twelve_stages_in_v_half_is_planned() -> None:
     machines = [{"count": 2, "device": "h100-sxm", "devices": 8, "inside": "nvlink-4", "network": "400 Gbit/s"}]
     document = {

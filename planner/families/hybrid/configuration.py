@@ -625,6 +625,14 @@ def _is_folded(one: Mapping[str, Any]) -> Any:
     return (one["schedule"] >= Schedule.ZB_V) & (one["schedule"] != Schedule.DUALPIPE)
 
 
+def microbatches_a_stage(schedule: str, program: str) -> int:
+    """Return how many micro-batches for each stage a schedule of a program needs at least; 0: it takes any number."""
+    if schedule == "1f1b":
+        return int(PROGRAMS[program].fills_stages)
+    least = fewest_microbatches(schedule, 1) if schedule in SCHEDULE_NAMES else 0
+    return least if least > 1 else 0
+
+
 def _schedule_rules(batch: int, program: str) -> Iterator[LayoutRule]:
     """Yield how the batch is dealt out, what needs stages, when chunks may be interleaved, and what ZeRO 2 and 3 bar.
 
@@ -662,7 +670,7 @@ def _schedule_rules(batch: int, program: str) -> Iterator[LayoutRule]:
                 lambda one, schedule=schedule: (one["schedule"] != schedule) | (one["interleave"] == 2),  # type: ignore[misc]  # bound now; the legs of a V
                 f"the stages of {name} turn at the last device: interleave is 2, not {{interleave}}.",
             )
-        if (least := fewest_microbatches(name, 1)) > 1:
+        if name != "1f1b" and (least := microbatches_a_stage(name, program)):
             is_dual = schedule == Schedule.DUALPIPE
             yield LayoutRule(
                 key="schedule",
@@ -676,15 +684,15 @@ def _schedule_rules(batch: int, program: str) -> Iterator[LayoutRule]:
                     f"or more{', in pairs' * is_dual}, and a replica has {number_of(one)}."
                 ),
             )
-    if PROGRAMS[program].fills_stages:
+    if least := microbatches_a_stage("1f1b", program):
         yield LayoutRule(
             key="schedule",
             names=("data", "microbatch", "pipeline", "schedule", "interleave"),
-            holds=lambda one: (
+            holds=lambda one, least=least: (  # type: ignore[misc]  # bound now
                 (one["schedule"] != Schedule.ONE_F_ONE_B)
                 | (one["pipeline"] == 1)
                 | (one["interleave"] > 1)
-                | (number_of(one) >= one["pipeline"])
+                | (number_of(one) >= least * one["pipeline"])
             ),
             words=lambda one: (
                 f"1f1b of {program} needs a micro-batch for each of {one['pipeline']} stages, and a replica has "

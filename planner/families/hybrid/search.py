@@ -8,6 +8,7 @@ Machine groups are searched by even cuts one by one, and then other cuts of each
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from math import ceil, inf
 
 import numpy as np
@@ -17,8 +18,16 @@ from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families.answer import TOO_SHORT, iterations_of, plan_of
 from planner.families.hybrid.bounds import Bounds, EvenBounds, lower_bound
 from planner.families.hybrid.chunks import OTHER_CHUNKS, all_chunks_bound_s
-from planner.families.hybrid.configuration import COARSE, NAME, PINS, HybridConfiguration, graph_rules, pinned_cut
-from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts, launches_graphs
+from planner.families.hybrid.configuration import (
+    COARSE,
+    NAME,
+    PINS,
+    HybridConfiguration,
+    graph_rules,
+    microbatches_a_stage,
+    pinned_cut,
+)
+from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs_of, has_few_cuts, launches_graphs
 from planner.families.hybrid.grid_search import (
     OTHER_CUTS,
     Found,
@@ -28,14 +37,13 @@ from planner.families.hybrid.grid_search import (
     cuts_words,
     even_improved,
     other_cuts_s,
+    placements_of,
     searched,
     searched_on,
 )
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
 from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints, Recompute
-from planner.models.orders import fewest_microbatches
-from planner.models.programs import PROGRAMS
 from planner.plan import Alternative, Plan
 from planner.problem import Limits, Problem, Range
 from planner.search import Search
@@ -505,23 +513,28 @@ def why_nothing_fits(costs: Sequence[GroupCost], search: Search) -> str:
 
 def _no_layout(costs: Sequence[GroupCost]) -> str:
     """Return which decision has no value left, or that they do not go together."""
-    space = Space.of(costs[0].even)
-    problem = space.problem
-    free = replace(space, problem=replace(problem, fixed={}, excluded={}))
+    spaces = [Space.of(cost.even) for cost in costs]
+    space, problem = spaces[0], spaces[0].problem
+    free = [replace(one, problem=replace(problem, fixed={}, excluded={})) for one in spaces]
     for key, name in PINS.items():
-        values = free.axes[name].values
-        if key in problem.fixed and not set(space.axes[name].values) & set(values):
-            some = [str(LAYOUT[name].decoded(one)) for one in values[:_MOST_VALUES]]
-            listed = ", ".join(some) + ", ..." * (len(values) > _MOST_VALUES)
+        values = dict.fromkeys(value for one in free for value in one.axes[name].values)
+        if key in problem.fixed and not any(set(one.axes[name].values) & set(values) for one in spaces):
+            most = _most_on_several(costs, name)
+            if most and 1 < problem.fixed[key] <= most:
+                continue
+            each = sorted({*values, *range(2, most + 1)}) if most else [*values]
+            some = [str(LAYOUT[name].decoded(one)) for one in each[:_MOST_VALUES]]
+            listed = ", ".join(some) + ", ..." * (len(each) > _MOST_VALUES)
             return f"No plan fits: fix.{key} is {problem.fixed[key]}, and it can be {listed}. Change it."
     for key in problem.excluded:
-        if not space.axes[PINS.get(key, key)].values:
+        if not any(one.axes[PINS.get(key, key)].values for one in spaces):
             return f"No plan fits: constraints.exclude.{key} leaves no value. Allow one of them."
-    if lacking := _lacking_schedule(space):
+    if lacking := _lacking_schedule(costs):
         return f"No plan fits: {lacking}"
     words = f", and {problem.devices_words}" if problem.devices_words else ""
+    devices = [one.devices for one in spaces]
     return (
-        f"No plan fits: no layout of up to {sum(space.devices):,} devices meets all limits and pins: degrees must "
+        f"No plan fits: no layout of up to {sum(map(sum, devices)):,} devices meets all limits and pins: degrees must "
         f"divide heads and the batch of {space.batch:,}, each stage holds a layer{words}. Drop or change one of them."
     )
 
@@ -537,27 +550,43 @@ def _barred_copies(problem: Problem, transformer: Transformer) -> str:
     return ""
 
 
-def _lacking_schedule(space: Space) -> str:
+def _most_on_several(costs: Sequence[GroupCost], name: str) -> int:
+    """Return the most stages (``pipeline``) or replicas (``data``) of a layout on several groups; 0 without any."""
+    if name not in ("pipeline", "data") or costs[0].problem.training.fixed_batch_size is None:
+        return 0
+    has_replicas = name == "data"
+    listed = takewhile(lambda one: one.has_replicas or len(one.groups) == 1, placements_of(costs))
+    several = [one for one in listed if one.has_replicas]  # pipelines stand on the same groups
+    placement = Placement.REPLICAS if has_replicas else Placement.STAGES
+    if not several or not Space.of(replace(several[0], placement=placement)).is_open:  # pins leave as much to all
+        return 0
+    most = max(sum(Space.of(one).devices) for one in several)
+    return min(most, costs[0].batch if has_replicas else costs[0].transformer.num_layers)
+
+
+def _lacking_schedule(costs: Sequence[GroupCost]) -> str:
     """Return the stages or micro-batches that the pinned schedule needs, where no layout has them; else nothing."""
-    name, batch = space.problem.fixed.get("schedule", ""), space.batch
-    each, is_multiple = fewest_microbatches(name, 1), name == "interleaved"
-    if (
-        each == 1
-        and not is_multiple
-        and not (name == "1f1b" and PROGRAMS[space.problem.calibration.program].fills_stages)
-    ):
+    space = Space.of(costs[0].even)
+    batch, stages = space.batch, [one for one in space.axes["pipeline"].values if one > 1]
+    is_on_several = bool(stages) and min(stages) > max(sum(Space.of(one.even).devices) for one in costs)
+    name = space.problem.fixed.get("schedule", "1f1b" if is_on_several else "")
+    is_multiple = name == "interleaved"
+    each = 1 if is_multiple else microbatches_a_stage(name, space.problem.calibration.program)
+    if not each:
         return ""
-    stages = [one for one in space.axes["pipeline"].values if one > 1]
     if stages and name == "dualpipe" and all(one % 2 for one in stages):
         return f"DualPipe pairs its stages, and {stages[0]} do not pair off. Write an even fix.pipeline_parallel_size."
     shares = {one * size for one in space.axes["data"].values for size in space.axes["microbatch"].values}
     numbers = {batch // one for one in shares if batch % one == 0}
     if not stages or any(n >= each * one and (n % one == 0 or not is_multiple) for n in numbers for one in stages):
         return ""
+    ways = ", lower fix.pipeline_parallel_size, or drop fix.schedule"
+    if is_on_several:  # where there is no other schedule
+        ways = " or lower fix.pipeline_parallel_size"
     return (
         f"the schedule {name} of {min(stages)} stages needs {'a multiple of ' * is_multiple}{each * min(stages)}"
         f"{' or more' * (not is_multiple)} micro-batches, and a batch of {batch:,} has {max(numbers, default=0):,} at "
-        f"most. Raise dnn.global_batch, lower fix.pipeline_parallel_size, or drop fix.schedule."
+        f"most. Raise dnn.global_batch{ways}."
     )
 
 
