@@ -254,15 +254,22 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
     details, memory = prediction.details, prediction.memory_bytes
     groups = details.get("groups")
     if not isinstance(groups, Mapping) or not all("batch_per_device" in one for one in groups.values()):
-        samples = str(details["batch_per_device"])
+        number = details["batch_per_device"]
+        samples = _shared_words(details) or f"{number} sample{'s' * (number != 1)} a device"
     else:
-        samples = ", ".join(f"{one['batch_per_device']} ({name})" for name, one in groups.items())
+        samples = ", ".join(f"{one['batch_per_device']} ({name})" for name, one in groups.items()) + " samples a device"
     held = f"; {of_limit(memory)} of its memory" if memory else ""
     return [
         f"  {', '.join(times)}; scaling factor {prediction.scaling_factor:.3f}",
-        f"  {samples} samples a device{held}",
+        f"  {samples}{held}",
         f"  Expected error: {_error_words(prediction)}",
     ]
+
+
+def _shared_words(details: Mapping[str, Any]) -> str:
+    """Return the samples and the devices of a batch with fewer samples than devices, which share them; else nothing."""
+    batch, devices = details.get("global_batch_size"), details.get("num_devices")
+    return f"{many(batch, 'sample')} on {devices:,} devices" if batch and devices and batch < devices else ""
 
 
 def _tiles(prediction: Prediction) -> Tiles:
@@ -272,7 +279,9 @@ def _tiles(prediction: Prediction) -> Tiles:
     rows = [(names[name], time_words(seconds)) for name, seconds in prediction.times_s.items()]
     rows += [("cost", usd_words(prediction.cost_usd))] if prediction.cost_usd is not None else []
     rows.append(("scaling factor", f"{prediction.scaling_factor:.3f}"))
-    rows += [("samples a device", f"{details['batch_per_device']:,}")] if "batch_per_device" in details else []
+    if "batch_per_device" in details:
+        shared = _shared_words(details)
+        rows.append(("batch", shared) if shared else ("samples a device", f"{details['batch_per_device']:,}"))
     rows += [("tokens a second", f"{details['tokens_per_s']:,.0f}")] if "tokens_per_s" in details else []
     rows += [("memory, fullest device", of_limit(memory))] if memory else []
     return Tiles(rows)

@@ -115,3 +115,18 @@ def test_a_terminal_tells_the_same_numbers_in_few_lines() -> None:
         for index, stage in enumerate(plan.configuration.to_document().get("stages") or ()):
             if "first" in stage:
                 assert f"stage {index + 1}: {stage['first']} to {stage['last']}, on {stage['replicas']} of" in text
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [(2, "2 samples on 8 devices"), (1, "1 sample on 8 devices"), (8, "1 sample a device"), (16, "2 samples a device")],
+)
+def test_a_batch_of_fewer_samples_than_devices_is_said_to_be_shared(batch: int, words: str) -> None:
+    asked_of = {**QUESTIONS["hybrid"], "dnn": {**LARGE, "global_batch": batch}, "constraints": {"devices": 8}}
+    problem = planner.load({**asked_of, "families": ["hybrid"]})
+    plan = planner.plan(problem)
+    network = network_of(asked(problem), plan.substitutions)
+    assert f"  {words}; " in plan_text(plan, network)
+    page = read(plan_page(plan, network)).text
+    assert ("samples a device" in page) is (batch >= 8)
+    assert (words in page) is (batch < 8)
