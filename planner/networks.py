@@ -10,12 +10,12 @@ from itertools import combinations
 from math import inf
 
 from planner.problem import Problem
+from planner.solution import BELOW
 from planner.substitution import Substitution, profile_after, rewrite
 
 __all__ = ["asked", "computation_bound", "name_of", "network_of", "networks_of", "samples_of"]
 
 _PIN = "substitutions"
-_EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
 
 
 def asked(problem: Problem) -> Problem:
@@ -81,7 +81,7 @@ def computation_bound(problem: Problem) -> float:
         if seconds <= 0:
             return 0.0
         rate += group.count * group.devices_per_machine / seconds
-    return samples / rate * _EXACT
+    return samples / rate * BELOW
 
 
 def samples_of(problem: Problem) -> float:

@@ -26,7 +26,7 @@ from planner.procurement.oracle import FEWEST, Foresight, Oracle, Trained
 from planner.procurement.prices import Offer
 from planner.procurement.question import Procurement
 from planner.search import Search
-from planner.solution import SAME, Solution, Status
+from planner.solution import BELOW, SAME, Solution, Status
 from planner.solvers.counts import (
     BestCounts,
     Candidate,
@@ -49,7 +49,6 @@ _AT_ONCE = 512  # fleets in one array of criteria: few, as it has a row for each
 _MOST_KEPT = 3
 _PAIR = 2  # offers
 _MANY = 1 << 62
-_EXACT = 1 - 1e-9  # sums are rounded; a bound stays below them
 _WORTH_S = 0.05  # CPU seconds of planning one fleet: looking ahead costs the half of that
 _TIES = ("cost", "time", "machines")  # of fleets of equal objective, the cheaper, the faster, the smaller
 
@@ -371,9 +370,11 @@ class Fleets:
 
         def floor(roots: Ints, low: Ints, high: Ints) -> Floats:
             if not paces:
-                paces.append(self._paces_of(names[0], limits, most, search) if index.shape[1] > 1 else [])
-                floors = self.floor(names, index, np.minimum(largest, 1), largest, paces[0])[:, 0]
-                beside[:] = self._beside(markets, floors, names[0], limits, most, search)
+                is_mixed = index.shape[1] > 1
+                paces.append(self._paces_of(names[0], limits, most, search) if is_mixed else [])
+                if is_mixed:
+                    floors = self.floor(names, index, np.minimum(largest, 1), largest, paces[0])[:, 0]
+                    beside[:] = self._beside(markets, floors, names[0], limits, most, search)
             found = self.floor(names, index[roots], low, high, paces[0])
             found[:, 0] = np.maximum(found[:, 0], beside[roots])
             return found
@@ -504,10 +505,10 @@ class Fleets:
         for column, name in enumerate(names):
             goal = self.procurement.asked.objective if name == "objective" else name
             if goal in ratios:
-                floors[:, column] = np.maximum(floors[:, column], ratios[goal] * _EXACT)
+                floors[:, column] = np.maximum(floors[:, column], ratios[goal] * BELOW)
             elif goal == "value_of_time":
                 timed = self._criteria(["time"], index, least, work_s)[:, 0]
-                floors[:, column] = np.maximum(floors[:, column], (ratios["cost"] + usd_per_s * timed) * _EXACT)
+                floors[:, column] = np.maximum(floors[:, column], (ratios["cost"] + usd_per_s * timed) * BELOW)
         return floors
 
     def _rates_of(self, index: Ints, least: Ints, most: Ints, paces: Sequence[Floats]) -> list[Floats]:
@@ -624,7 +625,7 @@ class Fleets:
         rows = {offer.name: row for row, offer in enumerate(self.offers)}
         for root in np.argsort(floors, kind="stable").tolist():
             market = markets[root]
-            if floors[root] >= most * _EXACT**4 or part.is_over:
+            if floors[root] >= most * BELOW**4 or part.is_over:
                 break
             usd_per_s = [float(self._usd_per_s[rows[offer.name]]) for offer in market.offers]
             if len(market.offers) != _PAIR or not all(usd_per_s):
@@ -633,7 +634,7 @@ class Fleets:
             least = self.oracles[0].beside_usd(
                 fleet, usd_per_s, more_usd_per_s, within_s / stretch, usd / stretch, part
             )
-            least = min(least * stretch, usd) if least * stretch < usd * _EXACT else usd
+            least = min(least * stretch, usd) if least * stretch < usd * BELOW else usd
             found[root] = least if goal != "time" else most if least >= usd else 0.0
         return found
 

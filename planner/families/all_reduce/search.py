@@ -56,7 +56,7 @@ from planner.networks import computation_bound
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem, Range
 from planner.search import Search
-from planner.solution import SAME, Status
+from planner.solution import BELOW, SAME, Status
 from planner.solvers.branch_and_bound import BestVectors, Box, Effort, best_vector
 from planner.units import Dimension, format_human
 
@@ -480,7 +480,6 @@ def _why_nothing_fits(problem: Problem) -> str:
 # --- Any number of equal machines, held against a weight and a limit for each number
 
 _ALL_S = 1.0  # of a weight
-_ALMOST = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
 
 
 def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: Search) -> CountBounds | None:
@@ -557,4 +556,4 @@ def least_parts_s(problem: Problem, enough_s: float, within_s: float, machines: 
             whole_s = np.maximum(ended_s, (ready_s + tail_s).max(axis=1))
             each_s = np.where(whole_s <= within_s / steps * (1 + SAME), whole_s / shares[:, 0], inf)
             found[row] = each_s.min()
-    return found * batch * steps * _ALMOST
+    return found * batch * steps * BELOW

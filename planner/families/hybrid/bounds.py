@@ -95,11 +95,11 @@ from planner.models.transformer_time import cut_times
 from planner.networks import samples_of
 from planner.problem import Problem
 from planner.search import Search
+from planner.solution import BELOW
 from planner.solvers.grid import MOST_AT_ONCE, Axis, Columns, Grid, Level, OverError, Rule, distinct
 from planner.transformer import Transformer
 
 _ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
-_EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
 EVERY_ZERO = (0, 1, 2, 3)
 _EVERY_RECOMPUTE = (0, 1, 2)
 _SHARDS_WEIGHTS = 3  # the stage of ZeRO that gathers in every micro-batch
@@ -157,7 +157,7 @@ def _peak_s(costs: Sequence[GroupCost], samples: float) -> float:
     flop, rate = flop_per_sample(costs[0].transformer).total_flop, 0.0
     for cost in costs:
         rate += cost.rates.most_flop_per_s * cost.cluster.num_devices
-    return samples * flop / rate * _EXACT
+    return samples * flop / rate * BELOW
 
 
 def fullest_s(transformer: Transformer, layer_s: Floats, stages: Ints) -> Floats:

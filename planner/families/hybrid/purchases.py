@@ -58,9 +58,9 @@ from planner.models.layouts import Ints
 from planner.problem import Problem, Range
 from planner.routes import routes_of
 from planner.search import Search
+from planner.solution import BELOW
 from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, solve
 
-_EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
 _MOST_ROWS = 50_000  # stages in one array
 _ROOMS_AT_ONCE = 256  # layouts whose memory is looked at
 _MIDDLE = 3  # stages, of which the second has neither embedding nor head
@@ -121,7 +121,7 @@ def parts_on(
     parts = np.stack([least.embedding_s, *(counts[:, None] * least.layer_s), least.head_s])
     each_s = (parts * nodes["tensor"] * nodes["context"]).min(axis=1) / bounds.smallest_microbatch  # of a sample
     steps = float(iterations_of(problem, cost.batch))
-    found = np.asarray(each_s * cost.batch * steps * _EXACT)
+    found = np.asarray(each_s * cost.batch * steps * BELOW)
     if found.sum() < enough_s and len(counts) == 1:
         rest_s = found.sum() - found[1]
         within = _Within(
@@ -130,7 +130,7 @@ def parts_on(
             within_s=within_s / steps,
         )
         ways = (True,) if is_whole else (False, True)
-        layers_s = within.least_s((enough_s - rest_s) / steps, fastest_s / steps, ways) * steps * _EXACT
+        layers_s = within.least_s((enough_s - rest_s) / steps, fastest_s / steps, ways) * steps * BELOW
         found[1] = max(found[1], layers_s)
     return found
 
@@ -472,7 +472,7 @@ def least_beside_usd(
             within_s=within_s / steps,
         )
         found = min(found, shared.least_usd(search, found))
-    return found * _EXACT if found < most_usd else most_usd
+    return found * BELOW if found < most_usd else most_usd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,11 +25,11 @@ from planner.models.input import Strategy, stall_s
 from planner.models.replica_segments import LayerChoice, ReplicaConfiguration, SegmentWork
 from planner.models.replicas import ReplicaModel
 from planner.problem import Problem, Range
+from planner.solution import BELOW
 
 _SHAPE = ("num_parameter_servers", "num_replicas", "num_workers_per_replica")  # pins of a setting's own numbers,
 _COUNTS = ("num_machines", "num_devices")  # and those of what they come to, which other families know as well
 _MOST_SETTINGS = 100_000  # that are all asked for
-_EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +245,7 @@ def least_objective(problem: Problem, model: ReplicaModel | None = None) -> floa
         samples = _epochs(problem) * (training.dataset_samples or 0)
         most = training.fixed_batch_size or training.max_global_batch_size
         exchanges = 0.0 if most is None else samples / most
-    return (samples * busy * _sample_s(problem, model) / devices + exchanges * exchange_s) * _EXACT
+    return (samples * busy * _sample_s(problem, model) / devices + exchanges * exchange_s) * BELOW
 
 
 def _sample_s(problem: Problem, model: ReplicaModel) -> float:
