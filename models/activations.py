@@ -39,8 +39,6 @@ from planner.dnn import PRODUCT_KINDS, Dnn, Layer, Operator
 from planner.models.memory import STATISTIC_BYTES, MemoryUse, Precision
 from planner.models.operators import operators_of
 
-__all__ = ["data_parallel_memory", "kept_bytes"]
-
 _SHORT_BYTES, _WHOLE_BYTES = 2, 4
 _ELEMENT_WISE = ("element_wise", "scaling", "multiplication", "addition")
 _UNREAD = ("addition", "scaling", "copy", "reduction")  # operators whose backward pass reads nothing of what they read

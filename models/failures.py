@@ -29,17 +29,6 @@ from numpy.typing import ArrayLike
 from planner.cost import Floats
 from planner.errors import ModelError
 
-__all__ = [
-    "LLAMA3_DEVICE_S",
-    "Checkpoints",
-    "RunTime",
-    "best_interval_s",
-    "checked_amounts",
-    "product",
-    "rate_per_s",
-    "run_time",
-]
-
 # Unexpected interruptions while Llama 3 405B was trained: 419 in 54 days on 16,384 GPUs of 2,048 machines. Source: The
 # Llama 3 Herd of Models, 2024, arXiv:2407.21783, section 3.3.4 and table 5. Of one GPU, its share of whatever else
 # failed with it: 50,700 hours between two of them; so failures grow with the number of devices.

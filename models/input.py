@@ -11,14 +11,6 @@ from enum import StrEnum
 from planner.cluster import MachineGroup
 from planner.problem import Problem
 
-__all__ = [
-    "InputTime",
-    "Samples",
-    "Strategy",
-    "input_time",
-    "stall_s",
-]
-
 
 class Strategy(StrEnum):
     """What a framework lets run at the same time (section IV-C)."""

@@ -52,17 +52,6 @@ from planner.models.recomputation import dropped_names, fuses_norm
 from planner.names import OFFLOAD_MODULES
 from planner.transformer import LayerKind, Transformer
 
-__all__ = [
-    "OFFLOAD_SETS",
-    "absent_modules_words",
-    "modules_beside_graphs",
-    "modules_with_input",
-    "offloaded_names",
-    "offloaded_share",
-    "waits_of_step",
-    "waits_s",
-]
-
 # By the number by which a layout says them; the first is none.
 OFFLOAD_SETS: tuple[tuple[str, ...], ...] = tuple(
     () if one == NO_MODULES else tuple(one.split()) for one in LAYOUT["offload_modules"].names

@@ -24,8 +24,6 @@ from planner.decisions import LAYOUT
 from planner.models.operators import ROUTED, block_operators
 from planner.transformer import LayerKind, Transformer
 
-__all__ = ["MODULE_SETS", "absent_words", "again_names", "dropped_names", "fuses_norm", "modules_of"]
-
 # By the number by which a layout says them; the first is the attention core alone.
 MODULE_SETS: tuple[tuple[str, ...], ...] = tuple(tuple(one.split()) for one in LAYOUT["recompute_modules"].names)
 _DROPS_OUTPUT = frozenset({"moe_act", "layernorm", "mla_up_proj"})

@@ -9,8 +9,6 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-__all__ = ["main"]
-
 _AGAIN_S = 0.01
 _COLLECTED = (20_000, 20, 50)  # seldom: a question of 50,000 layers is a million objects, and nearly none is garbage
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # what asks a process to end; not every system has all of them

@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike
 
 from planner.cost import Floats, TransferCost, Wait
 
-__all__ = ["Ends", "FusionSchedule", "as_tensors", "fifo_end_s", "prefix_sums", "schedule", "transfer_s", "waits_of"]
-
 Ends = tuple[int, ...]
 
 

@@ -28,27 +28,6 @@ from planner.question.spec import ConfigurationSpec
 from planner.shown import Recorded
 from planner.solution import Status
 
-__all__ = [
-    "SAME",
-    "CheckReport",
-    "Finding",
-    "agree",
-    "agreement",
-    "carried",
-    "certificate",
-    "check",
-    "checked_document",
-    "differences",
-    "holds",
-    "limits_kept",
-    "plain",
-    "predicted",
-    "ranking",
-    "recomputed",
-    "report_text",
-    "stated_figures",
-]
-
 _NO_CONFIGURATION = (SpecError, ModelError, ValidationError)
 _MOST_FAULTS = 5  # of a configuration that are told
 _NOT_CHECKED = "that nothing is better than the bound, which takes a search"

@@ -16,8 +16,6 @@ from planner.words import joined, many
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["TRAINING_DTYPES", "Cable", "Cluster", "Device", "Link", "MachineGroup", "Storage", "Switch"]
-
 TRAINING_DTYPES = ("fp32", "tf32", "fp16", "bf16")  # what a network may be trained in; devices have peaks of others too
 
 _UNNAMED = "cluster"

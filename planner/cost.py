@@ -10,8 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Affine", "Floats", "Passes", "Profile", "TransferCost", "Wait"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -19,23 +19,6 @@ from planner.names import FAMILY_NAMES, OFFLOAD_MODULES, RECOMPUTE_MODULES
 from planner.problem import Algorithm, Problem, as_meant
 from planner.schedules import OF_PROGRAMS
 
-__all__ = [
-    "DECISIONS",
-    "FLAG",
-    "LAYOUT",
-    "NO_MODULES",
-    "TURNED",
-    "Decision",
-    "LayoutDecisions",
-    "cut_shape",
-    "decided_by",
-    "excludable_keys",
-    "flags_of",
-    "pinnable_keys",
-    "row_of",
-    "written",
-]
-
 Value = int | str | bool | Sequence[str] | Sequence[int]
 
 Synchronisation = Literal["bsp", "ssp", "asp", "local_sgd"]

@@ -17,21 +17,6 @@ from planner.transformer import Transformer
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = [
-    "MOST_INPUTS",
-    "MOST_LAYERS",
-    "OPERATOR_KINDS",
-    "PRODUCT_KINDS",
-    "Dnn",
-    "Layer",
-    "Operator",
-    "OperatorKind",
-    "Product",
-    "Repeat",
-    "Tensor",
-    "Window",
-]
-
 MOST_LAYERS = 50_000  # of a file that a person or a profiler wrote: a thousand times what is usual
 MOST_INPUTS = 1_000_000  # of all layers together
 OperatorKind = Literal[

@@ -24,19 +24,6 @@ _MOST_TOLD = 50  # faults in one message
 _MOST_LETTERS = 30_000  # of them together
 _MOST_OF_PART = 4000  # letters of a field, of a problem, of a mend: names in it may be of any length
 
-__all__ = [
-    "Conflict",
-    "Fault",
-    "InfeasibleError",
-    "ModelError",
-    "NoAnswerError",
-    "PlannerError",
-    "Relaxation",
-    "SolverError",
-    "SpecError",
-    "StoppedError",
-]
-
 
 def _shown(text: str) -> str:
     """Return text without letters that a terminal would obey, or not show, and cut where it is very long."""

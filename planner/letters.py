@@ -11,8 +11,6 @@ import json
 import re
 from typing import Any
 
-__all__ = ["table_cell", "visible", "visible_data", "visible_json"]
-
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NOT_ASCII = re.compile(r"[^\x00-\x7e]")
 

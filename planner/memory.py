@@ -10,17 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = [
-    "MEMORY_SHARE",
-    "OUT_OF_MEMORY",
-    "available_bytes",
-    "ceiling_kept",
-    "default_limit_bytes",
-    "lower_ceiling",
-    "most_workers",
-    "resident_bytes",
-]
-
 OUT_OF_MEMORY = "the memory of this process is used up. Ask a smaller question, or raise --memory-limit."
 # Of what is left: a search may overshoot between two looks, and what runs beside it needs something, too.
 MEMORY_SHARE = 0.75

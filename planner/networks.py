@@ -13,8 +13,6 @@ from planner.problem import Problem
 from planner.solution import BELOW
 from planner.substitution import Substitution, profile_after, rewrite
 
-__all__ = ["asked", "computation_bound", "name_of", "network_of", "networks_of", "samples_of"]
-
 _PIN = "substitutions"
 
 

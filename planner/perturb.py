@@ -15,19 +15,6 @@ from planner.cluster import Cluster, Link, MachineGroup, Switch
 from planner.cost import Floats, Profile, TransferCost
 from planner.problem import Problem, Training
 
-__all__ = [
-    "faster_devices",
-    "faster_input",
-    "faster_start",
-    "larger_devices",
-    "most_inside",
-    "other_machines",
-    "wider_inside",
-    "wider_network",
-    "with_counts",
-    "with_memory",
-]
-
 
 def wider_network(problem: Problem, factor: float) -> Problem:
     """Return the question with every link between machines ``factor`` times as wide, its switch and its hosts, too."""

@@ -9,9 +9,6 @@ from typing import Any, Protocol
 from planner.shown import Recorded, Shown, row_of
 from planner.solution import Status, gap_of
 
-__all__ = ["Alternative", "Configuration", "Goal", "Plan", "Predicted", "Prediction", "Provenance", "Recommended"]
-__all__ += ["Unmeasured", "may_be_stale"]
-
 
 class Configuration(Protocol):
     """A family's own frozen dataclass of decisions."""

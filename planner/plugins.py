@@ -12,20 +12,6 @@ from typing import Any, TypeVar
 
 from planner.errors import Fault, SpecError
 
-__all__ = [
-    "GROUPS",
-    "OWN",
-    "Plugin",
-    "PluginError",
-    "Registry",
-    "blamed",
-    "loaded",
-    "missing",
-    "named",
-    "planner_version",
-]
-__all__ += ["version_of"]
-
 OWN = "training-planner"
 GROUPS = {  # of entry points, and what one of them is
     "planner.families": "family",

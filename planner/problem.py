@@ -15,23 +15,6 @@ from planner.dnn import Dnn
 from planner.plan import Goal
 from planner.substitution import Substitution
 
-__all__ = [
-    "USUAL_ALGORITHMS",
-    "Algorithm",
-    "Assumption",
-    "Calibration",
-    "CompressionOption",
-    "Limits",
-    "Problem",
-    "Queue",
-    "RackPower",
-    "Range",
-    "Training",
-    "as_meant",
-    "batch_per_device",
-    "with_batch_per_device",
-]
-
 Algorithm = Literal["ring", "tree", "two_level", "in_network"]
 USUAL_ALGORITHMS: tuple[Algorithm, ...] = (
     "ring",

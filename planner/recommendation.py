@@ -31,8 +31,6 @@ from planner.search import Search
 from planner.solution import SAME, proof_of
 from planner.words import joined, percent_words, size_words
 
-__all__ = ["LITTLE_FREE", "in_its_place", "with_recommended"]
-
 LITTLE_FREE = 0.1  # of a device's memory: predictions of memory are off by as much
 _MOST_KNOWN = 30  # alternatives that are asked about
 _MOST_ALONE = 2  # features that are left out one by one

@@ -6,8 +6,6 @@ Orders stand in :mod:`planner.models.orders`, their seconds and memory in the mo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["NAMED", "OF_PROGRAMS", "Named", "runs_words"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:

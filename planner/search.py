@@ -26,8 +26,6 @@ from planner.worker_pool import WorkerPool
 if TYPE_CHECKING:
     from planner.plan import Plan
 
-__all__ = ["GRACE_S", "LateError", "MemoryLimitError", "Search", "monotonic_s"]
-
 T = TypeVar("T")
 
 GRACE_S = 1.0  # after its end, what never asks is broken off

@@ -15,34 +15,6 @@ from planner.problem import Problem
 from planner.timeline import Timeline
 from planner.words import many
 
-__all__ = [
-    "Answer",
-    "Bars",
-    "Block",
-    "Bullets",
-    "Cell",
-    "Chart",
-    "Code",
-    "Drawing",
-    "FamilyView",
-    "Gantt",
-    "Group",
-    "Heading",
-    "Machine",
-    "Memory",
-    "Placement",
-    "PlanView",
-    "Points",
-    "Role",
-    "Section",
-    "Stacked",
-    "Table",
-    "Text",
-    "Tiles",
-    "few_roles",
-    "replicas_on",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:

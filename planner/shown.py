@@ -8,8 +8,6 @@ from planner.errors import SpecError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Recorded", "Shown", "row_of"]
-
 
 def row_of(part: Mapping[str, object], before: str = "") -> dict[str, object]:
     """Return what has one value, by its column: that of a mapping within is ``name.key``; lists have no column.

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-__all__ = ["BELOW", "SAME", "Solution", "Status", "gap_of", "proof_of"]
-
 SAME = 1e-9  # relative difference below which two objectives are one, and a gap is closed
 BELOW = 1 - SAME  # sums of seconds are rounded; a bound stays below them
 

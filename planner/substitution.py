@@ -14,8 +14,6 @@ import numpy as np
 from planner.cost import Profile
 from planner.dnn import Dnn, Layer
 
-__all__ = ["Substitution", "check_fit", "ends_of", "profile_after", "rewrite", "run_between"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Substitution:

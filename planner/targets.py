@@ -9,8 +9,6 @@ from pathlib import Path
 
 from planner.errors import Fault, SpecError
 
-__all__ = ["check_targets", "reason_of", "whole"]
-
 _PREFIX = ".planner."  # of a file that is not whole yet; short, so that a name of 255 bytes can be written, too
 _OTHER = "Name another file."
 _STREAMS = {1: "what is printed", 2: "what is said on stderr"}

@@ -29,8 +29,6 @@ from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
 
-__all__ = ["QUESTIONS", "check_all_reduce", "check_device", "check_exporter", "check_family", "check_plan"]
-
 _GENEROUS_S = 30.0  # far beyond what any of these questions needs, and a guard
 _ROUNDED = 1 + 1e-9
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-__all__ = ["Counter", "Flow", "Process", "Span", "Timeline", "repeated"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:

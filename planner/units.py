@@ -17,8 +17,6 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-__all__ = ["Dimension", "example_of", "format_exact", "format_human", "parse", "plain", "units_of", "with_unit"]
-
 
 class Dimension(StrEnum):
     """What a quantity measures; the value is the word used in messages."""

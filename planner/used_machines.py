@@ -7,8 +7,6 @@ from typing import Literal, Self
 
 from planner.cluster import MachineGroup
 
-__all__ = ["UsedMachines", "by_host", "filled"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsedMachines:

@@ -8,30 +8,6 @@ from planner.units import Dimension, format_human
 if TYPE_CHECKING:
     from planner.plan import Plan
 
-__all__ = [
-    "SEARCH_SPACE",
-    "beyond_words",
-    "capitalised",
-    "clipped",
-    "cut",
-    "few",
-    "first_lines",
-    "goal_words",
-    "joined",
-    "many",
-    "objective_words",
-    "part_words",
-    "percent_words",
-    "proof_words",
-    "short",
-    "size_words",
-    "term_words",
-    "thinned",
-    "time_words",
-    "untold",
-    "usd_words",
-]
-
 Item = TypeVar("Item")
 
 SEARCH_SPACE = 'the searched space (see "Search space")'

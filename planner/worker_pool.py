@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-__all__ = ["FailedTask", "Origin", "WorkerPool", "packed", "unpacked"]
-
 _LEVEL = 1  # of compression: an origin becomes a fifth, in milliseconds
 
 

@@ -17,19 +17,6 @@ from typing import Any
 
 from planner.errors import Fault, SpecError
 
-__all__ = [
-    "MOST_LAUNCH_LETTERS",
-    "MOST_LETTERS",
-    "MOST_LEVELS",
-    "MOST_VALUES",
-    "Place",
-    "Yaml",
-    "blocks_of",
-    "plain_yaml",
-    "read_yaml",
-    "read_yaml_documents",
-]
-
 MOST_LETTERS = 4 * 2**20
 MOST_LAUNCH_LETTERS = 2**20  # of a launch file that is read back
 MOST_VALUES = 250_000  # aliases can multiply, and each value takes a tenth of a millisecond to parse

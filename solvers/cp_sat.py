@@ -16,8 +16,6 @@ from planner.solution import Status
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["Outcome", "new_model", "run"]
-
 _POLL_S = 0.02
 
 

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 
-__all__ = ["factors", "front", "front_factors"]
-
 _AT_ONCE = 1 << 20  # numbers in one comparison
 _FEW = 8  # points of a front that are all compared
 

@@ -26,8 +26,6 @@ from dataclasses import dataclass, field
 from planner.search import Search
 from planner.solution import Solution, Status
 
-__all__ = ["minimise"]
-
 _ROUNDING = 1e-9  # relative: what a monotone function may lose in floating point
 
 

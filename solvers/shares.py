@@ -38,8 +38,6 @@ from planner.cost import Floats, TransferCost, Wait
 from planner.search import Search
 from planner.solution import SAME, Solution, Status
 
-__all__ = ["ShareCost", "Workers", "best_shares", "finish_times_s", "repaired"]
-
 Ints = NDArray[np.int64]
 _CHUNK = 512  # share vectors that are looked at together
 _MOST_VECTORS = 200_000

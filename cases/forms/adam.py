@@ -31,8 +31,6 @@ from planner.question.values import Bytes, Count, Model, Name, Positive, Rate, S
 from planner.solvers.chain import cheapest_chain
 from planner.solvers.matching import two_phase_assignment
 
-__all__ = ["Inputs", "answer"]
-
 _FLOP_PER_MULTIPLY_ADD = 2
 
 

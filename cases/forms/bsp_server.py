@@ -30,36 +30,6 @@ from planner.errors import Fault, ModelError, SpecError
 from planner.importers.text import read_text
 from planner.question.values import Count, Model, Name, Positive, Rate, Seconds
 
-__all__ = [
-    "FLOP_PER_BIAS",
-    "FLOP_PER_WEIGHT",
-    "BackwardCount",
-    "BspExchange",
-    "CheckedTime",
-    "Counting",
-    "Inputs",
-    "Variant",
-    "accuracy",
-    "algorithm_1_time_s",
-    "algorithm_2_time_s",
-    "answer",
-    "backward_flop",
-    "checked_algorithm_2",
-    "counted_weights",
-    "cpu_time_s",
-    "equal_workers_time_s",
-    "equation_32_holds",
-    "fastest_worker_time_s",
-    "flop_per_weight",
-    "forward_flop",
-    "gpu_time_s",
-    "iteration_flop",
-    "layer_forward_flop",
-    "num_biases",
-    "num_pushes",
-    "segment_ready_s",
-    "segments_time_s",
-]
 Variant = Literal["corrected", "printed"]
 BackwardCount = Literal["once", "per_sample"]
 

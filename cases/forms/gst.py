@@ -26,33 +26,6 @@ from planner.models.data_parallel import expected_maximum_s, standard_maximum
 from planner.models.servers import switch_queue_s, type_one_s, type_two_s
 from planner.question.values import Bytes, Count, Model, Name, Positive, Rate, Seconds
 
-__all__ = [
-    "BOTTLENECKS",
-    "Bottleneck",
-    "CompressionInputs",
-    "Evaluation",
-    "Inputs",
-    "IterationInputs",
-    "LayerTimes",
-    "NetworkExchange",
-    "Overlapped",
-    "QueueInputs",
-    "ServerNetwork",
-    "StragglersInputs",
-    "Workload",
-    "aggregation_delay_bounds_s",
-    "aggregation_s",
-    "answer",
-    "cut_into_pieces",
-    "evaluate",
-    "exchange",
-    "granularity_packets",
-    "num_packets",
-    "overlap_layers",
-    "queueing_s",
-    "transfer_s",
-]
-
 _NUMBER_BYTES = 4  # gradients travel in fp32
 Share = Annotated[float, Field(ge=0, le=1)]
 Variant = Literal["corrected", "printed"]

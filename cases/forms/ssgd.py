@@ -33,8 +33,6 @@ from planner.names import find, fold
 from planner.question.blocks import MachineSpec
 from planner.question.values import Bytes, Count, Model, Name, Rate, Seconds
 
-__all__ = ["Inputs", "answer"]
-
 _US = 1e-6
 _NUMBER_BYTES = 4  # gradients of the paper are fp32
 _SUFFIX = ".trace.txt"

@@ -12,8 +12,6 @@ from planner.words import few, many, thinned
 if TYPE_CHECKING:
     from planner.case.run import CaseResult, CaseRow
 
-__all__ = ["case_answer"]
-
 _MOST_BARS = 60
 _MOST_ROWS = 400
 _MOST_CASES = 120

@@ -14,8 +14,6 @@ from planner.letters import visible
 from planner.sections import Bars, Chart, Gantt, Points, Stacked
 from planner.words import short
 
-__all__ = ["COLOURS", "MUTED", "Scale", "label", "plot_of", "scale_of"]
-
 # Each has a contrast of 4.5 or more with white, and 3 or more with the dark background; a test computes that.
 COLOURS = ("#2f72c4", "#b35900", "#1f7a4a", "#a8408d", "#127a8c", "#c23a4c", "#7656c9", "#77690f")
 MUTED = "#6b7280"

@@ -27,8 +27,6 @@ from planner.words import (
     time_words,
 )
 
-__all__ = ["Comparison", "Difference", "Term", "compare", "comparison_answer"]
-
 _MOST_PARTS = 6  # of a block; larger ones are told by their number
 _MOST_OF_ONE = 3  # differences below one key of the question, before they are told by their number
 

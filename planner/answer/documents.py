@@ -14,13 +14,6 @@ from planner.errors import Fault, InfeasibleError, PlannerError, SpecError
 from planner.letters import visible_json
 from planner.plan import Predicted
 
-__all__ = [
-    "dump",
-    "error_document",
-    "finite",
-    "prediction_document",
-]
-
 
 def prediction_document(found: Predicted, problem: Mapping[str, object]) -> dict[str, object]:
     """Return ``planner.prediction/1``; ``problem``: the question, resolved."""

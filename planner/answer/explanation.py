@@ -13,8 +13,6 @@ from planner.words import cut, part_words, time_words
 if TYPE_CHECKING:
     from planner.explanation import Explanation, Sensitivity
 
-__all__ = ["effect_words", "explanation_answer", "savings_words"]
-
 LEFT_OUT = "left out: interrupted"  # how the note of a change begins that was not answered because of Ctrl-C
 _NOTHING = 5e-4  # a share of the objective below which a change brings nothing to speak of
 _MOST_TERMS = 7

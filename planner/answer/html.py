@@ -12,8 +12,6 @@ from planner.answer.charts import COLOURS, MUTED, plot_of
 from planner.letters import visible
 from planner.sections import Answer, Chart
 
-__all__ = ["library", "page_of", "script_json", "whole"]
-
 # In the place of the plots' library: whoever frames the page sends it.
 _AWAITED = """window.addEventListener("message", function (event) {
   if (event.source !== window.parent || typeof event.data !== "string" || window.Plotly) { return; }

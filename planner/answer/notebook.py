@@ -24,8 +24,6 @@ from planner.words import (
     time_words,
 )
 
-__all__ = ["MOST_ROWS", "html_of"]
-
 MOST_ROWS = 20  # of one table
 _MOST_LETTERS = 200  # of one cell, or of the title
 

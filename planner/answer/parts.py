@@ -11,20 +11,6 @@ from planner.answer.text import note_lines
 from planner.sections import Bars, Block, Bullets, Code, Points, Section, Table, Text
 from planner.words import few, many, objective_words, short, size_words, term_words, thinned
 
-__all__ = [
-    "Commands",
-    "History",
-    "Share",
-    "bullet_blocks",
-    "certificate_chart",
-    "history_charts",
-    "notes",
-    "of_limit",
-    "origin",
-    "shares_chart",
-    "shares_of",
-]
-
 _LEAST_SHARE = 1e-6  # what is less of a sum is not shown
 _MOST_LINES = 100
 _LEAST_MOMENTS = 3

@@ -66,8 +66,6 @@ from planner.words import (
 if TYPE_CHECKING:
     from planner.explanation import Explanation
 
-__all__ = ["plan_answer", "plan_blocks", "prediction_answer", "time_blocks"]
-
 _SAME = 5e-5  # relative loss below which two objectives read the same
 _MOST_ALTERNATIVES = 7  # on a terminal
 _MOST_BARS = 30

@@ -21,8 +21,6 @@ from planner.errors import Fault, SpecError
 from planner.importers.text import MOST_DOCUMENT_BYTES, read_text
 from planner.letters import visible_data
 
-__all__ = ["fleet_of", "is_plan", "is_procurement", "read_plan", "read_procurement"]
-
 _SCHEMA, _PROCUREMENT = "planner.plan/1", "planner.procurement/1"
 _SPEC = "planner.spec/"  # a question may name its schema, too
 _MEND = "Give a file that `planner plan --out` wrote."

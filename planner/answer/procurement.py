@@ -39,8 +39,6 @@ from planner.words import (
 if TYPE_CHECKING:
     from planner.procurement.answer import BreakEven, Choice, ParetoSet, Procured
 
-__all__ = ["procurement_answer"]
-
 ViewOf = Callable[[Plan], PlanView | None]
 _GOALS = {"value_of_time": "cost"}  # what an objective is in, where its name does not say so
 _UNITS = {"cost": "usd", "time": "s", "energy": "J"}

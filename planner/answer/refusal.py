@@ -8,8 +8,6 @@ from planner.errors import Conflict, InfeasibleError, PlannerError, Relaxation
 from planner.sections import Answer, Bars, Block, Bullets, Section, Table, Text
 from planner.words import many, short
 
-__all__ = ["refusal_answer"]
-
 _LONGEST_ANSWER = 300  # letters
 
 

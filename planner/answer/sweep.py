@@ -14,8 +14,6 @@ from planner.sections import Answer, Bars, Block, Heading, Points, Section, Tabl
 from planner.units import Dimension, format_human
 from planner.words import capitalised, cut, few, many, short, thinned
 
-__all__ = ["sweep_answer"]
-
 _UNITS = {"_usd": ("USD", Dimension.MONEY), "_s": ("s", Dimension.TIME), "_j": ("J", Dimension.ENERGY)}
 _WORDS = {
     "optimal": "proven optimal",

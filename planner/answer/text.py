@@ -16,8 +16,6 @@ from planner.sections import Answer
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["bullets", "note_lines", "show", "table", "text_of"]
-
 _GAP = 2  # blanks between columns
 _LEAST_COLUMN = 30  # letters of a last column that is worth hanging on
 _PROVEN = re.compile(r"Proven\b")

@@ -20,27 +20,6 @@ from planner.plan import Prediction
 from planner.timeline import Counter, Flow, Process, Span, Timeline
 from planner.words import time_words
 
-__all__ = [
-    "MOST_DRAWN",
-    "MOST_ITERATIONS",
-    "Drawn",
-    "Measured",
-    "compared",
-    "file_of",
-    "measured_step",
-    "num_devices",
-    "of_each_kind",
-    "pieces_of",
-    "table_text",
-    "thinned",
-    "timeline_document",
-    "trace_of",
-    "with_all",
-    "with_breakdown",
-    "with_measured",
-    "with_parts",
-]
-
 MOST_DRAWN = 64  # devices that are all drawn unless it is said otherwise
 MOST_ITERATIONS = 100
 MOST_EVENTS = 1_000_000

@@ -39,8 +39,6 @@ from planner.problem import Problem
 from planner.question.source import Source, nearest
 from planner.units import Dimension, parse
 
-__all__ = ["Answer", "Operand", "OperandReader", "Value", "evaluate", "fields_of", "scale_of"]
-
 _Path = tuple[str, ...]
 _NUMBER_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 _SUFFIXES = {"_s": Dimension.TIME, "_bytes": Dimension.DATA, "_usd": Dimension.MONEY}

@@ -49,26 +49,6 @@ from planner.procurement.prices import read_price_list
 from planner.question.source import Source, faults_of, merged_questions, nearest, read_source
 from planner.question.values import Model
 
-__all__ = [
-    "Case",
-    "CaseResult",
-    "CaseRow",
-    "CaseSpec",
-    "FitSpec",
-    "PublishedSpec",
-    "case_names",
-    "expanded",
-    "format_table",
-    "is_within",
-    "read_case",
-    "read_published",
-    "run_case",
-    "run_folder",
-    "text_of",
-    "to_document",
-    "why_missing",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRow:

@@ -13,8 +13,6 @@ from planner.cli.options import MemoryLimit, flag_fault, grouped
 if TYPE_CHECKING:
     from planner.calibration.fits import Fitted
 
-__all__ = ["calibrate"]
-
 _SAID = "What the data do not say"
 _WANTED = "What to measure"
 _RANGE = re.compile(r"(?P<name>[^=]+)=(?P<low>[0-9.]{1,9}?)\.\.(?P<high>[0-9.]{1,9})")

@@ -6,8 +6,6 @@ import typer
 
 from planner.cli.options import Html
 
-__all__ = ["case"]
-
 
 def case(
     name: Annotated[str | None, typer.Argument(help="Which case; all names if left out.")] = None,

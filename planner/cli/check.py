@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["check"]
-
 
 def check(
     plan: Annotated[Path, typer.Argument(help="What `planner plan --out` or `planner procure --out` wrote.")],

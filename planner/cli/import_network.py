@@ -11,8 +11,6 @@ from planner.cli.options import flag_fault, grouped
 if TYPE_CHECKING:
     from planner.network_import import ImportedFile
 
-__all__ = ["import_network"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfFile:

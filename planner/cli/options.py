@@ -22,20 +22,6 @@ if TYPE_CHECKING:
     from planner.plan import Configuration
     from planner.problem import Problem
 
-__all__ = [
-    "MOST_WORKERS",
-    "Html",
-    "MemoryLimit",
-    "RunFactory",
-    "SearchOptions",
-    "TraceOptions",
-    "check_helpers",
-    "flag_fault",
-    "grouped",
-    "in_short",
-    "json_of",
-]
-
 MOST_WORKERS = 1024
 _CONNECT_S = 5.0
 _BY_SOCKET = ("", "tcp", "tls")  # addresses at which a plain connection shows that somebody listens

@@ -7,8 +7,6 @@ import typer
 
 from planner.cli.options import flag_fault, json_of
 
-__all__ = ["prices"]
-
 _SHOWN = 6  # names beside a reason
 
 prices = typer.Typer(help="Lists of prices: read what providers publish.", no_args_is_help=True, rich_markup_mode=None)

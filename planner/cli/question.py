@@ -10,8 +10,6 @@ from planner.cli.options import flag_fault, in_short
 from planner.errors import SpecError
 from planner.importers.text import is_there
 
-__all__ = ["ShortPurchase", "ShortQuestion", "source_of"]
-
 _LINKS = ("network", "nics", "latency", "inside")
 _CODE = "torch:"
 _OF_SITE = ("as_of", "power", "carbon_intensity")  # of a purchase, as they stand in its block

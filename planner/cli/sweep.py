@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from planner.sweep.question import Sweep
     from planner.sweep.store import Store
 
-__all__ = ["sweep"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepWorkers:

@@ -45,19 +45,6 @@ from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.fusion import DDP_CAP_BYTES, DDP_FIRST_BYTES, MIB, ddp_buckets
 from planner.families.hybrid.launch_network import not_expressed
 
-__all__ = [
-    "EXPORTERS",
-    "FILE",
-    "VERSION",
-    "Engine",
-    "degrees",
-    "engine_of",
-    "export",
-    "recognises",
-    "run_with",
-    "training",
-]
-
 TARGET, VERSION, FILE = "accelerate", "Accelerate 1.15", "accelerate.yaml"
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "fp32": "no", "tf32": "no"}
 _SHARDS = 2  # from this stage of ZeRO on gradients are sharded

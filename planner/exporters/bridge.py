@@ -26,8 +26,6 @@ from planner.trained import EVERYTHING, MEGATRON_MODULES, FineTuning
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 
-__all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises", "training"]
-
 TARGET, VERSION, RECIPE = "megatron-bridge", "Megatron-Bridge 0.3", "recipe.py"
 _MARK = "planner.export/1 megatron-bridge"
 _PARTS = (

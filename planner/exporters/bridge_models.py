@@ -16,8 +16,6 @@ from planner.exporters.scripts import Parsed
 from planner.numerics import RotaryScaling
 from planner.transformer import Transformer
 
-__all__ = ["OwnModel", "own_fields", "own_model_of", "with_own"]
-
 _GATED_GELU = "fast_gelu"  # the one by tanh
 _SCORE_BYTES = 4  # of a score and what the softmax makes of it, kept for the backward pass
 # Names of fields, as an option has them, that a model of its own is read by; and those that stand beside them.

@@ -15,8 +15,6 @@ from planner.families.all_reduce.cost import AllReduceCost
 from planner.families.all_reduce.fusion import Buckets, best_cap, by_tensor, exchange_of, round_mib
 from planner.problem import Problem
 
-__all__ = ["GradientTensors", "algorithms_of", "loss_words", "nccl_lines", "nccl_notes"]
-
 _SAME = 5e-5  # shares of an iteration below this are not told apart
 _NCCL_NAMES = {"ring": "Ring", "tree": "Tree"}
 _NCCL_UNNAMED = {  # NCCL_ALGO has no one name for them: what it does of itself

@@ -38,8 +38,6 @@ from planner.families.all_reduce.fusion import (
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.used_machines import UsedMachines
 
-__all__ = ["EXPORTERS", "DataParallel", "Ranks", "data_parallel_of"]
-
 HOROVOD = "Horovod 0.28.1"
 _OTHERS: Mapping[str, str] = {
     "parameter_server": "it keeps the parameters on servers",

@@ -45,20 +45,6 @@ from planner.families.pipeline.cost import PipelineConfiguration
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 
-__all__ = [
-    "CONFIG",
-    "EXPORTERS",
-    "KNOWN",
-    "REMOVED",
-    "VERSION",
-    "as_run",
-    "degrees",
-    "export",
-    "recognises",
-    "training",
-    "with_files",
-]
-
 TARGET, VERSION, CONFIG, STAGES = "deepspeed", "DeepSpeed 0.19.8", "ds_config.json", "planned_pipeline.py"
 _FLAGS = flags_of("deepspeed")
 _BUCKET = 500_000_000  # elements; DeepSpeed's own default, and its constant where there is no ZeRO

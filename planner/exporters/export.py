@@ -20,9 +20,6 @@ from planner.plugins import Plugin, Registry
 from planner.problem import Problem
 from planner.transformer import Transformer
 
-__all__ = ["PROGRAMS", "TARGETS", "Export", "Exporter", "Job", "Settings", "Target", "advised", "degrees_of", "export"]
-__all__ += ["TrainingBlocks", "job_name", "network_of", "reader_of", "refusal_of", "refused", "target_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:

@@ -16,8 +16,6 @@ from planner.numerics import Numerics, Rotary, Routing
 from planner.trained import FROZEN_PARTS
 from planner.transformer import Transformer
 
-__all__ = ["CONFIG", "CONFIG_NOTE", "architecture_of", "config_text", "tuning_beside", "tuning_files"]
-
 CONFIG = "config.json"
 CONFIG_NOTE = f"{CONFIG} is the planned network: AutoModelForCausalLM.from_config(AutoConfig.from_pretrained('.'))"
 # PEFT 0.19 reads the first (``peft/tuners/lora/config.py``), transformers the second (``BitsAndBytesConfig``).

@@ -39,8 +39,6 @@ from planner.families.parameter_server.configuration import ParameterServerConfi
 from planner.used_machines import UsedMachines
 from planner.yaml_text import MOST_LAUNCH_LETTERS, read_yaml_documents
 
-__all__ = ["EXPORTERS", "documents_of", "yaml_text"]
-
 _OPERATOR = "Kubeflow training operator 1.9, kubeflow.org/v1"
 _TRAINER = "Kubeflow Trainer 2.3, trainer.kubeflow.org/v1alpha1"
 _FOLDER = "/etc/planner"  # where the files of the launch are found in a container

@@ -24,9 +24,6 @@ from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 from planner.used_machines import UsedMachines
 
-__all__ = ["Layout", "layout_export", "layout_of", "pinned_by", "pins_of", "read_layout", "shared_pins", "time_text"]
-__all__ += ["transformer_layout", "with_layers"]
-
 _HYBRID, _ALL_REDUCE = "hybrid", "all_reduce"
 _FLAGGED = (*(name for name, row in LAYOUT.items() if row.flags), "num_devices")
 _TUNES = ("megatron-bridge", "deepspeed", "accelerate", "torchtitan")  # that adapters can be trained with

@@ -14,9 +14,6 @@ from planner.exporters.export import PROGRAMS, TARGETS, Export, Job, Settings, e
 from planner.families import FAMILIES
 from planner.used_machines import UsedMachines, by_host
 
-__all__ = ["Inner", "device_of", "inner_of", "is_one_shape", "machine_words", "num_devices", "require_kinds"]
-__all__ += ["used_machines"]
-
 _KINDS = {"gpu": "GPUs", "cpu": "CPUs", "tpu": "TPUs"}
 
 

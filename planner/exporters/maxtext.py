@@ -37,8 +37,6 @@ from planner.families.hybrid.configuration import HybridConfiguration, PipelineS
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import Experts, LatentAttention, Transformer
 
-__all__ = ["EXPORTERS", "KNOWN", "VERSION", "degrees", "export", "network", "recognises", "training"]
-
 TARGET, VERSION, CONFIG = "maxtext", "MaxText 0.2", "maxtext.yml"
 _HEAD = "planner.export/1 maxtext"
 _NUMBERS = {"bf16": "bfloat16", "fp32": "float32"}

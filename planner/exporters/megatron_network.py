@@ -24,21 +24,6 @@ from planner.mixers import DeltaNet, Mamba
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import MOST_LAYERS, Experts, LatentAttention, Transformer
 
-__all__ = [
-    "ENDS",
-    "built",
-    "figure",
-    "file_of_values",
-    "is_stack",
-    "named_word",
-    "parts_of_stack",
-    "pattern_of",
-    "transformer_of",
-    "values_of",
-    "with_lists",
-]
-__all__ += ["with_points"]
-
 _LIST = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?")
 _PATTERNS = {"moe-layer-freq", "window-attn-skip-freq", "linear-attention-freq"}
 _STACK, _CUT_STACK = "hybrid-override-pattern", "hybrid-layer-pattern"

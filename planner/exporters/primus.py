@@ -25,8 +25,6 @@ from planner.families.hybrid.launch_network import without_yarn
 from planner.models.low_precision import LOW_TYPES
 from planner.transformer import Transformer
 
-__all__ = ["EXPORTERS", "VERSION", "degrees", "export", "network", "recognises", "training"]
-
 TARGET, VERSION, CONFIG = "primus", "Primus v26.4", "primus.yaml"
 _HEAD = "planner.export/1 primus"
 _COUNT = re.compile(rf"^# {re.escape(_HEAD)}: (\d{{1,9}}) devices", re.MULTILINE)

@@ -15,24 +15,6 @@ from typing import Any
 from planner.errors import Fault, SpecError
 from planner.used_machines import UsedMachines
 
-__all__ = [
-    "PORT",
-    "VERSION",
-    "Parsed",
-    "argument_words",
-    "commands_of",
-    "comment_lines",
-    "flags_of",
-    "how_to_run",
-    "launched",
-    "nested",
-    "safe_name",
-    "script_words",
-    "torchrun_lines",
-    "torchrun_script",
-    "wrapped",
-]
-
 VERSION = "PyTorch 2.13"
 PORT = 29500  # torchrun's own
 _NAME = re.compile(r"[^a-z0-9]+")

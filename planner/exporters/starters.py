@@ -21,8 +21,6 @@ from planner.exporters.machines import Inner, device_of, inner_of, is_one_shape,
 from planner.exporters.scripts import Parsed, comment_lines, safe_name
 from planner.used_machines import UsedMachines
 
-__all__ = ["EXPORTERS"]
-
 # -- Slurm -------------------------------------------------------------------------------------------------------------
 
 _SLURM = "Slurm 22.05 or later"

@@ -49,9 +49,6 @@ from planner.numerics import Numerics, RotaryScaling
 from planner.schedules import NAMED
 from planner.transformer import Transformer
 
-__all__ = ["EXPORTERS", "FLAVOURS", "VERSION", "Flavour", "as_run", "degrees", "export", "flavour_of", "module_names"]
-__all__ += ["network", "recognises", "training"]
-
 TARGET, VERSION = "torchtitan", "torchtitan 0.3.0"
 _FLAGS = flags_of("torchtitan")
 _PARALLEL = "parallelism."

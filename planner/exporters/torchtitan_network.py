@@ -19,9 +19,6 @@ from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.problem import LowPrecision
 from planner.transformer import Experts, LatentAttention, Transformer
 
-__all__ = ["CONFIG", "MODULE", "balance_note", "bias_note", "family_of", "module_text", "network_of_module"]
-__all__ += ["adapters_of_module", "cannot_tune", "short_numbers_of"]
-
 MODULE, CONFIG = "planned_torchtitan", "planned"
 _NETWORK, _CONVERTERS, _COMPILED, _ADAPTERS = "NETWORK", "CONVERTERS", "COMPILED", "ADAPTERS"
 _LAYER = re.compile(r"\blayers\.(\d{1,6})\b")

@@ -14,8 +14,6 @@ from planner.exporters.scripts import Parsed
 from planner.families.hybrid.launch import FP8_RECIPES
 from planner.trained import SYNONYMS
 
-__all__ = ["adapters_of", "constants_of", "training_of_options"]
-
 _MOMENTS = {"bf16": "adam_bf16", "fp8": "adam_fp8"}  # type of both moments -> optimiser
 _WIDE_START, _WIDE_END = "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"
 

@@ -11,18 +11,6 @@ from planner.problem import Problem
 from planner.search import Search
 from planner.solution import SAME, Status
 
-__all__ = [
-    "TOO_SHORT",
-    "Costed",
-    "CountBounds",
-    "LeastBeside",
-    "LeastByCount",
-    "LeastParts",
-    "alternative_of",
-    "iterations_of",
-    "plan_of",
-]
-
 TOO_SHORT = "the time limit came before the first answer was found; raise --time-limit."
 
 

@@ -7,8 +7,6 @@ from planner.dnn import Dnn
 from planner.models.input import InputTime, Strategy
 from planner.timeline import Counter, Flow, Process, Span, Timeline
 
-__all__ = ["Drawing", "draw_input", "draw_pass", "layers_of_gradients", "peak_memory"]
-
 
 class Drawing:
     """Spans, arrows and counters of one iteration, added one by one; what takes no time is not drawn."""

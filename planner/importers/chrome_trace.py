@@ -44,8 +44,6 @@ from planner.importers.imported import (
 from planner.importers.text import refuse
 from planner.letters import visible
 
-__all__ = ["MOST_EVENTS", "MOST_TRACE_BYTES", "Event", "Timeline", "read_chrome_trace", "read_trace"]
-
 MOST_TRACE_BYTES = 2**30  # of text, after decompression
 MOST_EVENTS = 3_000_000  # that are kept
 _MOST_ELEMENTS = 10_000_000  # of traceEvents, kept or not

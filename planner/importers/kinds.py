@@ -16,8 +16,6 @@ from planner.plugins import Registry
 if TYPE_CHECKING:
     from planner.importers.imported import Imported, MeasuredNetwork
 
-__all__ = ["IMPORTERS", "Importer", "kind_of"]
-
 _LOOKED_AT = 2**20  # bytes from the beginning, after decompression
 _MOST_JSON = 16 * 2**20
 _GRAPH = re.compile(r"^\S+ -- ", re.MULTILINE)

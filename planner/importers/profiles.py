@@ -26,8 +26,6 @@ from planner.errors import Fault, SpecError
 from planner.importers.imported import MeasuredLayer, MeasuredNetwork, build_measured
 from planner.importers.text import read_text
 
-__all__ = ["COLUMNS", "LAYER_CSV_TEMPLATE", "read_graph_profile", "read_layer_csv", "read_layer_trace"]
-
 
 class _Reading:
     """A file, and what was found wrong with it so far."""

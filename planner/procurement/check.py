@@ -27,8 +27,6 @@ from planner.question.source import Source, faults_of
 from planner.question.spec import DnnSpec
 from planner.units import Dimension, parse
 
-__all__ = ["check_file", "checked_procurement"]
-
 Rows = Sequence[Mapping[str, Any]]
 _NOT_CHECKED = (
     "that the prices are those of the list, and the offers there are",

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping
 
 from planner.errors import Fault, SpecError
 
-__all__ = ["checked_rates", "read_rates"]
-
 _CODE = re.compile(r"[A-Za-z]{3}", re.ASCII)
 _RATE = re.compile(r"([A-Za-z]{3})\s*=\s*(\d{1,9}(?:\.\d{1,12})?)\s*USD", re.ASCII)
 _LEAST, _MOST = 1e-9, 1e9

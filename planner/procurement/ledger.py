@@ -13,8 +13,6 @@ from planner.procurement.fleet import Fleet, Hardware, hardware_of
 from planner.procurement.prices import Offer
 from planner.solvers.counts import Counts
 
-__all__ = ["Ledger"]
-
 
 @dataclass(slots=True)
 class Ledger:

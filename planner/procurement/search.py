@@ -39,8 +39,6 @@ from planner.solvers.counts import (
     best_trade_offs,
 )
 
-__all__ = ["Fleets", "Told"]
-
 _Answer = TypeVar("_Answer", BestCounts, TradeOffs)
 
 Told = Callable[[float, float, int], None]  # bound, incumbent, fleets planned

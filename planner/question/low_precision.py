@@ -15,8 +15,6 @@ from planner.problem import LowPrecision
 from planner.question.blocks import CalibrationSpec
 from planner.question.spec import Reading
 
-__all__ = ["families_of_low", "low_precision_of", "note_cuda_graphs", "note_low_precision"]
-
 _DTYPE, _RECIPE, _LAYERS = (("dnn", key) for key in ("dtype", "fp8_recipe", "bf16_layers"))
 _WIDE = "bf16"  # what all else stays in
 _NAMES = {"fp8": "eight bits", "mxfp8": "eight bits, scaled by 32", "nvfp4": "four bits, scaled by 16"}

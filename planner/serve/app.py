@@ -42,8 +42,6 @@ from planner.letters import visible
 from planner.serve.form import LIMITS, UPLOAD, checked_form, checked_values
 from planner.serve.searches import BusyError, Limits, Search, Searches, Session, Upload
 
-__all__ = ["app_of", "is_loopback", "serve"]
-
 _MOST_BODY_BYTES = 64 * 2**10
 _MOST_CONNECTIONS = 256
 _IDLE_S = 30.0  # that a connection may last without a whole request

@@ -12,8 +12,6 @@ from planner.constraints import CONSTRAINTS
 from planner.decisions import DECISIONS
 from planner.errors import Fault, SpecError
 
-__all__ = ["LIMITS", "UPLOAD", "UPLOADED", "Form", "Place", "checked_form", "checked_values"]
-
 Place = tuple[str | int, ...]
 UPLOAD = "upload"  # under ``dnn``: the id of an uploaded file, in place of the keys that name files
 UPLOADED = "uploaded"  # the name of every such file, in a folder of its own

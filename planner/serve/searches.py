@@ -29,8 +29,6 @@ from typing import Any, TypeVar
 from planner.serve.form import UPLOADED
 from planner.serve.worker import answer_task
 
-__all__ = ["BusyError", "Limits", "Search", "Searches", "Session", "Upload"]
-
 _GRACE_S = 45.0  # beyond the time of a search, for reading the question, the report and what other hardware would bring
 _STOP_S = 30.0  # for the best so far and its report, after an interruption
 _MOST_ANSWER_BYTES = 64 * 2**20  # of an answer

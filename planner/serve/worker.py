@@ -33,8 +33,6 @@ from planner.sections import Tiles
 from planner.serve.form import UPLOAD, UPLOADED
 from planner.words import time_words, usd_words
 
-__all__ = ["answer_of", "answer_task"]
-
 Tell = Callable[[Mapping[str, Any]], None]
 
 _EVERY_S = 0.2  # between two lines of progress

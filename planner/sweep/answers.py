@@ -14,8 +14,6 @@ from planner.memory import default_limit_bytes
 from planner.search import Search
 from planner.workers.dask_workers import check_version
 
-__all__ = ["Answer", "Outcome", "Task", "answer", "answer_all", "failed", "writable", "wrong"]
-
 _LEVEL = 6  # of compression
 # Of a purchase's objectives, as they are told with their unit.
 _NAMES = {"cost": "cost_usd", "time": "wall_time_s", "energy": "energy_j", "value_of_time": "cost_with_time_usd"}

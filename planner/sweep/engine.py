@@ -21,9 +21,6 @@ from planner.sweep.question import Sweep
 from planner.sweep.store import RETRIED, Store
 from planner.workers.dask_workers import DaskWorkers
 
-__all__ = ["Done", "OneWorker", "Progress", "Stop", "Workers", "answer_sweep", "listening", "processes", "progress"]
-__all__ += ["refuse_hopeless", "run"]
-
 _POLL_S = 0.1
 _WAIT_S = 0.3  # between two looks at questions that another sweep has claimed
 _BLOCK = 4096  # positions whose state is read at once

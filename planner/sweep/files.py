@@ -12,8 +12,6 @@ from planner.question.dnn import with_network_files
 from planner.question.source import Source, read_source
 from planner.question.spec import NETWORK_KEYS
 
-__all__ = ["Files"]
-
 _NETWORKS = ("profile", "trace", "onnx", "huggingface")
 _OF_READING = ("dimensions", "sequence_length", "text_only", "profile_batch")  # what a file's reader is told beside it
 _MOST_NAME = 1024

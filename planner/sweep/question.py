@@ -32,9 +32,6 @@ from planner.sweep.answers import Answer, Task, wrong
 from planner.sweep.files import Files
 from planner.units import Dimension, parse, plain
 
-__all__ = ["MOST_QUESTIONS", "MOST_VALUES", "Axis", "FieldPath", "Grid", "Sweep", "SweepSpec", "field_path"]
-__all__ += ["load_sweep", "path_text", "question_schema", "values_of", "with_value"]
-
 MOST_QUESTIONS = 10_000_000
 MOST_VALUES = 100_000  # of one field
 _DIGEST = 32  # hexadecimal digits of a key: 128 bits

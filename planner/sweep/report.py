@@ -31,15 +31,6 @@ from planner.sweep.question import Grid, Sweep
 from planner.sweep.store import Store
 from planner.targets import reason_of, whole
 
-__all__ = ["ANSWER_COLUMNS", "Effect", "Reason", "Row", "Summary", "SweepDocument", "check_export", "columns_of"]
-__all__ += [
-    "export",
-    "pareto",
-    "rows_of",
-    "summary_document",
-    "summary_of",
-]
-
 # What every row has beside the fields that vary; the wall time last, for it is no part of the answer.
 ANSWER_COLUMNS = (
     "outcome",

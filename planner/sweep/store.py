@@ -30,8 +30,6 @@ from planner.plugins import planner_version
 from planner.sweep.answers import Answer, Outcome
 from planner.sweep.question import Sweep
 
-__all__ = ["APPLICATION", "RETRIED", "VERSION", "Claim", "Store", "Stored", "prepare"]
-
 APPLICATION = 0x504C5357  # "PLSW", in the file's header: tells a store of ours from other databases
 VERSION = 1
 RETRIED = (Outcome.FAILED, Outcome.LIMIT)  # what --retry-failed asks again

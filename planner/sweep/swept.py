@@ -13,8 +13,6 @@ from planner.sweep.question import Sweep
 from planner.sweep.report import columns_of, rows_of, summary_document, summary_of
 from planner.sweep.store import Store
 
-__all__ = ["Swept", "answered"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept(Recorded):

@@ -22,8 +22,6 @@ from typing import Any, Generic, Protocol, TypeVar
 from planner.errors import Fault, NoAnswerError, PlannerError, SpecError
 from planner.plugins import planner_version
 
-__all__ = ["DaskWorkers", "VersionError", "check_version", "dask_setup"]
-
 _BATCH_S = 0.1
 _MOST_BATCH = 256
 _PER_WORKER = 2  # batches: one at work, one on its way

@@ -20,8 +20,6 @@ from planner.memory import too_many_workers
 from planner.worker_pool import FailedTask, Origin, packed, unpacked
 from planner.workers.dask_workers import DaskWorkers, check_version
 
-__all__ = ["Counts", "DaskPool", "Result", "Task", "failed", "work", "work_all", "worker_pool"]
-
 _MOST_KEPT = 8  # origins that a worker keeps: the grids of a question's kinds of machines, or its jobs
 _ALONE_S, _ALONE_THEN_S, _SHARE_S = 1.0, 0.1, 1.0
 _PER_WORKER = 3  # tasks that carry their origin

@@ -16,8 +16,6 @@ from typing import Literal, Self, get_args
 
 from planner.dnn import Dnn, Layer, Operator, Product, Repeat, Tensor, Window
 
-__all__ = ["IMAGENET_SAMPLES", "Activation", "Builder"]
-
 Activation = Literal["relu", "relu6", "sigmoid", "silu", "hard_swish", "hard_sigmoid", "gelu"]
 _IN_PLACE: tuple[Activation, ...] = ("relu", "relu6", "sigmoid")  # the others need their input for its gradient
 _LSTM_GATES = 4  # of input, forgetting and output, and what is written into the cell

@@ -9,22 +9,6 @@ from typing import NamedTuple
 from planner.dnn import Dnn
 from planner.zoo.builder import Builder
 
-__all__ = [
-    "adam_imagenet22k",
-    "adam_mnist",
-    "alexnet",
-    "densenet",
-    "googlenet",
-    "inception_v3",
-    "overfeat",
-    "resnet",
-    "resnext50",
-    "unet",
-    "vgg",
-    "vgg16_replaced_head",
-]
-
-
 # -- AlexNet and OverFeat --------------------------------------------------------------------------------------------
 
 

@@ -10,16 +10,6 @@ from typing import NamedTuple
 from planner.dnn import Dnn
 from planner.zoo.builder import Activation, Builder
 
-__all__ = [
-    "convnext",
-    "efficientnet",
-    "lstm_lm",
-    "mixer_b16",
-    "mobilenet_v2",
-    "mobilenet_v3_large",
-    "swin",
-]
-
 
 def _conv_bn(
     net: Builder,

@@ -23,19 +23,6 @@ from planner.yaml_text import blocks_of, plain_yaml
 if TYPE_CHECKING:
     from planner.models.operators import TransformerOperator
 
-__all__ = [
-    "Row",
-    "aliases",
-    "block_of",
-    "dnn_of",
-    "row",
-    "row_names",
-    "transformer_of",
-    "with_encoder",
-    "with_mtp_layers",
-    "with_sequence_length",
-]
-
 # Key of a spec and of the table -> field.
 _FIELDS = {
     "layers": "num_layers",

@@ -19,9 +19,6 @@ from itertools import accumulate, pairwise
 from planner.numerics import Rotary, RotaryScaling
 from planner.transformer import KINDS, Experts, Transformer
 
-__all__ = ["ACTIVATIONS", "AUXILIARY_LOSSES", "LLAMA3_SCALING", "NORMS", "POSITIONS", "YARN_SCALING", "network_lines"]
-__all__ += ["HYBRID_SPEC", "not_expressed", "number", "program_of", "unsaid", "without_yarn"]
-
 POSITIONS: Mapping[str, str] = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
 NORMS: Mapping[str, str] = {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
 # Whether it is gated, and the function -> the option; the usual GELU has none.

@@ -37,18 +37,6 @@ from planner.timeline import Timeline, repeated
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 
-__all__ = [
-    "LOW_MEASURED",
-    "NOT_MODELLED",
-    "error_band",
-    "explain",
-    "outside",
-    "predict",
-    "timeline",
-    "unseen_band",
-    "warnings",
-]
-
 NOT_MODELLED = (
     "convergence and accuracy: batch and layout do not change what is learned, but for rounding",
     "stragglers, failures and checkpoints",

@@ -14,8 +14,6 @@ from planner.families.hybrid.prediction import LOW_MEASURED, unseen_band, warnin
 from planner.plan import Prediction, Unmeasured
 from planner.problem import Problem
 
-__all__ = ["MEASURED", "NOT_LAUNCHED", "doubts", "known_error", "unmeasured"]
-
 NOT_LAUNCHED = frozenset({str(Placement.REPLICAS)})  # replicas that do unlike numbers of micro-batches
 _SHARDS_MORE = (2, 3)  # stages of ZeRO that share gradients and weights, too
 # On which devices and with which programs steps were measured that have a feature.

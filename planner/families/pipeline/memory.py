@@ -25,8 +25,6 @@ from planner.solvers.chain import NONE, FewestDevices, Integers
 from planner.solvers.pipeline_bounds import Schedule
 from planner.units import Dimension, format_human
 
-__all__ = ["Fitting", "LeastMemory", "fitting", "least_memory", "numbers_of_stages_that_fit", "why_nothing_fits"]
-
 _MOST_BUDGETS = 4096  # numbers of devices of all groups but one that are told apart
 _MOST_BUDGETS_BY_LAYER = 1 << 22  # the same in front of every layer
 _MOST_USED = 2_000_000  # numbers of devices of each group that are looked at one by one

@@ -29,8 +29,6 @@ from planner.transformer import (
     SparseAttention,
 )
 
-__all__ = ["READERS", "Draft"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:

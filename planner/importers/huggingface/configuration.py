@@ -37,22 +37,6 @@ from planner.transformer import (
     Image,
 )
 
-__all__ = [
-    "MOST_BYTES",
-    "OTHER_WAYS",
-    "SEEING",
-    "TEXT_KINDS",
-    "Fields",
-    "check_is_network",
-    "numerics_of",
-    "read_config",
-    "refusal",
-    "rotary_of",
-    "routing_of",
-    "shown",
-    "text_of",
-]
-
 MOST_BYTES = 16 * 2**20  # the names of 21,843 classes are 1.5 MiB
 _MOST_KEYS = 10_000
 _NAME = "config.json"

@@ -21,18 +21,6 @@ from numpy.typing import NDArray
 from planner.errors import Fault, SpecError
 from planner.importers.text import refuse
 
-__all__ = [
-    "MOST_FILE_BYTES",
-    "MOST_VALUES",
-    "Batch",
-    "bodies_of",
-    "data_inputs",
-    "load_model",
-    "onnx_module",
-    "set_sizes",
-    "values_of",
-]
-
 MOST_FILE_BYTES = 2**31 - 1  # protobuf's own limit
 MOST_VALUES = 1024  # of a tensor whose values may matter: shapes, axes, factors
 _MOST_NODES = 200_000

@@ -13,8 +13,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-__all__ = ["FLOATS", "OnnxGraph", "OnnxNode", "OnnxTensor", "Root", "Scope", "Shape", "known", "shown"]
-
 Shape = tuple[int | None, ...]
 FLOATS = frozenset({"FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE"})
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}

@@ -22,8 +22,6 @@ from planner.importers.onnx_model.file import MOST_VALUES, bodies_of, onnx_modul
 from planner.importers.onnx_model.graph import OnnxGraph, OnnxNode, OnnxTensor, Shape, known
 from planner.importers.text import refuse
 
-__all__ = ["MICROSOFT", "plain_graph"]
-
 MICROSOFT = ("com.microsoft", "com.ms.internal.nhwc")
 _ONNX = ("", "ai.onnx")
 _MOST_ROUNDS = 12

@@ -17,8 +17,6 @@ from math import prod
 from planner.importers.onnx_model.graph import OnnxGraph, OnnxNode, Scope, known, shown
 from planner.importers.onnx_model.shapes import MICROSOFT
 
-__all__ = ["Uncounted", "UnknownShapeError", "View", "is_counted", "work_of"]
-
 _CONTROL = ("If", "Loop", "Scan")
 _MOST_TRIPS = 10**6  # exporters write the largest number for "until a condition fails"
 _MOST_WORK = 10**18

@@ -27,8 +27,6 @@ from planner.importers.torch_module.operators import (
 )
 from planner.importers.torch_module.recording import Call, Operation, Recording
 
-__all__ = ["Figures", "Passes", "layers_of"]
-
 _FLOP_PER_MULTIPLY_ADD = 2
 _Key = tuple[str, int]
 

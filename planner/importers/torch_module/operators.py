@@ -14,18 +14,6 @@ from typing import Any
 from planner.dnn import Operator, Product
 from planner.importers.torch_module.recording import Attention, Operand, Operation
 
-__all__ = [
-    "PRODUCTS",
-    "Share",
-    "Step",
-    "attention_of",
-    "is_cutting",
-    "is_recurrent",
-    "moved_elements",
-    "operators_of",
-    "recurrent_of",
-]
-
 PRODUCTS = frozenset(
     ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "_grouped_mm", "grouped_mm_fallback", "_scaled_mm")
 )

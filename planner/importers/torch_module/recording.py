@@ -29,23 +29,6 @@ from typing import Any
 
 from planner.errors import Fault, SpecError
 
-__all__ = [
-    "Attention",
-    "Call",
-    "NeedsValuesError",
-    "Operand",
-    "Operation",
-    "Recording",
-    "Sample",
-    "copy_to_meta",
-    "count_backward",
-    "fault_of",
-    "last_line",
-    "load_torch",
-    "record",
-    "sample_of",
-]
-
 _PLAIN = (bool, int, float, str)  # arguments of operators that hold nothing
 _MOST_KNOWN = 2**20  # numbers of one tensor that are computed along
 
