@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.families.hybrid.chunks import OTHER_CHUNKS, ChunkBounds, all_chunks_bound_s
-from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid.configuration import COARSE, HybridConfiguration
 from planner.families.hybrid.cost import costs_of
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
@@ -62,12 +62,14 @@ def test_no_cut_into_chunks_is_faster_than_its_bounds_and_one_that_fits_has_room
         if cost.memory(layout, cut.tolist())["total"][0] > cost.memory_limit_bytes:
             continue
         seconds = float(cost.parts(layout, cut)["total"][0])
-        node = {name: points[name][at : at + 1] for name in (*bounds.space.levels[0], "microbatch")}
+        node = {name: points[name][at : at + 1] for name in (*COARSE, "microbatch")}
         coarse = {name: column for name, column in node.items() if name != "microbatch"}
         assert least_s <= seconds * (1 + 1e-9)
         assert bounds.seconds(node)[0] <= seconds * (1 + 1e-9)
         assert bounds.fits(coarse)[0] == 0
-        for bound, below in ((bounds.pace_s, coarse), (bounds.linked_pace_s, coarse), (bounds.layers_s, node)):
+        first = {name: coarse[name] for name in bounds.space.levels[0]}
+        of_first = [(bound, first) for bound in (bounds.pace_s, bounds.linked_pace_s)]
+        for bound, below in (*of_first, (bounds.linked_pace_s, coarse), (bounds.layers_s, node)):
             assert bound(below)[0] <= seconds * (1 + 1e-9)
 
 

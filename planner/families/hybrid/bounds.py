@@ -7,7 +7,8 @@ Each rests on one thing that can only make a step longer, and that is left out o
 - *pace*: links that cost nothing, and the pace of the best micro-batch (:mod:`planner.families.hybrid.layer_table`). A
   stage does its own work for every micro-batch; before its first, the first virtual stages of the devices ahead of it
   have passed, and behind its last they pass back: with the most virtual stages, whose first are shortest;
-- *linked pace*: the same with the communication of layers, at the nearest ranks and in the best order;
+- *linked pace*: the same with the communication of layers, at the nearest ranks and in the best order; where there are
+  experts both of the best way to spread them first, and then of each;
 - *fits*: infinite where no recomputation, ZeRO stage or host memory makes a layout fit;
 - *layers*: the same as linked pace, of the micro-batch that is decided;
 - *ordered*: the same of the best order of ranks, with what replicas then exchange at the least; and once more of the
@@ -294,9 +295,14 @@ class EvenBounds(Bounds):
     @property
     def all(self) -> Sequence[Bound | None]:
         """See the module."""
-        coarse: list[Bound] = [self.peak_s] if self.space.is_split else [self.pace_s, self.linked_pace_s]
         fine: list[Bound] = [self.room_s, self.communication_s, self.schedule_s, self.memory_s]
-        return [*coarse, self.fits, self.layers_s, self.ordered_s, self.ordered_s, *fine]
+        return [*self._coarse, self.fits, self.layers_s, self.ordered_s, self.ordered_s, *fine]
+
+    @property
+    def _coarse(self) -> Sequence[Bound]:
+        """Those of the degrees."""
+        spread = [] if self.cost.transformer.experts is None else [self.linked_pace_s]
+        return [self.peak_s] if self.space.is_split else [self.pace_s, self.linked_pace_s, *spread]
 
     @cached_property
     def _ideal(self) -> LayerTable:
@@ -339,9 +345,14 @@ class EvenBounds(Bounds):
             few = {name: column[part] for name, column in nodes.items()}
             samples = self.cost.batch // few["data"]
             each = {**few, "microbatch": np.full(len(samples), smallest)}
-            least = table.of_each_sample(few, samples, self.microbatches, self._ask)
+            least = table.of_each_sample(few, samples, self.microbatches, self._ask, self._with_experts)
             found[part] = np.where(samples >= smallest, self._any_schedule_s(each, least, rounds_of=samples), inf)
         return found
+
+    def _with_experts(self, nodes: dict[str, Ints]) -> tuple[Columns, Ints]:
+        """Return nodes in every way that their experts may be spread, and whose they are."""
+        free = {name: self.space.axes[name].values for name in ("expert", "expert_tensor") if name not in nodes}
+        return self.space.below(nodes, free)
 
     def layers_s(self, nodes: Columns) -> Floats:
         """Return the step of the best virtual stages with the communication of layers."""
@@ -863,8 +874,7 @@ class GivenBounds(EvenBounds):
     @property
     def all(self) -> Sequence[Bound | None]:
         """See the module."""
-        coarse: list[Bound] = [self.peak_s] if self.space.is_split else [self.pace_s, self.linked_pace_s]
-        return [*coarse, self.fits, self.layers_s, *[None] * 4, self.schedule_s, self.memory_s]
+        return [*self._coarse, self.fits, self.layers_s, *[None] * 4, self.schedule_s, self.memory_s]
 
     def _any_schedule_s(self, nodes: Columns, least: LeastSeconds, *, rounds_of: Ints | None = None) -> Floats:
         """Return seconds that no schedule goes below: a device does its own work for every micro-batch.

@@ -118,8 +118,7 @@ class ChunkBounds(EvenBounds):
     @property
     def all(self) -> list[Bound]:
         """See the module."""
-        coarse: list[Bound] = [self.peak_s] if self.space.is_split else [self.pace_s, self.linked_pace_s]
-        return [*coarse, self.fits, self.layers_s]
+        return [*self._coarse, self.fits, self.layers_s]
 
     def seconds(self, nodes: Columns) -> Floats:
         """Return the bound with what is computed again, of nodes whose micro-batch is decided."""

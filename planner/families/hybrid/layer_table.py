@@ -39,6 +39,7 @@ DEGREES = FEW[:-1]
 IDEAL_TIERS = (Tier(size=1, bandwidth_bytes_per_s=inf),)
 _ROWS_AT_ONCE = 20_000
 _MOST_TABLES = 32  # that are kept, of a few megabytes each
+Opened = Callable[[dict[str, Ints]], tuple[Columns, Ints]]
 _SIZES = range(1 << 24)  # that a micro-batch may have, in tables that several batches share
 
 
@@ -201,25 +202,37 @@ class LayerTable:
         return LeastSeconds._of_rows(rows[:, back])
 
     def of_each_sample(
-        self, nodes: Columns, samples: Ints, microbatches: Sequence[int], ask: Callable[[], None]
+        self,
+        nodes: Columns,
+        samples: Ints,
+        microbatches: Sequence[int],
+        ask: Callable[[], None],
+        opened: Opened = lambda few: (few, np.arange(len(few["tensor"]))),
     ) -> LeastSeconds:
         """Return the least seconds of a micro-batch of the smallest size at the pace of the best one.
 
         Parameters
         ----------
         nodes
-            Their degrees.
+            Their degrees, as far as they are decided.
         samples
             That a replica has: no micro-batch has more. Shape (n,).
         microbatches, ask
             All that there may be, in order, at least one; and as for :meth:`of`.
+        opened
+            Gives some nodes in every way of degrees that are open, and whose each is, in order.
         """
-        sizes = np.array(microbatches, dtype=np.int64)
-        first, back = distinct(nodes, DEGREES)
-        few = {name: np.repeat(nodes[name][first], len(sizes)) for name in DEGREES}
-        rows, found = self._looked_up({**few, "microbatch": np.tile(sizes, len(first))}, ask)
-        each = rows[:, found].reshape(-1, len(first), len(sizes)) / sizes
+        sizes, known = np.array(microbatches, dtype=np.int64), [name for name in DEGREES if name in nodes]
+        first, back = distinct(nodes, known)
+        few, owner = opened({name: nodes[name][first] for name in known})
+        whole = {name: np.repeat(few[name], len(sizes)) for name in DEGREES}
+        rows, found = self._looked_up({**whole, "microbatch": np.tile(sizes, len(owner))}, ask)
+        each = rows[:, found].reshape(-1, len(owner), len(sizes)) / sizes
         each = np.minimum.accumulate(each, axis=2) * sizes[0]
+        if len(owner) > len(first) or len(known) < len(DEGREES):
+            least = np.full((len(rows), len(first), len(sizes)), inf)
+            np.minimum.at(least, (slice(None), owner), each)
+            each = least
         place = np.maximum(np.searchsorted(sizes, samples, side="right") - 1, 0)
         return LeastSeconds._of_rows(each[:, back, place])
 

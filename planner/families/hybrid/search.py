@@ -9,7 +9,7 @@ Machine groups are searched by even cuts one by one, and then other cuts of each
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from math import ceil, inf
+from math import inf
 
 import numpy as np
 
@@ -59,7 +59,6 @@ _SHARE_OF_CUTS = 0.5  # of the time that is left, where even cuts are not done
 _STEP = 0.95  # of the memory of the layout printed before
 _RUNG = 0.9  # of the memory of the layout before
 _MOST_BATCHES = 4  # that are tried: a number, not a time, so that the answer is the same on every machine
-_NEARLY_ALL = 0.75  # of the devices: where a layout of fewer is faster, one of so many is, most often
 _MOST_QUESTIONS = 2_000  # of whether time is over: counted, for the same reason
 _MOST_DEVICES = 1 << 17
 _MOST_MICROBATCHES = 64  # sizes, the smallest ones, where there are too many to look at each
@@ -434,10 +433,13 @@ def _of_devices(cost: HybridCost, least: int, most: int | None) -> HybridCost:
     return replace(cost, groups=tuple(replace(one, problem=problem) for one in cost.groups))
 
 
-def _proven(cost: HybridCost, search: Search) -> tuple[float, Point] | None:
-    """Return the seconds of the best layout, and it; None where there is none, or it is not proven in time."""
+def _proven(cost: HybridCost, search: Search, *, is_strict: bool = False) -> tuple[float, Point] | None:
+    """Return the seconds of the best layout, and it; None where there is none, or it is not proven in time.
+
+    ``is_strict``: as of :func:`planner.families.hybrid.grid_search.searched`.
+    """
     try:
-        solution = searched(cost, search, counts=False).solution
+        solution = searched(cost, search, is_strict=is_strict, counts=False).solution
     except PlannerError:
         return None
     if solution.value is None or solution.objective > solution.bound:
@@ -468,20 +470,22 @@ def _batches(cost: HybridCost, space: Space, number: int, search: Search) -> Ite
 
 
 def _least_of_all(cost: HybridCost, number: int, search: Search) -> float:
-    """Return the seconds of the best layout where it uses so many devices, which are all; infinite if it does not."""
+    """Return the seconds of the best layout where it uses so many devices, which are all; infinite if it does not.
+
+    A good layout of fewer devices is looked for first: most often it is faster than all that use them all.
+    """
     devices = cost.problem.limits.devices
-    found = _proven(_of_devices(cost, number, devices.most), search)
+    fewer = _of_devices(cost, max(devices.least, 1), number - 1)
+    part = search.part(search.left_s, good_enough=inf)
+    known_s = searched(fewer, part, counts=False, dives=True).solution.objective
+    part = search.part(search.left_s, cutoff=known_s)
+    found = _proven(_of_devices(cost, number, devices.most), part, is_strict=known_s < inf)
     if found is None:
         return inf
     all_s, _ = found
-    some = ceil(_NEARLY_ALL * number)
-    for least, most in ((some, number - 1), (1, some - 1)):
-        part = search.part(search.left_s, good_enough=all_s * (1 - SAME), cutoff=all_s)
-        fewer = _of_devices(cost, max(least, devices.least), most)
-        solution = searched(fewer, part, is_strict=True, counts=False, dives=least > 1).solution
-        if min(solution.objective, solution.bound) < all_s:
-            return inf
-    return all_s
+    part = search.part(search.left_s, good_enough=all_s * (1 - SAME), cutoff=all_s)
+    solution = searched(fewer, part, is_strict=True, counts=False).solution
+    return inf if min(solution.objective, solution.bound) < all_s else all_s
 
 
 # -- why no layout fits, and relaxations with which one would, each of them tried --------------------------------------

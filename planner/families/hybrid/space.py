@@ -59,6 +59,7 @@ _FIRST_LEVELS = (  # those without a decision have a bound: the next tighter one
 )
 # The last level has what no other one decides.
 _EVEN_LEVELS = (*_FIRST_LEVELS, tuple(name for name in LAYOUT if not any(name in level for level in _FIRST_LEVELS)))
+_EVEN_LEVELS_OF_EXPERTS = (COARSE[:4], (), COARSE[4:], *_EVEN_LEVELS[2:])  # few nodes before experts are spread
 _SPLIT_EVEN_LEVELS = (COARSE, *_EVEN_LEVELS[2:])  # of a batch of very many divisors: no bound looks at all of them
 _FINE = (  # of a cut
     ("sequence_parallel", "order"),
@@ -484,7 +485,8 @@ class Space:
     def levels(self) -> tuple[tuple[str, ...], ...]:
         """Decisions of each level: what is shared, each group's part, how ranks lie, whether it fits, and the rest."""
         if self.cost.is_even:
-            return _SPLIT_EVEN_LEVELS if self.is_split else _EVEN_LEVELS
+            whole = _EVEN_LEVELS if self.transformer.experts is None else _EVEN_LEVELS_OF_EXPERTS
+            return _SPLIT_EVEN_LEVELS if self.is_split else whole
         first = (self.coarse[:-1], *([] if self.is_split else [()]), self.coarse[-1:])
         return (*first, *((name,) for name in self.part_names), _FINE[0], (), _FINE[1], (), _FINE[2], ())
 
