@@ -17,6 +17,7 @@ ours saves most of.
 
 import argparse
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +50,7 @@ _PINS = {
 }
 _NEAR = 1.10
 _QUICKER = 0.95  # of a step, of another that its vendor measured
+_WHOLE = {"405B": 126, "Grok": 64}  # layers of networks that recipes cut
 _SAVED = {
     "launch": "launching kernels",
     "expert": "exchange of experts",
@@ -79,6 +81,16 @@ class Asked:
     has_experts: bool
     quickest: float
 
+    @property
+    def untuned(self) -> str:
+        """Why nobody tuned the layout by hand to the end; nothing where somebody did."""
+        cut = re.match(r"(\w+)\((\d+) layers\)", self.name)
+        if cut and int(cut[2]) < _WHOLE[cut[1]]:
+            return "cut to a few layers: nobody tuned it"
+        if self.quickest < _QUICKER:
+            return f"replaced: its vendor measured another at {self.quickest:.2f} of its step"
+        return ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
@@ -92,8 +104,8 @@ class Compared:
         Predicted steps; the vendor's infinite where its layout does not fit.
     ours
         The layout found.
-    has_experts
-        Of the network.
+    has_experts, is_tuned
+        Of the network; of the vendor's layout.
     cause
         Why the vendor's is more than a tenth behind; nothing where it is not.
     """
@@ -104,6 +116,7 @@ class Compared:
     ours_s: float
     ours: str
     has_experts: bool
+    is_tuned: bool
     cause: str = ""
 
     @property
@@ -199,6 +212,7 @@ def compared(folder: Path, *, seconds: float, as_bf16: bool = False, only: str =
             ours_s=float("nan") if ours is None else ours.prediction.iteration_time_s,
             ours="-" if ours is None else _short(_chosen(ours)),
             has_experts=one.has_experts,
+            is_tuned=not one.untuned,
             cause=_cause(one, vendor, ours),
         )
 
@@ -210,10 +224,8 @@ def _cause(asked: Asked, vendor: Plan | None, ours: Plan | None) -> str:
     behind_s = vendor.prediction.iteration_time_s - ours.prediction.iteration_time_s
     if behind_s <= (_NEAR - 1) * ours.prediction.iteration_time_s:
         return ""
-    if " layers)" in asked.name:
-        return "cut to a few layers: nobody tuned it"
-    if asked.quickest < _QUICKER:
-        return f"replaced: its vendor measured another at {asked.quickest:.2f} of its step"
+    if asked.untuned:
+        return asked.untuned
     ahead = ours.prediction.breakdown_s
     saved = {name: seconds - ahead[name] for name, seconds in vendor.prediction.breakdown_s.items()}
     most = max(saved, key=lambda name: saved[name])
@@ -270,21 +282,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found.append(one)
         steps = (one.layout, f"{one.vendor_s:.4g} s", one.ours, f"{one.ours_s:.4g} s", f"{one.ratio:.3f}")
         print(f"| {' | '.join((one.name, *steps, one.cause))} |", flush=True)
-    print()
+    print("", *_counted(found), sep="\n")
+    return 0
+
+
+def _counted(found: Sequence[Compared]) -> Iterator[str]:
+    """Yield how many layouts are accepted and near, of all, with experts and without, and of those tuned by hand."""
     kinds = {"all": found, "dense": [one for one in found if not one.has_experts]}
     kinds["experts"] = [one for one in found if one.has_experts]
-    for kind, some in kinds.items():
+    tuned = {f"{kind}, tuned by hand": [one for one in some if one.is_tuned] for kind, some in kinds.items()}
+    for kind, some in {**kinds, **tuned}.items():
         accepted = [one for one in some if one.vendor_s < float("inf")]
         known = [one for one in accepted if one.ours_s < float("inf")]  # not a number where no search ended
         near = [one for one in known if one.ratio <= _NEAR]
         if known:
-            print(
+            yield (
                 f"{kind}: {len(some)} layouts, accepted {len(accepted)} ({len(accepted) / len(some):.0%}); "
                 f"of {len(known)} whose best was found within 10 % of it {len(near)} ({len(near) / len(known):.0%})"
             )
             causes = Counter(one.cause.split(":")[0] for one in known if one.cause)
-            print(*(f"  {number} {cause}" for cause, number in causes.most_common()), sep="\n")
-    return 0
+            yield from (f"  {number} {cause}" for cause, number in causes.most_common())
 
 
 if __name__ == "__main__":

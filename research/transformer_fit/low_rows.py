@@ -37,7 +37,7 @@ from planner.transformer import Transformer
 from planner.zoo import transformers
 from research.transformer_fit.rows import Row
 
-__all__ = ["LowRow", "read_low_rows", "unread"]
+__all__ = ["LowRow", "published_rows", "read_low_rows", "unread"]
 
 _FAMILIES = (
     "megatron-bridge",
@@ -153,6 +153,12 @@ def read_low_rows(folder: Path) -> list[LowRow]:
     return [row for cells in _cells(folder) if (row := _row(cells)) is not None]
 
 
+def published_rows() -> list[LowRow]:
+    """Return steps that vendors and others print outside of the tables, of networks with experts: told to no fit."""
+    with (Path(__file__).parent / "published.csv").open(encoding="utf-8", newline="") as file:
+        return [row for cells in csv.DictReader(file) if (row := _row(cells)) is not None]
+
+
 def unread(folder: Path) -> dict[str, int]:
     """Return how many rows of each network cannot be predicted."""
     found: dict[str, int] = {}
@@ -227,7 +233,7 @@ def _row(cells: Mapping[str, str]) -> LowRow | None:
     )
     if container == "26.06.01" and model == "GPT OSS 120B":
         graphs = "lost"
-    overlaps_experts = any(
+    overlaps_experts = _noted(cells, "overlap") == "experts" or any(
         (name, on) == (model, device) and _is_since(container, since) for name, on, since in _OVERLAPS_EXPERTS
     )
     is_lora = "lora" in cells["note"].lower()

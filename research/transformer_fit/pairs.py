@@ -4,6 +4,9 @@ An exact search picks what its costs overrate, so that what a decision takes mus
 off the steps are together. A line has the pairs that differ in the decisions it names; the first of both has more of
 the first decision (a larger tensor degree, a larger micro-batch). Repeats of a layout count once, with their mean.
 
+Behind these stand steps of networks with experts that are printed elsewhere (``published.csv``): no fit, and no choice
+of the model, has seen them.
+
     python -m research.transformer_fit.pairs --data PATH
 """
 
@@ -23,10 +26,10 @@ from planner.data.fits import transformer_rates
 from planner.models.low_precision import LowFigures
 from research.transformer_fit.fit import PRIORS, Table
 from research.transformer_fit.low_precision import is_fitted, predicted_s
-from research.transformer_fit.low_rows import read_low_rows
+from research.transformer_fit.low_rows import LowRow, published_rows, read_low_rows
 from research.transformer_fit.rows import Row, read_rows
 
-__all__ = ["Pair", "main", "pairs_of", "table_text"]
+__all__ = ["Pair", "main", "pairs_of", "published_text", "table_text"]
 
 _DECISIONS = ("tensor", "context", "pipeline", "expert", "interleave", "microbatch", "zero", "recompute")
 _CLEAR = 0.03  # steps that are nearer to one another are not ranked
@@ -90,6 +93,21 @@ def table_text(found: Sequence[Pair]) -> str:
     return "\n".join(lines)
 
 
+def published_text(rows: Sequence[LowRow], predicted: Sequence[float]) -> str:
+    """Return a line for each step that is printed elsewhere."""
+    lines = ["| network | type | devices | layout | measured | predicted | error |", "|---|---|---|---|---|---|---|"]
+    for one, seconds in zip(rows, predicted, strict=True):
+        row, layout = one.row, one.row.layout
+        degrees = {"t": "tensor", "p": "pipeline", "d": "data", "e": "expert", "v": "interleave", "b": "microbatch"}
+        words = " ".join(f"{letter}{layout[name]}" for letter, name in degrees.items())
+        words += " overlap" if layout["overlap_expert"] else ""
+        devices = layout["tensor"] * layout["pipeline"] * layout["data"]
+        cells = (one.model, (one.low or ("bf16",))[0], f"{devices} x {row.device}", words)
+        steps = (f"{row.iteration_s:.4g} s", f"{seconds:.4g} s", f"{seconds / row.iteration_s - 1:+.1%}")
+        lines.append(f"| {' | '.join((*cells, *steps))} |")
+    return "\n".join(lines)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m research.transformer_fit.pairs", description=__doc__)
@@ -110,9 +128,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found: list[tuple[Row, object, float]] = [
         (row, None, step) for row, step in zip(rows, Table(rows).predict(parameters).tolist(), strict=True)
     ]
-    steps = predicted_s(low, LowFigures.of(shipped["low_precision"])).tolist()
+    figures = LowFigures.of(shipped["low_precision"])
+    steps = predicted_s(low, figures).tolist()
     found += [(one.row, one.low, step) for one, step in zip(low, steps, strict=True)]
-    print(table_text(pairs_of(found)))
+    elsewhere = published_rows()
+    print(table_text(pairs_of(found)), published_text(elsewhere, predicted_s(elsewhere, figures).tolist()), sep="\n\n")
     return 0
 
 

@@ -28,3 +28,12 @@ def test_a_name_stands_for_one_question_and_later_quicker_layouts_are_known(data
     replaced = {(one.name.split(",")[0], one.pins["expert_parallel_size"]) for one in found if one.quickest < 0.95}
     assert ("GPT OSS 120B", 64) in replaced  # 10.2 s on B200, and 6.0 s with 8
     assert all(0 < one.quickest <= 1 for one in found)
+
+
+def test_layouts_of_cut_networks_and_replaced_ones_were_not_tuned_by_hand(data_folder: Path) -> None:
+    found = list(questions(data_folder, as_bf16=True))
+    untuned = {one.name.split(",")[0] for one in found if one.untuned.startswith("cut")}
+    assert "405B(7 layers) x32" in untuned
+    assert not any("126 layers" in name or "8B" in name for name in untuned)  # whole networks
+    assert all(one.quickest < 0.95 or one.untuned.startswith("cut") for one in found if one.untuned)
+    assert sum(not one.untuned for one in found) > 50
