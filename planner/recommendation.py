@@ -18,6 +18,7 @@ from math import inf
 from typing import Any
 
 from planner.constraints import allowed_memory_bytes, memory_limit_bytes
+from planner.data.fits import with_known_error
 from planner.decisions import excludable_keys, pinnable_keys
 from planner.errors import PlannerError
 from planner.exporters.export import Job, refusal_of
@@ -73,6 +74,9 @@ def with_recommended(problem: Problem, plan: Plan, search: Search) -> Plan:
     skipped = risks.NOT_LAUNCHED if own.refusal is not None else frozenset()
     part = search.part(search.left_s / 2, is_brief=True, skipped=skipped)
     found = [*_known(problem, plan, most), *_searched(problem, own, most, part)]
+    fastest = min(found, key=lambda one: one.plan.objective, default=own)
+    if fastest.plan.objective < plan.objective * (1 - SAME):
+        plan, own = _overtaken(problem, plan, fastest), fastest
     best = min(found, key=lambda one: (one.risk, one.plan.objective), default=own)
     if best.risk >= own.risk:
         return plan
@@ -98,29 +102,63 @@ def in_its_place(problem: Problem, plan: Plan) -> Plan:
     chosen = plan.recommended
     if chosen is None:
         return plan
+    less = percent_words(1 - plan.objective / chosen.objective)
+    line = f"the best plan found takes {less} less: {plan.configuration.headline}"
+    found = _replaced(problem, plan, chosen)
+    return replace(found, explanation=(line, *found.explanation), cautions=())
+
+
+def _overtaken(problem: Problem, plan: Plan, faster: _Candidate) -> Plan:
+    """Return the faster plan that a narrower question found in the place of the best one, which then lost.
+
+    Layers of the best settings alone are moved: what another setting gains by that no bound of the search rules out.
+    """
+    earlier, before = network_of(asked(problem), plan.substitutions), plan.configuration
+    family: Any = FAMILIES[plan.family]
+    own = set(family.explain(earlier, before, plan.prediction))
+    found = _replaced(problem, plan, faster.plan)
+    network = network_of(asked(problem), found.substitutions)
+    lost = Alternative(
+        name=plan.configuration.headline,
+        family=plan.family,
+        objective=plan.objective,
+        relative_loss=plan.objective / found.objective - 1,
+        configuration=plan.configuration,
+        substitutions=plan.substitutions,
+    )
+    return replace(
+        found,
+        bound=min(plan.bound, found.objective),
+        prediction=with_known_error(network, found.family, found.configuration, found.prediction),
+        explanation=(*found.explanation, *(line for line in plan.explanation if line not in own)),
+        alternatives=(lost, *found.alternatives),
+        beyond={name: least for name, least in plan.beyond.items() if least < found.objective},
+        cautions=plan.cautions if faster.refusal is not None else (),
+        instead=plan.instead if faster.refusal is not None else "",
+    )
+
+
+def _replaced(problem: Problem, plan: Plan, chosen: Plan | Recommended) -> Plan:
+    """Return a plan with another configuration in its place; what a search says of the space stays."""
     network, risks = network_of(asked(problem), chosen.substitutions), risks_of(chosen.family)
     assert risks is not None, "a family without any recommends nothing"
-    before = risks.doubts(network_of(asked(problem), plan.substitutions), plan.configuration)
+    earlier, family = network_of(asked(problem), plan.substitutions), FAMILIES[chosen.family]
+    before = risks.doubts(earlier, plan.configuration)
     others = [one for one in plan.alternatives if one.objective >= chosen.objective * (1 + SAME)]
-    family: Any = FAMILIES[chosen.family]
+    found: Any = chosen.configuration
     return replace(
         plan,
         status=proof_of(chosen.objective, plan.bound),
         objective=chosen.objective,
-        configuration=chosen.configuration,
+        configuration=found,
         prediction=chosen.prediction,
-        explanation=(
-            f"the best plan found takes {percent_words(1 - plan.objective / chosen.objective)} less: "
-            f"{plan.configuration.headline}",
-            *family.explain(network, chosen.configuration, chosen.prediction),
-        ),
+        explanation=tuple(family.explain(network, found, chosen.prediction)),
         alternatives=tuple(_against(one, chosen.objective) for one in others),
         warnings=(
             *(line for line in plan.warnings if line not in before),
-            *risks.doubts(network, chosen.configuration),
+            *risks.doubts(network, found),
         ),
         substitutions=chosen.substitutions,
-        cautions=(),
     )
 
 

@@ -14,7 +14,8 @@ from planner.families import risks_of
 from planner.plan import Plan
 from planner.planning import view_of
 from planner.problem import Problem
-from planner.recommendation import LITTLE_FREE
+from planner.recommendation import LITTLE_FREE, with_recommended
+from planner.search import Search
 from planner.solution import Status
 from planner.words import percent_words, size_words
 
@@ -195,3 +196,15 @@ def test_a_recommendation_that_was_tampered_with_is_found_out() -> None:
     cheaper = {**document["recommended"], "objective": 0.9 * document["recommended"]["objective"]}
     report = planner.check(problem, {**document, "recommended": cheaper})
     assert [one.name for one in report.findings if not one.is_ok] == ["recommended"]
+
+
+def test_what_is_found_on_the_way_and_is_faster_takes_the_place_of_the_best_plan() -> None:
+    problem = question(*FULL_AND_OFFLOADED)
+    pins = {"offload_optimizer": True, "recompute": "full"}
+    slow = planner.plan(planner.load({**planned(FULL_AND_OFFLOADED).problem, "fix": pins}))
+    found = with_recommended(problem, slow, Search(time_limit_s=30))
+    assert found.bound <= found.objective < slow.objective
+    assert found.alternatives[0].configuration == slow.configuration
+    assert found.alternatives[0].relative_loss == approx(slow.objective / found.objective - 1)
+    assert planner.predict(problem, found.configuration).iteration_time_s == approx(found.objective)
+    assert found.recommended is None or found.recommended.objective >= found.objective

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,16 @@ MAMBA: dict[str, Any] = {
     **{"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 20},
     **{"moe_shared_expert_intermediate_size": 36, "hybrid_override_pattern": "M-M*ME"},
 }
+HYBRID: dict[str, Any] = {
+    **{"mamba_n_heads": 8, "mamba_d_state": 7, "mamba_n_groups": 2, "shared_intermediate_size": 36},
+}
+LAYERS = ["linear_attention", "full_attention", "linear_attention", "linear_attention"]
+ERNIE: dict[str, Any] = {
+    **{key: value for key, value in SMALL.items() if key != "head_dim"},
+    **{"moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 2, "moe_intermediate_size": 20},
+}
+# What the library holds as parameters, and is not trained, or is two numbers a layer, which a note tells.
+UNCOUNTED = re.compile(r"e_score_correction_bias|\.act_fn\.")
 # Architectures that the library reads as another one.
 SAME = {"kimi_k2": "deepseek_v3"}
 # Architecture, class, sizes: every flag that changes a count, both ways.
@@ -150,6 +161,17 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
         {**MAMBA, "hybrid_override_pattern": "M-*-", "use_conv_bias": False},
     ),
     ("nemotron_h", "NemotronHForCausalLM", {**MAMBA, "moe_latent_size": 12, "n_shared_experts": 1}),
+    ("apertus", "ApertusForCausalLM", {**SMALL, **BIASED, **TIED}),
+    ("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", ERNIE),
+    ("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", {**ERNIE, "moe_layer_start_index": 2, **UNTIED}),
+    ("bamba", "BambaForCausalLM", {**SMALL, **HYBRID, "attn_layer_indices": [1], **BIASED}),
+    ("granitemoehybrid", "GraniteMoeHybridForCausalLM", {**EXPERTS, **HYBRID, "layer_types": LAYERS}),
+    ("granitemoehybrid", "GraniteMoeHybridForCausalLM", {**EXPERTS, **HYBRID, "num_local_experts": 0, **TIED}),
+    ("minimax", "MiniMaxForCausalLM", {**EXPERTS, **WIDE}),
+    ("minimax", "MiniMaxForCausalLM", {**EXPERTS, "layer_types": LAYERS}),
+    ("qwen3_5_text", "Qwen3_5ForCausalLM", {**SMALL, **LINEAR, **WIDE}),
+    ("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", {**QWEN, **LINEAR, **TIED}),
+    ("glm_moe_dsa", "GlmMoeDsaForCausalLM", {**DEEPSEEK, "n_shared_experts": 1, **INDEX}),
     ("kimi_k2", "DeepseekV3ForCausalLM", {**DEEPSEEK, "n_shared_experts": 1}),
     ("deepseek_v32", "DeepseekV32ForCausalLM", {**DEEPSEEK, "n_shared_experts": 1, **INDEX}),
     ("gpt2", "GPT2LMHeadModel", {**OLD, "n_inner": 70}),
@@ -208,7 +230,7 @@ def counts_of(values: dict[str, Any]) -> tuple[int, int]:
     with torch.device("meta"):
         network = getattr(library, values["architectures"][0])(config)
         network.tie_weights()
-    named = list(network.named_parameters())
+    named = [(name, one) for name, one in network.named_parameters() if not UNCOUNTED.search(name)]
     routed = sum(one.numel() for name, one in named if ".experts." in name)
     everything = sum(one.numel() for _, one in named)
     if not routed:

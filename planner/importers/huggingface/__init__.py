@@ -348,8 +348,7 @@ _REASONS = {
     **dict.fromkeys(
         (
             *("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm", "recurrent_gemma", "jamba", "zamba", "zamba2"),
-            *("bamba", "falcon_h1", "granitemoehybrid", "lfm2", "lfm2_moe", "kimi_linear"),
-            *("minimax", "olmo_hybrid", "qwen3_5_text", "qwen3_5_moe_text", "bailing_hybrid", "zaya"),
+            *("lfm2", "lfm2_moe", "kimi_linear", "olmo_hybrid", "bailing_hybrid", "zaya"),
         ),
         _RECURRENT,
     ),
@@ -368,7 +367,8 @@ _REASONS = {
     "hrm_text": "its blocks run more than once, with shared parameters",
     "albert": "all its layers share one set of parameters",
     "electra": "its embedding has another width than its stream, and a discriminator follows",
-    **dict.fromkeys(("apertus", "apertus1p5_text"), "its activation has parameters of its own"),
+    "apertus1p5_text": "its activation has parameters of its own",
+    "falcon_h1": "every layer has attention and Mamba side by side",
     "dbrx": "its configuration has nested parts, which are not read",
     "gemma3n_text": "its layers have parts that no other network has",
     "reformer": "its attention is by hashing",

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from planner.importers.huggingface.configuration import Fields, shown
-from planner.mixers import MOST_CHUNK, MOST_KERNEL, MOST_STATES, DeltaNet, Mamba
+from planner.mixers import MOST_CHUNK, MOST_KERNEL, MOST_STATES, DeltaNet, LinearAttention, Mamba
 from planner.transformer import (
     MOST_CHANNELS,
     MOST_EXPERTS,
@@ -162,7 +162,7 @@ def _qwen_layers(fields: Fields, num_layers: int) -> dict[str, Any] | None:
 
 def _deepseek_layers(fields: Fields, num_layers: int) -> dict[str, Any] | None:
     """All layers behind the first dense ones."""
-    usual = 1 if fields.architecture == "glm4_moe_lite" else 0
+    usual = {"glm4_moe_lite": 1, "glm_moe_dsa": 3}.get(fields.architecture, 0)
     first = fields.count_or(usual, "first_k_dense_replace", least=0, most=MOST_LAYERS)
     step = fields.count_or(1, "moe_layer_freq", most=MOST_LAYERS)
     if types := fields.words("mlp_layer_types"):
@@ -180,6 +180,16 @@ def _llama4_layers(fields: Fields, num_layers: int) -> dict[str, Any] | None:
         fields.fault("moe_layers", f"there is no layer {chosen[-1]}: the network has {num_layers}.", "Remove it.")
         return None
     return _at(fields, "moe_layers", chosen, num_layers)
+
+
+def _ernie_layers(fields: Fields, num_layers: int) -> dict[str, Any] | None:
+    """Every so many layers, between a first and a last one."""
+    step = fields.count_or(1, "moe_layer_interval", most=MOST_LAYERS)
+    first = fields.count_or(1, "moe_layer_start_index", least=0, most=MOST_LAYERS)
+    last = fields.values.get("moe_layer_end_index")
+    end = num_layers if last in (None, -1) else 1 + fields.count_or(0, "moe_layer_end_index", least=0, most=MOST_LAYERS)
+    chosen = [index for index in range(first, min(end, num_layers)) if (index + 1) % step == 0]
+    return _at(fields, "moe_layer_interval", chosen, num_layers)
 
 
 def _at(fields: Fields, name: str, chosen: Sequence[int], num_layers: int) -> dict[str, Any] | None:
@@ -228,6 +238,7 @@ _ROWS: dict[str, _Row] = {
     "granite": _LLAMA,
     "smollm3": _Row(**_ALL_BIASES, **_KV, is_tied=True),
     "arcee": _Row(**_ALL_BIASES, fixed={"norm": "rms_norm"}),
+    "apertus": _Row(**_BIASES, query_key_norms=True, fixed={"norm": "rms_norm"}),
     "mistral": _Row(**_KV),
     "ministral": _Row(**_KV),
     "phi3": _Row(),
@@ -305,6 +316,11 @@ _ROWS: dict[str, _Row] = {
     "glm4_moe": _Row(
         **_KV, qkv=("attention_bias", False), query_key_norms=("use_qk_norm", False), mixture=_DEEPSEEK_EXPERTS
     ),
+    "ernie4_5_moe": _Row(
+        **_KV,
+        is_tied=True,
+        mixture=_Mixture(pattern=_ernie_layers, count=("moe_num_experts",), shared_count="moe_num_shared_experts"),
+    ),
     "dots1": _Row(**_BIASES, query_key_norms=True, mixture=_DEEPSEEK_EXPERTS),
     "minimax_m2": _Row(
         **_SIZED,
@@ -334,8 +350,18 @@ _ROWS: dict[str, _Row] = {
 }
 
 
+_SOME_BIASES = "biases of some of these matrices, and not of others, are not counted here."
+_CORRECTION = "the router's correction of its scores is a buffer, not a parameter, and is not counted"
+
+
 def _of_row(row: _Row, fields: Fields) -> Draft:
     """Return the draft of a row."""
+    if fields.architecture == "apertus":
+        fields.notes.append("the two numbers of each layer's activation (xIELU) are not counted")
+    if fields.architecture == "ernie4_5_moe":
+        fields.notes.append(_CORRECTION)
+        if fields.flag("use_bias", False):
+            fields.refuse("use_bias", _SOME_BIASES)
     sizes = _attention(row, fields)
     inner = row.inner or (row.mixture.size if row.mixture is not None else "intermediate_size")
     sizes["feed_forward_size"] = fields.count(inner)
@@ -379,7 +405,7 @@ def _experts(fields: Fields, mixture: _Mixture, num_layers: int) -> Experts | No
         return None
     known = len(fields.faults)
     count = fields.count(*mixture.count, most=MOST_EXPERTS)
-    top_k = fields.count("num_experts_per_tok", most=MOST_EXPERTS)
+    top_k = fields.count("num_experts_per_tok", "moe_k", most=MOST_EXPERTS)
     are_counted = len(fields.faults) == known  # else what they are held against would be told of a number of ours
     size = fields.count(mixture.size, most=MOST_WIDTH)
     num_shared, shared_size = 0, size
@@ -428,15 +454,15 @@ def _rotary_draft(fields: Fields, sizes: dict[str, Any]) -> Draft:
     return Draft(sizes=sizes, longest=longest, window=window, mixers=mixers)
 
 
-def _types(fields: Fields, num_layers: int, known: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what mixes the tokens of every layer, as ``layer_types`` has it; empty where it is left out, or wrong."""
-    types = fields.words("layer_types")
+def _types(fields: Fields, num_layers: int, known: Mapping[str, str], name: str = "layer_types") -> tuple[str, ...]:
+    """Return what mixes the tokens of every layer, as a key has it; empty where it is left out, or wrong."""
+    types = fields.words(name)
     unknown = sorted(set(types) - known.keys())
     if unknown:
-        fields.refuse("layer_types", f"layers of the type {shown(unknown[0])} are not counted here.")
+        fields.refuse(name, f"layers of the type {shown(unknown[0])} are not counted here.")
     if types and not unknown and len(types) != num_layers:
         hint = "Give as many types as layers, or leave them out."
-        fields.fault("layer_types", f"these are {len(types)} types of {num_layers} layers.", hint)
+        fields.fault(name, f"these are {len(types)} types of {num_layers} layers.", hint)
     return () if unknown else tuple(known[one] for one in types)
 
 
@@ -490,7 +516,7 @@ def _deepseek(fields: Fields) -> Draft:
     """Return DeepSeek-V2 or V3: latent attention; the router's correction is a buffer, which is not trained."""
     for name in ("attention_bias", "mlp_bias"):
         if fields.flag(name, False):
-            fields.refuse(name, "biases of some of these matrices, and not of others, are not counted here.")
+            fields.refuse(name, _SOME_BIASES)
     # Latent attention has a key for each query, of a size of its own: these two say nothing.
     rest = {name: value for name, value in fields.values.items() if name not in ("num_key_value_heads", "head_dim")}
     sizes = _attention(_Row(), replace(fields, values=rest))
@@ -508,7 +534,12 @@ def _deepseek(fields: Fields) -> Draft:
         query = fields.count("q_lora_rank", most=MOST_WIDTH)
     if not fields.faults:
         sizes["latent"] = LatentAttention(query_rank=query, **ranks)
-    if fields.architecture == "deepseek_v32":
+    if fields.architecture in ("deepseek_v32", "glm_moe_dsa"):
+        pattern = fields.get("index_topk_pattern")
+        shares = "S" in pattern if isinstance(pattern, str) else "shared" in fields.words("indexer_types")
+        if shares or fields.count_or(1, "index_topk_freq", most=MOST_LAYERS) > 1:
+            name = next(n for n in ("indexer_types", "index_topk_pattern", "index_topk_freq") if n in fields.values)
+            fields.refuse(name, "layers that take the tokens which another one chose are not counted here.")
         indexer = {
             "heads": fields.count("index_n_heads", most=MOST_HEADS),
             "head_size": fields.count("index_head_dim", most=MOST_WIDTH),
@@ -516,7 +547,7 @@ def _deepseek(fields: Fields) -> Draft:
         }
         sizes["sparse"] = None if fields.faults else SparseAttention(**indexer)
     if fields.architecture != "deepseek_v2":
-        fields.notes.append("the router's correction of its scores is a buffer, not a parameter, and is not counted")
+        fields.notes.append(_CORRECTION)
     sizes["experts"] = _experts(fields, _DEEPSEEK_EXPERTS, sizes["num_layers"])
     return _rotary_draft(fields, sizes)
 
@@ -533,8 +564,11 @@ _QWEN_3_NEXT = _Row(
 
 
 def _qwen3_next(fields: Fields) -> Draft:
-    """Return Qwen3-Next: gated delta networks, and attention with a gate in every so-many-th layer."""
-    sizes = _of_row(_QWEN_3_NEXT, replace(fields, values={**fields.values, "layer_types": None})).sizes
+    """Return Qwen3-Next or 3.5: gated delta networks, and attention with a gate in every so-many-th layer."""
+    row = replace(_QWEN_3_NEXT, mixture=None) if fields.architecture == "qwen3_5_text" else _QWEN_3_NEXT
+    if fields.architecture == "qwen3_5_moe_text":  # which has no dense feed-forward part
+        row = replace(row, inner="", mixture=row.mixture and replace(row.mixture, pattern=_every_layer))
+    sizes = _of_row(row, replace(fields, values={**fields.values, "layer_types": None})).sizes
     num_layers = sizes["num_layers"]
     mixers = _types(fields, num_layers, _DELTA)
     if not mixers:
@@ -561,6 +595,49 @@ def _made(fields: Fields, kind: type[Any], counts: Mapping[str, Any], name: str)
     except ValueError as error:
         fields.fault(name, f"{error}", "Write it as the checkpoint's own config.json has it.")
         return None
+
+
+def _minimax(fields: Fields) -> Draft:
+    """Return MiniMax-Text-01: experts in all layers, linear attention in all but every so-many-th."""
+    row = _Row(**_KV, inner="", mixture=_OF_INTERMEDIATE)
+    sizes = _of_row(row, replace(fields, values={**fields.values, "layer_types": None})).sizes
+    num_layers = sizes["num_layers"]
+    mixers = _types(fields, num_layers, {"full_attention": "attention", "linear_attention": "linear"})
+    if kinds := fields.wholes("attn_type_list"):  # of the publisher's own file: 1 is attention
+        if len(kinds) != num_layers:
+            problem = f"these are {len(kinds)} types of {num_layers} layers."
+            fields.fault("attn_type_list", problem, "Give as many types as layers.")
+        mixers = mixers or tuple("attention" if one == 1 else "linear" for one in kinds)
+    mixers = mixers or tuple("linear" if index % 2 else "attention" for index in range(num_layers))
+    if "linear" in mixers:
+        head_size = sizes.get("head_size") or sizes["hidden_size"] // sizes["num_heads"]
+        chunk = fields.count_or(256, "block_size", most=MOST_CHUNK)
+        counts = {"num_heads": sizes["num_heads"], "head_size": head_size, "chunk_size": chunk}
+        sizes["linear"] = _made(fields, LinearAttention, counts, "head_dim")
+    return Draft(sizes=sizes, longest=_longest(fields, "max_position_embeddings"), mixers=mixers)
+
+
+def _mamba_hybrid(fields: Fields) -> Draft:
+    """Return Bamba or Granite 4: Mamba-2 or attention, and behind either a feed-forward part or experts."""
+    is_granite = fields.architecture == "granitemoehybrid"
+    row = _Row(**_BIASES, inner="shared_intermediate_size") if is_granite else _Row(**_ALL_BIASES)
+    sizes = _of_row(row, replace(fields, values={**fields.values, "layer_types": None})).sizes
+    num_layers = sizes["num_layers"]
+    known = {key: {"M": "mamba", "*": "attention"}[letter] for key, letter in _LETTERS.items() if letter in "M*"}
+    if is_granite:
+        name = "layer_types" if fields.get("layer_types") is not None else "layers_block_type"
+        mixers = _types(fields, num_layers, known, name) or ("mamba",) * num_layers
+        if fields.word("position_embedding_type") != "rope":
+            sizes["positions"] = "none"
+        if fields.count("num_local_experts", least=0, most=MOST_EXPERTS):
+            mixture = _Mixture(pattern=_every_layer, size="intermediate_size", shared_size="shared_intermediate_size")
+            sizes["experts"] = _experts(fields, mixture, num_layers)
+    else:
+        full = set(fields.wholes("attn_layer_indices"))
+        mixers = tuple("attention" if index in full else "mamba" for index in range(num_layers))
+    if "mamba" in mixers:
+        sizes["mamba"] = _mamba(fields, sizes["hidden_size"])
+    return Draft(sizes=sizes, longest=_longest(fields, "max_position_embeddings"), mixers=mixers)
 
 
 _LETTERS = {
@@ -594,9 +671,9 @@ def _nemotron_h(fields: Fields) -> Draft:
     stream["head_size"] = fields.count("head_dim", "attention_head_dim", most=MOST_WIDTH)
     if "-" in pattern or fields.get("intermediate_size") is not None:
         stream["feed_forward_size"] = fields.count("intermediate_size")
-    for name in ("use_bias", "attention_bias", "mlp_bias", "mamba_proj_bias"):
+    for name in ("use_bias", "attention_bias", "mlp_bias"):
         if fields.flag(name, False):
-            fields.refuse(name, "biases of some of these matrices, and not of others, are not counted here.")
+            fields.refuse(name, _SOME_BIASES)
     if "M" in pattern:
         stream["mamba"] = _mamba(fields)
     if "E" in pattern:
@@ -622,16 +699,32 @@ def _nemotron_h(fields: Fields) -> Draft:
     return Draft(sizes=sizes, longest=_longest(fields, "max_position_embeddings"))
 
 
-def _mamba(fields: Fields) -> Mamba | None:
-    """Return Mamba-2's sizes; None where they are faulty."""
+def _mamba(fields: Fields, hidden_size: int | None = None) -> Mamba | None:
+    """Return Mamba-2's sizes; None where they are faulty.
+
+    ``hidden_size``: of a network whose inner width is this times ``mamba_expand``, whatever its heads are.
+    """
+    if fields.flag("mamba_proj_bias", False):
+        fields.refuse("mamba_proj_bias", _SOME_BIASES)
+    heads = fields.count("mamba_num_heads", "mamba_n_heads", most=MOST_HEADS)
+    if hidden_size is None:
+        head_size = fields.count("mamba_head_dim", most=MOST_WIDTH)
+    else:
+        inner = hidden_size * fields.count_or(2, "mamba_expand")
+        head_size = inner // heads
+        if inner % heads or fields.values.get("mamba_d_head", "auto") not in ("auto", None, head_size):
+            problem = f"{heads} heads of this width are not {inner:,} wide, hidden_size times mamba_expand."
+            fields.fault("mamba_d_head", problem, 'Write "auto" and a number of heads that divides it.')
     counts = {
-        "num_heads": fields.count("mamba_num_heads", most=MOST_HEADS),
-        "head_size": fields.count("mamba_head_dim", most=MOST_WIDTH),
-        "state_size": fields.count("ssm_state_size", most=MOST_STATES),
+        "num_heads": heads,
+        "head_size": head_size,
+        "state_size": fields.count("ssm_state_size", "mamba_d_state", most=MOST_STATES),
         "num_groups": fields.count("n_groups", "mamba_n_groups", most=MOST_HEADS),
         "conv_kernel": fields.count_or(4, "conv_kernel", "mamba_d_conv", most=MOST_KERNEL),
-        "chunk_size": fields.count_or(128, "chunk_size", "mamba_chunk_size", most=MOST_CHUNK),
-        "has_conv_bias": fields.flag("use_conv_bias", True),
+        "chunk_size": fields.count_or(
+            128 if hidden_size is None else 256, "chunk_size", "mamba_chunk_size", most=MOST_CHUNK
+        ),
+        "has_conv_bias": fields.flag("use_conv_bias", True) and fields.flag("mamba_conv_bias", True),
     }
     found: Mamba | None = _made(fields, Mamba, counts, "n_groups")
     return found
@@ -886,13 +979,16 @@ def _vit(fields: Fields) -> Draft:
 READERS: dict[str, Reader] = {
     **{name: partial(_of_row, row) for name, row in _ROWS.items()},
     "stablelm": _stablelm,
-    "qwen3_next": _qwen3_next,
+    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _qwen3_next),
+    **dict.fromkeys(("bamba", "granitemoehybrid"), _mamba_hybrid),
+    "minimax": _minimax,
     "nemotron_h": _nemotron_h,
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
     "deepseek_v32": _deepseek,
     "kimi_k2": _deepseek,
     "glm4_moe_lite": _deepseek,
+    "glm_moe_dsa": _deepseek,
     "gpt2": _gpt2,
     "gpt_bigcode": _gpt2,
     "gpt_neo": _gpt_neo,

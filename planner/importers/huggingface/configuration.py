@@ -263,17 +263,18 @@ class Fields:
 
 
 _BASES = {
-    **dict.fromkeys(("cohere", "ernie4_5", "llama4_text", "olmo3"), 5e5),
-    **dict.fromkeys(("gemma3_text", "mixtral", "phimoe"), 1e6),
+    **dict.fromkeys(("cohere", "ernie4_5", "ernie4_5_moe", "llama4_text", "olmo3"), 5e5),
+    **dict.fromkeys(("gemma3_text", "minimax", "mixtral", "phimoe"), 1e6),
+    "apertus": 1.2e7,
     "gpt_oss": 1.5e5,
     "minimax_m2": 5e6,
 }
 _FRACTIONS = {
-    **dict.fromkeys(("glm", "glm4", "glm4_moe", "nemotron", "phi"), 0.5),
-    **dict.fromkeys(("gpt_neox", "qwen3_next", "stablelm"), 0.25),
+    **dict.fromkeys(("bamba", "glm", "glm4", "glm4_moe", "nemotron", "phi"), 0.5),
+    **dict.fromkeys(("gpt_neox", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "stablelm"), 0.25),
 }
 _INTERLEAVED = {"codegen", "cohere", "deepseek_v2", "deepseek_v3", "ernie4_5", "glm", "glm4", "gptj", "kimi_k2"} | {
-    *("deepseek_v32", "glm4_moe_lite", "llama4_text")
+    *("deepseek_v32", "ernie4_5_moe", "glm4_moe_lite", "glm_moe_dsa", "llama4_text")
 }
 _LOCAL_BASES = {"gemma3_text": 1e4}
 _WITHOUT_EVERY = {"llama4_text": 4, "smollm3": 4}
@@ -554,8 +555,13 @@ def numerics_of(fields: Fields, sizes: Mapping[str, Any]) -> Numerics:
     name = fields.architecture
     usual_epsilon = 1e-12 if name in _ENCODERS else 1e-6 if sizes.get("norm") == "rms_norm" else 1e-5
     if name in (
+        "apertus",
+        "bamba",
+        "ernie4_5_moe",
+        "glm_moe_dsa",
         "gpt_oss",
         "llama4_text",
+        "minimax",
         "glm4_moe",
         "glm4_moe_lite",
         "nemotron_h",
@@ -572,7 +578,7 @@ def numerics_of(fields: Fields, sizes: Mapping[str, Any]) -> Numerics:
         most=1.0,
     )
     caps = (50.0, 30.0) if name == "gemma2" else (None, None)
-    is_gemma, is_granite = name in _GEMMAS, name in ("granite", "granitemoe")
+    is_gemma, is_granite = name in _GEMMAS, name in ("granite", "granitemoe", "granitemoehybrid")
     multiplier = fields.figure(None, "attention_multiplier") if is_granite else None
     scaled = {
         "embedding_scale": math.sqrt(sizes["hidden_size"]) if is_gemma else 1.0,
@@ -604,7 +610,7 @@ def numerics_of(fields: Fields, sizes: Mapping[str, Any]) -> Numerics:
         attention_softcap=softcaps[0],
         logit_softcap=softcaps[1],
         query_scalar=scalar if multiplier is None else multiplier**-2,
-        has_zero_centred_norms=is_gemma or name in ("nemotron", "qwen3_next"),
+        has_zero_centred_norms=is_gemma or name == "nemotron" or name.startswith(("qwen3_next", "qwen3_5")),
         has_query_key_l2_norms=name == "llama4_text" and fields.flag("use_qk_norm", True),
         **scaled,
     )
@@ -628,7 +634,10 @@ def _activation(fields: Fields, *, is_gated: bool) -> Activation | None:
 
 # Balanced by a bias. Rate and weight: DeepSeek-AI, arXiv 2412.19437, section 4.2; GLM-4.5 team, arXiv 2508.06471,
 # section 2.4; NVIDIA, Nemotron 3 Nano, section 2.
-_BY_BIAS = ("deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm4_moe_lite", "nemotron_h", "dots1", "minimax_m2")
+_BY_BIAS = (
+    *("deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "nemotron_h"),
+    *("dots1", "ernie4_5_moe", "minimax_m2"),
+)
 _BIAS_RATE, _BESIDE_BIAS = 1e-3, 1e-4
 _SEQUENCE = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe")
 _NOT_NORMALISED = (
@@ -640,13 +649,16 @@ _SCORES = ("softmax", "sigmoid")
 def routing_of(fields: Fields) -> Routing:
     """Return how the router of an architecture with experts scores and balances."""
     name = fields.architecture
-    word = fields.word("scoring_func") or ("sigmoid" if name in (*_BY_BIAS, "llama4_text") else "softmax")
+    is_sigmoid = name in (*_BY_BIAS, "llama4_text") and name != "ernie4_5_moe"
+    word = fields.word("scoring_func") or ("sigmoid" if is_sigmoid else "softmax")
     word = "sigmoid" if (name, word) == ("dots1", "noaux_tc") else word  # the name of how its bias balances
     if word not in _SCORES:
         fields.fault("scoring_func", f"{shown(word)} is no score of experts.", "Write softmax or sigmoid.")
     is_by_bias = name in _BY_BIAS
     weight = fields.figure(_BESIDE_BIAS if is_by_bias else 1e-3, "aux_loss_alpha", "router_aux_loss_coef")
-    scale = fields.figure(2.5 if name in ("deepseek_v3", "deepseek_v32") else 1.0, "routed_scaling_factor")
+    scale = fields.figure(
+        2.5 if name in ("deepseek_v3", "deepseek_v32", "glm_moe_dsa") else 1.0, "routed_scaling_factor"
+    )
     z_loss = fields.figure(0.0, "router_z_loss_coef")
     is_normalised = fields.flag("norm_topk_prob", name not in _NOT_NORMALISED)
     is_of_sequence = fields.flag("seq_aux", name in _SEQUENCE)
@@ -664,7 +676,7 @@ def routing_of(fields: Fields) -> Routing:
             else "sequence"
             if is_of_sequence
             else "global_batch"
-            if name.startswith(("qwen3_moe", "qwen3_next", "qwen3_vl_moe"))
+            if name.startswith(("qwen3_moe", "qwen3_next", "qwen3_vl_moe", "qwen3_5_moe"))
             else "batch"
         ),
         auxiliary_coefficient=weight or 0.0,
