@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from math import ceil, floor, inf, isfinite
+from typing import Any
 
 from planner.constraints import FLEET_LIMITS, is_within
 from planner.data.fits import transformer_rates
 from planner.errors import Conflict, InfeasibleError, NoAnswerError, PlannerError, Relaxation
+from planner.families import FAMILIES
 from planner.models.money import (
     H_PER_MONTH,
     S_PER_H,
@@ -26,6 +28,7 @@ from planner.models.money import (
     payback_months,
 )
 from planner.names import OF_TRANSFORMERS
+from planner.networks import network_of
 from planner.perturb import faster_devices, wider_network
 from planner.plan import Plan
 from planner.problem import Problem
@@ -232,6 +235,8 @@ class Changed:
         changed, bound = self.answers.get((words, num_types, own)) or (make(), 0.0)
         same = Market(offers=choice.fleet.offers, most=choice.fleet.counts)
         changed.trained(same, same.most, search)  # so that others are held against it from the beginning
+        if changed.oracles is not self.fleets.oracles:
+            _learn_plans_of(choice, changed)
         markets = [market for number in range(1, num_types + 1) for market in changed.markets(number)]
         solution = changed.best(markets, search).solution
         bound = min(solution.objective, max(bound, solution.bound))
@@ -253,6 +258,20 @@ class Changed:
             changes_decision=now != then,
             words="" if gap <= SAME else f"not proven: gap {gap:.1%}",
         )
+
+
+def _learn_plans_of(choice: Choice, changed: Fleets) -> None:
+    """Predict the plans of a choice on other hardware: they may have cuts of the layers that no search there tries."""
+    for oracle in changed.oracles:
+        part, plan = changed.account.part_of(choice.fleet, oracle.job), choice.plans.get(oracle.job.name)
+        if plan is None or oracle.found(part) is None:
+            continue
+        family: Any = FAMILIES[plan.family]
+        try:
+            prediction = family.predict(network_of(oracle.problem(part), plan.substitutions), plan.configuration)
+        except PlannerError:
+            continue
+        oracle.learned(part, replace(plan, prediction=prediction, objective=prediction.value_of(plan.goal)))
 
 
 def what_ifs(asked: Changed, choice: Choice, search: Search, *, is_open: bool = False) -> tuple[WhatIf, ...]:
@@ -673,12 +692,12 @@ def procure(
             trade_offs = markets, fleets.trade_offs(markets, part)
             if _improved(fleets, best, choice.objective, search):
                 continue
-        if has_what_if:
-            what_if = what_ifs(asked, choice, search, is_open=best.bound < choice.objective * (1 - SAME))
-        if _improved(fleets, best, choice.objective, search):
-            continue
         measured = _measured(fleets, choice, planned, search)
         _plan_near(fleets, choice, [other for other, _ in alternatives], search)
+        if _improved(fleets, best, choice.objective, search):
+            continue
+        if has_what_if:  # last, when all is known that stands beside it in the answer
+            what_if = what_ifs(asked, choice, search, is_open=best.bound < choice.objective * (1 - SAME))
         if not _improved(fleets, best, choice.objective, search):
             break
     if measured.choice is not None and all(other.fleet != measured.choice.fleet for other, _ in alternatives):
