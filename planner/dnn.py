@@ -273,6 +273,17 @@ class Dnn(Shown):
             transformer=self.transformer,
         )
 
+    def named(self, name: str) -> "Dnn":
+        """Return the network under another name."""
+        return Dnn(
+            name,
+            [(layer, self.inputs_of(layer.name)) for layer in self.layers],
+            source=self.source,
+            dataset_samples=self.dataset_samples,
+            transformer=self.transformer,
+            repeats=self.repeats,
+        )
+
     def with_visible_names(self) -> "Dnn":
         """Return the network with what cannot be printed of its names spelled out; itself where all can be.
 

@@ -265,9 +265,9 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
 
 
 def _shared_words(details: Mapping[str, Any]) -> str:
-    """Return the samples and the devices of a batch with fewer samples than devices, which share them; else nothing."""
+    """Return the samples and the devices of a batch that gives not all devices as many whole ones; else nothing."""
     batch, devices = details.get("global_batch_size"), details.get("num_devices")
-    return f"{many(batch, 'sample')} on {devices:,} devices" if batch and devices and batch < devices else ""
+    return f"{many(batch, 'sample')} on {devices:,} devices" if batch and devices and batch % devices else ""
 
 
 def _tiles(prediction: Prediction) -> Tiles:

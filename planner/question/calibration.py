@@ -626,7 +626,7 @@ class Profiler:
         least, batch = row["batch_per_device"][0], self.batch_per_device
         if batch < least:
             notes.warnings.append(f"{batch:g} samples on a device are fewer than were measured on {name} ({least:g})")
-        if dnn.name != _FITTED_TO:
+        if (self.reading.spec.dnn.zoo or dnn.name) != _FITTED_TO:
             notes.warnings.append(f"{name} was measured with {_FITTED_TO}: for {dnn.name} it is uncalibrated")
 
 

@@ -366,6 +366,8 @@ def read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | N
     if (length := reading.spec.dnn.packed) is not None:
         network = _packed(network, profile, length)
     key, asked, resolved = "", reading.spec.dnn, reading.resolved["dnn"]
+    if asked.name is not None:
+        network, resolved["name"] = network.named(asked.name), asked.name
     try:
         if asked.fine_tuning is not None:
             key = "fine_tuning"

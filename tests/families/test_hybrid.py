@@ -221,6 +221,9 @@ def test_pins_are_kept(pins: dict[str, Any]) -> None:
 def test_a_pin_that_nothing_can_keep_is_named_with_what_it_can_be() -> None:
     with pytest.raises(InfeasibleError, match=r"fix.tensor_parallel_size is 3, and it can be 1, 2, 4, 8"):
         planned(replace(question(), fixed={"tensor_parallel_size": 3}))
+    with pytest.raises(InfeasibleError, match="zero_stage is 3, and it can be 0, 1: muon steps whole matrices"):
+        training = replace(question().training, optimizer="muon")
+        planned(replace(question(), training=training, fixed={"zero_stage": 3}))
     with pytest.raises(InfeasibleError, match="no layout of up to 8 devices meets all limits and pins"):
         planned(replace(question(), fixed={"tensor_parallel_size": 8, "data_parallel_size": 8}))
 

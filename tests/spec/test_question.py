@@ -215,6 +215,16 @@ def test_a_device_of_a_spec_may_have_the_figures_that_the_table_has() -> None:
         planner.load(question)
 
 
+@pytest.mark.parametrize("source", [{"zoo": "vgg16"}, {"zoo": "llama2-7b", "fine_tuning": "lora"}])
+def test_a_network_has_the_name_that_the_question_gives_it(source: dict[str, Any]) -> None:
+    machines = [{"count": 2, "devices": 8, "device": "a100-sxm4-80gb", "network": "100 Gbit/s"}]
+    dnn = {**source, "name": "mine", "global_batch": 64}
+    problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}})
+    assert problem.dnn.name == planner.load(dict(problem.resolved)).dnn.name == "mine"
+    plain = planner.load({"dnn": {**source, "global_batch": 64}, "cluster": {"machines": machines}})
+    assert problem.dnn.num_multiply_adds == plain.dnn.num_multiply_adds
+
+
 def test_what_was_assumed_is_said() -> None:
     problem = planner.load(
         {

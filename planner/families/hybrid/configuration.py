@@ -535,7 +535,7 @@ def _frozen_rules() -> Iterator[LayoutRule]:
         "schedule",
         "schedule",
         lambda one: (one["schedule"] == Schedule.ONE_F_ONE_B) | (one["schedule"] == Schedule.GPIPE),
-        "this schedule fills waits by the gradients of weights, and frozen ones have none.",
+        "this schedule fills waits by the gradients of weights, and frozen ones have none. Write 1f1b or gpipe.",
     )
 
 

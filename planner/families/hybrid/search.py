@@ -23,6 +23,8 @@ from planner.families.hybrid.configuration import (
     NAME,
     PINS,
     HybridConfiguration,
+    LayoutRule,
+    broken_rule,
     graph_rules,
     microbatches_a_stage,
     pinned_cut,
@@ -49,7 +51,6 @@ from planner.problem import Limits, Problem, Range
 from planner.search import Search
 from planner.solution import SAME
 from planner.solvers.grid import Axis, Columns, Grid, Level, OverError, Point
-from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 
 _MOST_LAYOUTS = 400_000  # of a frontier
@@ -79,8 +80,9 @@ def plan(problem: Problem, search: Search) -> Plan:
         If the time limit struck before the first layout that fits was found.
     """
     costs = costs_of(problem)
-    if barred := _barred_copies(problem, costs[0].transformer):
-        raise InfeasibleError(f"No plan fits: {barred}")
+    barred = _broken_pin(problem, graph_rules(launches_graphs(problem), costs[0].transformer))
+    if barred is not None:
+        raise InfeasibleError(f"No plan fits: fix.{barred[0]} is {problem.fixed[barred[0]]}: {barred[1]}")
     count = float(iterations_of(problem, costs[0].batch))
     found: list[Found] = []
 
@@ -519,6 +521,7 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
     """Return which decision has no value left, or that they do not go together."""
     spaces = [Space.of(cost.even) for cost in costs]
     space, problem = spaces[0], spaces[0].problem
+    broken, why = _broken_pin(problem, space.layout_rules) or ("", "")
     free = [replace(one, problem=replace(problem, fixed={}, excluded={})) for one in spaces]
     for key, name in PINS.items():
         values = dict.fromkeys(value for one in free for value in one.axes[name].values)
@@ -529,7 +532,10 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
             each = sorted({*values, *range(2, most + 1)}) if most else [*values]
             some = [str(LAYOUT[name].decoded(one)) for one in each[:_MOST_VALUES]]
             listed = ", ".join(some) + ", ..." * (len(each) > _MOST_VALUES)
-            return f"No plan fits: fix.{key} is {problem.fixed[key]}, and it can be {listed}. Change it."
+            end = f": {why}" if key == broken else ". Change it."
+            return f"No plan fits: fix.{key} is {problem.fixed[key]}, and it can be {listed}{end}"
+    if broken:
+        return f"No plan fits: fix.{broken} is {problem.fixed[broken]}: {why}"
     for key in problem.excluded:
         if not any(one.axes[PINS.get(key, key)].values for one in spaces):
             return f"No plan fits: constraints.exclude.{key} leaves no value. Allow one of them."
@@ -543,15 +549,14 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
     )
 
 
-def _barred_copies(problem: Problem, transformer: Transformer) -> str:
-    """Return why CUDA graphs forbid the pinned copies of activations, in any cut; nothing where they do not."""
-    for rule in graph_rules(launches_graphs(problem), transformer):
-        row = LAYOUT[rule.key]
-        if row.key in problem.fixed:
-            code = row.code(problem.fixed[row.key])
-            if not rule.holds({rule.key: np.array([code])}).all():
-                return f"fix.{row.key} is {problem.fixed[row.key]}: {rule.words({rule.key: code})}"
-    return ""
+def _broken_pin(problem: Problem, rules: Sequence[LayoutRule]) -> tuple[str, str] | None:
+    """Return the pin to change first and why, where pins break a rule whatever else is decided; None where none does."""
+    keys = {name: key for key, name in PINS.items() if key in problem.fixed}
+    if problem.fixed.get("schedule") in LAYOUT["schedule"].names:
+        keys["schedule"] = "schedule"
+    codes = {name: LAYOUT[name].code(problem.fixed[key]) for name, key in keys.items()}
+    rule = broken_rule([one for one in rules if {*one.names} <= codes.keys()], codes)
+    return None if rule is None else (keys[rule.key], rule.words(codes))
 
 
 def _most_on_several(costs: Sequence[GroupCost], name: str) -> int:
