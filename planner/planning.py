@@ -472,6 +472,10 @@ def answered(problem: Problem, plan: Plan, search: Search, *, prefers_safe: bool
     late = replace(plan, cautions=(_NOT_ASKED,))
     launched = search.bounded(lambda: launchable(problem, plan, search), late)
     found = search.bounded(lambda: with_recommended(problem, launched, search), launched)
+    if found.configuration != launched.configuration:  # a faster one was found on the way
+        network = network_of(problem, found.substitutions)
+        known = with_known_error(network, found.family, found.configuration, found.prediction)
+        found = replace(found, prediction=known)
     if prefers_safe and found.recommended is not None:
         found = safest(problem, found)
     return weighed(problem, search.bounded(lambda: beside_measured(problem, found, search), found), search)

@@ -18,7 +18,6 @@ from math import inf
 from typing import Any
 
 from planner.constraints import allowed_memory_bytes, memory_limit_bytes
-from planner.data.fits import with_known_error
 from planner.decisions import excludable_keys, pinnable_keys
 from planner.errors import PlannerError
 from planner.exporters.export import Job, refusal_of
@@ -117,7 +116,6 @@ def _overtaken(problem: Problem, plan: Plan, faster: _Candidate) -> Plan:
     family: Any = FAMILIES[plan.family]
     own = set(family.explain(earlier, before, plan.prediction))
     found = _replaced(problem, plan, faster.plan)
-    network = network_of(asked(problem), found.substitutions)
     lost = Alternative(
         name=plan.configuration.headline,
         family=plan.family,
@@ -129,7 +127,6 @@ def _overtaken(problem: Problem, plan: Plan, faster: _Candidate) -> Plan:
     return replace(
         found,
         bound=min(plan.bound, found.objective),
-        prediction=with_known_error(network, found.family, found.configuration, found.prediction),
         explanation=(*found.explanation, *(line for line in plan.explanation if line not in own)),
         alternatives=(lost, *found.alternatives),
         beyond={name: least for name, least in plan.beyond.items() if least < found.objective},
