@@ -550,7 +550,7 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
 
 
 def _broken_pin(problem: Problem, rules: Sequence[LayoutRule]) -> tuple[str, str] | None:
-    """Return the pin to change first and why, where pins break a rule whatever else is decided; None where none does."""
+    """Return the pin to change first and why, where pins break a rule whatever else is decided; else None."""
     keys = {name: key for key, name in PINS.items() if key in problem.fixed}
     if problem.fixed.get("schedule") in LAYOUT["schedule"].names:
         keys["schedule"] = "schedule"
