@@ -119,8 +119,10 @@ def test_a_terminal_tells_the_same_numbers_in_few_lines() -> None:
 
 @pytest.mark.parametrize(
     ("batch", "words"),
-    [(2, "2 samples on 8 devices"), (1, "1 sample on 8 devices"), (8, "1 sample a device"), (16, "2 samples a device")]
-    + [(12, "12 samples on 8 devices")],
+    [
+        *((2, "2 samples on 8 devices"), (1, "1 sample on 8 devices"), (12, "12 samples on 8 devices")),
+        *((8, "1 sample a device"), (16, "2 samples a device")),
+    ],
 )
 def test_a_batch_that_gives_not_every_device_as_many_whole_samples_is_said_to_be_shared(batch: int, words: str) -> None:
     asked_of = {**QUESTIONS["hybrid"], "dnn": {**LARGE, "global_batch": batch}, "constraints": {"devices": 8}}
