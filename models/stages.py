@@ -520,8 +520,10 @@ class StageCosts:
             Of the stage, see the class.
         """
         end = np.asarray(last) + 1
-        received, sent = self.layers.cut_bytes[first], self.layers.cut_bytes[end]
-        weights, gradients, optimizer, activations = self._held_bytes[:, end] - self._held_bytes[:, first]
+        received, sent = self.layers.cut_bytes.take(first), self.layers.cut_bytes.take(end)
+        weights, gradients, optimizer, activations = self._held_bytes.take(end, axis=1) - self._held_bytes.take(
+            first, axis=1
+        )
         return StageMemory(
             weights_bytes=weights,
             gradients_bytes=gradients,

@@ -177,13 +177,13 @@ class StageSeconds:
     flush_s: Floats
     most_in_flight: Integers
 
-    def part(self, which: NDArray[np.bool_]) -> "StageSeconds":
+    def part(self, which: Integers) -> "StageSeconds":
         """Return some of the stages.
 
         Parameters
         ----------
         which
-            Of the shape of the arrays.
+            Of the stages, by stage.
         """
         return StageSeconds(
             forward_s=self.forward_s[which],
@@ -682,21 +682,21 @@ class Tables:
         move = pairs.move[which]
         after = ends * self.entries.shape[-1] + moves.after[move]
         # Nothing can follow most of them: the end of all work is known for few states, and the cutoff leaves fewer.
-        is_alive = self._is_any_alive[after]
-        if not is_alive.any():
+        alive = np.flatnonzero(self._is_any_alive.take(after))
+        if not alive.size:
             return None
-        which, ends, move, after = which[is_alive], ends[is_alive], move[is_alive], after[is_alive]
+        which, ends, move, after = which.take(alive), ends.take(alive), move.take(alive), after.take(alive)
         first, choice, place = pairs.first[which], moves.choice[move], moves.place[move]
         found, schedules = costs.stages(first, ends - 1, choice, place), self.stack.schedules(moves.source[move])
         # As if nothing stood behind them, they are below the cutoff, and some micro-batches fit.
         m = schedules.num_microbatches
         least_s = m * (found.forward_s + found.backward_s) + found.flush_s
         held = m if self.stack.is_gpipe else 1
-        may_be = (least_s <= self.cutoff * (1 + _ROUNDING)) & (found.most_in_flight >= held)
-        if not may_be.any():
+        may_be = np.flatnonzero((least_s <= self.cutoff * (1 + _ROUNDING)) & (found.most_in_flight >= held))
+        if not may_be.size:
             return None
-        which, ends, move, after = which[may_be], ends[may_be], move[may_be], after[may_be]
-        first, choice, place = first[may_be], choice[may_be], place[may_be]
+        which, ends, move, after = which.take(may_be), ends.take(may_be), move.take(may_be), after.take(may_be)
+        first, choice, place = first.take(may_be), choice.take(may_be), place.take(may_be)
         found, schedules = found.part(may_be), schedules.part(may_be)
         starts = _starts(which)
         moved, begin = move[starts], first[starts]
@@ -719,7 +719,8 @@ class Tables:
     def _add(self, stages: _Stages) -> None:
         """Lower the entries that some stages lead to: of every group the least of each row, by stages left."""
         left, column = np.nonzero(self._alive_by_left[: len(self.left)].take(stages.after, axis=1))
-        least = self._least(left, column, stages)
+        # While the number of stages is open every one of them has something behind it.
+        least = self._least(left, slice(None) if self.is_open else column, stages)
         kept = np.flatnonzero(least[FLUSHED] < self.cutoff)
         if not kept.size:
             return
@@ -741,7 +742,7 @@ class Tables:
         self._flat[at] = np.minimum(known, values.T)
         self._flat_alive[at], self._is_any_alive[state] = True, True
 
-    def _least(self, left: Integers, column: Integers, stages: _Stages) -> Floats:
+    def _least(self, left: Integers, column: Integers | slice, stages: _Stages) -> Floats:
         """Return the rest from some of the stages on with so many stages left behind them; E is inf where it is not."""
         out_s, back_s = stages.out_s[:, column]
         schedules = stages.schedules.part(column)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from math import ceil, isqrt, prod
+from math import ceil, inf, isqrt, prod
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,8 @@ class Spots:
         self.exchanges: list[TransferCost | None] = []
         self._kinds: dict[Any, int] = {}
         self._exchanges: dict[Run, list[int]] = {}
-        self._links: dict[tuple[Run, bool], tuple[Floats, Floats]] = {}
+        self._link_kinds: dict[tuple[float, float], int] = {}
+        self._links: dict[tuple[Run, bool], list[tuple[int, int]]] = {}
 
     def place(self, run: Run, start: int) -> Place:
         """Return the place of a choice's least devices."""
@@ -68,17 +69,21 @@ class Spots:
             self._exchanges[run] = [self._exchange_at(self._at(run, start)) for start in range(max(self.num_places))]
         return self._exchanges[run]
 
-    def links_of(self, run: Run, *, is_out: bool) -> tuple[Floats, Floats]:
-        """Return latencies and rates that a boundary behind, or before, a choice could have, by place and link.
+    @property
+    def links(self) -> list[tuple[float, float]]:
+        """Distinct latencies and rates of links."""
+        return list(self._link_kinds)
 
-        Links: by the network, and inside the machine, where a device is left there.
+    def links_of(self, run: Run, *, is_out: bool) -> list[tuple[int, int]]:
+        """Return which of ``links`` a boundary behind, or before, a choice could take, by place.
+
+        By the network, and inside the machine, where a device is left there.
         """
         if (run, is_out) in self._links:
             return self._links[run, is_out]
         group, least, most = run
-        own = self._machines[group]
-        late_s, rates = np.full((2, max(self.num_places), 2), np.inf)
-        for a in range(len(rates)):
+        own, found, kinds = self._machines[group], list[tuple[int, int]](), self._link_kinds
+        for a in range(max(self.num_places)):
             spot = self._at(run, a)
             if self._is_coarse:  # the widest place, and room beside it wherever there could be
                 stands_on = replace(spot, start=own.devices_per_machine - 1, replicas=most).num_machines
@@ -87,13 +92,11 @@ class Spots:
                 stands_on, is_one = spot.num_machines, spot.num_machines == 1
                 beside = own.devices_per_machine - spot.start - spot.replicas if is_out else spot.start
                 left = beside if is_one else 0
-            late_s[a, 0] = self._latency_s[group].min()
-            rates[a, 0] = min(stands_on, own.num_machines) * own.network_bytes_per_s
-            if left > 0:
-                late_s[a, 1] = own.inside_latency_s
-                rates[a, 1] = min(most, left) * own.inside_bytes_per_s
-        self._links[run, is_out] = late_s, rates
-        return late_s, rates
+            network = float(self._latency_s[group].min()), min(stands_on, own.num_machines) * own.network_bytes_per_s
+            inside = (own.inside_latency_s, min(most, left) * own.inside_bytes_per_s) if left > 0 else (inf, inf)
+            found.append((kinds.setdefault(network, len(kinds)), kinds.setdefault(inside, len(kinds))))
+        self._links[run, is_out] = found
+        return found
 
     def _at(self, run: Run, start: int) -> Place:
         """Return the place of a choice's least devices, where its group has so many places."""

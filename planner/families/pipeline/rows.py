@@ -230,20 +230,28 @@ class StageRows:
         return np.array([self.domain.floors_s[one.type_index][one.num_devices - 1] for one in self.choices])
 
     @cached_property
-    def _sides_s(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-        """Least seconds of a boundary behind, and before, a stage by choice, place and cut, 0 at both ends.
+    def _links(self) -> tuple[Floats, Integers]:
+        """Seconds of boundaries by size of micro-batch, link and cut, one after the other, 0 at both ends.
 
-        Each by the links inside the machine, where a device is left there, and by all its machines' network.
+        And where those of a boundary begin: behind a stage or before it; by the network of all its machines, or inside
+        the machine, where a device is left there; by choice and place.
         """
-        size_bytes = (self.cost.costs.boundary_bytes(np.arange(self.num_layers + 1)) * self._sizes[:, None])[:, None]
-        sides = []
-        for is_out in (True, False):
-            links = [self.domain.spots.links_of(run, is_out=is_out) for run in self._runs]
-            late_s, rates = (np.array(column) for column in zip(*links, strict=True))
-            seconds = (late_s[:, :, link, None] + size_bytes / rates[:, :, link, None] for link in (0, 1))
-            network_s, inside_s = (np.where(size_bytes > 0, one, 0.0) for one in seconds)
-            sides.append((inside_s, network_s))
-        return sides[0], sides[1]
+        spots, num_cuts = self.domain.spots, self.num_layers + 1
+        kinds = np.array([[spots.links_of(run, is_out=is_out) for run in self._runs] for is_out in (True, False)])
+        late_s, rates = np.array(spots.links).T[..., None]
+        size_bytes = (self.cost.costs.boundary_bytes(np.arange(num_cuts)) * self.sizes[:, None])[:, None]
+        seconds = np.where(size_bytes > 0, late_s + size_bytes / rates, 0.0)
+        begins = (self._size_index[:, None, None] * len(rates) + kinds) * num_cuts
+        return seconds.reshape(-1), np.ascontiguousarray(np.moveaxis(begins, -1, 1)).reshape(2, 2, -1)
+
+    def _link_s(
+        self, cuts: Integers, choices: Integers, places: Integers | int, *, is_out: bool
+    ) -> tuple[Floats, Floats]:
+        """Return the seconds of boundaries behind, or before, stages: by the network, and inside the machine."""
+        seconds, begins = self._links
+        spot = choices * max(self.num_places) + places
+        network, inside = begins[int(not is_out)]
+        return seconds.take(network.take(spot) + cuts), seconds.take(inside.take(spot) + cuts)
 
     @cached_property
     def _far_s(self) -> list[Floats]:
@@ -261,15 +269,14 @@ class StageRows:
 
         By the network they are no less than what the machines take that are left for the stage on its other side.
         """
-        inside_s, network_s = self._sides_s[not is_out]
-        found = network_s[choices, places, cuts]
+        found, inside_s = self._link_s(cuts, choices, places, is_out=is_out)
         if not self.is_coarse:
             own, size, far_s = self._types[choices], self._size_index[choices], list[Floats]()
             for group, (each, number) in enumerate(zip(self.domain.places, used, strict=True)):
                 machines = -(-self.num_devices[group] // each) - number // each if is_out else -(-number // each)
                 far_s.append(self._far_s[group][own, size, machines, cuts])
             found = np.maximum(found, far_s[0] if len(far_s) == 1 else np.minimum.reduce(far_s))
-        found = np.minimum(found, inside_s[choices, places, cuts])
+        found = np.minimum(found, inside_s)
         return np.broadcast_to(found, (2, *found.shape))
 
     def out_s(self, lasts: Integers, choices: Integers, places: Integers, used: Integers, /) -> Floats:
@@ -285,12 +292,8 @@ class StageRows:
     ) -> Floats:
         """Return the seconds of a micro-batch over cuts, forward and back."""
         if self.is_coarse:
-            (inside_out_s, out_s), (inside_in_s, in_s) = self._sides_s
-            out_s, in_s = (
-                np.minimum(inside_out_s, out_s)[lefts, 0, cuts],
-                np.minimum(inside_in_s, in_s)[rights, 0, cuts],
-            )
-            sides = np.maximum(out_s, in_s)
+            out_s, in_s = self._link_s(cuts, lefts, 0, is_out=True), self._link_s(cuts, rights, 0, is_out=False)
+            sides = np.maximum(np.minimum(*out_s), np.minimum(*in_s))
             return np.array([sides, sides])
         costs, each = self.cost.costs, np.array(self.domain.places)
         numbers = np.array([one.num_devices for one in self.choices])
