@@ -474,12 +474,25 @@ def _most_done_s(costs: PipelineCosts, devices: Integers, cutoff: float) -> Floa
 
 
 def _furthest(costs: PipelineCosts, stack: Stack, cutoff: float) -> Integers:
-    """Return, by choice and first layer, behind which layer a stage ends at most: a longer one computes beyond T."""
+    """Return, by choice and first layer, behind which layer a stage ends at most: a longer one computes beyond T.
+
+    Before its first micro-batch that one passes the layers ahead, and behind its last that one passes them back; and
+    every micro-batch goes through all layers: as quickly as any choice of the source is at each of them.
+    """
     if cutoff == np.inf or (line_s := costs.line_s) is None:
         return np.full((len(costs.choices), costs.num_layers), costs.num_layers)
-    most_s = cutoff * (1 + _ROUNDING) / np.array(stack.num_microbatches)[stack.sources]
-    rows = zip(line_s, line_s[:, :-1] + most_s[:, None], strict=True)
-    return np.array([np.searchsorted(one_s, until_s, side="right") - 1 for one_s, until_s in rows])
+    numbers, most_s, ways_s = np.array(stack.num_microbatches)[stack.sources, None], cutoff * (1 + _ROUNDING), 0 * line_s
+    if np.isfinite(line_s).all():
+        least_s = np.minimum.reduceat(np.diff(line_s, axis=1), np.cumsum([0, *stack.num_choices[:-1]]))
+        ways_s[:, 1:] = np.cumsum(least_s, axis=1)[stack.sources]
+    more_s = np.maximum.accumulate(line_s - ways_s, axis=1)
+    own = _last_within(line_s, line_s[:, :-1] + (most_s - ways_s[:, :-1]) / numbers)
+    return np.minimum(own, _last_within(more_s, more_s[:, :-1] + most_s - ways_s[:, -1:]))
+
+
+def _last_within(rows_s: Floats, most_s: Floats) -> Integers:
+    """Return the last column of each row of rising numbers that is no more than each of some."""
+    return np.array([np.searchsorted(one, most, side="right") - 1 for one, most in zip(rows_s, most_s, strict=True)])
 
 
 # The tables

@@ -230,9 +230,9 @@ class LayerTable:
         each = rows[:, found].reshape(-1, len(owner), len(sizes)) / sizes
         each = np.minimum.accumulate(each, axis=2) * sizes[0]
         if len(owner) > len(first) or len(known) < len(DEGREES):
-            least = np.full((len(rows), len(first), len(sizes)), inf)
-            np.minimum.at(least, (slice(None), owner), each)
-            each = least
+            least = np.full((len(first), len(rows), len(sizes)), inf)
+            np.minimum.at(least, owner, each.swapaxes(0, 1))
+            each = least.swapaxes(0, 1)
         place = np.maximum(np.searchsorted(sizes, samples, side="right") - 1, 0)
         return LeastSeconds._of_rows(each[:, back, place])
 

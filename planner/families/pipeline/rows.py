@@ -20,6 +20,7 @@ from planner.families.pipeline.domain import ANY, Domain, Run, spread, table_cel
 from planner.models.communication import CheapestOf
 from planner.models.stages import Stage
 from planner.search import Search
+from planner.solution import BELOW
 from planner.solvers.chain import balanced_cuts_of
 from planner.solvers.pipeline_bounds import NOTHING, Integers, Schedule, through
 from planner.solvers.pipelines import (
@@ -408,6 +409,17 @@ class PlainSource:
         if self._found is None:
             return self.least_s if self.looser is None else max(self.least_s, self.looser.open_bound_s)
         return max(self.least_s, self._found.bound + self.domain.least_stall_s)
+
+    @property
+    def passing_s(self) -> float:
+        """Seconds that none takes less than, as each stage waits for a micro-batch from those before it, and back.
+
+        With ``w_i`` of a micro-batch in stage i of n, and X in all, a step takes ``m w_i + sum of w_j over j < i`` or
+        more. The most of these is least where all are equal, with ``X = (1 - (1 - 1 / m)^n)`` times it.
+        """
+        rows, number = StageRows(self.domain, [self.schedule.num_microbatches]), self.schedule.num_microbatches
+        whole_s = float(np.diff(rows.line_s, axis=1).min(axis=0).sum())
+        return BELOW * whole_s / (1 - (1 - 1 / number) ** max(self.domain.numbers_of_stages))
 
     def next(self, cutoff_s: float, until_s: float) -> Shape | None:
         """Return the next shape, or None where this step only raised the bound."""

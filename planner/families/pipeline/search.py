@@ -93,6 +93,8 @@ def raise_floors(domain: Domain, sources: Sequence["Source"], cutoff_s: float, s
     for source in sources:
         if isinstance(source, PlainSource):
             source.least_s = max(source.least_s, floors.get(source.schedule.num_microbatches, 0.0))
+            if source.bound < cutoff_s and not search.is_over:
+                source.least_s = max(source.least_s, source.passing_s)
 
 
 class Source(Protocol):
