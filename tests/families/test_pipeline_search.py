@@ -128,6 +128,7 @@ def test_the_bound_of_a_candidate_is_that_of_its_true_times(asked: dict[str, Any
         least_s = domain.cost.input(shape).bound_s if domain.least_stall_s == 0 else 0.0
         assert source.bound_of_last >= max(true_s + domain.least_stall_s, least_s) * (1 - 1e-9)
         assert source.bound_of_last <= domain.cost.iteration_time_s(shape) * (1 + 1e-9)
+        assert source.passing_s <= true_s
 
 
 @settings(max_examples=60)
