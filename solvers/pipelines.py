@@ -481,7 +481,8 @@ def _furthest(costs: PipelineCosts, stack: Stack, cutoff: float) -> Integers:
     """
     if cutoff == np.inf or (line_s := costs.line_s) is None:
         return np.full((len(costs.choices), costs.num_layers), costs.num_layers)
-    numbers, most_s, ways_s = np.array(stack.num_microbatches)[stack.sources, None], cutoff * (1 + _ROUNDING), 0 * line_s
+    numbers, most_s = np.array(stack.num_microbatches)[stack.sources, None], cutoff * (1 + _ROUNDING)
+    ways_s = np.zeros_like(line_s)
     if np.isfinite(line_s).all():
         least_s = np.minimum.reduceat(np.diff(line_s, axis=1), np.cumsum([0, *stack.num_choices[:-1]]))
         ways_s[:, 1:] = np.cumsum(least_s, axis=1)[stack.sources]
