@@ -810,6 +810,7 @@ class Pin(Relaxable):
                 most,
                 lambda number: asked.is_feasible(self.at(problem, number)),
                 is_any_feasible if set(problem.families) <= set(row.excluded_by) else None,
+                least=row.least,
             )
         names = [written(name) for name in row_of(self.key).choices(problem)]
         return tried_each(self, problem, [name for name in names if name != self.given], asked)

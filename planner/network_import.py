@@ -5,7 +5,7 @@ network that network, and its numbers, optimiser, adapters and batch.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -218,8 +218,7 @@ def _is_checkpoint(path: Path) -> bool:
 
 def _launch(path: Path, sequence_length: int | None) -> ImportedFile | None:
     """Return what a launch file says, or all those of a folder, or of what a script starts; None where none is one."""
-    read = [(one, text, reader_of(one, text)) for one, text in ((one, read_text(one)) for one in _launch_files(path))]
-    files = [(one, text, *found) for one, text, found in read if found is not None]
+    files = _recognised(path)
     # What only starts machines says less than what trains on them.
     files = [one for one in files if not TARGETS[one[2]].starts_machines] or files
     if len(named := {target: one.name for one, _, target, _ in reversed(files)}) > 1:
@@ -241,6 +240,17 @@ def _launch(path: Path, sequence_length: int | None) -> ImportedFile | None:
         notes=tuple(line for one in parts for line in one.notes),
         warnings=warnings,
     )
+
+
+def _recognised(path: Path) -> list[tuple[Path, str, str, Exporter]]:
+    """Return the launch files at a path: each with its text, its target and what reads it."""
+    read = [(one, text, reader_of(one, text)) for one, text in ((one, read_text(one)) for one in _launch_files(path))]
+    return [(one, text, *found) for one, text, found in read if found is not None]
+
+
+def other_launch_files(folder: Path, written: Collection[str]) -> list[str]:
+    """Return the names of launch files in a folder beside those that were written now."""
+    return [one.name for one, *_ in _recognised(folder) if one.name not in written]
 
 
 def _joined(blocks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -170,17 +170,19 @@ def both_ways(
     most: int,
     is_feasible: Callable[[int], bool | None],
     is_any_feasible: Callable[[Sequence[int]], bool | None] | None = None,
+    *,
+    least: int = 1,
 ) -> Relaxation:
     """Return the nearest feasible number above and below a value; what is feasible need not stay so beyond.
 
-    See :func:`first_feasible` for who answers.
+    See :func:`first_feasible` for who answers; ``least``: the smallest number that means anything.
     """
     above, is_exact_above = first_feasible(range(value + 1, most + 1), is_feasible, is_any_feasible)
-    below, is_exact_below = first_feasible(range(min(value - 1, most), 0, -1), is_feasible, is_any_feasible)
+    below, is_exact_below = first_feasible(range(min(value - 1, most), least - 1, -1), is_feasible, is_any_feasible)
     found = sorted((one for one in (above, below) if one is not None), key=lambda one: abs(one - value))
     if not found:
         return unknown(member, is_exact=is_exact_above and is_exact_below)
-    change = abs(found[0] / value - 1)
+    change = abs(found[0] - value) / (value or 1)
     return relaxation(member, [str(one) for one in found], is_exact=is_exact_above and is_exact_below, change=change)
 
 

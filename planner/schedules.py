@@ -52,7 +52,10 @@ NAMED: Mapping[str, Named] = {
     "zb_h2": Named(
         title="ZB-H2",
         source="arXiv:2401.10241",
-        runs_in={"sail-sg/zero-bubble-pipeline-parallelism": "--enable-zero-bubble, more activations allowed"},
+        runs_in={
+            "sail-sg/zero-bubble-pipeline-parallelism": "--enable-zero-bubble, more activations allowed",
+            "Primus": "patch_zero_bubble, zero_bubble_max_pending_backward",
+        },
     ),
     "zb_v": Named(
         title="ZB-V",
@@ -70,12 +73,9 @@ NAMED: Mapping[str, Named] = {
 }
 
 # By program of the cost model, beside GPipe and 1F1B: others have none.
-_OF_TITAN = frozenset({"zb_v", "dualpipe_v"})  # of torch.distributed.pipelining: ZBVZeroBubble, DualPipeV
 OF_PROGRAMS: Mapping[str, frozenset[str]] = {
-    # AMD's, around Megatron-Core: ``patch_zero_bubble`` and ``zero_bubble_v_schedule_mem_setup``.
-    "primus": frozenset({"zb_h1", "zb_h2", "zb_v", "v_half", "v_min"}),
-    "torchtitan": _OF_TITAN,
-    "torchtitan-eager": _OF_TITAN,
+    program: frozenset(name for name, one in NAMED.items() if title in one.runs_in) - {"gpipe", "1f1b", "interleaved"}
+    for program, title in (("primus", "Primus"), ("torchtitan", _PIPELINING), ("torchtitan-eager", _PIPELINING))
 }
 
 

@@ -1,5 +1,6 @@
 """The table of constraints: every one can bind, then changes the answer, and is what checks and conflicts judge by."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,12 +9,13 @@ from hybrid_questions import TINY
 import planner
 from planner.api import load
 from planner.checks import check, report_text
-from planner.constraints import CONSTRAINTS, Usage, binding_words, broken
+from planner.constraints import CONSTRAINTS, Pin, Usage, binding_words, broken
 from planner.errors import InfeasibleError, SpecError
 from planner.families import usage_of
 from planner.plan import Plan
 from planner.problem import Limits
 from planner.question.spec import ConstraintsSpec
+from planner.relaxation import both_ways
 from planner.solution import Status
 
 LAYERS: list[dict[str, Any]] = [
@@ -205,3 +207,10 @@ def test_power_limits_each_group_by_its_own_devices() -> None:
     usage = usage_of(load(asked), plan.family, plan.configuration, plan.prediction)
     assert usage.machines == {"first": 2, "second": 4}
     assert faults(asked, plan) == []
+
+
+def test_the_nearest_number_of_a_pin_may_be_none_at_all() -> None:
+    pin = Pin(field="fix.activation_offload_layers", given="4", turn=0, key="activation_offload_layers", value=4)
+    assert both_ways(pin, 4, 8, lambda number: number == 0, least=0).values == ("0",)
+    assert both_ways(pin, 4, 8, lambda number: number == 0).values == ()
+    assert both_ways(replace(pin, value=0), 0, 8, lambda number: number == 2, least=0).values == ("2",)

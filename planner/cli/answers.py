@@ -109,6 +109,7 @@ def export(
     import planner
     from planner.answer.documents import dump
     from planner.cli.output import Progress, write_files
+    from planner.network_import import other_launch_files
     from planner.procurement.check import check_file
 
     with Progress("exporting"):
@@ -118,6 +119,11 @@ def export(
         print(f"warning: {plan} is not what it says; see: planner check {shlex.quote(str(plan))}", file=sys.stderr)
     if out is not None:
         write_files(out, found.files, is_forced=force)
+        if left := other_launch_files(out, found.files):
+            print(
+                f"warning: {out} holds {', '.join(left)} of another export, too: remove what you do not run",
+                file=sys.stderr,
+            )
     if json:
         print(dump(found.to_dict()))
         return

@@ -309,11 +309,6 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
 
     Of an engine that has a file of its own (DeepSpeed), and of a copy on every device, it is the number of devices
     alone; micro-batches are known for Megatron-LM only.
-
-    Raises
-    ------
-    SpecError
-        If the text is no such document, a number is none, or degrees do not divide the devices.
     """
     documents = documents_of(text)
     if not documents:
@@ -343,13 +338,7 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
 
 
 def training(path: Path, text: str) -> TrainingBlocks:
-    """Return the numbers of a configuration, and the adapters that stand beside it.
-
-    Raises
-    ------
-    SpecError
-        If the text is no such document, or what stands beside it is none.
-    """
+    """Return the numbers of a configuration, and the adapters that stand beside it."""
     file, dnn = Parsed(path, next(iter(documents_of(text)), {})), {}
     if (precision := file.value("mixed_precision")) is not None:
         kinds = {"bf16": "bf16", "fp16": "fp16", "no": "fp32"}

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from planner.exporters.bridge_models import OwnModel, own_fields, own_model_of, with_own
-from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
-from planner.exporters.layouts import Layout, layout_export, shared_pins, transformer_layout
-from planner.exporters.megatron import layout_of_options, with_unsaid, words_of
+from planner.exporters.export import Export, Job, TrainingBlocks
+from planner.exporters.layouts import Layout, layout_export, transformer_layout
+from planner.exporters.megatron import options_exporter, with_unsaid, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists
 from planner.exporters.scripts import Parsed, comment_lines, script_words
-from planner.exporters.training_blocks import adapters_of, constants_of, training_of_options
+from planner.exporters.training_blocks import adapters_of, constants_of
 from planner.families.hybrid.launch_network import without_yarn
 from planner.models.low_precision import LOW_TYPES
 from planner.trained import EVERYTHING, MEGATRON_MODULES, FineTuning
@@ -391,45 +391,20 @@ def recognises(path: Path, text: str) -> bool:
     return path.suffix == ".py" and _MARK in text
 
 
-def degrees(path: Path, text: str) -> Mapping[str, object]:
-    """Return the layout of a recipe as a ``fix`` block pins it; nothing of it is run.
-
-    Raises
-    ------
-    SpecError
-        If it is no Python, a part is missing, or a value is none.
-    """
-    file, devices = _read(path, text)
-    return shared_pins(layout_of_options(file, devices))
-
-
-def network(path: Path, text: str) -> Transformer:
-    """Return the network of a recipe; nothing of it is run.
-
-    Raises
-    ------
-    SpecError
-        As :func:`degrees`.
-    """
+def _network(path: Path, text: str) -> Transformer:
+    """Return the network of a recipe; nothing of it is run."""
     file, _ = _read(path, text)
     fields = constants_of(path, text).get("MODEL", {})
     values = {str(name).replace("_", "-"): value for name, value in fields.items()}
     return with_own(file, own_fields(values), transformer_of(file))
 
 
-def training(path: Path, text: str) -> TrainingBlocks:
-    """Return the numbers, optimiser, adapters and batch of a recipe; nothing of it is run.
-
-    Raises
-    ------
-    SpecError
-        As :func:`degrees`.
-    """
-    file, _ = _read(path, text)
-    found, table = training_of_options(file, "megatron-core"), constants_of(path, text).get(_ADAPTERS)
+def _training(path: Path, text: str) -> TrainingBlocks:
+    """Return the numbers, optimiser, adapters and batch of a recipe; nothing of it is run."""
+    found, table = _READER.training(path, text), constants_of(path, text).get(_ADAPTERS)
     if table is None:
         return found
-    adapters = adapters_of(file, table, rank="dim", alpha="alpha", targets="target_modules")
+    adapters = adapters_of(Parsed(path, {}), table, rank="dim", alpha="alpha", targets="target_modules")
     return replace(found, dnn={**found.dnn, "fine_tuning": adapters})
 
 
@@ -477,4 +452,5 @@ def _chunk_layers(recipe: Parsed, values: Mapping[str, Any], number: object) -> 
     return {_CHUNK_LAYERS: max(1, (file.count("num-layers") + ends) // stages)}
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, training)}
+_READER = options_exporter(export, recognises, _read, "megatron-core")
+EXPORTERS = {TARGET: replace(_READER, network=_network, training=_training)}

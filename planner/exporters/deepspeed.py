@@ -438,11 +438,6 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     Of a configuration that only copies the network these are ``num_devices`` and ``gradient_accumulation_steps``, as
     the family ``all_reduce`` has them; of stages of a network's own layers those of the family ``pipeline``; else those
     of ``hybrid``. Degrees of a tensor-parallel pipeline stand in the module of its stages.
-
-    Raises
-    ------
-    SpecError
-        If the text is no such document, has keys that DeepSpeed does not know, or its batch is no product.
     """
     if path.suffix == ".py":
         file = Parsed(path, dict(_CONSTANT.findall(text)), is_text=True)
@@ -490,13 +485,7 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
 
 
 def training(path: Path, text: str) -> TrainingBlocks:
-    """Return the numbers and batch of a configuration, and the adapters that stand beside it.
-
-    Raises
-    ------
-    SpecError
-        If the text is no such document, or what stands beside it is none.
-    """
+    """Return the numbers and batch of a configuration, and the adapters that stand beside it."""
     if path.suffix == ".py":
         return TrainingBlocks()
     file = Parsed.of_json(path, text)

@@ -24,6 +24,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from planner.decisions import Value, row_of, written
 from planner.errors import SpecError
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks, job_name, refused
 from planner.exporters.machines import (
@@ -53,6 +54,14 @@ _TENSORFLOW_IMAGES = {
 _PLACEMENT = "placement.json"
 _PROGRAM = "train.py"
 _RUNTIME, _NODE = "torch-distributed", "node"
+# Key of ``fix`` -> the variable by which servers and workers of a TFJob are told of it.
+_SAID = {
+    "synchronisation": "PLANNER_SYNCHRONISATION",
+    "overlap": "PLANNER_OVERLAP",
+    "barrier": "PLANNER_BARRIER",
+    "partition_bytes": "BYTEPS_PARTITION_BYTES",
+    "priority": "BYTEPS_SERVER_ENABLE_SCHEDULE",
+}
 _PLACE, _OWN, _SHARED = "planner/servers", "dedicated", "co-located"
 # The files of the launch, and shared memory: NCCL and loaders need more than a container's 64 MiB.
 _FILES = {"name": "planner", "mountPath": _FOLDER, "readOnly": True}
@@ -142,10 +151,6 @@ def _torch_degrees(path: Path, text: str, kind: str) -> Mapping[str, object]:
     return {"num_devices": number * replace(file, is_text=True).count("spec.nprocPerNode")}  # a text, in its own words
 
 
-def _no_training(_path: Path, _text: str) -> TrainingBlocks:
-    return TrainingBlocks()
-
-
 def _torch_training(_path: Path, text: str) -> TrainingBlocks:
     """Return nothing but that the files of the ConfigMap, which say how the devices train, are not read."""
     files = [name for one in documents_of(text) if one.get("kind") == "ConfigMap" for name in one.get("data") or ()]
@@ -180,15 +185,19 @@ def _export_tfjob(job: Job) -> Export:
     # Python starts the user's program, as the launchers of other targets do, or it starts itself.
     words = script_words(job.settings.script, _PROGRAM)
     words = f"python {words}" if words.startswith("-m ") or words.split()[0].endswith(".py") else words
+    said = {
+        "synchronisation": chosen.synchronisation,
+        "overlap": chosen.overlap,
+        "barrier": chosen.has_barrier,
+        "partition_bytes": None if chosen.partition_bytes is None else round(chosen.partition_bytes),
+        "priority": 1 if chosen.has_priority else None,
+    }
     settings = {
         "PLANNER_PLACEMENT": f"{_FOLDER}/{_PLACEMENT}",
         "PLANNER_BATCH_PER_DEVICE": str(max(chosen.batch_shares.values())),
-        "PLANNER_SYNCHRONISATION": chosen.synchronisation,
+        _SAID["synchronisation"]: chosen.synchronisation,
         "PLANNER_STALENESS": str(chosen.staleness),
-        **({} if chosen.overlap is None else {"PLANNER_OVERLAP": chosen.overlap}),
-        **({} if chosen.has_barrier is None else {"PLANNER_BARRIER": str(chosen.has_barrier).lower()}),
-        **({} if chosen.partition_bytes is None else {"BYTEPS_PARTITION_BYTES": f"{chosen.partition_bytes:.0f}"}),
-        **({"BYTEPS_SERVER_ENABLE_SCHEDULE": "1"} if chosen.has_priority else {}),
+        **{_SAID[key]: written(value) for key, value in said.items() if value is not None},
     }
     roles = {}
     for role, count in (("PS", chosen.num_parameter_servers), ("Worker", number)):
@@ -265,13 +274,38 @@ def _tfjob_notes(job: Job, chosen: ParameterServerConfiguration, num_workers: in
 
 
 def _tfjob_degrees(path: Path, text: str, kind: str) -> Mapping[str, object]:
-    """Return the number of servers, and whether they stand on workers' machines."""
+    """Return the number of servers, whether they stand on workers' machines, and what goes to and from them how."""
     file = Parsed(path, _document_of(text, kind))
     number = file.count("spec.tfReplicaSpecs.PS.replicas")
     metadata = file.flags.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     place = annotations.get(_PLACE) if isinstance(annotations, dict) else None
-    return {"num_parameter_servers": number, **({"co_located": place == _SHARED} if place in (_OWN, _SHARED) else {})}
+    where = {"co_located": place == _SHARED} if place in (_OWN, _SHARED) else {}
+    pods = file.value("spec.tfReplicaSpecs.PS.template.spec.containers", [])
+    rows = [Parsed(path, one) for pod in pods if isinstance(pod, Mapping) for one in pod.get("env") or ()]
+    told = Parsed(path, {str(row.value("name")): [str(row.value("value"))] for row in rows}, is_text=True)
+    return {
+        "num_parameter_servers": number,
+        **where,
+        **{key: _read(told, key, name) for key, name in _SAID.items() if name in told.flags},
+    }
+
+
+def _read(told: Parsed, key: str, name: str) -> Value:
+    """Return what a variable says of a decision."""
+    row = row_of(key)
+    if row.is_size:
+        return told.count(name)
+    words = {"1": True, **{written(one): one for one in row.values}}
+    if (text := told.value(name)) not in words:
+        raise told.fault(f"{text[:60]!r} is none.", name, f"Write one of {', '.join(map(written, row.values))}.")
+    return words[text]
+
+
+def _tfjob_training(_path: Path, _text: str) -> TrainingBlocks:
+    """Return nothing but that the placement of tensors and the shares of the batch are not read."""
+    told = "the number of workers, their shares of the batch, and which server has which tensor are not read"
+    return TrainingBlocks(warnings=(told,))
 
 
 # -- what all jobs share -----------------------------------------------------------------------------------------------
@@ -372,7 +406,7 @@ def _exporter(kind: str) -> Exporter:
         export=_export_tfjob if is_tfjob else partial(_export_torch, target=kind.lower()),
         recognises=recognises,
         degrees=partial(_tfjob_degrees if is_tfjob else _torch_degrees, kind=kind),
-        training=_no_training if is_tfjob else _torch_training,
+        training=_tfjob_training if is_tfjob else _torch_training,
     )
 
 

@@ -21,6 +21,7 @@ before the first backward one.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from math import gcd, nextafter, prod
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import Layout, shared_pins, transformer_layout
 from planner.exporters.machines import device_of
 from planner.exporters.megatron_network import built, figure, named_word, with_points
-from planner.exporters.scripts import Parsed, comment_lines, wrapped
+from planner.exporters.scripts import Parsed, comment_lines, is_headed, said_of, wrapped
 from planner.families.hybrid.configuration import HybridConfiguration, PipelineStage
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import Experts, LatentAttention, Transformer
@@ -76,6 +77,14 @@ _KNOWN = """
     context_parallel_strategy use_qk_norm nope_layer_interval interleave_moe_layer_step temperature_tuning
     partial_rotary_factor
 """
+# Of latent attention: our name -> its key.
+_LATENT = {
+    "query_rank": "q_lora_rank",
+    "key_value_rank": "kv_lora_rank",
+    "nope_size": "qk_nope_head_dim",
+    "rope_size": "qk_rope_head_dim",
+    "value_size": "v_head_dim",
+}
 KNOWN = frozenset({*_KNOWN.split(), *(f"{where}_{axis}_parallelism" for where in ("ici", "dcn") for axis in _AXES)})
 _LLAMA3 = RotaryScaling(kind="llama3", factor=8.0, original_length=8192)  # its constants
 _SHARDS_STATE, _SHARDS_GRADIENTS, _SHARDS_WEIGHTS = 1, 2, 3  # stages of ZeRO
@@ -348,14 +357,7 @@ def _network_keys(network: Transformer) -> dict[str, Any]:
         keys |= {"attention_sink": True, "sliding_window_size": network.window, "mlp_bias": True}
         keys |= {"mlp_activations_limit": figures.activation_limit, "inhomogeneous_layer_cycle_interval": 2}
     if latent is not None:
-        keys |= {
-            "attention_type": "mla",
-            "q_lora_rank": latent.query_rank or 0,
-            "kv_lora_rank": latent.key_value_rank,
-            "qk_nope_head_dim": latent.nope_size,
-            "qk_rope_head_dim": latent.rope_size,
-            "v_head_dim": latent.value_size,
-        }
+        keys |= {"attention_type": "mla", **said_of(latent, _LATENT), "q_lora_rank": latent.query_rank or 0}
     return keys | (_expert_keys(experts, is_own=latent is not None) if experts is not None else {})
 
 
@@ -466,19 +468,8 @@ def _layout_keys(layout: Layout, network: Transformer) -> dict[str, Any]:
 # -- back again --------------------------------------------------------------------------------------------------------
 
 
-def recognises(path: Path, text: str) -> bool:
-    """Whether this is a configuration of an export."""
-    return path.suffix in (".yaml", ".yml") and text.startswith(f"# {_HEAD}")
-
-
 def degrees(path: Path, text: str) -> Mapping[str, object]:
-    """Return the layout of a configuration as a ``fix`` block pins it.
-
-    Raises
-    ------
-    SpecError
-        If a key is missing or no number, or the batch is no whole number of micro-batches.
-    """
+    """Return the layout of a configuration as a ``fix`` block pins it."""
     return shared_pins(_layout_of(_read(path, text)))
 
 
@@ -535,13 +526,7 @@ def _layout_of(file: Parsed) -> HybridConfiguration:
 
 
 def training(path: Path, text: str) -> TrainingBlocks:
-    """Return the numbers, optimiser and batch of a configuration; its AdamW is read as ``adam``, which counts the same.
-
-    Raises
-    ------
-    SpecError
-        If a name is none, or the batch is no whole number of micro-batches.
-    """
+    """Return the numbers, optimiser and batch of a configuration; AdamW is read as ``adam``, which counts the same."""
     file = _read(path, text)
     names = {name: word for name, word in _OPTIMIZERS.items() if name != "adamw"}
     return TrainingBlocks(
@@ -554,22 +539,16 @@ def training(path: Path, text: str) -> TrainingBlocks:
 
 
 def network(path: Path, text: str) -> Transformer:
-    """Return the network of a configuration.
-
-    Raises
-    ------
-    SpecError
-        If a key is missing or no number, or the sizes do not go together.
-    """
+    """Return the network of a configuration."""
     file = _read(path, text)
     block, activations = str(file.value("decoder_block")), file.value("mlp_activations")
-    if block == "gpt_oss":
-        return _oss_of(file)
-    is_gpt, is_latent = block == "gpt3", file.value("attention_type") == "mla"
-    if not isinstance(activations, list) or activations[:1] not in [[one] for one in _ACTIVATIONS.values()]:
+    is_gpt, is_oss, is_latent = block == "gpt3", block == "gpt_oss", file.value("attention_type") == "mla"
+    known = [*_ACTIVATIONS.values(), *(["sigmoid"] if is_oss else [])]
+    if not isinstance(activations, list) or activations[:1] not in [[one] for one in known]:
         raise file.fault(f"{str(activations)[:60]!r} are none.", "mlp_activations", "Write e.g. [silu, linear].")
     is_gated = len(activations) > 1
     usual = "silu" if is_gated else "gelu"
+    numerics = _OSS if is_oss else Numerics(activation=None if activations[0] == usual else activations[0])
     sizes: dict[str, Any] = {
         "num_layers": file.count("base_num_decoder_layers") + file.count("mtp_num_layers", 0, least=0),
         "num_mtp_layers": file.count("mtp_num_layers", 0, least=0),
@@ -582,78 +561,32 @@ def network(path: Path, text: str) -> Transformer:
         "norm": "layer_norm" if is_gpt else "rms_norm",
         "is_gated": is_gated,
         "has_tied_embeddings": file.value("logits_via_embedding") is True,
-        "has_biases": is_gpt,
-        "has_qkv_biases": is_gpt or file.value("attention_bias") is True,
+        "has_biases": is_gpt or is_oss,
+        "has_norm_biases": is_gpt,
+        "has_qkv_biases": is_gpt or is_oss or file.value("attention_bias") is True,
         "has_query_key_norms": file.value("use_qk_norm") is True,
-        "numerics": built(
-            file,
-            Numerics,
+        "numerics": replace(
+            numerics,
             norm_epsilon=figure(file, "normalization_layer_epsilon", 1e-5),
-            activation=None if activations[0] == usual else activations[0],
+            activation_limit=figure(file, "mlp_activations_limit", 7.0) if is_oss else None,
             attention_softcap=figure(file, "attn_logits_soft_cap", 0.0) or None,
             logit_softcap=figure(file, "final_logits_soft_cap", 0.0) or None,
         ),
         "experts": _experts_of(file) if "num_experts" in file.flags else None,
     }
+    if is_oss:
+        sizes |= {"has_sinks": True, "window": file.count("sliding_window_size"), "mixers": ("window", "attention")}
     if is_gpt:
         sizes["num_positions"] = file.count("trainable_position_size", sizes["sequence_length"])
     else:
         sizes["rotary"] = _rotary_of(file, sizes["sequence_length"])
     if is_latent:
-        sizes["latent"] = built(
-            file,
-            LatentAttention,
-            query_rank=file.count("q_lora_rank", 0, least=0) or None,
-            key_value_rank=file.count("kv_lora_rank"),
-            nope_size=file.count("qk_nope_head_dim"),
-            rope_size=file.count("qk_rope_head_dim"),
-            value_size=file.count("v_head_dim"),
-        )
+        ranks = {here: file.count(there) for here, there in _LATENT.items() if here != "query_rank"}
+        query_rank = file.count(_LATENT["query_rank"], 0, least=0) or None
+        sizes["latent"] = built(file, LatentAttention, **ranks, query_rank=query_rank)
     else:
         sizes |= {"num_kv_heads": file.count("base_num_kv_heads"), "head_size": file.count("head_dim")}
     found: Transformer = built(file, Transformer, **sizes)
-    return found
-
-
-def _oss_of(file: Parsed) -> Transformer:
-    """Return the GPT-OSS that keys describe."""
-    length, width = file.count("max_target_length"), file.count("base_emb_dim")
-    rotary = _rotary_of(file, length)
-    epsilon = figure(file, "normalization_layer_epsilon", 1e-5)
-    routing = Routing(auxiliary_coefficient=figure(file, "load_balance_loss_weight", 0.0), bias="linear")
-    experts = built(
-        file,
-        Experts,
-        num_experts=file.count("num_experts"),
-        top_k=file.count("num_experts_per_tok"),
-        expert_size=file.count("base_moe_mlp_dim"),
-        has_router_bias=True,
-        routing=routing,
-    )
-    found: Transformer = built(
-        file,
-        Transformer,
-        num_layers=file.count("base_num_decoder_layers"),
-        hidden_size=width,
-        num_heads=file.count("base_num_query_heads"),
-        num_kv_heads=file.count("base_num_kv_heads"),
-        head_size=file.count("head_dim"),
-        feed_forward_size=file.count("base_mlp_dim"),
-        vocabulary_size=file.count("vocab_size"),
-        sequence_length=length,
-        positions="rotary",
-        norm="rms_norm",
-        is_gated=True,
-        has_tied_embeddings=file.value("logits_via_embedding") is True,
-        has_biases=True,
-        has_norm_biases=False,
-        has_sinks=True,
-        window=file.count("sliding_window_size"),
-        mixers=("window", "attention"),
-        numerics=replace(_OSS, norm_epsilon=epsilon, activation_limit=figure(file, "mlp_activations_limit", 7.0)),
-        experts=experts,
-        rotary=rotary,
-    )
     return found
 
 
@@ -693,6 +626,8 @@ def _experts_of(file: Parsed) -> Experts:
     """Return the experts that keys describe."""
     weight = figure(file, "load_balance_loss_weight", 0.0)
     loss = {"auxiliary_loss": "batch", "auxiliary_coefficient": weight} if weight else {"auxiliary_loss": "none"}
+    if file.value("decoder_block") == "gpt_oss":
+        loss = {"auxiliary_coefficient": weight, "bias": "linear"}
     said = str(file.value("routed_score_func", "") or "softmax")
     if said not in ("softmax", "sigmoid"):
         raise file.fault(f"{said[:60]!r} is none.", "routed_score_func", "Write softmax or sigmoid.")
@@ -723,4 +658,4 @@ def _experts_of(file: Parsed) -> Experts:
     return found
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, training)}
+EXPORTERS = {TARGET: Exporter(export, partial(is_headed, head=_HEAD), degrees, network, training)}

@@ -9,7 +9,7 @@ it holds ``--ddp-bucket-size`` numbers, in the reverse order of the network, as 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +17,7 @@ from statistics import fmean
 from planner.decisions import LAYOUT, flags_of
 from planner.errors import Fault, SpecError
 from planner.exporters.buckets import GradientTensors
-from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
+from planner.exporters.export import Export, Exporter, Job
 from planner.exporters.layouts import (
     Layout,
     layout_export,
@@ -54,8 +54,8 @@ from planner.models.low_precision import LOW_TYPES
 from planner.schedules import NAMED
 from planner.transformer import Transformer
 
-__all__ = ["EXPORTERS", "KNOWN", "VERSION", "as_run", "degrees", "export", "layout_of_options", "network"]
-__all__ += ["recognises", "training", "with_unsaid", "words_of"]
+__all__ = ["EXPORTERS", "KNOWN", "VERSION", "as_run", "export", "layout_of_options", "options_exporter"]
+__all__ += ["recognises", "with_unsaid", "words_of"]
 
 TARGET = "megatron"
 _FLAGS = flags_of("megatron")
@@ -264,40 +264,28 @@ def recognises(path: Path, text: str) -> bool:
     return path.suffix == ".sh" and f"--{_FLAGS['tensor']} " in text
 
 
-def degrees(path: Path, text: str) -> Mapping[str, object]:
-    """Return the layout of a script as a ``fix`` block pins it.
+def options_exporter(
+    export: Callable[[Job], Export],
+    recognises: Callable[[Path, str], bool],
+    read: Callable[[Path, str], tuple[Parsed, int]],
+    program: str,
+) -> Exporter:
+    """Return the exporter of a program whose files say what Megatron-LM's options do.
 
-    The data-parallel degree is not an option: it is what the launcher's devices leave.
-
-    Raises
-    ------
-    SpecError
-        If an option is unknown, missing or no number, or the degrees do not divide the devices.
+    Parameters
+    ----------
+    read
+        A file as these options, and its number of devices; the data-parallel degree is what the other degrees leave.
+    program
+        Of the cost model, that trains with them.
     """
-    file, devices = _options_of(path, text)
-    return shared_pins(layout_of_options(file, devices))
-
-
-def network(path: Path, text: str) -> Transformer:
-    """Return the network of a script.
-
-    Raises
-    ------
-    SpecError
-        If an option is unknown, missing or no number, or the sizes do not go together.
-    """
-    return transformer_of(_options_of(path, text)[0])
-
-
-def training(path: Path, text: str) -> TrainingBlocks:
-    """Return the numbers, optimiser and batch of a script.
-
-    Raises
-    ------
-    SpecError
-        If an option is unknown, missing or none of its names.
-    """
-    return training_of_options(_options_of(path, text)[0], "megatron-core")
+    return Exporter(
+        export,
+        recognises,
+        degrees=lambda path, text: shared_pins(layout_of_options(*read(path, text))),
+        network=lambda path, text: transformer_of(read(path, text)[0]),
+        training=lambda path, text: training_of_options(read(path, text)[0], program),
+    )
 
 
 def _options_of(path: Path, text: str) -> tuple[Parsed, int]:
@@ -432,4 +420,4 @@ def _offload_percent(file: Parsed) -> int:
     return round(percent)
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, training)}
+EXPORTERS = {TARGET: options_exporter(export, recognises, _options_of, "megatron-core")}

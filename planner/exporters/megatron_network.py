@@ -36,7 +36,7 @@ _LISTS = {
     "cp-comm-type",
 }  # of one value, too
 ENDS = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
-_ROPE_FACTOR = 8.0  # where --use-rope-scaling stands alone
+ROPE_FACTOR = 8.0  # where --use-rope-scaling stands alone
 _BIAS_RATE = 1e-3
 _SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
 
@@ -302,7 +302,7 @@ def _rotary(file: Parsed, *, is_latent: bool, longest: int) -> Rotary:
     elif is_latent and str(file.value("rope-type", "yarn")) == "yarn":
         scaling = _yarn(file, "", scale=1.0, is_truncated=True)
     elif "use-rope-scaling" in flags:
-        factor = figure(file, "rope-scaling-factor", _ROPE_FACTOR)
+        factor = figure(file, "rope-scaling-factor", ROPE_FACTOR)
         scaling = built(file, RotaryScaling, kind="llama3", factor=factor, **LLAMA3_SCALING)
     elif "rotary-seq-len-interpolation-factor" in flags:
         factor = figure(file, "rotary-seq-len-interpolation-factor", 1.0)

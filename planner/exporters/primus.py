@@ -9,21 +9,21 @@ reference", rocm.docs.amd.com/projects/primus. Primus is in no package registry:
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from planner.exporters.export import Export, Exporter, Job, TrainingBlocks, job_name
+from planner.exporters.export import Export, Job, job_name
 from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import Layout, shared_pins, transformer_layout
 from planner.exporters.machines import device_of
-from planner.exporters.megatron import layout_of_options, with_unsaid, words_of
-from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists, with_points
-from planner.exporters.scripts import PORT, Parsed, comment_lines, how_to_run, torchrun_script
-from planner.exporters.training_blocks import training_of_options
+from planner.exporters.megatron import layout_of_options, options_exporter, with_unsaid, words_of
+from planner.exporters.megatron_network import file_of_values, values_of, with_lists, with_points
+from planner.exporters.scripts import PORT, Parsed, comment_lines, how_to_run, is_headed, torchrun_script
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.launch_network import without_yarn
 from planner.models.low_precision import LOW_TYPES
-from planner.transformer import Transformer
 
 TARGET, VERSION, CONFIG = "primus", "Primus v26.4", "primus.yaml"
 _HEAD = "planner.export/1 primus"
@@ -136,20 +136,10 @@ def _script(layout: Layout, environment: Any) -> str:
 # -- back again --------------------------------------------------------------------------------------------------------
 
 
-def recognises(path: Path, text: str) -> bool:
-    """Whether this is a configuration of an export."""
-    return path.suffix in (".yaml", ".yml") and text.startswith(f"# {_HEAD}")
-
-
-def degrees(path: Path, text: str) -> Mapping[str, object]:
-    """Return the layout of a configuration as a ``fix`` block pins it.
-
-    Raises
-    ------
-    SpecError
-        If it is no such document, or a value is none.
-    """
-    file, devices, keys = _read(path, text)
+def _degrees(path: Path, text: str) -> Mapping[str, object]:
+    """Return the layout of a configuration as a ``fix`` block pins it, with the schedule that its own keys turn on."""
+    file, devices = _read(path, text)
+    keys = _overrides_of(path, text)
     chosen = layout_of_options(file, devices)
     pins = shared_pins(chosen)
     return pins | ({"schedule": _schedule_of(keys, chosen)} if chosen.pipeline > 1 else {})
@@ -164,36 +154,20 @@ def _schedule_of(keys: Mapping[str, Any], chosen: HybridConfiguration) -> str:
     return next(on, "interleaved" if chosen.interleave > 1 else "1f1b")
 
 
-def network(path: Path, text: str) -> Transformer:
-    """Return the network of a configuration.
-
-    Raises
-    ------
-    SpecError
-        As :func:`degrees`.
-    """
-    return transformer_of(_read(path, text)[0])
-
-
-def training(path: Path, text: str) -> TrainingBlocks:
-    """Return the numbers, optimiser and batch of a configuration.
-
-    Raises
-    ------
-    SpecError
-        As :func:`degrees`.
-    """
-    return training_of_options(_read(path, text)[0], TARGET)
-
-
-def _read(path: Path, text: str) -> tuple[Parsed, int, Mapping[str, Any]]:
-    """Return a configuration as Megatron-LM's options, its number of devices, and all its keys."""
+def _overrides_of(path: Path, text: str) -> Mapping[str, Any]:
+    """Return the keys of a configuration."""
     whole = Parsed(path, next(iter(documents_of(text)), {}))
     overrides = whole.value("modules.pre_trainer.overrides")
     if not isinstance(overrides, Mapping):
         raise whole.fault("it is missing, or no mapping.", "modules.pre_trainer.overrides")
+    return overrides
+
+
+def _read(path: Path, text: str) -> tuple[Parsed, int]:
+    """Return a configuration as Megatron-LM's options, and its number of devices."""
+    overrides = _overrides_of(path, text)
     if (count := _COUNT.search(text)) is None:
-        raise whole.fault(f"its first line does not say how many devices it is for: # {_HEAD}: 8 devices.")
+        raise Parsed(path, {}).fault(f"its first line does not say how many devices it is for: # {_HEAD}: 8 devices.")
     options = {key: option for option, key in _KEYS.items()}
     opposites = {key: option for option, key in _OPPOSITES.items()}
     values: dict[str, Any] = {}
@@ -206,7 +180,8 @@ def _read(path: Path, text: str) -> tuple[Parsed, int, Mapping[str, Any]]:
         sizes = file_of_values(path, values)
         chunks = 2 * sizes.count("pipeline-model-parallel-size")
         values[_CHUNK.replace("_", "-")] = max(1, sizes.count("num-layers") // chunks)
-    return file_of_values(path, values), int(count[1]), overrides
+    return file_of_values(path, values), int(count[1])
 
 
-EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, training)}
+_READER = options_exporter(export, partial(is_headed, head=_HEAD), _read, TARGET)
+EXPORTERS = {TARGET: replace(_READER, degrees=_degrees)}

@@ -180,7 +180,30 @@ def wrapped(words: Sequence[str]) -> str:
     return "\n".join([*lines, line])
 
 
+def said_of(part: object, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return attributes of a part by the names that a file has for them; ``names``: each with its name there.
+
+    >>> said_of(1 + 2j, {"real": "first", "imag": "second"})
+    {'first': 1.0, 'second': 2.0}
+    """
+    return {there: getattr(part, here) for here, there in names.items()}
+
+
+def said_in(table: Mapping[str, object], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the attributes that a file says by its names for them: the way back from :func:`said_of`.
+
+    >>> said_in({"first": 1.0, "second": 2.0}, {"real": "first"})
+    {'real': 1.0}
+    """
+    return {here: table[there] for here, there in names.items()}
+
+
 # -- reading back ------------------------------------------------------------------------------------------------------
+
+
+def is_headed(path: Path, text: str, *, head: str) -> bool:
+    """Whether this is a YAML file whose first line says that it is of an export."""
+    return path.suffix in (".yaml", ".yml") and text.startswith(f"# {head}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +253,7 @@ class Parsed:
         """Return the error of the file, or of one flag of it."""
         return SpecError.of([Fault(file=str(self.path), field=field, problem=problem, mend=hint)])
 
-    def value(self, name: str, default: Any = None) -> Any:
+    def value(self, name: str, default: object = None) -> Any:
         """Return a flag, of an option its first value; raise SpecError if what it stands in is no block."""
         found: Any = self.flags
         *blocks, last = [name] if name in self.flags else name.split(".")

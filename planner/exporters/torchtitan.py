@@ -263,13 +263,7 @@ def recognises(path: Path, text: str) -> bool:
 
 
 def degrees(path: Path, text: str) -> Mapping[str, object]:
-    """Return the layout of a script as a ``fix`` block pins it.
-
-    Raises
-    ------
-    SpecError
-        If an option is missing or no number.
-    """
+    """Return the layout of a script as a ``fix`` block pins it."""
     command, num_devices = launched(path, text, f"--{_FLAGS['tensor']}")
     file = Parsed.of_options(path, command)
     copies, shards, batch = _data_of(file, num_devices)
@@ -332,24 +326,13 @@ def network(path: Path, text: str) -> Transformer | None:
     """Return the network of a script: that of the module beside it, of which nothing is run.
 
     None of its own configurations, whose name in the zoo :func:`training` says.
-
-    Raises
-    ------
-    SpecError
-        If the module says no network, or cannot be read.
     """
     found = _module_beside(path, _options_of(path, text))
     return None if found is None else network_of_module(*found)
 
 
 def training(path: Path, text: str) -> TrainingBlocks:
-    """Return the numbers, optimiser and batch of a script, and of the module beside it, of which nothing is run.
-
-    Raises
-    ------
-    SpecError
-        If an option is missing, or none of its names.
-    """
+    """Return the numbers, optimiser and batch of a script, and of the module beside it, of which nothing is run."""
     command, num_devices = launched(path, text, f"--{_FLAGS['tensor']}")
     file = Parsed.of_options(path, command)
     dnn: dict[str, Any] = {"global_batch": _data_of(file, num_devices)[2]}

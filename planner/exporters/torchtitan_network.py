@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
-from planner.exporters.scripts import Parsed
+from planner.exporters.scripts import Parsed, said_in, said_of
 from planner.exporters.training_blocks import adapters_of, constants_of
-from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
+from planner.numerics import Numerics, Rotary, RotaryScaling, RotaryScalingKind, Routing
 from planner.problem import LowPrecision
 from planner.transformer import Experts, LatentAttention, Transformer
 
@@ -26,7 +26,7 @@ _OSS = Numerics(
     activation="quick_gelu", activation_limit=7.0, gate_offset=1.0
 )  # as its experts compute (``gpt_oss/moe.py``)
 _OSS_HEADS = {"num_heads": 64, "num_kv_heads": 8, "head_size": 64, "window": 128}  # that its layers are built with
-_SCALINGS = {"llama3": "llama", "yarn": "yarn"}
+_SCALINGS: Mapping[RotaryScalingKind, str] = {"llama3": "llama", "yarn": "yarn"}
 _PARTS = ("attention", "feed_forward", "moe.shared_experts")  # products of a layer, beside those of routed experts
 
 
@@ -139,6 +139,53 @@ def bias_note(network: Transformer) -> str | None:
     return "its Qwen 3 gets the biases of queries, keys and values; what reads Hugging Face's weights passes over them"
 
 
+# Of the network's table, by parts: our name -> torchtitan's.
+_SIZES = {
+    "hidden_size": "dim",
+    "num_heads": "n_heads",
+    "num_kv_heads": "n_kv_heads",
+    "head_size": "head_dim",
+    "feed_forward_size": "hidden_dim",
+    "vocabulary_size": "vocab_size",
+    "sequence_length": "seq_len",
+    "has_tied_embeddings": "enable_weight_tying",
+    "has_query_key_norms": "qk_norm",
+    "has_qkv_biases": "qkv_bias",
+}
+_FIGURES = {"norm_epsilon": "eps", "initial_deviation": "std"}
+_SCALED: Mapping[str, Mapping[str, str]] = {
+    "llama3": {
+        "factor": "scaling_factor",
+        "original_length": "original_max_position_embeddings",
+        "low_frequency_factor": "low_freq_factor",
+        "high_frequency_factor": "high_freq_factor",
+    },
+    "yarn": {
+        "factor": "rope_factor",
+        "original_length": "original_seq_len",
+        "beta_fast": "beta_fast",
+        "beta_slow": "beta_slow",
+        "is_truncated": "truncate",
+    },
+}
+_LATENT = {
+    "query_rank": "q_lora_rank",
+    "key_value_rank": "kv_lora_rank",
+    "nope_size": "qk_nope_head_dim",
+    "rope_size": "qk_rope_head_dim",
+    "value_size": "v_head_dim",
+}
+_EXPERTS = {
+    "num_experts": "num_experts",
+    "top_k": "top_k",
+    "expert_size": "moe_hidden_dim",
+    "num_shared": "num_shared_experts",
+    "num_dense_first": "n_dense_layers",
+    "every": "every",
+}
+_ROUTING = {"score": "score_func", "is_normalised": "route_norm", "scale": "route_scale"}
+
+
 def _table(network: Transformer, family: str) -> dict[str, Any]:
     """Return the network's figures by torchtitan's names."""
     rotary, experts, latent = network.rotary, network.experts, network.latent
@@ -147,55 +194,24 @@ def _table(network: Transformer, family: str) -> dict[str, Any]:
     rope: dict[str, Any] = {"theta": rotary.base, "max_seq_len": longest, "scaling": "none"}
     scaling = rotary.scaling
     if scaling is not None:
-        rope["scaling"] = _SCALINGS[scaling.kind]
-        if scaling.kind == "llama3":
-            rope |= {"scaling_factor": scaling.factor, "original_max_position_embeddings": scaling.original_length}
-            rope |= {"low_freq_factor": scaling.low_frequency_factor, "high_freq_factor": scaling.high_frequency_factor}
-        else:
-            rope |= {"rope_factor": scaling.factor, "original_seq_len": scaling.original_length}
-            rope |= {"beta_fast": scaling.beta_fast, "beta_slow": scaling.beta_slow, "truncate": scaling.is_truncated}
+        rope |= {"scaling": _SCALINGS[scaling.kind], **said_of(scaling, _SCALED[scaling.kind])}
     table: dict[str, Any] = {
         "family": family,
         "n_layers": network.num_main_layers,
         "mtp_layers": network.num_mtp_layers,
-        "dim": network.hidden_size,
-        "n_heads": network.num_heads,
-        "n_kv_heads": network.num_kv_heads,
-        "head_dim": network.head_size,
-        "hidden_dim": network.feed_forward_size,
-        "vocab_size": network.vocabulary_size,
-        "seq_len": network.sequence_length,
-        "enable_weight_tying": network.has_tied_embeddings,
-        "qk_norm": network.has_query_key_norms,
-        "qkv_bias": network.has_qkv_biases,
-        "eps": network.numerics.norm_epsilon,
-        "std": network.numerics.initial_deviation,
-        "rope": rope,
     }
+    table |= said_of(network, _SIZES) | said_of(network.numerics, _FIGURES) | {"rope": rope}
     if latent is not None:
-        table["mla"] = {
-            "q_lora_rank": latent.query_rank or 0,
-            "kv_lora_rank": latent.key_value_rank,
-            "qk_nope_head_dim": latent.nope_size,
-            "qk_rope_head_dim": latent.rope_size,
-            "v_head_dim": latent.value_size,
-            "mscale": (scaling.scale_all or 0.0) if scaling is not None else 1.0,
-        }
+        scale = (scaling.scale_all or 0.0) if scaling is not None else 1.0
+        table["mla"] = {**said_of(latent, _LATENT), "q_lora_rank": latent.query_rank or 0, "mscale": scale}
     if experts is not None:
-        routing = experts.routing
+        has_groups = experts.groups > 1
         table["moe"] = {
-            "num_experts": experts.num_experts,
-            "top_k": experts.top_k,
-            "moe_hidden_dim": experts.expert_size,
-            "num_shared_experts": experts.num_shared,
-            "n_dense_layers": experts.num_dense_first,
-            "every": experts.every,
-            "score_func": routing.score,
-            "route_norm": routing.is_normalised,
-            "route_scale": routing.scale,
-            "num_expert_groups": experts.groups if experts.groups > 1 else None,
-            "num_limited_groups": experts.top_groups if experts.groups > 1 else None,
-            "load_balance_coeff": routing.bias_update_rate or 1e-3,
+            **said_of(experts, _EXPERTS),
+            **said_of(experts.routing, _ROUTING),
+            "num_expert_groups": experts.groups if has_groups else None,
+            "num_limited_groups": experts.top_groups if has_groups else None,
+            "load_balance_coeff": experts.routing.bias_update_rate or 1e-3,
             "counts_bias": experts.has_router_bias,
         }
     return table
@@ -511,82 +527,40 @@ def _network(table: Mapping[str, Any]) -> Transformer:
     """Return the network of a table."""
     is_oss, rope, mla, moe = table["family"] == "gpt_oss", table["rope"], table.get("mla"), table.get("moe")
     scaling = None
-    if rope["scaling"] == "llama":
-        scaling = RotaryScaling(
-            kind="llama3",
-            factor=rope["scaling_factor"],
-            original_length=rope["original_max_position_embeddings"],
-            low_frequency_factor=rope["low_freq_factor"],
-            high_frequency_factor=rope["high_freq_factor"],
-        )
-    elif rope["scaling"] == "yarn":
-        scale = (mla["mscale"] or None) if mla else None
-        scaling = RotaryScaling(
-            kind="yarn",
-            factor=rope["rope_factor"],
-            original_length=rope["original_seq_len"],
-            beta_fast=rope["beta_fast"],
-            beta_slow=rope["beta_slow"],
-            is_truncated=rope["truncate"],
-            scale=scale,
-            scale_all=scale,
-        )
+    if kind := next((kind for kind, there in _SCALINGS.items() if there == rope["scaling"]), None):
+        scale = (mla["mscale"] or None) if mla and kind == "yarn" else None
+        scaling = RotaryScaling(kind=kind, **said_in(rope, _SCALED[kind]), scale=scale, scale_all=scale)
     experts = None
     if moe:
-        has_groups = moe["num_expert_groups"] is not None
         routing = Routing(
-            score=moe["score_func"],
-            is_normalised=moe["route_norm"],
-            scale=moe["route_scale"],
+            **said_in(moe, _ROUTING),
             auxiliary_loss="none",
             bias="linear" if is_oss else "selection",
             bias_update_rate=moe["load_balance_coeff"],
         )
+        has_groups = moe["num_expert_groups"] is not None
         experts = Experts(
-            num_experts=moe["num_experts"],
-            top_k=moe["top_k"],
-            expert_size=moe["moe_hidden_dim"],
-            num_shared=moe["num_shared_experts"],
-            num_dense_first=moe["n_dense_layers"],
-            every=moe["every"],
+            **said_in(moe, _EXPERTS),
             has_router_bias=moe["counts_bias"],
             groups=moe["num_expert_groups"] if has_groups else 1,
             top_groups=moe["num_limited_groups"] if has_groups else 1,
             routing=routing,
         )
-    figures = {"norm_epsilon": table["eps"], "initial_deviation": table["std"]}
-    own: dict[str, Any] = {}
+    figures, own = said_in(table, _FIGURES), said_in({"qkv_bias": False, **table}, _SIZES)
     if is_oss:
         figures |= {name: getattr(_OSS, name) for name in ("activation", "activation_limit", "gate_offset")}
-        own = {"has_sinks": True, "window": _OSS_HEADS["window"], "mixers": ("window", "attention")}
-    latent = None
-    if mla:
-        latent = LatentAttention(
-            query_rank=mla["q_lora_rank"] or None,
-            key_value_rank=mla["kv_lora_rank"],
-            rope_size=mla["qk_rope_head_dim"],
-            nope_size=mla["qk_nope_head_dim"],
-            value_size=mla["v_head_dim"],
-        )
+        own |= {"has_qkv_biases": True, "has_sinks": True, "window": _OSS_HEADS["window"]}
+        own["mixers"] = ("window", "attention")
+    latent = LatentAttention(**{**said_in(mla, _LATENT), "query_rank": mla["q_lora_rank"] or None}) if mla else None
     return Transformer(
         num_layers=table["n_layers"] + table.get("mtp_layers", 0),
         num_mtp_layers=table.get("mtp_layers", 0),
-        hidden_size=table["dim"],
-        num_heads=table["n_heads"],
-        num_kv_heads=table["n_kv_heads"],
-        head_size=table["head_dim"],
-        feed_forward_size=table["hidden_dim"],
-        vocabulary_size=table["vocab_size"],
-        sequence_length=table["seq_len"],
         is_gated=True,
-        has_tied_embeddings=table["enable_weight_tying"],
         positions="rotary",
         norm="rms_norm",
         has_biases=is_oss,
-        has_qkv_biases=is_oss or table.get("qkv_bias", False),
         has_norm_biases=False,
         has_head_bias=False,
-        has_query_key_norms=table["qk_norm"],
         experts=experts,
         latent=latent,
         rotary=Rotary(

@@ -8,7 +8,7 @@ import pytest
 from layout_jobs import even_job
 
 from planner.errors import InfeasibleError, SpecError
-from planner.exporters import degrees_of, export, network_of
+from planner.exporters import degrees_of, export, network_of, reader_of
 from planner.transformer import Transformer
 from planner.zoo.transformers import block_of, row
 
@@ -55,6 +55,9 @@ def test_a_model_of_its_own_is_read_back(name: str) -> None:
         scaling = replace(found.rotary.scaling, high_frequency_factor=1)
         found = replace(found, rotary=replace(found.rotary, scaling=scaling))
         assert any("high frequency factor 1 of the scaling" in note for note in notes)
+        reader = reader_of(RECIPE, text)
+        assert reader is not None
+        assert "high_frequency_factor 4" in reader[1].training(RECIPE, text).warnings[0]
     assert replace(found, numerics=numerics) == network
 
 

@@ -59,7 +59,10 @@ def test_all_files_are_written_and_none_is_overwritten_unless_asked(
     assert "--force" in err
     assert not (folder / "planned_ddp.py").exists()  # all or none
     assert (folder / "launch.sh").read_text() == "mine"
-    assert answer(capsys, str(plan), "--to", "ddp", "--out", str(folder), "--force")[0] == 0
+    (folder / "tfjob.yaml").write_text("kind: TFJob\n")
+    code, _, err = answer(capsys, str(plan), "--to", "ddp", "--out", str(folder), "--force")
+    assert code == 0
+    assert "holds tfjob.yaml of another export" in err
     assert (folder / "launch.sh").read_text() == wanted["launch.sh"]
 
 

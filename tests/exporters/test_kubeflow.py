@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from planner.errors import InfeasibleError, SpecError
 from planner.exporters import Settings, degrees_of, export
 from planner.exporters.kubernetes import documents_of
 from planner.exporters.machines import used_machines
+from planner.families.parameter_server.configuration import ParameterServerConfiguration
 from planner.network_import import import_file
 
 PAIRS = [
@@ -66,6 +68,27 @@ def test_a_job_read_back_says_that_its_files_hold_the_layout(target: str, tmp_pa
     (warning,) = import_file(tmp_path / file).warnings
     assert "the number of devices alone is read" in warning
     assert all(name in warning for name in documents_of(text)[0]["data"])
+
+
+def test_a_job_of_servers_read_back_says_what_goes_to_and_from_them_how(tmp_path: Path) -> None:
+    job = job_of("own")
+    way: dict[str, Any] = {
+        "overlap": "push_pull",
+        "has_barrier": False,
+        "partition_bytes": 4_194_304.0,
+        "has_priority": True,
+    }
+    chosen = job.plan.configuration
+    assert isinstance(chosen, ParameterServerConfiguration)
+    job = replace(job, plan=replace(job.plan, configuration=replace(chosen, **way)))
+    text = next(iter(export("tfjob", job).files.values()))
+    (tmp_path / "tfjob.yaml").write_text(text)
+    found = import_file(tmp_path / "tfjob.yaml")
+    said = {"synchronisation": "bsp", "overlap": "push_pull", "barrier": False, "partition_bytes": 4_194_304}
+    assert {**said, "priority": True}.items() <= found.block.items()
+    assert any("which server has which tensor are not read" in warning for warning in found.warnings)
+    with pytest.raises(SpecError, match=r"'half' is none.*Write one of bsp, "):
+        degrees_of(tmp_path / "tfjob.yaml", text.replace("value: bsp", "value: half"))
 
 
 def test_servers_stand_apart_from_workers_or_beside_them_as_planned() -> None:

@@ -15,7 +15,7 @@ from planner.exporters.megatron import KNOWN
 from planner.exporters.scripts import flags_of, launched
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage, ReplicaGroup
 
-LAUNCH = Path("launch.sh")
+LAUNCH, READER = Path("launch.sh"), megatron.EXPORTERS["megatron"]
 SMALL = {"layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 32000, "sequence_length": 1024}
 
 
@@ -31,7 +31,7 @@ def test_degrees_go_over_exactly_and_options_are_known_and_a_script_is_read_back
     words, number = launched(LAUNCH, text, "--tensor-model-parallel-size")
     assert flags_of(words[words.index("--num-layers") :]).keys() <= KNOWN
     assert number == chosen.num_devices
-    found = megatron.degrees(LAUNCH, text)
+    found = READER.degrees(LAUNCH, text)
     network = job.problem.dnn.transformer
     assert network is not None
     run = megatron.as_run(layout_of("megatron", job), network)
@@ -43,7 +43,7 @@ def test_degrees_go_over_exactly_and_options_are_known_and_a_script_is_read_back
 
 def test_pins_that_are_read_back_give_the_same_plan() -> None:
     job = planned({})
-    again = planned(megatron.degrees(LAUNCH, text_of(job)))
+    again = planned(READER.degrees(LAUNCH, text_of(job)))
     assert again.plan.configuration == job.plan.configuration
     assert again.plan.objective == pytest.approx(job.plan.objective)
 
@@ -75,7 +75,7 @@ def test_a_plan_of_copies_of_a_transformer_gets_the_best_constant_bucket() -> No
     assert int(flags["ddp-bucket-size"][0]) > 0
     assert "overlap-grad-reduce" in flags
     assert flags["optimizer"] == ["sgd"]
-    assert megatron.degrees(LAUNCH, found.files["launch.sh"])["data_parallel_size"] == 8
+    assert READER.degrees(LAUNCH, found.files["launch.sh"])["data_parallel_size"] == 8
 
 
 def test_what_megatron_runs_otherwise_is_noted_with_its_seconds() -> None:
@@ -144,7 +144,7 @@ def test_stages_on_unlike_machines_start_each_kind_with_its_own_number_of_proces
     assert "--nproc-per-node 4" in found.files["launch.sh"]
     assert "--nproc-per-node 8" in found.files["launch.sh"]
     assert any("give those of old, then new" in note for note in found.notes)
-    read = megatron.degrees(LAUNCH, found.files["launch.sh"])
+    read = READER.degrees(LAUNCH, found.files["launch.sh"])
     assert (read["num_devices"], read["data_parallel_size"]) == (16, 8)
 
 
@@ -166,7 +166,7 @@ def test_a_damaged_script_is_refused_with_its_option(old: str, new: str, why: st
     text = text_of(even_job(tensor=2, pipeline=2, data=2, sequence_parallel=True))
     assert old in text
     with pytest.raises(SpecError, match=why):
-        megatron.degrees(LAUNCH, text.replace(old, new))
+        READER.degrees(LAUNCH, text.replace(old, new))
 
 
 def test_only_its_own_scripts_are_recognised() -> None:

@@ -18,6 +18,7 @@ from planner.families.hybrid.configuration import HybridConfiguration
 from planner.network_import import ImportedFile, import_file
 from planner.problem import Problem
 
+READER = megatron.EXPORTERS["megatron"]
 FIRST = {"megatron": "launch.sh", "megatron-bridge": "recipe.py", "primus": "primus.yaml", "maxtext": "maxtext.yml"}
 FIRST |= {"torchtitan": "launch.sh", "deepspeed": "ds_config.json", "accelerate": "accelerate.yaml"}
 OURS = ("megatron", "megatron-bridge", "primus")
@@ -296,9 +297,9 @@ def test_cuts_of_megatron_are_read_as_it_cuts(options: str, layers: list[int] | 
     stages = 5 if layers is None or len(layers) == 5 else len(layers)
     text = f"torchrun --nproc-per-node {stages} pretrain_gpt.py --num-layers 61 --hidden-size 64 {options}"
     text += f" --tensor-model-parallel-size 1 --pipeline-model-parallel-size {stages} --micro-batch-size 1"
-    pins = megatron.degrees(Path("launch.sh"), f"{text} --global-batch-size 8")
+    pins = READER.degrees(Path("launch.sh"), f"{text} --global-batch-size 8")
     assert pins.get("layers_per_stage") == layers
     if layers is None:
-        evenly = megatron.degrees(Path("launch.sh"), f"{text.replace('61', '63')} --global-batch-size 8")
+        evenly = READER.degrees(Path("launch.sh"), f"{text.replace('61', '63')} --global-batch-size 8")
         ends = "account" in options
         assert evenly.get("layers_per_stage") == ([12, 13, 13, 13, 12] if ends else None)

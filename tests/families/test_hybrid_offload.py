@@ -13,7 +13,7 @@ from planner.data.fits import transformer_rates
 from planner.decisions import LAYOUT
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters import export, megatron
-from planner.exporters.bridge import degrees as bridge_degrees
+from planner.exporters.bridge import EXPORTERS as BRIDGE
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.problem import Problem
 from tests.referee.second_physics import check
@@ -96,8 +96,8 @@ def test_what_is_pinned_is_planned_with_proof() -> None:
 def test_a_command_and_a_recipe_say_it_and_are_read_back(tmp_path: Any) -> None:
     job = even_job(TINY, data=2, offload_layers=3)
     for target, name, read in (
-        ("megatron", "launch.sh", megatron.degrees),
-        ("megatron-bridge", "recipe.py", bridge_degrees),
+        ("megatron", "launch.sh", megatron.EXPORTERS["megatron"].degrees),
+        ("megatron-bridge", "recipe.py", BRIDGE["megatron-bridge"].degrees),
     ):
         files = export(target, job).files
         text = files.get(name) or next(one for one in files.values() if "offloading" in one)
@@ -222,8 +222,8 @@ def test_modules_are_launched_and_read_back(tmp_path: Any) -> None:
     named = "core_attn attn_proj"
     job = even_job(TINY, data=2, pipeline=2, offload_modules=named)
     for target, name, read in (
-        ("megatron", "launch.sh", megatron.degrees),
-        ("megatron-bridge", "recipe.py", bridge_degrees),
+        ("megatron", "launch.sh", megatron.EXPORTERS["megatron"].degrees),
+        ("megatron-bridge", "recipe.py", BRIDGE["megatron-bridge"].degrees),
     ):
         text = next(one for one in export(target, job).files.values() if "offload" in one)
         assert "fine" in text
@@ -268,8 +268,8 @@ def test_a_part_of_an_optimiser_that_is_pinned_is_planned_checked_and_launched(t
     assert report.is_ok, report_text(report)
     job = even_job(TINY, data=2, zero=1, offload_optimizer=True, offload_percent=40)
     for target, name, read in (
-        ("megatron", "launch.sh", megatron.degrees),
-        ("megatron-bridge", "recipe.py", bridge_degrees),
+        ("megatron", "launch.sh", megatron.EXPORTERS["megatron"].degrees),
+        ("megatron-bridge", "recipe.py", BRIDGE["megatron-bridge"].degrees),
     ):
         text = next(one for one in export(target, job).files.values() if "fraction" in one)
         path = tmp_path / name

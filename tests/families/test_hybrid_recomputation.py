@@ -10,7 +10,7 @@ import planner
 from planner.decisions import LAYOUT
 from planner.errors import SpecError
 from planner.exporters import export
-from planner.exporters.megatron import degrees
+from planner.exporters.megatron import EXPORTERS
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import costs_of
 from planner.models.recomputation import MODULE_SETS
@@ -130,7 +130,7 @@ def test_a_command_says_it_and_is_read_back(tmp_path: Any, network: dict[str, An
     assert words in " ".join(script.replace("\\\n", " ").split())
     path = tmp_path / "launch.sh"
     path.write_text(script, encoding="utf-8")
-    pins = degrees(path, script)
+    pins = EXPORTERS["megatron"].degrees(path, script)
     assert {name: pins[LAYOUT[name].key] for name in block} == block
 
 

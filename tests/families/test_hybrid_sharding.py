@@ -13,7 +13,7 @@ import planner
 from planner.data.fits import transformer_rates
 from planner.errors import SpecError
 from planner.exporters import export
-from planner.exporters.megatron import degrees
+from planner.exporters.megatron import EXPORTERS
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.models.communication import Tier, groups_of
 from planner.models.layouts import Layouts
@@ -104,7 +104,7 @@ def test_a_slow_network_shards_inside_of_machines() -> None:
 def test_commands_say_it_and_are_read_back(tmp_path: Any) -> None:
     script = export("megatron", even_job(TINY, data=4, zero=1, shard=2)).files["launch.sh"]
     assert "--num-distributed-optimizer-instances 2" in script
-    assert degrees(tmp_path / "launch.sh", script)["data_parallel_shard_size"] == 2
+    assert EXPORTERS["megatron"].degrees(tmp_path / "launch.sh", script)["data_parallel_shard_size"] == 2
     script = export("torchtitan", even_job(SMALL, data=4, zero=3, shard=2)).files["launch.sh"]
     text = " ".join(script.replace("\\\n", " ").split())
     assert "data_parallel_replicate_degree 2" in text

@@ -66,7 +66,7 @@ def _places(
     groups = {group.name: group for group in cluster.machine_groups}
     shares = block.get("batch_shares", {})
     machines = {
-        name: (count, groups[name].devices_per_machine, f"worker, {shares.get(name, '?')} samples a device")
+        name: (count, groups[name].devices_per_machine, f"worker, {_samples(shares.get(name))} a device")
         for name, count in counts.items()
     }
     workers = replicas_on(cluster, machines, Role(label="R", words="a worker's replica of the whole network", colour=0))
@@ -84,6 +84,11 @@ def _places(
         servers={block["servers"]: servers},
         per_machine=workers.per_machine,
     )
+
+
+def _samples(number: int | None) -> str:
+    """Return the samples of a device, where a block says them."""
+    return "? samples" if number is None else many(number, "sample")
 
 
 def _servers(stored: Sequence[float], held: Mapping[int, Sequence[str]], placement: object) -> list[Bars | Table]:
