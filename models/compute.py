@@ -24,7 +24,7 @@ arXiv 2104.04473). Leaves out communication and the floor that launching kernels
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -570,6 +570,14 @@ _REPLICATED = (
 )
 
 
+class Speeds(NamedTuple):
+    """What the seconds of operators rest on: what device and program reach, and what all have in common."""
+
+    rates: DeviceRates
+    software: Software
+    constants: Constants
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSeconds:
     """Seconds of one layer and micro-batch on the device; ``attention_s`` and ``last_s`` are part of ``forward_s``.
@@ -610,10 +618,8 @@ def layer_seconds(
     transformer: Transformer,
     kind: LayerKind,
     layouts: Layouts,
+    speeds: Speeds,
     *,
-    rates: DeviceRates,
-    software: Software,
-    constants: Constants,
     expert_imbalance: float = 1.0,
     module_sets: Sequence[int] = (),
     known: dict[TransformerOperator, tuple[Floats, Floats]] | None = None,
@@ -626,8 +632,8 @@ def layer_seconds(
         The network, and the kind of layer.
     layouts
         n of them, whose degrees and micro-batch count; the result is of shape (n,).
-    rates, software, constants
-        Of device and program, and of all.
+    speeds
+        Of device and program, and what all have in common.
     expert_imbalance
         Tokens of the fullest rank's experts, over the mean; >= 1.
     module_sets
@@ -655,7 +661,7 @@ def layer_seconds(
     routed, of_routed = layouts.distinct(_OF_ROUTED, samples, layouts.expert_share)
     few, few_routed = layouts.of(dense), layouts.of(routed)
     met = {} if known is None else known
-    low = rates.low
+    low = speeds.rates.low
     for one in operators:
         if one.name.startswith("attention") and one.kind in ("attention", "softmax"):
             continue
@@ -664,17 +670,17 @@ def layer_seconds(
             ahead, back = met[one]
         elif one.kind in (scans.SCAN, "index"):
             is_scan = one.kind == scans.SCAN
-            ahead, back = (_scan_s if is_scan else _index_s)(one, layouts, rates, software, constants)
+            ahead, back = (_scan_s if is_scan else _index_s)(one, layouts, speeds)
         elif one.kind == "loss":
-            ahead = back = _loss_s(one, layouts, rates, software) / 2
+            ahead = back = _loss_s(one, layouts, speeds) / 2
         elif one.product is not None and one.name.startswith(ROUTED):
-            whole = _block_products_s(one, few_routed, rates, software, constants, tokens)
+            whole = _block_products_s(one, few_routed, speeds, tokens)
             ahead, back = (seconds[of_routed] for seconds in whole)
         elif one.product is not None:
-            ahead, back = (seconds[of_dense] for seconds in _block_products_s(one, few, rates, software, constants))
+            ahead, back = (seconds[of_dense] for seconds in _block_products_s(one, few, speeds))
         else:
             moved = tokens if low is None or not is_fused_with_experts(one) else tokens * low.routed_moved_ratio
-            ahead, back = (moved * way for way in _element_s(one, layouts, rates, software, constants))
+            ahead, back = (moved * way for way in _element_s(one, layouts, speeds))
         met[one] = ahead, back
         forward, backward = forward + ahead, backward + back
         is_last = one.name in (_LAST if has_second else _ENDS) or one == operators[-1]
@@ -682,9 +688,9 @@ def layer_seconds(
         for row, names in enumerate(again):
             if one.name in names:
                 modules[row] += ahead
-    tuned, tuned_back = _tuning_s(transformer, kind, layouts, rates, constants)
+    tuned, tuned_back = _tuning_s(transformer, kind, layouts, speeds)
     forward, backward = forward + tuned, backward + tuned_back
-    attention, attention_back = _attention_s(transformer, kind, layouts, rates, software, constants)
+    attention, attention_back = _attention_s(transformer, kind, layouts, speeds)
     for row, number in enumerate(module_sets):
         if "core_attn" in MODULE_SETS[number]:
             modules[row] += attention
@@ -701,19 +707,17 @@ def layer_seconds(
 def _block_products_s(
     one: TransformerOperator,
     layouts: Layouts,
-    rates: DeviceRates,
-    software: Software,
-    constants: Constants,
+    speeds: Speeds,
     tokens: float = 1.0,
 ) -> tuple[Floats, Floats]:
     """Return the same of an operator of a block, which may multiply short numbers in all but some layers."""
-    low = rates.low
+    low = speeds.rates.low
     if low is None or not has_low_product(one):
-        return _products_s(one, layouts, rates, software, constants, tokens)
-    short = _products_s(one, layouts, rates, software, constants, tokens, low)
+        return _products_s(one, layouts, speeds, tokens)
+    short = _products_s(one, layouts, speeds, tokens, low)
     if not low.wide_share:
         return short
-    wide = _products_s(one, layouts, rates, software, constants, tokens)
+    wide = _products_s(one, layouts, speeds, tokens)
     ahead, back = ((1 - low.wide_share) * few + low.wide_share * more for few, more in zip(short, wide, strict=True))
     return ahead, back
 
@@ -721,9 +725,7 @@ def _block_products_s(
 def _products_s(
     one: TransformerOperator,
     layouts: Layouts,
-    rates: DeviceRates,
-    software: Software,
-    constants: Constants,
+    speeds: Speeds,
     tokens: float = 1.0,
     low: LowProducts | None = None,
 ) -> tuple[Floats, Floats]:
@@ -733,6 +735,7 @@ def _products_s(
     its input and the gradient of its output are turned first.
     """
     assert one.product is not None, "asked of products alone"
+    rates, software, constants = speeds
     rows = one.product.rows * layouts.microbatch / layouts.context
     inner, columns, count = (np.asarray(n) for n in (one.product.inner, one.product.columns, one.product.count))
     if one.name.startswith(ROUTED):
@@ -780,15 +783,14 @@ def _products_s(
     return forward + turned, input_gradient + weight_gradient + turned_back
 
 
-def _scan_s(
-    one: TransformerOperator, layouts: Layouts, rates: DeviceRates, software: Software, constants: Constants
-) -> tuple[Floats, Floats]:
+def _scan_s(one: TransformerOperator, layouts: Layouts, speeds: Speeds) -> tuple[Floats, Floats]:
     """Return the seconds of products over chunks of tokens, forward and backward: the longer of FLOP and bytes.
 
     Heads are split over tensor ranks and, by an exchange before and behind, over context ranks. The products reach what
     fused attention does: an assumption, as no step of such a network is in the fit.
     """
     assert one.product is not None, "asked of products alone"
+    rates, software, constants = speeds
     count = one.product.count * layouts.microbatch / (layouts.tensor * layouts.context)
     shape = np.broadcast_arrays(one.product.rows, one.product.inner, one.product.columns, count)
     flop = _grid(rates, constants).padded_flop(*shape)
@@ -798,14 +800,13 @@ def _scan_s(
     return forward, FLASH_BACKWARD * forward
 
 
-def _index_s(
-    one: TransformerOperator, layouts: Layouts, rates: DeviceRates, software: Software, constants: Constants
-) -> tuple[Floats, Floats]:
+def _index_s(one: TransformerOperator, layouts: Layouts, speeds: Speeds) -> tuple[Floats, Floats]:
     """Return the seconds of an indexer's scores, forward and backward: every tensor rank computes all of its heads.
 
     They are multiplied in the numbers of other products (fp8 in DeepSeek's kernels) and reach of the peak what fused
     attention does: an assumption, as no step of such a network is in the fit.
     """
+    rates, software, constants = speeds
     reached = (rates if rates.low is None else rates.in_type(rates.low)).peak_flop_per_s
     reached *= rates.attention_efficiency * software.attention_ratio
     assert one.product is not None, "asked of products alone"
@@ -817,7 +818,7 @@ def _index_s(
 
 
 def _tuning_s(
-    transformer: Transformer, kind: LayerKind, layouts: Layouts, rates: DeviceRates, constants: Constants
+    transformer: Transformer, kind: LayerKind, layouts: Layouts, speeds: Speeds
 ) -> tuple[Floats | float, Floats | float]:
     """Return the seconds of one layer's adapters, and of widening matrices that are kept in four bits, both ways."""
     tuning = transformer.trained.adapters
@@ -826,18 +827,16 @@ def _tuning_s(
     forward = backward = np.zeros(len(layouts))
     for one in block_operators(transformer, kind):
         if one.adapters:
-            ahead, back = _adapters_s(one, layouts, rates, constants)
+            ahead, back = _adapters_s(one, layouts, speeds)
             forward, backward = forward + ahead, backward + back
     if tuning.is_quantised:
         held = sum(matrix_parameters(transformer, kind, layouts))
-        widened = move_s((QUANTISED_BYTES + FROZEN_BYTES) * held, rates)
+        widened = move_s((QUANTISED_BYTES + FROZEN_BYTES) * held, speeds.rates)
         forward, backward = forward + widened, backward + widened
     return forward, backward
 
 
-def _adapters_s(
-    one: TransformerOperator, layouts: Layouts, rates: DeviceRates, constants: Constants
-) -> tuple[Floats, Floats]:
+def _adapters_s(one: TransformerOperator, layouts: Layouts, speeds: Speeds) -> tuple[Floats, Floats]:
     """Return the seconds of an operator's adapters, forward and backward: thin products, and additions to its result.
 
     Beside a matrix that is split by rows the first of both has its rows split, else the second one its columns, and the
@@ -845,6 +844,7 @@ def _adapters_s(
     """
     assert one.product is not None, "asked of products alone"
     rows = one.product.rows * layouts.microbatch / layouts.context
+    rates, constants = speeds.rates, speeds.constants
     by_rows, split = one.name in _ROW_PARALLEL, layouts.tensor
     inner = one.product.inner / (split if by_rows else 1)
     forward = backward = np.zeros(len(layouts))
@@ -864,14 +864,13 @@ def _attention_s(
     transformer: Transformer,
     kind: LayerKind,
     layouts: Layouts,
-    rates: DeviceRates,
-    software: Software,
-    constants: Constants,
+    speeds: Speeds,
 ) -> tuple[Floats, Floats]:
     """Return the seconds of scores, softmax and context, forward and backward; none of a layer without attention."""
     parts = KINDS[kind]
     if not parts.has_attention:
         return np.zeros(len(layouts)), np.zeros(len(layouts))
+    rates, software, constants = speeds
     operators = block_operators(transformer, kind)
     scores, context = (one.product for one in operators if one.product and one.kind == "attention")
     heads = scores.count * layouts.microbatch / layouts.tensor
@@ -897,13 +896,12 @@ def _attention_s(
     return slow * (products + moved), slow * (2 * products + SCORE_BACKWARD * moved)
 
 
-def _element_s(
-    one: TransformerOperator, layouts: Layouts, rates: DeviceRates, software: Software, constants: Constants
-) -> tuple[Floats, Floats]:
+def _element_s(one: TransformerOperator, layouts: Layouts, speeds: Speeds) -> tuple[Floats, Floats]:
     """Return the seconds of an operator that moves memory, forward and backward.
 
     What an addition reads another reads as well: the gradients of both are added up, which takes an addition.
     """
+    rates, software = speeds.rates, speeds.software
     ways = MOVED[operator_kind(one.kind)]
     if one.kind == "residual":
         ways = (ways[0], ways[0])
@@ -923,66 +921,53 @@ def _element_s(
     return ahead, back
 
 
-def _loss_s(one: TransformerOperator, layouts: Layouts, rates: DeviceRates, software: Software) -> Floats:
+def _loss_s(one: TransformerOperator, layouts: Layouts, speeds: Speeds) -> Floats:
     """Return the seconds of a loss over logits that are split by tensor, both ways."""
-    moved_bytes = 4.0 * _BYTES if software.has_fused_loss else _LOSS_BYTES
+    moved_bytes = 4.0 * _BYTES if speeds.software.has_fused_loss else _LOSS_BYTES
     logits = one.input_elements * layouts.microbatch / (layouts.tensor * layouts.context)
-    return move_s(logits * moved_bytes, rates)
+    return move_s(logits * moved_bytes, speeds.rates)
 
 
-def embedding_s(
-    transformer: Transformer,
-    layouts: Layouts,
-    *,
-    rates: DeviceRates,
-    software: Software,
-    constants: Constants,
-) -> Floats:
+def embedding_s(transformer: Transformer, layouts: Layouts, speeds: Speeds) -> Floats:
     """Return the seconds of the embedding of one micro-batch, both ways, shape (n,).
 
     Parameters
     ----------
-    transformer, layouts, rates, software, constants
+    transformer, layouts, speeds
         As for :func:`layer_seconds`.
     """
     total = np.zeros(len(layouts))
     for one in embedding_operators(transformer):
         if one.product is not None:
-            ahead, back = _products_s(one, layouts, rates, software, constants)
+            ahead, back = _products_s(one, layouts, speeds)
             total = total + ahead + back * one.has_backward
         elif one.kind != "input":
-            ahead, back = _element_s(one, layouts, rates, software, constants)
+            ahead, back = _element_s(one, layouts, speeds)
             is_still = not one.has_backward or (one.is_frozen and one.kind == "embedding")
             total = total + ahead + (0.0 if is_still else back)
     return total
 
 
-def head_s(
-    transformer: Transformer,
-    layouts: Layouts,
-    *,
-    rates: DeviceRates,
-    software: Software,
-    constants: Constants,
-) -> Floats:
+def head_s(transformer: Transformer, layouts: Layouts, speeds: Speeds) -> Floats:
     """Return the seconds of the head and the loss of one micro-batch, both ways; the vocabulary is split by tensor.
 
     Parameters
     ----------
-    transformer, layouts, rates, software, constants
+    transformer, layouts, speeds
         As for :func:`layer_seconds`; the result is of shape (n,).
     """
     total = np.zeros(len(layouts))
     for one in head_operators(transformer):
         if one.product is not None:
             slow: Floats | float = 1.0
-            if not software.pads_vocabulary:
-                slow = 1 + constants.misaligned_cost * misalignment(transformer.vocabulary_size // layouts.tensor)
-            ahead, back = _products_s(one, layouts, rates, software, constants)
+            if not speeds.software.pads_vocabulary:
+                off = misalignment(transformer.vocabulary_size // layouts.tensor)
+                slow = 1 + speeds.constants.misaligned_cost * off
+            ahead, back = _products_s(one, layouts, speeds)
             total = total + slow * (ahead + back * one.has_backward)
         elif one.kind == "loss":
-            total = total + _loss_s(one, layouts, rates, software)
+            total = total + _loss_s(one, layouts, speeds)
         else:
-            ahead, back = _element_s(one, layouts, rates, software, constants)
+            ahead, back = _element_s(one, layouts, speeds)
             total = total + ahead + back * one.has_backward
     return total

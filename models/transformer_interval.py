@@ -28,6 +28,7 @@ from planner.models.compute import (
     DeviceRates,
     LayerSeconds,
     Software,
+    Speeds,
     embedding_s,
     head_s,
     layer_seconds,
@@ -403,12 +404,7 @@ _ROWS = ("forward_s", "backward_s", "attention_s", "last_s")  # of a layer that 
 
 @lru_cache(maxsize=64)
 def _known_computing(
-    transformer: Transformer,
-    rates: DeviceRates,
-    software: Software,
-    constants: Constants,
-    expert_imbalance: float,
-    module_set: int,
+    transformer: Transformer, speeds: Speeds, expert_imbalance: float, module_set: int
 ) -> KnownColumns:
     """Return what is known of layers and ends on one device, and of what a set of modules computes again: see below."""
     kinds = len(transformer.kind_counts)
@@ -419,9 +415,8 @@ def _computing_s(
     figures: LayerFigures, layouts: Layouts, module_sets: Sequence[int]
 ) -> tuple[list[LayerSeconds], Floats, Floats]:
     """Return the seconds of a layer of each kind, of embedding and head, of layouts that differ in what is computed."""
-    network, rates = figures.transformer, figures.reached_rates
-    software, constants = figures.software, figures.constants
-    known = partial(_known_computing, network, rates, software, constants, figures.expert_imbalance)
+    network, speeds = figures.transformer, Speeds(figures.reached_rates, figures.software, figures.constants)
+    known = partial(_known_computing, network, speeds, figures.expert_imbalance)
     numbers = [np.broadcast_to(layouts.arrays()[name], len(layouts)) for name in _COMPUTING]
 
     def layers(some: Layouts, sets: Sequence[int]) -> list[LayerSeconds]:
@@ -431,9 +426,7 @@ def _computing_s(
                 network,
                 kind,
                 some,
-                rates=rates,
-                software=software,
-                constants=constants,
+                speeds,
                 expert_imbalance=figures.expert_imbalance,
                 module_sets=sets,
                 known=met,
@@ -444,10 +437,7 @@ def _computing_s(
     def whole(places: Ints) -> Floats:
         some = layouts.of(places)
         rows = [getattr(one, name) for one in layers(some, ()) for name in _ROWS]
-        ends = [
-            of_end(network, some, rates=rates, software=software, constants=constants)
-            for of_end in (embedding_s, head_s)
-        ]
+        ends = [of_end(network, some, speeds) for of_end in (embedding_s, head_s)]
         return np.array([np.broadcast_to(row, len(places)) for row in (*rows, *ends)])
 
     made: dict[bytes, list[LayerSeconds]] = {}  # of all sets together, most often of the same layouts

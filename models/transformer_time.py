@@ -48,6 +48,7 @@ from planner.models.compute import (
     Constants,
     DeviceRates,
     Software,
+    Speeds,
     embedding_s,
     head_s,
     layer_seconds,
@@ -522,7 +523,7 @@ def transformer_profile(
     together = [2**power for power in range(many.bit_length())]
     layouts = replace(Layouts.one(), microbatch=np.array(together, dtype=np.int64))
     figures = LayerFigures(transformer=network, tiers=_ALONE, rates=rates, software=software, constants=constants)
-    reached = figures.reached_rates
+    speeds = Speeds(figures.reached_rates, software, constants)
     forward_s, backward_s = np.zeros((2, len(together), len(dnn.layers)))
 
     def share_out(layers: slice, ahead_s: Floats, back_s: Floats) -> None:
@@ -534,17 +535,17 @@ def transformer_profile(
         backward_s[:, layers] += back_s[:, None] * (work / work.sum())
 
     for one in repeats:
-        layer = layer_seconds(network, one.kind, layouts, rates=reached, software=software, constants=constants)
+        layer = layer_seconds(network, one.kind, layouts, speeds)
         end = one.first + one.num_layers * one.count
         for start in range(one.first, end, one.num_layers):
             share_out(slice(start, start + one.num_layers), layer.forward_s, layer.backward_s)
     last = repeats[-1].first + repeats[-1].num_layers * repeats[-1].count
-    entry_s = embedding_s(network, layouts, rates=reached, software=software, constants=constants)
+    entry_s = embedding_s(network, layouts, speeds)
     if network.encoder is not None:
         entry_s = entry_s + encoder_s(figures, network.encoder, layouts, groups_of(figures.reached_tiers, layouts))[0]
     for at, both_s in (
         (slice(0, repeats[0].first), entry_s),
-        (slice(last, len(dnn.layers)), head_s(network, layouts, rates=reached, software=software, constants=constants)),
+        (slice(last, len(dnn.layers)), head_s(network, layouts, speeds)),
     ):
         if at.start < at.stop:
             ahead = FORWARD_OF_ENDS["trained"]  # families that read profiles train everything

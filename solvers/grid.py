@@ -723,19 +723,47 @@ class GridAnswer:
         return self.num_points - self.num_evaluated
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is wanted of a grid.
+
+    Attributes
+    ----------
+    num_answers
+        The best point and runners-up in all; bounds are held against the last of them.
+    group_by
+        Axes in which two answers must differ; by default they must be different points.
+    most_at_once
+        Nodes in one array, about.
+    is_strict
+        Whether points that cost more than the search's cutoff are not wanted at all, so that there may be no answer.
+        Else the cutoff counts only once there is one.
+    counts
+        Whether to count the points of the grid.
+    dives
+        Whether a first answer is looked for below the most hopeful nodes; None: unless a cutoff is known that counts,
+        or what is found may depend on the order.
+    """
+
+    num_answers: int = 1
+    group_by: Sequence[str] = ()
+    most_at_once: int = MOST_AT_ONCE
+    is_strict: bool = False
+    counts: bool = True
+    dives: bool | None = None
+
+
+_ONE = Wanted()
+
+
 def solve(
     grid: Grid,
     cost: Cost,
     search: Search,
+    wanted: Wanted = _ONE,
     *,
-    num_answers: int = 1,
-    group_by: Sequence[str] = (),
-    most_at_once: int = MOST_AT_ONCE,
-    is_strict: bool = False,
     maker: GridMaker | None = None,
-    counts: bool = True,
     before: GridAnswer | None = None,
-    dives: bool | None = None,
 ) -> GridAnswer:
     """Return the best point of a grid and the next ones.
 
@@ -748,28 +776,17 @@ def solve(
         over, as bounds do, and raises :class:`OverError`.
     search
         Ends it; an answer that is good enough does, too.
-    num_answers
-        The best point and runners-up in all; bounds are held against the last of them.
-    group_by
-        Axes in which two answers must differ; by default they must be different points.
-    most_at_once
-        Nodes in one array, about.
-    is_strict
-        Whether points that cost more than the search's cutoff are not wanted at all, so that there may be no answer.
-        Else the cutoff counts only once there is one.
+    wanted
+        How many points, of which kind, and how they are looked for.
     maker
         Makes the same grid and cost elsewhere. A search for the first answer that is good enough, or of counted work,
         is not shared out: what it finds depends on the order.
-    counts
-        Whether to count the points of the grid.
     before
         The answer of a search of the same grid that was stopped: only what it left is looked at.
-    dives
-        Whether a first answer is looked for below the most hopeful nodes; None: unless a cutoff is known that counts,
-        or what is found may depend on the order.
     """
-    names = tuple(group_by) or tuple(axis.name for axis in grid.axes)
-    best_points = _Best(grid=grid, names=names, number=max(num_answers, 1))
+    is_strict, most_at_once, counts, dives = wanted.is_strict, wanted.most_at_once, wanted.counts, wanted.dives
+    names = tuple(wanted.group_by) or tuple(axis.name for axis in grid.axes)
+    best_points = _Best(grid=grid, names=names, number=max(wanted.num_answers, 1))
     depends_on_order = search.questions_left is not None or search.good_enough > -inf
     if dives is None:
         dives = not (is_strict and search.cutoff < inf) and not depends_on_order

@@ -30,7 +30,7 @@ _MOST_LETTERS = 60  # of a value that is shown
 _SCHEMA_LINE = re.compile(r"""(?:\A\s*\{\s*|^)["']?schema["']?\s*:\s*["']?(planner\.[a-z]+/)""", re.MULTILINE)
 
 
-def read_plan(source: Path | Mapping[str, Any]) -> dict[str, Any]:
+def read_plan(source: Path | Mapping[str, object]) -> dict[str, Any]:
     """Return a plan's document, checked against its schema; ``source`` is a file, or a document that was read.
 
     The answer to a question of a purchase that holds one plan is read as that plan.
@@ -78,7 +78,7 @@ def _only_plan(document: Mapping[str, Any], file: str) -> Mapping[str, Any]:
     return plan
 
 
-def read_procurement(source: Path | Mapping[str, Any], file: str = "") -> dict[str, Any]:
+def read_procurement(source: Path | Mapping[str, object], file: str = "") -> dict[str, Any]:
     """Return the answer to a question of a purchase, checked against its schema; each plan in it, too.
 
     Raises

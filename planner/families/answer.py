@@ -1,8 +1,7 @@
 """What every family's search ends with: a plan, its status and bound, what the goal counts; or bounds by number."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from planner.cost import Floats
@@ -52,21 +51,31 @@ def alternative_of(name: str, other: Costed, best: Costed, reason: str, *, famil
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """What a family's search says of itself.
+
+    ``beyond``: layouts that it leaves out, by name: the objective that none of them beats.
+    """
+
+    family: str
+    solver: str
+    not_modelled: Sequence[str] = ()
+    num_candidates: int = 0
+    num_solved: int = 0
+    beyond: Mapping[str, float] = field(default_factory=dict)
+
+
 def plan_of(
     problem: Problem,
+    searched: Searched,
     *,
-    family: str,
     configuration: Configuration,
     prediction: Prediction,
     bound: float,
     explanation: Sequence[str],
-    solver: str,
     alternatives: Sequence[Alternative] = (),
     warnings: Sequence[str] = (),
-    not_modelled: Sequence[str] = (),
-    num_candidates: int = 0,
-    num_solved: int = 0,
-    beyond: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:
     """Return the plan of a configuration: its objective is the prediction's, and it is optimal if the bound meets it.
 
@@ -76,8 +85,6 @@ def plan_of(
         No configuration of the family does better. One above the objective, by rounding, is lowered to it.
     alternatives
         In any order; they are ranked here.
-    beyond
-        Layouts that the search leaves out, by name: the objective that none of them beats.
     """
     objective = prediction.value_of(problem.goal)
     is_proven = objective - bound <= SAME * objective
@@ -86,18 +93,22 @@ def plan_of(
         status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
         objective=objective,
         bound=objective if is_proven else bound,
-        family=family,
+        family=searched.family,
         configuration=configuration,
         prediction=prediction,
         explanation=tuple(explanation),
         alternatives=tuple(sorted(alternatives, key=lambda one: one.objective)),
         provenance=Provenance(
-            solver=solver, versions={}, input_digest="", num_candidates=num_candidates, num_solved=num_solved
+            solver=searched.solver,
+            versions={},
+            input_digest="",
+            num_candidates=searched.num_candidates,
+            num_solved=searched.num_solved,
         ),
         assumptions=problem.assumptions,
         warnings=tuple(dict.fromkeys([*problem.warnings, *warnings])),  # a family may warn of what the question does
-        not_modelled=tuple(not_modelled),
-        beyond=beyond,
+        not_modelled=tuple(searched.not_modelled),
+        beyond=searched.beyond,
         problem=problem.resolved,
     )
 
@@ -132,13 +143,30 @@ class CountBounds:
 # is to take the least share, and those from which on it does not matter, neither ever rising with n. None where the
 # family cannot tell.
 LeastByCount = Callable[[Problem, Floats, Floats, Search], CountBounds | None]
-# ``(problem, enough_s, within_s, fastest_s, machines)``: one kind of machines; device-seconds from which on it does not
-# matter how long all parts of a training take, 0 where the pace alone is wanted; seconds in which it must be done; what
-# all parts take on any device; and the fewest machines of all kinds: several numbers, each a row of the result.
-# The last asks for layouts of whole replicas alone.
-LeastParts = Callable[[Problem, float, float, float, Sequence[int], bool], Floats | None]
 # ``(problem, usd_per_s, more_usd_per_s, within_s, most_usd, whole_s, search)``: several kinds of machines, and by their
 # name what one costs for every second; what every second costs besides; seconds in which the training must be done; an
 # amount from which on it does not matter what it costs; and by name LeastParts of whole replicas. What it costs at
 # least on some machines of every kind.
 LeastBeside = Callable[[Problem, Mapping[str, float], float, float, float, Mapping[str, Floats], Search], float | None]
+
+
+class LeastParts(Protocol):
+    """What says how many device-seconds each part of a training takes at least on machines of one kind beside others.
+
+    ``enough_s``: from which on it does not matter how long all parts take, 0 where the pace alone is wanted;
+    ``within_s``: in which it must be done; ``fastest_s``: what all parts take on any device; ``machines``: the fewest
+    of all kinds, several numbers, each a row of the result; ``is_whole``: in layouts of whole replicas alone.
+    """
+
+    def __call__(
+        self,
+        problem: Problem,
+        *,
+        enough_s: float,
+        within_s: float,
+        fastest_s: float,
+        machines: Sequence[int],
+        is_whole: bool,
+    ) -> Floats | None:
+        """Return them; None where the family cannot tell."""
+        ...

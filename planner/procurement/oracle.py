@@ -192,7 +192,8 @@ class Oracle:
             problem = self.problem(Fleet(offers=(offer,), counts=(number,)), has_pins=False)
         except SpecError:
             return None
-        each = [bound(problem, enough_s * devices, within_s, fastest_s, FEWEST, is_whole) for bound in bounds]
+        times = {"enough_s": enough_s * devices, "within_s": within_s, "fastest_s": fastest_s}
+        each = [bound(problem, **times, machines=FEWEST, is_whole=is_whole) for bound in bounds]
         known = [one for one in each if one is not None]
         if len(known) < len(each) or len({one.shape for one in known}) > 1:
             return None

@@ -99,7 +99,7 @@ _BETWEEN = (
 )
 
 
-def is_budget_alone(block: Mapping[str, Any]) -> bool:
+def is_budget_alone(block: Mapping[str, object]) -> bool:
     """Whether a block ``procure`` gives a budget, and neither an objective nor by when a training must be done."""
     others = ("objective", "usd_per_hour_saved", "deadline", "jobs")
     budgets = (block.get("budget"), block.get("budget_rate"))
@@ -790,7 +790,7 @@ class Procurement:
         return self.asked.jobs is not None
 
 
-def load_procurement(question: str | Path | Mapping[str, Any], *, today: date) -> Procurement:
+def load_procurement(question: str | Path | Mapping[str, object], *, today: date) -> Procurement:
     """Return the question that a spec file or a mapping of the same keys asks.
 
     Raises

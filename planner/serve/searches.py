@@ -224,7 +224,7 @@ class Searches:
     # --- Questions
 
     def ask(
-        self, session: Session, title: str, task: Mapping[str, Any], upload: Upload | None, note: str = ""
+        self, session: Session, title: str, task: Mapping[str, object], upload: Upload | None, note: str = ""
     ) -> Search:
         """Begin to search, or wait for a process; forget the oldest answers beyond what is kept.
 

@@ -40,7 +40,7 @@ _MOST_EXPLAINED_S = 20.0
 _KEYS = {"onnx": "onnx", "huggingface": "huggingface"}  # of other kinds of files: profile
 
 
-def answer_task(task: Mapping[str, Any], pipe: Connection) -> None:
+def answer_task(task: Mapping[str, object], pipe: Connection) -> None:
     """Answer a task, as a process of its own."""
     if sys.platform != "win32":
         os.setsid()  # what ends it ends what it has started

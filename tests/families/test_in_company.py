@@ -46,7 +46,8 @@ def least(
 ) -> Floats:
     bound = least_parts_of(family)
     assert bound is not None
-    found = bound(asked(family, group), enough_s, within_s, fastest_s, [machines], is_whole)
+    times = {"enough_s": enough_s, "within_s": within_s, "fastest_s": fastest_s}
+    found = bound(asked(family, group), **times, machines=[machines], is_whole=is_whole)
     assert found is not None
     return found
 

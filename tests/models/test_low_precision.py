@@ -7,7 +7,7 @@ import pytest
 
 from planner.data.devices import device
 from planner.data.fits import transformer_rates
-from planner.models.compute import Constants, DeviceRates, Software, device_shares, head_s, layer_seconds
+from planner.models.compute import Constants, DeviceRates, Software, Speeds, device_shares, head_s, layer_seconds
 from planner.models.layouts import Layouts
 from planner.models.low_precision import LOW_TYPES, NUMBER_TYPES, LowFigures, has_low_product, recipe_of, supports
 from planner.models.operators import block_operators
@@ -37,9 +37,7 @@ def _layer(rates: DeviceRates, name: str = "llama3-70b", kind: str = "dense") ->
         network,
         kind,
         replace(Layouts.one(), sequence_parallel=np.array([False])),
-        rates=rates,
-        software=_SOFTWARE,
-        constants=_CONSTANTS,
+        Speeds(rates, _SOFTWARE, _CONSTANTS),
     )
     return float((seconds.forward_s + seconds.backward_s)[0])
 
@@ -76,7 +74,7 @@ def test_experts_are_short_and_routers_and_attention_are_not() -> None:
 def test_the_head_does_not_know_of_short_products() -> None:
     network = transformers.row("llama3-70b").transformer
     found = {
-        float(head_s(network, Layouts.one(), rates=_rates("gb200", low), software=_SOFTWARE, constants=_CONSTANTS)[0])
+        float(head_s(network, Layouts.one(), Speeds(_rates("gb200", low), _SOFTWARE, _CONSTANTS))[0])
         for low in (None, ("nvfp4", "nvfp4"))
     }
     assert len(found) == 1

@@ -12,6 +12,7 @@ from planner.data.fits import transformer_rates
 from planner.models.compute import (
     SCORE_BACKWARD,
     LayerSeconds,
+    Speeds,
     device_shares,
     embedding_s,
     head_s,
@@ -31,14 +32,14 @@ from planner.transformer import LayerKind, Transformer
 
 KINDS: list[tuple[Transformer, LayerKind]] = [(GPT, "dense"), (MIXTURE, "dense"), (MIXTURE, "moe")]
 
+SPEEDS = Speeds(RATES, SOFTWARE, CONSTANTS)
+
 
 def seconds_of(
     transformer: Transformer, kind: LayerKind, is_flash: bool = True, **decisions: int | bool
 ) -> LayerSeconds:
     software = replace(SOFTWARE, has_flash_attention=is_flash)
-    return layer_seconds(
-        transformer, kind, Layouts.one(**decisions), rates=RATES, software=software, constants=CONSTANTS
-    )
+    return layer_seconds(transformer, kind, Layouts.one(**decisions), Speeds(RATES, software, CONSTANTS))
 
 
 @pytest.mark.parametrize(("transformer", "kind"), KINDS)
@@ -74,7 +75,7 @@ def test_unfused_attention_computes_masked_scores_too_and_moves_each_by_hand() -
     assert found.attention_s == pytest.approx(products_s + moved_s)
     software, twice = replace(SOFTWARE, has_flash_attention=False), replace(CONSTANTS, score_bytes=22.0)
     layout = Layouts.one(tensor=2, microbatch=4)
-    wider = layer_seconds(GPT, "dense", layout, rates=RATES, software=software, constants=twice)
+    wider = layer_seconds(GPT, "dense", layout, Speeds(RATES, software, twice))
     assert wider.backward_s - found.backward_s == pytest.approx(SCORE_BACKWARD * moved_s)
 
 
@@ -109,27 +110,23 @@ def test_experts_that_are_spread_wider_see_the_tokens_of_all_that_share_them() -
 @given(st.sampled_from([1, 2, 4]), st.integers(1, 8))
 def test_the_head_grows_with_the_vocabulary_and_shrinks_with_the_tensor_degree(tensor: int, microbatch: int) -> None:
     layout = Layouts.one(tensor=tensor, microbatch=microbatch)
-    narrow, wide = (
-        head_s(replace(GPT, vocabulary_size=words), layout, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
-        for words in (25600, 51200)
-    )
+    narrow, wide = (head_s(replace(GPT, vocabulary_size=words), layout, SPEEDS) for words in (25600, 51200))
     assert 1.2 * narrow < wide < 2.5 * narrow
-    alone = head_s(GPT, Layouts.one(microbatch=microbatch), rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+    alone = head_s(GPT, Layouts.one(microbatch=microbatch), SPEEDS)
     assert wide <= alone * (1 + 1e-9)
 
 
 def test_an_embedding_costs_little_beside_a_layer() -> None:
-    found = embedding_s(GPT, Layouts.one(microbatch=4), rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+    found = embedding_s(GPT, Layouts.one(microbatch=4), SPEEDS)
     assert 0 < found < 0.5 * seconds_of(GPT, "dense", microbatch=4).forward_s
 
 
 @given(imbalance=st.floats(1.0, 4.0), expert=st.sampled_from([1, 2, 8]))
 def test_more_tokens_on_the_fullest_rank_lengthen_experts_and_nothing_else(imbalance: float, expert: int) -> None:
     layout = Layouts.one(expert=expert, microbatch=4)
-    shared = {"rates": RATES, "software": SOFTWARE, "constants": CONSTANTS}
     for kind in ("dense", "moe"):
-        even = layer_seconds(MIXTURE, kind, layout, **shared)  # type: ignore[arg-type]  # fields by their names
-        uneven = layer_seconds(MIXTURE, kind, layout, **shared, expert_imbalance=imbalance)  # type: ignore[arg-type]
+        even = layer_seconds(MIXTURE, kind, layout, SPEEDS)
+        uneven = layer_seconds(MIXTURE, kind, layout, SPEEDS, expert_imbalance=imbalance)
         grown = uneven.forward_s / even.forward_s
         assert grown == pytest.approx(1.0) if kind == "dense" else 1.0 <= grown <= imbalance * 1.2
         assert uneven.attention_s == pytest.approx(even.attention_s)
@@ -139,7 +136,7 @@ def test_grouped_products_are_slower_than_one_and_no_other_is() -> None:
     layout, slow = Layouts.one(microbatch=4), replace(CONSTANTS, routed_share=0.5)
     for kind in ("dense", "moe"):
         one, other = (
-            layer_seconds(MIXTURE, kind, layout, rates=RATES, software=SOFTWARE, constants=constants)
+            layer_seconds(MIXTURE, kind, layout, Speeds(RATES, SOFTWARE, constants))
             for constants in (replace(CONSTANTS, routed_share=1.0), slow)
         )
         routed = [one for one in block_operators(MIXTURE, kind) if one.product and one.name.startswith(ROUTED)]
@@ -172,10 +169,9 @@ def test_a_program_may_recompute_a_share_of_its_products_in_place_of_attention()
 
 
 def test_a_slower_attention_kernel_and_more_passes_over_memory_take_longer_in_proportion() -> None:
-    shared = {"rates": RATES, "constants": CONSTANTS}
     layout = Layouts.one()
     plain, slow, eager = (
-        layer_seconds(GPT, "dense", layout, software=software, **shared)  # type: ignore[arg-type]  # by their names
+        layer_seconds(GPT, "dense", layout, Speeds(RATES, software, CONSTANTS))
         for software in (
             SOFTWARE,
             replace(SOFTWARE, attention_ratio=0.5),
@@ -192,10 +188,7 @@ def test_a_vocabulary_that_is_not_filled_up_costs_by_the_width_of_each_ranks_par
     words = replace(GPT, vocabulary_size=50257)
     software = replace(SOFTWARE, pads_vocabulary=False)
     padded, not_padded = (
-        [
-            float(head_s(words, Layouts.one(tensor=tensor), rates=RATES, software=one, constants=CONSTANTS)[0])
-            for tensor in (1, 2, 4)
-        ]
+        [float(head_s(words, Layouts.one(tensor=tensor), Speeds(RATES, one, CONSTANTS))[0]) for tensor in (1, 2, 4)]
         for one in (SOFTWARE, software)
     )
     assert not_padded[1] == pytest.approx(padded[1])  # 25,128 is a multiple of 8, 12,564 of 4 alone, 50,257 is odd
@@ -217,18 +210,15 @@ def moved_s(operators: tuple[TransformerOperator, ...], way: int, microbatch: in
 @pytest.mark.parametrize("passes", [0.8, 1.7])
 def test_what_moves_memory_moves_as_much_as_the_kernels_of_any_network(passes: float) -> None:
     layout, software = Layouts.one(microbatch=2), replace(SOFTWARE, element_passes=passes)
-    layers = [
-        layer_seconds(GPT, "dense", layout, rates=RATES, software=one, constants=CONSTANTS)
-        for one in (SOFTWARE, software)
-    ]
+    layers = [layer_seconds(GPT, "dense", layout, Speeds(RATES, one, CONSTANTS)) for one in (SOFTWARE, software)]
     blocks, head = block_operators(GPT, "dense"), head_operators(GPT)
     more = passes - SOFTWARE.element_passes
     assert layers[1].forward_s - layers[0].forward_s == pytest.approx(more * moved_s(blocks, 0, 2))
     assert layers[1].backward_s - layers[0].backward_s == pytest.approx(more * moved_s(blocks, 1, 2))
-    heads = [head_s(GPT, layout, rates=RATES, software=one, constants=CONSTANTS) for one in (SOFTWARE, software)]
+    heads = [head_s(GPT, layout, Speeds(RATES, one, CONSTANTS)) for one in (SOFTWARE, software)]
     assert heads[1] - heads[0] == pytest.approx(more * (moved_s(head, 0, 2) + moved_s(head, 1, 2)))
     # A table is read and written as wide as the stream, however many of its rows there are.
-    found = embedding_s(GPT, layout, rates=RATES, software=software, constants=CONSTANTS)
+    found = embedding_s(GPT, layout, Speeds(RATES, software, CONSTANTS))
     tables = embedding_operators(GPT)
     assert found == pytest.approx(moved_s(tables, 0, 2) + moved_s(tables, 1, 2))
 
@@ -237,9 +227,7 @@ def test_what_moves_memory_moves_as_much_as_the_kernels_of_any_network(passes: f
 def test_fused_attention_goes_over_all_keys_or_over_half_of_them(network: Transformer) -> None:
     """A long sequence's heads fill whole tiles: what is left is the start-up, by the inner width."""
     long = replace(network, sequence_length=8192, num_positions=8192)
-    found = layer_seconds(
-        long, "dense", Layouts.one(), rates=RATES, software=SOFTWARE, constants=replace(CONSTANTS, wave_share=0.0)
-    )
+    found = layer_seconds(long, "dense", Layouts.one(), Speeds(RATES, SOFTWARE, replace(CONSTANTS, wave_share=0.0)))
     flop = sum(one.forward_flop for one in block_operators(long, "dense") if one.kind == "attention")
     ideal_s = flop / (RATES.peak_flop_per_s * RATES.attention_efficiency)
     inner = 8192 * 2 / (1 + network.is_causal)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, RATES, SOFTWARE
 from transformers_drawn import indexed, modulated, transformers
 
-from planner.models.compute import LayerSeconds, layer_seconds
+from planner.models.compute import LayerSeconds, Speeds, layer_seconds
 from planner.models.layouts import Layouts, Recompute, busiest_stages
 from planner.models.memory import KERNELS, layer_bytes
 from planner.models.operators import block_operators, block_parameters, flop_per_sample, head_parameters
@@ -193,9 +193,7 @@ def test_the_wider_the_window_the_longer_a_layer_takes_and_never_longer_than_att
     def seconds(window: int | None) -> float:
         sizes = {**GATED, "layers": 2, "hidden": 1024, "heads": 8, "vocabulary": 1000, "window": window}
         network = transformer_of(sizes)
-        found = layer_seconds(
-            network, network.layer_kinds[0], Layouts.one(), rates=RATES, software=software, constants=CONSTANTS
-        )
+        found = layer_seconds(network, network.layer_kinds[0], Layouts.one(), Speeds(RATES, software, CONSTANTS))
         return float(found.forward_s[0] + found.backward_s[0])
 
     taken = [seconds(window) for window in (1, 128, 1024, 4096, 8192, None)]
@@ -338,7 +336,7 @@ def test_prediction_stands_on_the_last_stage_with_a_copy_of_the_embedding() -> N
 
 def _seconds(network: Transformer, kind: str, **decisions: int) -> LayerSeconds:
     layout = Layouts.one(**decisions)
-    return layer_seconds(network, kind, layout, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+    return layer_seconds(network, kind, layout, Speeds(RATES, SOFTWARE, CONSTANTS))
 
 
 @pytest.mark.parametrize("sizes", NETWORKS.values(), ids=NETWORKS)

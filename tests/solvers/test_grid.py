@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planner.cost import Floats
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.grid import Axis, Columns, Grid, Level, OverError, Rule, distinct, solve
+from planner.solvers.grid import Axis, Columns, Grid, Level, OverError, Rule, Wanted, distinct, solve
 
 
 @settings(deadline=None)
@@ -130,7 +130,7 @@ def test_a_chunk_holds_no_more_points_than_is_asked() -> None:
 
     axes = Axis(name="a", values=tuple(range(100))), Axis(name="b", values=tuple(range(20)))
     grid = Grid(levels=(Level(axes=axes[:1]), Level(axes=axes[1:])))
-    answer = solve(grid, cost, Search(), most_at_once=100)
+    answer = solve(grid, cost, Search(), Wanted(most_at_once=100))
     assert answer.solution.objective == pytest.approx(0.0)
     assert longest == 100
 
@@ -153,7 +153,7 @@ def test_what_is_broken_off_counts_in_the_bound(case: Case, asked: int) -> None:
     levels = tuple(replace(level, bound=broken(level.bound)) for level in grid.levels)
     cost = broken(case.cost)
     assert cost is not None
-    answer = solve(replace(grid, levels=levels), cost, Search(), most_at_once=2)
+    answer = solve(replace(grid, levels=levels), cost, Search(), Wanted(most_at_once=2))
     truth = best_of(case, tuple(range(len(case.names))))
     assert answer.solution.bound <= (truth[0][0] if truth else inf) <= answer.solution.objective
 
@@ -201,6 +201,6 @@ def test_several_answers_are_known_before_all_is_looked_at() -> None:
     axes = Axis(name="a", values=tuple(range(1000))), Axis(name="b", values=tuple(range(100)))
     last = Axis(name="c", values=(0, 1))
     levels = (Level(axes=axes[:1], bound=of_group), Level(axes=axes[1:], bound=of_all), Level(axes=(last,)))
-    answer = solve(Grid(levels=levels), of_all, Search(), num_answers=3, group_by=["a"])
+    answer = solve(Grid(levels=levels), of_all, Search(), Wanted(num_answers=3, group_by=["a"]))
     assert [answer.solution.objective, *(cost for cost, _ in answer.others)] == [0.0, 1.0, 2.0]
     assert expanded < 0.5 * 100_000

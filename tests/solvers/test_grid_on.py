@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.grid import solve
+from planner.solvers.grid import Wanted, solve
 
 
 @settings(deadline=None)
 @given(case=cases(), number=st.integers(1, 3), most=st.sampled_from([1, 2, 7]), questions=st.integers(0, 20))
 def test_pieces_of_a_search_find_what_one_search_finds(case: Case, number: int, most: int, questions: int) -> None:
-    asked = partial(solve, case.grid(), case.cost, num_answers=number, most_at_once=most)
+    asked = partial(solve, case.grid(), case.cost, wanted=Wanted(num_answers=number, most_at_once=most))
     whole, found = asked(Search()), asked(Search(questions_left=questions))
     while found.rest:
         assert found.solution.bound <= whole.solution.objective

@@ -15,7 +15,7 @@ from shuffled_pool import ShuffledPool
 from planner.cost import Floats
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, solve
+from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, Wanted, solve
 from planner.worker_pool import Origin
 
 seeds = st.integers(0, 10_000)
@@ -26,9 +26,9 @@ def made(case: Case) -> tuple[Grid, object]:
     return case.grid(), case.cost
 
 
-def shared(case: Case, search: Search, **options: object) -> GridAnswer:
+def shared(case: Case, search: Search, **options: Any) -> GridAnswer:
     """What is found with the search's worker pool."""
-    return solve(case.grid(), case.cost, search, maker=partial(made, case), **options)  # type: ignore[arg-type]
+    return solve(case.grid(), case.cost, search, Wanted(**options), maker=partial(made, case))  # type: ignore[arg-type]
 
 
 @settings(deadline=None, max_examples=40)
@@ -115,7 +115,7 @@ class InterruptingPool(ShuffledPool):
 def test_values_below_zero_travel_as_they_are() -> None:
     costs = np.array([5.0, 4.0, 3.0, 1.0, 2.0])
     (grid, cost), pool = _below_zero(costs), ShuffledPool(3, 2)
-    found = solve(grid, cost, Search(pool=pool), maker=partial(_below_zero, costs), most_at_once=1)
+    found = solve(grid, cost, Search(pool=pool), Wanted(most_at_once=1), maker=partial(_below_zero, costs))
     assert pool.num_parts > 0
     assert (found.solution.value, found.solution.objective) == ({"a": 300, "b": -200}, 1.0)
 
@@ -150,7 +150,7 @@ def test_searches_that_depend_on_the_order_or_cannot_travel_are_not_shared_out()
     pool = ShuffledPool()
     for search in (Search(pool=pool, good_enough=5.0), Search(pool=pool, questions_left=100)):
         shared(case, search, most_at_once=1)
-    solve(case.grid(), case.cost, Search(pool=pool), maker=Stuck(case), most_at_once=1)  # type: ignore[arg-type]
+    solve(case.grid(), case.cost, Search(pool=pool), Wanted(most_at_once=1), maker=Stuck(case))  # type: ignore[arg-type]
     assert pool.num_parts == 0
     assert Origin.of(Stuck(case)) is None
     shared(case, Search(pool=pool), most_at_once=1)

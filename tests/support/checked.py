@@ -10,7 +10,7 @@ from typing import Any
 import planner
 from planner.answer.documents import dump
 from planner.families import FAMILIES
-from planner.families.answer import plan_of
+from planner.families.answer import Searched, plan_of
 from planner.problem import Problem
 from tests.referee.second_physics import check
 
@@ -60,12 +60,11 @@ def given_plan(problem: Problem) -> Any:
     resolved = {key: value for key, value in problem.resolved.items() if key != "configuration"}
     found = plan_of(
         replace(problem, resolved=resolved),
-        family=family,
+        Searched(family=family, solver="none"),
         configuration=configuration,
         prediction=prediction,
         bound=prediction.value_of(problem.goal),
         explanation=(),
-        solver="none",
     )
     return replace(found, provenance=replace(found.provenance, input_digest=digest(resolved)))
 

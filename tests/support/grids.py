@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.search import Search
-from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, Rule, solve
+from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, Rule, Wanted, solve
 
 __all__ = ["Case", "best_of", "cases", "rows_of"]
 
@@ -81,7 +81,7 @@ class Case:
         grid = self.grid()
         if not uses_bounds:
             grid = replace(grid, levels=tuple(replace(level, bound=None) for level in grid.levels))
-        return solve(grid, self.cost, search or Search(), **options)
+        return solve(grid, self.cost, search or Search(), Wanted(**options))
 
 
 @st.composite

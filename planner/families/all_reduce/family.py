@@ -337,7 +337,7 @@ def timeline(problem: Problem, configuration: AllReduceConfiguration, *, num_ite
     return repeated(_drawn(cost, configuration), num_iterations, cost.predict(configuration).iteration_time_s)
 
 
-def left_out(problem: Problem, given: Mapping[str, Any], configuration: AllReduceConfiguration) -> tuple[str, ...]:
+def left_out(problem: Problem, given: Mapping[str, object], configuration: AllReduceConfiguration) -> tuple[str, ...]:
     """Return the micro-batches of devices that cannot hold their samples at a time."""
     steps = configuration.gradient_accumulation_steps
     if given["groups"] is not None or given["gradient_accumulation_steps"] is not None or steps == 1:
@@ -460,7 +460,7 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
 
 
 def least_parts_s(
-    problem: Problem, enough_s: float, within_s: float, fastest_s: float, machines: Sequence[int], is_whole: bool
+    problem: Problem, *, enough_s: float, within_s: float, fastest_s: float, machines: Sequence[int], is_whole: bool
 ) -> Floats | None:
     """Return device-seconds that a training takes at least, in company of other kinds of machines."""
     from planner.families.all_reduce import search as its  # noqa: PLC0415

@@ -404,7 +404,7 @@ def ends_by_size(exchange: Exchange, rule: Mapping[str, float | None]) -> Ends:
     return horovod_buckets(exchange.size_bytes, ticks, rule["fusion_threshold"] or HOROVOD_THRESHOLD_BYTES).ends
 
 
-def is_by_tensor(rule: str | Mapping[str, Any]) -> bool:
+def is_by_tensor(rule: str | Mapping[str, object]) -> bool:
     """Whether a rule cuts between tensors, as frameworks do, rather than where the question's groups end."""
     return rule in _BY_TENSOR if isinstance(rule, str) else rule.get("buffer") is None
 

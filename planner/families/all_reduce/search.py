@@ -51,7 +51,7 @@ from planner.families.all_reduce.fusion import (
     quick_ends,
 )
 from planner.families.all_reduce.team import Team, batches_from
-from planner.families.answer import TOO_SHORT, CountBounds, alternative_of, iterations_of, plan_of
+from planner.families.answer import TOO_SHORT, CountBounds, Searched, alternative_of, iterations_of, plan_of
 from planner.networks import computation_bound
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem, Range
@@ -143,17 +143,19 @@ def plan(problem: Problem, search: Search) -> Plan:
     narrow = [alternative_of(one.name, one.answer, best, one.reason, family=NAME) for one in narrower]
     return plan_of(
         problem,
-        family=NAME,
+        Searched(
+            family=NAME,
+            not_modelled=NOT_MODELLED,
+            solver="branch and bound over device counts x enumerated shares x dynamic programme over contiguous groups",
+            num_candidates=found.num_boxes,
+            num_solved=found.num_solved,
+        ),
         configuration=best.configuration,
         prediction=best.prediction,
         bound=min(bound, best.objective),
         explanation=_why(problem, best, found, narrow, num_roots),
         alternatives=[*fused, *narrow],
         warnings=_warnings(problem, best),
-        not_modelled=NOT_MODELLED,
-        solver="branch and bound over device counts x enumerated shares x dynamic programme over contiguous groups",
-        num_candidates=found.num_boxes,
-        num_solved=found.num_solved,
     )
 
 
@@ -202,14 +204,12 @@ def _quick_plan(problem: Problem, best: _Answer) -> Plan:
     """Return a plan of which no more is known than what it costs."""
     return plan_of(
         problem,
-        family=NAME,
+        Searched(family=NAME, not_modelled=NOT_MODELLED, solver="the first plan that was found"),
         configuration=best.configuration,
         prediction=best.prediction,
         bound=0.0,
         explanation=[words.binding(best.cost, best.configuration, best.prediction)],
         warnings=_warnings(problem, best),
-        not_modelled=NOT_MODELLED,
-        solver="the first plan that was found",
     )
 
 

@@ -25,7 +25,7 @@ from planner.families.hybrid.space import Bound
 from planner.models.layouts import Bools, Ints, Layouts, Recompute
 from planner.models.memory import CutMemory
 from planner.search import Search
-from planner.solvers.grid import Columns, Point, solve
+from planner.solvers.grid import Columns, Point, Wanted, solve
 
 OTHER_CHUNKS = "hybrid layouts with other cuts of the layers into chunks"
 _FEWEST = 2  # virtual stages of a device
@@ -221,10 +221,7 @@ def all_chunks_bound_s(cost: GroupCost, best_s: float, search: Search) -> tuple[
         replace(grid, levels=levels),
         bounds.seconds,
         part,
-        num_answers=_MOST_SETTINGS,
-        group_by=COARSE,
-        is_strict=True,
-        counts=False,
+        Wanted(num_answers=_MOST_SETTINGS, group_by=COARSE, is_strict=True, counts=False),
     )
     points = [answer.solution.value, *(point for _, point in answer.others)]
     settings: list[Point] = [{name: point[name] for name in COARSE} for point in points if point is not None]

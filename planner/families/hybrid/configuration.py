@@ -313,7 +313,7 @@ def is_dealt_evenly(layers: Sequence[int], stages: int, chunks: int, schedule: s
 _DOUBLED = ("data", "interleave")  # of DualPipe
 
 
-def layouts_of(columns: Mapping[str, Any], batch: int) -> Layouts:
+def layouts_of(columns: Mapping[str, object], batch: int) -> Layouts:
     """Return layouts of columns of numbers, one column a decision; micro-batches follow from the batch."""
     found = {name: np.asarray(columns[name], dtype=bool if row.is_flag else None) for name, row in LAYOUT.items()}
     number = batch // (found["data"] * found["microbatch"])

@@ -25,7 +25,6 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import combinations
 from math import comb, inf
-from typing import Any
 
 import numpy as np
 
@@ -399,7 +398,7 @@ class GroupCost:
         has_experts = self.transformer.experts is not None
         return self.problem.calibration.transformer_reserve_of(self.group.device.memory_bytes, has_experts=has_experts)
 
-    def layouts(self, columns: Mapping[str, Any]) -> Layouts:
+    def layouts(self, columns: Mapping[str, object]) -> Layouts:
         """Return layouts of columns of numbers."""
         return layouts_of(columns, self.batch)
 

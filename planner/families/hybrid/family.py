@@ -115,7 +115,7 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfig
     return _that_fits(costs[0], found) if is_open else found
 
 
-def left_out(problem: Problem, given: Mapping[str, Any], configuration: HybridConfiguration) -> tuple[str, ...]:
+def left_out(problem: Problem, given: Mapping[str, object], configuration: HybridConfiguration) -> tuple[str, ...]:
     """Return what the layout has by default: ``overlap_data: on, as megatron-core has it``."""
     block = configuration.to_document()
     words = left_out_words(problem, given, block)
@@ -371,7 +371,7 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
 
 
 def least_parts_s(
-    problem: Problem, enough_s: float, within_s: float, fastest_s: float, machines: Sequence[int], is_whole: bool
+    problem: Problem, *, enough_s: float, within_s: float, fastest_s: float, machines: Sequence[int], is_whole: bool
 ) -> Floats | None:
     """Return device-seconds that each part of a training takes at least, in company of other kinds of machines."""
     from planner.families.hybrid import purchases  # noqa: PLC0415

@@ -61,7 +61,7 @@ from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints, Layouts, Schedule, dealt_layers, folded_layers
 from planner.search import Search
 from planner.solution import Solution, Status
-from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, GridAnswer, Point, solve
+from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, GridAnswer, Point, Wanted, solve
 from planner.units import Dimension, format_human
 from planner.words import percent_words
 
@@ -182,20 +182,23 @@ def searched(
     if uses_bounds and not is_begun and cost.is_even and bounds.space.is_split:
         # Very many divisors: first an answer from some of them.
         few = Bounds.of(cost, search.part(search.left_s / 2), memory_limit_bytes).of_space(bounds.space.narrow)
-        first = solve(few.grid(), few.seconds, few.search, num_answers=number, group_by=group_by, counts=False)
+        wanted = Wanted(num_answers=number, group_by=group_by, counts=False)
+        first = solve(few.grid(), few.seconds, few.search, wanted)
     bare = replace(cost, groups=tuple(replace(one) for one in cost.groups))  # without what it has worked out, to travel
     answer = solve(
         bounds.grid(uses_bounds=uses_bounds),
         bounds.seconds,
         search,
-        num_answers=number,
-        group_by=group_by,
-        most_at_once=MOST_AT_ONCE if cost.is_even else _MOST_CUTS_AT_ONCE,
-        is_strict=is_strict,
+        Wanted(
+            num_answers=number,
+            group_by=group_by,
+            most_at_once=MOST_AT_ONCE if cost.is_even else _MOST_CUTS_AT_ONCE,
+            is_strict=is_strict,
+            counts=counts and not search.is_brief,
+            dives=dives,
+        ),
         maker=partial(_made_grid, bare, memory_limit_bytes, search.cutoff),
-        counts=counts and not search.is_brief,
         before=before,
-        dives=dives,
     )
     if first is not None and first.solution.objective < answer.solution.objective:  # the time was over before
         bound = min(answer.solution.bound, first.solution.objective)
@@ -299,7 +302,7 @@ def all_cuts_bound_s(cost: HybridCost, best_s: float, search: Search) -> float:
     grid, last = bounds.grid(), bounds.all.index(bounds.best_path_s)  # the level before is the last that knows no cut
     part = search.part(search.left_s, good_enough=-inf, cutoff=best_s, num_alternatives=0)
     found_s = solve(
-        replace(grid, levels=grid.levels[:last]), seconds, part, is_strict=True, counts=False
+        replace(grid, levels=grid.levels[:last]), seconds, part, Wanted(is_strict=True, counts=False)
     ).solution.bound
     return min(max(found_s, peak_step_s(cost.groups)), best_s)
 
@@ -433,7 +436,7 @@ def _with_chunks(placed: HybridCost, settings: Sequence[Point], search: Search) 
         few = {name: (value,) for name, value in setting.items()}
         bounds = all_bounds.of_space(all_bounds.space.of_values({**few, "interleave": chunks}))
         part = search.part(search.left_s, good_enough=-inf, cutoff=inf)
-        solution = solve(bounds.grid(), bounds.seconds, part, counts=False).solution
+        solution = solve(bounds.grid(), bounds.seconds, part, Wanted(counts=False)).solution
         rows += [] if solution.value is None else [(solution.objective, solution.value)]
     return rows
 

@@ -46,7 +46,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.errors import InfeasibleError
-from planner.families.answer import CountBounds, iterations_of, plan_of
+from planner.families.answer import CountBounds, Searched, iterations_of, plan_of
 from planner.families.hybrid.bounds import Bounds, CutBounds, EvenBounds, peak_step_s
 from planner.families.hybrid.configuration import NAME
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs_of
@@ -59,7 +59,7 @@ from planner.problem import Problem, Range
 from planner.routes import routes_of
 from planner.search import Search
 from planner.solution import BELOW
-from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, solve
+from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, Wanted, solve
 
 _MOST_ROWS = 50_000  # stages in one array
 _ROOMS_AT_ONCE = 256  # layouts whose memory is looked at
@@ -380,7 +380,8 @@ class _Limited:
         )
         cost, part = self.shares(seconds), search.part(search.left_s, cutoff=most, good_enough=-inf)
         part.pool = None
-        return solve(Grid(levels=levels, rules=grid.rules), cost, part, counts=False, is_strict=True, dives=is_loose)
+        wanted = Wanted(counts=False, is_strict=True, dives=is_loose)
+        return solve(Grid(levels=levels, rules=grid.rules), cost, part, wanted)
 
 
 def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: Search) -> CountBounds | None:
@@ -421,14 +422,16 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
     prediction = predict(problem, configuration)
     plan = plan_of(
         problem,
-        family=NAME,
+        Searched(
+            family=NAME,
+            not_modelled=NOT_MODELLED,
+            solver="branch and bound on the grid of layouts of any number of machines",
+        ),
         configuration=configuration,
         prediction=prediction,
         bound=min(float(bounds_s[machines - 1]), prediction.value_of(problem.goal)),
         explanation=explain(problem, configuration, prediction),
         warnings=warnings(best[0], configuration),
-        not_modelled=NOT_MODELLED,
-        solver="branch and bound on the grid of layouts of any number of machines",
     )
     return CountBounds(bounds_s=bounds_s, num_machines=machines, plan=plan)
 
@@ -525,5 +528,6 @@ class _Stages:
         part = search.part(search.left_s, cutoff=most_usd, good_enough=-inf)
         part.pool = None
         cost = self.usd(seconds)
-        found = solve(Grid(levels=levels, rules=grid.rules), cost, part, counts=False, is_strict=True, dives=False)
+        wanted = Wanted(counts=False, is_strict=True, dives=False)
+        found = solve(Grid(levels=levels, rules=grid.rules), cost, part, wanted)
         return min(found.solution.bound, most_usd)

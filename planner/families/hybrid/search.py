@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.decisions import LAYOUT, row_of
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
-from planner.families.answer import TOO_SHORT, iterations_of, plan_of
+from planner.families.answer import TOO_SHORT, Searched, iterations_of, plan_of
 from planner.families.hybrid.bounds import Bounds, EvenBounds, lower_bound
 from planner.families.hybrid.chunks import OTHER_CHUNKS, all_chunks_bound_s
 from planner.families.hybrid.configuration import (
@@ -243,7 +243,14 @@ def _plan_of(
     has_open_cuts &= not has_few_cuts(best.cost.transformer.num_layers, configuration.pipeline)
     return plan_of(
         problem,
-        family=NAME,
+        Searched(
+            family=NAME,
+            not_modelled=NOT_MODELLED,
+            solver="branch and bound on the grid of layouts",
+            num_candidates=sum(one.answer.num_points for one in found),
+            num_solved=sum(one.answer.num_evaluated for one in found),
+            beyond={OTHER_CUTS: 0.0 if has_open_cuts else cuts_s * count, OTHER_CHUNKS: chunks_s * count},
+        ),
         configuration=configuration,
         prediction=prediction,
         bound=bound,
@@ -257,11 +264,6 @@ def _plan_of(
         ),
         alternatives=[*alternatives, *rungs],
         warnings=warnings(best.cost, configuration),
-        not_modelled=NOT_MODELLED,
-        solver="branch and bound on the grid of layouts",
-        num_candidates=sum(one.answer.num_points for one in found),
-        num_solved=sum(one.answer.num_evaluated for one in found),
-        beyond={OTHER_CUTS: 0.0 if has_open_cuts else cuts_s * count, OTHER_CHUNKS: chunks_s * count},
     )
 
 

@@ -419,7 +419,7 @@ _LETTERS = {
 }
 
 
-def view(cluster: Cluster, block: Mapping[str, Any], prediction: Prediction) -> FamilyView:
+def view(cluster: Cluster, block: Mapping[str, object], prediction: Prediction) -> FamilyView:
     """Return what a layout's document and its prediction show."""
     rows: Sequence[Mapping[str, Any]] = prediction.details.get("stages", ())
     is_staged = len(rows) > 1

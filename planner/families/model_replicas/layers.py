@@ -323,7 +323,7 @@ class Layers:
         return np.asarray(is_power & rounded)
 
 
-def of_each(columns: Sequence[Sequence[Any]], made_of: Callable[..., Any]) -> list[Any]:
+def of_each(columns: Sequence[Sequence[object]], made_of: Callable[..., Any]) -> list[Any]:
     """Return what is made of the arrays of every layer, once where layers share all of them."""
     rows = list(zip(*columns, strict=True))
     made = {key: made_of(*arrays) for key, arrays in {tuple(map(id, arrays)): arrays for arrays in rows}.items()}

@@ -39,7 +39,7 @@ from itertools import product
 from math import inf, isqrt
 
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
-from planner.families.answer import TOO_SHORT, alternative_of, plan_of
+from planner.families.answer import TOO_SHORT, Searched, alternative_of, plan_of
 from planner.families.model_replicas.configuration import NAME, ReplicaChoice, group_of, threads_of
 from planner.families.model_replicas.cost import (
     NOT_MODELLED,
@@ -331,14 +331,12 @@ def _plan_of_first(problem: Problem, model: ReplicaModel, first: _Solved) -> Pla
     lines = [*explain(problem, first.configuration, first.prediction), "a limit came before more was compared"]
     return plan_of(
         problem,
-        family=NAME,
+        Searched(family=NAME, not_modelled=NOT_MODELLED, solver=_SOLVER),
         configuration=first.configuration,
         prediction=first.prediction,
         bound=min(least_objective(problem, model), first.objective),
         explanation=lines,
         warnings=first.warnings,
-        not_modelled=NOT_MODELLED,
-        solver=_SOLVER,
     )
 
 
@@ -374,17 +372,19 @@ def _searched(
     ]
     return plan_of(
         problem,
-        family=NAME,
+        Searched(
+            family=NAME,
+            not_modelled=NOT_MODELLED,
+            solver=_SOLVER,
+            num_candidates=num_settings,
+            num_solved=num_solved,
+        ),
         configuration=best.configuration,
         prediction=best.prediction,
         bound=min(bound, other_bound, best.objective),
         explanation=_why(problem, best, num_settings, num_solved, space, is_whole=is_whole),
         alternatives=[*_simplified(problem, fitting, best, space, search), *runners_up],
         warnings=best.warnings,
-        not_modelled=NOT_MODELLED,
-        solver=_SOLVER,
-        num_candidates=num_settings,
-        num_solved=num_solved,
     )
 
 

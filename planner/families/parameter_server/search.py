@@ -39,7 +39,7 @@ import numpy as np
 from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
 from planner.errors import Fault, InfeasibleError, NoAnswerError, SpecError
-from planner.families.answer import TOO_SHORT, alternative_of, iterations_of, plan_of
+from planner.families.answer import TOO_SHORT, Searched, alternative_of, iterations_of, plan_of
 from planner.families.parameter_server.bounds import Boxes, Site, Space, lower_bounds, root, split, tightened
 from planner.families.parameter_server.configuration import (
     NAME,
@@ -765,17 +765,19 @@ def plan(problem: Problem, search: Search) -> Plan:
         )
     return plan_of(
         problem,
-        family=NAME,
+        Searched(
+            family=NAME,
+            not_modelled=NOT_MODELLED,
+            solver="branch and bound over counts and shares x placement by greedy, bound and CP-SAT",
+            num_candidates=boxes.num_boxes,
+            num_solved=len(boxes.bounds_of),
+        ),
         configuration=winner.configuration,
         prediction=winner.prediction,
         bound=bound,
         explanation=lines,
         alternatives=others,
         warnings=warnings,
-        not_modelled=NOT_MODELLED,
-        solver="branch and bound over counts and shares x placement by greedy, bound and CP-SAT",
-        num_candidates=boxes.num_boxes,
-        num_solved=len(boxes.bounds_of),
     )
 
 
@@ -808,13 +810,11 @@ def _plan_of(problem: Problem, solved: Solved) -> Plan:
     """Return a plan of which no more is known than what it costs."""
     return plan_of(
         problem,
-        family=NAME,
+        Searched(family=NAME, not_modelled=NOT_MODELLED, solver="the first configuration that was found"),
         configuration=solved.configuration,
         prediction=solved.prediction,
         bound=0.0,
         explanation=explain(problem, solved.configuration, solved.prediction),
-        not_modelled=NOT_MODELLED,
-        solver="the first configuration that was found",
     )
 
 

@@ -305,7 +305,7 @@ def timeline(problem: Problem, configuration: PipelineConfiguration, *, num_iter
     return repeated(schedule_timeline(cost, shape), num_iterations, cost.iteration_time_s(shape))
 
 
-def left_out(problem: Problem, given: Mapping[str, Any], configuration: PipelineConfiguration) -> tuple[str, ...]:
+def left_out(problem: Problem, given: Mapping[str, object], configuration: PipelineConfiguration) -> tuple[str, ...]:
     """Return the number of micro-batches, which a search would look for."""
     if given["num_microbatches"] is not None:
         return ()

@@ -32,7 +32,7 @@ from typing import Protocol
 import numpy as np
 
 from planner.errors import InfeasibleError, ModelError, NoAnswerError
-from planner.families.answer import TOO_SHORT, iterations_of, plan_of
+from planner.families.answer import TOO_SHORT, Searched, iterations_of, plan_of
 from planner.families.pipeline.cost import NAME, NOT_MODELLED, Shape, explain, predict
 from planner.families.pipeline.domain import (
     CHUNKS,
@@ -362,16 +362,18 @@ def _plan_of(problem: Problem, search: Search, tried: "_Tried", best: "_Result")
     bound = min(prediction.value_of(problem.goal), tried.bound)
     return plan_of(
         problem,
-        family=NAME,
+        Searched(
+            family=NAME,
+            not_modelled=NOT_MODELLED,
+            solver="best-first search on a dynamic programme's bound x simulation of the schedule",
+            num_candidates=tried.num_sources,
+            num_solved=tried.num_simulated,
+        ),
         configuration=configuration,
         prediction=prediction,
         bound=bound,
         explanation=(*explain(problem, configuration, prediction), *_why(best, tried, bound / best.count)),
         alternatives=_alternatives(best.domain, best.found, search.num_alternatives),
-        not_modelled=NOT_MODELLED,
-        solver="best-first search on a dynamic programme's bound x simulation of the schedule",
-        num_candidates=tried.num_sources,
-        num_solved=tried.num_simulated,
     )
 
 
