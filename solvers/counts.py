@@ -87,7 +87,7 @@ _CUT = 0.99  # of the tolerance: what is cut at just as much is proven
 _PRECISE, _NEARLY = 1e-10, 1e-7  # relative, of a t from which on a count is cut, and of its weight
 _WIDTHS = (1e-8, 0.1, 1.0, 10.0)  # logarithms of factors above its bound within which that is looked for first
 _PROFILES = 12  # of a root at one turn
-_FIRST_AIM = 4096.0  # times the floor of a root: what is looked for while nothing is known
+_FIRST_AIMS = (8.0, 4096.0)  # times the floor of a root: what is looked for while nothing is known
 
 
 # What is asked
@@ -123,12 +123,15 @@ class Reading:
         Counts up to ``n`` that reach ``value``; None: ``n`` itself.
     payload
         Whatever belongs to ``value``; handed back with the answer.
+    own
+        At most what ``t`` may be taken for at ``n`` itself, where fewer counts could do with less.
     """
 
     value: float
     bound: float
     used: Counts | None = None
     payload: Any = None
+    own: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +164,9 @@ class Question:
         Where others can make calls before they are due: what a call returns, as far as that is known already, None
         where it is not; and who is told before every call, with what gives up to so many calls that are likely to
         follow. Neither changes the answer. Without ``known`` nothing is foreseen.
-    has_costly_condition
-        Whether ``holds`` calls the oracle, too: then it is asked of points that are called, and who looks ahead leaves
-        it out.
+    kept_by
+        A condition on what a call told: ``(root, counts, payload)``, whether the point keeps it; None where it does
+        not with this payload, but with a better one might. More of any count never keep it better with the same one.
     profile
         ``(root, weight, enough)`` of a root of one count: entry n - 1 is a ``t`` of which the least share is wanted,
         and one from which on n does not matter. Cheaper than calls at many counts. None, or an answer of None: there
@@ -184,7 +187,7 @@ class Question:
     size: Callable[[Ints, Ints], Floats] | None = None
     known: Callable[[int, Counts, float], Reading | None] | None = None
     foreseen: Callable[[Callable[[int], list[Call]]], None] = lambda calls: None
-    has_costly_condition: bool = False
+    kept_by: Callable[[int, Counts, Any], bool | None] | None = None
     profile: Callable[[int, Floats, Floats], Profile | None] | None = None
     first_profile: Callable[[int], Floats] | None = None
     begun: Callable[[int], Sequence[tuple[Counts, Reading]]] | None = None
@@ -562,13 +565,14 @@ class _Readings:
     used: Ints = field(init=False)
     bounds: Floats = field(init=False)
     values: Floats = field(init=False)
+    own: Floats = field(init=False)
     payloads: list[Any] = field(init=False, default_factory=list)
     profile: Floats | None = None
     points: Floats | None = None  # criteria of all points at their bounds, until more is known
 
     def __post_init__(self) -> None:
         self.at = self.used = np.zeros((0, self.question.most.shape[1]), dtype=np.int64)
-        self.bounds = self.values = np.zeros(0)
+        self.bounds = self.values = self.own = np.zeros(0)
 
     def copied(self, question: Question) -> "_Readings":
         """Return the same readings, which go their own way from now on."""
@@ -593,6 +597,7 @@ class _Readings:
             raise ModelError(f"The oracle's answer for {counts.tolist()} is none: {reading}.")
         self.at, self.used = np.vstack([self.at, counts]), np.vstack([self.used, used])
         self.bounds, self.values = np.append(self.bounds, reading.bound), np.append(self.values, reading.value)
+        self.own = np.append(self.own, reading.own)
         self.payloads.append(reading.payload)
         self.points = None
         least, most = self.least(used[None, :])[0], self.most_at(counts[None, :])[0]
@@ -610,6 +615,12 @@ class _Readings:
         if self.profile is not None:
             found = np.maximum(found, np.minimum(self.profile[counts[:, 0] - 1], self.most_at(counts)))
         return found
+
+    def least_at(self, counts: Ints) -> Floats:
+        """Return what ``t`` may be taken for at the least at each of some points, for themselves alone."""
+        is_at = (self.at == counts[:, None, :]).all(axis=2)
+        own: Floats = np.where(is_at, self.own, 0.0).max(axis=1, initial=0.0)
+        return np.maximum(self.least(counts), own)
 
     def take_profile(self, least: int, bounds: Floats) -> None:
         """Take in bounds of all counts from ``least`` on."""
@@ -754,8 +765,7 @@ class _Walk:
     def copied(self, oracle: Callable[[int, Counts, float], Reading]) -> "_Walk":
         """Return a walk that goes its own way with another oracle, and reports to nobody."""
         other = copy(self)
-        holds = None if self.question.has_costly_condition else self.question.holds
-        other.question = replace(self.question, oracle=oracle, holds=holds, profile=None, begun=None)
+        other.question = replace(self.question, oracle=oracle, kept_by=None, profile=None, begun=None)
         other._ahead, other.search, other.on_call = None, Search(), lambda walk: None
         other.aim = self.aim.copied()
         other.most_calls = self.num_calls + (1 << 30)
@@ -827,7 +837,7 @@ class _Walk:
             point[0] = min(max(found.promising or 0, least), most)
             if found.promising is None or known.is_read(point) or self._is_over:
                 return False
-            self._ask(box, point)
+            self._ask(box, point, point)  # all others have their own bounds
             if self._is_put_away(box):
                 return True
         return False
@@ -837,12 +847,21 @@ class _Walk:
 
         None where there is none, or nothing was found so near.
         """
+        if self.aim.target < inf:
+            return self._profile_within(box, self.aim.target)
+        floors = self._points_of(self._readings_of(box.root))[int(box.least[0]) - 1 : int(box.most[0])]
+        floor = float(floors[np.isfinite(floors).all(axis=1), 0].min(initial=inf))
+        for aim in _FIRST_AIMS:
+            found = self._profile_within(box, aim * floor, is_first=True)
+            if found is None or found.promising is not None:
+                return found
+        return found if self._is_cut(self.bounds(box))[0] else None
+
+    def _profile_within(self, box: _CountBox, target: float, *, is_first: bool = False) -> Profile | None:
+        """Return a profile of a box, of points whose first criterion is below a target where that is weighed."""
         assert self.question.profile is not None
         known, least, most = self._readings_of(box.root), int(box.least[0]), int(box.most[0])
         floors = self._points_of(known)[least - 1 : most]
-        target = self.aim.target
-        if is_first := target == inf:
-            target = _FIRST_AIM * float(floors[np.isfinite(floors).all(axis=1), 0].min(initial=inf))
         is_open: Bools = ~np.asarray(self._is_cut(floors) | (floors[:, 0] >= target))
         number = int(np.flatnonzero(is_open).max(initial=0)) + 1  # more machines are cut by their floors
         counts = np.repeat(box.least[None, :], number, axis=0)
@@ -851,7 +870,7 @@ class _Walk:
         few, first = counts[at], self._first_cut(known, counts[at], enough[at], self._is_cut, _PRECISE)
         weight = enough
         if self.aim.weighs_first or is_first:
-            weight, near = np.zeros(number), np.where(first < inf, first, enough[at])
+            weight, near = np.zeros(number), np.where((first < inf) & ~np.array(is_first), first, enough[at])
             weight[at] = self._first_cut(known, few, near, lambda criteria: criteria[:, 0] >= target, _NEARLY)
             weight = np.maximum.accumulate(weight[::-1])[::-1]  # numbers that are not open have that of the next
         enough[at] = first
@@ -859,7 +878,7 @@ class _Walk:
         if found is None:
             return None
         known.take_profile(least, found.bounds)
-        return None if is_first and found.promising is None and not np.isfinite(enough).all() else found
+        return found
 
     def _first_cut(
         self, known: _Readings, counts: Ints, least: Floats, is_cut: Callable[[Floats], Bools], precise: float
@@ -892,8 +911,10 @@ class _Walk:
         bounds, known = self.bounds(tight), self._readings_of(tight.root)
         if known.is_settled(tight.least, tight.most):
             # The least corner is the best point; where it breaks the condition, others are looked at without a call.
-            if self._holds(tight.root, tight.least):
+            keeps = self._holds(tight.root, tight.least) and self._kept_by(tight.root, tight.least, known)
+            if keeps:
                 self._offer(tight.root, tight.least, known)
+            if keeps or (tight.is_point and keeps is None):
                 self._leave(tight, bounds)
             elif not tight.is_point:
                 self._split(tight)
@@ -962,7 +983,9 @@ class _Walk:
         known = self.readings.get(root)
         if known is not None and known.profile is not None:
             return self._bounds_of_profile(known, least, most)
-        seconds = np.zeros(len(least)) if known is None else known.least(most)
+        seconds = np.zeros(len(least))
+        if known is not None:
+            seconds = np.where((least == most).all(axis=1), known.least_at(most), known.least(most))
         return self._bounds_of(np.full(len(least), root), least, most, seconds)
 
     def _bounds_of_profile(self, known: _Readings, least: Ints, most: Ints) -> Floats:
@@ -977,7 +1000,7 @@ class _Walk:
             counts = np.zeros((int(self.question.most[known.root, 0]), self.question.most.shape[1]), dtype=np.int64)
             counts[:, 0] = np.arange(1, len(counts) + 1)
             roots = np.full(len(counts), known.root)
-            points = self._bounds_of(roots, counts, counts, known.least(counts))
+            points = self._bounds_of(roots, counts, counts, known.least_at(counts))
             is_within: Bools = np.asarray((points <= self.aim.limits).all(axis=1))
             known.points = np.where(is_within[:, None], points, inf)
         return known.points
@@ -1001,6 +1024,15 @@ class _Walk:
     def _holds(self, root: int, counts: Ints) -> bool:
         holds = self.question.holds
         return holds is None or bool(holds(np.array([root]), counts[None, :])[0])
+
+    def _kept_by(self, root: int, counts: Ints, known: _Readings) -> bool | None:
+        """Whether a point keeps the condition on what was told, by the best that is known to be reached there."""
+        if self.question.kept_by is None:
+            return True
+        reached = np.where((known.used <= counts).all(axis=1), known.values, np.inf)
+        is_known = (known.used <= counts).all(axis=1).any()
+        payload = known.payloads[int(reached.argmin())] if is_known else None
+        return self.question.kept_by(root, self.question.counts_of(root, counts), payload)
 
     def _is_cut(self, bounds: Floats) -> Bools:
         return ~np.isfinite(bounds).all(axis=1) | self.aim.is_cut(bounds)
@@ -1046,7 +1078,7 @@ class _Walk:
         """Offer a point with the best that is known to be reached there."""
         values = np.where((known.used <= counts).all(axis=1), known.values, np.inf)
         best = int(values.argmin())
-        if not np.isfinite(values[best]) or not self._holds(root, counts):
+        if not np.isfinite(values[best]) or not self._holds(root, counts) or not self._kept_by(root, counts, known):
             return
         criteria = self._criteria(np.array([root]), counts[None, :], values[[best]])[0]
         if (criteria > self.aim.limits).any() or not np.isfinite(criteria).all():
@@ -1103,7 +1135,7 @@ class _Walk:
             side = int(np.flatnonzero(lacks[index])[0])
             corner = box.least.copy()
             corner[side] = known.used[index, side]
-            if self._holds(box.root, corner):
+            if self._holds(box.root, corner) and self._kept_by(box.root, corner, known):
                 slice_ = _CountBox(box.root, corner, box.most)
                 self._offer(box.root, corner, known)
                 self._leave(slice_, self.bounds(slice_))
@@ -1152,10 +1184,11 @@ class _Walk:
 
     # Calls
 
-    def _ask(self, box: _CountBox, counts: Ints) -> None:
-        """Ask the oracle about a point of a box, and offer what it used."""
+    def _ask(self, box: _CountBox, counts: Ints, least: Ints | None = None) -> None:
+        """Ask about a point of a box, and offer what it used; ``least``: from where on all is cut, if not the box's."""
         question, known = self.question, self.readings[box.root]
-        call = (box.root, question.counts_of(box.root, counts), self._enough(box.root, box.least))
+        enough = self._enough(box.root, box.least if least is None else least)
+        call = (box.root, question.counts_of(box.root, counts), enough)
         if self._ahead is not None:
             self._ahead.note(self, box, counts, call)
             question.foreseen(self._ahead.next)
@@ -1202,7 +1235,7 @@ class _Walk:
             criteria = self._criteria(roots, points, known.expected(points))
             gains = np.where(np.isfinite(criteria).all(axis=1), self.aim.gains(criteria), 0.0)
             gains[known.most_at(points) <= known.least(points) * (1 + _WORTH)] = 0.0
-            if self.question.holds is not None and not self.question.has_costly_condition:
+            if self.question.holds is not None:
                 gains[~self.question.holds(roots, points)] = 0.0
             best, hoped = int(gains.argmax()), 0.0
             if self.aim.share and np.isfinite(most := float(self.aim.gains(self.bounds(box))[0])):

@@ -277,11 +277,16 @@ def _next_rows(found: "Procured") -> list[tuple[str, str]]:
     measured = next((row for row in found.alternatives if not row[0].unmeasured), None)
     if measured is not None and measured is not rows["next best"]:
         rows["next measured"] = measured
+    own = [*dict.fromkeys(str(offer.device) for offer in found.choice.fleet.offers)]
+    known = [one for one, missed in found.by_deadline if not missed and one is not found.choice]
+    is_another = any(one.objective < found.alternatives[0][0].objective for one in known)  # of the choice's devices
     return [
         (
             name,
             f"{one.fleet.headline}: {usd_words(one.cost_usd)}, {time_words(one.total_wall_s)} "
-            f"({_loss(one, found.choice)} of the {found.objective_name.replace('_', ' ')})"
+            f"({_loss(one, found.choice)} of the {found.objective_name.replace('_', ' ')}"
+            + f", without {joined(own)}" * is_another
+            + ")"
             + f"; {_cash(one)}" * bool(one.capital_usd)
             + f"; {joined(one.unmeasured)} not measured" * bool(one.unmeasured)
             + f"; {note}" * note.startswith("or less"),

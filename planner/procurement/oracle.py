@@ -273,7 +273,20 @@ class Oracle:
         found: Floats = _EXACT / (np.arange(1.0, number + 1) * self.ideal_rate(offer))
         known = self._profiles.get(hardware_of(offer), found)[:number]
         found[: len(known)] = np.maximum(found[: len(known)], known)
+        for key, (trained, _) in self._known.items():
+            if len(key) == 1 and key[0][0] == hardware_of(offer):
+                found[: key[0][1]] = np.maximum(found[: key[0][1]], trained.bound)
         return found
+
+    def least_s(self, fleet: Fleet) -> float:
+        """Return what is known that no plan on a fleet takes less than, before it is planned."""
+        if len(fleet.offers) == 1:
+            least_s = float(self.bounds_s(fleet.offers[0], fleet.counts[0])[-1])
+        else:
+            each = zip(fleet.offers, fleet.counts, strict=True)
+            least_s = _EXACT / sum(count * self.ideal_rate(offer) for offer, count in each)
+        found = self.found(fleet)
+        return least_s if found is None else max(least_s, found.bound)
 
     def by_count(self, offer: Offer, weight_s: Floats, limit_s: Floats, search: Search) -> CountBounds | None:
         """Return what no plan on n machines of an offer or fewer takes less than, for all n; see :data:`LeastByCount`.

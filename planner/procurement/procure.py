@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
-from math import ceil, floor, inf, isfinite
+from math import ceil, inf, isfinite
 from typing import Any
 
 from planner.constraints import FLEET_LIMITS, is_within
@@ -593,7 +593,7 @@ def _no_training(fleets: Fleets, search: Search) -> str | None:
 # --- The answer
 
 _BUSY, _TOLD_S = 0.5, 5.0  # share of a processor below which others had it; less time is not told
-_MOST_CALLS = 12  # fleets planned for each alternative
+_MOST_CALLS, _MOST_OF_JOBS = 12, 4  # fleets planned for each alternative; where each takes plans of several jobs
 _SHARES = (0.6, 0.7)  # of the time that is left, for fleets of one type and of two, where more types may be had
 _SHARE_OF_MEASURED = 0.5  # of that, for devices that were measured
 _SHARE_OF_LAST = 0.8  # for fleets of as many types as there may be; the rest is for what is shown beside the answer
@@ -602,7 +602,7 @@ _REASON_S = 1.0
 _NEAR = 0.01  # share of a time
 _CLOSE_BY = 0.1  # share of the objective, within which fleets are planned as the answer is
 _MISSED_BY, _MOST_CLOSE = 0.25, 3  # share of a limit, within which so many fleets are
-_MOST_TWICE = 2  # fleets beside the answer, of which twice the machines are planned
+_SOONER, _LATER, _SHARE_OF_NEAR = 0.6, 2.0, 0.2  # of the answer's time, and of what is left for the search
 _NOT_MODELLED = (
     "whether machines can be had when they are wanted",
     "taxes, staff and interest",
@@ -693,13 +693,14 @@ def procure(
             if _improved(fleets, best, choice.objective, search):
                 continue
         measured = _measured(fleets, choice, planned, search)
-        _plan_near(fleets, choice, [other for other, _ in alternatives], search)
+        _search_near(fleets, choice, search)
         if _improved(fleets, best, choice.objective, search):
             continue
         if has_what_if:  # last, when all is known that stands beside it in the answer
             what_if = what_ifs(asked, choice, search, is_open=best.bound < choice.objective * (1 - SAME))
         if not _improved(fleets, best, choice.objective, search):
             break
+    alternatives = _with_looked_at(fleets, choice, alternatives, search.num_alternatives)
     if measured.choice is not None and all(other.fleet != measured.choice.fleet for other, _ in alternatives):
         rows = (*alternatives, (measured.choice, "the best of the devices whose training steps were measured"))
         alternatives = tuple(sorted(rows, key=lambda pair: pair[0].objective))
@@ -886,7 +887,8 @@ def _alternatives(fleets: Fleets, choice: Choice, search: Search, planned: Plann
         seen.add(device)
         num_tried += 1
         enough = inf if is_shown else close
-        solution = fleets.best([market], search, most_calls=_MOST_CALLS, most=enough).solution
+        most_calls = _MOST_CALLS if len(fleets.oracles) == 1 else _MOST_OF_JOBS
+        solution = fleets.best([market], search, most_calls=most_calls, most=enough).solution
         if (point := solution.value) is None:
             continue
         other = choice_of(fleets, Fleet(offers=market.offers, counts=point.counts), point.payload)
@@ -898,37 +900,38 @@ def _alternatives(fleets: Fleets, choice: Choice, search: Search, planned: Plann
     return tuple(sorted(others, key=lambda pair: pair[0].objective))
 
 
-def _plan_near(fleets: Fleets, choice: Choice, others: Sequence[Choice], search: Search) -> None:
-    """Plan what other deadlines may take, of one training: half of the chosen machines where no fleet ends later.
+def _search_near(fleets: Fleets, choice: Choice, search: Search) -> None:
+    """Look with few plans for what other ends cost, of one training: a good half of the time, and twice as much.
 
-    And twice the machines of the choice and of others, the cheapest first, unless some fleet that ends sooner costs no
-    more than these do at the least.
+    Fleets of one type, over the budget, too. What is found is no part of the answer.
     """
-    if fleets.procurement.is_monthly:
+    if fleets.procurement.is_monthly or not search.num_alternatives:
         return
-    markets = {market.offers: market for market in fleets.all_markets()}
+    for factor, most in ((_SOONER, inf), (_LATER, choice.cost_usd * (1 - _NEAR))):
+        update = {"objective": "cost", "deadline": factor * choice.total_wall_s}
+        asked = fleets.procurement.asked.model_copy(update=update)
+        other = fleets.asked_otherwise(procurement=replace(fleets.procurement, asked=asked))
+        part, without = search.part(search.left_s * _SHARE_OF_NEAR), ("spent", "spending")
+        find = partial(other.best, other.markets(1), part, without=without, most=most, most_calls=_MOST_CALLS)
+        search.bounded(find, None)
 
-    def times(fleet: Fleet, factor: float) -> Fleet:
-        pairs = zip(fleet.counts, markets[fleet.offers].most, strict=True)
-        return replace(fleet, counts=tuple(min(max(1, floor(count * factor)), most) for count, most in pairs))
 
-    def least_usd(fleet: Fleet) -> float:
-        if len(fleet.offers) > 1:
-            return inf
-        least_s = float(fleets.oracles[0].bounds_s(fleet.offers[0], fleet.counts[0])[-1])
-        return fleets.account.usage(fleet, [least_s]).criteria["cost"]
+def _with_looked_at(
+    fleets: Fleets, choice: Choice, others: Sequence[tuple[Choice, str]], number: int
+) -> tuple[tuple[Choice, str], ...]:
+    """Return the best fleets of other devices, those among them that were only looked at on the way; the best first.
 
-    twice = sorted((times(one.fleet, 2.0) for one in (choice, *others[:_MOST_TWICE])), key=least_usd)
-    for fleet in (*twice, half := times(choice.fleet, 0.5)):
-        known = [
-            (point.criteria[0] / choice.total_wall_s, point.criteria[1]) for _, point in fleets.looked_at_by_time()
-        ]
-        if fleet == half:
-            is_known = any(share > 1 + _NEAR for share, _ in known)
-        else:
-            is_known = any(share < 1 - _NEAR and usd <= least_usd(fleet) for share, usd in known)
-        if not is_known and all(fleet != one.fleet for one in (choice, *others)):
-            search.bounded(partial(fleets.trained, markets[fleet.offers], fleet.counts, search), None)
+    So nothing that stands beside the answer is better than what is said to be next to it.
+    """
+    own = {offer.device for offer in choice.fleet.offers}
+    best = {frozenset(offer.device for offer in one.fleet.offers): (one, note) for one, note in others}
+    for market, point in fleets.best_by_devices():
+        devices = frozenset(offer.device for offer in market.offers)
+        is_known = devices in best and best[devices][0].objective <= point.criteria[0] * (1 + SAME)
+        if not devices & own and not is_known:
+            one = choice_of(fleets, Fleet(offers=market.offers, counts=point.counts), point.payload)
+            best[devices] = one, "or less: it was found on the way"
+    return tuple(sorted(best.values(), key=lambda pair: pair[0].objective)[:number])
 
 
 def _by_deadline(fleets: Fleets, choice: Choice) -> tuple[tuple[Choice, str], ...]:

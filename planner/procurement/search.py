@@ -7,8 +7,9 @@ search of the families over all numbers of machines at once (:class:`planner.fam
 place of most plans. What was planned for any question stands in one :class:`planner.procurement.ledger.Ledger`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from itertools import product as all_of
 from math import inf, nan
 from typing import TypeVar
@@ -206,6 +207,14 @@ class Fleets:
                 kept.append((markets[candidate.root], candidate))
         return kept
 
+    def best_by_devices(self) -> list[tuple[Market, Candidate]]:
+        """Return the best fleet of each set of devices within the limits, of those whose work was ever asked for."""
+        markets, best = self.all_markets(), dict[frozenset[str], Candidate]()
+        found = self._looked_at(self._question(markets, ("objective",), Search()), markets) if markets else []
+        for candidate in sorted(found, key=lambda one: one.order):
+            best.setdefault(frozenset(offer.device for offer in markets[candidate.root].offers), candidate)
+        return [(markets[one.root], one) for one in best.values()]
+
     def promising(self, markets: Sequence[Market]) -> list[Market]:
         """Return markets in the order of the least objective that they could have."""
         question = self._question(markets, ("objective",), Search())
@@ -238,8 +247,8 @@ class Fleets:
             for counts, planned in self.ledger.fleets_of(market.offers):
                 if any(count > most for count, most in zip(counts, market.most, strict=True)):
                     continue
-                asked = self._asked(Fleet(offers=market.offers, counts=planned), inf) or []
-                trained = [oracle.found(part) for oracle, part, _ in asked]
+                parts = self._parts(Fleet(offers=market.offers, counts=planned)) or []
+                trained = [oracle.found(part) for oracle, part in parts]
                 found = [one for one in trained if one is not None and one.seconds < inf]
                 fleet = Fleet(offers=market.offers, counts=counts)
                 if found and len(found) == len(trained) and self._holds(fleet, found):
@@ -265,9 +274,15 @@ class Fleets:
     def trained(self, market: Market, counts: Sequence[int], search: Search, enough_s: float = inf) -> Reading:
         """Return what is known of the work of a month, or of the one training, on so many machines."""
         fleet = Fleet(offers=market.offers, counts=tuple(counts))
-        if (asked := self._asked(fleet, enough_s)) is None:
+        if (parts := self._parts(fleet)) is None:
             return Reading(value=inf, bound=inf)
-        return self.look_at(fleet, [oracle.trained(part, search, enough_s=s) for oracle, part, s in asked])
+        trained = []
+        for oracle, part, seconds in self._asked(fleet, parts, enough_s):
+            if len(parts) > 1 and oracle.found(part) is None and (least_s := oracle.least_s(part)) >= seconds:
+                trained.append(Trained(seconds=inf, bound=least_s, used=part.counts))  # whatever its plan is
+            else:
+                trained.append(oracle.trained(part, search, enough_s=seconds))
+        return self.look_at(fleet, trained)
 
     def look_at(self, fleet: Fleet, trained: Sequence[Trained]) -> Reading:
         """Return what is known of a fleet's work; remember that it was asked for, and of the part that the plan needs.
@@ -278,13 +293,105 @@ class Fleets:
         self.ledger.note(fleet, reading.used)
         return reading
 
-    def _asked(self, fleet: Fleet, enough_s: float) -> list[tuple[Oracle, Fleet, float]] | None:
-        """Return who is asked for which machines, and from which time on it does not matter; None: one has none."""
-        parts = [self.account.part_of(fleet, job) for job in self.procurement.jobs]
-        if not all(any(part.counts) for part in parts):
-            return None
-        enough_s = enough_s if len(parts) == 1 else inf
-        return [(oracle, part, enough_s) for oracle, part in zip(self.oracles, parts, strict=True)]
+    def _parts(self, fleet: Fleet) -> list[tuple[Oracle, Fleet]] | None:
+        """Return who is asked for which machines; None: one job has none."""
+        parts = [self.account.part_of(fleet, oracle.job) for oracle in self.oracles]
+        return list(zip(self.oracles, parts, strict=True)) if all(any(part.counts) for part in parts) else None
+
+    def _asked(
+        self, fleet: Fleet, parts: Sequence[tuple[Oracle, Fleet]], enough_s: float
+    ) -> Iterator[tuple[Oracle, Fleet, float]]:
+        """Yield whom to ask for which machines, and from which time on it does not matter.
+
+        Of several jobs what is known of the others is taken off, also of those that were asked since the first was.
+        """
+        least_s = np.array([[oracle.least_s(part)] for oracle, part in parts]) if self.procurement.is_monthly else None
+        for index, (oracle, part) in enumerate(parts):
+            seconds = enough_s
+            if least_s is not None:
+                seconds = float(self._enough_s(fleet, least_s, np.array([enough_s]), index)[0])
+            yield oracle, part, seconds
+            if least_s is not None and (found := oracle.found(part)) is not None:
+                least_s[index] = max(least_s[index, 0], found.bound)
+
+    def _walls_s(self, fleet: Fleet, least_s: Floats) -> Floats:
+        """Return the wall time of one run of each job at least, (jobs, fleets), with no more failures than of one part.
+
+        ``least_s``: what each job trains.
+        """
+        account, fewest, walls = replace(self.account, offers=fleet.offers), _fewest(fleet), []
+        for job, seconds in zip(self.procurement.jobs, least_s, strict=True):
+            counts = np.array(self.account.part_of(fewest, job).counts, dtype=np.float64)[:, None]
+            walls.append(account.run(counts, seconds).wall_s)
+        return np.array(walls)
+
+    def _enough_s(
+        self, fleet: Fleet, least_s: Floats, enough_s: Floats, index: int, *, has_deadlines: bool = True
+    ) -> Floats:
+        """Return from which training time on a job does not matter, next to what the others take at least.
+
+        Parameters
+        ----------
+        least_s
+            What each job trains at least, (jobs, fleets).
+        enough_s
+            From which work on fleets do not matter.
+        """
+        walls, jobs = self._walls_s(fleet, least_s), self.procurement.jobs
+        runs = np.array([job.runs_per_month for job in jobs])[:, None]
+        deadlines = [job.deadline_s if has_deadlines else inf for job in jobs]
+        if self.account.is_parted:
+            left_s = np.minimum(enough_s / jobs[index].runs_per_month, deadlines[index] / BELOW)
+        else:
+            others = np.arange(len(jobs)) != index
+            left_s = (enough_s - (runs * walls)[others].sum(axis=0)) / jobs[index].runs_per_month
+            order = sorted(range(len(jobs)), key=deadlines.__getitem__)  # in which they are done
+            for place in range(order.index(index), len(jobs)):
+                before = [one for one in order[: place + 1] if one != index]
+                left_s = np.minimum(left_s, deadlines[order[place]] / BELOW - walls[before].sum(axis=0))
+        run = self.procurement.asked.run
+        return np.maximum(left_s - (run.start_up or 0.0) - (run.evaluation or 0.0), 0.0) / self.account.stretch
+
+    def _month_s(self, fleet: Fleet, least_s: Floats) -> Floats:
+        """Return the work of fleets that all share at least, infinite where a job is late; ``least_s``: (jobs, n)."""
+        walls, jobs = self._walls_s(fleet, least_s), self.procurement.jobs
+        work_s: Floats = (np.array([job.runs_per_month for job in jobs])[:, None] * walls).sum(axis=0)
+        order = sorted(range(len(jobs)), key=lambda one: jobs[one].deadline_s)
+        due_s = np.array([jobs[one].deadline_s for one in order])[:, None]
+        return np.where((np.cumsum(walls[order], axis=0) > due_s / BELOW).any(axis=0), inf, work_s * BELOW)
+
+    def _profile(self, offer: Offer, weight_s: Floats, enough_s: Floats, search: Search) -> Profile | None:
+        """Return what is known of the work on all numbers of machines of an offer, asked for at once.
+
+        Of several jobs one after the other, each next to what the others take at least; named is the number whose work
+        has the least share, of those that one of them names.
+        """
+        if not self.procurement.is_monthly:
+            found = self.oracles[0].by_count(offer, weight_s, enough_s, search)
+            return None if found is None else Profile(bounds=found.bounds_s, promising=found.num_machines)
+        fleet, number, named = Fleet(offers=(offer,), counts=(1,)), len(weight_s), []
+        least_s = np.array([oracle.bounds_s(offer, number) for oracle in self.oracles])
+        for index, oracle in enumerate(self.oracles):
+            weights = self._enough_s(fleet, least_s, weight_s, index, has_deadlines=False)
+            limits = self._enough_s(fleet, least_s, enough_s, index)
+            # Fewer machines may have less left, where another job is late: what more machines are held against counts.
+            weights, limits = (np.maximum.accumulate(one[::-1])[::-1] for one in (weights, limits))
+            found = oracle.by_count(offer, weights, limits, search)
+            if found is None:
+                return None
+            least_s[index] = np.maximum(least_s[index], found.bounds_s)
+            named += [] if found.num_machines is None else [found.num_machines]
+        month_s = self._month_s(fleet, least_s)
+        return Profile(
+            bounds=month_s, promising=min(named, key=lambda one: month_s[one - 1] / weight_s[one - 1], default=None)
+        )
+
+    def _first_profile(self, offer: Offer, number: int) -> Floats:
+        """Return what is known of the work on up to so many machines of an offer."""
+        least_s = np.array([oracle.bounds_s(offer, number) for oracle in self.oracles])
+        if not self.procurement.is_monthly:
+            return np.asarray(least_s[0])
+        return self._month_s(Fleet(offers=(offer,), counts=(1,)), least_s)
 
     def _reading(self, fleet: Fleet, trained: Sequence[Trained]) -> Reading:
         """Return what is known of a fleet's work from what was planned for each job.
@@ -294,11 +401,11 @@ class Fleets:
         """
         jobs, bounds = self.procurement.jobs, [one.bound for one in trained]
         value = self.account.work_s(fleet, [one.seconds for one in trained])
-        bound = min(value, self.account.work_s(_fewest(fleet), bounds))
+        bound, own = min(value, self.account.work_s(_fewest(fleet), bounds)), self.account.work_s(fleet, bounds)
         if self.procurement.is_monthly and self.account.is_late(_fewest(fleet), bounds):
             value = bound = inf
         used = trained[0].used if len(jobs) == 1 and jobs[0].share == 1 else None
-        return Reading(value=value, bound=bound, used=used, payload=tuple(trained))
+        return Reading(value=value, bound=bound, used=used, payload=tuple(trained), own=min(value, own))
 
     def known_readings(self, market: Market) -> list[tuple[Counts, Reading]]:
         """Return what is known of the work of a market's fleets, for whatever question they were planned."""
@@ -306,8 +413,8 @@ class Fleets:
         for counts, planned in self.ledger.fleets_of(market.offers):
             if counts != planned or any(count > most for count, most in zip(counts, market.most, strict=True)):
                 continue
-            asked = self._asked(Fleet(offers=market.offers, counts=counts), inf) or []
-            trained = [oracle.found(part) for oracle, part, _ in asked]
+            parts = self._parts(Fleet(offers=market.offers, counts=counts)) or []
+            trained = [oracle.found(part) for oracle, part in parts]
             known = [one for one in trained if one is not None]
             if known and len(known) == len(trained):
                 found.append((counts, self._reading(Fleet(offers=market.offers, counts=counts), known)))
@@ -315,15 +422,15 @@ class Fleets:
 
     def _known(self, fleet: Fleet, enough_s: float, search: Search) -> Reading | None:
         """Return what is known already of a fleet's work; None where something is still to be planned."""
-        if (asked := self._asked(fleet, enough_s)) is None:
+        if (parts := self._parts(fleet)) is None:
             return Reading(value=inf, bound=inf)
         known = []
-        for oracle, part, seconds in asked:
+        for oracle, part, seconds in self._asked(fleet, parts, enough_s):
             trained = oracle.known(part, seconds)
             if trained is None and self.foresight is not None:
                 trained = self.foresight.known(oracle, part, seconds, search)
             known += [] if trained is None else [trained]
-        return self._reading(fleet, known) if len(known) == len(asked) else None
+        return self._reading(fleet, known) if len(known) == len(parts) else None
 
     def _holds(self, fleet: Fleet, trained: Sequence[Trained]) -> bool:
         """Whether there are enough machines, and no job of several is late: which it may be with more of them, too.
@@ -381,12 +488,12 @@ class Fleets:
             offers = markets[root].offers
             return Fleet(offers=offers, counts=tuple(int(count) for count in counts[: len(offers)]))
 
-        def holds(root: int, counts: Ints) -> bool:
-            fleet = fleet_of(root, counts.tolist())
-            if fleet.num_machines < least or not is_monthly:
-                return fleet.num_machines >= least
-            payload = self.trained(markets[root], fleet.counts, search).payload
-            return payload is not None and self._holds(fleet, payload)
+        def kept_by(root: int, counts: Counts, payload: Sequence[Trained] | None) -> bool | None:
+            """Whether no job is late."""
+            fleet = fleet_of(root, counts)
+            if not payload or not self.account.is_late(fleet, [one.seconds for one in payload]):
+                return True if payload else None
+            return False if self.account.is_late(fleet, [one.bound for one in payload]) else None
 
         def foreseen(calls: Callable[[int], list[tuple[int, Counts, float]]]) -> None:
             """Have those planned that are likely to be asked for next."""
@@ -395,19 +502,19 @@ class Fleets:
 
             def wanted(number: int) -> list[tuple[Oracle, Fleet, float]]:
                 fleets = [(fleet_of(root, counts), enough_s) for root, counts, enough_s in calls(number)]
-                return [part for fleet, enough_s in fleets for part in self._asked(fleet, enough_s) or ()]
+                asked = [self._asked(fleet, self._parts(fleet) or (), enough_s) for fleet, enough_s in fleets]
+                return [part for one in asked for part in islice(one, 1)]  # a job's limit depends on the one before
 
             foresight.begin(wanted, search)
 
-        def profile(root: int, weight_s: Floats, enough_s: Floats) -> Profile | None:
-            """Ask about all numbers of machines of an offer at once."""
-            found = self.oracles[0].by_count(markets[root].offers[0], weight_s, enough_s, search)
-            return None if found is None else Profile(bounds=found.bounds_s, promising=found.num_machines)
-
         return Question(
             most=largest,
-            profile=profile if self._has_profiles else None,
-            first_profile=lambda root: self.oracles[0].bounds_s(markets[root].offers[0], int(largest[root, 0])),
+            profile=(
+                lambda root, weight_s, enough_s: self._profile(markets[root].offers[0], weight_s, enough_s, search)
+            )
+            if self._has_profiles
+            else None,
+            first_profile=lambda root: self._first_profile(markets[root].offers[0], int(largest[root, 0])),
             begun=lambda root: self.known_readings(markets[root]),
             oracle=lambda root, counts, enough_s: self.trained(markets[root], counts, search, enough_s),
             criteria=lambda roots, counts, work_s: self._criteria(names, index[roots], counts, work_s),
@@ -418,17 +525,15 @@ class Fleets:
             if foresight is None
             else lambda root, counts, enough_s: self._known(fleet_of(root, counts), enough_s, search),
             foreseen=foreseen,
-            has_costly_condition=is_monthly,
+            kept_by=kept_by if is_monthly else None,
             can_hold=(lambda roots, low, high: high.sum(axis=1) >= least) if least > 1 else None,
-            holds=(lambda roots, counts: np.array([holds(*point) for point in zip(roots, counts, strict=True)]))
-            if least > 1 or is_monthly
-            else None,
+            holds=(lambda roots, counts: counts.sum(axis=1) >= least) if least > 1 else None,
         )
 
     @property
     def _has_profiles(self) -> bool:
-        """Whether all numbers of machines of an offer can be asked about at once: of one training, on all of them."""
-        is_whole = not self.procurement.is_monthly and self.procurement.jobs[0].share == 1
+        """Whether all numbers of machines of an offer can be asked about at once: of trainings on all of them."""
+        is_whole = all(job.share == 1 for job in self.procurement.jobs)
         return is_whole and all(least_by_count_of(family) is not None for family in self.families)
 
     def _is_large(self, foresight: Foresight) -> bool:

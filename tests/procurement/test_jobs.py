@@ -216,7 +216,7 @@ def test_few_fleets_are_planned_for_several_jobs(tmp_path: Path, monkeypatch: Mo
     question = purchases.asked(tmp_path / "list.csv", rows, dnn=None, jobs=[job("a", 4), job("b", 2)], most_devices=512)
     found = purchases.answered(purchases.loaded(question))
     assert found.certificate.status is Status.OPTIMAL
-    assert found.certificate.num_planned < 60
+    assert found.certificate.num_planned < 20
 
 
 def test_what_a_job_lacks_is_told_with_its_name_and_place(tmp_path: Path) -> None:
@@ -227,3 +227,27 @@ def test_what_a_job_lacks_is_told_with_its_name_and_place(tmp_path: Path) -> Non
     with pytest.raises(SpecError, match=r"procure\.jobs\.1\.dnn: of the job 'words', .*tokens: 300B") as refused:
         Oracle(procurement, procurement.jobs[1]).problem(Fleet(offers=procurement.offers[:1], counts=(1,)))
     assert "1281167" not in str(refused.value)
+
+
+def test_several_jobs_are_proven_with_few_plans_of_many_kinds(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """Kinds with low floors are slow in truth; the best one stands behind them."""
+    devices = ["t4", "l4", "a10g", "l40s", "v100-sxm2-16g"]
+    machines = {device: Machine(1.0 + index) for index, device in enumerate(devices)}
+    best = "v100-sxm2-16g"
+    times = {name: MadeUpTimes(machines=machines, work=work) for name, work in (("a", 50_000), ("b", 200_000))}
+
+    def seconds(name: str) -> Any:
+        return lambda fleet: times[name](fleet) * (1 if fleet.offers[0].device == best else 5 + fleet.counts[0] ** 0.9)
+
+    purchases.stub(
+        monkeypatch,
+        {name: seconds(name) for name in times},
+        lambda offer: machines[offer.device].rate / (50_000 * (1.0 if offer.device == best else 0.8)),
+    )
+    rows = [row(f"m{index}", device=device, usd_per_h=1 + index) for index, device in enumerate(devices)]
+    jobs_ = [job("a", 4, deadline="30 h"), job("b", 2, deadline="60 h")]
+    question = purchases.asked(tmp_path / "list.csv", rows, dnn=None, jobs=jobs_, most_devices=512)
+    found = purchases.answered(purchases.loaded(question))
+    assert found.certificate.status is Status.OPTIMAL
+    assert found.choice.fleet.offers[0].device == best
+    assert found.certificate.num_planned < 30

@@ -521,7 +521,9 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
             best, best_machines = found.objective / weight, int(machines[place])
     with np.errstate(invalid="ignore"):
         bounds_s = np.nan_to_num(np.minimum(min(least, best) * weight_s, limit_s), nan=0.0, posinf=inf)
-    return CountBounds(bounds_s=bounds_s, num_machines=best_machines)
+    own_s = np.full(len(limit_s), inf)
+    np.minimum.at(own_s, at, np.where(machines <= len(limit_s), bounds * BELOW, inf))
+    return CountBounds(bounds_s=np.maximum(bounds_s, own_s), num_machines=best_machines)
 
 
 # --- Machines of one kind beside others
