@@ -3,7 +3,7 @@
 A *decision* is what a plan chooses: a degree, a schedule, how many machines. Its row says what it is called in ``fix``
 and ``constraints.exclude``, what it is called in the configuration block of a family, which values it takes, and which
 families decide it. To add one, write its row here, its cost in :mod:`planner.models`, its axis in the family's search,
-and its flag in the exporters that have one. The decisions of one layout of ``hybrid`` are the fields of
+and its options in the table :data:`FLAGS`. The decisions of one layout of ``hybrid`` are the fields of
 :class:`LayoutDecisions`, so that code reads them by name and type; their rows stand in the fields' metadata.
 
 What has a form of its own (fusion groups, the placement of tensors) is no row: the block of its family says it
@@ -76,8 +76,6 @@ class Decision:
         Of a layout: whether a block and a headline say it at its default, too.
     takes_memory
         Whether a value that is pinned may be what leaves no room on a device.
-    flags
-        By program that trains: the option or key which says it alone, where there is one; see :func:`flags_of`.
     parts
         Of a set of names: all that it may hold; a value is some of them, in this order, with a space between.
     least
@@ -102,7 +100,6 @@ class Decision:
     default: int | str | bool | None = None
     is_shown_always: bool = True
     takes_memory: bool = False
-    flags: Mapping[str, str] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
     least: int = 1
     goes_with: tuple[str, str] | None = None
@@ -248,72 +245,20 @@ class LayoutDecisions:
     """The decisions of one layout of a transformer, by their keys in the block ``configuration.hybrid``."""
 
     tensor: int = _layout(
-        "tensor_parallel_size",
-        "devices that share every matrix multiplication",
-        1,
-        maximum_of=_devices,
-        flags={
-            "megatron": "tensor-model-parallel-size",
-            "torchtitan": "parallelism.tensor_parallel_degree",
-            "deepspeed": "tensor_parallel.autotp_size",
-            "fsdp": "parallelism_config.parallelism_config_tp_size",
-            "plugin": "megatron_lm_config.megatron_lm_tp_degree",
-        },
+        "tensor_parallel_size", "devices that share every matrix multiplication", 1, maximum_of=_devices
     )
     context: int = _layout(
-        "context_parallel_size",
-        "devices that share the tokens of a sequence",
-        1,
-        maximum_of=_devices,
-        flags={
-            "megatron": "context-parallel-size",
-            "torchtitan": "parallelism.context_parallel_degree",
-            "deepspeed": "sequence_parallel_size",
-            "fsdp": "parallelism_config.parallelism_config_cp_size",
-            "plugin": "megatron_lm_config.megatron_lm_context_parallel_size",
-        },
+        "context_parallel_size", "devices that share the tokens of a sequence", 1, maximum_of=_devices
     )
-    pipeline: int = _layout(
-        "pipeline_parallel_size",
-        "stages that the layers are cut into",
-        1,
-        maximum_of=_devices,
-        flags={
-            "megatron": "pipeline-model-parallel-size",
-            "torchtitan": "parallelism.pipeline_parallel_degree",
-            "deepspeed": "pipeline.stages",
-            "plugin": "megatron_lm_config.megatron_lm_pp_degree",
-        },
-    )
-    data: int = _layout(
-        "data_parallel_size",
-        "replicas that share the batch",
-        1,
-        maximum_of=_devices,
-        flags={"fsdp": "parallelism_config.parallelism_config_dp_shard_size"},
-    )
-    expert: int = _layout(
-        "expert_parallel_size",
-        "devices that share the experts of a layer",
-        1,
-        maximum_of=_devices,
-        flags={
-            "megatron": "expert-model-parallel-size",
-            "torchtitan": "parallelism.expert_parallel_degree",
-            "deepspeed": "expert_parallel.autoep_size",
-            "plugin": "megatron_lm_config.megatron_lm_expert_model_parallel_size",
-        },
-    )
+    pipeline: int = _layout("pipeline_parallel_size", "stages that the layers are cut into", 1, maximum_of=_devices)
+    data: int = _layout("data_parallel_size", "replicas that share the batch", 1, maximum_of=_devices)
+    expert: int = _layout("expert_parallel_size", "devices that share the experts of a layer", 1, maximum_of=_devices)
     expert_tensor: int = _layout(
         "expert_tensor_parallel_size",
         "devices that share every matrix multiplication of an expert",
         1,
         maximum_of=_devices,
         is_open=True,
-        flags={
-            "megatron": "expert-tensor-parallel-size",
-            "plugin": "megatron_lm_config.megatron_lm_expert_tensor_parallel_size",
-        },
     )
     interleave: int = _layout(
         "chunks_per_device",
@@ -321,22 +266,9 @@ class LayoutDecisions:
         1,
         maximum_of=_layers,
         block={"pipeline": "chunks_per_device"},
-        flags={
-            "megatron": "num-layers-per-virtual-pipeline-stage",
-            "torchtitan": "parallelism.module_fqns_per_model_part",
-        },
     )
     microbatch: int = _layout(
-        "microbatch_size",
-        "samples of a micro-batch on one replica",
-        1,
-        maximum_of=_samples,
-        takes_memory=True,
-        flags={
-            "megatron": "micro-batch-size",
-            "torchtitan": "training.local_batch_size",
-            "deepspeed": "train_micro_batch_size_per_gpu",
-        },
+        "microbatch_size", "samples of a micro-batch on one replica", 1, maximum_of=_samples, takes_memory=True
     )
     zero: int = _layout(
         "zero_stage",
@@ -345,13 +277,6 @@ class LayoutDecisions:
         values=get_args(ZeroStage),
         is_open=True,
         takes_memory=True,
-        flags={
-            "megatron": "data-parallel-sharding-strategy",
-            "torchtitan": "parallelism.fsdp_reshard_after_forward",
-            "deepspeed": "zero_optimization.stage",
-            "fsdp": "fsdp_config.fsdp_reshard_after_forward",
-            "plugin": "megatron_lm_config.megatron_lm_use_distributed_optimizer",
-        },
     )
     recompute: str = _layout(
         "recompute",
@@ -359,13 +284,6 @@ class LayoutDecisions:
         "none",
         values=get_args(Recompute),
         takes_memory=True,
-        flags={
-            "megatron": "recompute-granularity",
-            "torchtitan": "activation-checkpoint",
-            "deepspeed": "activation_checkpointing",
-            "fsdp": "fsdp_config.fsdp_activation_checkpointing",
-            "plugin": "megatron_lm_config.megatron_lm_recompute_granularity",
-        },
     )
     recompute_modules: str = _layout(
         "recompute_modules",
@@ -377,7 +295,6 @@ class LayoutDecisions:
         excluded_by=(),
         is_shown_always=False,
         takes_memory=True,
-        flags={"megatron": "recompute-modules"},
     )
     recompute_layers: int = _layout(
         "recompute_layers",
@@ -389,7 +306,6 @@ class LayoutDecisions:
         excluded_by=(),
         is_shown_always=False,
         takes_memory=True,
-        flags={"megatron": "recompute-num-layers"},
     )
     shard: int = _layout(
         "data_parallel_shard_size",
@@ -400,10 +316,6 @@ class LayoutDecisions:
         is_shown_always=False,
         excluded_by=(),
         takes_memory=True,
-        flags={
-            "megatron": "num-distributed-optimizer-instances",
-            "torchtitan": "parallelism.data_parallel_shard_degree",
-        },
     )
     schedule: str = _layout(
         "zero_bubble",
@@ -420,19 +332,9 @@ class LayoutDecisions:
         values=FLAG,
         is_open=True,
         takes_memory=True,
-        flags={
-            "megatron": "sequence-parallel",
-            "torchtitan": "parallelism.enable_sequence_parallel",
-            "plugin": "megatron_lm_config.megatron_lm_sequence_parallelism",
-        },
     )
     overlap_data: bool = _layout(
-        "overlap_data",
-        "whether data-parallel communication runs beside computing",
-        False,
-        values=FLAG,
-        is_open=True,
-        flags={"megatron": "overlap-grad-reduce", "deepspeed": "zero_optimization.overlap_comm"},
+        "overlap_data", "whether data-parallel communication runs beside computing", False, values=FLAG, is_open=True
     )
     overlap_tensor: bool = _layout(
         "overlap_tensor",
@@ -440,11 +342,6 @@ class LayoutDecisions:
         False,
         values=FLAG,
         is_open=True,
-        flags={
-            "megatron": "tp-comm-overlap",
-            "torchtitan": "compile.enable_async_tensor_parallel",
-            "deepspeed": "tensor_parallel.tp_overlap_comm",
-        },
     )
     overlap_expert: bool = _layout(
         "overlap_expert",
@@ -453,19 +350,9 @@ class LayoutDecisions:
         values=FLAG,
         is_open=True,
         takes_memory=True,
-        flags={"megatron": "overlap-moe-expert-parallel-comm"},
     )
     offload_optimizer: bool = _layout(
-        "offload_optimizer",
-        "whether the optimiser's state lies in host memory",
-        False,
-        values=FLAG,
-        takes_memory=True,
-        flags={
-            "megatron": "optimizer-cpu-offload",
-            "deepspeed": "zero_optimization.offload_optimizer",
-            "plugin": "megatron_lm_config.megatron_lm_optimizer_cpu_offload",
-        },
+        "offload_optimizer", "whether the optimiser's state lies in host memory", False, values=FLAG, takes_memory=True
     )
     order: str = _layout(
         "rank_order",
@@ -480,7 +367,6 @@ class LayoutDecisions:
         values=get_args(ContextMethod),
         is_shown_always=False,
         takes_memory=True,
-        flags={"megatron": "cp-comm-type"},
     )
     offload_layers: int = _layout(
         "activation_offload_layers",
@@ -491,7 +377,6 @@ class LayoutDecisions:
         is_shown_always=False,
         excluded_by=(),
         takes_memory=True,
-        flags={"megatron": "cpu-offloading-num-layers"},
     )
     offload_percent: int = _layout(
         "optimizer_offload_percent",
@@ -502,7 +387,6 @@ class LayoutDecisions:
         is_shown_always=False,
         excluded_by=(),
         takes_memory=True,
-        flags={"megatron": "optimizer-offload-fraction"},
     )
     offload_modules: str = _layout(
         "activation_offload_modules",
@@ -513,7 +397,6 @@ class LayoutDecisions:
         excluded_by=(),
         is_shown_always=False,
         takes_memory=True,
-        flags={"megatron": "offload-modules"},
     )
 
 
@@ -535,173 +418,184 @@ _BOTH_SERVERS = (*_SERVERS, *_REPLICAS)
 _STAGED = ("pipeline", "hybrid")
 
 
-def _same(key: str, families: Sequence[str]) -> dict[str, str]:
-    """Return the key in the blocks of families that call it as ``fix`` does."""
-    return dict.fromkeys(families, key)
+def _row(key: str, words: str, families: tuple[str, ...], *, blocks: Sequence[str] = (), **more: Any) -> Decision:
+    """Return a row; ``blocks``: families whose block has a key of the same name."""
+    return Decision(key=key, words=words, families=families, **{"block": dict.fromkeys(blocks, key), **more})
 
 
 DECISIONS: tuple[Decision, ...] = (
-    Decision(
-        key="num_devices",
-        words="devices that train",
-        families=_ALL,
-        maximum_of=_devices,
-        block=_same("num_devices", ["all_reduce"]),
-    ),
-    Decision(
-        key="num_machines",
-        words="machines that train or serve",
-        families=_ALL,
-        maximum_of=_machines,
-        block=_same("num_machines", ["all_reduce"]),
-    ),
-    Decision(
-        key="devices_per_machine",
-        words="devices that train on each machine",
-        families=("all_reduce",),
+    _row("num_devices", "devices that train", _ALL, blocks=["all_reduce"], maximum_of=_devices),
+    _row("num_machines", "machines that train or serve", _ALL, blocks=["all_reduce"], maximum_of=_machines),
+    _row(
+        "devices_per_machine",
+        "devices that train on each machine",
+        ("all_reduce",),
+        blocks=["all_reduce"],
         maximum_of=_devices_of_a_machine,
-        block=_same("devices_per_machine", ["all_reduce"]),
     ),
-    Decision(
-        key="gradient_accumulation_steps",
-        words="micro-batches of a device between two exchanges of gradients",
-        families=("all_reduce",),
+    _row(
+        "gradient_accumulation_steps",
+        "micro-batches of a device between two exchanges of gradients",
+        ("all_reduce",),
+        blocks=["all_reduce"],
         maximum_of=_samples,
-        block=_same("gradient_accumulation_steps", ["all_reduce"]),
     ),
-    Decision(
-        key="algorithm",
-        words="algorithm of every all-reduce",
-        families=("all_reduce",),
+    _row(
+        "algorithm",
+        "algorithm of every all-reduce",
+        ("all_reduce",),
         values=get_args(Algorithm),
         plugins="planner.cost_models",
     ),
-    Decision(key="device", words="the only device that trains", families=_ALL, names_of=_device_names),
-    Decision(
-        key="batch_shares",
-        words="whether all devices take the same share of the batch",
-        families=("all_reduce", "parameter_server"),
+    _row("device", "the only device that trains", _ALL, names_of=_device_names),
+    _row(
+        "batch_shares",
+        "whether all devices take the same share of the batch",
+        ("all_reduce", "parameter_server"),
         values=("equal",),
     ),
-    Decision(
-        key="num_parameter_servers",
-        words="machines that serve parameters",
-        families=_BOTH_SERVERS,
+    _row(
+        "num_parameter_servers",
+        "machines that serve parameters",
+        _BOTH_SERVERS,
+        blocks=_BOTH_SERVERS,
         maximum_of=_machines,
-        block=_same("num_parameter_servers", _BOTH_SERVERS),
     ),
-    Decision(
-        key="servers",
-        words="group of machines that serve parameters",
-        families=_SERVERS,
-        names_of=_group_names,
-        block=_same("servers", _SERVERS),
-    ),
-    Decision(
-        key="co_located",
-        words="whether servers share machines with workers",
-        families=_SERVERS,
-        values=FLAG,
-        block=_same("co_located", _SERVERS),
-    ),
-    Decision(
-        key="synchronisation",
-        words="when workers wait for each other",
-        families=_SERVERS,
+    _row("servers", "group of machines that serve parameters", _SERVERS, blocks=_SERVERS, names_of=_group_names),
+    _row("co_located", "whether servers share machines with workers", _SERVERS, blocks=_SERVERS, values=FLAG),
+    _row(
+        "synchronisation",
+        "when workers wait for each other",
+        _SERVERS,
+        blocks=_SERVERS,
         values=get_args(Synchronisation),
-        block=_same("synchronisation", _SERVERS),
     ),
-    Decision(
-        key="overlap",
-        words="what goes to and from servers beside computing",
-        families=_SERVERS,
+    _row(
+        "overlap",
+        "what goes to and from servers beside computing",
+        _SERVERS,
+        blocks=_SERVERS,
         values=get_args(ServerOverlap),
-        block=_same("overlap", _SERVERS),
     ),
-    Decision(
-        key="barrier",
-        words="whether all gradients arrive before any sum is sent back",
-        families=_SERVERS,
-        values=FLAG,
-        block=_same("barrier", _SERVERS),
-    ),
-    Decision(
-        key="partition_bytes",
-        words="largest piece of a tensor that goes to and from servers on its own",
-        families=_SERVERS,
+    _row("barrier", "whether all gradients arrive before any sum is sent back", _SERVERS, blocks=_SERVERS, values=FLAG),
+    _row(
+        "partition_bytes",
+        "largest piece of a tensor that goes to and from servers on its own",
+        _SERVERS,
+        blocks=_SERVERS,
         maximum_of=_largest_layer_bytes,
         is_size=True,
-        block=_same("partition_bytes", _SERVERS),
     ),
-    Decision(
-        key="priority",
-        words="whether layers that run forward sooner go first to and from servers",
-        families=_SERVERS,
+    _row(
+        "priority",
+        "whether layers that run forward sooner go first to and from servers",
+        _SERVERS,
+        blocks=_SERVERS,
         values=FLAG,
-        block=_same("priority", _SERVERS),
     ),
-    Decision(
-        key="num_replicas",
-        words="replicas of the network",
-        families=_REPLICAS,
-        maximum_of=_machines,
-        block=_same("num_replicas", _REPLICAS),
+    _row("num_replicas", "replicas of the network", _REPLICAS, blocks=_REPLICAS, maximum_of=_machines),
+    _row(
+        "num_workers_per_replica", "machines that share one replica", _REPLICAS, blocks=_REPLICAS, maximum_of=_machines
     ),
-    Decision(
-        key="num_workers_per_replica",
-        words="machines that share one replica",
-        families=_REPLICAS,
-        maximum_of=_machines,
-        block=_same("num_workers_per_replica", _REPLICAS),
+    _row(
+        "num_stages", "stages that the layers are cut into", _STAGED, block={"hybrid": "pipeline"}, maximum_of=_stages
     ),
-    Decision(
-        key="num_stages",
-        words="stages that the layers are cut into",
-        families=_STAGED,
-        maximum_of=_stages,
-        block={"hybrid": "pipeline"},
-    ),
-    Decision(
-        key="num_microbatches",
-        words="micro-batches of an iteration",
-        families=_STAGED,
-        maximum_of=_samples,
-        block=_same("num_microbatches", ["pipeline"]),
-    ),
-    Decision(
-        key="schedule",
-        words="order in which a stage does its micro-batches",
-        families=_STAGED,
+    _row("num_microbatches", "micro-batches of an iteration", _STAGED, blocks=["pipeline"], maximum_of=_samples),
+    _row(
+        "schedule",
+        "order in which a stage does its micro-batches",
+        _STAGED,
+        blocks=["pipeline"],
         values=_SCHEDULES,
         offered_in=_schedules_of_program,
-        block=_same("schedule", ["pipeline"]),
         excluded_by=_HYBRID,
         takes_memory=True,
     ),
-    Decision(
-        key="layers_per_stage",
-        words="layers of every stage, or where devices have several chunks of every chunk, in the order of the network",
-        families=_HYBRID,
+    _row(
+        "layers_per_stage",
+        "layers of every stage, or where devices have several chunks of every chunk, in the order of the network",
+        _HYBRID,
         names_of=_equal_cuts,
         takes_memory=True,
     ),
     *LAYOUT.values(),
-    Decision(key="substitutions", words="layers that others replace", families=(), names_of=_substitutions),
+    _row("substitutions", "layers that others replace", (), names_of=_substitutions),
 )
 _BY_KEY = {row.key: row for row in DECISIONS}
 
 
-def flags_of(program: str) -> Mapping[str, str]:
-    """Return, by the key in a layout's block, the option or key of a program that says a decision alone.
-
-    Programs: ``megatron`` and ``torchtitan`` (options of a command, less their hyphens), ``deepspeed`` (keys of its
-    configuration), ``fsdp`` and ``plugin`` (keys of Accelerate's for FSDP, and for its plugin of Megatron-LM); a dot
-    leads into a block.
-
-    >>> flags_of("fsdp")["recompute"]
-    'fsdp_config.fsdp_activation_checkpointing'
-    """
-    return {name: row.flags[program] for name, row in LAYOUT.items() if program in row.flags}
+# By program that trains and key in a layout's block: the option or key that says a decision alone. Options of a command
+# (``megatron``, ``torchtitan``) less their hyphens; keys of DeepSpeed's configuration, and of Accelerate's for FSDP and
+# for its plugin of Megatron-LM, where a dot leads into a block.
+_PLUGIN = "megatron_lm_config.megatron_lm_"
+FLAGS: Mapping[str, Mapping[str, str]] = {
+    "megatron": {
+        "tensor": "tensor-model-parallel-size",
+        "context": "context-parallel-size",
+        "pipeline": "pipeline-model-parallel-size",
+        "expert": "expert-model-parallel-size",
+        "expert_tensor": "expert-tensor-parallel-size",
+        "interleave": "num-layers-per-virtual-pipeline-stage",
+        "microbatch": "micro-batch-size",
+        "zero": "data-parallel-sharding-strategy",
+        "recompute": "recompute-granularity",
+        "recompute_modules": "recompute-modules",
+        "recompute_layers": "recompute-num-layers",
+        "shard": "num-distributed-optimizer-instances",
+        "sequence_parallel": "sequence-parallel",
+        "overlap_data": "overlap-grad-reduce",
+        "overlap_tensor": "tp-comm-overlap",
+        "overlap_expert": "overlap-moe-expert-parallel-comm",
+        "offload_optimizer": "optimizer-cpu-offload",
+        "context_method": "cp-comm-type",
+        "offload_layers": "cpu-offloading-num-layers",
+        "offload_percent": "optimizer-offload-fraction",
+        "offload_modules": "offload-modules",
+    },
+    "torchtitan": {
+        "tensor": "parallelism.tensor_parallel_degree",
+        "context": "parallelism.context_parallel_degree",
+        "pipeline": "parallelism.pipeline_parallel_degree",
+        "expert": "parallelism.expert_parallel_degree",
+        "interleave": "parallelism.module_fqns_per_model_part",
+        "microbatch": "training.local_batch_size",
+        "zero": "parallelism.fsdp_reshard_after_forward",
+        "recompute": "activation-checkpoint",
+        "shard": "parallelism.data_parallel_shard_degree",
+        "sequence_parallel": "parallelism.enable_sequence_parallel",
+        "overlap_tensor": "compile.enable_async_tensor_parallel",
+    },
+    "deepspeed": {
+        "tensor": "tensor_parallel.autotp_size",
+        "context": "sequence_parallel_size",
+        "pipeline": "pipeline.stages",
+        "expert": "expert_parallel.autoep_size",
+        "microbatch": "train_micro_batch_size_per_gpu",
+        "zero": "zero_optimization.stage",
+        "recompute": "activation_checkpointing",
+        "overlap_data": "zero_optimization.overlap_comm",
+        "overlap_tensor": "tensor_parallel.tp_overlap_comm",
+        "offload_optimizer": "zero_optimization.offload_optimizer",
+    },
+    "fsdp": {
+        "tensor": "parallelism_config.parallelism_config_tp_size",
+        "context": "parallelism_config.parallelism_config_cp_size",
+        "data": "parallelism_config.parallelism_config_dp_shard_size",
+        "zero": "fsdp_config.fsdp_reshard_after_forward",
+        "recompute": "fsdp_config.fsdp_activation_checkpointing",
+    },
+    "plugin": {
+        "tensor": f"{_PLUGIN}tp_degree",
+        "context": f"{_PLUGIN}context_parallel_size",
+        "pipeline": f"{_PLUGIN}pp_degree",
+        "expert": f"{_PLUGIN}expert_model_parallel_size",
+        "expert_tensor": f"{_PLUGIN}expert_tensor_parallel_size",
+        "zero": f"{_PLUGIN}use_distributed_optimizer",
+        "recompute": f"{_PLUGIN}recompute_granularity",
+        "sequence_parallel": f"{_PLUGIN}sequence_parallelism",
+        "offload_optimizer": f"{_PLUGIN}optimizer_cpu_offload",
+    },
+}
 
 
 def row_of(key: str) -> Decision:

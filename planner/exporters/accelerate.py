@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from planner.decisions import flags_of
+from planner.decisions import FLAGS
 from planner.exporters import deepspeed
 from planner.exporters.buckets import GradientTensors
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
@@ -48,7 +48,7 @@ from planner.families.hybrid.launch_network import not_expressed
 TARGET, VERSION, FILE = "accelerate", "Accelerate 1.15", "accelerate.yaml"
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "fp32": "no", "tf32": "no"}
 _SHARDS = 2  # from this stage of ZeRO on gradients are sharded
-_FSDP, _PLUGIN = flags_of("fsdp"), flags_of("plugin")
+_FSDP, _PLUGIN = FLAGS["fsdp"], FLAGS["plugin"]
 
 
 class Engine(Enum):

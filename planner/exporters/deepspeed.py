@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.decisions import flags_of
+from planner.decisions import FLAGS
 from planner.errors import Fault, SpecError
 from planner.exporters.buckets import GradientTensors
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks, refused
@@ -46,7 +46,7 @@ from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 
 TARGET, VERSION, CONFIG, STAGES = "deepspeed", "DeepSpeed 0.19.8", "ds_config.json", "planned_pipeline.py"
-_FLAGS = flags_of("deepspeed")
+_FLAGS = FLAGS["deepspeed"]
 _BUCKET = 500_000_000  # elements; DeepSpeed's own default, and its constant where there is no ZeRO
 _SHARDS_WEIGHTS, _WEIGHT_BYTES = 3, 2  # the stage of ZeRO, and bytes of a weight that is gathered
 _BATCH = ("train_batch_size", _FLAGS["microbatch"], "gradient_accumulation_steps")

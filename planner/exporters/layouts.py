@@ -1,8 +1,8 @@
 """What a plan asks of a program that trains one network by degrees: the layout, its flags, and what is changed.
 
 An exporter starts with :func:`layout_of`, changes by :meth:`Layout.instead` what its program cannot do, and writes what
-is left by the flags of the decisions' rows (:func:`planner.decisions.flags_of`). So that nothing is dropped, every
-change is a note; where the cost model knows what it costs, the note says it.
+is left by the table of flags (:data:`planner.decisions.FLAGS`). So that nothing is dropped, every change is a note;
+where the cost model knows what it costs, the note says it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from planner.decisions import LAYOUT, NO_MODULES, flags_of, written
+from planner.decisions import FLAGS, LAYOUT, NO_MODULES, written
 from planner.errors import InfeasibleError
 from planner.exporters.export import Export, Job, refused
 from planner.exporters.machines import device_of, require_kinds, used_machines
@@ -25,7 +25,7 @@ from planner.units import Dimension, format_human
 from planner.used_machines import UsedMachines
 
 _HYBRID, _ALL_REDUCE = "hybrid", "all_reduce"
-_FLAGGED = (*(name for name, row in LAYOUT.items() if row.flags), "num_devices")
+_FLAGGED = (*(name for name in LAYOUT if any(name in flags for flags in FLAGS.values())), "num_devices")
 _TUNES = ("megatron-bridge", "deepspeed", "accelerate", "torchtitan")  # that adapters can be trained with
 _SHORTENS = ("megatron", "megatron-bridge", "primus", "torchtitan")  # that may have products in eight or four bits
 _FREEZES = ("deepspeed", "accelerate")  # whose model a user's script makes, and can freeze parts of
@@ -47,7 +47,7 @@ _SAME = 5e-4  # shares of an iteration below this are not worth a figure
 
 def pinned_by(program: str) -> tuple[str, ...]:
     """Return the decisions that files of a program say: those with a flag, and the degrees that follow from them."""
-    flags = flags_of(program)
+    flags = FLAGS[program]
     return (*(name for name in LAYOUT if name in flags or name in ("pipeline", "data")), "num_devices")
 
 
@@ -104,7 +104,7 @@ def read_layout(
         If a flag has no such value or is missing, or degrees do not divide the devices.
     """
     decisions = dict(own)
-    for name, flag in flags_of(program).items():
+    for name, flag in FLAGS[program].items():
         row = LAYOUT[name]
         if name in own:
             continue

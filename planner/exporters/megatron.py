@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from planner.decisions import LAYOUT, flags_of
+from planner.decisions import FLAGS, LAYOUT
 from planner.errors import Fault, SpecError
 from planner.exporters.buckets import GradientTensors
 from planner.exporters.export import Export, Exporter, Job
@@ -58,7 +58,7 @@ __all__ = ["EXPORTERS", "KNOWN", "VERSION", "as_run", "export", "layout_of_optio
 __all__ += ["recognises", "with_unsaid", "words_of"]
 
 TARGET = "megatron"
-_FLAGS = flags_of("megatron")
+_FLAGS = FLAGS["megatron"]
 _KEY_VALUE_COPIES = "core_v0.16"
 # Options that may be written, so that a misspelt one is found when a script is read back. Source:
 # ``megatron/training/arguments.py`` of github.com/NVIDIA/Megatron-LM at commit 000c4ac24f61159c138b0975def722c65245983c

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from planner.decisions import flags_of
+from planner.decisions import FLAGS
 from planner.errors import Fault, SpecError
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
 from planner.exporters.layouts import (
@@ -50,7 +50,7 @@ from planner.schedules import NAMED
 from planner.transformer import Transformer
 
 TARGET, VERSION = "torchtitan", "torchtitan 0.3.0"
-_FLAGS = flags_of("torchtitan")
+_FLAGS = FLAGS["torchtitan"]
 _PARALLEL = "parallelism."
 _NUMBERS = {"bf16": "bfloat16", "fp32": "float32", "tf32": "float32"}
 _MARK = "planner.export/1 torchtitan"

@@ -7,7 +7,7 @@ from hybrid_questions import MOE, TINY
 from layout_jobs import even_job
 from modern_blocks import DEEPSEEK, LLAMA
 
-from planner.decisions import LAYOUT, flags_of
+from planner.decisions import FLAGS, LAYOUT
 from planner.errors import InfeasibleError
 from planner.exporters import export
 from planner.exporters.layouts import pinned_by, pins_of
@@ -15,7 +15,7 @@ from planner.exporters.scripts import argument_words, nested
 from planner.families.hybrid.configuration import PINS, HybridConfiguration
 
 TARGETS = {"fsdp": "accelerate", "plugin": "accelerate"}  # of the columns that are not called as their target
-PROGRAMS = list(dict.fromkeys(program for row in LAYOUT.values() for program in row.flags))
+PROGRAMS = list(FLAGS)
 # Layouts in which every decision is made somewhere, in ways that one program or another takes.
 LAYOUTS = (
     {"tensor": 2, "pipeline": 2, "data": 2, "zero": 1, "sequence_parallel": True, "overlap_data": True},
@@ -57,7 +57,7 @@ def texts(target: str) -> str:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_flag_of_the_table_is_written(program: str) -> None:
-    flags, text = flags_of(program), texts(TARGETS.get(program, program))
+    flags, text = FLAGS[program], texts(TARGETS.get(program, program))
     assert flags
     assert not {flag for flag in flags.values() if flag.rpartition(".")[2] not in text}
 
@@ -67,7 +67,7 @@ def test_what_a_file_of_a_program_says_has_a_key_that_pins_it(program: str) -> N
     pins = pins_of(HybridConfiguration(global_batch_size=8), *pinned_by(program))
     assert pins.keys() <= PINS.keys() | {"num_devices"}
     needless = [name for name in pinned_by(program) if name in LAYOUT and LAYOUT[name].goes_with]
-    assert len(pins) == len(pinned_by(program)) - len(needless) > len(flags_of(program)) - len(needless)
+    assert len(pins) == len(pinned_by(program)) - len(needless) > len(FLAGS[program]) - len(needless)
 
 
 def test_flags_are_written_as_options_and_as_blocks() -> None:

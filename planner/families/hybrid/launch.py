@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.decisions import LAYOUT, flags_of
+from planner.decisions import FLAGS, LAYOUT
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, broken_rule, launch_rules
 from planner.families.hybrid.launch_network import network_lines, not_expressed, program_of, unsaid, without_yarn
 from planner.models.programs import MEGATRON_CORE
@@ -49,7 +49,7 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
     """Return the options that carry the decisions; none for another program."""
     if other_program(program):
         return ()
-    flag = {name: f"--{option}" for name, option in flags_of("megatron").items()}
+    flag = {name: f"--{option}" for name, option in FLAGS["megatron"].items()}
 
     def value(name: str, *, is_written: bool = True, more: str = "") -> tuple[str, ...]:
         """Return the option of a decision that has a value."""
