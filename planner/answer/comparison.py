@@ -20,7 +20,6 @@ from planner.words import (
     goal_words,
     many,
     objective_words,
-    part_words,
     short,
     term_words,
     thinned,
@@ -375,7 +374,7 @@ def _term_lines(found: Comparison, names: tuple[str, str]) -> list[str]:
     if not found.terms:
         return []
     known = [one for one in found.terms if any(one.seconds)]
-    rows = [(part_words(one.name), one.seconds) for one in known[:_MOST_LINES]]
+    rows = [(term_words(one.name), one.seconds) for one in known[:_MOST_LINES]]
     shown = [
         {
             "Where the time goes": name,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from planner.sections import Answer, Section
 from planner.solution import Status
-from planner.words import cut, part_words, time_words
+from planner.words import cut, term_words, time_words
 
 if TYPE_CHECKING:
     from planner.explanation import Explanation, Sensitivity
@@ -26,7 +26,7 @@ def explanation_answer(found: "Explanation") -> Answer:
     """Return an explanation as an answer."""
     plan, rows = found.plan, found.sensitivities
     terms = [row for row in found.breakdown if row[2] > 1e-6]
-    shares = [f"  {part_words(name):26} {time_words(s):>9}  {share:6.1%}" for name, s, share in terms[:_MOST_TERMS]]
+    shares = [f"  {term_words(name):30} {time_words(s):>9}  {share:6.1%}" for name, s, share in terms[:_MOST_TERMS]]
     changes = []
     for one in rows[:_MOST_CHANGES]:
         then = f": {one.note}" if one.saving is None else f", then {one.plan}" * one.is_other_plan

@@ -97,7 +97,7 @@ def export(
             "pytorchjob, trainjob, slurm or skypilot."
         ),
     ],
-    out: Annotated[Path | None, typer.Option(help="Write all files into this folder.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write all files into this folder.")] = None,
     launch: Launch,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files of an earlier export.")] = False,
     json: Annotated[bool, json_of("planner.export/1")] = False,

@@ -47,7 +47,7 @@ class PlanOutput:
     """Where a plan goes."""
 
     json: Annotated[bool, json_of("planner.plan/1")] = False
-    out: Annotated[Path | None, typer.Option(help="Write the plan's JSON to a file, too.")] = None
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan's JSON to a file, too.")] = None
     html: Html = None
     explain: Annotated[
         bool,
@@ -191,7 +191,7 @@ class PurchaseOutput:
     """Where an answer to what to buy or rent goes."""
 
     json: Annotated[bool, json_of("planner.procurement/1")] = False
-    out: Annotated[Path | None, typer.Option(help="Write the JSON to a file, too.")] = None
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the JSON to a file, too.")] = None
     html: Html = None
 
 

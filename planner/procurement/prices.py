@@ -172,6 +172,13 @@ def read_rows(
     lines = _lines(text, file, faults)
     line, header = next(lines, (1, []))
     columns = [name.strip() for name in header]
+    if required and not {*required} & {*columns}:
+        problem, mend = (
+            "none of the columns that it must have stands in its first line.",
+            f"Write {', '.join(required)}.",
+        )
+        mend += " What a provider publishes is read by `planner prices import`."
+        raise SpecError.of([Fault(file=file, line=line, problem=problem, mend=mend)])
     known = {fold(name): name for name in (*required, *optional)}
     wrong = [(name, "the column is missing.", f"Add {name!r}.") for name in required if name not in columns]
     for index, name in enumerate(columns):

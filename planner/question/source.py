@@ -267,6 +267,9 @@ _CALLED: Mapping[str, str] = {
 }
 
 
+_BLOCKS = ("dnn", "constraints", "calibration", "procure")  # whose keys are sought where they stand elsewhere
+
+
 def _meant(key: str) -> list[str]:
     """Return the keys that a word which is none may stand for."""
     found = [one for one, words in _CALLED.items() if key.lower() in words.split()] or [key]
@@ -288,7 +291,9 @@ def _words(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             )
         key = str(location[-1])
         meant = [one for one in _meant(key) if one in known]
-        return f"unknown key {key!r}.", f"Did you mean {meant[0]!r}?" if meant else nearest(key, known)
+        elsewhere = [f"{one}.{key}" for one in _BLOCKS if key in _fields_at(model, (one,))]
+        mend = f"Did you mean {(meant or elsewhere)[0]!r}?" if meant or elsewhere else nearest(key, known)
+        return f"unknown key {key!r}.", mend
     if kind == "missing":
         return "this key is missing.", "Add it."
     if kind == "value_error":

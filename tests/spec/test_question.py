@@ -47,6 +47,7 @@ def test_a_spec_file_is_read_into_si_units(tmp_path: Path) -> None:
     [
         ("zoo: vgg16", "zoom: vgg16", 1, "dnn.zoom", "unknown key 'zoom'. Did you mean 'zoo'?"),
         ("count: 4", "nodes: 4", 4, "cluster.machines.0.nodes", "Did you mean 'count'?"),
+        ("devices: 8", "sequence_length: 8", 4, "cluster.machines.0.sequence_length", "Did you mean 'dnn.sequence_length'?"),
         ("devices: 8", "devices_per_machine: 8", 4, "cluster.machines.0.devices_per_machine", "Did you mean 'devices'?"),
         ("network: 25 Gbit/s", "network: 25 Gbit", 4, "cluster.machines.0.network", "Write it per second, e.g. '25 Gbit/s'."),
         ("network: 25 Gbit/s", "network: 25", 4, "cluster.machines.0.network", "25 has no unit. Write e.g. '25 Gbit/s'."),
