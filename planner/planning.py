@@ -7,6 +7,7 @@ from itertools import pairwise
 from math import inf
 from typing import Any, get_type_hints
 
+from planner.cluster import MachineGroup
 from planner.constraints import allowed_memory_bytes, binding_words
 from planner.cost import Floats
 from planner.data.devices import DEVICES
@@ -14,7 +15,7 @@ from planner.data.fits import with_known_error
 from planner.decisions import pinnable_keys
 from planner.errors import InfeasibleError, PlannerError, SpecError
 from planner.exporters.export import Job, refusal_of
-from planner.families import FAMILIES, usage_of
+from planner.families import FAMILIES, risks_of, usage_of
 from planner.models.communication import ALL_REDUCES
 from planner.names import FAMILY_NAMES, OF_TRANSFORMERS
 from planner.networks import asked, network_of
@@ -256,6 +257,11 @@ _MOST_LATE = 3  # of them, once the time is over
 _MOST_PLANNED = 6  # questions that are planned for a plan that can be launched
 _OTHERS_S = 5.0  # for families that were not asked for
 _MOST_KINDS = 5  # of layers, by the seconds of computing
+_OF_JSON = "its configuration, which --json lists"
+_NOTHING = frozenset[str]()
+_SHARE_OF_MIXED = (
+    0.8  # of the time, for the best plan of several kinds of machines; else it may be that none launches it
+)
 _NOT_ASKED = "whether a target of `planner export` can launch this plan was not asked: no time left"
 
 
@@ -388,17 +394,17 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tupl
     And whether families that were not asked for took all of their few seconds: with more there might be another plan.
     """
     is_cut_off, best = False, _best_alternative(problem, plan, search)
-    waiting = _narrowed(problem, plan)
+    waiting = [*_skipping(problem, plan), *_narrowed(problem, plan)]
     others, most_s = tuple(one for one in FAMILY_NAMES if one not in problem.families), float("inf")
     for tried in range(_MOST_PLANNED):
         if not waiting and best is None and others:  # families that were not asked for
-            waiting, others, most_s = [replace(problem, families=others)], (), _OTHERS_S
+            waiting, others, most_s = [(replace(problem, families=others), _NOTHING)], (), _OTHERS_S
         if not waiting or search.is_over:
             break
-        question = waiting.pop(0)
+        question, skipped = waiting.pop(0)
         cutoff = float("inf") if best is None else best[0].objective
-        share_s = search.left_s / min(len(waiting) + 1, _MOST_PLANNED - tried)
-        part = search.part(min(share_s, most_s), num_alternatives=0)
+        share_s = search.left_s / (2 if skipped else min(len(waiting) + 1, _MOST_PLANNED - tried))
+        part = search.part(min(share_s, most_s), num_alternatives=0, skipped=skipped)
         part.cutoff = cutoff
         try:
             found = best_plan(question, part)
@@ -410,7 +416,7 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tupl
             continue
         if _refusal(question, found) is None:
             pins = [f"fix.{name}: {value}" for name, value in question.fixed.items() if name not in problem.fixed]
-            best = found, " and ".join([f"--families {found.family}", *pins])
+            best = found, _OF_JSON if skipped else " and ".join([f"--families {found.family}", *pins])
         else:
             waiting += _narrowed(question, found)
     return best, is_cut_off
@@ -438,18 +444,31 @@ def _best_alternative(problem: Problem, plan: Plan, search: Search) -> tuple[Pla
         )
         if _refusal(problem, found) is None:
             is_other = one.family != plan.family
-            return found, f"--families {one.family}" if is_other else "its configuration, which --json lists"
+            return found, f"--families {one.family}" if is_other else _OF_JSON
     return None
 
 
-def _narrowed(problem: Problem, plan: Plan) -> list[Problem]:
-    """Return the questions that leave out what a plan cannot be launched with: its family, or decisions of it.
+def _skipping(problem: Problem, plan: Plan) -> list[tuple[Problem, frozenset[str]]]:
+    """Return the question of a plan's family on several kinds of machines, without layouts that no target launches."""
+    risks = risks_of(plan.family)
+    if risks is None or len({group.device.name for group in _training_groups(problem)}) < 2:
+        return []
+    return [(replace(problem, families=(plan.family,)), risks.NOT_LAUNCHED)]
+
+
+def _training_groups(problem: Problem) -> Sequence[MachineGroup]:
+    """Return the groups of machines that may train."""
+    return problem.cluster.training_groups(problem.fixed.get("device"))
+
+
+def _narrowed(problem: Problem, plan: Plan) -> list[tuple[Problem, frozenset[str]]]:
+    """Return the questions that leave out what a plan cannot be launched with: decisions of it, or its family.
 
     Where the plan is proven best, no question that it answers itself: it would be the answer once more.
     """
     families = tuple(one for one in problem.families if one != plan.family)
     found = [replace(problem, families=families)] if families else []
-    kinds = {group.device.name: None for group in problem.cluster.training_groups(problem.fixed.get("device"))}
+    kinds = {group.device.name: None for group in _training_groups(problem)}
     pins: Sequence[Mapping[str, str]] = [{"schedule": "1f1b"}] if plan.family == "pipeline" else []
     if len(kinds) > 1:
         pins = [*pins, *({"device": name} for name in kinds)]
@@ -458,7 +477,8 @@ def _narrowed(problem: Problem, plan: Plan) -> list[Problem]:
         network = network_of(problem, plan.substitutions)
         decided = usage_of(network, plan.family, plan.configuration, plan.prediction).decisions
         own = [one for one in own if any(decided.get(key) != value for key, value in one.items())]
-    return found + [replace(problem, families=(plan.family,), fixed={**problem.fixed, **one}) for one in own]
+    found = [*(replace(problem, families=(plan.family,), fixed={**problem.fixed, **one}) for one in own), *found]
+    return [(one, _NOTHING) for one in found]
 
 
 # --- A plan as an answer: with what stands under its headline
@@ -495,7 +515,12 @@ def plan_of(problem: Problem, search: Search, *, prefers_safe: bool = False) -> 
     """Return the best plan within a search, with what stands under its headline: what `planner plan` answers."""
     refuse_variant(problem)
     with search.interruptible():
-        return answered(asked(problem), planned(asked(problem), search), search, prefers_safe=prefers_safe)
+        is_mixed = len({group.device.name for group in _training_groups(problem)}) > 1
+        part = search
+        if is_mixed:
+            most_s = search.left_s * _SHARE_OF_MIXED
+            part = search.part(most_s, questions_left=search.questions_left, told=search.told)
+        return answered(asked(problem), planned(asked(problem), part), search, prefers_safe=prefers_safe)
 
 
 def plan_of_fleet(problem: Problem, search: Search) -> Plan:

@@ -12,9 +12,10 @@ from planner.errors import SpecError
 from planner.exporters import buckets, data_parallel
 from planner.exporters.export import Job, export
 from planner.plan import Plan
-from planner.planning import little_memory
+from planner.planning import launchable, little_memory, planned
 from planner.problem import Problem
 from planner.ranking import best_plan
+from planner.search import Search
 from planner.solution import Status
 
 NETWORK = {"name": "machines", "count": 4, "network": "1 Gbit/s", "devices": 1, "device": "rtx-2080-ti"}
@@ -50,6 +51,25 @@ def test_the_plan_shown_instead_is_one_that_a_target_launches(plan: Plan) -> Non
     assert f"{family} on {other.configuration.headline}, iteration time" in plan.instead
     targets = {"parameter_server": "tfjob", "pipeline": "deepspeed", "all_reduce": "ddp"}
     assert planner.export(other, targets[family]).files
+
+
+def test_what_can_be_launched_on_two_kinds_of_machines_uses_both_where_that_is_best() -> None:
+    """No target launches replicas that do unlike numbers of micro-batches; stages on both kinds are launched."""
+    sizes = {"layers": 2, "hidden": 1024, "heads": 16, "vocabulary": 32_000, "sequence_length": 1024}
+    kinds = {"h100-sxm": "nvlink-4", "a100-sxm4-80gb": "nvlink-3"}
+    machines = [
+        {"name": name, "count": 1, "device": name, "devices": 2, "inside": inside, "network": "100 Gbit/s"}
+        for name, inside in kinds.items()
+    ]
+    question = {"dnn": {"transformer": sizes, "global_batch": 60, "dtype": "bf16"}, "cluster": {"machines": machines}}
+    problem = planner.load({**question, "families": ["hybrid"], "constraints": {"devices": 4}})
+    unlaunched = planned(problem, Search(time_limit_s=60))
+    assert {one.num_microbatches for one in unlaunched.configuration.replicas} == {1, 2}  # type: ignore[attr-defined]
+    found = launchable(problem, unlaunched, Search(time_limit_s=60))
+    assert "which --json lists" in found.instead
+    (other,) = (one for one in found.alternatives if one.configuration.num_devices == 4)  # type: ignore[union-attr]
+    assert other.name.removeprefix("hybrid: ") in found.instead
+    assert {stage.machines for stage in other.configuration.stages} == {*kinds}  # type: ignore[union-attr]
 
 
 def test_it_is_said_where_time_cut_off_the_search_of_families_that_nobody_asked_for(

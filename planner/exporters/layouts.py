@@ -346,9 +346,11 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
             hint = f"`planner export --to tfjob` starts its machines. {hint}"
         raise refused(target, f"it trains by all-reduce and by degrees, and the plan is of the family {family}", hint)
     if chosen.replicas:
+        are_unlike = len({one.num_microbatches for one in chosen.replicas}) > 1
+        same = "it gives every replica the same number of micro-batches, and those of the plan do unlike numbers"
         raise refused(
             target,
-            "it gives every replica the same number of micro-batches, and those of the plan do unlike numbers",
+            same if are_unlike else "nothing is written here for whole replicas on several kinds of machines",
             "Pin fix.device, or limit the machines to one kind; or weigh gradients by samples in a script of your own.",
         )
     found = Layout(target=target, job=job, chosen=chosen, rows=rows)
