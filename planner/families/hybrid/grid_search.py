@@ -436,7 +436,7 @@ def _with_chunks(placed: HybridCost, settings: Sequence[Point], search: Search) 
         few = {name: (value,) for name, value in setting.items()}
         bounds = all_bounds.of_space(all_bounds.space.of_values({**few, "interleave": chunks}))
         part = search.part(search.left_s, good_enough=-inf, cutoff=inf)
-        solution = solve(bounds.grid(), bounds.seconds, part, Wanted(counts=False)).solution
+        solution = solve(bounds.grid(), bounds.seconds, part, Wanted(counts=False, dives=False)).solution
         rows += [] if solution.value is None else [(solution.objective, solution.value)]
     return rows
 
