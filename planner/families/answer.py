@@ -143,11 +143,10 @@ class CountBounds:
 # is to take the least share, and those from which on it does not matter, neither ever rising with n. None where the
 # family cannot tell.
 LeastByCount = Callable[[Problem, Floats, Floats, Search], CountBounds | None]
-# ``(problem, usd_per_s, more_usd_per_s, within_s, most_usd, whole_s, search)``: several kinds of machines, and by their
-# name what one costs for every second; what every second costs besides; seconds in which the training must be done; an
-# amount from which on it does not matter what it costs; and by name LeastParts of whole replicas. What it costs at
-# least on some machines of every kind.
-LeastBeside = Callable[[Problem, Mapping[str, float], float, float, float, Mapping[str, Floats], Search], float | None]
+# ``(problem, usd_per_s, more_usd_per_s, within_s, most_usd, search)``: several kinds of machines, and by their name
+# what one costs for every second; what every second costs besides; seconds in which the training must be done; and an
+# amount from which on it does not matter what it costs. What it costs at least on some machines of every kind.
+LeastBeside = Callable[[Problem, Mapping[str, float], float, float, float, Search], float | None]
 
 
 class LeastParts(Protocol):
@@ -155,7 +154,7 @@ class LeastParts(Protocol):
 
     ``enough_s``: from which on it does not matter how long all parts take, 0 where the pace alone is wanted;
     ``within_s``: in which it must be done; ``fastest_s``: what all parts take on any device; ``machines``: the fewest
-    of all kinds, several numbers, each a row of the result; ``is_whole``: in layouts of whole replicas alone.
+    of all kinds, several numbers, each a row of the result.
     """
 
     def __call__(
@@ -166,7 +165,6 @@ class LeastParts(Protocol):
         within_s: float,
         fastest_s: float,
         machines: Sequence[int],
-        is_whole: bool,
     ) -> Floats | None:
         """Return them; None where the family cannot tell."""
         ...

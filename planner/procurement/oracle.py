@@ -97,7 +97,7 @@ class Oracle:
     _known: dict[_Key, tuple[Trained, float]] = field(default_factory=dict)
     _rates: dict[Hardware, float] = field(default_factory=dict)
     _profiles: dict[Hardware, Floats] = field(default_factory=dict)
-    _parts: dict[tuple[Hardware, float, float, float, bool], Floats | None] = field(default_factory=dict)
+    _parts: dict[tuple[Hardware, float, float, float], Floats | None] = field(default_factory=dict)
     _unmeasured: set[Hardware] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -152,13 +152,7 @@ class Oracle:
         return self._rates[key]
 
     def parts_s(
-        self,
-        offer: Offer,
-        enough_s: float = 0.0,
-        within_s: float = inf,
-        fastest_s: float = 0.0,
-        *,
-        is_whole: bool = False,
+        self, offer: Offer, enough_s: float = 0.0, within_s: float = inf, fastest_s: float = 0.0
     ) -> Floats | None:
         """Return the seconds of one machine that each part of the training takes at least, in company of others.
 
@@ -171,17 +165,13 @@ class Oracle:
             From what on it does not matter how long all parts take one machine; and what the training must be done in.
         fastest_s
             What all parts take one device of any machine at the least.
-        is_whole
-            In layouts of whole replicas alone.
         """
-        key = hardware_of(offer), enough_s, within_s, fastest_s, is_whole
+        key = hardware_of(offer), enough_s, within_s, fastest_s
         if key not in self._parts:
-            self._parts[key] = self._parts_s(offer, enough_s, within_s, fastest_s, is_whole)
+            self._parts[key] = self._parts_s(offer, enough_s, within_s, fastest_s)
         return self._parts[key]
 
-    def _parts_s(
-        self, offer: Offer, enough_s: float, within_s: float, fastest_s: float, is_whole: bool
-    ) -> Floats | None:
+    def _parts_s(self, offer: Offer, enough_s: float, within_s: float, fastest_s: float) -> Floats | None:
         """Return the same, which is worked out."""
         bounds = [bound for family in self.families if (bound := least_parts_of(family)) is not None]
         if len(bounds) < len(self.families):
@@ -193,7 +183,7 @@ class Oracle:
         except SpecError:
             return None
         times = {"enough_s": enough_s * devices, "within_s": within_s, "fastest_s": fastest_s}
-        each = [bound(problem, **times, machines=FEWEST, is_whole=is_whole) for bound in bounds]
+        each = [bound(problem, **times, machines=FEWEST) for bound in bounds]
         known = [one for one in each if one is not None]
         if len(known) < len(each) or len({one.shape for one in known}) > 1:
             return None
@@ -224,23 +214,10 @@ class Oracle:
             problem = self.problem(fleet, has_pins=False)
         except SpecError:
             return 0.0
-        paces = [self.parts_s(offer) for offer in fleet.offers]
-        if None in bounds or any(one is None for one in paces):
+        if None in bounds:
             return 0.0
-        sums = [
-            one[0].sum() * offer.devices_per_machine
-            for one, offer in zip(paces, fleet.offers, strict=True)
-            if one is not None
-        ]
-        whole_s, prices = {}, {}
-        for name, offer, usd in zip(group_names(fleet), fleet.offers, usd_per_s, strict=True):
-            parts_s = self.parts_s(offer, most_usd / usd if usd else inf, within_s, min(sums), is_whole=True)
-            if parts_s is None:
-                return 0.0
-            whole_s[name], prices[name] = parts_s[0] * offer.devices_per_machine, usd
-        found = [
-            bound(problem, prices, more_usd_per_s, within_s, most_usd, whole_s, part) for bound in filter(None, bounds)
-        ]
+        prices = dict(zip(group_names(fleet), usd_per_s, strict=True))
+        found = [bound(problem, prices, more_usd_per_s, within_s, most_usd, part) for bound in filter(None, bounds)]
         return min([most_usd, *(one or 0.0 for one in found)])
 
     def is_measured(self, offer: Offer) -> bool:

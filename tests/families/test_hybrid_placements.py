@@ -17,7 +17,7 @@ from planner.families.hybrid.bounds import CutBounds
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of
 from planner.families.hybrid.grid_search import Found, configuration_of_point, placements_of, searched
-from planner.families.hybrid.purchases import parts_on
+from planner.families.hybrid.purchases import Replicas, Stages, parts_on
 from planner.families.hybrid.search import plan
 from planner.plan import Alternative, Plan
 from planner.problem import Problem, Range
@@ -133,6 +133,43 @@ def test_in_no_company_is_a_device_quicker_than_the_least_that_parts_take_it(
     devices = points["tensor"] * points["context"] * points[bounds.space.shared] * bounds.cost.parts_of(points)
     done = (devices / whole_s[:, None]).sum(axis=0) * seconds
     assert np.all((done >= least * (1 - 1e-9)) | (seconds > within_s))
+
+
+@given(QUESTIONS, st.integers(0, 99), st.sampled_from([0.0, 0.2, 1.0]), st.sampled_from([0.0, 3.0]))
+@settings(max_examples=12, deadline=None)
+def test_no_layout_on_two_kinds_costs_less_than_a_bound_above_it(
+    problem: Problem, which: int, share: float, more_usd_per_s: float
+) -> None:
+    problem = replace(problem, limits=replace(problem.limits, machines=Range(least=2)))  # any part of each kind
+    teams = [one for one in placements_of(costs_of(problem)) if len(one.groups) > 1]
+    if not teams:
+        return
+    rng, bounds = np.random.default_rng(which), CutBounds(teams[which % len(teams)])
+    space, points, usd = bounds.space, dict[str, Any](), rng.uniform(1, 9, 2)
+    for level in range(len(space.levels)):
+        points = space.grid().expand(points, level)
+    kept = rng.permutation(len(points["tensor"]))[:1000]
+    points = {name: column[kept] for name, column in points.items()}
+    seconds = bounds.seconds(points)
+    kept = np.flatnonzero(np.isfinite(seconds))
+    if not len(kept):
+        return
+    points, seconds = {name: column[kept] for name, column in points.items()}, seconds[kept]
+    parts, within_s = bounds.cost.parts_of(points), float(np.quantile(seconds, share))
+    devices = points["tensor"] * points["context"] * points[space.shared] * parts
+    each = np.array([number for _, number in space.machines])[:, None]
+    paid = np.where(seconds <= within_s, seconds * (usd @ -(-devices // each) + more_usd_per_s), np.inf)
+    points["data"] = parts.sum(axis=0) if bounds.cost.has_replicas else points["data"]
+    beside = (Replicas if bounds.cost.has_replicas else Stages)(
+        bounds=bounds, usd_per_s=usd.tolist(), more_usd_per_s=more_usd_per_s, within_s=within_s * (1 + 1e-9)
+    )
+    grid, cost = beside.grid()
+    assert all(rule.holds({name: points[name] for name in rule.names}).all() for rule in grid.rules)
+    known: list[str] = []
+    for one in grid.levels:
+        known += [axis.name for axis in one.axes]
+        least = (one.bound or cost)({name: points[name] for name in known})
+        assert np.all(least <= paid * (1 + 1e-9)), known
 
 
 def test_ranks_whose_experts_lie_in_a_tensor_group_are_no_farther_apart_than_they_must_be() -> None:

@@ -42,12 +42,11 @@ def least(
     fastest_s: float = 0.0,
     *,
     machines: int = 2,
-    is_whole: bool = False,
 ) -> Floats:
     bound = least_parts_of(family)
     assert bound is not None
     times = {"enough_s": enough_s, "within_s": within_s, "fastest_s": fastest_s}
-    found = bound(asked(family, group), **times, machines=[machines], is_whole=is_whole)
+    found = bound(asked(family, group), **times, machines=[machines])
     assert found is not None
     return found
 
@@ -81,12 +80,9 @@ def test_no_layout_on_two_kinds_costs_less_than_is_said_of_both(seed: int) -> No
     paid = found.objective * sum(one["count"] * usd[one["name"]] for one in machines)
     within_s = found.objective * (1 + 1e-9)
     more = [{**one, "count": one["count"] + 1} for one in machines]
-    whole_s = {
-        one["name"]: least("hybrid", [one], paid * 2 / usd[one["name"]], within_s, is_whole=True)[0] for one in more
-    }
     bound = least_beside_of("hybrid")
     assert bound is not None
-    usd_least = bound(asked("hybrid", more), usd, 0.0, within_s, paid * 2, whole_s, Search())
+    usd_least = bound(asked("hybrid", more), usd, 0.0, within_s, paid * 2, Search())
     assert usd_least is not None
     assert 0 < usd_least <= paid
 

@@ -460,7 +460,7 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
 
 
 def least_parts_s(
-    problem: Problem, *, enough_s: float, within_s: float, fastest_s: float, machines: Sequence[int], is_whole: bool
+    problem: Problem, *, enough_s: float, within_s: float, fastest_s: float, machines: Sequence[int]
 ) -> Floats | None:
     """Return device-seconds that a training takes at least, in company of other kinds of machines."""
     from planner.families.all_reduce import search as its  # noqa: PLC0415

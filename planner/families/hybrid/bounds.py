@@ -46,8 +46,8 @@ counts as ``w`` layers, which are L in all, in proportion to its seconds ``t`` o
 - layers are whole, so that of p stages on one group one has ``ceil(L / p)`` or more.
 
 *pace*, *linked pace* and *layers* as above, with as many stages or replicas as could be where they are open.
-*communication*: the real links, before and after recomputation is decided; O(groups) a node, whatever the number of
-stages; on one group with what is behind the schedule (:func:`planner.models.transformer_step.least_behind_s`).
+*communication*: the real links, before and after recomputation is decided, with what is behind the schedule, as some
+stage of any cut has; O(groups) a node, whatever the number of stages.
 *room*: the same with each recomputation that leaves room for all layers, infinite where none does. *best path*: all is
 decided but overlaps and the schedule's waits; *path*: but these waits. The latter two are of the cuts that are tried,
 the others of all cuts.
@@ -91,7 +91,7 @@ from planner.models.programs import PROGRAMS
 from planner.models.schedule import MOST_ROUNDS
 from planner.models.transformer_interval import LAYER_PARTS, mean_layer
 from planner.models.transformer_schedule import Stages, lower_bound_s
-from planner.models.transformer_step import least_behind_s, least_exchanged_s
+from planner.models.transformer_step import GroupSeconds, least_behind_s, least_exchanged_s
 from planner.models.transformer_time import cut_times
 from planner.networks import samples_of
 from planner.problem import Problem
@@ -1015,11 +1015,12 @@ class CutBounds(Bounds):
         """Whether all sizes of micro-batches are multiples of the smallest."""
         return not any(size % self.smallest_microbatch for size in self.microbatches)
 
-    def _replicated_s(self, nodes: Columns, whole: Floats, parts: Ints) -> Floats:
-        """Return the bound of replicas from the sum of all stages of each group, shape (groups, n)."""
+    def _replicated_s(self, nodes: Columns, whole: Floats, parts: Ints, behind: Floats | float = 0.0) -> Floats:
+        """Return the bound of replicas from the sum of all stages of each group, and what is behind; (groups, n)."""
         stages = nodes["pipeline"]
         total = (self.cost.batch // nodes["microbatch"]).astype(np.float64)
-        return shared_bound_s(parts.astype(np.float64), whole * (stages - 1) / (2 * stages), whole / stages, total)
+        starts = whole * (stages - 1) / (2 * stages) + behind
+        return shared_bound_s(parts.astype(np.float64), starts, whole / stages, total)
 
     def _layers(self, by_kind: Floats) -> tuple[Floats, Floats]:
         """Return seconds of a layer on each group, of shape (kinds, groups, n): their mean, and z; (k, n).
@@ -1106,19 +1107,18 @@ class CutBounds(Bounds):
 
     def _communication_s(self, nodes: Columns) -> Floats:
         """Return the same of some nodes."""
-        overlaps = max(self.space.axes["overlap_data"].values)
-        columns = self._filled(nodes, {"recompute": int(Recompute.NONE), "overlap_data": overlaps})
-        columns["overlap_tensor"] = self._may_overlap(nodes)
+        if self.cost.has_replicas:
+            whole, _, behind = self.replicas_s(nodes, self.cost.parts_of(nodes))
+            return self._replicated_s(nodes, whole, self.cost.parts_of(nodes), behind)
+        columns = self._at_best(nodes)
         groups, parts = self.cost.group_seconds(columns), self.cost.parts_of(nodes)
+        behind = self._behind_s(columns, groups, is_open="zero" not in nodes)
         layers = self.cost.transformer.num_layers
         transfer, embedding, head = (
             np.array([np.broadcast_to(getattr(one, name), len(nodes["tensor"])) for one in groups])
             for name in ("transfer_s", "embedding_s", "head_s")
         )
-        mean, layer = self._layers(np.array([one.layer_s for one in groups]).swapaxes(0, 1))
-        if self.cost.has_replicas:
-            sent = 2 * (nodes["pipeline"] - 1) * transfer
-            return self._replicated_s(nodes, layers * mean + embedding + head + sent, parts)
+        layer = self._layers(np.array([one.layer_s for one in groups]).swapaxes(0, 1))[1]
         fixed = 2 * (parts - 1) * transfer  # a boundary inside a group: one stage sends down it, and one up
         fixed[0] += embedding[0]
         fixed[-1] += head[-1]
@@ -1131,13 +1131,82 @@ class CutBounds(Bounds):
             whole = fullest_s(self.cost.transformer, groups[0].layer_s, stages).min(axis=0)
             slowest = np.maximum(slowest, whole + np.where(stages > 2, end, transfer[0]))
         found = self._step_s(nodes, slowest, fixed.sum(axis=0) + layers * layer.min(axis=0), stages)
-        if len(groups) > 1:
+        if len(groups) > 1 and len(self.cost.transformer.kind_counts) > 1:  # nobody knows which a group has
             return found
-        zeros = [columns["zero"]] if "zero" in nodes else [0 * stages + one for one in self.space.axes["zero"].values]
+        return np.asarray(found + behind.min(axis=0))
+
+    def _behind_s(self, columns: Columns, groups: Sequence[GroupSeconds], *, is_open: bool) -> Floats:
+        """Return what a stage with the mean of all layers takes behind its schedule on each group, shape (groups, n).
+
+        Some stage of any cut has as much: on one group by :func:`planner.models.transformer_step.least_behind_s`, and
+        of equal layers on some of several groups, as one has no fewer than the mean.
+
+        Parameters
+        ----------
+        columns, groups
+            Layouts, and their seconds on each group.
+        is_open
+            Whether the ZeRO stage is.
+        """
+        zeros = [np.full_like(columns["zero"], one) for one in self.space.axes["zero"].values]
         # Of layers of several kinds what takes longer is not always what a step waits for, and yet hides more.
         hides = len(self.cost.transformer.kind_counts) == 1
-        behind = [least_behind_s(groups[0], self.cost.layouts({**columns, "zero": one}), hides=hides) for one in zeros]
-        return np.asarray(found + np.min(behind, axis=0))
+        each = [self.cost.layouts({**columns, "zero": one}) for one in (zeros if is_open else [columns["zero"]])]
+        return np.array([np.min([least_behind_s(one, two, hides=hides) for two in each], axis=0) for one in groups])
+
+    def _at_best(self, nodes: Columns) -> dict[str, Ints]:
+        """Return nodes with the real links, nothing computed again if that is open, and all overlaps."""
+        overlaps = max(self.space.axes["overlap_data"].values)
+        columns = self._filled(nodes, {"recompute": int(Recompute.NONE), "overlap_data": overlaps})
+        return {**columns, "overlap_tensor": self._may_overlap(nodes)}
+
+    def replicas_s(self, nodes: Columns, parts: Ints, data: Ints | None = None) -> tuple[Floats, Floats, Floats]:
+        """Return X of a replica on each group, its slowest stage and what is behind it, all of shape (groups, n).
+
+        Parameters
+        ----------
+        parts
+            Replicas of each group, which say how far apart the ranks of one are.
+        data
+            Of all of them, where these are not all.
+        """
+        columns, names = self._at_best(nodes), self.space.part_names
+        groups = self.cost.group_seconds({**columns, **dict(zip(names, parts, strict=True))})
+        if data is not None:
+            groups = [replace(one, joint=replace(one.joint, data=data)) for one in groups]
+            parts = np.array([data - parts[1:].sum(axis=0), *parts[1:]])
+        columns |= dict(zip(names, parts, strict=True))
+        whole, slowest = self._whole_s(nodes, groups)
+        whole = whole + 2 * (nodes["pipeline"] - 1) * np.array([one.transfer_s for one in groups])
+        behind = self._behind_s(columns, groups, is_open="zero" not in nodes)
+        return whole, np.maximum(slowest, whole / nodes["pipeline"]), behind
+
+    def _whole_s(self, nodes: Columns, groups: Sequence[LeastSeconds | GroupSeconds]) -> tuple[Floats, Floats]:
+        """Return the sum of the stages of a replica on each group, and one that is slowest, without sending."""
+        layers = np.array([one.layer_s for one in groups])
+        ends = np.array([one.embedding_s + one.head_s for one in groups])
+        whole = self.cost.transformer.num_layers * self._layers(layers.swapaxes(0, 1))[0] + ends
+        fullest = [fullest_s(self.cost.transformer, one, nodes["pipeline"]).min(axis=0) for one in layers]
+        return whole, np.maximum(whole / nodes["pipeline"], fullest)
+
+    def least_replicas_s(self, nodes: Columns, *, has_links: bool = True) -> tuple[Floats, Floats]:
+        """Return X of a replica on each group and its slowest stage, both of shape (groups, n), of no micro-batch less.
+
+        Where the micro-batch is open, of the smallest at the pace of the best.
+        """
+        self._ask()
+        tables = self._linked if has_links else self._ideal
+        if "microbatch" in nodes:
+            return self._whole_s(nodes, [one.of(nodes, self._ask) for one in tables])
+        samples = np.full(len(nodes["tensor"]), self.cost.batch)
+        each = [one.of_each_sample(nodes, samples, self.microbatches, self._ask) for one in tables]
+        return self._whole_s(nodes, each)
+
+    def has_room(self, nodes: Columns, data: Ints) -> Bools:
+        """Return whether whole replicas have room on every group; ``data``: all of them."""
+        names = self.space.part_names
+        parts = {**dict.fromkeys(names, np.ones_like(data)), names[0]: data - len(names) + 1}
+        return self._has_room({**nodes, **parts}, {})
 
     def _may_overlap(self, nodes: Columns) -> Ints:
         """Return where tensor-parallel communication may run beside computing."""

@@ -371,12 +371,12 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
 
 
 def least_parts_s(
-    problem: Problem, *, enough_s: float, within_s: float, fastest_s: float, machines: Sequence[int], is_whole: bool
+    problem: Problem, *, enough_s: float, within_s: float, fastest_s: float, machines: Sequence[int]
 ) -> Floats | None:
     """Return device-seconds that each part of a training takes at least, in company of other kinds of machines."""
     from planner.families.hybrid import purchases  # noqa: PLC0415
 
-    found = purchases.least_parts_s(problem, enough_s, within_s, fastest_s, is_whole=is_whole)
+    found = purchases.least_parts_s(problem, enough_s, within_s, fastest_s)
     return None if found is None else np.tile(found, (len(machines), 1))
 
 
@@ -386,13 +386,12 @@ def least_beside_usd(
     more_usd_per_s: float,
     within_s: float,
     most_usd: float,
-    whole_s: Mapping[str, Floats],
     search: Search,
 ) -> float | None:
     """Return what a training costs at least on two kinds of machines at once."""
     from planner.families.hybrid import purchases  # noqa: PLC0415
 
-    return purchases.least_beside_usd(problem, usd_per_s, more_usd_per_s, within_s, most_usd, whole_s, search)
+    return purchases.least_beside_usd(problem, usd_per_s, more_usd_per_s, within_s, most_usd, search)
 
 
 def risks() -> ModuleType:

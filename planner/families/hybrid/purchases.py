@@ -33,12 +33,13 @@ The least of that over ``m l z``, or ``m L z / p``, is what any device takes ove
 has one micro-batch at least, and what they compute again for want of room counts.
 
 *Of two kinds at once* (:func:`least_beside_usd`): what layouts on some machines of both cost at least, by a search over
-the grid of all pipelines on both (:class:`_Stages`), and by the cheapest kind's whole replicas, which must have room on
-the other kind, too.
+the grid of all pipelines on both (:class:`Stages`), and over that of whole replicas (:class:`Replicas`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import permutations, product
 from math import inf
 
@@ -54,12 +55,12 @@ from planner.families.hybrid.grid_search import configuration_of_point
 from planner.families.hybrid.layer_table import DEGREES
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
 from planner.models.communication import ORDERS
-from planner.models.layouts import Ints
+from planner.models.layouts import Bools, Ints, shared_bound_s
 from planner.problem import Problem, Range
 from planner.routes import routes_of
 from planner.search import Search
 from planner.solution import BELOW
-from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, Wanted, solve
+from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, Rule, Wanted, solve
 
 _MOST_ROWS = 50_000  # stages in one array
 _ROOMS_AT_ONCE = 256  # layouts whose memory is looked at
@@ -70,7 +71,7 @@ _DATA_NEAREST = next(index for index, order in enumerate(ORDERS) if order[:2] ==
 
 
 def least_parts_s(
-    problem: Problem, enough_s: float = 0.0, within_s: float = inf, fastest_s: float = 0.0, *, is_whole: bool = False
+    problem: Problem, enough_s: float = 0.0, within_s: float = inf, fastest_s: float = 0.0
 ) -> Floats | None:
     """Return device-seconds of each part of what the goal counts: embedding, layers of each kind, head.
 
@@ -85,29 +86,16 @@ def least_parts_s(
         What the goal counts must be done in.
     fastest_s
         The least of all parts on any kind of device.
-    is_whole
-        Of whole replicas alone.
     """
     try:
         (cost,) = costs_of(problem)
     except InfeasibleError:
         return np.array([inf])
-    return parts_on(cost, enough_s, within_s, fastest_s, is_whole=is_whole)
+    return parts_on(cost, enough_s, within_s, fastest_s)
 
 
-def parts_on(
-    cost: GroupCost,
-    enough_s: float = 0.0,
-    within_s: float = inf,
-    fastest_s: float = 0.0,
-    *,
-    is_whole: bool = False,
-    others: Sequence[GroupCost] = (),
-) -> Floats | None:
-    """Return the same on a machine group; None where the batch is open.
-
-    ``others``: beside these, if it is known, so that what whole replicas hold has room on all of them.
-    """
+def parts_on(cost: GroupCost, enough_s: float = 0.0, within_s: float = inf, fastest_s: float = 0.0) -> Floats | None:
+    """Return the same on a machine group; None where the batch is open."""
     bounds, problem = EvenBounds(cost.even), cost.problem
     if problem.training.fixed_batch_size is None or bounds.space.is_split:
         return None
@@ -126,11 +114,10 @@ def parts_on(
         rest_s = found.sum() - found[1]
         within = _Within(
             bounds=CutBounds(HybridCost((cost,), Placement.STAGES)),
-            rooms=CutBounds(HybridCost((cost, *others), Placement.REPLICAS)),
+            rooms=CutBounds(HybridCost((cost,), Placement.REPLICAS)),
             within_s=within_s / steps,
         )
-        ways = (True,) if is_whole else (False, True)
-        layers_s = within.least_s((enough_s - rest_s) / steps, fastest_s / steps, ways) * steps * BELOW
+        layers_s = within.least_s((enough_s - rest_s) / steps, fastest_s / steps) * steps * BELOW
         found[1] = max(found[1], layers_s)
     return found
 
@@ -152,7 +139,7 @@ class _Within:
     def _layers(self) -> int:
         return self.bounds.cost.transformer.num_layers
 
-    def least_s(self, enough_s: float, fastest_s: float, ways: Sequence[bool]) -> float:
+    def least_s(self, enough_s: float, fastest_s: float) -> float:
         """Return the least device-seconds of all layers of a step.
 
         Of degrees and micro-batches at whose pace they take ``enough_s`` or more nothing is worked out: the least is
@@ -162,11 +149,9 @@ class _Within:
         ----------
         fastest_s
             Of a step on any kind of device.
-        ways
-            False: of stages, True: of whole replicas.
         """
         bounds, batch, found_s = self.bounds, self.bounds.cost.batch, enough_s
-        for is_replicas in ways:
+        for is_replicas in (False, True):
             axes = [bounds.space.axes[name] for name in (*DEGREES, "microbatch")]
             data = Axis(name="data", values=_data_ranks(batch)) if is_replicas else bounds.space.axes["data"]
             rules = tuple(one for one in bounds.space.rules if not (is_replicas and "data" in one.names))
@@ -204,13 +189,12 @@ class _Within:
         taken_s = pace_s * each_s * self._replicas(nodes, each_s, number, fastest_s)
         stages, at = np.nonzero(taken_s < found_s)
         order = np.argsort(taken_s[stages, at])
-        names, others = self.rooms.space.part_names, len(self.rooms.space.part_names) - 1
+        (name,) = self.rooms.space.part_names
         after = _next_ranks(nodes["data"], self.bounds.cost.batch)  # states are sharded over all of them
         for start in range(0, len(order), _ROOMS_AT_ONCE):
             row, column = (one[order[start : start + _ROOMS_AT_ONCE]] for one in (stages, at))
             few = {name: one[column] for name, one in nodes.items() if name != "data"}
-            few |= dict.fromkeys(names, np.ones_like(row))
-            few |= {"pipeline": row + 1, names[0]: after[column] - others, "order": np.full_like(row, _DATA_NEAREST)}
+            few |= {"pipeline": row + 1, name: after[column], "order": np.full_like(row, _DATA_NEAREST)}
             few["sequence_parallel"] = np.full_like(row, max(self.rooms.space.axes["sequence_parallel"].values))
             if taken_s[row[0], column[0]] >= found_s:
                 break
@@ -314,7 +298,6 @@ def _next_ranks(data: Ints, batch: int) -> Ints:
 
 _DEGREES = ("tensor", "context", "pipeline", "data")
 _SHARE_OF_EVEN = 0.6  # of the time
-_NEAR = 0.98  # of the most that matters: whole replicas that cost so much are looked at no closer
 _LOOSE = 0.4  # of the limit: where devices at their peak take less, layouts are likely to be below it
 _SLACK = 1e-4  # s
 
@@ -445,7 +428,6 @@ def least_beside_usd(
     more_usd_per_s: float,
     within_s: float,
     most_usd: float,
-    whole_s: Mapping[str, Floats],
     search: Search,
 ) -> float | None:
     """Return what no layout on both kinds costs less than, at most ``most_usd``; see :data:`LeastBeside`."""
@@ -457,20 +439,14 @@ def least_beside_usd(
         return most_usd
     if problem.training.fixed_batch_size is None or len(costs) != len(usd_per_s):
         return None
-    steps, price = float(iterations_of(problem, costs[0].batch)), [usd_per_s[str(one.machines)] for one in costs]
-    each = np.array([usd / one.group.devices_per_machine for usd, one in zip(price, costs, strict=True)])
-
-    # A replica does all parts of its samples: of whole replicas none costs less than all of them on one kind.
-    usd, fastest_s = each * [whole_s[str(one.machines)].sum() for one in costs], min(map(np.sum, whole_s.values()))
-    for index in np.flatnonzero(usd < _NEAR * most_usd).tolist():  # closer, as the other kinds must have room, too
-        others, own = [*costs[:index], *costs[index + 1 :]], costs[index]
-        parts_s = parts_on(own, most_usd / each[index], within_s, float(fastest_s), is_whole=True, others=others)
-        usd[index] = usd[index] if parts_s is None else max(usd[index], each[index] * parts_s.sum())
-    found = inf if np.isinf(usd).any() else float(min(usd.min(), most_usd))
-    for order in permutations(range(len(costs))) if found < inf else ():
-        shared = _Stages(
-            bounds=CutBounds(HybridCost(tuple(costs[one] for one in order), Placement.STAGES)),
-            usd_per_s=[price[one] * steps for one in order],
+    steps = float(iterations_of(problem, costs[0].batch))
+    found = most_usd
+    ways: list[tuple[type[Beside], Placement, Sequence[GroupCost]]] = [(Replicas, Placement.REPLICAS, costs)]
+    ways += [(Stages, Placement.STAGES, order) for order in permutations(costs)]
+    for kind, placement, order in ways:
+        shared = kind(
+            bounds=CutBounds(HybridCost(tuple(order), placement)),
+            usd_per_s=[usd_per_s[str(one.machines)] * steps for one in order],
             more_usd_per_s=more_usd_per_s * steps,
             within_s=within_s / steps,
         )
@@ -479,19 +455,37 @@ def least_beside_usd(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stages:
-    """Pipelines whose stages stand on several kinds of machines, in what a step on them costs.
+class Beside(ABC):
+    """Layouts on several kinds of machines, in what a step on them costs; nothing is assumed of cuts.
 
-    A step of T seconds on n machines of each kind costs ``T (sum_k n_k c_k + v)``. Nothing is assumed of cuts. Where
-    the stages of each kind are known, T is bounded (:class:`planner.families.hybrid.bounds.CutBounds`) and they fill
-    whole machines. Before, T is of the most stages that kinds have devices for, and one stage of each is paid for; and
-    layers of z seconds on devices that cost c' an hour take them ``L min_k c'_k z_k`` or more of every micro-batch.
+    A step of T seconds on n machines of each kind costs ``T (sum_k n_k c_k + v)``.
     """
 
     bounds: CutBounds
     usd_per_s: Sequence[float]  # of a machine of each kind
     more_usd_per_s: float
     within_s: float
+
+    @abstractmethod
+    def grid(self) -> tuple[Grid, Callable[[Columns], Floats]]:
+        """Return the grid of these layouts, with bounds in money, and what points cost at least."""
+
+    def least_usd(self, search: Search, most_usd: float) -> float:
+        """Return what no layout costs less than in a step, at most ``most_usd``."""
+        grid, cost = self.grid()
+        part = search.part(search.left_s, cutoff=most_usd, good_enough=-inf)
+        part.pool = None
+        found = solve(grid, cost, part, Wanted(counts=False, is_strict=True, dives=False))
+        return min(found.solution.bound, most_usd)
+
+
+class Stages(Beside):
+    """Pipelines whose stages stand on several kinds of machines.
+
+    Where the stages of each kind are known, T is bounded (:class:`planner.families.hybrid.bounds.CutBounds`) and they
+    fill whole machines. Before, T is of the most stages that kinds have devices for, and one stage of each is paid for;
+    and layers of z seconds on devices that cost c' an hour take them ``L min_k c'_k z_k`` or more of every micro-batch.
+    """
 
     def usd(self, seconds: Callable[[Columns], Floats]) -> Callable[[Columns], Floats]:
         """Return a function of nodes in money; infinite where they end late."""
@@ -515,9 +509,9 @@ class _Stages:
 
         return least
 
-    def least_usd(self, search: Search, most_usd: float) -> float:
-        """Return what no pipeline costs less than in a step, at most ``most_usd``."""
-        grid, last = self.bounds.grid(), self.bounds.all.index(self.bounds.best_path_s)  # the first that knows a cut
+    def grid(self) -> tuple[Grid, Callable[[Columns], Floats]]:
+        """Return the grid of all pipelines, up to the first bound that knows a cut."""
+        grid, last = self.bounds.grid(), self.bounds.all.index(self.bounds.best_path_s)
         levels = tuple(
             replace(level, bound=None if level.bound is None else self.usd(level.bound)) for level in grid.levels[:last]
         )
@@ -525,9 +519,163 @@ class _Stages:
         def seconds(nodes: Columns) -> Floats:
             return np.where(np.isinf(self.bounds.fits(nodes)), inf, self.bounds.communication_s(nodes))
 
-        part = search.part(search.left_s, cutoff=most_usd, good_enough=-inf)
-        part.pool = None
-        cost = self.usd(seconds)
-        wanted = Wanted(counts=False, is_strict=True, dives=False)
-        found = solve(Grid(levels=levels, rules=grid.rules), cost, part, wanted)
-        return min(found.solution.bound, most_usd)
+        return Grid(levels=levels, rules=grid.rules), self.usd(seconds)
+
+
+class Replicas(Beside):
+    """Whole replicas on several kinds of machines, D in all; which kind has how many of them is not decided.
+
+    A replica takes ``g`` devices, and ``h + m x`` seconds or more for m micro-batches, with x of its slowest stage and
+    h of what fills it and is behind (:class:`planner.families.hybrid.bounds.CutBounds`). Kind k has ``b_k`` machines or
+    more, as many as hold its first replicas, and each machine holds ``s_k``. In T seconds a replica does no more than
+    ``n_k = (T - h_k) / x_k`` micro-batches; what the first machines of all kinds leave of the N of a batch, others do,
+    those of the kind that is cheapest for it. So a second costs no less than the least over k of ::
+
+        sum_j b_j c_j + v + (N - sum_j b_j s_j n_j) c_k / (s_k n_k)
+
+    of which T is a multiple: with ``t = T - h_k`` it is ``(t + h_k) (c + K / t)``, which is least at its ends or where
+    ``c t^2 = h_k K``. Nor does a second cost less than D replicas do.
+    """
+
+    def grid(self) -> tuple[Grid, Callable[[Columns], Floats]]:
+        """Return the grid of all replicas: degrees, micro-batch, D, order of ranks, what is computed again, and parts.
+
+        Replicas of the last kind are those that the others leave.
+        """
+        space, tables, names = self.bounds.space, self.bounds.least_replicas_s, self.bounds.space.part_names
+        most, degrees = sum(space.devices), (*DEGREES, "pipeline")
+
+        def axes(*names: str) -> tuple[Axis, ...]:
+            return tuple(space.axes[name] for name in names)
+
+        def fits(one: Columns) -> Bools:
+            """Return whether every kind has room for its first replicas, and all together for D."""
+            devices, number = one["tensor"] * one["context"] * one["pipeline"], self._first(one)
+            kinds = np.all([number * devices <= each for each in space.devices], axis=0)
+            return np.asarray(kinds & (one["data"] >= number * len(names)) & (one["data"] * devices <= most))
+
+        def divides(one: Columns, name: str) -> Bools:
+            return np.asarray((one[name] % self._first(one) == 0) & (one[name] <= one["data"]))
+
+        def linked(one: Columns) -> Floats:
+            first = np.broadcast_to(self._first(one), (len(names), len(one["data"])))
+            return self._usd(one, *self.bounds.replicas_s(one, first, one["data"]))
+
+        def room(one: Columns) -> Floats:
+            return np.where(self.bounds.has_room(one, one["data"]), 0.0, inf)
+
+        data = Axis(name="data", values=tuple(range(len(names), min(most, self._batch) + 1)))
+        rules = (
+            *(rule for rule in space.rules if not {*names} & {*rule.names}),
+            Rule(names=("microbatch", "data"), holds=lambda one: one["microbatch"] * one["data"] <= self._batch),
+            Rule(names=(*degrees, "data"), holds=fits),
+            *(Rule(names=(*DEGREES, "data", name), holds=partial(divides, name=name)) for name in ("data", *names)),
+        )
+        levels = (
+            Level(axes=axes(*degrees), bound=lambda one: self._usd(one, *tables(one, has_links=False))),
+            *(
+                Level(axes=some, bound=lambda one: self._usd(one, *tables(one)))
+                for some in ((), axes("microbatch"), (data,))
+            ),
+            Level(axes=axes("sequence_parallel", "order"), bound=linked),
+            Level(axes=axes("recompute", "recompute_modules", "zero", "context_method"), bound=linked),
+            Level(axes=(), bound=room),
+            Level(axes=axes(*names[:-1])),
+        )
+        return Grid(levels=levels, rules=rules), self._parted_usd
+
+    @property
+    def _batch(self) -> int:
+        return self.bounds.cost.batch
+
+    def _first(self, nodes: Columns) -> Ints:
+        """Return how many replicas a kind has at least, and in multiples of what: those over which experts lie."""
+        shared = nodes["expert"] * nodes["expert_tensor"]
+        return np.asarray(shared // np.gcd(nodes["tensor"] * nodes["context"], shared))
+
+    def _parted_usd(self, nodes: Columns) -> Floats:
+        """Return what a step costs at least where it is decided which kind has how many replicas."""
+        *names, last = self.bounds.space.part_names
+        left = nodes["data"] - np.sum([nodes[name] for name in names], axis=0)
+        found, at = np.full(len(left), inf), np.flatnonzero(left >= self._first(nodes))
+        nodes = {**{name: column[at] for name, column in nodes.items()}, last: left[at]}
+        parts, number, taken_s = self.bounds.cost.parts_of(nodes), self._batch / nodes["microbatch"], []
+        whole_s, slowest_s, behind_s = self.bounds.replicas_s(nodes, parts)
+        *starts, often_s = _starts_s(nodes["pipeline"], whole_s, slowest_s, behind_s)
+        for start_s in starts:
+            rounds_s = _rounds_s(start_s, slowest_s, np.ceil(number / nodes["data"]))
+            shared_s = shared_bound_s(parts.astype(np.float64), start_s, slowest_s, number)
+            taken_s.append(np.maximum(rounds_s, shared_s))
+        step_s = np.where(taken_s[0] < often_s, taken_s[0], np.maximum(taken_s[1], often_s))
+        devices = parts * nodes["tensor"] * nodes["context"] * nodes["pipeline"]
+        machines = -(-devices // np.array([each for _, each in self.bounds.space.machines])[:, None])
+        usd = np.array(self.usd_per_s) @ machines + self.more_usd_per_s
+        found[at] = np.where(step_s <= self.within_s, step_s * usd, inf)
+        return found
+
+    def _usd(self, nodes: Columns, whole_s: Floats, slowest_s: Floats, behind_s: Floats | float = 0.0) -> Floats:
+        """Return what a step costs at least, by X, x and what is behind of a replica of each kind, (kinds, n)."""
+        if "microbatch" not in nodes:  # of equal stages alone a bound of one size is one of others
+            slowest_s, samples = whole_s / nodes["pipeline"], self._batch / self.bounds.smallest_microbatch
+            start_s = _starts_s(nodes["pipeline"], whole_s, slowest_s, behind_s)[0]
+            return self._shared_usd(nodes, samples, start_s, slowest_s, (0.0, self.within_s))
+        number = self._batch / nodes["microbatch"]
+        once_s, twice_s, often_s = _starts_s(nodes["pipeline"], whole_s, slowest_s, behind_s)
+        seldom = self._shared_usd(nodes, number, once_s, slowest_s, (0.0, np.minimum(often_s, self.within_s)))
+        return np.minimum(seldom, self._shared_usd(nodes, number, twice_s, slowest_s, (often_s, self.within_s)))
+
+    def _shared_usd(
+        self,
+        nodes: Columns,
+        number: Floats | float,
+        start_s: Floats,
+        each_s: Floats,
+        within_s: tuple[Floats | float, Floats | float],
+    ) -> Floats:
+        """Return the least of the class's formula.
+
+        Parameters
+        ----------
+        number, start_s, each_s
+            N; h and x, of shape (kinds, n).
+        within_s
+            Between which T lies.
+        """
+        first, devices = self._first(nodes), nodes["tensor"] * nodes["context"] * nodes["pipeline"]
+        held = np.array([each for _, each in self.bounds.space.machines])[:, None] / devices  # s
+        usd, machines = np.array(self.usd_per_s)[:, None], np.ceil(first / held * BELOW)  # c, b
+        least, most = first * len(usd), np.minimum(sum(self.bounds.space.devices) // devices, number)
+        rounds = number / np.maximum(most, 1)
+        if "data" in nodes:
+            least, rounds = nodes["data"], np.ceil(number / nodes["data"])
+        begun, own_usd = machines * held, (machines * usd).sum(axis=0) + self.more_usd_per_s
+        second_usd = own_usd + np.maximum(least - begun.sum(axis=0), 0) * (usd / held).min(axis=0)
+        low_s = np.maximum(within_s[0], _rounds_s(start_s, each_s, rounds))
+        found = np.full(len(devices), inf)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for kind, own_s in enumerate(start_s):
+                rate, others = usd[kind] * each_s[kind] / held[kind], np.arange(len(usd)) != kind
+                pace = (begun / each_s)[others].sum(axis=0)
+                left = number - (begun / each_s * (own_s - start_s))[others].sum(axis=0)
+                fixed, shared = own_usd - pace * rate - machines[kind] * usd[kind], left * rate  # c, K
+                low, high = low_s - own_s, np.minimum(within_s[1] - own_s, shared / (second_usd - fixed))
+                turn = np.clip(np.nan_to_num(np.sqrt(np.maximum(own_s * shared / fixed, 0.0))), low, high)
+                least_usd = np.min([(one + own_s) * (fixed + shared / one) for one in (low, high, turn)], axis=0)
+                found = np.where(low < high, np.minimum(found, least_usd), 0.0)
+        return np.where(low_s <= within_s[1], np.maximum(found, low_s * second_usd), inf)
+
+
+def _starts_s(
+    stages: Ints, whole_s: Floats, slowest_s: Floats, behind_s: Floats | float
+) -> tuple[Floats, Floats, Floats]:
+    """Return h of replicas by the path once through all stages, and twice, and from how many seconds on the latter.
+
+    From then on, as all have done more micro-batches than they have stages: see :mod:`planner.families.hybrid.bounds`.
+    """
+    once_s, twice_s = whole_s - (stages + 1) / 2 * slowest_s, 2 * whole_s - (stages + 1) * slowest_s
+    return once_s + behind_s, twice_s + behind_s, (twice_s + stages * slowest_s + behind_s).max(axis=0)
+
+
+def _rounds_s(start_s: Floats, each_s: Floats, rounds: Floats | float) -> Floats:
+    """Return seconds in which all replicas do a micro-batch, and those of some kind so many."""
+    return np.asarray(np.maximum((start_s + each_s).max(axis=0), (start_s + each_s * rounds).min(axis=0)))
