@@ -44,7 +44,7 @@ class Origin:
             return None
         return cls(digest=hashlib.sha256(content).hexdigest(), content=content)
 
-    def made(self) -> Any:
+    def made(self) -> object:
         """Return what it makes."""
         return unpacked(self.content)()
 

@@ -494,7 +494,7 @@ def _iterations_text(found: Iterations) -> str:
 # -- document --------------------------------------------------------------------------------------------------------
 
 
-def document(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> dict[str, Any]:
+def document(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> dict[str, object]:
     """Return ``planner.fit/1``; ``calibration`` is the block that the file holds."""
 
     def score(found: Score | None) -> dict[str, Any] | None:

@@ -180,7 +180,7 @@ def wrapped(words: Sequence[str]) -> str:
     return "\n".join([*lines, line])
 
 
-def said_of(part: object, names: Mapping[str, str]) -> dict[str, Any]:
+def said_of(part: object, names: Mapping[str, str]) -> dict[str, object]:
     """Return attributes of a part by the names that a file has for them; ``names``: each with its name there.
 
     >>> said_of(1 + 2j, {"real": "first", "imag": "second"})

@@ -89,11 +89,11 @@ class Family(Protocol):
         """
         ...
 
-    def configuration_of(self, problem: Problem, given: Mapping[str, Any]) -> Configuration:
+    def configuration_of(self, problem: Problem, given: Mapping[str, object]) -> Configuration:
         """Return the configuration that a spec's block means; raise SpecError where it means none."""
         ...
 
-    def view(self, cluster: Cluster, block: Mapping[str, Any], prediction: Prediction) -> FamilyView:
+    def view(self, cluster: Cluster, block: Mapping[str, object], prediction: Prediction) -> FamilyView:
         """Return what an answer shows of a configuration, given as its document, on a cluster."""
         ...
 

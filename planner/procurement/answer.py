@@ -303,7 +303,7 @@ class Procured(Recorded):
             "prices": dict(self.prices),
         }
 
-    def to_records(self) -> list[dict[str, Any]]:
+    def to_records(self) -> list[dict[str, object]]:
         """Return a row of each fleet that the answer names: the choice, runners-up, and trades of time for money."""
         rows = [("choice", self.choice), *(("alternative", choice) for choice, _ in self.alternatives)]
         rows += [("pareto", point.choice) for point in (self.pareto.points if self.pareto else ())]

@@ -14,7 +14,6 @@ from datetime import date
 from functools import cache
 from math import isclose
 from pathlib import Path
-from typing import Any
 
 from planner import data
 from planner.data.presets import prices_text
@@ -87,7 +86,7 @@ class PricesImport:
         writer.writerows({key: table_cell(cell) for key, cell in row.items()} for row in self.rows)
         return out.getvalue()
 
-    def totals(self) -> dict[str, Any]:
+    def totals(self) -> dict[str, object]:
         """Return what there was, what was joined, and what was not and why."""
         usable = self.usable
         return {

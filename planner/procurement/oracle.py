@@ -132,7 +132,7 @@ class Oracle:
         return self.change(problem)
 
     @property
-    def calibration(self) -> Mapping[str, Any]:
+    def calibration(self) -> Mapping[str, object]:
         """The block of the question's calibration, with what its files hold, once a fleet was asked about."""
         found: Mapping[str, Any] = (self._question or self.job.question).get("calibration") or {}
         return found

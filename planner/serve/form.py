@@ -137,7 +137,7 @@ def _plain(value: object, name: str, faults: list[Fault]) -> Any:
     return None
 
 
-def checked_values(sent: object, fields: Sequence[Mapping[str, object]]) -> dict[int, Any]:
+def checked_values(sent: object, fields: Sequence[Mapping[str, object]]) -> dict[int, object]:
     """Return the values that a page changes, by the index of the assumption: of those that an answer told.
 
     A value is a number where the one that is assumed is one, and it can be read as such.

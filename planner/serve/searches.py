@@ -121,7 +121,7 @@ class Search:
         """How long it has been searched for, or has waited."""
         return round((self.end_s or time.monotonic()) - self.begin_s, 1)
 
-    def rest(self) -> dict[str, Any]:
+    def rest(self) -> dict[str, object]:
         """Return what the page does not show of an answer; raise LookupError where there is none."""
         if not self.kept:
             raise LookupError(self.id)

@@ -109,7 +109,7 @@ class AllReduceConfiguration:
         groups = f" of {', '.join(self.machines)}" if self.machines else ""
         return f"{devices} ({machines} x {self.devices_per_machine}{groups})"
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, object]:
         """Return the block that ``predict`` reads back."""
         fusion_groups = [
             {"tensors": list(group.tensors), "algorithm": group.algorithm, "size_bytes": group.size_bytes}

@@ -74,7 +74,7 @@ class PipelineStage:
     layers: int
     machines: str | None = None
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, object]:
         """Return the entry that ``predict`` reads back."""
         return {"layers": self.layers} if self.machines is None else {"machines": self.machines, "layers": self.layers}
 
@@ -87,7 +87,7 @@ class ReplicaGroup:
     data: int
     num_microbatches: int
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, object]:
         """Return the entry that ``predict`` reads back."""
         return {"machines": self.machines, "data": self.data, "num_microbatches": self.num_microbatches}
 
@@ -257,7 +257,7 @@ class HybridConfiguration(LayoutDecisions):
             return None
         return f"layers by {'virtual ' * (self.interleave > 1)}stage: {_listed(layers)}"
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, object]:
         """Return the block that ``predict`` reads back."""
         shown = {
             name: getattr(self, name)

@@ -591,7 +591,7 @@ def _outside_lines(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:
     return list(found)
 
 
-def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] | None:
+def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, object] | None:
     """Return the error measured nearest to a prediction: an 80 % band of measured / predicted - 1.
 
     ``from`` names the family, or the device, ``all`` or ``unmeasured`` where no family that has a band holds the

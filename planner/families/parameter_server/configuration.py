@@ -104,7 +104,7 @@ class ParameterServerConfiguration:
             words += ", by priority"
         return words
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, object]:
         """Return the block that ``predict`` reads back."""
         block = {
             "num_parameter_servers": self.num_parameter_servers,

@@ -97,7 +97,7 @@ class PipelineConfiguration:
             f"{self.num_microbatches} micro-batch{'es' * (self.num_microbatches > 1)}, {self.schedule}"
         )
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, object]:
         """Return the block that ``predict`` reads back."""
         return {
             "stages": [
