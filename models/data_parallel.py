@@ -36,7 +36,7 @@ Ints = NDArray[np.int64]
 
 _REACH = 12  # standard deviations; less than 1e-32 of a normal lies beyond
 _KNOTS = np.arange(-_REACH, _REACH + 0.5, 0.5)
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_NODES = 16  # of the rule that integrates between two knots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,12 +388,13 @@ def _expected_maximum_s(mean: Floats, sigma: Floats, counts: ArrayLike) -> float
     low, high = np.max(mean - _REACH * sigma), np.max(mean + _REACH * sigma)
     knots = np.unique(np.clip(mean[:, None] + sigma[:, None] * _KNOTS, low, high))
     half = np.diff(knots)[:, None] / 2
-    time = knots[:-1, None] + half * (1 + _NODES)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    time = knots[:-1, None] + half * (1 + nodes)
     log_all = np.zeros_like(time)  # logarithm of prod F_n: keeps the digits of 1 - F near 1
     for one_mean, one_sigma, count in zip(mean, sigma, np.asarray(counts), strict=True):
         if one_sigma > 0:  # the others have certainly ended at low
             log_all += count * log_ndtr((time - one_mean) / one_sigma)
-    return float(low - np.sum(half * _WEIGHTS * np.expm1(log_all)))
+    return float(low - np.sum(half * weights * np.expm1(log_all)))
 
 
 @cache

@@ -218,7 +218,8 @@ class Plan(Shown, Recorded):
     some program can launch, where none can launch this one, or that none was found. ``beyond``: layouts that were not
     searched, by name, with the objective that none of them beats, where that is better than the plan's.
     ``recommended``: a configuration of less risk within the known error, if there is one; the plan itself, where that
-    was asked for.
+    was asked for. ``least_by_family``: what no plan of a family that was searched is below, on the network as given;
+    empty where there are others.
     """
 
     goal: Goal
@@ -242,6 +243,7 @@ class Plan(Shown, Recorded):
     problem: Mapping[str, Any] = field(default_factory=dict)
     substitutions: tuple[str, ...] = ()
     recommended: Recommended | None = None
+    least_by_family: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def is_recommended(self) -> bool:

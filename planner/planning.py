@@ -403,6 +403,9 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tupl
             break
         question, skipped = waiting.pop(0)
         cutoff = float("inf") if best is None else best[0].objective
+        least = [plan.least_by_family.get(one, 0.0) for one in question.families]
+        if question.fixed == problem.fixed and cutoff <= min(least):  # the families were searched with the plan's own
+            continue
         share_s = search.left_s / (2 if skipped else min(len(waiting) + 1, _MOST_PLANNED - tried))
         part = search.part(min(share_s, most_s), num_alternatives=0, skipped=skipped)
         part.cutoff = cutoff

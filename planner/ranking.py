@@ -221,6 +221,11 @@ def _ranked(problem: Problem, best: Plan, losers: Iterable[Plan], refusals: Sequ
     others = [ranked_alternative(one, best) for one in losers]
     networks = about_networks(problem, best, losers, is_proven=is_proven)
     staleness, warnings = about_staleness([best, *losers])
+    by_family: dict[str, float] = {}
+    if not asked(problem).substitutions:
+        by_family = {one.entry.family: one.entry.bound if one.is_open else float("inf") for one in refusals}
+        for one in (best, *losers):
+            by_family[one.family] = min(one.bound, by_family.get(one.family, float("inf")))
     beyond: dict[str, float] = {}
     for one in (best, *losers):
         for what, least in one.beyond.items():
@@ -234,6 +239,7 @@ def _ranked(problem: Problem, best: Plan, losers: Iterable[Plan], refusals: Sequ
         explanation=(*best.explanation, *networks, *staleness, *refused_words(refusals)),
         warnings=(*best.warnings, *warnings, *about_overlap(problem, best, losers)),
         beyond=beyond,
+        least_by_family=by_family,
         domain=tuple(
             f"{name}: {FAMILIES[name].domain()}" for name in dict.fromkeys(one.family for one in (best, *losers))
         ),

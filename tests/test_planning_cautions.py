@@ -111,12 +111,17 @@ def test_a_proven_plan_is_not_searched_for_again_by_a_question_that_it_answers()
         "cluster": {"machines": [{**NETWORK, "count": 3, "network": "10 Gbit/s"}]},
         "families": ["pipeline", "all_reduce"],
     }
+    problem = planner.load(spec)
     with patch("planner.planning.best_plan", wraps=best_plan) as searched:
-        found = planner.plan(planner.load(spec))
+        found = planner.plan(problem)
     assert found.status is Status.OPTIMAL
     assert found.configuration.to_document()["schedule"] == "1f1b"
     assert "all its stages have as many replicas" in found.cautions[0]
-    assert [call.args[0].families for call in searched.call_args_list] == [("pipeline", "all_reduce"), ("all_reduce",)]
+    assert [call.args[0].families for call in searched.call_args_list] == [("pipeline", "all_reduce")]
+    best = planned(problem, Search())
+    again = launchable(problem, replace(best, least_by_family={}), Search())  # searches all_reduce once more
+    assert launchable(problem, best, Search()) == again
+    assert again.instead == found.instead != ""
 
 
 @pytest.mark.parametrize(

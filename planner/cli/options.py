@@ -7,6 +7,7 @@ the function with one parameter an option that typer wants.
 import re
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from planner.answer.timeline import Measured
     from planner.plan import Configuration
     from planner.problem import Problem
+    from planner.worker_pool import WorkerPool
 
 MOST_WORKERS = 1024
 _CONNECT_S = 5.0
@@ -161,6 +163,14 @@ class SearchOptions:
         limits = limit_s(self.time_limit), limit_bytes(self.memory_limit, self.workers)
         check_helpers(self.workers, self.scheduler)
         return limits
+
+    def pool(self) -> "AbstractContextManager[WorkerPool | None]":
+        """Return the workers that help; what they need is imported where there are any."""
+        if self.scheduler is None and self.workers == 1:
+            return nullcontext()
+        from planner.workers.pool import worker_pool
+
+        return worker_pool(self.workers, self.scheduler)
 
     @property
     def words(self) -> list[str]:

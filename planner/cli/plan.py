@@ -83,7 +83,6 @@ def plan(
     from planner.networks import asked, network_of
     from planner.planning import view_of
     from planner.words import time_words
-    from planner.workers.pool import worker_pool
 
     html = output.html
     check_page(html, spec)
@@ -97,7 +96,7 @@ def plan(
     with (
         Progress("planning", "steps", time_words) as progress,
         write_refusal(html) as refused,
-        worker_pool(search.workers, search.scheduler) as pool,
+        search.pool() as pool,
     ):
         refused.asks(problem.dnn.name, command, lambda: problem.resolved)
         found = planner.plan(
@@ -217,7 +216,6 @@ def procure(
     from planner.cli.output import Progress, check_outputs, check_page, give, write_page, write_refusal
     from planner.planning import view_again
     from planner.procurement.question import load_procurement
-    from planner.workers.pool import worker_pool
 
     check_page(output.html, spec)
     check_outputs({"--out": output.out, "--html": output.html}, spec, {"the price list": short.prices})
@@ -226,7 +224,7 @@ def procure(
     with (
         Progress("looking for fleets", "fleets planned", lambda value: f"{value:.6g}") as progress,
         write_refusal(output.html) as refused,
-        worker_pool(search.workers, search.scheduler) as pool,
+        search.pool() as pool,
     ):
         today = datetime.now(tz=UTC).date()
         refused.asks("What to buy or rent", command, lambda: load_procurement(question, today=today).resolved)

@@ -155,6 +155,8 @@ class Target:
         Whether it starts machines, and has another target train on them.
     names_jobs
         Whether it has a use for the settings ``image`` and ``name``.
+    families
+        Whose plans it may run; of others it need not be asked. None: it says so itself.
     """
 
     module: str = ""
@@ -162,6 +164,7 @@ class Target:
     aliases: Sequence[str] = ()
     starts_machines: bool = False
     names_jobs: bool = False
+    families: Sequence[str] | None = None
 
     def exporter(self, name: str) -> Exporter:
         """Return what its module declares."""
@@ -172,16 +175,19 @@ class Target:
 
 
 _DDP = ("pytorch", "pytorchddp", "torchddp", "torchrun", "distributeddataparallel")
+_BY_DEGREES = ("all_reduce", "hybrid")  # the families whose plans are degrees, as layouts have them
 _OWN: Mapping[str, Target] = {
     "ddp": Target("data_parallel", aliases=_DDP),
     "horovod": Target("data_parallel"),
     "deepspeed": Target("deepspeed", aliases=("microsoftdeepspeed",)),
-    "accelerate": Target("accelerate", aliases=("huggingfaceaccelerate", "hfaccelerate")),
-    "megatron": Target("megatron", aliases=("megatronlm", "megatroncore", "nvidiamegatron")),
-    "megatron-bridge": Target("bridge", aliases=("bridge", "nemo", "nemomegatronbridge", "nvidianemo")),
-    "primus": Target("primus", aliases=("amdprimus",)),
-    "torchtitan": Target("torchtitan"),
-    "maxtext": Target("maxtext"),
+    "accelerate": Target("accelerate", aliases=("huggingfaceaccelerate", "hfaccelerate"), families=_BY_DEGREES),
+    "megatron": Target("megatron", aliases=("megatronlm", "megatroncore", "nvidiamegatron"), families=_BY_DEGREES),
+    "megatron-bridge": Target(
+        "bridge", aliases=("bridge", "nemo", "nemomegatronbridge", "nvidianemo"), families=_BY_DEGREES
+    ),
+    "primus": Target("primus", aliases=("amdprimus",), families=_BY_DEGREES),
+    "torchtitan": Target("torchtitan", families=_BY_DEGREES),
+    "maxtext": Target("maxtext", families=_BY_DEGREES),
     "tfjob": Target("kubernetes", aliases=("kubeflowtfjob",), names_jobs=True),
     "pytorchjob": Target("kubernetes", aliases=("kubeflowpytorchjob",), starts_machines=True, names_jobs=True),
     "trainjob": Target("kubernetes", aliases=("kubeflowtrainjob",), starts_machines=True, names_jobs=True),
@@ -263,9 +269,11 @@ def refusal_of(job: Job) -> str | None:
 
     Targets that only start machines come last: they run what the programs before them can.
     """
-    own = PROGRAMS.get(job.plan.family, ())
-    why: str | None = None
+    family, why = job.plan.family, None
+    own = PROGRAMS.get(family, ())
     for name in chain(own, (one for one in TARGETS if one not in own)):
+        if why is not None and family not in (TARGETS[name].families or (family,)):
+            continue
         try:
             export(name, replace(job, is_probe=True))
         except PlannerError as error:

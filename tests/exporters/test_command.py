@@ -14,7 +14,7 @@ import planner
 from planner.answer.documents import dump
 from planner.answer.schemas import MODELS
 from planner.cli.run import run
-from planner.errors import SpecError
+from planner.errors import InfeasibleError, SpecError
 from planner.exporters import TARGETS, degrees_of
 from planner.exporters.scripts import safe_name, script_words
 
@@ -133,6 +133,16 @@ def test_a_plan_itself_its_document_and_its_file_give_the_same_files(plan: Path)
     assert planner.export(str(plan), "slurm") == one
     assert planner.export(json.loads(plan.read_text()), "slurm") == one
     assert planner.export(planned("alike"), "slurm") == one
+
+
+@pytest.mark.parametrize("name", ["servers", "replicas"])
+def test_a_target_refuses_the_plans_of_which_its_row_says_that_it_need_not_be_asked(name: str) -> None:
+    plan = planned(name)
+    unasked = [target for target, row in TARGETS.items() if row.families and plan.family not in row.families]
+    assert "megatron" in unasked
+    for target in unasked:
+        with pytest.raises(InfeasibleError, match="it trains by all-reduce and by degrees"):
+            planner.export(plan, target)
 
 
 def test_every_target_has_its_version_in_its_files_and_can_be_asked_what_a_file_is() -> None:

@@ -106,7 +106,7 @@ class Team:
         """The numbers of devices of each group that some machines make, ascending."""
         idle = [0] if self.has_free_links else []
         return tuple(
-            idle + np.unique(np.outer(np.arange(1, count + 1), choices)).tolist()
+            idle + sorted({number * choice for number in range(1, count + 1) for choice in choices})
             for count, choices in zip(self.counts.tolist(), self.choices, strict=True)
         )
 

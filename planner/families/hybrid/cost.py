@@ -123,6 +123,12 @@ def why_not(problem: Problem) -> str | None:
     return None
 
 
+def require(problem: Problem) -> None:
+    """Raise InfeasibleError where the family does not apply."""
+    if reason := why_not(problem):
+        raise InfeasibleError(f"No plan fits: {reason}")
+
+
 def launches_graphs(problem: Problem) -> bool:
     """Return whether kernels are captured in CUDA graphs: as asked, else with short products where the program can.
 
@@ -140,8 +146,7 @@ def costs_of(problem: Problem) -> list["GroupCost"]:
     InfeasibleError
         If the family does not apply.
     """
-    if reason := why_not(problem):
-        raise InfeasibleError(f"No plan fits: {reason}")
+    require(problem)
     device = problem.fixed.get("device")
     groups = [one for one in problem.cluster.machine_groups if device in (None, one.device.name)]
     if not groups:

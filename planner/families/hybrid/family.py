@@ -35,7 +35,7 @@ from planner.families.hybrid.configuration import (
     rules_of,
     training_rules,
 )
-from planner.families.hybrid.cost import GroupCost, cost_of_machines, launches_graphs
+from planner.families.hybrid.cost import GroupCost, cost_of_machines, launches_graphs, require, why_not
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, timeline, warnings
 from planner.families.hybrid.timeline import view
 from planner.models.layouts import SCHEDULE_NAMES, Schedule, chunked_layers
@@ -351,6 +351,7 @@ def _batch_mend(found: HybridConfiguration) -> str:
 
 def search(problem: Problem, search: Search) -> Plan:
     """Return the best plan of the family; see :class:`planner.families.Family`."""
+    require(problem)  # before what searches is imported
     from planner.families.hybrid.search import plan  # noqa: PLC0415
 
     return plan(problem, search)
@@ -358,6 +359,8 @@ def search(problem: Problem, search: Search) -> Plan:
 
 def bound(problem: Problem) -> float:
     """Return what no plan beats, whatever is searched."""
+    if why_not(problem) is not None:
+        return 0.0
     from planner.families.hybrid import bounds  # noqa: PLC0415
 
     return bounds.lower_bound(problem)
