@@ -3,22 +3,13 @@
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Annotated, Any, TextIO
 
 import typer
 
-from planner.cli.answers import compare, explain, export
-from planner.cli.calibrate import calibrate
-from planner.cli.case import case
-from planner.cli.check import check
-from planner.cli.import_network import import_network
-from planner.cli.plan import plan, predict, procure
-from planner.cli.prices import prices
-from planner.cli.serve import serve
-from planner.cli.show import init, schema, show
-from planner.cli.sweep import sweep
 from planner.errors import (
     Fault,
     InfeasibleError,
@@ -60,6 +51,7 @@ def _run(arguments: Sequence[str], *, is_json: bool) -> int:
 
     usage_error = _usage_error(typer.BadParameter)
     try:
+        app = program([one for one in arguments[:1] if one in _COMMANDS] or _COMMANDS)
         code = app(args=list(arguments), prog_name="planner", standalone_mode=False)
         sys.stdout.flush()
         if code == INTERRUPTED:  # typer leaves in silence after Ctrl-C
@@ -181,16 +173,19 @@ def _fail(error: PlannerError, *, is_json: bool) -> int:
 
 # --- All commands, put together
 
-app = typer.Typer(
-    name="planner",
-    help="Find the provably fastest way to train a deep neural network on given machines.",
-    epilog="Exit codes: 0 answered; 1 no plan exists, a check fails or a case is off; 2 the input is wrong; "
-    "3 a limit came first.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+_COMMANDS = {  # the module of each, and its name there where that is another
+    **dict.fromkeys(("plan", "predict", "procure"), "plan"),
+    "sweep": "sweep",
+    **dict.fromkeys(("explain", "compare"), "answers"),
+    "check": "check",
+    **dict.fromkeys(("init", "show", "schema"), "show"),
+    "case": "case",
+    "calibrate": "calibrate",
+    "export": "answers",
+    "serve": "serve",
+    "import": "import_network:import_network",
+    "prices": "prices",
+}
 
 
 def _version(is_asked: bool) -> None:
@@ -202,7 +197,6 @@ def _version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def main(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
@@ -211,22 +205,24 @@ def main(
     """Find the provably fastest way to train a deep neural network on given machines."""
 
 
-for command in (
-    plan,
-    predict,
-    procure,
-    sweep,
-    explain,
-    compare,
-    check,
-    init,
-    show,
-    schema,
-    case,
-    calibrate,
-    export,
-    serve,
-):
-    app.command()(command)
-app.command(name="import")(import_network)
-app.add_typer(prices, name="prices")
+def program(names: Iterable[str] = tuple(_COMMANDS)) -> typer.Typer:
+    """Return the command line with some of its commands, whose modules alone are imported."""
+    app = typer.Typer(
+        name="planner",
+        help="Find the provably fastest way to train a deep neural network on given machines.",
+        epilog="Exit codes: 0 answered; 1 no plan exists, a check fails or a case is off; 2 the input is wrong; "
+        "3 a limit came first.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(main)
+    for name in names:
+        module, _, other = _COMMANDS[name].partition(":")
+        found = getattr(import_module(f"planner.cli.{module}"), other or name)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name=name)(found)
+    return app

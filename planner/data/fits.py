@@ -192,9 +192,10 @@ def seconds_band(dtype: str, *, is_compiled: bool, device: str, is_transformer: 
     >>> seconds_band("fp32", is_compiled=False, device="t4").is_device_measured
     False
     """
-    shares, fused = kernel_shares(dtype), _file("fused_steps.yaml")
+    shares = kernel_shares(dtype)
     row = shares["error"]
     if is_compiled and dtype not in ("fp32", "tf32"):
+        fused = _file("fused_steps.yaml")
         is_measured = device in fused["devices"]
         return _band(
             fused["measured" if is_measured else "unmeasured"],
@@ -213,7 +214,7 @@ def seconds_band(dtype: str, *, is_compiled: bool, device: str, is_transformer: 
     )
     if is_long or is_measured:
         return found
-    other = fused["unmeasured"]
+    other = _file("fused_steps.yaml")["unmeasured"]
     low, high = (exp(sign * hypot(*(log1p(one[end]) for one in (row, other)))) - 1 for end, sign in _ENDS)
     of = f"{row['of']}, and devices left out of compiled ones; not validated together"
     return replace(found, low=low, high=high, of=of, coverage=None)

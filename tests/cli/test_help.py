@@ -16,7 +16,7 @@ from purchases import row, write_list
 from pytest import CaptureFixture, MonkeyPatch
 from typer.main import get_command
 
-from planner.cli.run import app, run
+from planner.cli.run import program, run
 
 
 def commands() -> dict[str, Any]:
@@ -29,7 +29,7 @@ def commands() -> dict[str, Any]:
         if not inner:
             yield " ".join(words), command
 
-    return dict(walk(get_command(app), ()))
+    return dict(walk(get_command(program()), ()))
 
 
 COMMANDS = commands()

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import planner
 from planner import zoo
 from planner.cli.question import source_of
-from planner.cli.run import app, run
+from planner.cli.run import program, run
 from planner.dnn import Dnn, Layer, Repeat, Tensor, Window
 from planner.errors import SpecError
 from planner.importers.huggingface import read_huggingface
@@ -157,7 +157,7 @@ def test_blocks_are_written_as_yaml_and_as_json_and_read_back_alike(tmp_path: Pa
 
 def test_the_answer_on_stdout_is_one_document(tmp_path: Path) -> None:
     (tmp_path / "a.graph.txt").write_text(GRAPH)
-    result = CliRunner().invoke(app, ["import", str(tmp_path / "a.graph.txt"), "--profile-batch", "4", "--json"])
+    result = CliRunner().invoke(program(), ["import", str(tmp_path / "a.graph.txt"), "--profile-batch", "4", "--json"])
     document = json.loads(result.stdout)
     assert document["schema"] == "planner.import/1"
     assert document["totals"]["trainable"] == 128
@@ -293,7 +293,7 @@ def test_a_file_is_refused_by_what_it_is(
 def test_options_that_would_not_be_used_are_refused(flags: list[str], tmp_path: Path) -> None:
     file = [] if "--run" in flags else [str(tmp_path / "net.onnx")]
     with pytest.raises(SpecError, match=r"has two sizes|has no use for it"):
-        CliRunner().invoke(app, ["import", *file, *flags], catch_exceptions=False, standalone_mode=False)
+        CliRunner().invoke(program(), ["import", *file, *flags], catch_exceptions=False, standalone_mode=False)
 
 
 json_values = st.recursive(
