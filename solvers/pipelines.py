@@ -23,7 +23,8 @@ every state the tables hold the least rest, each number by itself, and the least
 - *Number of stages.* With the stages left known the work is ``O(P L^2 sum over states of choices)``; where that is too
   much, ``P = 0`` leaves their number open: K is then relaxed to m, and memory to what one micro-batch in flight takes.
 - *What the cutoff T leaves.* Devices whose speeds sum up to S do at most ``S T`` of work in an iteration below T. So
-  the layers before a state fit the devices used, and those behind it fit the others; a stage computes no longer than T.
+  the layers before a state fit the devices used, and those behind it fit the others; a stage computes no longer than T
+  less the way ahead of it and back, and one micro-batch passes all layers before T, by what suits it best elsewhere.
   With T near the time that all devices need together, few devices used are left for each layer, and few ends for each
   stage. Entries at or above T are given up at once.
 - *Many sources at a time.* Small tables of several numbers of micro-batches are filled together: their states stand

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import islice, permutations
-from math import ceil, prod
+from math import ceil, expm1, log1p, prod
 from typing import Any
 
 import numpy as np
@@ -419,7 +419,8 @@ class PlainSource:
         """
         rows, number = StageRows(self.domain, [self.schedule.num_microbatches]), self.schedule.num_microbatches
         whole_s = float(np.diff(rows.line_s, axis=1).min(axis=0).sum())
-        return BELOW * whole_s / (1 - (1 - 1 / number) ** max(self.domain.numbers_of_stages))
+        share = 1.0 if number == 1 else -expm1(max(self.domain.numbers_of_stages) * log1p(-1 / number))
+        return BELOW * whole_s / share
 
     def next(self, cutoff_s: float, until_s: float) -> Shape | None:
         """Return the next shape, or None where this step only raised the bound."""

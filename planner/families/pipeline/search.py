@@ -91,10 +91,13 @@ def raise_floors(domain: Domain, sources: Sequence["Source"], cutoff_s: float, s
         return
     floors = {number: least_s for numbers, least_s in floors_s(domain, search) for number in numbers}
     for source in sources:
-        if isinstance(source, PlainSource):
-            source.least_s = max(source.least_s, floors.get(source.schedule.num_microbatches, 0.0))
-            if source.bound < cutoff_s and not search.is_over:
-                source.least_s = max(source.least_s, source.passing_s)
+        if not isinstance(source, PlainSource):
+            continue
+        number = source.schedule.num_microbatches
+        floor_s = floors.get(number, 0.0)
+        if max(floor_s, source.bound) < cutoff_s and not search.is_over:
+            floor_s = floors[number] = max(floor_s, source.passing_s)  # of both schedules
+        source.least_s = max(source.least_s, floor_s)
 
 
 class Source(Protocol):
