@@ -75,7 +75,8 @@ def procurement_answer(found: "Procured", view_of: ViewOf, *, history: History =
     pays = f"{usd_words(choice.cost_usd)}{' a month' * is_monthly}"
     if choice.capital_usd:
         pays = f"{usd_words(choice.capital_usd)} at once, of which {pays} count for {'them' if is_monthly else 'it'}"
-    margin, risk, verdict = _margin(found, is_monthly=is_monthly), _risk(found, is_monthly=is_monthly), _verdict(found)
+    margin, verdict = _margin(found, is_monthly=is_monthly), _verdict(found)
+    risk = f"{_error(found)}; at worst {_at_worst(found, is_monthly=is_monthly)}"
     page = {"Also assumed": found.assumptions, "Not modelled": found.not_modelled}
 
     def summary() -> list[Block]:
@@ -204,7 +205,7 @@ def _first_rows(found: "Procured", is_monthly: bool) -> list[tuple[str, str]]:
         carbon = "" if choice.carbon_g is None else f"; {choice.carbon_g / 1e6:,.3g} t of CO2"
         rows.append(("energy", f"{energy} at {power}{carbon}"))
     rows += [("margin", words) for words in _margin(found, is_monthly=is_monthly)]
-    rows.append(("risk", _risk(found, is_monthly=is_monthly)))
+    rows += [("risk", _error(found)), ("at worst", _at_worst(found, is_monthly=is_monthly))]
     return rows + _next_rows(found) + _deadline_rows(found)
 
 
@@ -257,16 +258,14 @@ def _error(found: "Procured") -> str:
     return f"expected error of the training time: {band}"
 
 
-def _risk(found: "Procured", *, is_monthly: bool) -> str:
-    """Return whether the fleet's devices were measured, and what it comes to where training is as slow as it may be."""
-    words, risk = _error(found), found.risk
-    if risk is None:
-        return f"{words}; no pessimistic end is known"
+def _at_worst(found: "Procured", *, is_monthly: bool) -> str:
+    """Return what the fleet comes to where training is as slow as it may be."""
+    if (risk := found.risk) is None:
+        return "no pessimistic end is known"
     then = f"{time_words(risk.wall_s)} and {usd_words(risk.cost_usd)}{' a month' * is_monthly}"
     kept = f"misses the {joined(risk.missed)}" if risk.missed else "keeps all limits"
     longer = max(seconds / found.choice.training_s[name] - 1 for name, seconds in risk.training_s.items())
-    end = f"at the pessimistic end ({percent_words(longer, is_signed=True)}, {risk.origin})"
-    return f"{words}; {end} it takes {then} and {kept}"
+    return f"{then}, and {kept}: {percent_words(longer, is_signed=True)}, {risk.origin}"
 
 
 def _next_rows(found: "Procured") -> list[tuple[str, str]]:

@@ -869,35 +869,33 @@ def _busy(certificate: Certificate, search: Search, begin_s: float, begin_cpu_s:
 
 
 def _alternatives(fleets: Fleets, choice: Choice, search: Search, planned: Planned) -> tuple[tuple[Choice, str], ...]:
-    """Return the best fleet of each of the most promising other devices, found by a limited number of plans.
+    """Return the best fleets of other devices, one of each, found by a limited number of plans.
 
     Most offers are ruled out by bounds alone, so that nothing but these is known of them: what they would have come
     to is what a buyer asks next. The first few that come close are planned as the answer is, and may become it, however
     many are asked for: see :func:`_plan_close`.
     """
     others: list[tuple[Choice, str]] = []
-    seen = {offer.device for offer in choice.fleet.offers}
-    close, num_tried = choice.objective * (1 + _CLOSE_BY), 0
+    own, by_device = {offer.device for offer in choice.fleet.offers}, dict[str, list[Market]]()
+    close, most_calls = choice.objective * (1 + _CLOSE_BY), _MOST_CALLS if len(fleets.oracles) == 1 else _MOST_OF_JOBS
     for market in fleets.promising(fleets.markets(1)):
-        device, is_shown = market.offers[0].device, len(others) < search.num_alternatives
-        if not is_shown and num_tried >= _MOST_CLOSE:
+        if (device := market.offers[0].device) not in own:
+            by_device.setdefault(device, []).append(market)
+    for num_tried, markets in enumerate(by_device.values(), start=1):
+        is_close, is_full = num_tried <= _MOST_CLOSE, len(others) >= search.num_alternatives
+        worst = others[-1][0].objective if others and is_full else 0.0 if is_full else inf
+        if not (enough := max(worst, close if is_close else 0.0)):
             break
-        if device in seen:
-            continue
-        seen.add(device)
-        num_tried += 1
-        enough = inf if is_shown else close
-        most_calls = _MOST_CALLS if len(fleets.oracles) == 1 else _MOST_OF_JOBS
-        solution = fleets.best([market], search, most_calls=most_calls, most=enough).solution
+        solution = fleets.best(markets, search, most_calls=most_calls, most=enough).solution
         if (point := solution.value) is None:
             continue
-        other = choice_of(fleets, Fleet(offers=market.offers, counts=point.counts), point.payload)
-        if other.objective < close and num_tried <= _MOST_CLOSE:
+        other = choice_of(fleets, Fleet(offers=markets[point.root].offers, counts=point.counts), point.payload)
+        if other.objective < close and is_close:
             other = planned_choice(fleets, other.fleet, point.payload, planned)
-        if is_shown:
-            is_proven = solution.status is Status.OPTIMAL
-            others.append((other, "" if is_proven else f"or less, by {solution.gap:.1%} at most"))
-    return tuple(sorted(others, key=lambda pair: pair[0].objective))
+        is_proven = solution.status is Status.OPTIMAL
+        others.append((other, "" if is_proven else f"or less, by {solution.gap:.1%} at most"))
+        others = sorted(others, key=lambda pair: pair[0].objective)[: search.num_alternatives]
+    return tuple(others)
 
 
 def _search_near(fleets: Fleets, choice: Choice, search: Search) -> None:

@@ -176,7 +176,7 @@ def test_a_limit_that_the_pessimistic_end_misses_is_named(tmp_path: Path) -> Non
     found = planner.procure(purchases.asked(tmp_path / "b.csv", ROWS, **tight), today=purchases.TODAY)
     assert found.risk is not None
     assert [one for one in found.risk.missed if one.startswith("deadline")]
-    assert "misses the deadline" in rows(found)["risk"]
+    assert "misses the deadline" in rows(found)["at worst"]
 
 
 def test_the_terms_of_training_add_up_to_its_time(answer: Procured) -> None:
