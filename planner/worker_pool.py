@@ -62,6 +62,10 @@ class WorkerPool(Protocol):
         """CPU seconds that a search should work alone before it asks: less once the workers are there."""
         ...
 
+    def is_worth(self, left_s: float) -> bool:
+        """Whether workers are wanted for so many CPU seconds of a search: to start them takes some, too."""
+        ...
+
     @property
     def share_s(self) -> float:
         """CPU seconds after which a task gives back what is left of it, where it can."""

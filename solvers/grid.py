@@ -18,10 +18,11 @@ the bounds, so long as they are true. Memory is that of a few chunks, of at most
 Workers. A walk that is stopped, or has done its share, leaves *boxes*: nodes of a level with their bounds, below which
 nothing was looked at. Where the search has a pool, and the grid can be made again elsewhere, one walk works alone for a
 while; what it leaves is kept by level, and pieces are sent to workers with the cost above which nothing counts any
-more; meanwhile the asking process looks at what nobody has room for. The answer is that of one walk, whoever works, in
-whatever order: of each group the least (cost, place) is kept, pieces are cut only above the limit, and the limit only
-falls. A limit that is stale costs work, never the answer. A piece whose worker failed counts with its bound, as what is
-not looked at when the time is over.
+more; meanwhile the asking process looks at what nobody has room for. What a walk has left is estimated from the nodes
+behind and ahead of it: of little nothing is shared, and shares are short beside it, so that nobody waits long for the
+last ones. The answer is that of one walk, whoever works, in whatever order: of each group the least (cost, place) is
+kept, pieces are cut only above the limit, and the limit only falls. A limit that is stale costs work, never the answer.
+A piece whose worker failed counts with its bound, as what is not looked at when the time is over.
 
 Runners-up are the best points of other *groups*: points that agree in some axes are one group, of which the best
 counts. Of equal costs the point counts that comes first in the grid's own order.
@@ -72,6 +73,8 @@ _PIECE = 32_768  # nodes, at most, that travel together
 _FEWER = 4  # times as few nodes in one array where a search is shared out: between two arrays a share may end
 _OWN = 0.5  # of such a share, in the process that asks: others may wait for it meanwhile
 _POLL_S = 0.05
+_SHARES = 100  # of a search, about: so many that the last ones end together, however many work,
+_LEAST_SHARE_S = 0.1  # and each long beside its way
 
 
 class OverError(Exception):
@@ -425,6 +428,18 @@ class _Walk:
     num_chunks: int = 0
     rest: list[_Box] = field(default_factory=list)
     _expanded: dict[int, tuple[int, int]] = field(default_factory=dict)
+    most_level: int | None = None  # whose nodes are left to others
+    _begin_s: float = field(default_factory=time.thread_time)
+    _path: list[tuple[int, int, int]] = field(default_factory=list)  # nodes behind, at work and in all, level by level
+
+    @property
+    def left_s(self) -> float:
+        """CPU seconds that are left, about: as if below each node of a level lay as much; what is left may be less."""
+        done, share = 0.0, 1.0
+        for behind, at_work, number in self._path:
+            done += share * behind / number
+            share *= at_work / number
+        return (time.thread_time() - self._begin_s) * (1 / done - 1) if done else inf
 
     def from_root(self) -> None:
         """Look at the whole grid."""
@@ -494,6 +509,9 @@ class _Walk:
 
     def take_up(self, box: _Box) -> None:
         """Look at all points below the nodes of a box, or at its points: chunk by chunk, each larger than the last."""
+        if box.level == self.most_level:
+            self.rest.append(box)
+            return
         is_last, has_bounds = box.level == len(self.grid.levels) - 1, self.grid.has_bounds
         if is_last:
             most, size = self.most_at_once, _FIRST_POINTS if has_bounds else self.most_at_once
@@ -503,7 +521,9 @@ class _Walk:
         while start < len(box):
             if box.least[start] > self._limit:
                 return
+            self._path.append((start, min(size, len(box) - start), len(box)))
             if self._is_over:
+                self._path.pop()
                 self.rest.append(box.part(slice(start, None)))
                 return
             chunk = box.part(slice(start, start + size)).within(self._limit)
@@ -517,6 +537,7 @@ class _Walk:
                     self.take_up(self._box(chunk.nodes, box.level + 1, chunk.least))
             except OverError:
                 self.rest.append(chunk)
+            self._path.pop()
 
     @property
     def _limit(self) -> float:
@@ -567,6 +588,15 @@ class _Explored:
     num_evaluated: int
 
 
+def _most_level(grid: Grid, box: _Box) -> int | None:
+    """Return where to stop below a piece: the last levels are looked at in the order of bounds, whoever came to them.
+
+    They take longest, and the sooner a good answer is known, the less is left to do.
+    """
+    late = len(grid.levels) - 1 - _LAST_LEVELS
+    return late if box.level < late else None
+
+
 def _explored(made: tuple[Grid, Cost], shares: _Shares, box: _Box, limit: float, share_s: float) -> _Explored:
     """Return what lies below a box, as far as it costs no more than a limit.
 
@@ -583,6 +613,7 @@ def _explored(made: tuple[Grid, Cost], shares: _Shares, box: _Box, limit: float,
         most_at_once=shares.most_at_once,
         is_strict=True,
         is_full=lambda walk: walk.num_chunks > 0 and time.thread_time() >= end_s,
+        most_level=_most_level(grid, box),
         _expanded=dict(shares.expanded),
     )
     walk.take_up(box.unpacked())
@@ -600,6 +631,7 @@ class _Client:
     origin: Origin
     pool: WorkerPool
     search: Search
+    share_s: float
     _open: dict[int, list[_Box]] = field(default_factory=dict)
     _at_work: dict[int, _Box] = field(default_factory=dict)
     _lost: list[_Box] = field(default_factory=list)
@@ -624,9 +656,10 @@ class _Client:
 
     def _take_up(self) -> None:
         """Look at a piece here, for a share of time."""
-        end_s, before = time.thread_time() + _OWN * self.pool.share_s, self.walk.num_chunks
+        end_s, before = time.thread_time() + _OWN * self.share_s, self.walk.num_chunks
         self.walk.is_full = lambda walk: walk.num_chunks > before and time.thread_time() >= end_s
         if (piece := self._piece(len(self._at_work) + 1)) is not None:
+            self.walk.most_level = _most_level(self.walk.grid, piece)
             self.walk.take_up(piece)
             self._put_rest()
 
@@ -650,8 +683,8 @@ class _Client:
     def _send(self) -> None:
         """Send as many pieces as are wanted."""
         room = self.pool.room()
-        while room > 0 and (piece := self._piece(room)) is not None:
-            arguments = (self.shares, piece.packed(), self._limit, self.pool.share_s)
+        while room > 0 and (piece := self._piece(room + 1)) is not None:
+            arguments = (self.shares, piece.packed(), self._limit, self.share_s)
             self._at_work[self.pool.submit(_explored, self.origin, arguments)] = piece
             room -= 1
 
@@ -659,12 +692,14 @@ class _Client:
         """Return nodes of one level that wait, the least bounds first; None where none is left.
 
         Of the finest level of which many wait, since what is asked of many at once takes less time for each, and so
-        that few wait. Else of the coarsest, below which most is left to do, so many that all who have room get as many.
+        that few wait. Else of the coarsest, below which most is left to do, so many that all who have room, and this
+        process, get as many.
         """
         while self._open:
             waiting = {level: sum(map(len, boxes)) for level, boxes in self._open.items()}
             level = max((one for one, number in waiting.items() if number >= _PIECE), default=min(waiting))
             left, boxes, some = min(_PIECE, -(-waiting[level] // room)), self._open[level], list[_Box]()
+            boxes.sort(key=lambda one: -one.bound)
             while boxes and sum(map(len, some)) < left:
                 some.append(boxes.pop())
             together = _Box.of(some)
@@ -800,15 +835,22 @@ def solve(
         begin()
     else:
         end_s = time.thread_time() + pool.alone_s
-        # Until there is an answer, a cutoff that is not strict does not count, and what is found depends on the order.
-        walk.is_full = lambda walk: (
-            time.thread_time() >= end_s and (is_strict or search.cutoff == inf or bool(walk.best.rows))
-        )
+        left_s: list[float] = []
+
+        def is_full(walk: _Walk) -> bool:
+            # Until there is an answer, a cutoff that is not strict does not count: what is found depends on the order.
+            is_set = is_strict or search.cutoff == inf or bool(walk.best.rows)
+            if not left_s and is_set and time.thread_time() >= end_s and pool.is_worth(walk.left_s):
+                left_s.append(walk.left_s)
+            return bool(left_s)
+
+        walk.is_full = is_full
         begin()
-        if walk.rest and not search.is_over:
+        if left_s and walk.rest and not search.is_over:
             walk.most_at_once = few = -(-most_at_once // _FEWER)
             shares = _Shares(names=names, number=best_points.number, most_at_once=few, expanded=dict(walk._expanded))
-            client = _Client(walk=walk, shares=shares, origin=origin, pool=pool, search=search)
+            share_s = min(pool.share_s, max(_LEAST_SHARE_S, left_s[0] / _SHARES))
+            client = _Client(walk=walk, shares=shares, origin=origin, pool=pool, search=search, share_s=share_s)
             client.run(meanwhile=lambda: counted.append(grid.count() if counts else None))
     best = walk.best.rows
     objective = best[0].cost if best else inf

@@ -21,7 +21,9 @@ from planner.worker_pool import FailedTask, Origin, packed, unpacked
 from planner.workers.dask_workers import DaskWorkers, check_version
 
 _MOST_KEPT = 8  # origins that a worker keeps: the grids of a question's kinds of machines, or its jobs
-_ALONE_S, _ALONE_THEN_S, _SHARE_S = 1.0, 0.1, 1.0
+_ALONE_S, _ALONE_THEN_S, _SHARE_S = 1.0, 0.05, 1.0
+_WORTH_S = 8.0  # to start and end two workers takes three or four, of cores that the search may need itself
+_EACH_S = 0.5  # less for each that the search took: so often one short search follows the other
 _PER_WORKER = 3  # tasks that carry their origin
 
 _made: "OrderedDict[str, Any]" = OrderedDict()  # of this worker process, by digest
@@ -105,6 +107,10 @@ class DaskPool:
         """CPU seconds that a search works alone: most are over before the first workers would be there."""
         done_s = _ALONE_S if self._starting is not None else time.process_time() - self._begin_s
         return max(_ALONE_S - done_s, _ALONE_THEN_S)
+
+    def is_worth(self, left_s: float) -> bool:
+        """Whether workers are wanted for so many CPU seconds: where they are there, or for many."""
+        return self._starting is not None or left_s >= worth_s(time.process_time() - self._begin_s)
 
     @property
     def share_s(self) -> float:
@@ -234,6 +240,11 @@ def worker_pool(num_workers: int, scheduler: str | None = None) -> Iterator[Dask
         yield pool
     finally:
         pool.close()
+
+
+def worth_s(done_s: float) -> float:
+    """Return the CPU seconds that a search must have left for workers to be started, after so many."""
+    return _WORTH_S - _EACH_S * done_s
 
 
 # -- what a worker process runs ----------------------------------------------------------------------------------------

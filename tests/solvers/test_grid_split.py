@@ -1,5 +1,6 @@
 """A search of a grid that is shared out finds what one walk finds, whoever works, in whatever order."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -59,6 +60,36 @@ def test_any_crew_finds_the_same_points_and_the_same_bound(
     assert (found.solution, found.num_points) == (alone.solution, alone.num_points)
     if cutoff == inf:
         assert rows_of(found, case) == best_of(case, groups)[:number]
+
+
+def test_what_a_walk_has_left_is_told_from_the_nodes_behind_it_and_a_short_one_is_not_shared() -> None:
+    told: list[float] = []
+
+    class Pool(ShuffledPool):
+        alone_s, least_s = 5e-3, 60.0
+
+        def is_worth(self, left_s: float) -> bool:
+            told.append(left_s)
+            return super().is_worth(left_s)
+
+    axes = tuple(Axis(name=name, values=tuple(range(40))) for name in "ab")
+    grid = Grid(levels=(Level(axes=axes[:1]), Level(axes=axes[1:])))
+
+    def cost(points: Columns) -> Floats:
+        end_s = time.thread_time() + 1e-3
+        while time.thread_time() < end_s:
+            pass
+        return points["a"] + 0.5 * points["b"] + 1.0
+
+    pool = Pool(0, 2)
+    found = solve(grid, cost, Search(pool=pool), maker=partial(_pair, grid), most_at_once=40)
+    assert (found.solution.objective, pool.num_parts) == (1.0, 0)
+    assert 0.015 < told[0] < 0.2  # of 40 calls that take 1 ms
+    assert told[-1] < told[0] / 3
+
+
+def _pair(grid: Grid) -> tuple[Grid, object]:
+    return grid, None
 
 
 @settings(deadline=None, max_examples=40)

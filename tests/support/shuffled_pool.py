@@ -43,7 +43,11 @@ class ShuffledPool:
         self._at_work[self.num_parts] = (origin, packed((function, tuple(arguments))))
         return self.num_parts
 
-    alone_s = share_s = 0.0
+    alone_s = share_s = least_s = 0.0
+
+    def is_worth(self, left_s: float) -> bool:
+        """Whether workers are wanted, which may depend on what is left."""
+        return left_s >= self.least_s
 
     def poll(self, wait_s: float, wanted: Container[int]) -> list[tuple[int, Any]]:
         """Return some of the parts that are wanted, in any order."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from planner.worker_pool import Origin, packed, unpacked
-from planner.workers.pool import _ALONE_S, _ALONE_THEN_S, _SHARE_S
+from planner.workers.pool import _ALONE_S, _ALONE_THEN_S, _SHARE_S, worth_s
 
 __all__ = ["VirtualPool"]
 
@@ -66,6 +66,10 @@ class VirtualPool:
     def alone_s(self) -> float:
         """CPU seconds that a search works alone, as with the real one."""
         return max(_ALONE_S - self.now_s, _ALONE_THEN_S) if self._ready_s is None else _ALONE_THEN_S
+
+    def is_worth(self, left_s: float) -> bool:
+        """Whether workers are wanted, as of the real one."""
+        return self._ready_s is not None or left_s >= worth_s(self.now_s)
 
     def poll(self, wait_s: float, wanted: Container[int]) -> list[tuple[int, Any]]:
         """Return what is finished by now; if it may wait, the clock goes on to the next one that will be."""

@@ -70,6 +70,17 @@ def test_nobody_is_started_where_nobody_is_asked_or_the_search_is_short() -> Non
     assert rows_of(answer, case) == [(0.0, (0, 0))]
 
 
+def test_workers_are_started_for_a_long_search_or_where_one_short_search_follows_the_other() -> None:
+    def start() -> DaskWorkers[Task, Result]:
+        raise AssertionError("nobody asked for room")
+
+    pool = DaskPool(start=start, num_workers=2)
+    assert not pool.is_worth(4.0)
+    assert pool.is_worth(60.0)
+    pool._begin_s -= 20.0
+    assert pool.is_worth(0.5)
+
+
 def _made(case: Case) -> tuple[object, object]:
     return case.grid(), case.cost
 

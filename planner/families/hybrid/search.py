@@ -65,6 +65,7 @@ _MOST_DEVICES = 1 << 17
 _MOST_MICROBATCHES = 64  # sizes, the smallest ones, where there are too many to look at each
 _MOST_LISTED = 3
 _MOST_VALUES = 12  # that are listed
+_LAYERS_A_S = 4_600  # times devices: of layouts over several kinds of machines, about
 _TRIED_S = 6.0  # for all relaxations together
 _ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
 
@@ -85,6 +86,8 @@ def plan(problem: Problem, search: Search) -> Plan:
         raise InfeasibleError(f"No plan fits: fix.{barred[0]} is {problem.fixed[barred[0]]}: {barred[1]}")
     count = float(iterations_of(problem, costs[0].batch))
     found: list[Found] = []
+    if search.pool is not None and search.pool.is_worth(_long_s(costs)):
+        search.pool.room()  # who helps is started while even cuts are searched
 
     def keep(so_far: Sequence[Found]) -> None:
         """Have the best so far as the answer, should the search be broken off."""
@@ -131,6 +134,18 @@ def plan(problem: Problem, search: Search) -> Plan:
         opened = [replace(one, opens_offload=one.may_offload) for one in costs]
         raise InfeasibleError(why_nothing_fits(opened, search))
     return _plan_of(problem, search, found, best, bound_s, count, chunks_s)
+
+
+def _long_s(costs: Sequence[GroupCost]) -> float:
+    """Return the CPU seconds that the search of layouts over several kinds of machines takes, about, where all is open.
+
+    0 where it may be short.
+    """
+    problem = costs[0].problem
+    if len(costs) == 1 or problem.fixed or problem.training.fixed_batch_size is None:
+        return 0.0
+    devices = sum(one.cluster.num_devices for one in costs)
+    return devices * costs[0].transformer.num_layers / _LAYERS_A_S
 
 
 def _chunks_bounded(even: Sequence[Found], best_s: float, search: Search) -> tuple[float, list[list[Point]]]:
