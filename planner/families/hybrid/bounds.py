@@ -346,7 +346,9 @@ class EvenBounds(Bounds):
             samples = self.cost.batch // few["data"]
             each = {**few, "microbatch": np.full(len(samples), smallest)}
             least = table.of_each_sample(few, samples, self.microbatches, self._ask, self._with_experts)
-            found[part] = np.where(samples >= smallest, self._any_schedule_s(each, least, rounds_of=samples), inf)
+            is_open = (samples >= smallest) & np.isfinite(least.layer_s).all(axis=0)  # some way spreads its experts
+            with np.errstate(invalid="ignore"):  # of what is not open
+                found[part] = np.where(is_open, self._any_schedule_s(each, least, rounds_of=samples), inf)
         return found
 
     def _with_experts(self, nodes: dict[str, Ints]) -> tuple[Columns, Ints]:

@@ -227,7 +227,7 @@ class LayerTable:
         few, owner = opened({name: nodes[name][first] for name in known})
         whole = {name: np.repeat(few[name], len(sizes)) for name in DEGREES}
         rows, found = self._looked_up({**whole, "microbatch": np.tile(sizes, len(owner))}, ask)
-        each = rows[:, found].reshape(-1, len(owner), len(sizes)) / sizes
+        each = rows[:, found].reshape(len(rows), len(owner), len(sizes)) / sizes
         each = np.minimum.accumulate(each, axis=2) * sizes[0]
         if len(owner) > len(first) or len(known) < len(DEGREES):
             least = np.full((len(first), len(rows), len(sizes)), inf)
