@@ -23,7 +23,7 @@ from planner.importers.text import is_there, read_text
 from planner.question.dnn import imported_block, read_foreign, read_profile, transformer_block
 from planner.transformer import Transformer
 
-_LAUNCHED = {".sh", ".py", ".yaml", ".yml", ".json", ".sbatch"}
+_LAUNCHED = {".sh", ".py", ".yaml", ".yml", ".json", ".sbatch", ".toml"}
 _NAMED = re.compile(r"[\w-][\w.-]*\.(?:py|ya?ml|json)\b")  # what a script starts
 _MOST_FILES, _MOST_BYTES = 100, 2**20  # of a folder, and each of them
 _FOREIGN = ("onnx", "huggingface")

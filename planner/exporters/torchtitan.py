@@ -14,8 +14,10 @@ Every stage is written by the names of its modules (``module_fqns_per_model_part
 cut counts embedding and head as a layer each.
 """
 
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -258,13 +260,55 @@ def module_names(layers: Sequence[int]) -> list[list[str]]:
 
 
 def recognises(path: Path, text: str) -> bool:
-    """Whether this is a script for torchtitan."""
-    return path.suffix == ".sh" and f"--{_FLAGS['tensor']} " in text
+    """Whether this is a script for torchtitan, or a file of options as it read them before 0.3."""
+    is_file = path.suffix == ".toml" and "[parallelism]" in text and "tensor_parallel_degree" in text
+    return is_file or (path.suffix == ".sh" and f"--{_FLAGS['tensor']} " in text)
+
+
+def _launched(path: Path, text: str) -> tuple[list[str], int]:
+    """Return the words of the command of a script, or of a file of options, and how many devices run it.
+
+    A file (``torchtitan/config/manager.py``, 0.2) has the options of a command by table and key; of devices it says
+    nothing but the degrees.
+    """
+    if path.suffix != ".toml":
+        return launched(path, text, f"--{_FLAGS['tensor']}")
+    document = Parsed(path, {})
+    try:
+        document = Parsed(path, tomllib.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise document.fault(f"it is no TOML: {error}.", hint="Correct it.") from None
+    words = [word for name, value in _leaves(document.flags) for word in _words_of(name, value)]
+    mode = document.value("activation_checkpoint.mode")
+    words += [f"{_FLAGS['recompute']}:{mode}"] if mode in ("none", "full") else []
+    shards = f"{_PARALLEL}data_parallel_shard_degree"
+    if document.value(shards, -1) == -1:
+        hint = "Write the devices over the other degrees: the file does not say how many there are."
+        raise document.fault("it is -1, or left out.", shards, hint)
+    names = (f"{_PARALLEL}data_parallel_replicate_degree", *(_FLAGS[one] for one in ("tensor", "context", "pipeline")))
+    return words, prod([document.count(shards), *(document.count(name, 1) for name in names)])
+
+
+def _leaves(tables: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested tables by the names of options."""
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key}", value
+
+
+def _words_of(name: str, value: Any) -> list[str]:
+    """Return an option of a command; none where a flag is not set, or the model is not compiled."""
+    if value is False:
+        return []
+    listed = [] if value is True else value if isinstance(value, list) else [value]
+    return [f"--{name}", *(",".join(map(str, one)) if isinstance(one, list) else str(one) for one in listed)]
 
 
 def degrees(path: Path, text: str) -> Mapping[str, object]:
     """Return the layout of a script as a ``fix`` block pins it."""
-    command, num_devices = launched(path, text, f"--{_FLAGS['tensor']}")
+    command, num_devices = _launched(path, text)
     file = Parsed.of_options(path, command)
     copies, shards, batch = _data_of(file, num_devices)
     stages, subcommand = file.count(_FLAGS["pipeline"], 1), f"{_FLAGS['recompute']}:"
@@ -333,7 +377,7 @@ def network(path: Path, text: str) -> Transformer | None:
 
 def training(path: Path, text: str) -> TrainingBlocks:
     """Return the numbers, optimiser and batch of a script, and of the module beside it, of which nothing is run."""
-    command, num_devices = launched(path, text, f"--{_FLAGS['tensor']}")
+    command, num_devices = _launched(path, text)
     file = Parsed.of_options(path, command)
     dnn: dict[str, Any] = {"global_batch": _data_of(file, num_devices)[2]}
     written, number = str(file.value("training.mixed_precision_param", "bfloat16")), list(_NUMBERS.values())
@@ -342,6 +386,8 @@ def training(path: Path, text: str) -> TrainingBlocks:
         raise file.fault(f"{written[:60]!r} is none.", "--training.mixed_precision_param", hint)
     dnn["dtype"] = list(_NUMBERS)[number.index(written)]
     words = [one for part in file.flags.get("compile.components", []) for one in part.split(",")]
+    if path.suffix == ".toml" and "compile.enable" not in file.flags:
+        words = []
     warnings: tuple[str, ...] = ()
     if (found := _module_beside(path, file)) is not None:
         low, components = short_numbers_of(*found)
@@ -361,6 +407,8 @@ def training(path: Path, text: str) -> TrainingBlocks:
     own = _own_of(file)
     if own is not None and own.num_experts and _FLAGS["expert"] not in file.flags:  # which some configurations set
         warnings += (f"--{_FLAGS['expert']} is left out, and taken as 1: what {own.config} says of it is not read",)
+    if short := [one for one in file.flags.get("model.converters", []) if "float8" in one or "mx" in one]:
+        warnings += (f"model.converters has {short[0]}, of which nothing is read: add dnn.dtype",)
     dnn["optimizer"] = "adam"  # AdamW, as all its configurations have it
     program = "torchtitan" if "model" in words else "torchtitan-eager"
     return TrainingBlocks(dnn=dnn, calibration={"program": program}, warnings=warnings)
@@ -368,7 +416,7 @@ def training(path: Path, text: str) -> TrainingBlocks:
 
 def _options_of(path: Path, text: str) -> Parsed:
     """Return the options of a script."""
-    command, _ = launched(path, text, f"--{_FLAGS['tensor']}")
+    command, _ = _launched(path, text)
     return Parsed.of_options(path, command)
 
 

@@ -129,6 +129,44 @@ def test_its_own_configurations_are_read_back_as_the_networks_of_the_zoo_with_th
         assert not found.warnings
 
 
+OPTIONS = """
+[model]
+name = "llama3"
+flavor = "70B"
+converters = []
+[training]
+local_batch_size = 8
+seq_len = 4096
+[parallelism]
+data_parallel_shard_degree = {shards}
+tensor_parallel_degree = 8
+[activation_checkpoint]
+mode = "full"
+[compile]
+enable = {enable}
+components = ["model", "loss"]
+"""
+
+
+def test_a_file_of_options_is_read_as_a_command_with_the_same_options() -> None:
+    file = Path("llama3_70b.toml")
+    text = OPTIONS.format(shards=4, enable="true")
+    assert torchtitan.recognises(file, text)
+    words = "--model.name llama3 --model.flavor 70B --training.local_batch_size 8 --training.seq_len 4096"
+    words += " --parallelism.data_parallel_shard_degree 4 --parallelism.tensor_parallel_degree 8"
+    words += " activation-checkpoint:full --compile.enable --compile.components model,loss"
+    script = f"torchrun --nnodes 4 --nproc-per-node 8 -m torchtitan.train {words}\n"
+    assert torchtitan.degrees(file, text) == torchtitan.degrees(LAUNCH, script)
+    assert torchtitan.training(file, text) == torchtitan.training(LAUNCH, script)
+    assert torchtitan.training(file, text).dnn["global_batch"] == 32
+    eager = torchtitan.training(file, OPTIONS.format(shards=4, enable="false"))
+    assert eager.calibration == {"program": "torchtitan-eager"}
+    with pytest.raises(SpecError, match="does not say how many"):
+        torchtitan.degrees(file, OPTIONS.format(shards=-1, enable="true"))
+    with pytest.raises(SpecError, match="no TOML"):
+        torchtitan.degrees(file, OPTIONS.format(shards="", enable="true"))
+
+
 def test_a_configuration_whose_network_is_not_known_is_said() -> None:
     words = "torchrun --nproc-per-node 8 -m torchtitan.train --training.global_batch_size 64 --parallelism.tensor_parallel_degree 8"
     words += " --parallelism.expert_parallel_degree 1"

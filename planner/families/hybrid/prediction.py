@@ -669,6 +669,8 @@ def _strange(known: Mapping[str, Any], cost: GroupCost, chosen: HybridConfigurat
         "context degree": chosen.context,
         "experts": 0 if network.experts is None else network.experts.num_experts,
     }
+    if not network.vocabulary_size:  # a network of images
+        del sizes["vocabulary"]
     for name, value in sizes.items():
         least, most = known["sizes"][name]
         unit = _FILLED_WORDS if name == "vocabulary" else 1
