@@ -67,7 +67,7 @@ _FINE = (  # of a cut
     ("overlap_data", "overlap_tensor"),
 )
 MOST_UNLIKE_CHUNKS = 32  # on a device, that are searched where layers do not divide
-_MOST_PAIRS = 2_000  # data degrees times micro-batches whose pace is looked at
+_MOST_PAIRS = 4_000  # data degrees times micro-batches whose pace is looked at
 _FEW_DEGREES, _FEW_SIZES = 60, 24  # of a narrow space
 _SHARDS_WEIGHTS = 3  # the stage of ZeRO that gathers in every micro-batch
 _FEW_LAYERS = (1, 2, 4, 8)  # of a virtual stage, that may be computed again
