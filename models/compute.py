@@ -282,7 +282,7 @@ def device_shares(device: Device, dtype: str, rates: Mapping[str, Mapping[str, A
         The device, and the type of the products.
     rates
         ``devices``, the shares of those that were fitted; ``unmeasured``, those of others; ``chips``, the fitted
-        devices by name; ``products``, the share of products of devices of which steps tell no other.
+        devices by name; ``products``, the share of products of devices of which few steps tell no other.
 
     Notes
     -----
@@ -290,23 +290,24 @@ def device_shares(device: Device, dtype: str, rates: Mapping[str, Mapping[str, A
     clock; it is no more than products alone were measured at, there or on any fitted device. Without a published
     power it is the mean of fitted devices. Attention reaches the same part of it everywhere, and memory the same share.
     A device with the chip of a fitted one, whatever its memory and links, has that one's shares, less what a lower
-    power costs: it has not been seen to be faster.
+    power costs: it has not been seen to be faster, but for those in ``products``.
     """
     if device.name in rates["devices"]:
         return dict(rates["devices"][device.name])
-    law = rates["unmeasured"]
+    law, told = rates["unmeasured"], rates.get("products", {})
     for name, chip in rates.get("chips", {}).items():
         if _has_chip_of(device, chip):
             slower = min(1.0, (device.power_w or inf) / (chip.power_w or inf)) ** law["exponent"]
             own = rates["devices"][name]
-            return {share: own[share] * (1.0 if share == "memory_efficiency" else slower) for share in own}
+            shares = {share: own[share] * (1.0 if share == "memory_efficiency" else slower) for share in own}
+            return {**shares, "product_efficiency": told.get(device.name, shares["product_efficiency"])}
     product = law["product_efficiency"]
     if device.power_w:
         product *= (peak_flop_per_s(device, dtype) / device.power_w / law["flop_per_j"]) ** -law["exponent"]
     product = min(product, law["most_product_efficiency"])
     if device.matmul_flop_per_s and "bf16" in device.peak_flop_per_s:
         product = min(product, device.matmul_flop_per_s / device.peak_flop_per_s["bf16"])
-    product = rates.get("products", {}).get(device.name, product)
+    product = told.get(device.name, product)
     return {
         "product_efficiency": product,
         "memory_efficiency": law["memory_efficiency"],

@@ -92,6 +92,16 @@ def trays_of_a_rack(device: str, devices_per_machine: int) -> int:
     return trays if devices == devices_per_machine else 1
 
 
+def joined_trays(device: str, devices_per_machine: int, count: int) -> int:
+    """Return how many of so many such machines one NVLink domain joins: as a rack does, or fewer, and all alike.
+
+    >>> joined_trays("gb200", 4, 64), joined_trays("h100-sxm", 8, 64)
+    (16, 1)
+    """
+    most = trays_of_a_rack(device, devices_per_machine)
+    return next(one for one in range(min(most, count), 0, -1) if count % one == 0)
+
+
 def _with_domains(
     spec: ClusterSpec, groups: Sequence[MachineGroup | Switch], notes: Notes, block: MutableMapping[str, Any]
 ) -> ClusterSpec:
@@ -99,15 +109,13 @@ def _with_domains(
     first = groups[0]
     if spec.topology is not None or spec.machines is None or len(groups) > 1 or isinstance(first, Switch):
         return spec
-    most = trays_of_a_rack(first.device.name, first.devices_per_machine)
-    if most == 1 or notes.faults:
-        return spec
-    size = next(one for one in range(min(most, first.count), 0, -1) if first.count % one == 0)
-    if size == 1:
+    size = joined_trays(first.device.name, first.devices_per_machine, first.count)
+    if size == 1 or notes.faults:
         return spec
     topology = {"kind": "nvlink-domain", "size": size}
     block["topology"] = topology
     each = f"{first.devices_per_machine} {first.device.name}"
+    most = trays_of_a_rack(first.device.name, first.devices_per_machine)
     text = f"{size} trays of {each} are one NVLink domain, as a rack of NVL72 joins {most}"
     notes.assume_aloud(text, ("cluster", "topology"), flag="cluster.topology")
     return spec.model_copy(update={"topology": TopologySpec.model_validate(topology)})

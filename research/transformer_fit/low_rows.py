@@ -11,8 +11,8 @@ read so:
 - *Gradients* are reduced in bf16 (``grad_reduce_in_fp32 = False`` there).
 - *Tokens* are dealt out evenly (``moe_router_force_load_balancing``).
 - *CUDA graphs*: by recipe and container (:data:`_GRAPHS`); those of attention and routers alone count as none.
-- *Links*: eight devices of a machine, or 72 of an NVLink domain, and 400 Gbit/s a device to others, 800 of B300 and
-  GB300 (machines.csv).
+- *Links*: eight devices of a machine, or of an NVLink domain as many trays of four as the planner joins (64 devices of
+  256), and 400 Gbit/s a device to others, 800 of B300 and GB300 (machines.csv).
 - *Steps* of ``nemo-b200-longseq`` are not printed: they follow from the printed FLOP, which count all scores.
 - *torchtitan's fp8*: with a scale for each tensor, which gathers short numbers, or for each row, which gathers bf16
   (torchtitan, ``docs/float8.md``), as its MXFP8 does.
@@ -32,6 +32,7 @@ from planner.models.communication import Tier
 from planner.models.layouts import Recompute
 from planner.models.operators import flop_per_sample
 from planner.models.programs import MEGATRON_CORE
+from planner.question.cluster import joined_trays
 from planner.trained import FineTuning, Trained
 from planner.transformer import Transformer
 from planner.zoo import transformers
@@ -63,13 +64,13 @@ _LOW: Mapping[str, tuple[str, str]] = {
 _ROWWISE = "fp8-rowwise"  # one scale for a row, torchao's recipe of that name
 _DELAYED = "nemo-"  # of 2024: ``fp8_hybrid`` of NeMo's recipes is delayed scaling
 _BLOCKWISE_IS_MX = ("B200", "GB200")  # "finer blocks" there are those of 32
-_MACHINES: Mapping[str, tuple[str, int, float, float]] = {  # device, devices that NVLink joins, its and cards' bytes/s
+_MACHINES: Mapping[str, tuple[str, int, float, float]] = {  # device, devices of a machine, NVLink's and cards' bytes/s
     "H100-SXM-80GB": ("h100-sxm", 8, 450e9, 50e9),
     "H100-SXM-96GB-HBM2e-500W": ("h100-sxm", 8, 450e9, 50e9),
     "B200-SXM-180GB": ("b200-sxm", 8, 900e9, 50e9),
     "B300-SXM": ("b300-sxm", 8, 900e9, 100e9),
-    "GB200": ("gb200", 72, 900e9, 50e9),
-    "GB300": ("gb300", 72, 900e9, 100e9),
+    "GB200": ("gb200", 4, 900e9, 50e9),
+    "GB300": ("gb300", 4, 900e9, 100e9),
 }
 _LIMITED_H100 = {"peak_flop_per_s": 912e12, "memory_bandwidth_bytes_per_s": 2.4e12}  # as rows.py has it
 _MANY = 4096
@@ -154,7 +155,7 @@ def read_low_rows(folder: Path) -> list[LowRow]:
 
 
 def published_rows() -> list[LowRow]:
-    """Return steps that vendors and others print outside of the tables, of networks with experts: told to no fit."""
+    """Return steps that vendors and others print outside of the tables, of networks with experts: no fit has them."""
     with (Path(__file__).parent / "published.csv").open(encoding="utf-8", newline="") as file:
         return [row for cells in csv.DictReader(file) if (row := _row(cells)) is not None]
 
@@ -212,7 +213,8 @@ def _row(cells: Mapping[str, str]) -> LowRow | None:
     family, model, container = _noted(cells, "family"), cells["model"], _noted(cells, "container")
     if network is None:
         return None
-    device, domain, inside, card = _MACHINES[cells["gpu_type"]]
+    device, each, inside, card = _MACHINES[cells["gpu_type"]]
+    domain = each * joined_trays(device, each, max(1, int(cells["gpus"]) // each))
     degrees = {key: int(cells[name] or 1) for key, name in (("tensor", "tp"), ("pipeline", "pp"), ("context", "cp"))}
     data = int(cells["gpus"]) // (degrees["tensor"] * degrees["pipeline"] * degrees["context"])
     microbatch, batch, is_titan = int(cells["microbatch"] or 1), int(cells["global_batch"]), family == _TITAN

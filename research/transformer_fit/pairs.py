@@ -4,8 +4,8 @@ An exact search picks what its costs overrate, so that what a decision takes mus
 off the steps are together. A line has the pairs that differ in the decisions it names; the first of both has more of
 the first decision (a larger tensor degree, a larger micro-batch). Repeats of a layout count once, with their mean.
 
-Behind these stand steps of networks with experts that are printed elsewhere (``published.csv``): no fit, and no choice
-of the model, has seen them.
+Behind these stand steps of networks with experts that are printed elsewhere (``published.csv``), which no fit has seen;
+those of DeepSeek-V3 on B300 decided how much of its peak products reach there.
 
     python -m research.transformer_fit.pairs --data PATH
 """

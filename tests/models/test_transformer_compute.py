@@ -282,3 +282,12 @@ def test_products_of_a_device_that_steps_of_one_source_tell_reach_what_these_say
     assert told["memory_efficiency"] == law["memory_efficiency"]
     ratio = rates["unmeasured"]["attention_ratio"]
     assert told["attention_efficiency"] == pytest.approx(ratio * told["product_efficiency"])
+
+
+def test_a_b300_has_the_shares_of_a_b200s_chip_but_for_products_which_steps_say_are_as_quick_as_alone() -> None:
+    rates, b300 = transformer_rates(), known_device("b300-sxm")
+    told, b200 = device_shares(b300, "bf16", rates), device_shares(known_device("b200-sxm"), "bf16", rates)
+    assert b300.matmul_flop_per_s is not None
+    alone = b300.matmul_flop_per_s / b300.peak_flop_per_s["bf16"]
+    assert told == {**b200, "product_efficiency": pytest.approx(alone, abs=5e-4)}
+    assert alone > 1.4 * b200["product_efficiency"]
