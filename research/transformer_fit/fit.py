@@ -33,9 +33,9 @@ Products on the B200 that SimuMax's rows were measured on reach 0.45 to 0.51 of 
 ``configs/system/b200_bf16_ceperm.json``), where 0.78 was measured elsewhere; steps of three networks with experts that
 NVIDIA and a user print of B200 (``published.csv``) are told 16 to 22 % too slow. With a ratio of its own for SimuMax's
 machine (0.80) the share of products there comes out at 0.63 and these steps within 4 %, but GPT-OSS in bf16 is 12.6
-instead of 8.6 % too fast, and one more of its layouts a tenth behind ours (1.24): not taken. A third of the start-up of
-products on Blackwell alone, with shares fitted anew, leaves DeepSeek-V3 there 34 and 42 % too slow, and GPT-OSS 11.9 %
-too fast. Of GB200 one step is told 24 % too slow and one 9 % too fast.
+instead of 8.6 % too fast, and two more of its layouts a tenth behind ours (1.15, 1.34): not taken. A third of the
+start-up of products on Blackwell alone, with shares fitted anew, leaves DeepSeek-V3 there 34 and 42 % too slow, and
+GPT-OSS 11.9 % too fast. Of GB200 one step is told 24 % too slow and one 9 % too fast.
 
 Dispatchers read as recipes name them: with NCCL's all-to-all, which sends a token once for each of its experts, steps
 of Qwen3-235B on H100 are told 37 to 46 % too slow, and 16 to 23 % with a contention of 0.1. With 0.9 of a card for
