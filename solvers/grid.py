@@ -74,7 +74,7 @@ _FEWER = 4  # times as few nodes in one array where a search is shared out: betw
 _OWN = 0.5  # of such a share, in the process that asks: others may wait for it meanwhile
 _POLL_S = 0.05
 _SHARES = 100  # of a search, about: so many that the last ones end together, however many work,
-_LEAST_SHARE_S = 0.1  # and each long beside its way
+_LEAST_SHARE_S = 0.5  # and each long beside what every piece takes, however small: of 0.1 s they took 40 % more
 
 
 class OverError(Exception):
@@ -428,7 +428,6 @@ class _Walk:
     num_chunks: int = 0
     rest: list[_Box] = field(default_factory=list)
     _expanded: dict[int, tuple[int, int]] = field(default_factory=dict)
-    most_level: int | None = None  # whose nodes are left to others
     _begin_s: float = field(default_factory=time.thread_time)
     _path: list[tuple[int, int, int]] = field(default_factory=list)  # nodes behind, at work and in all, level by level
 
@@ -509,9 +508,6 @@ class _Walk:
 
     def take_up(self, box: _Box) -> None:
         """Look at all points below the nodes of a box, or at its points: chunk by chunk, each larger than the last."""
-        if box.level == self.most_level:
-            self.rest.append(box)
-            return
         is_last, has_bounds = box.level == len(self.grid.levels) - 1, self.grid.has_bounds
         if is_last:
             most, size = self.most_at_once, _FIRST_POINTS if has_bounds else self.most_at_once
@@ -588,15 +584,6 @@ class _Explored:
     num_evaluated: int
 
 
-def _most_level(grid: Grid, box: _Box) -> int | None:
-    """Return where to stop below a piece: the last levels are looked at in the order of bounds, whoever came to them.
-
-    They take longest, and the sooner a good answer is known, the less is left to do.
-    """
-    late = len(grid.levels) - 1 - _LAST_LEVELS
-    return late if box.level < late else None
-
-
 def _explored(made: tuple[Grid, Cost], shares: _Shares, box: _Box, limit: float, share_s: float) -> _Explored:
     """Return what lies below a box, as far as it costs no more than a limit.
 
@@ -613,7 +600,6 @@ def _explored(made: tuple[Grid, Cost], shares: _Shares, box: _Box, limit: float,
         most_at_once=shares.most_at_once,
         is_strict=True,
         is_full=lambda walk: walk.num_chunks > 0 and time.thread_time() >= end_s,
-        most_level=_most_level(grid, box),
         _expanded=dict(shares.expanded),
     )
     walk.take_up(box.unpacked())
@@ -659,7 +645,6 @@ class _Client:
         end_s, before = time.thread_time() + _OWN * self.share_s, self.walk.num_chunks
         self.walk.is_full = lambda walk: walk.num_chunks > before and time.thread_time() >= end_s
         if (piece := self._piece(len(self._at_work) + 1)) is not None:
-            self.walk.most_level = _most_level(self.walk.grid, piece)
             self.walk.take_up(piece)
             self._put_rest()
 

@@ -83,7 +83,8 @@ def test_what_a_walk_has_left_is_told_from_the_nodes_behind_it_and_a_short_one_i
 
     pool = Pool(0, 2)
     maker = partial(_pair, grid)
-    found = solve(grid, cost, Search(pool=pool), maker=maker, most_at_once=40)  # type: ignore[arg-type]
+    wanted = Wanted(most_at_once=40)
+    found = solve(grid, cost, Search(pool=pool), wanted, maker=maker)  # type: ignore[arg-type]
     assert (found.solution.objective, pool.num_parts) == (1.0, 0)
     assert 0.015 < told[0] < 0.2  # of 40 calls that take 1 ms
     assert told[-1] < told[0] / 3
