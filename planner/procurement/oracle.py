@@ -20,6 +20,7 @@ from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
 from planner.families import bound_of, least_beside_of, least_by_count_of, least_parts_of
 from planner.families.answer import CountBounds
+from planner.families.hybrid.configuration import HybridConfiguration
 from planner.names import OF_TRANSFORMERS
 from planner.plan import Plan
 from planner.problem import Problem
@@ -426,15 +427,24 @@ def _least_s(problem: Problem) -> float:
 def _used(plan: Plan, fleet: Fleet) -> tuple[int, ...]:
     """Return the machines of each offer that a plan needs; all of them where its configuration does not say.
 
-    Of parameter servers those that work, or serve on their own; at least one, as every fleet has of each.
+    Of parameter servers those that work, or serve on their own; at least one, as every fleet has of each. A fleet whose
+    plan leaves an offer idle costs no less than that of the others alone.
     """
+    names = group_names(fleet)
+    if isinstance(plan.configuration, HybridConfiguration):
+        devices = plan.configuration.devices_of
+        if len(names) == 1:
+            devices = {names[0]: sum(devices.values())}
+        if not devices.keys() <= {*names}:  # equal machines at several prices
+            return fleet.counts
+        needed = [
+            ceil(devices.get(name, 0) / offer.devices_per_machine)
+            for name, offer in zip(names, fleet.offers, strict=True)
+        ]
+        return tuple(min(max(one, 1), count) for one, count in zip(needed, fleet.counts, strict=True))
     block, names = plan.configuration.to_document(), [offer.instance for offer in fleet.offers]
-    if len(fleet.offers) == 1:
-        if isinstance(number := block.get("num_machines"), int):
-            return (min(number, fleet.counts[0]),)
-        if plan.family == OF_TRANSFORMERS:
-            devices = int(block["tensor"] * block["context"] * block["pipeline"] * block["data"])
-            return (min(ceil(devices / fleet.offers[0].devices_per_machine), fleet.counts[0]),)
+    if len(fleet.offers) == 1 and isinstance(number := block.get("num_machines"), int):
+        return (min(number, fleet.counts[0]),)
     if plan.family != "parameter_server" or len(set(names)) < len(names):
         return fleet.counts
     used = {name: block["workers"].get(name, 0) for name in names}

@@ -47,11 +47,23 @@ Told = Callable[[float, float, int], None]  # bound, incumbent, fleets planned
 _AT_ONCE = 512  # fleets in one array of criteria: few, as it has a row for each of their offers
 _MOST_KEPT = 3
 _PAIR = 2  # offers
+_SHARE_OF_PAIRS = 0.8  # of the time that is left, for what each costs at least
 _MANY = 1 << 62
 _WORTH_S = 0.05  # CPU seconds of planning one fleet: looking ahead costs the half of that
 _TIES = ("cost", "time", "machines")  # of fleets of equal objective, the cheaper, the faster, the smaller
 
 Ints = NDArray[np.int64]
+
+
+def _kind_of(offer: Offer) -> tuple[object, ...]:
+    """Return what tells machines apart but for their price and their network."""
+    return offer.provider, offer.region, offer.device, offer.devices_per_machine, offer.inside, offer.is_bought
+
+
+def _best_of(offers: Sequence[Offer]) -> Offer:
+    """Return an offer with the best network of some."""
+    rates = [offer.network_bytes_per_s for offer in offers if offer.network_bytes_per_s is not None]
+    return replace(offers[0], network_bytes_per_s=max(rates), latency_s=min(offer.latency_s for offer in offers))
 
 
 def _fewest(fleet: Fleet) -> Fleet:
@@ -713,7 +725,8 @@ class Fleets:
         """Return what fleets of some machines of each of two offers have at least, 0 where their floors are enough.
 
         Where such a fleet trains on one offer alone, that fleet of one kind is as good. Those whose floors are least
-        come first, within half of the time.
+        come first, within most of the time. Of offers of one device in like machines, whatever costs the least of them
+        and has the best of their networks costs no more than any: where that is enough, none is asked by itself.
         """
         asked, found = self.procurement.asked, np.zeros(len(markets))
         goal = asked.objective if first == "objective" else first
@@ -724,20 +737,38 @@ class Fleets:
             return found
         within_s = min(limits.get("time", inf), most if goal == "time" else inf)
         more_usd_per_s = (asked.usd_per_hour_saved or 0.0) / S_PER_H if goal == "value_of_time" else 0.0
-        stretch, part = self.account.stretch, search.part(search.left_s / 2)
-        rows = {offer.name: row for row, offer in enumerate(self.offers)}
+        stretch, part, known = self.account.stretch, search.part(search.left_s * _SHARE_OF_PAIRS), dict[object, float]()
+        kinds: dict[object, list[tuple[float, Offer]]] = {}
+        for offer, usd_per_s in zip(self.offers, self._usd_per_s.tolist(), strict=True):
+            if offer.network_bytes_per_s is not None:
+                kinds.setdefault(_kind_of(offer), []).append((usd_per_s, offer))
+
+        def least_usd(offers: Sequence[Offer], counts: Sequence[int], usd_per_s: Sequence[float]) -> float:
+            fleet = Fleet(offers=tuple(offers), counts=tuple(counts))
+            least = self.oracles[0].beside_usd(
+                fleet, usd_per_s, more_usd_per_s, within_s / stretch, usd / stretch, part
+            )
+            return min(least * stretch, usd) if least * stretch < usd * BELOW else usd
+
         for root in np.argsort(floors, kind="stable").tolist():
             market = markets[root]
             if floors[root] >= most * BELOW**4 or part.is_over:
                 break
-            usd_per_s = [float(self._usd_per_s[rows[offer.name]]) for offer in market.offers]
-            if len(market.offers) != _PAIR or not all(usd_per_s):
+            names = tuple(_kind_of(offer) for offer in market.offers)
+            alike = [kinds.get(name, []) for name in names]
+            if len(market.offers) != _PAIR or not all(alike) or not all(each for rows in alike for each, _ in rows):
                 continue
-            fleet = Fleet(offers=market.offers, counts=market.most)
-            least = self.oracles[0].beside_usd(
-                fleet, usd_per_s, more_usd_per_s, within_s / stretch, usd / stretch, part
-            )
-            least = min(least * stretch, usd) if least * stretch < usd * BELOW else usd
+            if len({*names}) == _PAIR and names not in known:
+                best = [_best_of([offer for _, offer in rows]) for rows in alike]
+                counts = [self.procurement.asked.most_devices // offer.devices_per_machine for offer in best]
+                known[names] = least_usd(best, counts, [min(each for each, _ in rows) for rows in alike])
+            least = known.get(names, 0.0)
+            if least < usd and (len({*names}) < _PAIR or any(len(rows) > 1 for rows in alike)):
+                own = [
+                    next(each for each, one in rows if one.name == offer.name)
+                    for rows, offer in zip(alike, market.offers, strict=True)
+                ]
+                least = max(least, least_usd(market.offers, market.most, own))
             found[root] = least if goal != "time" else most if least >= usd else 0.0
         return found
 
