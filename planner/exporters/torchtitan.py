@@ -276,9 +276,12 @@ def _launched(path: Path, text: str) -> tuple[list[str], int]:
     document = Parsed(path, {})
     try:
         document = Parsed(path, tomllib.loads(text))
-    except (ValueError, RecursionError) as error:
+        leaves = list(_leaves(document.flags))
+    except ValueError as error:
         raise document.fault(f"it is no TOML: {error}.", hint="Correct it.") from None
-    words = [word for name, value in _leaves(document.flags) for word in _words_of(name, value)]
+    except RecursionError:  # of what reads TOML, or of tables that dotted names lead into
+        raise document.fault("it is nested too deeply, as no file of options is.", hint="Correct it.") from None
+    words = [word for name, value in leaves for word in _words_of(name, value)]
     mode = document.value("activation_checkpoint.mode")
     words += [f"{_FLAGS['recompute']}:{mode}"] if mode in ("none", "full") else []
     shards = f"{_PARALLEL}data_parallel_shard_degree"

@@ -167,6 +167,12 @@ def test_a_file_of_options_is_read_as_a_command_with_the_same_options() -> None:
         torchtitan.degrees(file, OPTIONS.format(shards="", enable="true"))
 
 
+@pytest.mark.parametrize("more", [f"[{'.'.join('a' * 5000)}]\nb = 1\n", f"c = {'[' * 5000}"])
+def test_a_file_of_options_that_is_nested_too_deeply_is_refused(more: str) -> None:
+    with pytest.raises(SpecError, match="nested too deeply"):
+        torchtitan.degrees(Path("deep.toml"), OPTIONS.format(shards=4, enable="true") + more)
+
+
 def test_a_configuration_whose_network_is_not_known_is_said() -> None:
     words = "torchrun --nproc-per-node 8 -m torchtitan.train --training.global_batch_size 64 --parallelism.tensor_parallel_degree 8"
     words += " --parallelism.expert_parallel_degree 1"
