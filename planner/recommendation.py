@@ -114,7 +114,11 @@ def _overtaken(problem: Problem, plan: Plan, faster: _Candidate) -> Plan:
     """
     earlier, before = network_of(asked(problem), plan.substitutions), plan.configuration
     family: Any = FAMILIES[plan.family]
+    risks = risks_of(plan.family)
     own = set(family.explain(earlier, before, plan.prediction))
+    # Lines that hold what it lost by against the plan, or are of the plan alone; the answer tells of the former itself.
+    stale = (*(f"{name}: none takes less" for name in plan.beyond), *(() if risks is None else risks.OF_LAYOUT))
+    others = [one for one in plan.explanation if one not in own and not any(words in one for words in stale)]
     found = _replaced(problem, plan, faster.plan)
     lost = Alternative(
         name=plan.configuration.headline,
@@ -127,7 +131,7 @@ def _overtaken(problem: Problem, plan: Plan, faster: _Candidate) -> Plan:
     return replace(
         found,
         bound=min(plan.bound, found.objective),
-        explanation=(*found.explanation, *(line for line in plan.explanation if line not in own)),
+        explanation=(*found.explanation, *others),
         alternatives=(lost, *found.alternatives),
         beyond={name: least for name, least in plan.beyond.items() if least < found.objective},
         cautions=plan.cautions if faster.refusal is not None else (),

@@ -1,5 +1,6 @@
 """The recommended plan: of least risk within the known error of the best one, beside it or in its place."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -208,3 +209,18 @@ def test_what_is_found_on_the_way_and_is_faster_takes_the_place_of_the_best_plan
     assert found.alternatives[0].relative_loss == approx(slow.objective / found.objective - 1)
     assert planner.predict(problem, found.configuration).iteration_time_s == approx(found.objective)
     assert found.recommended is None or found.recommended.objective >= found.objective
+
+
+def test_what_was_said_of_a_plan_that_is_overtaken_goes_with_it() -> None:
+    problem = question(*FULL_AND_OFFLOADED)
+    pins = {"offload_optimizer": True, "recompute": "full", "data_parallel_size": 1, "num_devices": 16}
+    slow = planner.plan(planner.load({**planned(FULL_AND_OFFLOADED).problem, "fix": pins}))
+    beyond = "layouts that were not searched"
+    said = ["time against memory with these degrees: 2 s in 1 GiB", "16 of 32 devices stay idle: of one kind"]
+    said += [f"{beyond}: none takes less than 1 ms (at most 99 % faster)"]
+    kept = "layouts in the grid: 7"
+    slow = replace(slow, explanation=(*slow.explanation, *said, kept), beyond={beyond: 1e-3})
+    found = with_recommended(problem, slow, Search(time_limit_s=30))
+    assert found.objective < slow.objective
+    assert kept in found.explanation
+    assert not {*said} & {*found.explanation}

@@ -129,6 +129,11 @@ class Risks(Protocol):
         """The kinds of its answers that no program launches, as :attr:`planner.search.Search.skipped` has them."""
         ...
 
+    @property
+    def OF_LAYOUT(self) -> tuple[str, ...]:  # noqa: N802  # a module's constant
+        """What lines of an explanation hold that are of the layout alone, beside those of ``explain``."""
+        ...
+
     def unmeasured(self, problem: Problem, configuration: Any) -> tuple[Unmeasured, ...]:
         """Return the features that no measured step has, and which of them a configuration takes."""
         ...

@@ -15,6 +15,8 @@ from planner.plan import Prediction, Unmeasured
 from planner.problem import Problem
 
 NOT_LAUNCHED = frozenset({str(Placement.REPLICAS)})  # replicas that do unlike numbers of micro-batches
+WITH_DEGREES, IDLE = "time against memory with these degrees", "stay idle"
+OF_LAYOUT = (WITH_DEGREES, IDLE)
 _SHARDS_MORE = (2, 3)  # stages of ZeRO that share gradients and weights, too
 # On which devices and with which programs steps were measured that have a feature.
 MEASURED: dict[str, frozenset[str]] = {

@@ -44,6 +44,7 @@ from planner.families.hybrid.grid_search import (
     searched_on,
 )
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
+from planner.families.hybrid.risk import IDLE, WITH_DEGREES
 from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints, Recompute
 from planner.plan import Alternative, Plan
@@ -361,7 +362,7 @@ def frontier_words(cost: GroupCost, best: Point, search: Search) -> list[str]:
         f"{format_human(seconds, Dimension.TIME)} in {format_human(held, Dimension.DATA)}"
         for seconds, held, _ in kept[:_MOST_WORDS]
     ]
-    return [f"time against memory with these degrees: {'; '.join(words)}"]
+    return [f"{WITH_DEGREES}: {'; '.join(words)}"]
 
 
 def ladder(cost: GroupCost, best: Point, search: Search) -> tuple[list[Row], bool]:
@@ -443,7 +444,7 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) ->
     else:
         name = configuration_of_point(of_all, found[1]).headline
         why = f"the best {such}layout of all takes {format_human(found[0], Dimension.TIME)} ({name})"
-    return [f"{idle} stay idle: {'; '.join([why, *(_batches(cost, space, most, part) if cost.is_even else [])])}"]
+    return [f"{idle} {IDLE}: {'; '.join([why, *(_batches(cost, space, most, part) if cost.is_even else [])])}"]
 
 
 def _of_devices(cost: HybridCost, least: int, most: int | None) -> HybridCost:
