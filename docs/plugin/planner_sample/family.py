@@ -14,7 +14,7 @@ import numpy as np
 from planner.cluster import Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
-from planner.families.answer import TOO_SHORT, alternative_of, plan_of
+from planner.families.answer import TOO_SHORT, Searched, alternative_of, plan_of
 from planner.families.parsing import check_inner_links
 from planner.families.timeline_drawing import Drawing
 from planner.models.activations import data_parallel_memory
@@ -186,19 +186,21 @@ class PlainDataParallel:
         best, *others = sorted(found, key=lambda one: one.objective)
         return plan_of(
             problem,
-            family=self.NAME,
+            Searched(
+                family=self.NAME,
+                not_modelled=self.NOT_MODELLED,
+                solver="every number of machines",
+                num_candidates=len(found),
+                num_solved=len(found),
+            ),
             configuration=best.configuration,
             prediction=best.prediction,
             bound=best.objective if is_whole else min(best.objective, self.bound(problem)),
             explanation=self.explain(problem, best.configuration, best.prediction),
-            solver="every number of machines",
             alternatives=[
                 alternative_of(one.configuration.headline, one, best, "another number of machines", family=self.NAME)
                 for one in others[: search.num_alternatives]
             ],
-            not_modelled=self.NOT_MODELLED,
-            num_candidates=len(found),
-            num_solved=len(found),
         )
 
     def bound(self, problem: Problem) -> float:
