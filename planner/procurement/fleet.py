@@ -35,6 +35,7 @@ from planner.models.money import (
     peak_power_w,
     total_usd,
 )
+from planner.names import OF_TRANSFORMERS
 from planner.procurement.prices import Offer, Term
 from planner.procurement.question import Job, Procurement, ProcureSpec, is_one_of, matches_offer
 from planner.question.cluster import trays_of_a_rack
@@ -164,7 +165,8 @@ def question_of(
     """Return a training's question with the machines of a fleet, as :func:`planner.load` reads it.
 
     Trays of more than one rack stand in whole racks, of which as many trays as the fleet has may be used: more of them
-    then never train slower, whatever their number is divisible by.
+    then never train slower, whatever their number is divisible by. Nor do more of several kinds: a transformer's layouts
+    on them take most of each kind unless a limit is set on machines, here that of all there are.
     """
     custom = {visible(device["name"]): device for device in procurement.resolved["procure"].get("custom_devices") or ()}
     machines = []
@@ -189,6 +191,9 @@ def question_of(
         if number > trays > 1:
             group["count"] = -(-number // trays) * trays
             limits["constraints"] = {**question.get("constraints", {}), "machines": {"at_most": number}}
+    if len(machines) > 1 and OF_TRANSFORMERS in families:
+        most = sum(group["count"] for group in machines)
+        limits["constraints"] = {**question.get("constraints", {}), "machines": {"at_most": most}}
     return {
         **question,
         **limits,

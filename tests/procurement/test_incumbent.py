@@ -110,3 +110,21 @@ def test_a_fleet_that_just_misses_a_limit_is_planned_as_the_answer_is(tmp_path: 
         tmp_path, [H100], machines={"at_most": 4}, deadline=f"{free.total_wall_s / 3600 * 1.001:.9f} h"
     ).choice
     assert tight.total_wall_s <= free.total_wall_s * 1.001
+
+
+def test_more_machines_of_two_kinds_never_train_slower(tmp_path: Path) -> None:
+    """A layout on a few machines of each kind is one on more of them, too: what is proven of these holds for it."""
+    rows = [
+        purchases.row("v100", device="v100-sxm2-32gb", most=2, network_gbit_per_s=3),
+        purchases.row("a10g", device="a10g", devices=2, inside="pcie-3-x16", most=3, network_gbit_per_s=3),
+    ]
+    dnn = {"zoo": "llama3.2-1b", "global_batch": 4, "dataset_samples": 32, "epochs": 1}
+    question = purchases.asked(tmp_path / "list.csv", rows, dnn=dnn, most_types=2)
+    procurement = purchases.loaded(question | {"families": ["hybrid"], "fix": {"schedule": "1f1b"}})
+    oracle = Oracle(procurement, procurement.jobs[0])
+    few, many = (
+        oracle.planned(Fleet(offers=procurement.offers, counts=counts), Search(time_limit_s=60))
+        for counts in ((1, 1), (2, 3))
+    )
+    assert few.used == many.used == (1, 1)
+    assert many.seconds <= few.seconds * (1 + 1e-9)
