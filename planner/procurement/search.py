@@ -394,9 +394,9 @@ class Fleets:
             least_s[index] = np.maximum(least_s[index], found.bounds_s)
             named += [] if found.num_machines is None else [found.num_machines]
         month_s = self._month_s(fleet, least_s)
-        return Profile(
-            bounds=month_s, promising=min(named, key=lambda one: month_s[one - 1] / weight_s[one - 1], default=None)
-        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.nan_to_num(month_s / weight_s, nan=inf, posinf=inf)  # where a job is late, whatever the weight
+        return Profile(bounds=month_s, promising=min(named, key=lambda one: float(shares[one - 1]), default=None))
 
     def _first_profile(self, offer: Offer, number: int) -> Floats:
         """Return what is known of the work on up to so many machines of an offer."""

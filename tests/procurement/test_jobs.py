@@ -219,6 +219,21 @@ def test_few_fleets_are_planned_for_several_jobs(tmp_path: Path, monkeypatch: Mo
     assert found.certificate.num_planned < 20
 
 
+def test_jobs_that_are_late_on_any_number_of_machines_are_told_without_dividing_by_what_is_infinite(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    times = {
+        name: MadeUpTimes(machines={"t4": Machine(1.0, useful=useful)}, work=60_000)
+        for name, useful in (("a", 2), ("b", 1))
+    }
+    purchases.stub(monkeypatch, times, lambda offer: 1 / 600)
+    rows = [row("own", term="bought", purchase_usd=4000, useful_life_years=3, most=4)]
+    jobs_ = [job("a", 2, deadline="8.5 h"), job("b", 1, deadline="17 h")]  # b takes 16.7 h, behind a's 8.3 h
+    question = purchases.asked(tmp_path / "list.csv", rows, dnn=None, jobs=jobs_, terms=["bought"])
+    with pytest.raises(InfeasibleError, match="deadlines of the jobs"):
+        purchases.answered(purchases.loaded(question))
+
+
 def test_what_a_job_lacks_is_told_with_its_name_and_place(tmp_path: Path) -> None:
     """A question of several jobs has no block dnn; and no number of images is offered to a network that reads tokens."""
     words = {"zoo": "bert-base", "global_batch": 256, "epochs": 3}
