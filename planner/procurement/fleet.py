@@ -165,8 +165,8 @@ def question_of(
     """Return a training's question with the machines of a fleet, as :func:`planner.load` reads it.
 
     Trays of more than one rack stand in whole racks, of which as many trays as the fleet has may be used: more of them
-    then never train slower, whatever their number is divisible by. Nor do more of several kinds: a transformer's layouts
-    on them take most of each kind unless a limit is set on machines, here that of all there are.
+    then never train slower, whatever their number is divisible by. Nor do more of several kinds: layouts of a
+    transformer take most of each kind unless a limit is set on machines, here that of all there are.
     """
     custom = {visible(device["name"]): device for device in procurement.resolved["procure"].get("custom_devices") or ()}
     machines = []

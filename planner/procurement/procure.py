@@ -893,7 +893,7 @@ def _alternatives(fleets: Fleets, choice: Choice, search: Search, planned: Plann
         if other.objective < close and is_close:
             other = planned_choice(fleets, other.fleet, point.payload, planned)
         is_proven = solution.status is Status.OPTIMAL
-        others.append((other, "" if is_proven else f"or less, by {solution.gap:.1%} at most"))
+        others.append((other, "" if is_proven else f"or less, by {percent_words(solution.gap)} at most"))
         others = sorted(others, key=lambda pair: pair[0].objective)[: search.num_alternatives]
     return tuple(others)
 
