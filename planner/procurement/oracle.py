@@ -37,6 +37,7 @@ from planner.worker_pool import FailedTask, Origin, WorkerPool
 _FOR_TRANSFORMERS, _FOR_OTHERS = (OF_TRANSFORMERS,), ("all_reduce",)
 _SHARE_OF_TIME = 0.25  # of what is left, that one fleet may take
 _POLL_S = 0.05
+_INSIDE = 3  # entries of what a training sees of an offer, before those of its network
 FEWEST = tuple(2**one for one in range(1, 13))  # machines of a fleet of several kinds, at least
 _EXACT = 1 - 1e-10  # sums are rounded; a bound stays below them, and proves the same sum
 
@@ -72,6 +73,12 @@ class Trained:
 def _unchanged(problem: Problem) -> Problem:
     """Return a question as it is; by name, so that it can travel to workers."""
     return problem
+
+
+def best_linked(offers: Sequence[Offer]) -> Offer:
+    """Return an offer with the best network of some."""
+    rates = [offer.network_bytes_per_s for offer in offers if offer.network_bytes_per_s is not None]
+    return replace(offers[0], network_bytes_per_s=max(rates), latency_s=min(offer.latency_s for offer in offers))
 
 
 @dataclass(slots=True)
@@ -201,7 +208,8 @@ class Oracle:
     ) -> float:
         """Return what the training costs at least on some machines of each offer of a fleet, at most ``most_usd``.
 
-        Layouts that leave an offer idle do not count. 0 where that is not known.
+        Layouts that leave an offer idle do not count. 0 where that is not known. Machines that are alike but for their
+        links cost no less than as many with the best of them at the least of their prices.
 
         Parameters
         ----------
@@ -211,11 +219,19 @@ class Oracle:
             What the training must be done in.
         """
         bounds = [least_beside_of(family) for family in self.families]
+        if None in bounds:
+            return 0.0
+        if len({hardware_of(offer)[:_INSIDE] for offer in fleet.offers}) == 1:
+            each_usd = np.arange(1.0, sum(fleet.counts) + 1) * min(usd_per_s) + more_usd_per_s
+            limit_s = np.full(len(each_usd), within_s)
+            one = self.by_count(best_linked(fleet.offers), np.divide(most_usd, each_usd), limit_s, part)
+            if one is None:
+                return 0.0
+            usd = np.where(one.bounds_s < within_s, one.bounds_s * each_usd, inf)
+            return min(most_usd, float(usd.min()))
         try:
             problem = self.problem(fleet, has_pins=False)
         except SpecError:
-            return 0.0
-        if None in bounds:
             return 0.0
         prices = dict(zip(group_names(fleet), usd_per_s, strict=True))
         found = [bound(problem, prices, more_usd_per_s, within_s, most_usd, part) for bound in filter(None, bounds)]

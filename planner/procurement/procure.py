@@ -967,7 +967,10 @@ def _measured(fleets: Fleets, choice: Choice, planned: Planned, search: Search) 
     if not known:
         return _OfMeasured(warnings=(f"{begin}, as they were on none that is offered",))
     narrowed = fleets.asked_otherwise(procurement=replace(fleets.procurement, offers=known))
-    best = _best(narrowed, search.part(search.left_s / 2), None, planned)
+    asked = fleets.procurement.asked.model_copy(update={"most_types": 1})
+    one_type = replace(narrowed.procurement, asked=asked)
+    best = _best(narrowed.asked_otherwise(procurement=one_type), search.part(search.left_s / 2), None, planned)
+    _improved(narrowed, best, best.objective, search)  # of more types what was looked at will do: nothing is proven
     if best.market is None or best.point is None:
         return _OfMeasured(warnings=(f"{begin}; no fleet of measured devices that keeps the limits was found",))
     fleet = Fleet(offers=best.market.offers, counts=best.point.counts)

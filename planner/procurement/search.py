@@ -7,6 +7,7 @@ search of the families over all numbers of machines at once (:class:`planner.fam
 place of most plans. What was planned for any question stands in one :class:`planner.procurement.ledger.Ledger`.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -23,7 +24,7 @@ from planner.families import least_by_count_of
 from planner.models.money import S_PER_H
 from planner.procurement.fleet import Account, Fleet, Market, markets_of
 from planner.procurement.ledger import Ledger
-from planner.procurement.oracle import FEWEST, Foresight, Oracle, Trained
+from planner.procurement.oracle import FEWEST, Foresight, Oracle, Trained, best_linked
 from planner.procurement.prices import Offer
 from planner.procurement.question import Procurement
 from planner.search import Search
@@ -48,6 +49,7 @@ _AT_ONCE = 512  # fleets in one array of criteria: few, as it has a row for each
 _MOST_KEPT = 3
 _PAIR = 2  # offers
 _SHARE_OF_PAIRS = 0.8  # of the time that is left, for what each costs at least
+_SOONER = tuple(1 - 0.002 * 1.08**step for step in range(75))  # shares of a time, down to 0.4, held against a budget
 _MANY = 1 << 62
 _WORTH_S = 0.05  # CPU seconds of planning one fleet: looking ahead costs the half of that
 _TIES = ("cost", "time", "machines")  # of fleets of equal objective, the cheaper, the faster, the smaller
@@ -58,12 +60,6 @@ Ints = NDArray[np.int64]
 def _kind_of(offer: Offer) -> tuple[object, ...]:
     """Return what tells machines apart but for their price and their network."""
     return offer.provider, offer.region, offer.device, offer.devices_per_machine, offer.inside, offer.is_bought
-
-
-def _best_of(offers: Sequence[Offer]) -> Offer:
-    """Return an offer with the best network of some."""
-    rates = [offer.network_bytes_per_s for offer in offers if offer.network_bytes_per_s is not None]
-    return replace(offers[0], network_bytes_per_s=max(rates), latency_s=min(offer.latency_s for offer in offers))
 
 
 def _fewest(fleet: Fleet) -> Fleet:
@@ -725,8 +721,9 @@ class Fleets:
         """Return what fleets of some machines of each of two offers have at least, 0 where their floors are enough.
 
         Where such a fleet trains on one offer alone, that fleet of one kind is as good. Those whose floors are least
-        come first, within most of the time. Of offers of one device in like machines, whatever costs the least of them
-        and has the best of their networks costs no more than any: where that is enough, none is asked by itself.
+        come first, within most of the time. If in some time none keeps the budget, none that does is as fast. Of offers
+        of one device in like machines, whatever costs the least of them and has the best of their networks costs no
+        more than any: where that is enough, none is asked by itself.
         """
         asked, found = self.procurement.asked, np.zeros(len(markets))
         goal = asked.objective if first == "objective" else first
@@ -738,17 +735,23 @@ class Fleets:
         within_s = min(limits.get("time", inf), most if goal == "time" else inf)
         more_usd_per_s = (asked.usd_per_hour_saved or 0.0) / S_PER_H if goal == "value_of_time" else 0.0
         stretch, part, known = self.account.stretch, search.part(search.left_s * _SHARE_OF_PAIRS), dict[object, float]()
+        left: list[tuple[int, Fleet, list[float]]] = []
         kinds: dict[object, list[tuple[float, Offer]]] = {}
         for offer, usd_per_s in zip(self.offers, self._usd_per_s.tolist(), strict=True):
             if offer.network_bytes_per_s is not None:
                 kinds.setdefault(_kind_of(offer), []).append((usd_per_s, offer))
 
-        def least_usd(offers: Sequence[Offer], counts: Sequence[int], usd_per_s: Sequence[float]) -> float:
-            fleet = Fleet(offers=tuple(offers), counts=tuple(counts))
-            least = self.oracles[0].beside_usd(
-                fleet, usd_per_s, more_usd_per_s, within_s / stretch, usd / stretch, part
-            )
+        def least_usd(fleet: Fleet, usd_per_s: Sequence[float], in_s: float = within_s) -> float:
+            least = self.oracles[0].beside_usd(fleet, usd_per_s, more_usd_per_s, in_s / stretch, usd / stretch, part)
             return min(least * stretch, usd) if least * stretch < usd * BELOW else usd
+
+        def least_s(fleet: Fleet, usd_per_s: Sequence[float]) -> float:
+            at = bisect_left(
+                _SOONER,
+                True,
+                key=lambda share: not part.is_over and least_usd(fleet, usd_per_s, share * within_s) >= usd,
+            )
+            return (*_SOONER, 0.0)[at] * within_s
 
         for root in np.argsort(floors, kind="stable").tolist():
             market = markets[root]
@@ -758,18 +761,23 @@ class Fleets:
             alike = [kinds.get(name, []) for name in names]
             if len(market.offers) != _PAIR or not all(alike) or not all(each for rows in alike for each, _ in rows):
                 continue
-            if len({*names}) == _PAIR and names not in known:
-                best = [_best_of([offer for _, offer in rows]) for rows in alike]
+            if names not in known:
+                best = [best_linked([offer for _, offer in rows]) for rows in alike]
                 counts = [self.procurement.asked.most_devices // offer.devices_per_machine for offer in best]
-                known[names] = least_usd(best, counts, [min(each for each, _ in rows) for rows in alike])
-            least = known.get(names, 0.0)
-            if least < usd and (len({*names}) < _PAIR or any(len(rows) > 1 for rows in alike)):
-                own = [
-                    next(each for each, one in rows if one.name == offer.name)
-                    for rows, offer in zip(alike, market.offers, strict=True)
-                ]
-                least = max(least, least_usd(market.offers, market.most, own))
+                fleet = Fleet(offers=tuple(best), counts=tuple(counts))
+                known[names] = least_usd(fleet, [min(each for each, _ in rows) for rows in alike])
+            least, fleet = known[names], Fleet(offers=market.offers, counts=market.most)
+            own = [
+                next(each for each, one in rows if one.name == offer.name)
+                for rows, offer in zip(alike, market.offers, strict=True)
+            ]
+            if least < usd and any(len(rows) > 1 for rows in alike):
+                least = max(least, least_usd(fleet, own))
             found[root] = least if goal != "time" else most if least >= usd else 0.0
+            if found[root] == 0 and goal == "time":
+                left.append((root, fleet, own))
+        for root, fleet, own in left:
+            found[root] = least_s(fleet, own)
         return found
 
     def _works(self, training_s: Sequence[Floats]) -> Floats:

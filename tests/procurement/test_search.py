@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import purchases
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -28,6 +29,8 @@ ROWS = [
     row("lone", device="l40s", usd_per_h=1.8, network_gbit_per_s="", power_w=450),
 ]
 TRAINING = {**DNN, "epochs": 30, "dataset_samples": 1_281_167}
+SIZE = {"layers": 12, "hidden": 4096, "heads": 32, "vocabulary": 32000, "sequence_length": 2048}
+TRANSFORMER = {"transformer": SIZE, "global_batch": 48, "dataset_samples": 6_000_000, "epochs": 1}
 
 
 def trained_by_the_planner(dnn: dict[str, Any], family: str) -> Any:
@@ -89,18 +92,35 @@ def test_no_mix_of_machines_for_a_transformer_is_cheaper_than_the_answer(
         row("old", device="a100-sxm4-80gb", inside="nvlink-3", usd_per_h=7, **machine),
         row("new", device="h100-sxm", inside="nvlink-4", usd_per_h=15, **machine),
     ]
-    size = {"layers": 12, "hidden": 4096, "heads": 32, "vocabulary": 32000, "sequence_length": 2048}
-    dnn = {"transformer": size, "global_batch": 48, "dataset_samples": 6_000_000, "epochs": 1}
-    question = purchases.asked(tmp_path / "list.csv", given_rows, dnn=dnn, deadline=deadline, most_types=2)
+    question = purchases.asked(tmp_path / "list.csv", given_rows, dnn=TRANSFORMER, deadline=deadline, most_types=2)
     question["families"] = ["hybrid"]
     procurement = purchases.loaded(question)
-    bills = purchases.all_bills(procurement, trained_by_the_planner(dnn, "hybrid"))
+    bills = purchases.all_bills(procurement, trained_by_the_planner(TRANSFORMER, "hybrid"))
     found = planner.procure(question, today=purchases.TODAY)
     best = min(bill.objective for bill in bills)
     assert found.certificate.status is Status.OPTIMAL
     assert found.choice.objective == pytest.approx(best, rel=1e-6)
     assert (len(found.choice.fleet.offers) > 1) is is_mixed
     assert any("mixing kinds of machines" in line for line in found.explanation) is not is_mixed
+
+
+@pytest.mark.parametrize(("other", "budget"), [("h100-sxm", 600), ("a100-sxm4-80gb", 1100)])
+def test_no_fleet_of_two_offers_that_keeps_a_budget_is_faster_than_their_floor(
+    tmp_path: Path, other: str, budget: float
+) -> None:
+    machine = {"devices": 2, "most": 1, "inside": "nvlink-3"}
+    given_rows = [
+        row("one", device="a100-sxm4-80gb", usd_per_h=7, network_gbit_per_s=200, **machine),
+        row("two", device=other, usd_per_h=9, network_gbit_per_s=400, **machine),
+    ]
+    block = {"objective": "time", "budget": f"{budget} USD", "most_types": 2}
+    question = purchases.asked(tmp_path / "list.csv", given_rows, dnn=TRANSFORMER, **block)
+    procurement = purchases.loaded({**question, "families": ["hybrid"]})
+    bills = purchases.all_bills(procurement, trained_by_the_planner(TRANSFORMER, "hybrid"))
+    best_s = min(bill.time_s for bill in bills if len(bill.fleet) > 1)
+    fleets = Fleets(procurement=procurement)
+    (found_s,) = fleets._beside(fleets.markets(2), np.zeros(1), "time", {"spent": budget}, 2 * best_s, Search())
+    assert 0.9 * best_s < found_s <= best_s * (1 + 1e-9)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

@@ -441,8 +441,9 @@ def least_beside_usd(
         return None
     steps = float(iterations_of(problem, costs[0].batch))
     found = most_usd
-    ways: list[tuple[type[Beside], Placement, Sequence[GroupCost]]] = [(Replicas, Placement.REPLICAS, costs)]
-    ways += [(Stages, Placement.STAGES, order) for order in permutations(costs)]
+    ways: list[tuple[type[Beside], Placement, Sequence[GroupCost]]]
+    ways = [(Stages, Placement.STAGES, order) for order in permutations(costs)]
+    ways += [(Replicas, Placement.REPLICAS, costs)]  # last: they take the longest
     for kind, placement, order in ways:
         shared = kind(
             bounds=CutBounds(HybridCost(tuple(order), placement)),
