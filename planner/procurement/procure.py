@@ -212,6 +212,7 @@ def pessimistic(fleets: Fleets) -> Procurement:
 # --- Which changes of prices, networks, devices and deadlines change the decision, not only its value
 
 _OF_CHOICE = "the chosen machines"
+_SOONER_DUE = "deadline -20%"
 _WHAT_IF_SHARE = 0.8  # of a change's time, for its search; the rest to plan its fleet on the question's own hardware
 
 
@@ -228,11 +229,17 @@ class Changed:
     fleets: Fleets
     answers: dict[tuple[str, int, tuple[str, ...]], tuple[Fleets, float]] = field(default_factory=dict)
 
-    def best(self, words: str, make: Callable[[], Fleets], choice: Choice, search: Search) -> WhatIf:
-        """Return the best fleet of a changed question, of as many types as were chosen, and whether it is another."""
+    def best(
+        self, words: str, make: Callable[[], Fleets], choice: Choice, search: Search, least: float = 0.0
+    ) -> WhatIf:
+        """Return the best fleet of a changed question, of as many types as were chosen, and whether it is another.
+
+        ``least``: what no fleet of the question itself beats; nor does one that has less time.
+        """
         num_types = len(choice.fleet.offers)
         own = tuple(offer.name for offer in choice.fleet.offers) if words.startswith(_OF_CHOICE) else ()
         changed, bound = self.answers.get((words, num_types, own)) or (make(), 0.0)
+        bound = max(bound, least) if words == _SOONER_DUE else bound
         same = Market(offers=choice.fleet.offers, most=choice.fleet.counts)
         changed.trained(same, same.most, search)  # so that others are held against it from the beginning
         if changed.oracles is not self.fleets.oracles:
@@ -274,17 +281,18 @@ def _learn_plans_of(choice: Choice, changed: Fleets) -> None:
         oracle.learned(part, replace(plan, prediction=prediction, objective=prediction.value_of(plan.goal)))
 
 
-def what_ifs(asked: Changed, choice: Choice, search: Search, *, is_open: bool = False) -> tuple[WhatIf, ...]:
+def what_ifs(asked: Changed, choice: Choice, search: Search, least: float = 0.0) -> tuple[WhatIf, ...]:
     """Return the best fleet after each change, within equal parts of the time that is left.
 
-    ``is_open``: the choice is not proven to be the best. Then what is found on other hardware is planned on the
-    question's own, too, for it may be better.
+    ``least``: what no fleet beats. While the choice is not proven to be the best, what is found on other hardware is
+    planned on the question's own, too, for it may be better.
     """
+    is_open = least < choice.objective * (1 - SAME)
     changes = list(_changes(asked.fleets, choice))
     rows = []
     for index, (words, make) in enumerate(changes):
         part = search.part(search.left_s / (len(changes) - index))
-        row = asked.best(words, make, choice, part.part(part.left_s * (_WHAT_IF_SHARE if is_open else 1.0)))
+        row = asked.best(words, make, choice, part.part(part.left_s * (_WHAT_IF_SHARE if is_open else 1.0)), least)
         rows.append(row)
         if is_open and row.fleet is not None:
             market = Market(offers=row.fleet.offers, most=row.fleet.counts)
@@ -697,21 +705,22 @@ def procure(
         if _improved(fleets, best, choice.objective, search):
             continue
         if has_what_if:  # last, when all is known that stands beside it in the answer
-            what_if = what_ifs(asked, choice, search, is_open=best.bound < choice.objective * (1 - SAME))
+            what_if = what_ifs(asked, choice, search, 0.0 if fleets.num_contradictions else best.bound)
         if not _improved(fleets, best, choice.objective, search):
             break
     alternatives = _with_looked_at(fleets, choice, alternatives, search.num_alternatives)
     if measured.choice is not None and all(other.fleet != measured.choice.fleet for other, _ in alternatives):
         rows = (*alternatives, (measured.choice, "the best of the devices whose training steps were measured"))
         alternatives = tuple(sorted(rows, key=lambda pair: pair[0].objective))
-    others, certificate = [choice, *(other for other, _ in alternatives)], _certificate(fleets, best, choice)
+    by_deadline, certificate = _by_deadline(fleets, choice), _certificate(fleets, best, choice)
+    others = [choice, *(one for one, _ in alternatives), *(one for one, missed in by_deadline if not missed)]
     return Procured(
         objective_name=procurement.asked.objective,
         choice=choice,
         certificate=certificate,
         explanation=(*reasons_of(fleets, choice), *_mixing_words(fleets, best, choice)),
         alternatives=alternatives,
-        by_deadline=_by_deadline(fleets, choice),
+        by_deadline=by_deadline,
         margin=margin_of(fleets, choice),
         risk=risk_of(fleets, choice, planned),
         stretch=fleets.stretch,

@@ -13,8 +13,10 @@ from pytest import MonkeyPatch
 
 from planner.procurement import procure
 from planner.procurement.answer import Choice, ParetoSet
+from planner.procurement.search import Fleets
 from planner.search import Search
 from planner.solution import Status
+from planner.solvers.counts import TradeOffs
 
 MACHINES = {"t4": Machine(1.0), "v100-sxm2-16g": Machine(2.7, useful=6)}
 TIMES = MadeUpTimes(machines=MACHINES, work=50_000, serial_s=1234, loss=0.1)
@@ -85,6 +87,21 @@ def test_what_other_deadlines_cost_is_told_of_the_fleets_that_were_planned(
     row = next(line for line in text.splitlines() if line.strip().startswith("sooner"))
     nearest = [one for one, _ in found.by_deadline if one.total_wall_s < found.choice.total_wall_s * 0.99][-1]
     assert f"{nearest.cost_usd:,.2f} USD" in row and nearest.fleet.headline in row
+
+
+def test_an_unfinished_trade_off_has_what_other_deadlines_were_found_to_cost(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
+    nothing = TradeOffs(status=Status.FEASIBLE, points=(), gap=1.0, left=(), num_calls=0, num_boxes=0)
+    monkeypatch.setattr(Fleets, "trade_offs", lambda *_: nothing)
+    question = purchases.asked(tmp_path / "list.csv", ROWS, most_devices=8, deadline="9 h")
+    found = purchases.answered(purchases.loaded(question), has_pareto=True)
+    assert found.pareto is not None
+    points = [(one.choice.total_wall_s, one.choice.cost_usd) for one in found.pareto.points]
+    kept = [(one.total_wall_s, one.cost_usd) for one, missed in found.by_deadline if not missed]
+    assert len(kept) > 1
+    assert points == kept
 
 
 def test_an_earlier_end_costs_no_more_than_twice_the_machines_of_the_answer_or_the_next_best(

@@ -1,5 +1,6 @@
 """Changes of a question, robust planning and margins, against fresh questions with the change made by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from planner.procurement.check import check_file
 from planner.procurement.procure import break_evens, procure
 from planner.procurement.search import Fleets
 from planner.search import Search
+from planner.solution import Status
 
 MACHINES = {"t4": Machine(1.0), "v100-sxm2-16g": Machine(2.7, useful=6), "a10g": Machine(1.9)}
 TIMES = MadeUpTimes(machines=MACHINES, work=50_000, serial_s=1234, loss=0.1)
@@ -101,6 +103,24 @@ def test_a_wider_network_costs_no_more_than_the_answer_whose_plan_has_cuts_of_it
     told = {one.change: one.objective for one in found.what_if}
     assert told["networks 2 times as wide"] <= found.choice.objective * (1 + 1e-9)
     assert told["devices +20% in speed"] < found.choice.objective < told["devices -20% in speed"]
+
+
+@pytest.mark.usefixtures("stubbed")
+def test_what_nothing_beats_in_time_nothing_beats_in_less_time(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    plain = Fleets.best
+
+    def unproven_if_sooner(self: Fleets, *args: Any, **kwargs: Any) -> Any:
+        found = plain(self, *args, **kwargs)
+        if self.procurement.jobs[0].deadline_s > 20 * 3600:
+            return found
+        return replace(found, solution=replace(found.solution, bound=0.0, status=Status.FEASIBLE))
+
+    monkeypatch.setattr(Fleets, "best", unproven_if_sooner)
+    found = answer(tmp_path, rows(), block={**BLOCK, "deadline": "24 h"}, has_what_if=True)
+    told = {one.change: one for one in found.what_if}["deadline -20%"]
+    assert found.certificate.status is Status.OPTIMAL
+    assert told.objective == pytest.approx(found.choice.objective)
+    assert not told.words
 
 
 @pytest.mark.usefixtures("stubbed")
