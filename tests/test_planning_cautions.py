@@ -12,7 +12,7 @@ from planner.errors import SpecError
 from planner.exporters import buckets, data_parallel
 from planner.exporters.export import Job, export
 from planner.plan import Plan
-from planner.planning import launchable, little_memory, planned
+from planner.planning import _best_launchable, launchable, little_memory, planned
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
@@ -79,6 +79,18 @@ def test_it_is_said_where_time_cut_off_the_search_of_families_that_nobody_asked_
     monkeypatch.setattr("planner.planning._OTHERS_S", 1e-9)
     assert "searched for" not in plan.instead
     assert planner.plan(asked).instead.endswith(cut)
+
+
+def test_families_are_asked_before_tries_run_out_on_pins(plan: Plan) -> None:
+    kinds = ("v100-sxm2-16g", "v100-sxm2-32g", "a100-sxm4-40gb", "a100-sxm4-80gb", "h100-sxm")
+    machines = [{"name": one, "device": one, "devices": 2, "network": "100 Gbit/s"} for one in kinds]
+    problem = planner.load({**SERVED, "cluster": {"machines": machines}, "families": ["pipeline", "parameter_server"]})
+    given = replace(plan, family="pipeline", status=Status.FEASIBLE, alternatives=(), least_by_family={})
+    with patch("planner.planning.best_plan", side_effect=SpecError("none")) as searched:
+        assert _best_launchable(problem, given, Search(time_limit_s=60))[0] is None
+    asked = [call.args[0].families for call in searched.call_args_list]
+    assert ("parameter_server",) in asked
+    assert "all_reduce" in asked[-1]
 
 
 def test_the_warning_is_in_the_document_too(plan: Plan) -> None:
