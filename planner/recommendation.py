@@ -75,7 +75,7 @@ def with_recommended(problem: Problem, plan: Plan, search: Search) -> Plan:
     found = [*_known(problem, plan, most), *_searched(problem, own, most, part)]
     fastest = min(found, key=lambda one: one.plan.objective, default=own)
     if fastest.plan.objective < plan.objective * (1 - SAME):
-        plan, own = _overtaken(problem, plan, fastest), fastest
+        plan, own = _overtaken(problem, plan, fastest.plan), fastest
     best = min(found, key=lambda one: (one.risk, one.plan.objective), default=own)
     if best.risk >= own.risk:
         return plan
@@ -107,10 +107,11 @@ def in_its_place(problem: Problem, plan: Plan) -> Plan:
     return replace(found, explanation=(line, *found.explanation), cautions=())
 
 
-def _overtaken(problem: Problem, plan: Plan, faster: _Candidate) -> Plan:
+def _overtaken(problem: Problem, plan: Plan, faster: Plan) -> Plan:
     """Return the faster plan that a narrower question found in the place of the best one, which then lost.
 
     Layers of the best settings alone are moved: what another setting gains by that no bound of the search rules out.
+    Whether a target can launch it is asked by whoever asked that of the former.
     """
     earlier, before = network_of(asked(problem), plan.substitutions), plan.configuration
     family: Any = FAMILIES[plan.family]
@@ -119,7 +120,7 @@ def _overtaken(problem: Problem, plan: Plan, faster: _Candidate) -> Plan:
     # Lines that hold what it lost by against the plan, or are of the plan alone; the answer tells of the former itself.
     stale = (*(f"{name}: none takes less" for name in plan.beyond), *(() if risks is None else risks.OF_LAYOUT))
     others = [one for one in plan.explanation if one not in own and not any(words in one for words in stale)]
-    found = _replaced(problem, plan, faster.plan)
+    found = _replaced(problem, plan, faster)
     lost = Alternative(
         name=plan.configuration.headline,
         family=plan.family,
@@ -134,8 +135,8 @@ def _overtaken(problem: Problem, plan: Plan, faster: _Candidate) -> Plan:
         explanation=(*found.explanation, *others),
         alternatives=(lost, *found.alternatives),
         beyond={name: least for name, least in plan.beyond.items() if least < found.objective},
-        cautions=plan.cautions if faster.refusal is not None else (),
-        instead=plan.instead if faster.refusal is not None else "",
+        cautions=(),
+        instead="",
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from answers import plan_text
@@ -13,7 +14,7 @@ from planner.answer.plan import plan_answer
 from planner.answer.schemas import PlanDocument
 from planner.families import risks_of
 from planner.plan import Plan
-from planner.planning import view_of
+from planner.planning import answered, view_of
 from planner.problem import Problem
 from planner.recommendation import LITTLE_FREE, with_recommended
 from planner.search import Search
@@ -224,3 +225,19 @@ def test_what_was_said_of_a_plan_that_is_overtaken_goes_with_it() -> None:
     assert found.objective < slow.objective
     assert kept in found.explanation
     assert not {*said} & {*found.explanation}
+
+
+def test_a_faster_plan_that_nothing_launches_has_its_own_reason_and_the_former_beside_it() -> None:
+    problem = question(*FULL_AND_OFFLOADED)
+    pins = {"offload_optimizer": True, "recompute": "full", "data_parallel_size": 1, "num_devices": 16}
+    slow = planner.plan(planner.load({**planned(FULL_AND_OFFLOADED).problem, "fix": pins}))
+    slow = replace(slow, cautions=(), instead="")
+
+    def refuses(job: Any) -> str | None:
+        return None if job.plan.configuration == slow.configuration else "a reason of its own"
+
+    with patch("planner.planning.refusal_of", refuses):
+        found = answered(problem, slow, Search(time_limit_s=30))
+    assert found.objective < slow.objective
+    assert found.cautions[0].endswith("can launch this plan: a reason of its own")
+    assert slow.configuration.headline in found.instead
