@@ -90,6 +90,24 @@ def test_what_a_walk_has_left_is_told_from_the_nodes_behind_it_and_a_short_one_i
     assert told[-1] < told[0] / 3
 
 
+def test_nobody_is_asked_for_help_before_any_node_is_behind_as_if_without_end() -> None:
+    told: list[float] = []
+
+    class Pool(ShuffledPool):
+        alone_s = 0.0
+
+        def is_worth(self, left_s: float) -> bool:
+            told.append(left_s)
+            return False
+
+    axes = tuple(Axis(name=name, values=(0, 1)) for name in "ab")
+    grid = Grid(levels=(Level(axes=axes[:1]), Level(axes=axes[1:])))
+    search = Search(pool=Pool(0, 2))
+    solve(grid, lambda points: points["a"] + points["b"] + 1.0, search, maker=partial(_pair, grid))  # type: ignore[arg-type]
+    assert told
+    assert max(told) < 1.0
+
+
 def _pair(grid: Grid) -> tuple[Grid, object]:
     return grid, None
 
