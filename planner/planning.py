@@ -255,6 +255,7 @@ _BY_HAND = "write a launch script by hand, or give other families or devices"
 _MOST_TRIED = 30  # alternatives that are asked about
 _MOST_LATE = 3  # of them, once the time is over
 _MOST_PLANNED = 6  # questions that are planned for a plan that can be launched
+_MOST_FIRST = 2  # of them with a pin, before other families
 _OTHERS_S = 5.0  # for families that were not asked for
 _MOST_KINDS = 5  # of layers, by the seconds of computing
 _OF_JSON = "its configuration, which --json lists"
@@ -397,7 +398,8 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tupl
     waiting = [*_skipping(problem, plan), *_narrowed(problem, plan)]
     others, most_s = tuple(one for one in FAMILY_NAMES if one not in problem.families), float("inf")
     for tried in range(_MOST_PLANNED):
-        if not waiting and best is None and others:  # families that were not asked for
+        is_last = not waiting or tried == _MOST_PLANNED - 1
+        if is_last and best is None and others:  # families that were not asked for: before tries run out
             waiting, others, most_s = [(replace(problem, families=others), _NOTHING)], (), _OTHERS_S
         if not waiting or search.is_over:
             break
@@ -480,8 +482,8 @@ def _narrowed(problem: Problem, plan: Plan) -> list[tuple[Problem, frozenset[str
         network = network_of(problem, plan.substitutions)
         decided = usage_of(network, plan.family, plan.configuration, plan.prediction).decisions
         own = [one for one in own if any(decided.get(key) != value for key, value in one.items())]
-    found = [*(replace(problem, families=(plan.family,), fixed={**problem.fixed, **one}) for one in own), *found]
-    return [(one, _NOTHING) for one in found]
+    pinned = [replace(problem, families=(plan.family,), fixed={**problem.fixed, **one}) for one in own]
+    return [(one, _NOTHING) for one in (*pinned[:_MOST_FIRST], *found, *pinned[_MOST_FIRST:])]
 
 
 # --- A plan as an answer: with what stands under its headline
