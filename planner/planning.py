@@ -500,10 +500,18 @@ def answered(problem: Problem, plan: Plan, search: Search, *, prefers_safe: bool
     if found.configuration != launched.configuration:  # a faster one was found on the way
         network = network_of(problem, found.substitutions)
         known = with_known_error(network, found.family, found.configuration, found.prediction)
-        found = replace(found, prediction=known)
+        faster = replace(found, prediction=known)
+        found = search.bounded(lambda: _asked_again(problem, faster, search), replace(faster, cautions=(_NOT_ASKED,)))
     if prefers_safe and found.recommended is not None:
         found = safest(problem, found)
     return weighed(problem, search.bounded(lambda: beside_measured(problem, found, search), found), search)
+
+
+def _asked_again(problem: Problem, plan: Plan, search: Search) -> Plan:
+    """Return a plan that took another one's place as :func:`launchable` has it; a safer one beside it may be helped."""
+    found = launchable(problem, plan, search)
+    is_helped = found.recommended is not None and _refusal(problem, in_its_place(problem, found)) is None
+    return replace(found, instead="") if is_helped else found
 
 
 def safest(problem: Problem, plan: Plan) -> Plan:
