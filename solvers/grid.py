@@ -433,12 +433,15 @@ class _Walk:
 
     @property
     def left_s(self) -> float:
-        """CPU seconds that are left, about: as if below each node of a level lay as much; what is left may be less."""
+        """CPU seconds that are left, about: as if below each node of a level lay as much; what is left may be less.
+
+        As long as no node is behind, as many as it took so far: nothing tells of more.
+        """
         done, share = 0.0, 1.0
         for behind, at_work, number in self._path:
             done += share * behind / number
             share *= at_work / number
-        return (time.thread_time() - self._begin_s) * (1 / done - 1) if done else inf
+        return (time.thread_time() - self._begin_s) * (1 / done - 1 if done else 1.0)
 
     def from_root(self) -> None:
         """Look at the whole grid."""
