@@ -74,6 +74,13 @@ def test_groups_of_experts_that_tokens_are_limited_to_are_read(tmp_path: Path) -
     assert (free.groups, free.top_groups) == (1, 1)
 
 
+@pytest.mark.parametrize("name", ["minimax_text_01", "minimax_m1"])
+def test_a_file_by_the_publishers_own_name_is_read_as_that_of_transformers(name: str, tmp_path: Path) -> None:
+    kinds = {"attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1] * 10, "layer_types": ..., "shared_intermediate_size": [0]}
+    own = config("MiniMax-Text-01", model_type=name, postnorm=True, shared_moe_mode="sigmoid", **kinds)
+    assert read(tmp_path, own).transformer == read(tmp_path, TABLE["MiniMax-Text-01"]["config"]).transformer
+
+
 @pytest.mark.parametrize("name", TABLE)
 def test_operators_hold_the_parameters_of_the_closed_form(name: str, tmp_path: Path) -> None:
     found = read(tmp_path, TABLE[name]["config"]).transformer

@@ -159,11 +159,16 @@ def _add_left_out(fields: Fields, owner: str = "") -> None:
             fields.notes.append(f"{name}: {value:,}, as transformers has it where it is left out")
 
 
+# What a publisher's own code calls what transformers has by another name: ``model_type`` in
+# ``configuration_minimax_text_01.py`` and ``configuration_minimax_m1.py`` of huggingface.co/MiniMaxAI.
+_OF_PUBLISHERS = dict.fromkeys(("minimax_text_01", "minimax_m1"), "minimax")
+
+
 def _model_type(values: Mapping[str, Any], text: str, file: Path) -> str:
     """Return the architecture's name."""
     given = values.get("model_type")
     if isinstance(given, str) and given and given.isprintable() and len(given) <= 80:
-        return given
+        return _OF_PUBLISHERS.get(given, given)
     if "model_type" in values:
         raise refusal(file, text, "", f"{shown(given)} is no name of an architecture.", 'Write e.g. "llama".')
     names = values.get("architectures")
