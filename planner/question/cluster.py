@@ -110,12 +110,16 @@ def _with_domains(
     if spec.topology is not None or spec.machines is None or len(groups) > 1 or isinstance(first, Switch):
         return spec
     size = joined_trays(first.device.name, first.devices_per_machine, first.count)
-    if size == 1 or notes.faults:
+    most = trays_of_a_rack(first.device.name, first.devices_per_machine)
+    if most == 1 or first.count == 1 or notes.faults:
+        return spec
+    each = f"{first.devices_per_machine} {first.device.name}"
+    if size == 1:
+        text = f"{first.count} trays of {each} are no NVLink domain: racks of NVL72 join {most} at most, all alike here"
+        notes.assume_aloud(text, ("cluster", "machines", 0, "count"), flag="cluster.topology")
         return spec
     topology = {"kind": "nvlink-domain", "size": size}
     block["topology"] = topology
-    each = f"{first.devices_per_machine} {first.device.name}"
-    most = trays_of_a_rack(first.device.name, first.devices_per_machine)
     text = f"{size} trays of {each} are one NVLink domain, as a rack of NVL72 joins {most}"
     notes.assume_aloud(text, ("cluster", "topology"), flag="cluster.topology")
     return spec.model_copy(update={"topology": TopologySpec.model_validate(topology)})

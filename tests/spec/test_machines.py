@@ -315,3 +315,10 @@ def test_trays_of_one_rack_have_no_link_that_somebody_drew() -> None:
     found = load({"count": 8, "device": "gb200", "devices": 4, "network": "1600 Gbit/s"})
     assert routes_of(found.cluster).idle_links
     assert not any("links drawn" in text for text in (*found.warnings, *found.assumptions))
+
+
+def test_that_trays_form_no_domain_of_equal_size_is_said() -> None:
+    said = "19 trays of 4 gb200 are no NVLink domain"
+    tray = {"device": "gb200", "devices": 4, "network": "1600 Gbit/s"}
+    assert any(said in one.text for one in load({"count": 19, **tray}).key_assumptions)
+    assert not any("no NVLink domain" in one.text for one in load({"count": 1, **tray}).key_assumptions)
