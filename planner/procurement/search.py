@@ -743,13 +743,13 @@ class Fleets:
 
         def least_usd(fleet: Fleet, usd_per_s: Sequence[float], in_s: float = within_s) -> float:
             least = self.oracles[0].beside_usd(fleet, usd_per_s, more_usd_per_s, in_s / stretch, usd / stretch, part)
-            return min(least * stretch, usd) if least * stretch < usd * BELOW else usd
+            return least * stretch if least * stretch < usd * BELOW else inf  # so much does not matter
 
         def least_s(fleet: Fleet, usd_per_s: Sequence[float]) -> float:
             at = bisect_left(
                 _SOONER,
                 True,
-                key=lambda share: not part.is_over and least_usd(fleet, usd_per_s, share * within_s) >= usd,
+                key=lambda share: not part.is_over and least_usd(fleet, usd_per_s, share * within_s) == inf,
             )
             return (*_SOONER, 0.0)[at] * within_s
 
@@ -773,7 +773,7 @@ class Fleets:
             ]
             if least < usd and any(len(rows) > 1 for rows in alike):
                 least = max(least, least_usd(fleet, own))
-            found[root] = least if goal != "time" else most if least >= usd else 0.0
+            found[root] = least if goal != "time" or least == inf else 0.0
             if found[root] == 0 and goal == "time":
                 left.append((root, fleet, own))
         for root, fleet, own in left:

@@ -123,6 +123,22 @@ def test_no_fleet_of_two_offers_that_keeps_a_budget_is_faster_than_their_floor(
     assert 0.85 * best_s < found_s <= best_s * (1 + 1e-9)  # shares that are asked about lie 4 % of the time apart there
 
 
+def test_two_offers_that_cost_no_less_than_what_matters_are_proven_not_to_without_a_plan(tmp_path: Path) -> None:
+    """As when a limit of time strikes before the first: a proof up to rounding was none."""
+    machine = {"devices": 2, "inside": "pcie-3-x16"}
+    given_rows = [
+        row("old", device="a100-sxm4-80gb", usd_per_h=4, **machine),
+        row("new", device="h100-sxm", usd_per_h=5, **machine),
+    ]
+    dnn = {"zoo": "llama3.2-1b", "global_batch": 8, "dataset_samples": 32, "epochs": 1}
+    question = purchases.asked(tmp_path / "list.csv", given_rows, dnn=dnn, most_types=2, machines={"at_most": 3})
+    fleets = Fleets(procurement=purchases.loaded({**question, "families": ["hybrid"]}))
+    usd = 4 / 3600 * 5 * (1 - 1e-9)  # four whole seconds of a new machine
+    (floor_usd,) = fleets.floor(["cost"], np.array([[0, 1]]), np.ones((1, 2), int), np.full((1, 2), 2))[0]
+    assert floor_usd < usd
+    assert fleets.best(fleets.markets(2), Search(), most=usd, most_calls=0).solution.status is Status.INFEASIBLE
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rows(), blocks(), times(), st.sampled_from([0.02, 0.3]), st.sampled_from([3, 10, 1000]))
 def test_bounds_hold_where_plans_are_not_proven_and_where_the_search_is_stopped(
