@@ -212,7 +212,8 @@ def pessimistic(fleets: Fleets) -> Procurement:
 # --- Which changes of prices, networks, devices and deadlines change the decision, not only its value
 
 _OF_CHOICE = "the chosen machines"
-_SOONER_DUE = "deadline -20%"
+_WORSE = "deadline -20%", "all prices +20%", f"{_OF_CHOICE} +20% in price"  # for every fleet, whatever its plan
+_NO_GAP = 0.9995  # from which on it is told as all of it, which tells nothing
 _WHAT_IF_SHARE = 0.8  # of a change's time, for its search; the rest to plan its fleet on the question's own hardware
 
 
@@ -234,12 +235,12 @@ class Changed:
     ) -> WhatIf:
         """Return the best fleet of a changed question, of as many types as were chosen, and whether it is another.
 
-        ``least``: what no fleet of the question itself beats; nor does one that has less time.
+        ``least``: what no fleet of the question itself beats; nor does one that has less time or is dearer.
         """
         num_types = len(choice.fleet.offers)
         own = tuple(offer.name for offer in choice.fleet.offers) if words.startswith(_OF_CHOICE) else ()
         changed, bound = self.answers.get((words, num_types, own)) or (make(), 0.0)
-        bound = max(bound, least) if words == _SOONER_DUE else bound
+        bound = max(bound, least) if words in _WORSE else bound
         same = Market(offers=choice.fleet.offers, most=choice.fleet.counts)
         changed.trained(same, same.most, search)  # so that others are held against it from the beginning
         if changed.oracles is not self.fleets.oracles:
@@ -263,7 +264,7 @@ class Changed:
             fleet=fleet,
             objective=solution.objective,
             changes_decision=now != then,
-            words="" if gap <= SAME else f"not proven: gap {gap:.1%}",
+            words="" if gap <= SAME else f"not proven: gap {gap:.1%}" if gap < _NO_GAP else "not proven",
         )
 
 

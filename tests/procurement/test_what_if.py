@@ -124,6 +124,32 @@ def test_what_nothing_beats_in_time_nothing_beats_in_less_time(tmp_path: Path, m
 
 
 @pytest.mark.usefixtures("stubbed")
+def test_without_time_higher_prices_cost_no_less_than_is_proven_and_no_gap_of_everything_is_told(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    plain, calls = Fleets.best, list[str]()
+
+    def unproven(self: Fleets, *args: Any, **kwargs: Any) -> Any:
+        found = plain(self, *args, **kwargs)
+        return replace(found, solution=replace(found.solution, bound=0.0, status=Status.FEASIBLE)) if calls else found
+
+    def what_ifs(*args: Any) -> Any:
+        calls.append("what if")
+        return asked(*args)
+
+    asked = module.what_ifs
+    monkeypatch.setattr(Fleets, "best", unproven)
+    monkeypatch.setattr(module, "what_ifs", what_ifs)
+    found = answer(tmp_path, rows(), has_what_if=True)
+    told = {one.change: one for one in found.what_if}
+    assert found.certificate.status is Status.OPTIMAL
+    for change in ("the chosen machines +20% in price", "all prices +20%"):
+        gap = 1 - found.choice.objective / told[change].objective
+        assert told[change].words == f"not proven: gap {gap:.1%}"
+    assert told["all prices -20%"].words == told["deadline +20%"].words == "not proven"
+
+
+@pytest.mark.usefixtures("stubbed")
 def test_robust_is_planning_with_longer_training(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     found = answer(tmp_path, rows(), block={**BLOCK, "error": 0.3}, is_robust=True)
     longer = MadeUpTimes(machines=MACHINES, work=50_000 * 1.3, serial_s=1234 * 1.3, loss=0.1)
