@@ -1,6 +1,7 @@
 """One question, one plan: the ranking's best with its provenance, its known error, or why there is none."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -260,9 +261,8 @@ _OTHERS_S = 5.0  # for families that were not asked for
 _MOST_KINDS = 5  # of layers, by the seconds of computing
 _OF_JSON = "its configuration, which --json lists"
 _NOTHING = frozenset[str]()
-_SHARE_OF_MIXED = (
-    0.8  # of the time, for the best plan of several kinds of machines; else it may be that none launches it
-)
+_SHARE_OF_MIXED = 0.8  # of the time: after so much of it a best plan that none launches is not the only one looked for
+_SHARE_OF_LOOK = 0.75  # of what is left then, at most; the search goes on with the rest
 _NOT_ASKED = "whether a target of `planner export` can launch this plan was not asked: no time left"
 
 
@@ -286,17 +286,19 @@ def little_memory(problem: Problem, prediction: Prediction) -> tuple[str, ...]:
     )
 
 
-def launchable(problem: Problem, plan: Plan, search: Search) -> Plan:
+def launchable(problem: Problem, plan: Plan, search: Search, earlier: Sequence[tuple[Plan, str]] = ()) -> Plan:
     """Return a plan that some target of `planner export` can launch; else with the reason, and the best that one can.
 
     Looked for among the plan's alternatives, and, in the time that is left, by planning again without what no target
     runs. Where that answers the question and beats the plan itself, whose search was cut off, it takes its place.
+    ``earlier``: some that were found before, with how they are asked for.
     """
     why = _refusal(problem, plan)
     if why is None:
         return plan
     begin = f"no target of `planner export` can launch this plan: {why}"
     found, is_cut_off = _best_launchable(problem, plan, search)
+    found = min([*earlier, *([] if found is None else [found])], key=lambda one: one[0].objective, default=None)
     cut = f"; families that were not asked for were searched for {_OTHERS_S:g} s only" * is_cut_off
     if found is None:
         return replace(plan, cautions=(begin,), instead=f"no plan that one can launch was found: {_BY_HAND}{cut}")
@@ -489,13 +491,21 @@ def _narrowed(problem: Problem, plan: Plan) -> list[tuple[Problem, frozenset[str
 # --- A plan as an answer: with what stands under its headline
 
 
-def answered(problem: Problem, plan: Plan, search: Search, *, prefers_safe: bool = False) -> Plan:
+def answered(
+    problem: Problem,
+    plan: Plan,
+    search: Search,
+    *,
+    prefers_safe: bool = False,
+    earlier: Sequence[tuple[Plan, str]] = (),
+) -> Plan:
     """Return a plan with what stands under its headline: assumptions with their effect, and what keeps it from running.
 
     The search is that of the plan, with the time that it left. ``prefers_safe``: the recommended plan is the answer.
+    ``earlier``: as of :func:`launchable`.
     """
     late = replace(plan, cautions=(_NOT_ASKED,))
-    launched = search.bounded(lambda: launchable(problem, plan, search), late)
+    launched = search.bounded(lambda: launchable(problem, plan, search, earlier), late)
     found = search.bounded(lambda: with_recommended(problem, launched, search), launched)
     if found.configuration != launched.configuration:  # a faster one was found on the way
         network = network_of(problem, found.substitutions)
@@ -528,12 +538,21 @@ def plan_of(problem: Problem, search: Search, *, prefers_safe: bool = False) -> 
     """Return the best plan within a search, with what stands under its headline: what `planner plan` answers."""
     refuse_variant(problem)
     with search.interruptible():
+        given, known = asked(problem), list[tuple[Plan, str]]()
+
+        def look(kept: Callable[[], Plan]) -> None:
+            """Note the best so far where it can be launched; else look for one, in most of the time left."""
+            with suppress(PlannerError, MemoryError):
+                plan = kept()
+                if _refusal(given, plan) is None:
+                    known.append((plan, _OF_JSON))
+                elif best := _best_launchable(given, plan, search.part(search.left_s * _SHARE_OF_LOOK))[0]:
+                    known.append(best)
+
         is_mixed = len({group.device.name for group in _training_groups(problem)}) > 1
-        part = search
-        if is_mixed:
-            most_s = search.left_s * _SHARE_OF_MIXED
-            part = search.part(most_s, questions_left=search.questions_left, told=search.told)
-        return answered(asked(problem), planned(asked(problem), part), search, prefers_safe=prefers_safe)
+        with search.aside(search.left_s * _SHARE_OF_MIXED if is_mixed else inf, look):
+            plan = planned(given, search)
+        return answered(given, plan, search, prefers_safe=prefers_safe, earlier=known)
 
 
 def plan_of_fleet(problem: Problem, search: Search) -> Plan:

@@ -56,7 +56,8 @@ class LateError(BaseException):
 class _Ends:
     """What ends a search together with all its parts; ``is_armed``: what runs is broken off if it does not end.
 
-    ``end_s``: of the whole search; a part that overruns takes the time of the others.
+    ``end_s``: of the whole search; a part that overruns takes the time of the others. ``aside``: called once at
+    ``aside_s``, with what makes the best so far, the last that any part kept.
     """
 
     end_s: float = float("inf")
@@ -64,6 +65,19 @@ class _Ends:
     interrupted_s: float = float("inf")
     is_armed: bool = False
     handler: Any = None  # of the alarm, before it was ours
+    aside_s: float = float("inf")
+    aside: "Callable[[Callable[[], Plan]], None]" = lambda kept: None
+    kept: "Callable[[], Plan] | None" = None
+    is_asked: bool = False  # for the best so far alone: as at the end, without what takes time
+
+    def best(self) -> "Plan":
+        """Return the best so far as it is at the end of the search."""
+        assert self.kept is not None
+        self.is_asked = True
+        try:
+            return self.kept()
+        finally:
+            self.is_asked = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,7 +144,7 @@ class Search:
     @property
     def left_s(self) -> float:
         """Seconds left, at least 0."""
-        return 0.0 if self._ends.interrupted.is_set() else max(0.0, self._end_s - self.clock())
+        return 0.0 if self._ends.interrupted.is_set() or self._ends.is_asked else max(0.0, self._end_s - self.clock())
 
     @property
     def is_over(self) -> bool:
@@ -142,9 +156,13 @@ class Search:
     @property
     def is_late(self) -> bool:
         """Whether the search is over, asked without counting: as often as one likes, where the work is."""
-        if self.is_counted_out or self._is_full or self._ends.interrupted.is_set():
+        if self.is_counted_out or self._is_full or self._ends.interrupted.is_set() or self._ends.is_asked:
             return True
         now_s = self.clock()
+        if now_s >= self._ends.aside_s and self._ends.kept is not None:
+            self._ends.aside_s = float("inf")
+            self._ends.aside(self._ends.best)
+            now_s = self.clock()
         if now_s >= self._look_s:
             self._look_s = now_s + _LOOK_S
             self._is_full = not self.fits(0)
@@ -199,7 +217,19 @@ class Search:
 
     def keep(self, plan: "Callable[[], Plan]") -> None:
         """Name the best so far, made only if this search is broken off; call it again with every better one."""
-        self.kept = plan
+        self.kept = self._ends.kept = plan
+
+    @contextmanager
+    def aside(self, after_s: float, call: "Callable[[Callable[[], Plan]], None]") -> Iterator[None]:
+        """Have something called once, in the midst of the block, where that still searches after so many seconds.
+
+        With what makes the best so far, as soon as there is any; what is called takes of the time of the search.
+        """
+        self._ends.aside_s, self._ends.aside, self._ends.kept = self.clock() + after_s, call, None
+        try:
+            yield
+        finally:
+            self._ends.aside_s, self._ends.kept = float("inf"), None
 
     def tell(self, bound: float, incumbent: float) -> None:
         """Say how far the search is: what nothing left beats, and the best so far."""

@@ -1,6 +1,7 @@
 """What keeps a plan from being run stands under its headline: no program that launches it, memory that is full."""
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 from unittest.mock import patch
 
@@ -12,7 +13,7 @@ from planner.errors import SpecError
 from planner.exporters import buckets, data_parallel
 from planner.exporters.export import Job, export
 from planner.plan import Plan
-from planner.planning import _best_launchable, launchable, little_memory, planned
+from planner.planning import _best_launchable, launchable, little_memory, plan_of, planned
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
@@ -79,6 +80,35 @@ def test_it_is_said_where_time_cut_off_the_search_of_families_that_nobody_asked_
     monkeypatch.setattr("planner.planning._OTHERS_S", 1e-9)
     assert "searched for" not in plan.instead
     assert planner.plan(asked).instead.endswith(cut)
+
+
+def test_the_best_plan_of_several_kinds_is_searched_for_in_all_of_the_time(plan: Plan) -> None:
+    """What can be launched is looked for in the midst of the search, which goes on, and only where the best so far cannot be launched."""
+    machines = [{"name": one, "device": one, "devices": 2} for one in ("v100-sxm2-16g", "a100-sxm4-40gb")]
+    problem = planner.load({**SERVED, "cluster": {"machines": machines}})
+    known = replace(planner.plan(problem), objective=inf)
+
+    def looked(best: Plan) -> tuple[int, Any]:
+        now_s = [0.0]
+
+        def searched(problem: Problem, search: Search) -> Plan:
+            search.keep(lambda: best)
+            for now_s[0] in (0.0, 80.0, 99.0):
+                assert not search.is_late
+            now_s[0] = 100.0
+            assert search.is_late
+            return best
+
+        with (
+            patch("planner.planning.planned", searched),
+            patch("planner.planning._best_launchable", return_value=((known, "so"), False)) as looks,
+            patch("planner.planning.answered") as answer,
+        ):
+            plan_of(problem, Search(time_limit_s=100.0, clock=lambda: now_s[0]))
+        return looks.call_count, answer.call_args.kwargs["earlier"]
+
+    assert looked(plan) == (1, [(known, "so")])
+    assert looked(known) == (0, [(known, "its configuration, which --json lists")])
 
 
 def test_families_are_asked_before_tries_run_out_on_pins(plan: Plan) -> None:
