@@ -822,14 +822,21 @@ def solve(
     if pool is None or origin is None:
         begin()
     else:
-        end_s = time.thread_time() + pool.alone_s
-        left_s: list[float] = []
+        begin_s = time.thread_time()
+        end_s = begin_s + pool.alone_s
+        left_s, hoped_s = list[float](), list[float]()
 
         def is_full(walk: _Walk) -> bool:
             # Until there is an answer, a cutoff that is not strict does not count: what is found depends on the order.
             is_set = is_strict or search.cutoff == inf or bool(walk.best.rows)
-            if not left_s and is_set and time.thread_time() >= end_s and pool.is_worth(walk.left_s):
-                left_s.append(walk.left_s)
+            now_s = time.thread_time()
+            if not left_s and is_set and now_s >= end_s:
+                if not pool.is_worth(walk.left_s):
+                    hoped_s.clear()
+                elif pool.is_worth(0.0) or (hoped_s and now_s - begin_s >= 2 * (hoped_s[0] - begin_s)):
+                    left_s.append(walk.left_s)  # helpers are there, or it still is so after twice as long
+                elif not hoped_s:
+                    hoped_s.append(now_s)
             return bool(left_s)
 
         walk.is_full = is_full

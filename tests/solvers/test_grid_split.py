@@ -103,9 +103,28 @@ def test_nobody_is_asked_for_help_before_any_node_is_behind_as_if_without_end() 
     axes = tuple(Axis(name=name, values=(0, 1)) for name in "ab")
     grid = Grid(levels=(Level(axes=axes[:1]), Level(axes=axes[1:])))
     search = Search(pool=Pool(0, 2))
-    solve(grid, lambda points: points["a"] + points["b"] + 1.0, search, maker=partial(_pair, grid))  # type: ignore[arg-type]
+    solve(grid, lambda points: (points["a"] + points["b"] + 1.0).astype(float), search, maker=partial(_pair, grid))  # type: ignore[arg-type]
     assert told
     assert max(told) < 1.0
+
+
+def test_help_that_is_not_there_yet_is_asked_for_only_where_much_is_left_after_twice_as_long() -> None:
+    seen: list[float] = []
+
+    class Pool(ShuffledPool):
+        alone_s = 0.0
+
+        def is_worth(self, left_s: float) -> bool:
+            if left_s and len(seen) < 2 and not self.num_parts:
+                seen.append(left_s)
+            return left_s > 0.0 and len(seen) < 2  # the second time it is not
+
+    axes = tuple(Axis(name=name, values=(0, 1, 2)) for name in "ab")
+    grid = Grid(levels=(Level(axes=axes[:1]), Level(axes=axes[1:])))
+    pool, maker, wanted = Pool(0, 2), partial(_pair, grid), Wanted(most_at_once=1)
+    solve(grid, lambda points: points["a"].astype(float), Search(pool=pool), wanted, maker=maker)  # type: ignore[arg-type]
+    assert len(seen) == 2
+    assert not pool.num_parts
 
 
 def _pair(grid: Grid) -> tuple[Grid, object]:
