@@ -707,6 +707,8 @@ def procure(
             continue
         if has_what_if:  # last, when all is known that stands beside it in the answer
             what_if = what_ifs(asked, choice, search, 0.0 if fleets.num_contradictions else best.bound)
+        if has_pareto or has_what_if:  # what they left of the time is the answer's, whose search had a part of it
+            _go_on(fleets, best, choice, search)
         if not _improved(fleets, best, choice.objective, search):
             break
     alternatives = _with_looked_at(fleets, choice, alternatives, search.num_alternatives)
@@ -831,6 +833,17 @@ def _best(fleets: Fleets, search: Search, told: Told | None, planned: Planned) -
             planned_choice(fleets, fleet, best.point.payload, planned)
             _improved(fleets, best, best.objective, part)
     return best
+
+
+def _go_on(fleets: Fleets, best: _Best, choice: Choice, search: Search) -> None:
+    """Search on for what is not proven of the best fleet; a better one is then among those that were looked at."""
+    for number, bound in best.bounds.items():
+        is_proven = bound >= choice.objective * (1 - SAME)
+        if is_proven or fleets.num_contradictions or search.is_over or choice.objective <= search.good_enough:
+            continue
+        find = partial(fleets.best, fleets.markets(number), search, most=choice.objective * (1 - SAME))
+        if (answer := search.bounded(find, None)) is not None:
+            best.bounds[number] = max(bound, min(answer.solution.bound, choice.objective))
 
 
 def _of_measured(fleets: Fleets, markets: Sequence[Market]) -> list[Market]:

@@ -89,6 +89,26 @@ def test_what_other_deadlines_cost_is_told_of_the_fleets_that_were_planned(
     assert f"{nearest.cost_usd:,.2f} USD" in row and nearest.fleet.headline in row
 
 
+def test_what_a_trade_off_leaves_of_the_time_goes_into_the_proof_of_the_answer(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
+    plain = Fleets.best
+
+    def short_in_its_part(self: Fleets, markets: Any, search: Search, **kwargs: Any) -> Any:
+        found = plain(self, markets, search, **kwargs)
+        is_short = "told" in kwargs  # as the search of the answer is, before all else
+        return (
+            replace(found, solution=replace(found.solution, bound=0.0, status=Status.FEASIBLE)) if is_short else found
+        )
+
+    monkeypatch.setattr(Fleets, "best", short_in_its_part)
+    question = purchases.asked(tmp_path / "list.csv", ROWS, most_devices=8, deadline="9 h")
+    asked = purchases.loaded(question)
+    assert purchases.answered(asked).certificate.status is Status.FEASIBLE
+    assert purchases.answered(asked, has_pareto=True).certificate.status is Status.OPTIMAL
+
+
 def test_an_unfinished_trade_off_has_what_other_deadlines_were_found_to_cost(
     tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
