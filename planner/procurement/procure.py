@@ -611,7 +611,9 @@ _REASON_S = 1.0
 _NEAR = 0.01  # share of a time
 _CLOSE_BY = 0.1  # share of the objective, within which fleets are planned as the answer is
 _MISSED_BY, _MOST_CLOSE = 0.25, 3  # share of a limit, within which so many fleets are
-_SOONER, _LATER, _SHARE_OF_NEAR = 0.6, 2.0, 0.2  # of the answer's time, and of what is left for the search
+_SOONER, _LITTLE_SOONER, _LATER = 0.6, 0.85, 2.0  # of the answer's time
+_MUCH_DEARER = 4.0  # times the answer's cost: so much for a much earlier end, and one a little earlier is told of
+_SHARE_OF_NEAR = 0.2  # of what is left for the search
 _NOT_MODELLED = (
     "whether machines can be had when they are wanted",
     "taxes, staff and interest",
@@ -928,13 +930,17 @@ def _search_near(fleets: Fleets, choice: Choice, search: Search) -> None:
     """
     if fleets.procurement.is_monthly or not search.num_alternatives:
         return
-    for factor, most in ((_SOONER, inf), (_LATER, choice.cost_usd * (1 - _NEAR))):
+    cost_usd, found = choice.cost_usd, None
+    ends = ((_SOONER, cost_usd * _MUCH_DEARER), (_LITTLE_SOONER, inf), (_LATER, cost_usd * (1 - _NEAR)))
+    for factor, most in ends:
+        if factor == _LITTLE_SOONER and found is not None and isfinite(found.solution.objective):
+            continue
         update = {"objective": "cost", "deadline": factor * choice.total_wall_s}
         asked = fleets.procurement.asked.model_copy(update=update)
         other = fleets.asked_otherwise(procurement=replace(fleets.procurement, asked=asked))
         part, without = search.part(search.left_s * _SHARE_OF_NEAR), ("spent", "spending")
         find = partial(other.best, other.markets(1), part, without=without, most=most, most_calls=_MOST_CALLS)
-        search.bounded(find, None)
+        found = search.bounded(find, None)
 
 
 def _with_looked_at(
