@@ -116,7 +116,7 @@ def test_a_slow_clock_and_a_fast_one_give_the_same_bytes(
     fast = Clock(0.95 * 60 / clock.looks)  # the whole search ends just before the limit
     monkeypatch.setattr("time.monotonic", fast)
     second = dump(planner.plan(problem, num_alternatives=2, time_limit_s=60).to_dict())
-    assert fast.looks == clock.looks
+    assert clock.looks <= fast.looks <= clock.looks + 1  # the launchable plan is noted at four fifths of the time
     assert second == first
 
 

@@ -52,7 +52,7 @@ def test_bounds_hold_for_every_number_and_the_named_one_is_furthest_below_its_li
         shares = taken_s / np.minimum.accumulate(limit_s)
         assert found.num_machines is not None
         assert shares[found.num_machines - 1] == pytest.approx(shares.min(), rel=1e-6)
-        assert found.bounds_s == pytest.approx(shares.min() * limit_s, rel=NEAR)
+        assert (found.bounds_s >= shares.min() * limit_s * (1 - NEAR)).all()  # of some numbers more is known
         assert found.bounds_s[found.num_machines - 1] == pytest.approx(taken_s[found.num_machines - 1], rel=1e-6)
 
 
@@ -65,7 +65,7 @@ def test_the_least_share_of_a_weight_is_of_the_plans_below_the_limit_alone(famil
     named = int(shares.argmin()) + 1
     assert found.num_machines == named > 1  # one machine has the least share of all, and takes too long
     assert (at_most(found) <= taken_s * (1 + 1e-9)).all()
-    assert found.bounds_s == pytest.approx(np.minimum(shares.min() * weight_s, limit_s), rel=NEAR)
+    assert (found.bounds_s >= np.minimum(shares.min() * weight_s, limit_s) * (1 - NEAR)).all()
     if found.plan is not None:
         assert found.plan.objective == pytest.approx(taken_s[named - 1])
 

@@ -437,7 +437,7 @@ def test_an_unknown_architecture_names_the_nearest_and_the_mend(
         fault
     )
     assert "pip install 'training-planner[hf]'" in fault.mend
-    assert "Known are arcee, bert, " in str(error_of(tmp_path, {"model_type": "x1"}))
+    assert "Known are apertus, arcee, bamba, bert, " in str(error_of(tmp_path, {"model_type": "x1"}))
 
 
 @pytest.mark.parametrize(
