@@ -33,7 +33,7 @@ from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import Layout, shared_pins, transformer_layout
 from planner.exporters.machines import device_of
 from planner.exporters.megatron_network import built, figure, named_word, with_points
-from planner.exporters.scripts import Parsed, comment_lines, is_headed, said_of, wrapped
+from planner.exporters.scripts import LATENT, Parsed, comment_lines, is_headed, said_of, wrapped
 from planner.families.hybrid.configuration import HybridConfiguration, PipelineStage
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import Experts, LatentAttention, Transformer
@@ -77,14 +77,6 @@ _KNOWN = """
     context_parallel_strategy use_qk_norm nope_layer_interval interleave_moe_layer_step temperature_tuning
     partial_rotary_factor
 """
-# Of latent attention: our name -> its key.
-_LATENT = {
-    "query_rank": "q_lora_rank",
-    "key_value_rank": "kv_lora_rank",
-    "nope_size": "qk_nope_head_dim",
-    "rope_size": "qk_rope_head_dim",
-    "value_size": "v_head_dim",
-}
 KNOWN = frozenset({*_KNOWN.split(), *(f"{where}_{axis}_parallelism" for where in ("ici", "dcn") for axis in _AXES)})
 _LLAMA3 = RotaryScaling(kind="llama3", factor=8.0, original_length=8192)  # its constants
 _SHARDS_STATE, _SHARDS_GRADIENTS, _SHARDS_WEIGHTS = 1, 2, 3  # stages of ZeRO
@@ -357,7 +349,7 @@ def _network_keys(network: Transformer) -> dict[str, Any]:
         keys |= {"attention_sink": True, "sliding_window_size": network.window, "mlp_bias": True}
         keys |= {"mlp_activations_limit": figures.activation_limit, "inhomogeneous_layer_cycle_interval": 2}
     if latent is not None:
-        keys |= {"attention_type": "mla", **said_of(latent, _LATENT), "q_lora_rank": latent.query_rank or 0}
+        keys |= {"attention_type": "mla", **said_of(latent, LATENT), "q_lora_rank": latent.query_rank or 0}
     return keys | (_expert_keys(experts, is_own=latent is not None) if experts is not None else {})
 
 
@@ -581,8 +573,8 @@ def network(path: Path, text: str) -> Transformer:
     else:
         sizes["rotary"] = _rotary_of(file, sizes["sequence_length"])
     if is_latent:
-        ranks = {here: file.count(there) for here, there in _LATENT.items() if here != "query_rank"}
-        query_rank = file.count(_LATENT["query_rank"], 0, least=0) or None
+        ranks = {here: file.count(there) for here, there in LATENT.items() if here != "query_rank"}
+        query_rank = file.count(LATENT["query_rank"], 0, least=0) or None
         sizes["latent"] = built(file, LatentAttention, **ranks, query_rank=query_rank)
     else:
         sizes |= {"num_kv_heads": file.count("base_num_kv_heads"), "head_size": file.count("head_dim")}

@@ -180,6 +180,16 @@ def wrapped(words: Sequence[str]) -> str:
     return "\n".join([*lines, line])
 
 
+# Of latent attention: our name -> that of DeepSeek-V3's configuration, which programs took over.
+LATENT = {
+    "query_rank": "q_lora_rank",
+    "key_value_rank": "kv_lora_rank",
+    "nope_size": "qk_nope_head_dim",
+    "rope_size": "qk_rope_head_dim",
+    "value_size": "v_head_dim",
+}
+
+
 def said_of(part: object, names: Mapping[str, str]) -> dict[str, object]:
     """Return attributes of a part by the names that a file has for them; ``names``: each with its name there.
 

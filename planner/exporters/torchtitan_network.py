@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
-from planner.exporters.scripts import Parsed, said_in, said_of
+from planner.exporters.scripts import LATENT, Parsed, said_in, said_of
 from planner.exporters.training_blocks import adapters_of, constants_of
 from planner.numerics import Numerics, Rotary, RotaryScaling, RotaryScalingKind, Routing
 from planner.problem import LowPrecision
@@ -168,13 +168,6 @@ _SCALED: Mapping[str, Mapping[str, str]] = {
         "is_truncated": "truncate",
     },
 }
-_LATENT = {
-    "query_rank": "q_lora_rank",
-    "key_value_rank": "kv_lora_rank",
-    "nope_size": "qk_nope_head_dim",
-    "rope_size": "qk_rope_head_dim",
-    "value_size": "v_head_dim",
-}
 _EXPERTS = {
     "num_experts": "num_experts",
     "top_k": "top_k",
@@ -203,7 +196,7 @@ def _table(network: Transformer, family: str) -> dict[str, Any]:
     table |= said_of(network, _SIZES) | said_of(network.numerics, _FIGURES) | {"rope": rope}
     if latent is not None:
         scale = (scaling.scale_all or 0.0) if scaling is not None else 1.0
-        table["mla"] = {**said_of(latent, _LATENT), "q_lora_rank": latent.query_rank or 0, "mscale": scale}
+        table["mla"] = {**said_of(latent, LATENT), "q_lora_rank": latent.query_rank or 0, "mscale": scale}
     if experts is not None:
         has_groups = experts.groups > 1
         table["moe"] = {
@@ -551,7 +544,7 @@ def _network(table: Mapping[str, Any]) -> Transformer:
         figures |= {name: getattr(_OSS, name) for name in ("activation", "activation_limit", "gate_offset")}
         own |= {"has_qkv_biases": True, "has_sinks": True, "window": _OSS_HEADS["window"]}
         own["mixers"] = ("window", "attention")
-    latent = LatentAttention(**{**said_in(mla, _LATENT), "query_rank": mla["q_lora_rank"] or None}) if mla else None
+    latent = LatentAttention(**{**said_in(mla, LATENT), "query_rank": mla["q_lora_rank"] or None}) if mla else None
     return Transformer(
         num_layers=table["n_layers"] + table.get("mtp_layers", 0),
         num_mtp_layers=table.get("mtp_layers", 0),
