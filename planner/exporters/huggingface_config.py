@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from planner.exporters.scripts import Parsed
+from planner.exporters.scripts import LATENT, Parsed, said_of
 from planner.exporters.training_blocks import adapters_of
 from planner.numerics import Numerics, Rotary, Routing
 from planner.trained import FROZEN_PARTS
@@ -192,14 +192,7 @@ def config_text(network: Transformer, dtype: str) -> str | None:
     if latent is None:
         keys["head_dim"] = network.head_size
     else:
-        keys |= {
-            "q_lora_rank": latent.query_rank,
-            "kv_lora_rank": latent.key_value_rank,
-            "qk_nope_head_dim": latent.nope_size,
-            "qk_rope_head_dim": latent.rope_size,
-            "v_head_dim": latent.value_size,
-            "rope_interleave": network.rotary.is_interleaved,
-        }
+        keys |= {**said_of(latent, LATENT), "rope_interleave": network.rotary.is_interleaved}
     if experts is None:
         return json.dumps(keys, indent=2) + "\n"
     routing = experts.routing
