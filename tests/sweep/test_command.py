@@ -20,10 +20,10 @@ from sweeps import BASE, batches, contents, left_over, write_spec
 from planner.cli.run import run
 from planner.sweep.store import Store
 
-SLOW = {  # of a pipeline that takes many seconds
-    "dnn": {"zoo": "resnet50", "batch_per_device": 32},
-    "cluster": {"machines": [{"count": 4, "devices": 4, "device": "rtx-2080-ti", "network": "25 Gbit/s"}]},
-    "families": ["pipeline"],
+SLOW = {  # some ten seconds for one question
+    "dnn": {"zoo": "deepseek-v3", "global_batch": 61_440},
+    "cluster": {"machines": [{"machine": "hgx-h100", "count": 12_500}]},
+    "families": ["hybrid"],
 }
 
 
@@ -197,7 +197,7 @@ def test_a_signal_ends_a_sweep_in_order_and_the_same_command_goes_on(tmp_path: P
 
 def test_a_question_that_would_take_long_is_given_up_and_not_stored(tmp_path: Path) -> None:
     spec, store = (
-        write_spec(tmp_path / "s.yaml", {"vary": {"dnn.batch_per_device": [32, 64]}}, SLOW),
+        write_spec(tmp_path / "s.yaml", {"vary": {"dnn.global_batch": [61_440, 46_080]}}, SLOW),
         tmp_path / "s.sqlite",
     )
     with started("sweep", spec) as process:
