@@ -476,9 +476,11 @@ def _narrowed(problem: Problem, plan: Plan) -> list[tuple[Problem, frozenset[str
     families = tuple(one for one in problem.families if one != plan.family)
     found = [replace(problem, families=families)] if families else []
     kinds = {group.device.name: None for group in _training_groups(problem)}
-    pins: Sequence[Mapping[str, str]] = [{"schedule": "1f1b"}] if plan.family == "pipeline" else []
+    pins: Sequence[Mapping[str, str | int]] = [{"schedule": "1f1b"}] if plan.family == "pipeline" else []
     if len(kinds) > 1:
         pins = [*pins, *({"device": name} for name in kinds)]
+    if plan.family == OF_TRANSFORMERS and any(group.device.kind == "tpu" for group in _training_groups(problem)):
+        pins = [{"pipeline_parallel_size": 1}]  # MaxText alone writes files for them, and has no uneven stages
     own = [one for one in pins if not one.keys() & problem.fixed.keys() and one.keys() <= pinnable_keys(plan.family)]
     if plan.status is Status.OPTIMAL:
         network = network_of(problem, plan.substitutions)

@@ -213,3 +213,31 @@ def test_that_no_plan_can_be_launched_is_not_said_beside_a_safer_one_that_can() 
     assert plan.recommended is not None
     assert plan.recommended.reasons[0].startswith("a target of `planner export` can launch it")
     assert not any("was found" in line for line in [*plan.cautions, plan.instead])
+
+
+def test_on_tpus_what_maxtext_runs_is_found_and_no_command_of_megatron_is_printed() -> None:
+    sizes = {"layers": 24, "hidden": 3072, "heads": 24, "vocabulary": 32_000, "sequence_length": 4096}
+    llama = {"feed_forward": 8192, "gated": True, "positions": "rotary", "norm": "rms_norm", "biases": False}
+    found = planner.plan(
+        {
+            "dnn": {"transformer": {**sizes, **llama, "tied_embeddings": False}, "global_batch": 16, "dtype": "bf16"},
+            "cluster": {"machines": [{"count": 1, "device": "tpu-v5e", "devices": 8}]},
+            "families": ["hybrid"],
+            "objective": "iteration_time",
+        }
+    )
+    assert found.configuration.pipeline > 1  # type: ignore[attr-defined]
+    assert found.recommended is not None
+    assert found.recommended.configuration.pipeline == 1  # type: ignore[attr-defined]
+    assert "a target of `planner export` can launch it" in found.recommended.reasons[0]
+    lines = [line for line in found.explanation if "torchrun" in line or "Megatron-LM" in line]
+    assert lines == [one for one in lines if one.startswith("no command is printed for tpu-v5e: ")] != []
+
+
+@pytest.mark.parametrize("family", ["hybrid", "pipeline"])
+def test_samples_of_a_device_are_no_whole_number_where_the_batch_does_not_divide(family: str) -> None:
+    sizes = {"layers": 3, "hidden": 256, "heads": 4, "vocabulary": 1000, "sequence_length": 128}
+    machine = {"count": 1, "device": "h100-sxm", "devices": 3}
+    question = {"dnn": {"transformer": sizes, "global_batch": 4}, "cluster": {"machines": [machine]}}
+    fixed = {"families": [family], "objective": "iteration_time", "fix": {"num_devices": 3, "num_stages": 3}}
+    assert planner.plan({**question, **fixed}).prediction.details["batch_per_device"] == pytest.approx(4 / 3)

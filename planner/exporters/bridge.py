@@ -20,7 +20,7 @@ from planner.exporters.megatron import options_exporter, with_unsaid, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists
 from planner.exporters.scripts import Parsed, comment_lines, script_words
 from planner.exporters.training_blocks import adapters_of, constants_of
-from planner.families.hybrid.launch_network import without_yarn
+from planner.families.hybrid.launch_network import LLAMA3_SCALING, without_yarn
 from planner.models.low_precision import LOW_TYPES
 from planner.trained import EVERYTHING, MEGATRON_MODULES, FineTuning
 from planner.transformer import Transformer
@@ -401,7 +401,12 @@ def _network(path: Path, text: str) -> Transformer:
 
 def _training(path: Path, text: str) -> TrainingBlocks:
     """Return the numbers, optimiser, adapters and batch of a recipe; nothing of it is run."""
-    found, table = _READER.training(path, text), constants_of(path, text).get(_ADAPTERS)
+    found, constants = _READER.training(path, text), constants_of(path, text)
+    model, table = constants["MODEL"], constants.get(_ADAPTERS)
+    if "attention_chunk_size" in model and model.get("rope_scaling"):  # Llama 4, which is published with others
+        said = ", ".join(f"{name} {value:g}" for name, value in LLAMA3_SCALING.items())
+        why = f"of the scaling of rotary positions the program has its own constants, which are read: {said}"
+        found = replace(found, warnings=(*found.warnings, why))
     if table is None:
         return found
     adapters = adapters_of(Parsed(path, {}), table, rank="dim", alpha="alpha", targets="target_modules")

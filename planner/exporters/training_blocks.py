@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from planner.exporters.export import TrainingBlocks
-from planner.exporters.megatron_network import ROPE_FACTOR, figure
 from planner.exporters.scripts import Parsed
 from planner.families.hybrid.launch import FP8_RECIPES
-from planner.families.hybrid.launch_network import LLAMA3_SCALING
 from planner.trained import SYNONYMS
 
 _MOMENTS = {"bf16": "adam_bf16", "fp8": "adam_fp8"}  # type of both moments -> optimiser
-_OF_LLAMA = (8.0, 32.0)  # factors of Llama 3.1 to 3.3, whose constants these are
 _WIDE_START, _WIDE_END = "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"
 
 
@@ -40,9 +37,6 @@ def training_of_options(file: Parsed, program: str) -> TrainingBlocks:
     dnn |= low or {"dtype": next((name for name in ("bf16", "fp16") if name in flags), "fp32")}
     if low and file.value(_WIDE_START, "0") != "0":
         warnings.append(f"layers in bf16 at the start are not read ({_WIDE_START}): a spec has those at the end")
-    if "use-rope-scaling" in flags and figure(file, "rope-scaling-factor", ROPE_FACTOR) not in _OF_LLAMA:
-        said = ", ".join(f"{name} {value:g}" for name, value in LLAMA3_SCALING.items())
-        warnings.append(f"of the scaling of rotary positions the program has its own constants, which are read: {said}")
     dnn["optimizer"] = _optimizer(file)
     calibration: dict[str, Any] = {"program": program}
     if "grad-reduce-in-bf16" in flags:

@@ -317,6 +317,13 @@ class _Draft:
             )
             mend = f"Write more machines of {sold.num_devices}, or say what joins all devices of one"
             self.notes.fault((*self.place, "devices"), problem, f"{mend}: --inside, key inside.", num_devices)
+        is_alone = machine.devices is None and machine.machine is None and machine.count > 1
+        if is_alone and sold and not sold.is_pcie and 1 < sold.num_devices <= 2 * machine.count:
+            name, number = self.device.name, min(sold.num_devices, machine.count)
+            self.notes.warnings.append(
+                f"{machine.count} machines with one {name} each, as no number of devices is given; {sold.title} has "
+                f"{sold.num_devices}: for such machines write {-(-machine.count // number)}x{number}x{name}"
+            )
         inside, host_link = self._inside()
         return MachineGroup(
             name=self.name,

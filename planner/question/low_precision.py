@@ -97,7 +97,7 @@ def note_low_precision(reading: Reading, low: LowPrecision | None, program: str,
 
 
 def note_cuda_graphs(
-    reading: Reading, low: LowPrecision | None, calibration: CalibrationSpec, *, is_hybrid_asked: bool
+    reading: Reading, low: LowPrecision | None, calibration: CalibrationSpec, *, is_hybrid_asked: bool, has_gpus: bool
 ) -> None:
     """Say whether kernels are launched by CUDA graphs; refuse them of a program that captures none."""
     notes, path, asked = reading.notes, ("calibration", "cuda_graphs"), calibration.cuda_graphs
@@ -112,4 +112,6 @@ def note_cuda_graphs(
         notes.assumptions.append(f"kernels are {words} (calibration.cuda_graphs)")
     elif low is not None and calibration.program in PROGRAMS and PROGRAMS[calibration.program].has_cuda_graphs:
         text = f"kernels are captured in CUDA graphs, as vendors' recipes of {low.name} have it"
+        if not has_gpus:
+            text = "the kernels of a step are started at once, as it is compiled as a whole"
         notes.assume_aloud(text, path, other=False)

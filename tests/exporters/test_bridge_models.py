@@ -61,6 +61,20 @@ def test_a_model_of_its_own_is_read_back(name: str) -> None:
     assert replace(found, numerics=numerics) == network
 
 
+def test_only_llama_4_is_said_to_have_other_constants_of_its_scaling_than_are_read() -> None:
+    network = row("llama3.1-8b").transformer
+    assert network.rotary is not None
+    assert network.rotary.scaling is not None
+    scaling = replace(network.rotary.scaling, factor=16.0)
+    text, _ = recipe_of(replace(network, rotary=replace(network.rotary, scaling=scaling)))
+    found, reader = network_of(RECIPE, text), reader_of(RECIPE, text)
+    assert found is not None
+    assert found.rotary is not None
+    assert reader is not None
+    assert found.rotary.scaling == scaling
+    assert not reader[1].training(RECIPE, text).warnings
+
+
 def test_what_a_model_does_otherwise_is_noted() -> None:
     _, notes = recipe_of(short("gemma2-2b"), recompute="full")
     assert any("one layer later" in note for note in notes)

@@ -200,6 +200,25 @@ def test_the_error_is_that_of_the_programs_own_measurements_within_their_ranges(
         assert ": the program megatron-lm (nanotron, composer-fsdp" in found.relative_error["conditions"]
 
 
+@pytest.mark.parametrize(
+    ("dnn", "is_measured"),
+    [
+        ({"zoo": "llama3.2-1b"}, True),
+        ({"zoo": "llama3.2-1b", "fine_tuning": "lora"}, False),
+        ({"zoo": "dit-s-2", "optimizer": "muon"}, False),
+        ({"zoo": "vit-b-16"}, False),
+        ({"zoo": "gemma3-4b-vision"}, False),
+    ],
+)
+def test_images_and_adapters_borrow_no_error_of_networks_that_were_measured(
+    dnn: dict[str, Any], is_measured: bool
+) -> None:
+    machines = [{"count": 1, "device": "h100-sxm", "devices": 8}]
+    asked = {"dnn": {**dnn, "global_batch": 64}, "cluster": {"machines": machines}, "families": ["hybrid"]}
+    found = planner.plan({**asked, "objective": "iteration_time"}).prediction.relative_error
+    assert (found is not None) == is_measured
+
+
 def test_a_program_that_was_not_measured_on_a_device_is_named() -> None:
     for program, is_named in (("composer-fsdp", False), ("torchtitan", True)):
         lines = planner.plan(question(program)).warnings

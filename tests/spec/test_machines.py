@@ -322,3 +322,14 @@ def test_that_trays_form_no_domain_of_equal_size_is_said() -> None:
     tray = {"device": "gb200", "devices": 4, "network": "1600 Gbit/s"}
     assert any(said in one.text for one in load({"count": 19, **tray}).key_assumptions)
     assert not any("no NVLink domain" in one.text for one in load({"count": 1, **tray}).key_assumptions)
+
+
+def test_devices_without_a_number_in_a_machine_are_one_each_which_is_said_where_none_is_sold_so() -> None:
+    def warned(**machine: Any) -> bool:
+        found = load({"name": "a", "network": "25 Gbit/s", **machine})
+        return any("as no number of devices is given" in line for line in found.warnings)
+
+    assert warned(count=8, device="h100-sxm")
+    assert not warned(count=8, device="h100-sxm", devices=1)
+    assert not warned(count=2, device="h100-sxm")
+    assert not warned(count=8, device="t4")

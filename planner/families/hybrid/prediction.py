@@ -368,7 +368,7 @@ def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:
         memory_bytes=memory_bytes,
         relative_error=error_band(cost.first, configuration) if cost.is_even else None,
         details={
-            "batch_per_device": -(-batch // configuration.num_devices),
+            "batch_per_device": batch / number if batch % (number := configuration.num_devices) else batch // number,
             "global_batch_size": batch,
             "num_devices": configuration.num_devices,
             "num_machines": sum(-(-count // one.group.devices_per_machine) for one, count in counts),
@@ -522,6 +522,10 @@ def _launch_lines(priced: _Priced) -> list[str]:
     cost, chosen, network = priced.cost, priced.chosen, priced.cost.transformer
     if other := other_program(cost.first.program):
         return [other]
+    strange = {one.group.device.kind: one.group.device.name for one in cost.groups if one.group.device.kind != "gpu"}
+    if strange:
+        files = "; `planner export --to maxtext` writes files for TPUs, of one stage or several" * ("tpu" in strange)
+        return [f"no command is printed for {' and '.join(strange.values())}: Megatron-LM runs on GPUs{files}"]
     if cost.has_replicas:
         return [
             "Megatron-LM gives every replica as many micro-batches, so that it cannot launch this layout: a script of "
@@ -595,9 +599,13 @@ def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, object
     """Return the error measured nearest to a prediction: an 80 % band of measured / predicted - 1.
 
     ``from`` names the family, or the device, ``all`` or ``unmeasured`` where no family that has a band holds the
-    question; ``conditions`` say what was measured, and what of the question lies outside. None without a band.
+    question; ``conditions`` say what was measured, and what of the question lies outside. None without a band, and for
+    images, modulation, adapters and frozen parts, none of which any measured step of the fit has.
     """
-    rates, device = cost.problem.transformer_rates, cost.group.device.name
+    rates, device, network = cost.problem.transformer_rates, cost.group.device.name, cost.transformer
+    has_images = network.image is not None or network.encoder is not None or network.has_modulation
+    if has_images or network.fine_tuning is not None or network.trained.has_frozen:
+        return None
     if cost.number_type is not None:
         return _low_band(cost, chosen)
     families: Mapping[str, Any] = _measured(cost).get("families", {})

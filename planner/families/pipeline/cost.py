@@ -492,7 +492,7 @@ def _details(
     machines = {(one.group, one.first_machine + index) for one in places for index in range(one.num_machines)}
     busy_s = float(run.busy_s.max())
     return {
-        "batch_per_device": ceil(shape.global_batch_size / devices),
+        "batch_per_device": batch / devices if (batch := shape.global_batch_size) % devices else batch // devices,
         "global_batch_size": shape.global_batch_size,
         "microbatch_size": shape.microbatch_size,
         "num_microbatches": shape.num_microbatches,
