@@ -60,7 +60,8 @@ class _Package(ModuleType):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *__all__, *_ROOMS, "__version__"})
+        own = (name for name in super().__dir__() if name.startswith("_"))  # not what this file imports
+        return sorted({*own, *__all__, *_ROOMS, "__version__"})
 
 
 def _function(name: str) -> property:

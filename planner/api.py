@@ -30,6 +30,7 @@ from planner.planning import (
 )
 from planner.problem import Problem
 from planner.search import Search
+from planner.shown import Recorded
 from planner.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
@@ -470,9 +471,12 @@ def explain(
 
 
 def compare(
-    one: Plan | str | Path | Mapping[str, object], other: Plan | str | Path | Mapping[str, object]
+    one: "Plan | Procured | str | Path | Mapping[str, object]",
+    other: "Plan | Procured | str | Path | Mapping[str, object]",
 ) -> "Comparison":
     """Return what differs between two plans, given themselves, as documents or as files of ``planner plan --out``.
+
+    Two answers to questions of purchases are compared by what was minimised there, such as their cost.
 
     Raises
     ------
@@ -493,12 +497,10 @@ def compare(
     (1, True)
     """
     from planner.answer.comparison import compare as compared  # noqa: PLC0415  # late: a plan pays for neither
-    from planner.answer.plan_file import read_plan  # noqa: PLC0415
+    from planner.answer.plan_file import purchase_of, read_plan  # noqa: PLC0415
 
-    first, second = (
-        each.to_dict() if isinstance(each, Plan) else read_plan(_document_of(each)) for each in (one, other)
-    )
-    return compared(first, second)
+    first, second = (each.to_dict() if isinstance(each, Recorded) else _document_of(each) for each in (one, other))
+    return compared(read_plan(first), read_plan(second), purchases=(purchase_of(first), purchase_of(second)))
 
 
 def export(
@@ -540,14 +542,15 @@ def export(
     >>> list(planner.export(found, "ddp").files)
     ['launch.sh', 'planned_ddp.py', 'planned_ddp.json']
     """
-    from planner.answer.plan_file import fleet_of, read_plan  # noqa: PLC0415
+    from planner.answer.plan_file import purchase_of, read_plan  # noqa: PLC0415
     from planner.exporters import Job, Settings, advised, target_of  # noqa: PLC0415  # late: only an export pays for it
 
     target = target_of(target)  # before a file is read
     source = plan if isinstance(plan, Plan) else _document_of(plan)
     problem, found = plan_of_document(read_plan(source.to_dict() if isinstance(source, Plan) else source))
     settings = Settings(script=script, image=image, program=program, name=name)
-    offers = () if isinstance(source, Plan) else fleet_of(source)
+    purchase = None if isinstance(source, Plan) else purchase_of(source)
+    offers = () if purchase is None else tuple(purchase["choice"]["fleet"])
     chosen = network_of(problem, found.substitutions)
     return advised(target, Job(problem=chosen, plan=found, settings=settings, offers=offers))
 

@@ -30,7 +30,7 @@ def find(name: str, known: Mapping[str, str], what: str) -> str:
     Raises
     ------
     SpecError
-        With the nearest names, or all of them if none is near.
+        With the nearest names, or all of them if none is near, or, of a long list, what shows it.
 
     >>> find("Red", {"red": "red", "green": "green"}, "colour")
     'red'
@@ -45,7 +45,18 @@ def find(name: str, known: Mapping[str, str], what: str) -> str:
     near = dict.fromkeys(known[key] for key in difflib.get_close_matches(folded, known, n=3))
     all_names = dict.fromkeys(known.values())
     mend = f"Did you mean {_quoted(near, ' or ')}?" if near else f"Write one of {_quoted(all_names, ', ')}."
+    if not near and what in _LISTED_BY:
+        mend = f"See {_LISTED_BY[what]} for all {len(all_names)}, such as {next(iter(all_names))!r}."
     raise SpecError.of([Fault(problem=f"{name!r} is not a known {what}.", mend=mend, value=name)])
+
+
+_LISTED_BY = {  # of what there are too many for a message
+    "network of the zoo": "`planner show dnn`",
+    "device": "`planner show devices`",
+    "machine": "`planner show machines`",
+    "device or machine": "`planner show machines` and `planner show devices`",
+    "case": "`planner case`",
+}
 
 
 def _quoted(names: Mapping[str, None], between: str) -> str:

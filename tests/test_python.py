@@ -214,7 +214,7 @@ def test_rows_are_a_table_of_pandas_where_it_is_and_a_sentence_where_it_is_not(m
         (lambda: planner.sweep(SWEEP, num_workers=100_000), "num_workers: 100000 are too many for this machine"),
         (lambda: planner.explain(QUESTION, {}), "not dict"),  # type: ignore[arg-type]
         (lambda: planner.check(QUESTION, None), "not NoneType"),  # type: ignore[arg-type]
-        (lambda: planner.compare({}, 3), "no schema"),  # type: ignore[arg-type]
+        (lambda: planner.compare({}, {}), "no schema"),
         (lambda: planner.export(3, "ddp"), "not int"),  # type: ignore[arg-type]
         (lambda: planner.timeline(QUESTION, "none", None), "'none' is no family"),  # type: ignore[arg-type]
     ],

@@ -1,5 +1,6 @@
 """Two plans side by side: which decisions differ, what differs in the question, and which terms of time decide."""
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from planner.words import (
 )
 
 _MOST_PARTS = 6  # of a block; larger ones are told by their number
+_PURCHASES = {"cost": "cost_usd", "time": "wall_time_s", "energy": "energy_j", "value_of_time": "value_of_time_usd"}
 _MOST_OF_ONE = 3  # differences below one key of the question, before they are told by their number
 
 
@@ -66,7 +68,7 @@ class Comparison(Recorded):
     decisions, question
         What differs.
     terms
-        The largest difference first; they add up to the difference of the objectives.
+        Of the plans' times, the largest difference first; they add up to the difference of these.
     warnings
         Why the plans may not be comparable.
     """
@@ -108,11 +110,23 @@ class Comparison(Recorded):
         return [{"kind": kind, "name": name, "first": first, "second": second} for kind, name, (first, second) in rows]
 
 
-def compare(one: Mapping[str, object], other: Mapping[str, object]) -> Comparison:
-    """Return what differs between two plans, given as documents ``planner.plan/1``."""
+def compare(
+    one: Mapping[str, object],
+    other: Mapping[str, object],
+    *,
+    purchases: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] = (None, None),
+) -> Comparison:
+    """Return what differs between two plans, given as documents ``planner.plan/1``.
+
+    Parameters
+    ----------
+    purchases
+        The answers ``planner.procurement/1`` that the plans stood in: where both did, what these minimise decides.
+    """
     one, other = both = visible_data(dict(one)), visible_data(dict(other))  # questions are still as they were written
-    names = _pair(both, lambda plan: str(plan["objective"]["name"]))
-    values = _pair(both, lambda plan: float(plan["objective"]["value"]))
+    bought = [each for each in purchases if each is not None] if None not in purchases else []
+    goals = tuple(_goal(each) for each in bought or both)
+    names, values = _pair(goals, lambda goal: goal[0]), _pair(goals, lambda goal: goal[1])
     low, high = sorted(values)
     is_tie = high - low <= SAME * high
     has_order = names[0] == names[1] and not is_tie
@@ -122,14 +136,32 @@ def compare(one: Mapping[str, object], other: Mapping[str, object]) -> Compariso
         headlines=_pair(both, _headline),
         better=values.index(low) if has_order else None,
         saving=1 - low / high if has_order else 0.0,
-        decisions=tuple(_different(*_pair(both, _decisions))),
-        question=tuple(_collapsed(_different(*_pair(both, _question)))),
-        terms=_terms(one, other) if names[0] == names[1] else (),
-        warnings=tuple(_warnings(one, other)),
+        decisions=(
+            *_different(*({"fleet": _fleet(each)} for each in bought or both)),
+            *_different(*_pair(both, _decisions)),
+        ),
+        question=(
+            *_different(*(dict(_flat(each["problem"].get("procure", {}), "procure")) for each in bought or both)),
+            *_collapsed(_different(*_pair(both, _question))),
+        ),
+        terms=_terms(one, other) if one["objective"]["name"] == other["objective"]["name"] else (),  # type: ignore[index]
+        warnings=tuple(_warnings(one, other, names)),
     )
 
 
-def _pair(both: tuple[Mapping[str, Any], Mapping[str, Any]], function: Any) -> tuple[Any, Any]:
+def _goal(answer: Mapping[str, Any]) -> tuple[str, float]:
+    """Return what an answer minimises, with its unit, and how far it came."""
+    name = str(answer["objective"]["name"])
+    return _PURCHASES.get(name, name), float(answer["objective"]["value"])
+
+
+def _fleet(answer: Mapping[str, Any]) -> str:
+    """Return what an answer buys or rents, in words; empty of a plan on machines that are there."""
+    fleet = answer["choice"]["fleet"] if "choice" in answer else ()
+    return ", ".join(f"{one['count']} x {one['instance']}" for one in fleet)
+
+
+def _pair(both: Any, function: Any) -> tuple[Any, Any]:
     """Return a function's value for each plan."""
     return function(both[0]), function(both[1])
 
@@ -236,10 +268,9 @@ def _seconds(plan: Mapping[str, Any]) -> dict[str, float]:
 # -- warnings ----------------------------------------------------------------------------------------------------------
 
 
-def _warnings(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+def _warnings(one: Mapping[str, Any], other: Mapping[str, Any], names: tuple[str, str]) -> Iterator[str]:
     """Yield why two plans may not be comparable."""
     both = (one, other)
-    names = _pair(both, lambda plan: plan["objective"]["name"])
     if names[0] != names[1]:
         yield f"the plans do not minimise the same: {names[0]} and {names[1]}"
     batches = _pair(both, _global_batch)
@@ -292,22 +323,21 @@ def comparison_answer(found: Comparison, names: tuple[str, str], *, commands: Co
     if found.better is not None:
         better, worse = names[found.better], names[1 - found.better]
         least, most = (_value(found, index) for index in (found.better, 1 - found.better))
-        goal = goal_words(found.objective_names[0].removesuffix("_s"))
+        goal = goal_words(_goal_name(found, 0))
+        does = f"{goal} takes" if found.objective_names[0].endswith("_s") else f"its {goal} is"
         verdict = f"{better} is better: it saves {found.saving:.2%} of what {worse} takes."
-        answer = f"{better} is better: {goal} takes {least} instead of the {most} of {worse}, {found.saving:.2%} less."
+        answer = f"{better} is better: {does} {least} instead of the {most} of {worse}, {found.saving:.2%} less."
     elif found.objective_names[0] != found.objective_names[1]:
         verdict = answer = "Neither is better: they do not minimise the same."
     else:
         verdict, answer = "Both take the same.", f"Both take the same, {_value(found, 0)}."
     plans = [
-        f"{name}: {goal.removesuffix('_s').replace('_', ' ')} {time_words(value)}, {headline}"
-        for name, goal, value, headline in zip(
-            names, found.objective_names, found.objectives, found.headlines, strict=True
-        )
+        f"{name}: {_goal_name(found, index).replace('_', ' ')} {_value(found, index)}, {found.headlines[index]}"
+        for index, name in enumerate(names)
     ]
 
     def summary() -> list[Block]:
-        goals = [goal_words(one.removesuffix("_s")) for one in found.objective_names]
+        goals = [goal_words(_goal_name(found, index)) for index in (0, 1)]
         tiles = [(f"{goals[index]}, {short(names[index])}", _value(found, index)) for index in (0, 1)]
         return [Tiles(tiles), Bullets([f"{name}: {line}" for name, line in zip(names, found.headlines, strict=True)])]
 
@@ -334,6 +364,11 @@ def comparison_answer(found: Comparison, names: tuple[str, str], *, commands: Co
         opening=[*plans, verdict, *(f"Warning: {warning}." for warning in found.warnings)],
         sections=sections,
     )
+
+
+def _goal_name(found: Comparison, index: int) -> str:
+    """Return what a plan minimises, without its unit."""
+    return re.sub("_(s|usd|j)$", "", found.objective_names[index])
 
 
 def _value(found: Comparison, index: int) -> str:
@@ -381,9 +416,15 @@ def _term_lines(found: Comparison, names: tuple[str, str]) -> list[str]:
             **dict(zip(_two(names), map(time_words, seconds), strict=True)),
             "difference": _signed(seconds[1] - seconds[0]),
         }
-        for name, seconds in [*rows, ("in all", found.objectives)]
+        for name, seconds in [*rows, ("in all", _whole(found))]
     ]
     return [table(shown), *_and_more(len(known))]
+
+
+def _whole(found: Comparison) -> tuple[float, float]:
+    """Return the seconds that the terms add up to."""
+    first, second = (sum(one.seconds[index] for one in found.terms) for index in (0, 1))
+    return first, second
 
 
 def _term_blocks(found: Comparison, names: tuple[str, str]) -> list[Block]:
@@ -399,7 +440,8 @@ def _term_blocks(found: Comparison, names: tuple[str, str]) -> list[Block]:
         title=f"more time with {short(names[1])}",
         unit="s",
     )
-    whole = ("in all", found.objectives, found.objectives[1] - found.objectives[0])
+    sums = _whole(found)
+    whole = ("in all", sums, sums[1] - sums[0])
     listed = Table(
         caption="The terms of both, the largest difference first",
         columns=("term", *names, "difference"),

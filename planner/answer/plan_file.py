@@ -97,10 +97,10 @@ def read_procurement(source: Path | Mapping[str, object], file: str = "") -> dic
     return _seen(found.model_dump(by_alias=True))
 
 
-def fleet_of(source: Path | Mapping[str, object]) -> tuple[Mapping[str, object], ...]:
-    """Return the offers that the answer to a question of a purchase takes; none of any other file or document."""
+def purchase_of(source: Path | Mapping[str, object]) -> dict[str, Any] | None:
+    """Return the answer to a question of a purchase as :func:`read_procurement`; None of any other file or document."""
     is_answer = is_procurement(source) if isinstance(source, Path) else source.get("schema") == _PROCUREMENT
-    return tuple(read_procurement(source)["choice"]["fleet"]) if is_answer else ()
+    return read_procurement(source) if is_answer else None
 
 
 def is_procurement(path: Path) -> bool:

@@ -91,6 +91,9 @@ def checked_form(sent: object, *, most_s: float) -> Form:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= most_s:
         mend = f"Write 1 to {most_s:g} seconds."
         faults.append(Fault(field="time_limit_s", problem="this is no time that is allowed here.", mend=mend))
+    dnn = question.get("dnn")
+    if not faults and isinstance(dnn, dict) and not {"zoo", UPLOAD} & dnn.keys():
+        faults.append(Fault(field="dnn.zoo", problem="no network is named.", mend="Write e.g. llama3-8b."))
     if not faults and ("cluster" in question) == ("procure" in question):
         mend = "Describe the machines, or give money or a deadline."
         faults.append(Fault(field="cluster", problem="it is not said with what to train.", mend=mend))

@@ -188,7 +188,12 @@
       if (told.status !== 200 && !told.data.id) { questions.delete(id); list(); return; }
       questions.set(id, told.data);
       list();
-      if (told.data.state === "done") { say(told.data.answer); show(id); return; }
+      if (told.data.state === "done") {
+        say(told.data.answer);
+        show(id);
+        if (document.activeElement === at("ask")) { at("questions").scrollIntoView(); }  // who goes on in the form is left there
+        return;
+      }
       if (told.data.state === "failed") {
         say("No answer: " + told.data.error.message);
         if (told.status === 422) {  // said beside its field; the question itself is of no further use
@@ -243,6 +248,8 @@
   const list = function () {
     rows.forEach(function (row, id) { if (!questions.has(id)) { row.remove(); rows.delete(id); } });
     at("questions").hidden = questions.size === 0;
+    at("to-questions").hidden = at("questions").hidden;
+    at("to-answer").hidden = at("answer").hidden;
     questions.forEach(function (one) {
       const row = rowOf(one);
       const [mark, what, bar, look, end] = row.children;
@@ -266,13 +273,12 @@
     const a = before.objective, b = one.objective;
     if (!a || !b || a.name !== b.name || !(a.value > 0)) { return ""; }
     const change = 100 * (b.value / a.value - 1);
-    const old = (before.tiles[0] || ["", ""]), fresh = (one.tiles[0] || ["", ""]);
     const words = Math.abs(change) < 0.05 ? "no change" : (change > 0 ? "+" : "\u2212") + Math.abs(change).toFixed(1) + " %";
-    return fresh[0] + ": " + old[1] + " \u2192 " + fresh[1] + " (" + b.name.replace(/_(s|usd)$/, "").replace(/_/g, " ") + ": " + words + ")";
+    return b.name.replace(/_s$/, "").replace(/_/g, " ") + ": " + a.words + " \u2192 " + b.words + " (" + words + ")";
   };
   const assumption = function (id, row, index) {
     const line = made("div", "", { class: "assumption" });
-    const label = made("label", row.is_changed ? row.place.join(".") + ", as you say" : row.text);
+    const label = made("label", row.is_changed ? (row.text.match(/^[^:]{1,40}(?=: )/) || [row.place.join(".")])[0] + ", as you say" : row.text);
     const note = row.is_changed ? "assumed before: " + row.text : row.effect;
     if (note) { label.append(made("span", note, { class: "note" })); }
     line.append(label);
@@ -341,6 +347,7 @@
     at("report").src = one.report;
     at("alone").href = one.report + "?whole";
     list();
+    window.sessionStorage.setItem("planner-shown", id);
     if (focused && focused.startsWith("assumption-") && at(focused)) { at(focused).focus(); }
   };
 
@@ -402,6 +409,7 @@
       if (answer.status === 200) {
         answer.data.questions.forEach(function (one) { questions.set(one.id, one); });
         list();
+        show(window.sessionStorage.getItem("planner-shown"));
         answer.data.questions.forEach(function (one) { if (one.state !== "done" && one.state !== "failed") { watch(one.id); } });
       } else {
         session = own;

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from planner.planning import view_again, view_of, with_value
 from planner.procurement.question import load_procurement
 from planner.sections import Tiles
 from planner.serve.form import UPLOAD, UPLOADED
-from planner.words import time_words, usd_words
+from planner.words import objective_words, time_words
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -184,7 +185,11 @@ def _plan(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     return {
         **_shown(answer),
         **_moved(task, problem.key_assumptions, plan.key_assumptions, problem.resolved),
-        "objective": {"name": plan.goal.field, "value": plan.objective},
+        "objective": {
+            "name": plan.goal.field,
+            "value": plan.objective,
+            "words": objective_words(plan.objective, plan.goal.unit),
+        },
         "document": plan.to_dict(),
         **repeated,
     }
@@ -194,7 +199,8 @@ def _procure(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """Answer what to buy or rent."""
     question, today = _question(task), datetime.now(tz=UTC).date()
     read, command = load_procurement(question, today=today), _command("procure", task)
-    words = {"cost": usd_words, "time": time_words}.get(read.asked.objective, lambda value: f"{value:.4g}")
+    unit = {"cost": "usd", "time": "s", "energy": "J", "value_of_time": "usd"}[read.asked.objective]
+    words = partial(objective_words, unit=unit)
     progress, repeated = _Progress(tell, words), _repeated(question, read.resolved, command)
     limits = {"time_limit_s": task["time_limit_s"], "memory_limit_bytes": task["memory_limit_bytes"]}
     try:
@@ -213,7 +219,11 @@ def _procure(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     return {
         **_shown(answer),
         **moved,
-        "objective": {"name": read.asked.objective, "value": found.choice.objective},
+        "objective": {
+            "name": read.asked.objective,
+            "value": found.choice.objective,
+            "words": words(found.choice.objective),
+        },
         "document": found.to_dict(),
         **repeated,
     }

@@ -184,3 +184,20 @@ def test_odd_plans_that_keep_the_contract_are_compared_all_the_same(
 def test_a_document_that_is_no_plan_is_refused(plain: dict[str, Any], change: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="planner plan --out"):
         planner.compare(plain, edited(plain, **change))
+
+
+def test_purchases_are_compared_by_what_was_minimised_there() -> None:
+    market = {"providers": ["aws"], "devices": ["v100-sxm2-16g"], "as_of": "any"}
+    question: dict[str, Any] = {"dnn": {"zoo": "resnet50", "global_batch": 1024, "epochs": 2}, "procure": market}
+    cheap, quick = (
+        planner.procure({**question, "procure": {**market, **limit}})
+        for limit in ({"deadline": "1 d"}, {"objective": "time", "budget": "100 USD"})
+    )
+    found = planner.compare(cheap, {**cheap.to_dict(), "objective": {**cheap.to_dict()["objective"], "value": 1e6}})
+    assert found.objective_names == ("cost_usd", "cost_usd")
+    assert found.better == 0
+    assert comparison_text(found, NAMES).count("USD") == 2
+    other = planner.compare(cheap, quick.to_dict())
+    assert other.better is None
+    assert {"fleet", "procure.budget"} <= {one.name for one in (*other.decisions, *other.question)}
+    assert sum(one.seconds[0] for one in other.terms) == pytest.approx(cheap.choice.training_s["training"])

@@ -184,6 +184,7 @@ def test_a_change_of_what_is_assumed_moves_the_answer_and_two_answers_are_compar
     second = answer.json()["id"]
     after = page.answer(second)
     assert after["objective"]["value"] < before["objective"]["value"]
+    assert after["objective"]["words"] == dict(after["tiles"])["an epoch"]
     assert after["assumptions"][0] | {"effect": ""} == before["assumptions"][index] | {
         **{"effect": "", "is_changed": True, "value": "fp16"}
     }
@@ -264,6 +265,7 @@ def test_a_question_without_an_answer_has_a_page_of_what_conflicts(page: Page) -
         ({"dnn": {"zoo": "x" * 201}, "cluster": {"preset": "osf-testbed"}}, "dnn.zoo"),
         ({"dnn": {"zoo": "vgg16"}, "cluster": {"machines": [{"count": {"a": 1}}]}}, "cluster.machines.0.count"),
         ({"dnn": {"zoo": "vgg16"}}, "cluster"),
+        ({"dnn": {"zoo": "", "global_batch": 3}, "cluster": {"preset": "osf-testbed"}}, "dnn.zoo"),
         ({**QUICK, "procure": {"deadline": "1 h"}}, "cluster"),
         ({**QUICK, "fix": {"file": "/etc/passwd"}}, "fix.file"),
         ({**QUICK, "constraints": {"devices": {"a": 1}}}, "constraints.devices.a"),
