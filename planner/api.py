@@ -261,7 +261,7 @@ def procure(
         found = procured(
             asked_for,
             search,
-            lambda problem: plan_of_fleet(problem, search),
+            lambda problem, before: plan_of_fleet(problem, search, before),
             is_robust=is_robust,
             has_pareto=has_pareto,
             has_what_if=has_what_if,

@@ -14,7 +14,7 @@ from planner.cost import Floats
 from planner.data.devices import DEVICES
 from planner.data.fits import with_known_error
 from planner.decisions import pinnable_keys
-from planner.errors import InfeasibleError, PlannerError, SpecError
+from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
 from planner.exporters.export import Job, refusal_of
 from planner.families import FAMILIES, risks_of, usage_of
 from planner.models.communication import ALL_REDUCES
@@ -104,12 +104,17 @@ def planned(problem: Problem, search: Search) -> Plan:
         from planner.conflicts import diagnosed  # noqa: PLC0415  # late: only where nothing fits
 
         raise diagnosed(problem, error, best_plan, search) from None
+    return _completed(problem, best)
+
+
+def _completed(problem: Problem, best: Plan) -> Plan:
+    """Return a plan that a search found with its known error, what binds it, and its provenance."""
     chosen = network_of(problem, best.substitutions)
     limits = binding_words(chosen, usage_of(chosen, best.family, best.configuration, best.prediction))
     known = with_known_error(chosen, best.family, best.configuration, best.prediction)
     computing = computing_lines(chosen, best.family, best.configuration, known)
     best = replace(best, prediction=known, explanation=(*best.explanation, *computing, *limits))
-    digest = Provenance.digest_of(problem.resolved)
+    digest = Provenance.digest_of(best.problem)
     plugins = _plugins_of(chosen, best.family)
     provenance = replace(
         best.provenance, plugins=plugins, versions={name: version_of(name) for name in _LIBRARIES}, input_digest=digest
@@ -557,9 +562,17 @@ def plan_of(problem: Problem, search: Search, *, prefers_safe: bool = False) -> 
         return answered(given, plan, search, prefers_safe=prefers_safe, earlier=known)
 
 
-def plan_of_fleet(problem: Problem, search: Search) -> Plan:
-    """Return the plan of a training on a fleet that was chosen within a search."""
-    return weighed(problem, planned(problem, part_of(search)), search)
+def plan_of_fleet(problem: Problem, search: Search, before: Plan | None = None) -> Plan:
+    """Return the plan of a training on a fleet that was chosen within a search, no worse than what it found before."""
+    try:
+        found = planned(problem, part_of(search))
+    except NoAnswerError:  # interrupted, or out of time
+        if before is None:
+            raise
+        found = _completed(problem, before)
+    if before is not None and before.objective < found.objective:
+        found = _completed(problem, before)
+    return weighed(problem, found, search)
 
 
 def weighed(problem: Problem, plan: Plan, search: Search) -> Plan:

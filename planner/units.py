@@ -61,8 +61,12 @@ _UNITS: Mapping[Dimension, Mapping[str, float]] = {
     Dimension.ENERGY: {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "Wh": 3600.0, "kWh": 3.6e6, "MWh": 3.6e9},
     Dimension.MONEY: {"USD": 1.0, "kUSD": 1e3, "MUSD": 1e6},
     Dimension.MONEY_RATE: {
-        "USD/h": 1 / 3600, "USD/s": 1.0, "USD/d": 1 / 86400, "USD/hour": 1 / 3600, "USD/day": 1 / 86400,
-        "USD/week": 1 / 604800, "USD/month": 1 / 2628000, "USD/year": 1 / 31536000,
+        f"{prefix}USD/{time}": scale / seconds
+        for prefix, scale in (("", 1.0), ("k", 1e3), ("M", 1e6))
+        for time, seconds in (
+            ("h", 3600), ("s", 1), ("d", 86400), ("hour", 3600), ("day", 86400),
+            ("week", 604800), ("month", 2628000), ("year", 31536000),
+        )
     },
     Dimension.SAMPLE_RATE: {"samples/s": 1.0, "sample/s": 1.0, "images/s": 1.0},
     Dimension.FREQUENCY: {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9},

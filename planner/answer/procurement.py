@@ -1,8 +1,9 @@
 """The answer to what to buy or rent: the fleet, its money and time, alternatives, what if, and the prices used."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, timedelta
 from functools import partial
-from math import inf
+from math import ceil, floor, inf
 from typing import TYPE_CHECKING
 
 from planner.answer.charts import scale_of
@@ -49,6 +50,7 @@ _MOST_POINTS, _MOST_LINES = 200, 24  # of the trade-off: on a page, on a termina
 _WIDTH = 30  # of its bars on a terminal
 _LEAST_POINTS = 3  # of a curve
 _WORTH = 0.01  # less time, or less money, that is worth a line
+_DAY_S, _MOST_DAYS = 86_400, 36_500  # of an end that has a date
 _MANY_TIMES = 10  # from there on a ratio is told as such, not in percent
 _WHOLE = "--json has all of them"
 
@@ -68,13 +70,12 @@ def procurement_answer(found: "Procured", view_of: ViewOf, *, history: History =
     choice, one, names = found.choice, found.certificate, _networks(found)
     is_bought = [bool(offer.purchase_usd) for offer in choice.fleet.offers]
     verb = "Buy" if all(is_bought) else "Buy and rent" if any(is_bought) else "Rent"
-    sellers = joined(list(dict.fromkeys(f"{one.provider} {one.region}".strip() for one in choice.fleet.offers)))
     what, time = joined(names), time_words(choice.total_wall_s)
     is_monthly = (found.problem.get("procure") or {}).get("jobs") is not None
     takes = f"the trainings take {time} a month" if is_monthly else f"training {what} takes {time}"
     pays = f"{usd_words(choice.cost_usd)}{' a month' * is_monthly}"
     if choice.capital_usd:
-        pays = f"{usd_words(choice.capital_usd)} at once, of which {pays} count for {'them' if is_monthly else 'it'}"
+        pays = f"{usd_words(choice.capital_usd)} at once, and {pays} count for {'them' if is_monthly else 'it'}"
     margin, verdict = _margin(found, is_monthly=is_monthly), _verdict(found)
     risk = f"{_error(found)}; at worst {_at_worst(found, is_monthly=is_monthly)}"
     page = {"Also assumed": found.assumptions, "Not modelled": found.not_modelled}
@@ -136,7 +137,7 @@ def procurement_answer(found: "Procured", view_of: ViewOf, *, history: History =
     ]
     return Answer(
         title=f"What to buy or rent to train {what}",
-        answer=f"{verb} {choice.fleet.headline} from {sellers}: {takes}, {pays}.",
+        answer=f"{verb} {choice.fleet.headline} from {choice.fleet.sellers}: {takes}, {pays}.",
         verdict=verdict,
         mark="proven" if one.status is Status.OPTIMAL else "open",
         opening=[
@@ -229,6 +230,11 @@ def _cash(choice: "Choice") -> str:
 def _time(found: "Procured") -> str:
     """Return when one training is done, before its deadline."""
     wall_s, words = found.choice.total_wall_s, time_words(found.choice.total_wall_s)
+    if found.stretch != 1:
+        words += f", with training {percent_words(found.stretch - 1)} longer than predicted"
+    if _DAY_S <= wall_s < _MOST_DAYS * _DAY_S:
+        today = date.fromisoformat(found.prices["today"])
+        words += f", done by {today + timedelta(days=ceil(wall_s / _DAY_S))} if ordered on {today}"
     deadline = (found.problem.get("procure") or {}).get("deadline")
     if deadline is None:
         return words
@@ -241,8 +247,9 @@ def _margin(found: "Procured", *, is_monthly: bool) -> list[str]:
     if found.margin is None:
         return []
     what = "all jobs are in time" if is_monthly else "the deadline holds"
-    times = f"until training takes {1 + found.margin:,.0f} times as long as predicted"
-    return [f"{what} {f'for errors up to {found.margin:+.0%}' if 1 + found.margin < _MANY_TIMES else times}"]
+    if 1 + found.margin < _MANY_TIMES:
+        return [f"{what} for errors up to {percent_words(found.margin, is_signed=True)}"]
+    return [f"{what} until training takes {floor(1 + found.margin):,} times as long as predicted"]
 
 
 def _error(found: "Procured") -> str:
@@ -250,12 +257,12 @@ def _error(found: "Procured") -> str:
     error = found.choice.error
     if error is None:
         return "no training like this one was measured"
-    band = " to ".join(percent_words(round(end, 2), is_signed=True) for end in error)
+    band = " to ".join(percent_words(end, is_signed=True) for end in error)
     is_given = (found.problem.get("procure") or {}).get("error") is not None
     if found.choice.unmeasured:
         whose = "the error of the question" if is_given else "errors elsewhere"
         return f"training steps were not measured on {joined(found.choice.unmeasured)}; {whose}: {band}"
-    return f"expected error of the training time: {band}"
+    return f"{'the error of the question' if is_given else 'expected error of the training time'}: {band}"
 
 
 def _at_worst(found: "Procured", *, is_monthly: bool) -> str:
@@ -282,8 +289,8 @@ def _next_rows(found: "Procured") -> list[tuple[str, str]]:
     return [
         (
             name,
-            f"{one.fleet.headline}: {usd_words(one.cost_usd)}, {time_words(one.total_wall_s)} "
-            f"({_loss(one, found.choice)} of the {found.objective_name.replace('_', ' ')}"
+            f"{_named(one)}: {usd_words(one.cost_usd)}, {time_words(one.total_wall_s)} "
+            f"({_loss(one, found.choice)} of the {found.objective_name.replace('_', ' ')}{_beside(one, found)}"
             + f", without {joined(own)}" * is_another
             + ")"
             + f"; {_cash(one)}" * bool(one.capital_usd)
@@ -304,8 +311,8 @@ def _deadline_rows(found: "Procured") -> list[tuple[str, str]]:
     for name, pairs in (("sooner", sooner[-1:]), ("later", later[:1])):
         for one, missed in pairs:
             apart = time_words(abs(one.total_wall_s - best.total_wall_s))
-            more = percent_words(one.cost_usd / best.cost_usd - 1, is_signed=True)
-            words = f"{one.fleet.headline}: {apart} {name} for {usd_words(one.cost_usd)} ({more})"
+            more = _more(one.cost_usd, best.cost_usd)
+            words = f"{_named(one)}: {apart} {name} for {usd_words(one.cost_usd)} ({more})"
             rows.append((name, ", ".join(filter(None, (words, missed, _cash(one))))))
     return rows
 
@@ -358,7 +365,10 @@ def _times(choice: "Choice") -> dict[str, float]:
 def _part_lines(title: str, parts: Mapping[str, float], unit: str) -> list[str]:
     """Return the parts of a sum with their shares, for a terminal."""
     rows = shares_of(parts)
-    return [title, *(f"  {name:24} {objective_words(value, unit):>14}  {share:6.1%}" for name, value, share in rows)]
+    return [
+        title,
+        *(f"  {name:24} {objective_words(value, unit):>14}  {100 * share:5.1f} %" for name, value, share in rows),
+    ]
 
 
 def _parts(caption: str, parts: Mapping[str, float], title: str, unit: str) -> list[Block]:
@@ -374,7 +384,7 @@ def _plan_lines(choice: "Choice") -> list[str]:
     lines = ["Train by"]
     for name, plan in choice.plans.items():
         what = "" if len(choice.plans) == 1 else f"{name}: "
-        status = "proven" if plan.status is Status.OPTIMAL else f"gap {plan.gap:.2%}"
+        status = "proven" if plan.status is Status.OPTIMAL else f"gap {percent_words(plan.gap)}"
         lines.append(f"  {what}{plan.family} on {plan.configuration.headline}, {time_words(plan.objective)} ({status})")
     if len(choice.plans) > 1:
         return [*lines, "  the whole plans stand in --json and --out; `planner check` reads them"]
@@ -389,7 +399,7 @@ def _plans(choice: "Choice", view_of: ViewOf) -> list[Block]:
             view.words if (view := view_of(plan)) is not None else plan.family,
             plan.configuration.headline,
             objective_words(plan.objective, plan.goal.unit),
-            "proven" if plan.status is Status.OPTIMAL else f"gap {plan.gap:.2%}",
+            "proven" if plan.status is Status.OPTIMAL else f"gap {percent_words(plan.gap)}",
         )
         for name, plan in choice.plans.items()
     ]
@@ -421,8 +431,24 @@ def _drawn(choice: "Choice", view_of: ViewOf) -> list[Section]:
 
 def _loss(choice: "Choice", best: "Choice") -> str:
     """Return how much more of the objective a fleet takes."""
-    ratio = choice.objective / best.objective if best.objective else 1.0
-    return f"{ratio - 1:+.1%}" if ratio < _MANY_TIMES else f"x {ratio:,.0f}"
+    return _more(choice.objective, best.objective)
+
+
+def _beside(choice: "Choice", found: "Procured") -> str:
+    """Return the objective of a fleet where neither its cost nor its time is that."""
+    name = found.objective_name
+    return "" if name in ("cost", "time") else f", {_value(choice.objective, name)}"
+
+
+def _more(value: float, best: float) -> str:
+    """Return how much more a value is than the answer's."""
+    ratio = value / best if best else 1.0
+    return percent_words(ratio - 1, is_signed=True) if ratio < _MANY_TIMES else f"x {ratio:,.0f}"
+
+
+def _named(choice: "Choice") -> str:
+    """Return a fleet and where it comes from: machines of one name are sold in several regions."""
+    return f"{choice.fleet.headline} from {choice.fleet.sellers}"
 
 
 def _alternative_lines(found: "Procured") -> list[str]:
@@ -430,7 +456,10 @@ def _alternative_lines(found: "Procured") -> list[str]:
     lines = []
     for choice, words in found.alternatives:
         cost = f"{choice.cost_usd:>12,.2f} USD {time_words(choice.total_wall_s):>9}"
-        lines.append(f"  {choice.fleet.headline[:44]:44} {cost} {_loss(choice, found.choice):>8}  {words}".rstrip())
+        line = f"  {choice.fleet.headline[:44]:44} {cost} {_loss(choice, found.choice):>9}  "
+        lines.append(
+            f"{line}{'; '.join(filter(None, (f'from {choice.fleet.sellers}{_beside(choice, found)}', words)))}"
+        )
     return ["Alternatives considered", *lines] if lines else []
 
 
@@ -443,6 +472,7 @@ def _alternatives(found: "Procured") -> list[Block]:
     rows = [
         (
             choice.fleet.headline,
+            choice.fleet.sellers,
             _value(choice.objective, name),
             usd_words(choice.cost_usd),
             time_words(choice.total_wall_s),
@@ -457,7 +487,7 @@ def _alternatives(found: "Procured") -> list[Block]:
         alt=f"Bars of this fleet and of {many(len(drawn), 'other')}, by {goal}.",
         rows=[
             ("this fleet", best.objective, _value(best.objective, name)),
-            *((one.fleet.headline, one.objective, _value(one.objective, name)) for one, _ in drawn),
+            *((_named(one), one.objective, _value(one.objective, name)) for one, _ in drawn),
         ],
         title=goal,
         unit=_axis(name),
@@ -465,9 +495,9 @@ def _alternatives(found: "Procured") -> list[Block]:
     )
     listed = Table(
         caption="Alternatives considered",
-        columns=("fleet", "" if name == "cost" else goal, "cost", "wall time", "more", "what to know"),
-        rows=[(row[0], "" if name == "cost" else row[1], *row[2:]) for row in rows[: _MOST_ROWS + 1]],
-        numbers=range(1, 5),
+        columns=("fleet", "from", "" if name == "cost" else goal, "cost", "wall time", "more", "what to know"),
+        rows=[(*row[:2], "" if name == "cost" else row[2], *row[3:]) for row in rows[: _MOST_ROWS + 1]],
+        numbers=range(2, 6),
         marked=(0,),
     )
     return [chart, listed]
@@ -484,7 +514,7 @@ def _pareto(found: "ParetoSet") -> Section:
     if found.status is not Status.OPTIMAL:
         left = "how much better what was left may be is not known"
         if found.gap <= 1:
-            left = f"what was left may be better by {found.gap:.1%} in both at most"
+            left = f"what was left may be better by {percent_words(found.gap)} in both at most"
         elif found.gap < inf:
             left = f"what was left may be up to {1 + found.gap:,.0f} times better in both"
         proven = f"not proven; {left}"
@@ -494,7 +524,7 @@ def _pareto(found: "ParetoSet") -> Section:
         choice = one.choice
         bar = "#" * max(1, round(_WIDTH * choice.cost_usd / most))
         cost = f"{time_words(choice.total_wall_s):>9}{'*' if one.is_tie else ' '} {choice.cost_usd:>12,.2f} USD"
-        lines.append(f"  {cost} {bar:{_WIDTH}} {choice.fleet.headline}")
+        lines.append(f"  {cost} {bar:{_WIDTH}} {_named(choice)}")
     if len(points) > _MOST_LINES:
         lines.append(f"  {len(points) - _MOST_LINES} more stand in --json")
     return Section(name="pareto", title=title, lines=lines, blocks=partial(_pareto_blocks, found, title, proven))
@@ -506,9 +536,15 @@ def _pareto_blocks(found: "ParetoSet", title: str, proven: str) -> list[Block]:
     chart = _time_and_money(title, [choice for choice, _ in shown])
     listed = Table(
         caption=f"{title}: fleets that none beats in both",
-        columns=("wall time", "cost", "tie", "fleet"),
+        columns=("wall time", "cost", "tie", "fleet", "from"),
         rows=[
-            (time_words(choice.total_wall_s), usd_words(choice.cost_usd), "tie" * is_tie, choice.fleet.headline)
+            (
+                time_words(choice.total_wall_s),
+                usd_words(choice.cost_usd),
+                "tie" * is_tie,
+                choice.fleet.headline,
+                choice.fleet.sellers,
+            )
             for choice, is_tie in shown
         ],
         numbers=(0, 1),
@@ -531,7 +567,7 @@ def _time_and_money(title: str, choices: Sequence["Choice"]) -> Points:
         (
             choice.total_wall_s / by,
             choice.cost_usd,
-            f"{choice.fleet.headline}: {time_words(choice.total_wall_s)}, {usd_words(choice.cost_usd)}",
+            f"{_named(choice)}: {time_words(choice.total_wall_s)}, {usd_words(choice.cost_usd)}",
         )
         for choice in choices
     ]
@@ -558,12 +594,13 @@ def _by_deadline(found: "Procured") -> list[Section]:
         about = "All of these were planned, and none beats another in both. Fleets that were not planned may cost less."
         listed = Table(
             caption=f"{title}: what was planned",
-            columns=("wall time", "cost", "fleet", "what to know"),
+            columns=("wall time", "cost", "fleet", "from", "what to know"),
             rows=[
                 (
                     time_words(one.total_wall_s),
                     usd_words(one.cost_usd),
                     one.fleet.headline,
+                    one.fleet.sellers,
                     ", ".join(filter(None, ("this fleet" * (one is found.choice), missed, _cash(one)))),
                 )
                 for one, missed in shown
@@ -585,7 +622,7 @@ def _what_if_rows(found: "Procured") -> list[tuple[str, str, str, str]]:
         else (
             one.change,
             _value(one.objective, found.objective_name),
-            f"then {one.fleet.headline}" if one.changes_decision else "the same fleet",
+            f"then {one.fleet.headline} from {one.fleet.sellers}" if one.changes_decision else "the same fleet",
             one.words,
         )
         for one in found.what_if
@@ -647,7 +684,8 @@ def _break_even_lines(one: "BreakEven") -> list[str]:
     """Return from when on buying costs less, for a terminal."""
     words = f"; {one.words}" if one.words else ""
     months = [
-        {"hours a month": hours, "rent USD": round(rent, 2), "buy USD": round(buy, 2)} for hours, rent, buy in one.rows
+        {"hours a month": hours, f"{'rent USD':>12}": f"{rent:12,.2f}", f"{'buy USD':>12}": f"{buy:12,.2f}"}
+        for hours, rent, buy in one.rows
     ]
     head = f"Rent {one.rented} or buy {one.bought}: {_break_even_words(one)}{words}"
     return [head, f"  {_payback_words(one)}", *(f"  {line}" for line in table(months).splitlines())]
@@ -722,7 +760,7 @@ def _certificate(found: "Procured", history: History) -> list[Block]:
         ("status", one.status.value),
         ("objective", _value(one.objective, name)),
         ("bound: no fleet has less", _value(one.bound, name)),
-        ("gap", f"{one.gap:.2%}"),
+        ("gap", percent_words(one.gap)),
         *((f"bound for fleets of up to {many(n, 'type')}", _value(bound, name)) for n, bound in one.bounds.items()),
         ("offers", f"{one.num_offers:,}"),
         ("sets of offers", f"{one.num_markets:,}"),

@@ -12,6 +12,7 @@ from planner.importers.text import is_there
 
 _LINKS = ("network", "nics", "latency", "inside")
 _CODE = "torch:"
+_BETWEEN_AMOUNTS = re.compile(r"\s*(?:(?<!\d),|,(?!\d{3}))\s*")  # no comma within a number
 _OF_SITE = ("as_of", "power", "carbon_intensity")  # of a purchase, as they stand in its block
 _OF_LENGTH = ("global_batch", "epochs", "dataset_samples", "tokens", "samples", "sequence_length")
 _MACHINES = re.compile(r"(\d{1,12})\s*x\s*(?:(\d{1,12})\s*x\s*)?(.+)")
@@ -140,8 +141,8 @@ class ShortPurchase:
         for name in ("deadline", "budget", "objective", "providers", "regions", "terms", "prices", *_OF_SITE):
             if name in given:
                 procure[name] = _listed(given[name]) if name in ("providers", "regions", "terms") else given[name]
-        if self.budget is not None and "," in self.budget:
-            procure["budget"] = _listed(self.budget)
+        if self.budget is not None and len(budgets := _BETWEEN_AMOUNTS.split(self.budget)) > 1:
+            procure["budget"] = budgets
         if self.rate is not None:
             procure["rates"] = read_rates(_listed(self.rate))
         if self.prices is not None:

@@ -16,11 +16,12 @@ from planner.names import OF_TRANSFORMERS
 from planner.plan import Plan
 from planner.procurement.fleet import CRITERIA, Fleet
 from planner.procurement.prices import OLD_DAYS, Term
+from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets
 from planner.shown import Recorded
 from planner.solution import Status, gap_of
 from planner.units import Dimension, format_human, parse
-from planner.words import joined, term_words, usd_words
+from planner.words import joined, percent_words, term_words, usd_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,6 +332,7 @@ class Procured(Recorded):
 
 LIMITS = {  # how a criterion is called, and in what it is counted
     "cost": ("cost", Dimension.MONEY),
+    "value_of_time": ("cost with the value of its time", Dimension.MONEY),
     "energy": ("energy", Dimension.ENERGY),
     **{limit.criterion: (limit.key.replace("_", " "), limit.dimension) for limit in FLEET_LIMITS},
 }
@@ -340,18 +342,28 @@ _LEAST_SHARE, _MOST_TERMS = 0.005, 4  # of a training's terms that are told
 _CLOSE = 0.05  # of a limit: nearer to it, it binds
 
 
-def amount(value: float, name: str) -> str:
-    """Return a criterion's value for reading."""
+def rate_unit(procurement: Procurement) -> str:
+    """Return in what the question counts money for a time: an hour where it has no such budget."""
+    block = procurement.resolved.get("procure") or {}
+    budgets = block.get("budget")
+    given = [block.get("budget_rate"), *(budgets if isinstance(budgets, list) else [budgets])]
+    return next((f"USD/{str(one).rpartition('/')[2].strip()}" for one in given if "/" in str(one)), "USD/h")
+
+
+def amount(value: float, name: str, per: str = "USD/h") -> str:
+    """Return a criterion's value for reading; ``per``: in what money for a time is counted."""
     if name not in LIMITS:
         return f"{value:.0f}"
     dimension = LIMITS[name][1]
+    if dimension is Dimension.MONEY_RATE:
+        return f"{value / parse(f'1 {per}', dimension):,.2f} {per}"
     return usd_words(value) if dimension is Dimension.MONEY else format_human(value, dimension)
 
 
-def enough(value: float, name: str) -> str:
+def enough(value: float, name: str, per: str = "USD/h") -> str:
     """Return a limit for reading, rounded up: whoever types it in is allowed the value."""
     shown = value
-    while parse((text := amount(shown, name)).replace(",", ""), LIMITS[name][1]) < value:
+    while parse((text := amount(shown, name, per)).replace(",", ""), LIMITS[name][1]) < value:
         shown = max(shown * 1.0005, shown + (0.005 if LIMITS[name][1] is Dimension.MONEY else 0.0))
     return text
 
@@ -359,7 +371,8 @@ def enough(value: float, name: str) -> str:
 def assumptions_of(fleets: Fleets) -> list[str]:
     """Return what was assumed of the run, of the network's numbers and of the error."""
     run, jobs = fleets.procurement.asked.run, fleets.procurement.jobs
-    lines = []
+    rates = fleets.procurement.asked.rates
+    lines = [f"1 {code.upper()} is {rate:g} USD (procure.rates)" for code, rate in rates.items()]
     if run.checkpoint_size is not None and run.storage_rate is not None and run.checkpoint_s is not None:
         size, rate = format_human(run.checkpoint_size, Dimension.DATA), format_human(run.storage_rate, Dimension.RATE)
         lines.append(f"a checkpoint is {size}, written at {rate} while training stands still (procure.run)")
@@ -369,6 +382,9 @@ def assumptions_of(fleets: Fleets) -> list[str]:
         lines.append("no machine fails (procure.run.mean_time_between_failures)")
     if not run.start_up:
         lines.append("machines start at once (procure.run.start_up)")
+    if any(offer.is_bought for offer in fleets.offers) and not fleets.procurement.is_monthly:
+        used = f"{percent_words(fleets.procurement.asked.utilisation)} of their life"
+        lines.append(f"what is bought trains {used}, this training and others (procure.utilisation)")
     machine = Fleet(offers=fleets.offers[:1], counts=(1,))
     open_types = [
         oracle for job, oracle in zip(jobs, fleets.oracles, strict=True) if "dtype" not in job.question["dnn"]
@@ -376,7 +392,8 @@ def assumptions_of(fleets: Fleets) -> list[str]:
     if any(oracle.problem(machine, has_pins=False).training.dtype == "fp32" for oracle in open_types):
         lines.append("numbers of 32 bits (dnn.dtype: bf16 or fp16 uses what most devices are bought for)")
     if fleets.stretch != 1:
-        lines.append(f"training takes {fleets.stretch - 1:.0%} longer than predicted (--robust)")
+        longer = percent_words(fleets.stretch - 1)
+        lines.append(f"training takes {longer} longer than predicted in time, cost and tables (--robust)")
     if any(oracle.calibration.get("pessimistic") for oracle in fleets.oracles):
         lines.append("every device computes as slowly as the band of its seconds allows (calibration.pessimistic)")
     return lines
@@ -433,13 +450,14 @@ def domain_of(fleets: Fleets) -> tuple[str, ...]:
 
 def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
     """Return where a training's time goes, by the terms of its plan, and which limits are near."""
-    account, lines = fleets.account, []
+    account, per, lines = fleets.account, rate_unit(fleets.procurement), []
     for name, plan in choice.plans.items():
         whole_s = plan.prediction.iteration_time_s
         terms = [(term, seconds / whole_s) for term, seconds in plan.prediction.breakdown_s.items() if whole_s]
         told = sorted(((share, term) for term, share in terms if share > _LEAST_SHARE), reverse=True)[:_MOST_TERMS]
-        shares = joined([f"{share:.0%} {term_words(term)}" for share, term in told])
-        words = f"training takes {format_human(choice.training_s[name], Dimension.TIME)}: {shares}"
+        shares = joined([f"{100 * share:.1f} % {term_words(term)}" for share, term in told])
+        predicted = " as predicted, without --robust" * (fleets.stretch != 1)
+        words = f"training takes {format_human(choice.training_s[name], Dimension.TIME)}{predicted}: {shares}"
         lines.append(words if len(choice.plans) == 1 else f"{name}: {words}")
     used = account.usage(choice.fleet, list(choice.training_s.values())).criteria
     for name in CRITERIA:
@@ -447,7 +465,7 @@ def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
         if np.isfinite(limit) and name in LIMITS:
             near = "binds" if value > limit * (1 - _CLOSE) else "holds"
             called = "month" if name == "time" and fleets.procurement.is_monthly else LIMITS[name][0]
-            lines.append(f"the {called} {near}: {amount(value, name)} of {amount(limit, name)}")
+            lines.append(f"the {called} {near}: {amount(value, name, per)} of {amount(limit, name, per)}")
     return tuple(lines)
 
 

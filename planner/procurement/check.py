@@ -345,7 +345,7 @@ def _risk(asked: _Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
         ("cost_usd", risk["cost_usd"], usage.criteria["cost"]),
     ]
     if error is not None:
-        longer = 1 + max(0.0, error["high"])
+        longer = max(1 + max(0.0, error["high"]), document["stretch"])
         pairs += [(name, risk["training_s"][name], longer * seconds) for name, seconds in choice["training_s"].items()]
     yield agreement("risk", pairs)
 

@@ -94,6 +94,11 @@ class Fleet:
             parts.append(f"{count} x {offer.instance}" + (f" ({terms})" if offer.term is not Term.ON_DEMAND else ""))
         return ", ".join(parts)
 
+    @property
+    def sellers(self) -> str:
+        """Where the machines come from: ``aws us-east-1``, each once."""
+        return " and ".join(dict.fromkeys(f"{one.provider} {one.region}".strip() for one in self.offers))
+
 
 def hardware_of(offer: Offer) -> Hardware:
     """Return what a training sees of an offer: two offers of equal hardware train alike, whatever they cost."""

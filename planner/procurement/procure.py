@@ -46,6 +46,7 @@ from planner.procurement.answer import (
     assumptions_of,
     domain_of,
     enough,
+    rate_unit,
     reasons_of,
     warnings_of,
 )
@@ -60,7 +61,8 @@ from planner.solution import SAME, Status, gap_of
 from planner.solvers.counts import Candidate, TradeOffs
 from planner.words import joined, percent_words, time_words
 
-Planned = Callable[[Problem], Plan]  # the best plan of a question, with its provenance and its known error
+# The best plan of a question with its provenance and its known error, no worse than the one that is known before.
+Planned = Callable[[Problem, Plan | None], Plan]
 
 # --- A fleet that was chosen, with every part of its time and its cost, and how wrong its prediction may be
 
@@ -108,7 +110,7 @@ def planned_choice(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained], pla
     for oracle, before in zip(fleets.oracles, trained, strict=True):
         part = fleets.account.part_of(fleet, oracle.job)
         try:
-            plan = planned(oracle.problem(part))
+            plan = planned(oracle.problem(part), before.plan)
         except NoAnswerError:  # interrupted, or out of time: what the search found is kept
             anew.append(before)
             continue
@@ -154,7 +156,10 @@ def risk_of(fleets: Fleets, choice: Choice, planned: Planned) -> Risk | None:
     if choice.error is not None:
         high = max(0.0, choice.error[1])
         is_own = fleets.procurement.asked.error is None
-        origin = "the error that was measured of such plans" if is_own else "the error of the question"
+        measured = "the errors elsewhere" if choice.unmeasured else "the error that was measured of such plans"
+        origin = measured if is_own else "the error of the question"
+        if fleets.stretch > 1 + high:  # else the worst would be better than what is told first
+            high, origin = fleets.stretch - 1, "the widest error of transformers on any device"
         seconds = [(1 + high) * one for one in choice.training_s.values()]
     elif fleets.families == (OF_TRANSFORMERS,):
         origin = "the widest error of transformers on any device"
@@ -163,13 +168,13 @@ def risk_of(fleets: Fleets, choice: Choice, planned: Planned) -> Risk | None:
         origin = "the band of the device's seconds"
         try:  # a device whose seconds have no band is a fault of the question
             slow = Fleets(procurement=pessimistic(fleets))
-            plans = [planned(one.problem(account.part_of(choice.fleet, one.job))) for one in slow.oracles]
+            plans = [planned(one.problem(account.part_of(choice.fleet, one.job)), None) for one in slow.oracles]
         except PlannerError:
             return None
         seconds = [max(plan.objective, own) for plan, own in zip(plans, choice.training_s.values(), strict=True)]
-    usage = account.usage(choice.fleet, seconds)
+    usage, per = account.usage(choice.fleet, seconds), rate_unit(fleets.procurement)
     missed = [
-        f"{LIMITS[name][0]} ({amount(usage.criteria[name], name)} of {amount(limit, name)})"
+        f"{LIMITS[name][0]} ({amount(usage.criteria[name], name, per)} of {amount(limit, name, per)})"
         for name, limit in account.limits.items()
         if name in LIMITS and usage.criteria[name] > limit * (1 + SAME)
     ]
@@ -264,7 +269,7 @@ class Changed:
             fleet=fleet,
             objective=solution.objective,
             changes_decision=now != then,
-            words="" if gap <= SAME else f"not proven: gap {gap:.1%}" if gap < _NO_GAP else "not proven",
+            words="" if gap <= SAME else f"not proven: gap {percent_words(gap)}" if gap < _NO_GAP else "not proven",
         )
 
 
@@ -474,7 +479,7 @@ def _limits_words(fleets: Fleets) -> str:
     for name, limit in fleets.account.limits.items():
         if limit < inf and name in LIMITS:
             called = "month of" if name == "time" and fleets.procurement.is_monthly else LIMITS[name][0]
-            words.append(f"{called} {amount(limit, name)}")
+            words.append(f"{called} {amount(limit, name, rate_unit(fleets.procurement))}")
     if _has_deadlines(fleets):
         words.append("the deadlines of the jobs")
     if asked.machines is not None:
@@ -517,7 +522,8 @@ def _way_out(fleets: Fleets, names: list[str], types: Sequence[int], search: Sea
     """Return what the first of some limits has to be without the others, or None where that is not enough."""
     best, is_proven = _least(fleets, types, search, names)
     called, limit = LIMITS[names[0]][0], fleets.account.limits[names[0]]
-    given = amount(limit, names[0])
+    per = rate_unit(fleets.procurement)
+    given = amount(limit, names[0], per)
     if best is None:
         if is_proven:
             return None
@@ -527,7 +533,7 @@ def _way_out(fleets: Fleets, names: list[str], types: Sequence[int], search: Sea
     value, fleet = best
     others = "".join(f" and no limit on {LIMITS[name][0]}" for name in names[1:])
     least = "" if is_proven else ", or less: a limit struck before the least was proven"
-    needed = enough(value, names[0])
+    needed = enough(value, names[0], per)
     row = Relaxation(
         field=_FIELDS[names[0]],
         given=given,
@@ -609,6 +615,7 @@ _SHARE_OF_LAST = 0.8  # for fleets of as many types as there may be; the rest is
 _MOST_KINDS = 3  # named
 _REASON_S = 1.0
 _NEAR = 0.01  # share of a time
+_PROVEN = 3 * SAME  # what a search for less than the answer leaves, which finds nothing: it is rounded twice
 _CLOSE_BY = 0.1  # share of the objective, within which fleets are planned as the answer is
 _MISSED_BY, _MOST_CLOSE = 0.25, 3  # share of a limit, within which so many fleets are
 _SOONER, _LITTLE_SOONER, _LATER = 0.6, 0.85, 2.0  # of the answer's time
@@ -705,7 +712,7 @@ def procure(
                 continue
         measured = _measured(fleets, choice, planned, search)
         _search_near(fleets, choice, search)
-        if _improved(fleets, best, choice.objective, search):
+        if _improved(fleets, best, choice.objective, search) or _tied(fleets, best, choice):
             continue
         if has_what_if:  # last, when all is known that stands beside it in the answer
             what_if = what_ifs(asked, choice, search, 0.0 if fleets.num_contradictions else best.bound)
@@ -840,7 +847,7 @@ def _best(fleets: Fleets, search: Search, told: Told | None, planned: Planned) -
 def _go_on(fleets: Fleets, best: _Best, choice: Choice, search: Search) -> None:
     """Search on for what is not proven of the best fleet; a better one is then among those that were looked at."""
     for number, bound in best.bounds.items():
-        is_proven = bound >= choice.objective * (1 - SAME)
+        is_proven = bound >= choice.objective * (1 - _PROVEN)
         if is_proven or fleets.num_contradictions or search.is_over or choice.objective <= search.good_enough:
             continue
         find = partial(fleets.best, fleets.markets(number), search, most=choice.objective * (1 - SAME))
@@ -866,11 +873,27 @@ def _improved(fleets: Fleets, best: _Best, objective: float, search: Search) -> 
     return True
 
 
+def _tied(fleets: Fleets, best: _Best, choice: Choice) -> bool:
+    """Make a fleet that was looked at the best one where it is as good, and sooner or cheaper, if there is any."""
+    if fleets.procurement.is_monthly:
+        return False
+    limits = fleets.account.limits
+    for market, point in fleets.looked_at_by_time():
+        one = choice_of(fleets, Fleet(offers=market.offers, counts=point.counts), point.payload)
+        is_kept = is_within(one.total_wall_s, limits["time"]) and is_within(one.spent_usd, limits["spent"])
+        pairs = ((one.total_wall_s, choice.total_wall_s), (one.cost_usd, choice.cost_usd))
+        is_as_good = one.objective <= choice.objective * (1 + SAME / 2) and is_kept
+        if is_as_good and all(a <= b * (1 + SAME) for a, b in pairs) and any(a < b * (1 - _NEAR) for a, b in pairs):
+            best.take(market, point)
+            return True
+    return False
+
+
 def _certificate(fleets: Fleets, best: _Best, choice: Choice) -> Certificate:
     """Return what was proven."""
     bound = min(best.bound, choice.objective)
     is_agreed = not fleets.num_contradictions  # else a bound holds for less than all fleets
-    is_proven = is_agreed and choice.objective - bound <= SAME * choice.objective
+    is_proven = is_agreed and choice.objective - bound <= _PROVEN * choice.objective
     return Certificate(
         status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
         objective=choice.objective,
@@ -1008,7 +1031,7 @@ def _measured(fleets: Fleets, choice: Choice, planned: Planned, search: Search) 
     each = zip(fleet.counts, fleet.offers, strict=True)
     machines = " and ".join(f"{count} x {offer.instance} ({offer.device})" for count, offer in each)
     more = other.objective / choice.objective - 1 if choice.objective else 0.0
-    what = f"{machines}, {percent_words(more, is_signed=True)} of its {name}"
+    what = f"{machines}, {percent_words(more, is_signed=True)} of its {name.replace('_', ' ')}"
     return _OfMeasured(choice=other, warnings=(f"{begin}; the best of measured devices: {what}",))
 
 

@@ -262,7 +262,8 @@ def _in_dollars(text: str, rates: Mapping[str, float]) -> str:
     if code.upper() not in rates:
         known = f"; rates holds {', '.join(rates)}" if rates else ""
         raise ValueError(
-            f"{text!r}: no rate of {code.upper()} is given{known}. Add e.g. rates: {{{code.upper()}: 1.08}}."
+            f"{text!r}: no rate of {code.upper()} is given{known}. Add e.g. rates: {{{code.upper()}: 1.08}}, or --rate "
+            f"{code.upper()}=1.08USD."
         )
     amount = parse(f"{number.strip()} {scale}USD", Dimension.MONEY) * rates[code.upper()]
     return f"{plain(amount)} USD{per}"
@@ -393,6 +394,8 @@ class ProcureSpec(Model):
                 "objective value_of_time and usd_per_hour_saved belong together. Give both, e.g. "
                 "{objective: value_of_time, usd_per_hour_saved: 20}, or neither."
             )
+        if 0 in (self.deadline, *(job.deadline for job in self.jobs or ())):
+            raise ValueError("a deadline of 0 is kept by no training. Write more than 0, or leave it out.")
         if self.reserved is not None and "reserved" not in self.terms:
             raise ValueError(
                 "the term reserved and the block reserved belong together. Write e.g. terms: [on-demand, reserved] "
@@ -855,7 +858,8 @@ def _build(spec: ProcurementSpec, source: Source, today: date) -> Procurement:
     if notes.faults:
         raise SpecError.of(notes.faults)
     offers: list[Offer] = []
-    if "reserved" in asked.terms and not asked.reserved and not any(offer.term is Term.RESERVED for offer in priced):
+    is_reserved = any(offer.term is Term.RESERVED for offer in (*priced, *prices.offers))  # out of date, too
+    if "reserved" in asked.terms and not asked.reserved and not is_reserved:
         problem = "the term reserved and the block reserved belong together: no row of a price list is reserved."
         notes.fault(("procure",), problem, "Write e.g. reserved: {discount: 0.3, commitment: 8760 h}.")
         raise SpecError.of(notes.faults)

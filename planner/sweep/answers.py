@@ -191,7 +191,7 @@ def _purchase(task: Task) -> Answer:
     asked = load_procurement(task.question, today=task.today)
     search = Search(time_limit_s=task.time_limit_s, memory_limit_bytes=task.most_bytes, num_alternatives=OTHER_FLEETS)
     with search.interruptible():
-        found = procure(asked, search, lambda problem: plan_of_fleet(problem, search))
+        found = procure(asked, search, lambda problem, before: plan_of_fleet(problem, search, before))
     document = found.to_dict()
     objective, choice = document["objective"], found.choice
     plans = list(choice.plans.values())

@@ -113,6 +113,21 @@ def test_budgets_in_all_and_for_a_time_stand_side_by_side(tmp_path: Path) -> Non
     assert both.budget_rate == pytest.approx(1.1 / H)
 
 
+def test_a_budget_for_a_time_is_told_in_its_own_unit(tmp_path: Path) -> None:
+    block = {"budget": ["99 USD", "24 kEUR/year"], "rates": {"eur": 1.1}, "objective": "time", "most_devices": 4}
+    found = procured(tmp_path, row("a", usd_per_h=1), **block)
+    assert "the budget rate holds: 17,520.00 USD/year of 26,400.00 USD/year" in found.explanation
+    assert "1 EUR is 1.1 USD (procure.rates)" in found.assumptions
+
+
+def test_commas_within_an_amount_part_no_budgets(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["procure", "--dnn", "resnet50", "--global-batch", "8", "--epochs", "1"]
+    assert run([*flags, "--budget", "2,000,000 USD"]) == 2
+    assert "'2,000,000 USD' is not an amount of money" in capsys.readouterr().err
+    assert run([*flags, "--budget", "50 USD, 5 XYZ/day", "--rate", "EUR=1.08USD"]) == 2
+    assert "no rate of XYZ is given; rates holds EUR" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("block", "words"),
     [
@@ -120,6 +135,7 @@ def test_budgets_in_all_and_for_a_time_stand_side_by_side(tmp_path: Path) -> Non
         ({"budget": ["1 USD", "2 USD"]}, "two budgets"),
         ({"budget": []}, "no budget"),
         ({"budget": 5}, "no unit"),
+        ({"deadline": "0 h"}, "kept by no training"),
         ({"budget": "5 USD/fortnight"}, "fortnight"),
         ({"rates": {"EURO": 1}}, "no code"),
         ({"rates": {"USD": 2}}, "no code"),

@@ -44,7 +44,7 @@ def _every_fleet_is_worth_while(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def answered(procurement: Procurement, pool: ShuffledPool | None, **wanted: Any) -> Procured:
     search = Search(pool=pool, num_alternatives=2)
-    return procure(procurement, search, lambda problem: planned(problem, search.part(search.left_s)), **wanted)
+    return procure(procurement, search, lambda problem, before: planned(problem, search.part(search.left_s)), **wanted)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,9 @@ def with_moved_layers(tmp_path: Path, rows: list[purchases.Row], **block: Any) -
     question = purchases.asked(tmp_path / "list.csv", rows, dnn=dnn, objective="cost", **block)
     question["families"] = ["hybrid"]
     within = Search(time_limit_s=60)
-    return procure(purchases.loaded(question), within, lambda problem: best_plan(problem, Search(time_limit_s=20)))
+    return procure(
+        purchases.loaded(question), within, lambda problem, before: best_plan(problem, Search(time_limit_s=20))
+    )
 
 
 MACHINE = {"devices": 2, "network_gbit_per_s": 1, "inside": "pcie-3-x16", "billing_s": 1}

@@ -153,5 +153,5 @@ def test_a_search_that_is_over_at_once_says_so_and_claims_nothing(tmp_path: Path
     search = Search()
     search.interrupt()
     with pytest.raises(NoAnswerError, match=r"^the search was interrupted before .* Let it run") as caught:
-        procure(procurement, search, lambda problem: pytest.fail("nothing is to be planned"))
+        procure(procurement, search, lambda problem, before: pytest.fail("nothing is to be planned"))
     assert "Proven" not in str(caught.value)

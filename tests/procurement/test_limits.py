@@ -25,7 +25,7 @@ def test_a_price_list_whose_bounds_do_not_end_in_time_is_not_called_infeasible(m
     monkeypatch.setattr(Search, "bounded", lambda search, make, instead: instead)
     asked = load_procurement(QUESTION, today=date(2026, 1, 1))
     with pytest.raises(NoAnswerError):
-        procure(asked, Search(time_limit_s=0.0), lambda problem: pytest.fail("nothing was found"))
+        procure(asked, Search(time_limit_s=0.0), lambda problem, before: pytest.fail("nothing was found"))
     assert Fleets(procurement=asked).markets(1)
 
 

@@ -9,12 +9,17 @@ from typing import Any
 import purchases
 import pytest
 from answers import procured_text
-from purchases import DNN, row
-from pytest import CaptureFixture
+from purchases import DNN, Machine, MadeUpTimes, row
+from pytest import CaptureFixture, MonkeyPatch
 
 import planner
+from planner import planning
 from planner.cli.run import run
+from planner.errors import NoAnswerError
+from planner.plan import Plan
 from planner.procurement.answer import ParetoSet, Procured
+from planner.procurement.check import checked_procurement
+from planner.search import Search
 from planner.solution import Status
 from planner.words import usd_words
 
@@ -59,6 +64,48 @@ def test_every_choice_sums_up(answer: Procured) -> None:
     assert document["objective"]["bound"] <= document["objective"]["value"]
 
 
+def test_a_fleet_that_costs_the_same_and_is_done_sooner_is_the_answer(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """Whole hours are billed: two machines for 10 hours cost what one does for 20, and were planned on the way."""
+    rows = [row("a", billing_s=3600), row("b", device="v100-sxm2-16g", usd_per_h=9)]
+    made = MadeUpTimes({"t4": Machine(rate=1), "v100-sxm2-16g": Machine(rate=1)}, work=20 * 3600.0)
+    purchases.stub(monkeypatch, made, lambda offer: 1 / made.work)
+    asked = purchases.asked(tmp_path / "l.csv", rows, machines={"at_most": 2})
+    found = purchases.answered(purchases.loaded(asked), search=Search(num_alternatives=3))
+    assert (found.choice.fleet.counts, found.choice.cost_usd) == ((2,), 20)
+    assert found.certificate.status is Status.OPTIMAL
+
+
+def test_machines_of_one_name_are_told_apart_by_where_they_come_from(tmp_path: Path) -> None:
+    rows = [row("a", usd_per_h=1), row("a", region="west", device="v100-sxm2-16g", usd_per_h=4)]
+    text = procured_text(planner.procure(purchases.asked(tmp_path / "l.csv", rows), today=purchases.TODAY))
+    (line,) = (line for line in text.splitlines() if line.startswith("  next best"))
+    assert " x a from acme " in line and (" from acme east" in line) is not (" from acme west" in line)
+
+
+def test_a_plan_that_no_time_was_left_to_make_once_more_passes_its_check(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    def late(*_: object) -> Plan:
+        raise NoAnswerError("out of time")
+
+    monkeypatch.setattr(planning, "planned", late)
+    question = purchases.asked(tmp_path / "l.csv", [row("a", device="v100-sxm2-16g")])
+    found = planner.procure(question, today=purchases.TODAY, num_alternatives=0)
+    assert checked_procurement(json.loads(json.dumps(found.to_dict())), Path("a.json")).is_ok
+
+
+def test_the_worst_of_a_robust_answer_is_no_better_than_what_is_told_first(tmp_path: Path) -> None:
+    machine = row("h100", device="h100-sxm", devices=8, inside="nvlink-4", usd_per_h=30, network_gbit_per_s=3200)
+    dnn = {"zoo": "llama3.2-1b", "global_batch": 64, "tokens": "2B"}
+    question = purchases.asked(tmp_path / "l.csv", [machine], dnn=dnn, most_devices=8) | {"families": ["hybrid"]}
+    found = planner.procure(question, today=purchases.TODAY, is_robust=True)
+    assert found.stretch > 1
+    assert found.risk is not None
+    assert found.risk.wall_s >= found.choice.total_wall_s * (1 - 1e-9)
+    assert " longer than predicted\n" in procured_text(found)
+    assert checked_procurement(json.loads(json.dumps(found.to_dict())), Path("a.json")).is_ok
+
+
 def test_the_text_names_fleet_proof_sums_and_limits(answer: Procured) -> None:
     text, choice = procured_text(answer), answer.choice
     assert choice.fleet.headline in text.splitlines()[0]
@@ -83,7 +130,7 @@ def test_the_text_names_fleet_proof_sums_and_limits(answer: Procured) -> None:
     [
         (0, inf, "Time against money: none was found in time"),
         (1, 160.255, "1 fleet, not proven; what was left may be up to 161 times better in both"),
-        (1, 0.25, "what was left may be better by 25.0% in both at most"),
+        (1, 0.25, "what was left may be better by 25 % in both at most"),
         (1, inf, "how much better what was left may be is not known"),
     ],
 )

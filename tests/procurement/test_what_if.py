@@ -13,6 +13,7 @@ from pytest import MonkeyPatch
 import planner
 from planner.answer.documents import dump
 from planner.data.fits import seconds_band
+from planner.plan import Plan
 from planner.problem import Problem
 from planner.procurement import procure as module
 from planner.procurement.answer import Procured
@@ -262,7 +263,7 @@ def test_no_change_is_reckoned_with_a_worse_plan_of_the_chosen_fleet_than_the_an
     monkeypatch.setattr(module, "_learn_plans_of", lambda *_: None)  # the made-up plans cannot be predicted
     plans: list[float] = []
 
-    def planned(problem: Problem) -> Any:
+    def planned(problem: Problem, before: Plan | None) -> Any:
         (group,) = problem.cluster.machine_groups
         plans.append(25_000 / (slow[group.device.name].rate * group.count))
         return SimpleNamespace(

@@ -77,7 +77,7 @@ def loaded(question: Mapping[str, Any]) -> Procurement:
 def answered(procurement: Procurement, *, search: Search | None = None, **wanted: Any) -> Procured:
     """Return the answer where times are stubbed: no plan is made once more."""
     unplanned: Any = SimpleNamespace(objective=inf)
-    return procure(procurement, search or Search(), lambda problem: unplanned, **wanted)
+    return procure(procurement, search or Search(), lambda problem, before: unplanned, **wanted)
 
 
 @dataclass(frozen=True)
