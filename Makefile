@@ -22,9 +22,11 @@ plan: $(VENV)/.planner
 	$(BIN)/planner plan --dnn vgg16 --machines 4x8xrtx-2080-ti --network "25 Gbit/s"
 
 test: lint types
-	$(BIN)/python -m pytest -n auto --ignore=tests/heavy
+	$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/heavy
 
-test-heavy: $(HEAVY)/.ready $(SKY)/.ready $(NEW)/.ready
+# The properties of `make test` with all of their examples, and what needs programs, libraries or time.
+test-heavy: $(VENV)/.dev $(HEAVY)/.ready $(SKY)/.ready $(NEW)/.ready
+	HYPOTHESIS_PROFILE=all $(BIN)/python -m pytest -n auto --dist worksteal -m hypothesis --ignore=tests/heavy
 	PLANNER_SKY=$(abspath $(SKY))/bin/python PLANNER_NEW=$(abspath $(NEW))/bin/python $(HEAVY)/bin/python -m pytest -p no:xdist tests/heavy tests/docs/test_commands.py
 
 # Every recorded answer asked again, three minutes; `make test` asks a sample.

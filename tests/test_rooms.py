@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -116,6 +117,7 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     """Every module that a file imports, also inside functions, but for type checkers alone."""
     tree = ast.parse(path.read_text())

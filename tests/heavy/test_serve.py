@@ -15,7 +15,7 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed; run make test-h
 
 AUDIT = (Path(__file__).parents[1] / "support/accessibility.js").read_text(encoding="utf-8")
 WAIT_MS = 120_000
-LONG = ("deepseek-v3", "15360", "256", "hgx-h100")  # its search takes longer than a test waits
+LONG = ("deepseek-v3", "61440", "12500", "hgx-h100")  # some ten seconds, of which a test waits for the first plan
 QUICK = ("resnet50", "256", "1", "hgx-h100")
 
 

@@ -19,6 +19,7 @@ pytest.importorskip("plotly", reason="the page's libraries are not installed")
 
 import httpx2
 from starlette.testclient import TestClient
+from sweeps import SLOW
 
 from planner.cli.run import run
 from planner.errors import NoAnswerError, SpecError, StoppedError
@@ -32,8 +33,6 @@ from planner.serve.worker import _told as told_by_worker
 ADDRESS = "http://localhost:8000"
 LIMITS = Limits(num_processes=2, most_s=20.0, num_of_session=3, upload_bytes=2**20)
 QUICK = {"dnn": {"zoo": "vgg16"}, "cluster": {"preset": "osf-testbed"}, "families": ["all_reduce"]}
-# Its search takes far longer than any test waits.
-LONG = {"dnn": {"zoo": "deepseek-v3", "global_batch": 15360}, "cluster": {"machines": [{"count": 256, "machine": "hgx-h100"}]}}  # fmt: skip
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8,
     "num_hidden_layers": 4, "num_key_value_heads": 8, "vocab_size": 1000, "max_position_embeddings": 512, "tie_word_embeddings": False, "hidden_act": "silu",
@@ -344,7 +343,7 @@ def test_a_file_that_is_too_large_is_refused_and_none_is_another_s(client: TestC
 
 def test_searches_wait_stop_and_are_killed_without_harm_to_others(client: TestClient) -> None:
     page = Page(client)
-    names = [page.ask(LONG, time_limit_s=20) for _ in range(3)]
+    names = [page.ask(SLOW, time_limit_s=20) for _ in range(3)]
     assert page.post("/api/questions", {"question": QUICK}).status_code == 429
     for name in names[:2]:
         page.answer(name, until=("searching",))
@@ -368,7 +367,7 @@ def test_searches_wait_stop_and_are_killed_without_harm_to_others(client: TestCl
 def test_a_search_that_is_stopped_while_its_process_begins_holds_no_place() -> None:
     async def stopped() -> None:
         searches = Searches(LIMITS)
-        task = {"kind": "plan", "question": LONG, "time_limit_s": 20.0, "has_explanation": False, "changes": []}
+        task = {"kind": "plan", "question": SLOW, "time_limit_s": 20.0, "has_explanation": False, "changes": []}
         search = searches.ask(searches.session("a"), "long", {**task, "changed": []}, None)
         while search.state == "waiting":
             await asyncio.sleep(0)
@@ -413,7 +412,7 @@ def test_memory_is_a_limit_of_each_search() -> None:
     tight = replace(LIMITS, memory_bytes=150e6)
     with TestClient(app_of(tight, names=frozenset({"localhost"})), base_url=ADDRESS) as client:
         page = Page(client)
-        found = page.answer(page.ask(LONG))
+        found = page.answer(page.ask(SLOW))
         assert (found["error"] or {"kind": "limit"})["kind"] == "limit"
         assert found["state"] == "failed" or found["title"].endswith("no answer yet")
 

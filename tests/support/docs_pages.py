@@ -110,6 +110,15 @@ LONG: tuple[tuple[str, str], ...] = (
     ),
     ("README.md", ".venv/bin/planner plan mine.yaml --top 5 --out plan.json --html plan.html"),
     ("README.md", ".venv/bin/planner check plan.json       # feasibility and objective again, from the plan alone"),
+    (
+        "docs/hybrid.md",
+        'planner plan --dnn llama3.1-70b --sequence-length 4096 --machines 4x8xh100-sxm --network "400 Gbit/s" --global-batch 128 --frozen 40',
+    ),
+    (
+        "docs/procure.md",
+        'planner procure --dnn llama2-7b --global-batch 512 --tokens 200B --deadline "30 d" --budget "5000 EUR/day" --rate EUR=1.08USD --carbon-intensity "380 g/kWh"',
+    ),
+    ("docs/why_infeasible.md", "planner plan large.yaml"),
 )
 
 

@@ -28,6 +28,11 @@ BASE: dict[str, Any] = {
     "families": ["all_reduce"],
     "fix": {"num_devices": 2},
 }
+SLOW: dict[str, Any] = {  # some ten seconds for one question
+    "dnn": {"zoo": "deepseek-v3", "global_batch": 61_440},
+    "cluster": {"machines": [{"machine": "hgx-h100", "count": 12_500}]},
+    "families": ["hybrid"],
+}
 
 
 def asked(sweep: Mapping[str, Any], base: Mapping[str, Any] = BASE, *, time_limit_s: float = 60.0) -> Sweep:

@@ -15,16 +15,10 @@ from typing import Any
 import pytest
 from guards import guarded
 from pytest import CaptureFixture
-from sweeps import BASE, batches, contents, left_over, write_spec
+from sweeps import BASE, SLOW, batches, contents, left_over, write_spec
 
 from planner.cli.run import run
 from planner.sweep.store import Store
-
-SLOW = {  # some ten seconds for one question
-    "dnn": {"zoo": "deepseek-v3", "global_batch": 61_440},
-    "cluster": {"machines": [{"machine": "hgx-h100", "count": 12_500}]},
-    "families": ["hybrid"],
-}
 
 
 def answer(capsys: CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
