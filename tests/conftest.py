@@ -25,8 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let a property be tried on a third of its examples, unless all are asked for."""
-    tests = {getattr(item, "obj", None) for item in items if item.get_closest_marker("hypothesis")}
-    for test in tests if PROFILE == "few" else ():
+    few = (item for item in items if PROFILE == "few" and item.get_closest_marker("hypothesis"))
+    for test in {item.obj for item in few if isinstance(item, pytest.Function)}:
         asked = test._hypothesis_internal_use_settings  # what the plug-in of Hypothesis reads, too
         test._hypothesis_internal_use_settings = settings(asked, max_examples=ceil(asked.max_examples / 3))
 

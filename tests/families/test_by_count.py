@@ -1,5 +1,6 @@
 """What no plan on so many equal machines takes less than: true for every number, and met by the plan that it names."""
 
+from functools import cache
 from math import inf
 
 import numpy as np
@@ -39,6 +40,7 @@ def at_most(found: CountBounds) -> Floats:
     return np.minimum.accumulate(found.bounds_s)
 
 
+@cache
 def best_s(family: str) -> list[float]:
     return [planner.plan(asked(family, count)).objective for count in range(1, MOST + 1)]
 

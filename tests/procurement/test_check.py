@@ -16,7 +16,7 @@ from pytest import CaptureFixture, MonkeyPatch, TempPathFactory
 import planner
 from planner.answer.documents import dump
 from planner.answer.schemas import MODELS
-from planner.checks import checked_document
+from planner.checks import Finding, checked_document, recomputed
 from planner.cli.run import run
 from planner.errors import SpecError
 from planner.models.failures import Checkpoints, rate_per_s, run_time
@@ -358,8 +358,20 @@ def numbers(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tupl
 @pytest.mark.parametrize("name", ["plain", "bought", "shares"])
 def test_no_number_of_an_answer_can_be_changed_unseen(name: str, folder: Path, monkeypatch: MonkeyPatch) -> None:
     document = copy.deepcopy(answered(name, folder))
-    passed = cache(lambda text: checked_document(json.loads(text), folder))  # the answer's plans stay as they are
+    # What stays as it is, is computed once, and one finding that is wrong is enough.
+    passed = cache(lambda text: checked_document(json.loads(text), folder))
     monkeypatch.setattr(purchase_check, "checked_document", lambda plan, path: passed(json.dumps(plan)))
+    again = cache(lambda text: tuple(recomputed(*json.loads(text))))
+    monkeypatch.setattr(purchase_check, "recomputed", lambda *given: again(json.dumps(given)))
+    findings = purchase_check._findings
+
+    def to_the_first_wrong(*given: Any) -> Iterator[Finding]:
+        for one in findings(*given):
+            yield one
+            if not one.is_ok:
+                return
+
+    monkeypatch.setattr(purchase_check, "_findings", to_the_first_wrong)
     monkeypatch.setattr(purchase_check, "read_procurement", lambda path: document)  # whose form does not change
     monkeypatch.setattr(purchase_check, "is_procurement", lambda path: True)
     assert check_file(folder / "answer.json").is_ok
