@@ -8,7 +8,7 @@ from layout_jobs import even_job
 
 import planner
 from planner.decisions import LAYOUT
-from planner.errors import SpecError
+from planner.errors import InfeasibleError, SpecError
 from planner.exporters import export
 from planner.exporters.megatron import EXPORTERS
 from planner.families.hybrid.configuration import HybridConfiguration
@@ -69,6 +69,14 @@ def chosen(problem: Problem) -> HybridConfiguration:
     found = planner.plan(problem).configuration
     assert isinstance(found, HybridConfiguration)
     return found
+
+
+def test_a_pin_of_modules_asks_for_selective_recomputation_even_where_they_are_the_usual_ones() -> None:
+    for fix in ({"recompute_modules": ["core_attn"]}, {"recompute_modules": ["mlp"]}):
+        assert chosen(question(TINY, fix=fix)).recompute == "selective"
+    assert chosen(question(TINY, fix={"optimizer_offload_percent": 100})).offload_optimizer
+    with pytest.raises(InfeasibleError, match=r"recompute_modules is core_attn.*with recompute: selective only"):
+        planner.plan(question(TINY, fix={"recompute_modules": ["core_attn"], "recompute": "full"}))
 
 
 def tight(network: dict[str, Any], share: float, **more: Any) -> Problem:
