@@ -245,3 +245,22 @@ def test_a_pipeline_of_twelve_stages_in_v_half_is_planned() -> None:
     }
     found = plan(planner.load(document), Search())
     assert schedule_of(found) == "v_half"
+
+
+@pytest.mark.parametrize(("program", "is_uneven"), [("torchtitan", True), ("primus", False)])
+def test_layers_are_moved_between_chunks_of_a_v_where_the_program_can_run_that(program: str, is_uneven: bool) -> None:
+    network = {**LLAMA, "layers": 32, "vocabulary": 128_000, "sequence_length": 1024}
+    machines = [{"count": 1, "device": "mi300x", "devices": 4}]
+    fix = {"schedule": "zb_v", "pipeline_parallel_size": 4}
+    asked = {"dnn": {"transformer": network, "global_batch": 32, "dtype": "bf16"}, "cluster": {"machines": machines}}
+    found = planner.plan(
+        {
+            **asked,
+            "families": ["hybrid"],
+            "calibration": {"program": program},
+            "fix": fix,
+            "objective": "iteration_time",
+        }
+    )
+    assert bool(found.configuration.stages) == is_uneven  # type: ignore[attr-defined]
+    assert not any("1F1B" in note for note in planner.export(found, program).notes)

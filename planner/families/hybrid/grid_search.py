@@ -59,6 +59,7 @@ from planner.families.hybrid.cost import (
 )
 from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints, Layouts, Schedule, dealt_layers, folded_layers
+from planner.models.programs import PRIMUS
 from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, GridAnswer, Point, Wanted, solve
@@ -456,6 +457,8 @@ def _chunk_starts(
         }
         own = {name: own.get(name, PLAIN_CODES.get(name, 0)) for name in space.axes}
         is_plain = own["schedule"] == Schedule.ONE_F_ONE_B
+        if not is_plain and cost.program == PRIMUS:  # whose zero-bubble schedules have equal stages
+            continue
         chunks = space.axes["interleave"].values if is_plain else (own["interleave"],)
         for one in [value for value in chunks if value > 1]:
             point = {**own, "interleave": one}

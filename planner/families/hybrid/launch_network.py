@@ -67,7 +67,7 @@ def not_expressed(network: Transformer) -> list[str]:
     names = {
         f"layers of the kind {', '.join(unlike)}": bool(unlike),
         "multi-token prediction beside layers of one part": network.num_mtp_layers > 0 and network.pattern is not None,
-        "attention to tokens that an indexer chooses": network.sparse is not None,
+        "kernel of attention to tokens that an indexer chooses (its dsa makes all scores)": network.sparse is not None,
         "windows that are chunks": network.has_chunked_windows,
         "windows beside gated delta layers": "window" in mixers and "delta" in mixers,
         "Mamba layers of other makes": mamba is not None
