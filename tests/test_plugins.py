@@ -160,6 +160,9 @@ def test_a_question_that_names_a_broken_plug_in_says_whose_it_is(folder: Path) -
     entry(folder, "clashes", "planner.devices", "h100-sxm = leaves:NPU")
     done = run(folder, *words, "2xno-such-npu")
     assert (done.returncode, "bears the name of a built-in one" in done.stderr) == (2, True)
+    done = run(folder, "-m", "planner", "show", "plugins")
+    assert (done.returncode, "bears the name of a built-in one" in done.stdout) == (0, True)
+    assert "cost model 'absent' of absent 1.0" in done.stdout  # the other groups are listed all the same
 
 
 def test_two_of_one_name_and_the_name_of_a_built_in_one_are_refused(folder: Path) -> None:

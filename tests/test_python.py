@@ -127,6 +127,10 @@ def test_a_graph_without_directions_or_with_keys_that_are_none_is_refused() -> N
     graph.nodes["conv"]["colour"] = "red"
     with pytest.raises(SpecError, match=r"dnn\.layers\.1\.colour"):
         planner.load({**QUESTION, "dnn": graph})
+    graph = tiny()
+    graph.edges["image", "conv"]["output"] = "1 MB"
+    with pytest.raises(SpecError, match=r"the edge from 'image' to 'conv' has 'output'; edges only say who reads whom"):
+        planner.load({**QUESTION, "dnn": graph})
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------

@@ -271,7 +271,12 @@ def _plugins(wanted: str | None) -> Shown:
     tables: list[Registry[Any]] = [FAMILIES, DEVICES, TARGETS, IMPORTERS, ALL_REDUCES]
     rows = []
     for table in tables:
-        for name, plugin in table.plugins.items():
+        try:
+            plugins = table.plugins
+        except SpecError as error:  # two of a name: none of the group is read
+            rows.append({"group": table.group, "name": "", "distribution": "", "state": str(error)})
+            continue
+        for name, plugin in plugins.items():
             try:
                 state = f"loaded from {plugin.place}" if table[name] is not None else ""
             except SpecError as error:

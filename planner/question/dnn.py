@@ -697,7 +697,7 @@ def with_networks(question: Mapping[str, object]) -> dict[str, object]:
     Raises
     ------
     SpecError
-        If the graph is not directed.
+        If the graph is not directed, or says something of an edge.
     """
     given = question.get("dnn")
     found = given.get(_NETWORK) if isinstance(given, Mapping) else given
@@ -722,6 +722,14 @@ def _of_graph(graph: "nx.Graph[Any]") -> dict[str, Any]:
     if nodes and all(isinstance(attributes.get("layer"), Layer) for attributes in nodes.values()):
         rows = [(one["layer"], tuple(graph.predecessors(node))) for node, one in nodes.items()]
         return network_block(Dnn(graph.name, rows))
+    for layer, reader, attributes in graph.edges(data=True):
+        if attributes:
+            problem = (
+                f"the edge from {layer!r} to {reader!r} has {next(iter(attributes))!r}; edges only say who reads whom."
+            )
+            raise SpecError.of(
+                [Fault(field="dnn", problem=problem, mend="Give what a layer puts out as its `output`.")]
+            )
     layers = [
         {**attributes, "name": str(node), "inputs": list(map(str, graph.predecessors(node)))}
         for node, attributes in nodes.items()
