@@ -26,7 +26,9 @@ every state the tables hold the least rest, each number by itself, and the least
   the layers before a state fit the devices used, and those behind it fit the others; a stage computes no longer than T
   less the way ahead of it and back, and one micro-batch passes all layers before T, by what suits it best elsewhere.
   With T near the time that all devices need together, few devices used are left for each layer, and few ends for each
-  stage. Entries at or above T are given up at once.
+  stage. Of one type, such stages hold whole layers and whole samples: the fewest devices that the layers before a state
+  and behind it need then are another limit, and where all need more than there are nothing is looked at. Entries at or
+  above T are given up at once.
 - *Many sources at a time.* Small tables of several numbers of micro-batches are filled together: their states stand
   side by side, each source's after those of the one before, and no stage leads from one source to another. Every entry
   is the same as if its source were filled alone.
@@ -45,7 +47,7 @@ Source: best first with a bound of the rest is A* (P. Hart, N. Nilsson and B. Ra
 4(2), 1968, doi:10.1109/TSSC.1968.300136).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -407,7 +409,11 @@ class _Moves:
         units, shape, used = np.array(grid.units), np.array(grid.shape), grid.used
         types = np.array([one.type_index for one in costs.choices])
         sizes = np.array([one.num_devices for one in costs.choices]) // units[types]
-        state, choice = np.nonzero(used[types].T + sizes < shape[types])
+        furthest = _furthest(costs, stack, cutoff)
+        least, most = _layers_left(costs, stack, grid, cutoff, furthest)
+        open_states = np.flatnonzero((least <= most).any(axis=0))  # often few
+        state, choice = np.nonzero(used[types][:, open_states].T + sizes < shape[types])
+        state = open_states[state]
         source = stack.sources[choice]
         if len(stack) > 1:
             order = np.argsort(source * grid.size + state, kind="stable")
@@ -416,7 +422,6 @@ class _Moves:
         place = (used[axis, state] * units[axis]) % np.array(costs.num_places)[axis]
         after = state + sizes[choice] * np.array(grid.strides)[axis]
         first = source * grid.size
-        least, most = _layers_left(costs, stack, grid, cutoff)
         return cls(
             source,
             first + state,
@@ -426,7 +431,7 @@ class _Moves:
             least[source, after],
             least[source, state],
             most[source, state],
-            _furthest(costs, stack, cutoff),
+            furthest,
             np.tile(np.array(grid.num_devices)[:, None] - grid.most_left, len(stack)),
         )
 
@@ -447,8 +452,13 @@ class _Moves:
         return [found.part(begin, stop) for begin, stop in pairwise(ends) if begin < stop]
 
 
-def _layers_left(costs: PipelineCosts, stack: Stack, grid: _Grid, cutoff: float) -> tuple[Integers, Integers]:
-    """Return, by source and state, the first layer of a stage that starts in it: from, and to."""
+def _layers_left(
+    costs: PipelineCosts, stack: Stack, grid: _Grid, cutoff: float, furthest: Integers
+) -> tuple[Integers, Integers]:
+    """Return, by source and state, the first layer of a stage that starts in it: from, and to; ``furthest``: of moves.
+
+    Where nothing leads through a state, it is from behind the last layer.
+    """
     num_layers, shape = costs.num_layers, (len(stack), grid.size)
     if cutoff == np.inf or costs.work_s is None:
         return np.zeros(shape, dtype=np.int64), np.full(shape, num_layers - 1)
@@ -460,7 +470,34 @@ def _layers_left(costs: PipelineCosts, stack: Stack, grid: _Grid, cutoff: float)
         done_s = _most_done_s(costs, grid.used, cutoff)
         reached = np.array([np.searchsorted(one, done_s, side="right") for one in works_s])
         most = np.minimum(reached - 1, most)
+    if len(grid.units) == 1:
+        ahead, behind = _fewest_devices(costs, stack, furthest)
+        least = np.maximum(least, [np.searchsorted(-one, -grid.most_left[0]) for one in behind])
+        if grid.units[0] == 1:
+            most = np.minimum(most, [np.searchsorted(one, grid.used[0], side="right") - 1 for one in ahead])
+        least[behind[:, 0] > grid.num_devices[0]] = num_layers
     return least, most
+
+
+def _fewest_devices(costs: PipelineCosts, stack: Stack, furthest: Integers) -> tuple[Floats, Floats]:
+    """Return, by source, the fewest devices of stages that hold the layers before each, and of those from each on.
+
+    Of one type of device. Stages end where ``furthest`` lets them, by choice and first layer: the time that a stage
+    needs beside it, and memory, are left out. So fewer layers never need more devices, and longer stages do best.
+    """
+    num_layers, sources = costs.num_layers, stack.sources
+    sizes = np.array([one.num_devices for one in costs.choices], dtype=np.float64)
+    starts = np.cumsum([0, *stack.num_choices[:-1]])
+    ends = np.maximum(np.maximum.accumulate(furthest, axis=1), np.arange(num_layers))
+    ahead, behind = (np.full((len(stack), num_layers + 1), np.inf) for _ in range(2))
+    behind[:, -1] = 0.0
+    for first in reversed(range(num_layers)):  # a stage of no layer leads to what is infinite still
+        behind[:, first] = np.minimum.reduceat(sizes + behind[sources, ends[:, first]], starts)
+    ahead[:, 0] = 0.0
+    for first in range(num_layers):  # where a longer stage ends, a shorter one may, too
+        ahead[:, first] = ahead[:, first:].min(axis=1)
+        np.minimum.at(ahead, (sources, ends[:, first]), sizes + ahead[sources, first])
+    return ahead, behind
 
 
 def _works_s(stack: Stack, work_s: Floats) -> Floats:
@@ -607,6 +644,8 @@ class Tables:
         Entries at or above it are left out.
     allowed
         By number of devices used of each type: whether so many may be used in all; None: all may. Only with units of 1.
+    fits
+        Asked where the cutoff leaves stages: whether any pipeline may fit in memory, or the tables stay empty.
 
     Attributes
     ----------
@@ -624,6 +663,7 @@ class Tables:
         search: Search,
         cutoff: float = np.inf,
         allowed: NDArray[np.bool_] | None = None,
+        fits: Callable[[], bool] | None = None,
     ) -> None:
         self.costs, self.stack, self.cutoff = costs, stack, cutoff
         self.is_open = not num_stages
@@ -639,7 +679,8 @@ class Tables:
         self._is_any_alive = self._alive_by_left[0].copy()  # with some number of stages left
         self._moves = _Moves.all(costs, stack, self._grid, cutoff)
         self.num_tried = 0
-        self.is_complete = self._fill(search)
+        is_hopeless = len(self._moves) and fits is not None and not fits()
+        self.is_complete = bool(is_hopeless) or self._fill(search)
 
     def of(self, source: int) -> TablesOfOne:
         """Return the tables of one source.

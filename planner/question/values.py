@@ -161,7 +161,7 @@ OptimizerName = Annotated[
 class Model(BaseModel):
     """Every part of a spec: unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def is_graph(value: object) -> TypeGuard["nx.Graph[Any]"]:

@@ -259,6 +259,24 @@ def test_a_cutoff_units_and_passes_lose_no_candidate_below_the_cutoff(
     assert plain(kept) == plain([one for one in every if one.bound < cutoff])
 
 
+def test_where_whole_layers_need_more_devices_than_there_are_no_stage_is_looked_at() -> None:
+    """5 equal layers on 4 devices that take one or more each: a quarter of the work is less than any of two layers."""
+    layers = 5
+    line = Line(
+        num_devices=(4,),
+        choices=(Choice(type_index=0, num_devices=1),),
+        sums_s=np.broadcast_to(np.arange(layers + 1.0), (2, 1, layers + 1)),
+        losses=np.ones((1, layers, layers)),
+        flush_s=np.zeros((1, layers, layers)),
+        cut_s=np.zeros(layers + 1),
+        room=np.full((1, layers, layers), 99),
+        units=(1,),
+    )
+    stack = Stack.of(Schedule(num_microbatches=100), line)
+    assert Tables(line, stack, 0, Search(), cutoff=100 * 2 * 1.9).num_tried == 0
+    assert Tables(line, stack, 0, Search(), cutoff=100 * 2 * 2.1).is_alive[0, 0, 0]
+
+
 def test_layers_whose_stages_all_end_behind_them_are_filled_in_one_pass() -> None:
     """64 equal layers on 4 devices with a cutoff near the best: stages hold about 16 layers, so few passes suffice."""
     layers = 64

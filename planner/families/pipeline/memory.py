@@ -112,6 +112,12 @@ def _of_number(domain: Domain, number: int, search: Search) -> Fitting:
     return Fitting(shape=None, is_proven=is_proven)
 
 
+def may_fit(domain: Domain, number: int, search: Search) -> bool:
+    """Whether any pipeline of so many micro-batches may fit, under GPipe or 1F1B; True where that was not told."""
+    splits = _Splits(domain, number, search)
+    return any(splits.may_fit(one) for one in splits.numbers_of_stages()) or splits.fewest.is_stopped
+
+
 class _Splits:
     """All splits for one number of micro-batches, under 1F1B or else GPipe.
 
@@ -151,6 +157,8 @@ class _Splits:
 
     def shape(self, num_stages: int) -> Shape | None:
         """Return a shape of so many stages that fits and meets all limits."""
+        if num_stages * max(map(self._most, self.groups)) < self.domain.problem.training_devices.least:
+            return None  # not even with a device for each sample
         for row in self.fewest.fewest(num_stages).tolist()[: -_MOST_ROWS - 1 : -1]:
             found = self.fewest.stages(num_stages, row)
             stages = [

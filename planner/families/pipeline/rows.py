@@ -17,6 +17,7 @@ import numpy as np
 from planner.cost import Affine, Floats, Passes, TransferCost
 from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import ANY, Domain, Run, spread, table_cells
+from planner.families.pipeline.memory import may_fit
 from planner.models.communication import CheapestOf
 from planner.models.stages import Stage
 from planner.search import Search
@@ -539,7 +540,10 @@ class Neighbours:
         allowed = None
         if domain.is_limited and not domain.is_coarse:  # coarse choices may use more than they count
             allowed = domain.allowed(np.indices([number + 1 for number in domain.num_devices]))
-        tables = Tables(rows, stack, num_stages, asking.search, cutoff_s - domain.least_stall_s, allowed)
+        fits = None
+        if asking.is_coarse and len(domain.num_devices) == 1:  # memory is asked of single sources with large tables
+            fits = partial(may_fit, domain, asking.schedule.num_microbatches, asking.search)
+        tables = Tables(rows, stack, num_stages, asking.search, cutoff_s - domain.least_stall_s, allowed, fits)
         self._share = tables.num_tried / sum(one.size for one in together)
         for index, one in enumerate(together):
             one.take(rows.of(index), tables.of(index))
