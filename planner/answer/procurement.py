@@ -367,7 +367,7 @@ def _part_lines(title: str, parts: Mapping[str, float], unit: str) -> list[str]:
     rows = shares_of(parts)
     return [
         title,
-        *(f"  {name:24} {objective_words(value, unit):>14}  {100 * share:5.1f} %" for name, value, share in rows),
+        *(f"  {name:32} {objective_words(value, unit):>14}  {100 * share:5.1f} %" for name, value, share in rows),
     ]
 
 

@@ -34,7 +34,7 @@ def import_catalogue(
     ] = None,
     region: Annotated[str | None, typer.Option(help="These alone, e.g. 'us-east-1,eu-*'.")] = None,
     rate: Annotated[
-        list[str] | None, typer.Option(help="Of another currency, e.g. EUR=1.08USD; may be given again.")
+        list[str] | None, typer.Option(help="Of other currencies, EUR=1.08USD; several between commas.")
     ] = None,
     json: Annotated[bool, json_of("planner.show/1")] = False,
 ) -> None:
@@ -61,7 +61,7 @@ def import_catalogue(
             day=None if date is None else _day(date),
             provider=provider,
             regions=[one.strip() for one in (region or "").split(",") if one.strip()],
-            rates=read_rates(rate or []),
+            rates=read_rates(one for text in rate or () for one in text.split(",")),
         )
     if out is not None:
         write_text(out, found.to_csv())

@@ -9,6 +9,7 @@ from planner.errors import Fault, SpecError
 from planner.letters import visible
 
 MOST_BYTES = 256 * 2**20
+_BEGIN_BYTES = 4096  # of a file, which tell what it is
 MOST_DOCUMENT_BYTES = 32 * 2**20  # of a document in JSON, which may take thirty times as much memory as text
 
 
@@ -49,6 +50,17 @@ def is_there(path: Path) -> bool:
         return False
 
 
+def _no_text(begin: bytes) -> tuple[str, str]:
+    """Return what a file is that begins so and is no UTF-8 text, and how to mend it."""
+    if begin.startswith((b"PK\x03\x04", b"\x1f\x8b")):
+        return "this is a compressed file.", "Unpack it, and name the file in it."
+    if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and b"\0" in begin:
+        return "this is UTF-16 text.", "Save it as UTF-8."
+    if b"\0" in begin:
+        return "this is a binary file.", "Give a text file."
+    return "this is not UTF-8 text.", "Give a text file, saved as UTF-8."
+
+
 def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
     """Return the file's text, its lines ended by a line feed whatever system wrote it.
 
@@ -62,9 +74,7 @@ def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
         try:
             data = path.read_bytes()
             if b"\0" in data:
-                is_utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-                problem = f"this is {'UTF-16 text' if is_utf_16 else 'a binary file'}."
-                mend = "Save it as UTF-8." if is_utf_16 else "Give a text file."
+                problem, mend = _no_text(data)
             text = data.decode("utf-8-sig")
             if "\r" in text:
                 text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -72,7 +82,7 @@ def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
                 problem, mend = "the file is empty.", "Fill it, or name another one."
         except UnicodeDecodeError:
             if not problem:
-                problem, mend = "this is not UTF-8 text.", "Give a text file, saved as UTF-8."
+                problem, mend = _no_text(data)
         except OSError as error:
             problem, mend = f"it cannot be read: {error.strerror}.", "Check the path and its permissions."
     if problem:
@@ -92,6 +102,10 @@ def read_lines(path: Path, *, most_bytes: int, most_letters: int = 2**20) -> Ite
     def refusal(problem: str, mend: str, line: int | None = None) -> SpecError:
         return SpecError.of([Fault(file=str(path), line=line, problem=problem, mend=mend, value=str(path))])
 
+    def begin() -> bytes:
+        with path.open("rb") as file:
+            return file.read(_BEGIN_BYTES)
+
     problem, mend = _what_is_wrong(path, most_bytes)
     if problem:
         raise refusal(problem, mend)
@@ -101,13 +115,13 @@ def read_lines(path: Path, *, most_bytes: int, most_letters: int = 2**20) -> Ite
             while line := file.readline(most_letters + 1):
                 number += 1
                 if "\0" in line:
-                    raise refusal("this is a binary file.", "Give a text file.", number)
+                    raise refusal(*_no_text(begin() + b"\0"), number)
                 if len(line) > most_letters:
                     raise refusal(f"a line holds more than {most_letters} letters.", "Is it the right file?", number)
                 is_empty = is_empty and not line.strip()
                 yield line
     except UnicodeDecodeError:
-        raise refusal("this is not UTF-8 text.", "Give a text file, saved as UTF-8.", number + 1) from None
+        raise refusal(*_no_text(begin()), number + 1) from None
     except OSError as error:
         raise refusal(f"it cannot be read: {error.strerror}.", "Check the path and its permissions.") from None
     if is_empty:

@@ -368,6 +368,13 @@ def enough(value: float, name: str, per: str = "USD/h") -> str:
     return text
 
 
+def begins_anew(fleets: Fleets) -> bool:
+    """Whether machines that may be had fail, or are taken away, and nothing says what a checkpoint takes."""
+    run = fleets.procurement.asked.run
+    fails = run.mean_time_between_failures is not None or run.device_failures_s is not None
+    return run.checkpoint_s is None and (fails or any(offer.interruptions_per_h for offer in fleets.offers))
+
+
 def assumptions_of(fleets: Fleets) -> list[str]:
     """Return what was assumed of the run, of the network's numbers and of the error."""
     run, jobs = fleets.procurement.asked.run, fleets.procurement.jobs
@@ -378,6 +385,10 @@ def assumptions_of(fleets: Fleets) -> list[str]:
         lines.append(f"a checkpoint is {size}, written at {rate} while training stands still (procure.run)")
     if run.mean_time_between_failures_of_device == "llama3":
         lines.append("devices fail as published of Llama 3: 419 times in 54 days on 16,384 GPUs (arXiv:2407.21783)")
+    if begins_anew(fleets):
+        lines.append(
+            "no checkpoints: training begins anew after every failure (procure.run.storage_rate, or checkpoint)"
+        )
     if run.mean_time_between_failures is None and run.device_failures_s is None:
         lines.append("no machine fails (procure.run.mean_time_between_failures)")
     if not run.start_up:

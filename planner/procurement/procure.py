@@ -44,6 +44,7 @@ from planner.procurement.answer import (
     WhatIf,
     amount,
     assumptions_of,
+    begins_anew,
     domain_of,
     enough,
     rate_unit,
@@ -440,6 +441,8 @@ def no_fleet(fleets: Fleets, search: Search) -> InfeasibleError:
         reason = _no_training(fleets, search)
         return InfeasibleError(reason or f"no fleet keeps {limits}, and no one of them alone settles it.")
     lines = [f"no fleet keeps {limits}; {_settled(ways)}:", *(way.words for way in ways)]
+    if begins_anew(fleets):
+        lines.append("without procure.run.storage_rate, or checkpoint, training begins anew after every failure")
     relaxations = tuple(way.relaxation for way in ways)
     wanted = {_FIELDS[name] for name in _movable(fleets)}
     wanted |= {"procure.jobs"} if _has_deadlines(fleets) else set()

@@ -120,6 +120,16 @@ def test_a_budget_for_a_time_is_told_in_its_own_unit(tmp_path: Path) -> None:
     assert "1 EUR is 1.1 USD (procure.rates)" in found.assumptions
 
 
+def test_what_interruptions_without_checkpoints_mean_is_told(tmp_path: Path) -> None:
+    spot = row("a", term="spot", interruptions_per_h=0.1)
+    found = procured(tmp_path, spot, terms=["spot"])
+    assert any(line.startswith("no checkpoints: training begins anew") for line in found.assumptions)
+    with pytest.raises(InfeasibleError, match="training begins anew after every failure"):
+        procured(tmp_path, spot, terms=["spot"], deadline="1 s")
+    kept = procured(tmp_path, spot, terms=["spot"], run={"checkpoint": "1 s"})
+    assert not any("begins anew" in line for line in kept.assumptions)
+
+
 def test_commas_within_an_amount_part_no_budgets(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["procure", "--dnn", "resnet50", "--global-batch", "8", "--epochs", "1"]
     assert run([*flags, "--budget", "2,000,000 USD"]) == 2

@@ -342,6 +342,8 @@ def test_an_unknown_column_is_refused_with_the_nearest(tmp_path: Path) -> None:
         (b"  \n\n", "the file is empty"),
         (b"GIF89a\r\n\0\0", "this is a binary file"),
         (b"\xff\xfe\x01", "this is not UTF-8 text"),
+        (b"PK\x03\x04\x14\0\xff", "this is a compressed file"),
+        (b"\x1f\x8b\x08\xff", "this is a compressed file"),
         (",".join(RENTED).encode(), "there is no row in it"),
         (f"{','.join(RENTED)},region\n".encode(), "the column 'region' stands twice"),
     ],

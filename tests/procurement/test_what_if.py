@@ -22,6 +22,7 @@ from planner.procurement.procure import break_evens, procure
 from planner.procurement.search import Fleets
 from planner.search import Search
 from planner.solution import Status
+from planner.words import percent_words
 
 MACHINES = {"t4": Machine(1.0), "v100-sxm2-16g": Machine(2.7, useful=6), "a10g": Machine(1.9)}
 TIMES = MadeUpTimes(machines=MACHINES, work=50_000, serial_s=1234, loss=0.1)
@@ -146,7 +147,7 @@ def test_without_time_higher_prices_cost_no_less_than_is_proven_and_no_gap_of_ev
     assert found.certificate.status is Status.OPTIMAL
     for change in ("the chosen machines +20% in price", "all prices +20%"):
         gap = 1 - found.choice.objective / told[change].objective
-        assert told[change].words == f"not proven: gap {gap:.1%}"
+        assert told[change].words == f"not proven: gap {percent_words(gap)}"
     assert told["all prices -20%"].words == told["deadline +20%"].words == "not proven"
 
 
