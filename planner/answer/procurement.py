@@ -218,7 +218,8 @@ def _worth_it(found: "Procured") -> list[str]:
             if row.hours_per_month is None:
                 return [f"never within a month of use: renting {row.rented} costs less"]
             often = f"{row.hours_per_month:,.0f} h a month or more, all their life"
-            return [f"if the machines are used {often}; for less, renting {row.rented} costs less"]
+            note = f" ({row.words})" * row.words.startswith("the commitment")
+            return [f"if the machines are used {often}; for less, renting {row.rented} costs less{note}"]
     return []
 
 
@@ -272,7 +273,8 @@ def _at_worst(found: "Procured", *, is_monthly: bool) -> str:
     then = f"{time_words(risk.wall_s)} and {usd_words(risk.cost_usd)}{' a month' * is_monthly}"
     kept = f"misses the {joined(risk.missed)}" if risk.missed else "keeps all limits"
     longer = max(seconds / found.choice.training_s[name] - 1 for name, seconds in risk.training_s.items())
-    return f"{then}, and {kept}: {percent_words(longer, is_signed=True)}, {risk.origin}"
+    most = "up to " * (len(risk.training_s) > 1)
+    return f"{then}, and {kept}: training {most}{percent_words(longer, is_signed=True)}, {risk.origin}"
 
 
 def _next_rows(found: "Procured") -> list[tuple[str, str]]:

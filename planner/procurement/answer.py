@@ -394,7 +394,7 @@ def assumptions_of(fleets: Fleets) -> list[str]:
     if not run.start_up:
         lines.append("machines start at once (procure.run.start_up)")
     if any(offer.is_bought for offer in fleets.offers) and not fleets.procurement.is_monthly:
-        used = f"{percent_words(fleets.procurement.asked.utilisation)} of their life"
+        used = f"{percent_words(fleets.procurement.asked.utilisation)} of its life"
         lines.append(f"what is bought trains {used}, this training and others (procure.utilisation)")
     machine = Fleet(offers=fleets.offers[:1], counts=(1,))
     open_types = [

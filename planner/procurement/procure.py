@@ -364,8 +364,9 @@ _HOURS = (50.0, 100.0, 200.0, 400.0, H_PER_MONTH)
 def break_evens(fleets: Fleets, choice: Choice) -> tuple[BreakEven, ...]:
     """Return, for every kind of machine that was chosen, renting it against buying one with as many of its devices.
 
-    The cheapest counterpart in the list of prices counts, asked for or not, at the prices of the question. A machine to
-    buy whose power is not known has no counterpart's price where electricity is to be paid.
+    The cheapest counterpart in the list of prices counts, first of those without a long commitment, asked for or not,
+    at the prices of the question. A machine to buy whose power is not known has no counterpart's price where
+    electricity is to be paid.
     """
     procurement, rates = fleets.procurement, rates_of(fleets.procurement)
     pays_power = procurement.asked.electricity is not None
@@ -381,7 +382,11 @@ def break_evens(fleets: Fleets, choice: Choice) -> tuple[BreakEven, ...]:
         ]
         if not counterparts:
             continue
-        other = min(counterparts, key=lambda one: (one.usd_per_h, one.purchase_usd, one.name))
+        # Who commits to more than a month pays whatever the use: the price of an hour says little of it.
+        other = min(
+            counterparts,
+            key=lambda one: (one.committed_s > S_PER_MONTH, one.usd_per_h, one.purchase_usd, one.name),
+        )
         rented, bought = (other, offer) if offer.is_bought else (offer, other)
         prices = prices_of(rented), prices_of(bought), rates
         hours, used_h = float(break_even_h_per_month(*prices)), choice.total_wall_s / S_PER_H

@@ -53,6 +53,13 @@ def test_the_reserved_price_of_a_question_is_a_counterpart_with_its_commitment_t
     assert "the commitment to 100 h of rent is left out" in text
 
 
+def test_who_commits_for_years_pays_whatever_the_use_and_is_compared_last(tmp_path: Path) -> None:
+    reserved = {"reserved": {"discount": 0.6, "commitment": "8760 h"}, "terms": ["reserved", "bought", "on-demand"]}
+    ((one,), _) = evens(tmp_path, [RENTED, OWN], **reserved, machines={"exactly": 1})
+    assert "acme/rented/east/on-demand" in (one.rented, one.bought)
+    assert one.hours_per_month == pytest.approx(FIXED / 2)
+
+
 def test_the_curve_of_what_was_paid_crosses_where_the_purchase_has_paid_off(tmp_path: Path) -> None:
     ((one,), text) = evens(tmp_path, [RENTED, OWN], terms=["on-demand"], **POWER)
     months = 10_000 / (730 * (2 - 0.4 * 1.2 * 0.2))
