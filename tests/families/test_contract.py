@@ -75,22 +75,21 @@ def test_a_plan_passes_the_checker_and_a_refusal_has_a_reason(family: str, name:
     check_plan(problem_of(family, name), found)
 
 
-# Whatever devices wait for, and on whichever machines.
-WAITS = [
-    (strategy, prefetch) for strategy in ("naive", "cntk", "mxnet", "caffe_mpi") for prefetch in ("pipelined", "single")
-]
+# Whatever devices wait for, and on whichever machines: each meets each way of reading, and each other.
+STRATEGIES = ("naive", "cntk", "mxnet", "caffe_mpi")
+WAYS = ("pipelined", "single")
 
 
-@pytest.mark.parametrize(("strategy", "prefetch"), WAITS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("family", FAMILIES.own)
-def test_no_loser_is_costed_by_another_way_than_the_plan(family: str, strategy: str, prefetch: str) -> None:
+def test_no_loser_is_costed_by_another_way_than_the_plan(family: str, strategy: str) -> None:
     number = 0
-    for machines in (EQUAL, INSIDE, MIXED):
+    for place, machines in enumerate((EQUAL, INSIDE, MIXED), start=STRATEGIES.index(strategy)):
         slow = {"storage": {"bandwidth": "20 MB/s"}, "host_link": "1 GB/s", "decode": "1000 samples/s"}
         question = {
             "dnn": {**DNN, "sample_bytes": "40 kB"},
             "cluster": {"machines": [{**one, **slow} for one in machines["machines"]]},
-            "calibration": {"strategy": strategy, "prefetch": prefetch, "cores": 2},
+            "calibration": {"strategy": strategy, "prefetch": WAYS[place % 2], "cores": 2},
             "constraints": {"max_staleness": "unbounded"} if family == "model_replicas" else {},
         }
         if family == "hybrid":

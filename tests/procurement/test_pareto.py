@@ -9,7 +9,7 @@ import purchases
 import pytest
 from answers import procured_text
 from purchases import Machine, MadeUpTimes, row
-from pytest import MonkeyPatch
+from pytest import MonkeyPatch, TempPathFactory
 
 from planner.procurement import procure
 from planner.procurement.answer import Choice, ParetoSet
@@ -23,11 +23,12 @@ TIMES = MadeUpTimes(machines=MACHINES, work=50_000, serial_s=1234, loss=0.1)
 ROWS = [row("small", usd_per_h=1), row("large", device="v100-sxm2-16g", usd_per_h=2.9)]
 
 
-@pytest.fixture
-def front(tmp_path: Path, monkeypatch: MonkeyPatch) -> ParetoSet:
-    purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
-    question = purchases.asked(tmp_path / "list.csv", ROWS, most_devices=8, most_types=2)
-    found = purchases.answered(purchases.loaded(question), has_pareto=True).pareto
+@pytest.fixture(scope="module")
+def front(tmp_path_factory: TempPathFactory) -> ParetoSet:
+    with MonkeyPatch.context() as patch:
+        purchases.stub(patch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
+        question = purchases.asked(tmp_path_factory.mktemp("front") / "list.csv", ROWS, most_devices=8, most_types=2)
+        found = purchases.answered(purchases.loaded(question), has_pareto=True).pareto
     assert found is not None
     return found
 
