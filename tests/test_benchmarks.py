@@ -15,15 +15,6 @@ from planner.cli.run import run as planner_run
 ROOT = Path(__file__).parent.parent
 # Networks of the zoo differ in their names alone, which tests/zoo holds against the program; one of them stands for all.
 SAME = ("zoo", "preset")
-# What planning a network of the zoo has no use for.
-NEEDLESS = {"ortools", "pandas", "plotly", "jinja2", "onnx", "torch", "scipy", "distributed", "dask", "matplotlib"}
-NEEDLESS_MODULES = {
-    "planner.checks",
-    "planner.explanation",
-    "planner.procurement",
-    "planner.conflicts",
-    "planner.answer.html",
-}
 
 
 @pytest.fixture
@@ -139,19 +130,6 @@ def test_a_command_that_fails_is_told_with_what_it_said_last(tmp_path: Path) -> 
     code = "import sys; print('out'); print('one\\ntwo', file=sys.stderr); sys.exit(3)"
     found = run([sys.executable, "-c", code], folder=tmp_path, variables=environment(ROOT, tmp_path / "bytecode"))
     assert (found.exit_code, found.error) == (3, "two")
-
-
-@pytest.mark.parametrize("arguments", [("--help",), ("plan", "--dnn", "vgg16", "--cluster", "osf-testbed", "--json")])
-def test_a_plan_loads_no_more_than_it_needs(arguments: tuple[str, ...]) -> None:
-    code = (
-        "import sys; from planner.cli.run import run; code = run(sys.argv[1:]); "
-        "print('LOADED', *sorted(sys.modules)); sys.exit(code)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.rsplit("LOADED", 1)[1].split())
-    assert not {name.split(".")[0] for name in loaded} & NEEDLESS
-    assert not {".".join(name.split(".")[:2]) for name in loaded} & NEEDLESS_MODULES
-    assert not any(name.startswith("planner.answer.schemas") for name in loaded)
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------

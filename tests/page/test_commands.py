@@ -90,15 +90,6 @@ def test_what_cannot_be_written_is_refused_before_the_search(
     assert question.read_text().startswith("dnn:")
 
 
-def test_without_html_nothing_of_pages_is_loaded() -> None:
-    code = (
-        "import sys; from planner.cli.run import run; run(sys.argv[1:]); "
-        "print('LOADED', *(name for name in sys.modules if name.startswith(('planner.answer.html', 'plotly', 'jinja2'))))"
-    )
-    done = subprocess.run([sys.executable, "-c", code, *SHORT], capture_output=True, text=True, check=True)
-    assert done.stdout.rsplit("LOADED", 1)[1].split() == []
-
-
 # -- terminal --------------------------------------------------------------------------------------------------------
 
 
