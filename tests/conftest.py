@@ -31,9 +31,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         test._hypothesis_internal_use_settings = settings(asked, max_examples=ceil(asked.max_examples / 3))
 
 
+def pytest_collection() -> None:
+    """Look for no garbage while tests are collected: there is none."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leave the twelve thousand tests themselves out of each search for garbage: a tenth of the time."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

@@ -176,7 +176,7 @@ def test_steady_rounds_and_many_pipelines_at_once_end_when_all_tasks_do(schedule
 
 @pytest.mark.parametrize("schedule", ["v_half", "v_min"])
 def test_slots_are_as_the_six_before_from_the_slot_on_where_rounds_begin(schedule: str) -> None:
-    for p in range(1, 65):
+    for p in (*range(1, 25), 31, 32, 47, 48, 63, 64):
         m = least_microbatches(p, schedule) + 3
         begin = (least_microbatches(p, schedule) - 2) * 6
         for row in slotted(schedule, p, m):
