@@ -345,12 +345,12 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
         if family == "parameter_server":
             hint = f"`planner export --to tfjob` starts its machines. {hint}"
         raise refused(target, f"it trains by all-reduce and by degrees, and the plan is of the family {family}", hint)
-    if chosen.replicas:
-        are_unlike = len({one.num_microbatches for one in chosen.replicas}) > 1
+    are_unlike = len({one.num_microbatches for one in chosen.replicas}) > 1
+    if chosen.replicas and (are_unlike or chosen.pipeline > 1):  # whose ranks would be numbered stage by stage
         same = "it gives every replica the same number of micro-batches, and those of the plan do unlike numbers"
         raise refused(
             target,
-            same if are_unlike else "nothing is written here for whole replicas on several kinds of machines",
+            same if are_unlike else "nothing is written here for pipelines that each stand on another kind of machines",
             "Pin fix.device, or limit the machines to one kind; or weigh gradients by samples in a script of your own.",
         )
     found = Layout(target=target, job=job, chosen=chosen, rows=rows)
@@ -370,7 +370,8 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
         found = found.noted(_freezing_note(network.trained))
     if len(chosen.groups) > 1:
         order = ", then ".join(chosen.groups)
-        found = found.noted(f"stages stand on unlike machines: give those of {order} their ranks in this order")
+        parts = "replicas" if chosen.replicas else "stages"
+        found = found.noted(f"{parts} stand on unlike machines: give those of {order} their ranks in this order")
     return found
 
 

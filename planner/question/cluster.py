@@ -354,9 +354,10 @@ class _Draft:
         if rate is None:
             rate = None if reference is None else reference.nic_bytes_per_s
             if rate is None:
-                self.notes.fault(
-                    self.place, "several machines, and no network between them.", "Add e.g. network: 25 Gbit/s."
-                )
+                total, hint = machine.count * machine.num_devices, "Add e.g. network: 25 Gbit/s"
+                if reference is not None and machine.num_devices < total <= reference.num_devices and reference.inside:
+                    hint += f"; or write 1x{total}x{self.device.name} for those that {reference.inside} joins"
+                self.notes.fault(self.place, "several machines, and no network between them.", f"{hint}.")
                 return Link(bandwidth_bytes_per_s=1.0)
             self.keep["network"] = format_exact(rate, Dimension.RATE)
             if machine.machine is None:

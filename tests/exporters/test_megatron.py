@@ -1,5 +1,6 @@
 """Megatron-LM's command: every option is one that it has, degrees go over exactly, and a script is read back."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,24 @@ def test_replicas_of_unlike_numbers_of_micro_batches_are_refused() -> None:
     chosen = HybridConfiguration(global_batch_size=24, data=8, stages=(PipelineStage(layers=4),), replicas=rows)
     with pytest.raises(InfeasibleError, match="unlike numbers"):
         megatron.export(job_of(problem, "hybrid", chosen))
+
+
+def test_replicas_of_equal_numbers_of_micro_batches_are_launched_kind_by_kind() -> None:
+    kinds = [{"name": "old", "device": "v100-sxm2-32gb"}, {"name": "new", "device": "a100-sxm4-80gb"}]
+    machines = [{**kind, "count": 1, "devices": 4, "network": "100 Gbit/s", "latency": "5 us"} for kind in kinds]
+    dnn = {"transformer": SMALL, "global_batch": 24, "dtype": "fp16", "optimizer": "adam"}
+    problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}, "objective": "iteration_time"})
+    rows = tuple(ReplicaGroup(machines=name, data=2, num_microbatches=6) for name in ("old", "new"))
+    cut = (PipelineStage(layers=4),)
+    chosen = HybridConfiguration(global_batch_size=24, tensor=2, data=4, stages=cut, replicas=rows)
+    found = megatron.export(job_of(problem, "hybrid", chosen))
+    assert "--tensor-model-parallel-size 2" in found.files["launch.sh"]
+    assert any("give those of old, then new their ranks in this order" in note for note in found.notes)
+    assert not any("then takes" in note for note in found.notes)
+    two = replace(chosen, data=2, pipeline=2, stages=(PipelineStage(layers=2),) * 2)
+    two = replace(two, replicas=tuple(replace(one, data=1, num_microbatches=12) for one in rows))
+    with pytest.raises(InfeasibleError, match="pipelines that each stand on another kind"):
+        megatron.export(job_of(problem, "hybrid", two))
 
 
 def test_stages_on_unlike_machines_start_each_kind_with_its_own_number_of_processes() -> None:

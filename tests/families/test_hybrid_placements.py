@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
+from planner.decisions import LAYOUT
 from planner.errors import SpecError
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid import search as hybrid_search
@@ -383,3 +384,24 @@ def test_what_cannot_be_is_refused_with_the_rule(more: dict[str, Any], words: st
     block = {**planner.load({**problem.resolved, "configuration": {"hybrid": {**BASE, **more}}}).configuration[1]}  # type: ignore[index]
     with pytest.raises(SpecError, match=words):
         hybrid.configuration_of(problem, block)
+
+
+def test_no_order_of_ranks_brings_replicas_on_two_kinds_of_machines_nearer_to_each_other() -> None:
+    """Machines of one kind, whose ranks are numbered machine by machine, exchange gradients in as long."""
+    sizes = {"layers": 2, "hidden": 1024, "heads": 16, "vocabulary": 32_000, "sequence_length": 1024}
+    each = {"devices": 2, "inside": "nvlink-4", "network": "100 Gbit/s", "latency": "5 us"}
+    dnn = {"transformer": sizes, "global_batch": 64, "dtype": "bf16"}
+    layout = {"tensor": 2, "data": 2, "microbatch": 32, "zero": 1}
+
+    def exchanged_s(kinds: dict[str, int], **block: Any) -> float:
+        machines = [{"name": name, "count": count, "device": name, **each} for name, count in kinds.items()]
+        asked = {"dnn": dnn, "cluster": {"machines": machines}, "objective": "iteration_time"}
+        found = planner.predict({**asked, "configuration": {"hybrid": {**layout, **block}}})
+        return found.breakdown_s["data"]
+
+    apart_s = exchanged_s({"h100-sxm": 2})
+    kinds = {"h100-sxm": 1, "h200-sxm": 1}
+    replicas = [{"machines": name, "data": 1, "num_microbatches": 1} for name in kinds]
+    for order in LAYOUT["order"].names:
+        found_s = exchanged_s(kinds, replicas=replicas, stages=[{"layers": 2}], order=order)
+        assert found_s == pytest.approx(apart_s, rel=0.05)

@@ -8,7 +8,7 @@ from layout_jobs import even_job
 
 import planner
 from planner.decisions import LAYOUT
-from planner.errors import InfeasibleError, SpecError
+from planner.errors import SpecError
 from planner.exporters import export
 from planner.exporters.megatron import EXPORTERS
 from planner.families.hybrid.configuration import HybridConfiguration
@@ -75,7 +75,9 @@ def test_a_pin_of_modules_asks_for_selective_recomputation_even_where_they_are_t
     for fix in ({"recompute_modules": ["core_attn"]}, {"recompute_modules": ["mlp"]}):
         assert chosen(question(TINY, fix=fix)).recompute == "selective"
     assert chosen(question(TINY, fix={"optimizer_offload_percent": 100})).offload_optimizer
-    with pytest.raises(InfeasibleError, match=r"recompute_modules is core_attn.*with recompute: selective only"):
+    with pytest.raises(
+        SpecError, match=r"recompute_modules: it goes with recompute: selective, and fix.recompute is full"
+    ):
         planner.plan(question(TINY, fix={"recompute_modules": ["core_attn"], "recompute": "full"}))
 
 

@@ -392,6 +392,10 @@ def test_what_would_be_counted_wrong_is_refused(name: str, changed: dict[str, An
             {"model_type": "llava_next", "text_config": {"model_type": "llama"}, "vision_config": {}},
             r"text_config beside vision_config; .* its text part \(model_type 'llama'\) alone .* --text-only",
         ),
+        (
+            {"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}},
+            r"its text part \(model_type 'gemma3n_text'\) is not, either: its layers have parts",
+        ),
         ({"model_type": "clip", "vision_config": {}}, "it has several parts: vision_config"),
     ],
 )

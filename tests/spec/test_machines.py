@@ -333,3 +333,8 @@ def test_devices_without_a_number_in_a_machine_are_one_each_which_is_said_where_
     assert not warned(count=8, device="h100-sxm", devices=1)
     assert not warned(count=2, device="h100-sxm")
     assert not warned(count=8, device="t4")
+
+
+def test_chips_that_one_interconnect_joins_need_no_network() -> None:
+    with pytest.raises(SpecError, match=r"or write 1x64xtpu-v7 for those that ici-v7 joins"):
+        load({"count": 16, "device": "tpu-v7", "devices": 4})

@@ -41,7 +41,7 @@ from planner.families.hybrid.configuration import (
     layouts_of,
     pinned_cut,
 )
-from planner.models.communication import Tier, tiers_of
+from planner.models.communication import ORDERS, Tier, tiers_of
 from planner.models.compute import Constants, DeviceRates, Software, device_shares
 from planner.models.input import InputTime, Samples, Strategy, input_time, stall_s
 from planner.models.layouts import (
@@ -107,6 +107,13 @@ _STASH_RATIO = 1.2  # room for experts' tokens in a graph of a whole step, over 
 _LESS_HELD = 0.01  # of a layer's activations; a set that saves less is not worth its name
 _AWAY_FIRST = ("core_attn", "attn_proj", "qkv_linear", "attn_norm", "mlp_norm", "expert_fc1", "moe_act")
 _LESS = 1e-12  # relative; less is rounding
+# Each order of ranks, with the data ranks of several kinds of machines outermost.
+_DATA_LAST = np.array(
+    [
+        index if order[-1] == "data" else ORDERS.index(("tensor", "context", "pipeline", "data"))
+        for index, order in enumerate(ORDERS)
+    ]
+)
 
 
 def why_not(problem: Problem) -> str | None:
@@ -794,7 +801,11 @@ class HybridCost:
         whole, found = self.layouts(columns), []
         for index, (one, devices) in enumerate(zip(self.groups, self._device_groups, strict=True)):
             own = self.layouts(columns, index)
-            joint = replace(own, data=whole.data) if self.has_replicas else own
+            joint = own
+            if (
+                self.has_replicas
+            ):  # each stands on machines of one kind: no order makes neighbours of those on two kinds
+                joint = replace(own, data=whole.data, order=_DATA_LAST[own.order])
             found.append(
                 group_seconds(
                     self.transformer,

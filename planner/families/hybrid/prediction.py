@@ -526,11 +526,12 @@ def _launch_lines(priced: _Priced) -> list[str]:
     if strange:
         files = "; `planner export --to maxtext` writes files for TPUs, of one stage or several" * ("tpu" in strange)
         return [f"no command is printed for {' and '.join(strange.values())}: Megatron-LM runs on GPUs{files}"]
-    if cost.has_replicas:
+    if cost.has_replicas and (chosen.pipeline > 1 or len({one.num_microbatches for one in chosen.replicas}) > 1):
         return [
-            "Megatron-LM gives every replica as many micro-batches, so that it cannot launch this layout: a script of "
-            "your own must give each replica its own number, and weigh its gradients by its samples; the other "
-            f"decisions, in its words: {' '.join(all_options(network, chosen, priced.launched))}"
+            "Megatron-LM gives every replica as many micro-batches and numbers ranks stage by stage, so that it cannot "
+            "launch this layout: a script of your own must give each replica its own number, and weigh its gradients "
+            "by its samples; the other decisions, in its words: "
+            f"{' '.join(all_options(network, chosen, priced.launched))}"
         ]
     lines = []
     if len(cost.groups) > 1:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from planner.cost import Floats
-from planner.decisions import LAYOUT, written
+from planner.decisions import LAYOUT
 from planner.families.hybrid.configuration import (
     AWAY,
     COARSE,
@@ -144,22 +144,7 @@ class Space:
             *rules_of(self.transformer, self.batch, is_dealt=self.cost.first.cut is None, program=program),
             *training_rules(self.problem.training),
             *graph_rules(launches_graphs(self.problem), self.transformer),
-            *self._implied_rules(),
         )
-
-    def _implied_rules(self) -> Iterator[LayoutRule]:
-        """Yield what a pin asks of the decision that it goes with, of its default, too: modules go with selective."""
-        for name, row in LAYOUT.items():
-            if row.goes_with is not None and self.problem.fixed.get(row.key):  # 0 layers go with nothing computed again
-                other, value = row.goes_with
-                words = f"it goes with {other}: {written(value)} only."
-                code = LAYOUT[other].code(value)
-                yield LayoutRule(
-                    key=name,
-                    names=(other,),
-                    holds=lambda one, other=other, code=code: one[other] == code,  # type: ignore[misc]  # bound now
-                    words=lambda _, words=words: words,  # type: ignore[misc]  # bound now
-                )
 
     # -- values --------------------------------------------------------------------------------------------------------
 

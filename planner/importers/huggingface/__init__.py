@@ -335,7 +335,10 @@ def _length(fields: Fields, draft: Draft, asked: int | None) -> int:
 # -- what is known and not counted -------------------------------------------------------------------------------------
 
 _ENCODER_DECODER = "it has an encoder and a decoder, which attend to each other; only one stack of blocks is counted"
-_RECURRENT = "some of its layers are recurrent or linear in the length, not attention; these are not counted"
+_RECURRENT = (
+    "some of its layers are recurrent or linear in the length; of these Mamba-2 and gated delta layers are read, of "
+    "nemotron_h, bamba, granitemoehybrid and qwen3_next"
+)
 _CONVOLUTION = "its layers are not those of a transformer"
 _RELATIVE = "its positions are relative and have projections of their own"
 _CHOSEN = "a second, smaller attention chooses the tokens that are attended to, which is not counted"
@@ -403,6 +406,10 @@ def _check_counted(fields: Fields, values: Mapping[str, Any]) -> None:
         reason = f"it has several parts: text_config{with_parts}; only one stack of blocks is counted"
         kind = text.get("model_type")
         named = f" (model_type {kind!r})" if isinstance(kind, str) and kind.isprintable() and len(kind) <= 80 else ""
+        if kind in _REASONS:
+            raise _not_counted(
+                fields, f"{reason}, and its text part{named} is not, either: {_REASONS[kind]}", OTHER_WAYS
+            )
         hint = f"For its text part{named} alone write dnn.text_only: true, or import with --text-only."
         raise _not_counted(fields, reason, hint)
     if parts:
