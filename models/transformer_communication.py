@@ -454,7 +454,7 @@ def last_stage_communication(
 
 
 def pipeline_communication(
-    transformer: Transformer, layouts: Layouts, *, element_bytes: float = 2.0, is_scattered: bool = True
+    transformer: Transformer, layouts: Layouts, *, element_bytes: float = 2.0
 ) -> tuple[Communication, ...]:
     """Return what one boundary between stages passes on for one micro-batch: once each way for every virtual stage.
 
@@ -462,16 +462,17 @@ def pipeline_communication(
     ----------
     transformer, layouts, element_bytes
         As for :func:`layer_communication`.
-    is_scattered
-        Whether the devices of a tensor group, which hold the same, send a part each and gather behind the boundary
-        ([N] section 4.1). Under sequence parallelism each holds a part, and nothing is gathered.
+
+    Notes
+    -----
+    The devices of a tensor group, which hold the same, send a part each and gather behind the boundary ([N] section
+    4.1). Under sequence parallelism each holds a part, and nothing is gathered.
     """
     size_bytes = element_bytes * _tokens(transformer, layouts) * transformer.hidden_size
     sends = np.where(layouts.pipeline > 1, layouts.interleave, 0)
-    gathers = np.where(layouts.sequence_parallel, 0, sends) if is_scattered else 0
-    parts = layouts.tensor if is_scattered else layouts.stream_split
+    gathers = np.where(layouts.sequence_parallel, 0, sends)
     return (
-        _communication("pipeline", "pipeline", "send", size_bytes / parts, sends, sends),
+        _communication("pipeline", "pipeline", "send", size_bytes / layouts.tensor, sends, sends),
         _communication("pipeline", "tensor", "gather", size_bytes, gathers, gathers),
     )
 
@@ -507,11 +508,6 @@ class ReplicaCommunication:
     reduce_scatters: Floats
     gathers: Floats
     is_partly: Bools
-
-    @property
-    def volume_bytes(self) -> Floats:
-        """Bytes in all, an all-reduce counted twice: once there and once back."""
-        return (2 * self.all_reduces + self.reduce_scatters) * self.gradient_bytes + self.gathers * self.weight_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

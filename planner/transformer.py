@@ -901,12 +901,6 @@ class Transformer:
         return self.num_layers - self.num_mtp_layers
 
     @property
-    def num_mtp_parameters(self) -> int:
-        """Parameters of all depths of multi-token prediction, which publishers often leave out."""
-        predicting = [kind for kind in self.kind_counts if KINDS[kind].is_prediction]
-        return sum(self.kind_counts[kind] * self.block_parameters(kind) for kind in predicting)
-
-    @property
     def has_dense(self) -> bool:
         """Whether some blocks have a dense feed-forward part."""
         return any(KINDS[kind].feed_forward == "dense" for kind in self.kind_counts)

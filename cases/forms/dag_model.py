@@ -329,11 +329,6 @@ class SsgdTask:
     lag_s: float = 0.0
 
     @property
-    def is_communication(self) -> bool:
-        """Whether a disk or an interconnect does it, and not a device (section IV-A)."""
-        return self.kind in (Kind.READ, Kind.COPY, Kind.ALL_REDUCE)
-
-    @property
     def priority(self) -> tuple[int, int, int]:
         """Iteration, phase, and order within the phase."""
         return self.iteration, _RANKS[self.kind], self.order

@@ -9,7 +9,6 @@ communication-to-computation ratio and defines neither; definitions are at :clas
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -318,19 +317,6 @@ def cut_into_pieces(size_bytes: ArrayLike, backward_s: ArrayLike, piece_bytes: f
 # -- one iteration, for one configuration or a whole grid -------------------------------------------------------------
 
 
-class Bottleneck(StrEnum):
-    """What keeps an iteration from being shorter, in the order of :data:`BOTTLENECKS`."""
-
-    INPUT = "input"
-    COMPUTATION = "computation"
-    PUSH = "push"
-    AGGREGATION = "aggregation"
-    PULL = "pull"
-
-
-BOTTLENECKS = tuple(Bottleneck)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Workload:
     """One worker's iteration at compute speed 1.
@@ -384,15 +370,12 @@ class Evaluation:
         A steady iteration: all but the first, which also shows all of its input.
     computation_s, exposed_s
         Forward, backward and update; and the communication and aggregation that the backward pass does not hide.
-    input_s, straggling_s
-        Input that is not hidden, and what the slowest worker takes longer than the mean, ``sigma e_N``.
+    input_s
+        Input that is not hidden.
     speed_up
         Samples a second against one worker without servers: ``N T_1 / T_N``, at most N.
     communication_to_computation
         ``exposed_s / computation_s``. Where nothing else delays, the speed-up is ``N / (1 + ratio)``.
-    bottleneck_index
-        Into :data:`BOTTLENECKS`: the resource that is busy for longest, which bounds the iteration from below
-        however well all overlap; ties go to the first.
     """
 
     iteration_time_s: Floats
@@ -400,10 +383,8 @@ class Evaluation:
     exposed_s: Floats
     input_s: Floats
     first_input_s: float
-    straggling_s: float
     speed_up: Floats
     communication_to_computation: Floats
-    bottleneck_index: np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 
     def epoch_time_s(self, num_iterations: int) -> Floats:
         """Return eq. 9 for equal iterations: the steady ones, and the input of the first that nothing hides."""
@@ -453,19 +434,15 @@ def evaluate(
     computation_s, exposed_s = workload.compute_s / speed, overlapped.exposed_s
     rest_s = computation_s + exposed_s
     input_s = np.maximum(0.0, workload.input_s - rest_s)
-    straggling_s = sigma_s * standard_maximum(network.num_workers)
-    iteration_time_s = rest_s + input_s + straggling_s
-    busy = (computation_s, *(np.sum(one, axis=-1) for one in (layers.push_s, layers.aggregate_s, layers.pull_s)))
+    iteration_time_s = rest_s + input_s + sigma_s * standard_maximum(network.num_workers)
     return Evaluation(
         iteration_time_s=iteration_time_s,
         computation_s=computation_s,
         exposed_s=exposed_s,
         input_s=input_s,
         first_input_s=workload.input_s,
-        straggling_s=straggling_s,
         speed_up=network.num_workers * np.maximum(workload.input_s, computation_s) / iteration_time_s,
         communication_to_computation=exposed_s / computation_s,
-        bottleneck_index=np.argmax(np.stack(np.broadcast_arrays(workload.input_s, *busy)), axis=0),
     )
 
 

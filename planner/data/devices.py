@@ -276,11 +276,6 @@ def _machines() -> MappingProxyType[str, Machine]:
     return MappingProxyType(machines)
 
 
-def machine_names() -> tuple[str, ...]:
-    """Return the names of all machines, in the table's order."""
-    return tuple(_machines())
-
-
 def machine_rows() -> list[dict[str, str]]:
     """Return the table of machines as it is printed, with sources, for display."""
     return [dict(row) for row in table(_MACHINES).values()]

@@ -69,7 +69,6 @@ class PricesImport:
     not_joined: Counted
     date: date
     notes: tuple[str, ...] = ()
-    num_folded: int = 0
 
     @property
     def usable(self) -> list[Mapping[str, str]]:
@@ -182,9 +181,7 @@ def import_prices(
         notes.append(f"{num_elsewhere:,} prices of other regions than {', '.join(regions)}")
     if folded := sum(one.number - 1 for one in kept.values()):
         notes.append(f"{folded:,} prices of other zones or ways to pay: the cheapest of each machine and term is kept")
-    found = PricesImport(
-        catalogue=catalogue, rows=rows, not_joined=not_joined, date=held, notes=tuple(notes), num_folded=folded
-    )
+    found = PricesImport(catalogue=catalogue, rows=rows, not_joined=not_joined, date=held, notes=tuple(notes))
     if not found.usable:
         reasons = [f"{row['rows']} {row['reason']}" for row in [*not_joined.rows(), *catalogue.left_out.rows()]]
         problem = f"none of its {catalogue.num_rows} rows could be joined: {'; '.join(reasons[:4]) or 'there is none'}."

@@ -86,8 +86,7 @@ class Oracle:
     """Plans one job on fleets, and remembers; the answers hold for every price and limit.
 
     ``change`` is made to every question, for what would be on other hardware; ``foresight`` may have planned a fleet
-    before its turn. ``planned_s``: CPU seconds of the ``num_here`` fleets that were planned here; ``profiled_s`` of
-    the ``num_profiled`` searches over all numbers of machines of one kind.
+    before its turn. ``planned_s``: CPU seconds of the ``num_here`` fleets that were planned here.
     """
 
     procurement: Procurement
@@ -98,8 +97,6 @@ class Oracle:
     num_contradictions: int = 0
     planned_s: float = 0.0
     num_here: int = 0
-    num_profiled: int = 0
-    profiled_s: float = 0.0
     foresight: "Foresight | None" = None
     _question: Mapping[str, Any] | None = None
     _known: dict[_Key, tuple[Trained, float]] = field(default_factory=dict)
@@ -310,7 +307,7 @@ class Oracle:
             return None
         part = search.part(self.time_limit_s(search))
         part.pool = None
-        begin_s, bounds_s, num_machines, plan = time.thread_time(), np.full(num_needed, inf), None, None
+        bounds_s, num_machines, plan = np.full(num_needed, inf), None, None
         for least_by_count in filter(None, searches):
             try:
                 found = None
@@ -322,8 +319,6 @@ class Oracle:
                 return None
             bounds_s = np.minimum(bounds_s, found.bounds_s)
             num_machines, plan = num_machines or found.num_machines, plan or found.plan
-        self.profiled_s += time.thread_time() - begin_s
-        self.num_profiled += 1
         known_s[:num_needed] = np.maximum(known_s[:num_needed], bounds_s)
         self._profiles[key] = known_s = np.minimum.accumulate(known_s)
         if plan is not None and num_machines is not None:
@@ -478,12 +473,11 @@ class Foresight:
 
     Attributes
     ----------
-    num_hits, num_begun
-        Plans that were asked for and had been begun; all that were begun.
+    num_begun
+        Plans that were begun.
     """
 
     pool: WorkerPool
-    num_hits: int = 0
     num_begun: int = 0
     _origins: dict[int, tuple[Oracle, Origin | None]] = field(default_factory=dict)  # with its oracle, by identity
     _numbers: dict[_ForesightKey, int] = field(default_factory=dict)
@@ -530,7 +524,6 @@ class Foresight:
             return oracle.not_planned(fleet, result.why)
         if result is None or isinstance(result, FailedTask):
             return None
-        self.num_hits += 1
         return result
 
     def _collect(self, wait_s: float) -> None:

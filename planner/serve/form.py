@@ -41,7 +41,7 @@ _FIELDS: Mapping[str, Any] = {
     "cluster": {"preset": None, "machines": [dict.fromkeys(_MACHINE)]},
     "procure": {
         **dict.fromkeys(_PROCURE),
-        "jobs": [{**dict.fromkeys(_JOB), "dnn": dict.fromkeys(set(_DNN) - {UPLOAD})}],
+        "jobs": _JOBS,
     },
     "constraints": _CONSTRAINTS,
     "fix": dict.fromkeys(row.key for row in DECISIONS),

@@ -22,6 +22,7 @@ from planner.sweep.store import RETRIED, Store
 from planner.workers.dask_workers import DaskWorkers
 
 _POLL_S = 0.1
+_GRACE_S = 2.0  # for what is asked where the sweep is to end
 _WAIT_S = 0.3  # between two looks at questions that another sweep has claimed
 _BLOCK = 4096  # positions whose state is read at once
 _MOST_LOOKED = 500  # positions put together before the workers are looked after again
@@ -297,7 +298,6 @@ def run(
     is_retried: bool = False,
     on_progress: Progress = lambda done: None,
     is_over: Callable[[], bool] = lambda: False,
-    grace_s: float = 2.0,
 ) -> Done:
     """Answer all questions of a sweep that are not answered yet.
 
@@ -310,7 +310,7 @@ def run(
     on_progress
         Called often, with how far it is.
     is_over
-        Asked often; where it says so, what is asked may still be answered for ``grace_s``, and then it stops.
+        Asked often; where it says so, what is asked may still be answered for two seconds, and then it stops.
 
     Raises
     ------
@@ -335,7 +335,7 @@ def run(
         on_progress(feed.done)
     else:
         feed.done.is_stopped = True
-        for found in workers.finish(grace_s):
+        for found in workers.finish(_GRACE_S):
             feed.keep(found)
     on_progress(feed.done)
     return feed.done

@@ -9,7 +9,6 @@ from planner.data import (
     inside_link,
     inside_links,
     machine,
-    machine_names,
     machine_rows,
     machines_of,
     reference_machine,
@@ -64,7 +63,6 @@ def test_no_two_machines_share_a_name_and_none_has_a_device_s() -> None:
     assert max(words.values()) == 1
     devices = {fold(word) for row in device_rows() for word in (row["name"], *row["aliases"].split())}
     assert not devices & set(words)
-    assert machine_names() == tuple(row["name"] for row in machine_rows())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from planner import zoo
 from planner.cases.forms import gst
-from planner.cases.forms.gst import BOTTLENECKS, Bottleneck, ServerNetwork, Workload, evaluate
+from planner.cases.forms.gst import ServerNetwork, Workload, evaluate
 from planner.errors import ModelError
 from planner.models.communication import Compression
 from planner.models.data_parallel import standard_maximum
@@ -108,34 +108,16 @@ def test_a_grid_is_its_configurations_one_by_one(work: Workload, net: ServerNetw
         assert grid.communication_to_computation[row, column] == pytest.approx(
             float(alone.communication_to_computation)
         )
-        assert grid.bottleneck_index[row, column] == alone.bottleneck_index
 
 
 def test_with_next_to_no_bytes_all_workers_count_in_full() -> None:
     idle = evaluate(replace(TWO, size_bytes=np.zeros(2)), replace(NET, num_workers=8))
     assert float(idle.speed_up) == pytest.approx(8)
     assert float(idle.communication_to_computation) == 0
-    assert BOTTLENECKS[int(idle.bottleneck_index)] is Bottleneck.COMPUTATION
 
 
-@pytest.mark.parametrize(
-    ("work", "net", "expected"),
-    [
-        (replace(TWO, input_s=9.0), NET, Bottleneck.INPUT),
-        (TWO, replace(NET, bandwidth_bytes_per_s=1e9), Bottleneck.COMPUTATION),
-        (TWO, replace(NET, bandwidth_bytes_per_s=1e6), Bottleneck.PUSH),  # ties with aggregation and pull
-        (TWO, replace(NET, bandwidth_bytes_per_s=1e6, delay_mix=1.0), Bottleneck.AGGREGATION),
-        (TWO, replace(NET, bandwidth_bytes_per_s=1e6, num_servers=2), Bottleneck.PUSH),
-    ],
-)
-def test_the_bottleneck_is_the_busiest_resource(work: Workload, net: ServerNetwork, expected: Bottleneck) -> None:
-    assert BOTTLENECKS[int(evaluate(work, net).bottleneck_index)] is expected
-
-
-def test_the_bottleneck_moves_from_the_network_to_computation_over_the_grid() -> None:
+def test_faster_devices_scale_worse_behind_one_network() -> None:
     grid = evaluate_grid(TWO, NET, bandwidth_bytes_per_s=[1e5, 1e10], compute_speed=[1, 100])
-    found = [[BOTTLENECKS[index] for index in row] for row in grid.bottleneck_index]
-    assert found == [[Bottleneck.PUSH, Bottleneck.PUSH], [Bottleneck.COMPUTATION, Bottleneck.COMPUTATION]]
     assert grid.speed_up[0, 1] < grid.speed_up[0, 0] < grid.speed_up[1, 0]  # faster devices scale worse
 
 

@@ -72,7 +72,7 @@ def test_three_layers_on_four_devices_are_the_36_tasks_of_figure_1() -> None:
     graph = task_graph(THREE, Strategy.CAFFE_MPI, num_devices=4, is_expanded=True)
     kinds = Counter(task.kind for task in graph)
     assert kinds == {"read": 4, "copy": 4, "forward": 12, "backward": 12, "all_reduce": 3, "update": 1}
-    assert sum(task.is_communication for task in graph) == 4 + 4 + 3
+    assert sum(task.kind in (Kind.READ, Kind.COPY, Kind.ALL_REDUCE) for task in graph) == 4 + 4 + 3
     assert nx.is_directed_acyclic_graph(graph)
 
 

@@ -117,8 +117,9 @@ def test_depths_of_multi_token_prediction_are_added_where_they_are_asked_for() -
     assert plain is not None
     assert found is not None
     assert (found.num_mtp_layers, found.num_main_layers) == (1, plain.num_layers)
-    assert found.num_parameters - found.num_mtp_parameters == plain.num_parameters
-    assert 11e9 < found.num_mtp_parameters < 14.1e9  # 14B with an embedding and logits of their own, says its README
+    assert (
+        11e9 < found.num_parameters - plain.num_parameters < 14.1e9
+    )  # 14B with an embedding and logits of their own, says its README
     block = {**SMALL, "mtp_layers": 2}
     given = planner.load(question({"transformer": block, "dtype": "fp16", "mtp_layers": 1})).dnn.transformer
     assert given is not None

@@ -608,7 +608,7 @@ def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, object
     if has_images or network.fine_tuning is not None or network.trained.has_frozen:
         return None
     if cost.number_type is not None:
-        return _low_band(cost, chosen)
+        return _low_band(cost)
     families: Mapping[str, Any] = _measured(cost).get("families", {})
     listed = sorted(families, key=lambda name: (families[name]["sizes"]["devices"][1], name))
     source = next((name for name in listed if not any(_strange(families[name], cost, chosen))), "")
@@ -625,7 +625,7 @@ def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, object
     return {**{key: band[key] for key in ("low", "high", "coverage")}, "from": source, "conditions": conditions}
 
 
-def _low_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] | None:
+def _low_band(cost: GroupCost) -> dict[str, Any] | None:
     """Return the error of products in eight or four bits, where it was validated: of networks that a fit did not see.
 
     None on devices, of types and with programs of which no step was measured.

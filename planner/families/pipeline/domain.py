@@ -126,10 +126,8 @@ class Domain:
     by default only where more stages are pinned than there are blocks.
     """
 
-    def __init__(
-        self, problem: Problem, *, batch: int | None = None, memory_scale: float = 1.0, is_fine: bool = False
-    ) -> None:
-        self.problem, self.memory_scale = problem, memory_scale
+    def __init__(self, problem: Problem, *, batch: int | None = None, is_fine: bool = False) -> None:
+        self.problem, self.memory_scale = problem, 1.0
         self.is_fine = is_fine or not has_whole_blocks(problem)
         self.cost = PipelineCost(problem) if self.is_fine else BlockCost(problem)
         training = problem.training
