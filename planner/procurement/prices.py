@@ -541,7 +541,7 @@ def _offer(
 ) -> Offer:
     """Return the offer of a row; where a cell is a fault, with whatever goes on. ``term``: None where it is a fault."""
     if (currency := row.text("currency")).upper() not in ("", _CURRENCY, *rates):
-        mend = f"Give its rate (procure.rates: {{EUR: 1.08}}), or write {_CURRENCY}, or leave the cell empty."
+        mend = f"Give its rate (procure.rates: {{EUR: 1.08}}, or --rate EUR=1.08USD), or write {_CURRENCY}."
         row.fault("currency", f"{currency!r} is not {_CURRENCY}, in which this list's prices are.", mend)
     device = row.needed("device")
     if fold(device) in custom:

@@ -460,11 +460,14 @@ def not_found(fleets: Fleets, bounds: Mapping[int, float], search: Search) -> No
 
     ``bounds``: by the number of types, what no fleet of so many beats; infinite where none keeps the limits.
     """
-    least = amount(min(bounds.values()), fleets.procurement.asked.objective)
+    bound = min(bounds.values())
+    least = (
+        f"nothing beats {amount(bound, fleets.procurement.asked.objective)}" if bound > 0 else "nothing is proven yet"
+    )
     ended, mend = ("a limit came", "Raise --time-limit")
     if search.was_interrupted:
         ended, mend = ("the search was interrupted", "Let it run")
-    lines = [f"{ended} before the first fleet was found; nothing beats {least}. {mend}."]
+    lines = [f"{ended} before the first fleet was found; {least}. {mend}."]
     if proven := [number for number, bound in bounds.items() if bound == inf]:
         types = " or ".join(map(str, proven))
         lines[0] += (

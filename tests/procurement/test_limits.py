@@ -24,7 +24,7 @@ QUESTION: dict[str, Any] = {
 def test_a_price_list_whose_bounds_do_not_end_in_time_is_not_called_infeasible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Search, "bounded", lambda search, make, instead: instead)
     asked = load_procurement(QUESTION, today=date(2026, 1, 1))
-    with pytest.raises(NoAnswerError):
+    with pytest.raises(NoAnswerError, match="before the first fleet was found; nothing is proven yet"):
         procure(asked, Search(time_limit_s=0.0), lambda problem, before: pytest.fail("nothing was found"))
     assert Fleets(procurement=asked).markets(1)
 
