@@ -50,6 +50,7 @@ _MOST_POINTS, _MOST_LINES = 200, 24  # of the trade-off: on a page, on a termina
 _WIDTH = 30  # of its bars on a terminal
 _LEAST_POINTS = 3  # of a curve
 _WORTH = 0.01  # less time, or less money, that is worth a line
+_H_S = 3600
 _DAY_S, _MOST_DAYS = 86_400, 36_500  # of an end that has a date
 _MANY_TIMES = 10  # from there on a ratio is told as such, not in percent
 _WHOLE = "--json has all of them"
@@ -198,8 +199,14 @@ def _first_rows(found: "Procured", is_monthly: bool) -> list[tuple[str, str]]:
         rows += [("worth it", words) for words in _worth_it(found)]
     else:
         if choice.upfront_usd:
-            rows.append(("to pay", f"{usd_words(choice.upfront_usd)} at once, for reservations, a part of the cost"))
+            part = "a part of their rent until they end" if is_monthly else "a part of the cost"
+            rows.append(("to pay", f"{usd_words(choice.upfront_usd)} at once, for reservations, {part}"))
         rows.append(("cost", f"{usd_words(choice.cost_usd)}{a_month}"))
+    for offer in choice.fleet.offers:
+        if offer.committed_s:
+            counts = "a month of them counts here" if is_monthly else "the cost holds them all"
+            words = f"to {offer.committed_s / _H_S:,.0f} h of each {offer.instance}, used or not; {counts}"
+            rows.append(("commits", words))
     rows.append(("time", f"{time_words(choice.total_wall_s)} of work a month" if is_monthly else _time(found)))
     if choice.energy_j is not None and choice.power_w is not None:
         energy, power = format_human(choice.energy_j, Dimension.ENERGY), format_human(choice.power_w, Dimension.POWER)
@@ -273,6 +280,8 @@ def _at_worst(found: "Procured", *, is_monthly: bool) -> str:
     then = f"{time_words(risk.wall_s)} and {usd_words(risk.cost_usd)}{' a month' * is_monthly}"
     kept = f"misses the {joined(risk.missed)}" if risk.missed else "keeps all limits"
     longer = max(seconds / found.choice.training_s[name] - 1 for name, seconds in risk.training_s.items())
+    if longer <= SAME:  # every device is taken to be as slow already
+        return f"{then}, and {kept}: as it is counted, by {risk.origin}"
     most = "up to " * (len(risk.training_s) > 1)
     return f"{then}, and {kept}: training {most}{percent_words(longer, is_signed=True)}, {risk.origin}"
 

@@ -277,9 +277,11 @@ class Account:
 
     @cached_property
     def prices(self) -> MachinePrices:
-        """The prices of the offers."""
+        """The prices of the offers; of a month's jobs a commitment is paid month by month, as long as it lasts."""
         power_w = [_UNKNOWN if offer.power_w is None else offer.power_w for offer in self.offers]
         each = {name: [getattr(offer, name) or 0.0 for offer in self.offers] for name in _PRICES}
+        if self.procurement.is_monthly:
+            each["committed_s"] = [min(one, S_PER_MONTH) for one in each["committed_s"]]
         each["useful_life_s"] = [seconds * self.used for seconds in each["useful_life_s"]]
         each["hosting_usd_per_month"] = [usd / self.used for usd in each["hosting_usd_per_month"]]
         return MachinePrices(**each, power_w=power_w)

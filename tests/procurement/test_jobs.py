@@ -7,6 +7,7 @@ from typing import Any
 
 import purchases
 import pytest
+from answers import procured_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from purchases import DNN, MONTH_S, Machine, MadeUpTimes, row
@@ -72,6 +73,21 @@ def jobs(draw: st.DrawFn) -> list[dict[str, Any]]:
             one["deadline"] = deadline
         found.append(one)
     return found
+
+
+@pytest.mark.parametrize(("hours", "paid_h"), [(100, 100), (8760, 730), (26280, 730)])
+def test_a_commitment_is_paid_month_by_month(
+    tmp_path: Path, monkeypatch: MonkeyPatch, hours: float, paid_h: float
+) -> None:
+    machine = row("a", term="reserved", usd_per_h=2, committed_h=hours, upfront_usd=50, billing_s=1)
+    made = MadeUpTimes({"t4": Machine(1)}, work=10 * 3600)
+    purchases.stub(monkeypatch, made, lambda offer: 1 / made.work)
+    question = purchases.asked(tmp_path / "l.csv", [machine], dnn=None, terms=["reserved"], jobs=[job("j", 4)])
+    found = purchases.answered(purchases.loaded(question))
+    assert (found.choice.fleet.counts, found.choice.cost_usd) == ((1,), 2 * paid_h)
+    opening = procured_text(found).split("Where the time goes")[0]
+    assert f"  commits        to {hours:,.0f} h of each a, used or not; a month of them counts here\n" in opening
+    assert "  to pay         50.00 USD at once, for reservations, a part of their rent until they end\n" in opening
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
