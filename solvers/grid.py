@@ -56,6 +56,7 @@ _MOST_CODES = 1 << 62
 _MOST_TABLE = 1 << 20
 _FEW_NAMES = 2  # of a rule that is asked once for all nodes of equal values; others, too, of
 _MANY_PAIRS = 100_000  # nodes and values
+_MANY_CELLS = 1_000_000  # of them, for which to look for equal nodes first is worth it
 MOST_COUNTED = 20_000_000  # nodes times values of an axis that counting looks at: about a second
 MOST_AT_ONCE = 200_000  # nodes in one array
 _FIRST_NODES = 16  # of the first chunk: few, so that an incumbent is found soon
@@ -69,7 +70,8 @@ _FEW_DIVING = 64  # and of the last levels:
 _LATE_DIVING = 5  # so many
 _LAST_LEVELS = 4  # whose bounds take as long as evaluating
 _SLACK = 1e-12  # relative rounding of a bound
-_PIECE = 32_768  # nodes, at most, that travel together
+_PIECE = 32_768  # nodes, at most, that travel together,
+_LEAST_PIECE = 256  # and at least, of the last levels: a bound of so many takes mostly what it takes for a single one
 _FEWER = 4  # times as few nodes in one array where a search is shared out: between two arrays a share may end
 _OWN = 0.5  # of such a share, in the process that asks: others may wait for it meanwhile
 _POLL_S = 0.05
@@ -161,8 +163,14 @@ class Grid:
     def _may_be(self, nodes: Columns, axis: Axis, rules: Sequence[Rule]) -> NDArray[np.bool_]:
         """Return which values of an axis keep rules, for each node.
 
-        A rule is asked once for each combination of its other axes: nodes are many, and those few.
+        A rule is asked once for each combination of its other axes: nodes are many, and those few. So are those of all
+        rules together, where there are several: each is then asked for these.
         """
+        named = sorted({name for rule in rules for name in rule.names if name != axis.name})
+        if len(rules) > _FEW_NAMES and named and _length_of(nodes) * len(axis.values) > _MANY_CELLS:
+            first, back = distinct(nodes, named)
+            if len(first) * _FEW_NAMES < len(back):
+                return self._may_be({name: nodes[name][first] for name in named}, axis, rules)[back]
         values = np.array(axis.values, dtype=np.int64)
         found = np.ones((_length_of(nodes), len(values)), dtype=bool)
         for rule in rules:
@@ -681,12 +689,14 @@ class _Client:
 
         Of the finest level of which many wait, since what is asked of many at once takes less time for each, and so
         that few wait. Else of the coarsest, below which most is left to do, so many that all who have room, and this
-        process, get as many.
+        process, get as many; of the last levels no crumbs.
         """
         while self._open:
             waiting = {level: sum(map(len, boxes)) for level, boxes in self._open.items()}
             level = max((one for one, number in waiting.items() if number >= _PIECE), default=min(waiting))
-            left, boxes, some = min(_PIECE, -(-waiting[level] // room)), self._open[level], list[_Box]()
+            above = len(self.walk.grid.levels) - 1 - level  # of the points themselves
+            least = _LEAST_PIECE if 0 < above <= _LATE_DIVING else 1
+            left, boxes, some = min(_PIECE, max(-(-waiting[level] // room), least)), self._open[level], list[_Box]()
             boxes.sort(key=lambda one: -one.bound)
             while boxes and sum(map(len, some)) < left:
                 some.append(boxes.pop())
