@@ -911,7 +911,7 @@ class _Walk:
         bounds, known = self.bounds(tight), self._readings_of(tight.root)
         if known.is_settled(tight.least, tight.most):
             # The least corner is the best point; where it breaks the condition, others are looked at without a call.
-            keeps = self._holds(tight.root, tight.least) and self._kept_by(tight.root, tight.least, known)
+            keeps = self._is_kept(tight.root, tight.least, known)
             if keeps:
                 self._offer(tight.root, tight.least, known)
             if keeps or (tight.is_point and keeps is None):
@@ -1022,13 +1022,18 @@ class _Walk:
         return np.where(is_possible[:, None], criteria, inf)
 
     def _holds(self, root: int, counts: Ints) -> bool:
+        """Whether a point keeps the condition on counts."""
         holds = self.question.holds
         return holds is None or bool(holds(np.array([root]), counts[None, :])[0])
 
-    def _kept_by(self, root: int, counts: Ints, known: _Readings) -> bool | None:
-        """Whether a point keeps the condition on what was told, by the best that is known to be reached there."""
-        if self.question.kept_by is None:
-            return True
+    def _is_kept(self, root: int, counts: Ints, known: _Readings) -> bool | None:
+        """Whether a point keeps both conditions: on counts, and on what was told of the best known to be reached there.
+
+        None where too little was told.
+        """
+        is_held = self._holds(root, counts)
+        if not is_held or self.question.kept_by is None:
+            return is_held
         reached = np.where((known.used <= counts).all(axis=1), known.values, np.inf)
         is_known = (known.used <= counts).all(axis=1).any()
         payload = known.payloads[int(reached.argmin())] if is_known else None
@@ -1078,7 +1083,7 @@ class _Walk:
         """Offer a point with the best that is known to be reached there."""
         values = np.where((known.used <= counts).all(axis=1), known.values, np.inf)
         best = int(values.argmin())
-        if not np.isfinite(values[best]) or not self._holds(root, counts) or not self._kept_by(root, counts, known):
+        if not np.isfinite(values[best]) or not self._is_kept(root, counts, known):
             return
         criteria = self._criteria(np.array([root]), counts[None, :], values[[best]])[0]
         if (criteria > self.aim.limits).any() or not np.isfinite(criteria).all():
@@ -1135,7 +1140,7 @@ class _Walk:
             side = int(np.flatnonzero(lacks[index])[0])
             corner = box.least.copy()
             corner[side] = known.used[index, side]
-            if self._holds(box.root, corner) and self._kept_by(box.root, corner, known):
+            if self._is_kept(box.root, corner, known):
                 slice_ = _CountBox(box.root, corner, box.most)
                 self._offer(box.root, corner, known)
                 self._leave(slice_, self.bounds(slice_))
