@@ -676,7 +676,8 @@ def layer_seconds(
             ahead = back = _loss_s(one, layouts, speeds) / 2
         elif one.product is not None and one.name.startswith(ROUTED):
             whole = _block_products_s(one, few_routed, speeds, tokens)
-            ahead, back = (seconds[of_routed] for seconds in whole)
+            apart = _biases_s(transformer, one, few_routed, speeds, tokens)
+            ahead, back = ((way + more)[of_routed] for way, more in zip(whole, apart, strict=True))
         elif one.product is not None:
             ahead, back = (seconds[of_dense] for seconds in _block_products_s(one, few, speeds))
         else:
@@ -782,6 +783,33 @@ def _products_s(
         for moved, width in ((low.type.cast_bytes, inner), (low.type.gradient_cast_bytes, columns))
     )
     return forward + turned, input_gradient + weight_gradient + turned_back
+
+
+# Moved for a number of experts' outputs to weigh their biases and add them, in four bytes and expert by expert: the
+# product and the sum, the pieces joined, and narrowed; backward pieces joined, numbers widened and narrowed, and the
+# gradients of biases and weights, each by a product and a sum (``TEGroupedMLP._apply_bias`` of Megatron-Core 0.16).
+_BIAS_BYTES = (28.0, 40.0)
+# The same for a number that gates clip first: the clips, and both halves joined; backward what was clipped is found and
+# chosen, and the halves joined (``weighted_bias_quick_geglu_impl`` there, in front of the kernel of the gates).
+_CLIP_BYTES = (8.0, 15.0)
+
+
+def _biases_s(
+    transformer: Transformer, one: TransformerOperator, layouts: Layouts, speeds: Speeds, tokens: float
+) -> tuple[Floats | float, Floats | float]:
+    """Return what routed experts' biases and clipped gates move behind a product, forward and backward.
+
+    Nothing where the kernel of the products does it. The first product adds its biases itself.
+    """
+    low, is_last = speeds.rates.low, one.name in _LAST
+    is_fused = low is not None and low.routed_moved_ratio != 1.0
+    is_apart = transformer.has_biases if is_last else transformer.numerics.activation_limit is not None
+    if one.product is None or is_fused or not is_apart:
+        return 0.0, 0.0
+    rows = one.product.rows * one.product.count * layouts.expert_share / (layouts.expert * layouts.context)
+    numbers = tokens * rows * layouts.microbatch * one.product.columns / (1 if is_last else layouts.expert_tensor)
+    ahead, back = (move_s(moved * numbers, speeds.rates) for moved in (_BIAS_BYTES if is_last else _CLIP_BYTES))
+    return ahead, back
 
 
 def _scan_s(one: TransformerOperator, layouts: Layouts, speeds: Speeds) -> tuple[Floats, Floats]:

@@ -320,7 +320,8 @@ def transformer_rates() -> Rows:
     ``constants`` and an entry of ``software`` hold the fields of the classes of these names (but the name) in
     :mod:`planner.models.compute`; an entry of ``devices`` its three fitted shares, and ``unmeasured`` what tells those
     of others (:func:`planner.models.compute.device_shares`), with ``chips``, the fitted devices themselves, and
-    ``products``, the share of products of devices that one source alone tells. An entry of ``bands`` is the 80 % band
+    ``products``, the share of products of devices that one source alone tells, and ``machines``, what a source's own
+    machine reached of those of others, which no plan has. An entry of ``bands`` is the 80 % band
     of measured / predicted - 1 of a family of measurements, and how much of unseen groups others' bands cover; one of
     ``device_bands`` the same of a device's families, each left out whole, of ``all`` devices' together, or,
     ``unmeasured``, of devices left out.
@@ -328,7 +329,7 @@ def transformer_rates() -> Rows:
     >>> sorted(transformer_rates()["devices"]["h100-sxm"])
     ['attention_efficiency', 'memory_efficiency', 'product_efficiency']
     """
-    sections = ("constants", "devices", "unmeasured", "products", "software", "bands", "device_bands")
+    sections = ("constants", "devices", "unmeasured", "machines", "products", "software", "bands", "device_bands")
     file = _file("transformer_rates.yaml")
     low = {"low_precision": _file("low_precision.yaml")}
     chips = MappingProxyType({name: device(name) for name in file["devices"]})

@@ -14,10 +14,11 @@ from pathlib import Path
 from planner.data.fits import transformer_rates
 from research import ROOT, page_with
 from research.transformer_fit import mixed
-from research.transformer_fit.fit import PRIORS, Table, described, fit, predict
+from research.transformer_fit.fit import MACHINES, PRIORS, Table, described, fit, predict
+from research.transformer_fit.low_rows import fitted_rows
 from research.transformer_fit.ranges import ranges_text
 from research.transformer_fit.report import bands, folds, left_out_errors, summary_text, table_text, unmeasured_band
-from research.transformer_fit.rows import FAMILIES, LEFT_OUT, Row, read_rows
+from research.transformer_fit.rows import FAMILIES, LEFT_OUT, Row
 
 _Bands = Mapping[str, tuple[float, float, float]]
 _COMMAND = "make accuracy"
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.data is None or not (given.data / "llm" / "open.csv").is_file():
         print("no measured data: name their folder by --data or PLANNER_DATA.", file=sys.stderr)
         return 2
-    rows = read_rows(given.data)
+    rows = fitted_rows(given.data)
     table = Table(rows)
     parameters = fit(table)
     ways = {"fitted": predict(table, parameters)}
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ways["family left out"] = left_out_errors(rows, _rows_by(rows, "family"), given.workers, parameters)
         ways["device left out"] = left_out_errors(rows, _rows_by(rows, "device"), given.workers, parameters)
         found = bands(rows, ways["groups left out"])
+        found = {name: one for name, one in found.items() if name not in MACHINES}  # no plan is for such a machine
         unseen = ways["family left out"]
         by_device = {
             **bands(rows, unseen, lambda row: row.device, lambda row: row.family),

@@ -181,9 +181,9 @@ SPREAD = {"data": 8, "zero": 3}
         ("h100-sxm", "composer-fsdp", MPT, SPREAD, "llm-foundry"),
         ("a100-sxm4-80gb", "composer-fsdp", MPT, SPREAD, "llm-foundry-a100"),
         ("a100-sxm4-80gb", "megatron-deepspeed", GPT, LAYOUT, "vtrain-single"),
-        ("b200-sxm", "megatron-core", CUT, LAYOUT, "simumax-b200"),
-        # Of too few groups, of another program, of sizes beyond the family's: that of the device stands for it.
+        # Of too few groups, on a machine like no other, of another program, of sizes beyond the family's: that of the device stands for it.
         ("h100-sxm", "torchtitan", LLAMA, {**SPREAD, "microbatch": 2}, "h100-sxm"),
+        ("b200-sxm", "megatron-core", CUT, LAYOUT, "all"),
         ("h100-sxm", "megatron-lm", MPT, LAYOUT, "h100-sxm"),
         ("h100-sxm", "composer-fsdp", MPT, {"data": 4, "tensor": 2}, "h100-sxm"),
         ("a100-sxm4-80gb", "megatron-deepspeed", {**GPT, "layers": 48}, LAYOUT, "a100-sxm4-80gb"),
@@ -336,6 +336,7 @@ def test_a_measured_step_is_predicted_as_by_the_fit(family: str, data_folder: Pa
     assert rows
     rates = transformer_rates()
     parameters = {f"constants.{name}": value for name, value in rates["constants"].items()}
+    parameters |= {f"machines.{name}": 1.0 for name in rates["machines"]}  # a plan is for a machine like others
     for kind in ("devices", "software"):
         for name, figures in rates[kind].items():
             parameters |= {f"{kind}.{name}.{key}": value for key, value in figures.items()}

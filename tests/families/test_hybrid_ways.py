@@ -18,8 +18,9 @@ from planner.families.hybrid.grid_search import searched
 from planner.families.hybrid.search import ladder, plan, smallest_memory
 from planner.problem import Problem
 from planner.search import Search
+from research.transformer_fit.low_rows import fitted_rows
 from research.transformer_fit.ranges import ranges_of, ranges_text
-from research.transformer_fit.rows import Row, read_rows
+from research.transformer_fit.rows import Row
 from tests.referee import second_physics
 
 # -- ways out ------------------------------------------------------------------------------------------------------------
@@ -224,4 +225,4 @@ def test_ranges_are_the_least_and_the_most_of_each_device() -> None:
 @pytest.mark.measured
 def test_the_ranges_that_ship_are_those_of_the_data(data_folder: Path) -> None:
     text = resources.files("planner.data").joinpath("transformer_ranges.yaml").read_text(encoding="utf-8")
-    assert ranges_text(read_rows(data_folder)) == text, "run: make accuracy"
+    assert ranges_text(fitted_rows(data_folder)) == text, "run: make accuracy"

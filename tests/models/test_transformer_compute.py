@@ -19,6 +19,7 @@ from planner.models.compute import (
     layer_seconds,
 )
 from planner.models.layouts import Layouts, Recompute
+from planner.models.low_precision import LowProducts
 from planner.models.operators import (
     ROUTED,
     TransformerOperator,
@@ -284,10 +285,37 @@ def test_products_of_a_device_that_steps_of_one_source_tell_reach_what_these_say
     assert told["attention_efficiency"] == pytest.approx(ratio * told["product_efficiency"])
 
 
-def test_a_b300_has_the_shares_of_a_b200s_chip_but_for_products_which_steps_say_are_as_quick_as_alone() -> None:
-    rates, b300 = transformer_rates(), known_device("b300-sxm")
-    told, b200 = device_shares(b300, "bf16", rates), device_shares(known_device("b200-sxm"), "bf16", rates)
-    assert b300.matmul_flop_per_s is not None
-    alone = b300.matmul_flop_per_s / b300.peak_flop_per_s["bf16"]
-    assert told == {**b200, "product_efficiency": pytest.approx(alone, abs=5e-4)}
-    assert alone > 1.4 * b200["product_efficiency"]
+@pytest.mark.parametrize(
+    ("name", "chip", "measured"), [("b300-sxm", "b200-sxm", "b300-sxm"), ("gb300", "gb200", "gb200")]
+)
+def test_later_blackwell_has_its_chips_shares_but_for_products_which_steps_say_are_as_quick_as_alone(
+    name: str, chip: str, measured: str
+) -> None:
+    rates, told_by = transformer_rates(), known_device(measured)
+    told, first = (device_shares(known_device(one), "bf16", rates) for one in (name, chip))
+    assert told_by.matmul_flop_per_s is not None
+    alone = told_by.matmul_flop_per_s / told_by.peak_flop_per_s["bf16"]
+    assert told == {**first, "product_efficiency": pytest.approx(alone, abs=5e-4)}
+    assert alone > 1.1 * first["product_efficiency"]
+
+
+def test_biases_of_experts_are_moved_unless_the_kernel_of_the_products_adds_them() -> None:
+    """Behind the last product 68 bytes a number both ways; gates that are clipped move 23 for each of their inputs."""
+    plain, one, experts = replace(MIXTURE, has_biases=False), Layouts.one(microbatch=2), MIXTURE.experts
+    biased = replace(plain, has_biases=True)
+    clipped = replace(biased, numerics=replace(biased.numerics, activation_limit=7.0))
+    assert experts is not None
+
+    def both_s(network: Transformer, **of_low: float) -> float:
+        low = LowProducts(name="mxfp8", recipe="mxfp8", peak_flop_per_s=1e15, product_efficiency=0.5, **of_low)
+        rates = replace(RATES, low=low if of_low else None)
+        found = layer_seconds(network, "moe", one, SPEEDS._replace(rates=rates))
+        return float((found.forward_s + found.backward_s)[0])
+
+    per_byte_s = 2 * plain.sequence_length * experts.top_k / RATES.moved_bytes_per_s
+    apart_s = {biased: 68 * plain.hidden_size * per_byte_s}
+    apart_s[clipped] = apart_s[biased] + 23 * experts.expert_size * (1 + plain.is_gated) * per_byte_s
+    for network, seconds in apart_s.items():
+        assert both_s(network) - both_s(plain) == pytest.approx(seconds)
+        assert both_s(network, startup_ratio=0.5) - both_s(plain, startup_ratio=0.5) == pytest.approx(seconds)
+        assert both_s(network, routed_moved_ratio=0.4) == both_s(plain, routed_moved_ratio=0.4)

@@ -14,8 +14,9 @@ from planner.models.layouts import Schedule
 from research.bands import band
 from research.transformer_fit.__main__ import main
 from research.transformer_fit.fit import PRIORS, SOFTWARE, Table, as_unmeasured, described, fit, predict
+from research.transformer_fit.low_rows import fitted_rows
 from research.transformer_fit.report import bands, errors_of, folds, summary_text, table_text, unmeasured_band
-from research.transformer_fit.rows import FAMILIES, Row, read_rows
+from research.transformer_fit.rows import FAMILIES, Row
 
 STARTS = {name: prior.start for name, prior in PRIORS.items()}
 
@@ -46,7 +47,9 @@ def test_the_priors_lie_within_their_bounds_and_are_few() -> None:
     devices = {name.split(".")[1] for name in PRIORS if name.startswith("devices.")}
     assert len(constants) <= 13
     assert len(software) <= len(SOFTWARE)
-    assert len(PRIORS) == len(constants) + len(software) + 3 * len(devices)
+    machines = [name for name in PRIORS if name.startswith("machines.")]
+    assert machines == ["machines.simumax-b200"]
+    assert len(PRIORS) == len(constants) + len(software) + 3 * len(devices) + len(machines)
 
 
 def test_rows_that_the_priors_predict_leave_the_priors_as_they_are() -> None:
@@ -153,7 +156,7 @@ def shipped() -> dict[str, float]:
     for name in PRIORS:
         section, key, *field = name.split(".")
         if section != "constants":
-            found[name] = rates[section][key][field[0]]
+            found[name] = rates[section][key][field[0]] if field else rates[section][key]
     return found
 
 
@@ -166,6 +169,7 @@ def test_the_shipped_file_holds_every_parameter_and_fills_the_models_classes() -
         Software(name=name, **rates["software"][name])
     again = described(parameters)
     assert again["devices"] == dict(rates["devices"])
+    assert again["machines"] == dict(rates["machines"])
     assert again["software"] == {name: rates["software"][name] for name in SOFTWARE}
 
 
@@ -176,9 +180,9 @@ def test_every_shipped_figure_lies_within_the_bounds_of_its_prior() -> None:
 
 @pytest.mark.measured
 def test_the_rows_that_are_read_are_those_whose_settings_are_told(data_folder: Path) -> None:
-    rows = read_rows(data_folder)
+    rows = fitted_rows(data_folder)
     recipes = {f"recipes-{name}" for name in ("h100-8b", "h100-405b", "h100-15b", "h100-grok", "gb200-405b")}
-    assert {row.family for row in rows} == set(FAMILIES) | recipes | {
+    assert {row.family for row in rows} == set(FAMILIES) | recipes | {"published-b200"} | {
         f"nanotron-{model}" for model in ("1b", "3b", "8b")
     }
     for row in rows:
@@ -205,15 +209,27 @@ LARGEST_MEAN = {
     "recipes-h100-15b": 0.03,
     "recipes-h100-grok": 0.025,
     "recipes-gb200-405b": 0.015,
+    "published-b200": 0.02,
 }
 
 
 @pytest.mark.measured
 @pytest.mark.parametrize("family", LARGEST_MEAN)
 def test_the_shipped_figures_predict_the_measured_steps(data_folder: Path, family: str) -> None:
-    rows = [row for row in read_rows(data_folder) if row.family == family]
+    rows = [row for row in fitted_rows(data_folder) if row.family == family]
     errors = predict(Table(rows), shipped())
     assert np.abs(errors).mean() < LARGEST_MEAN[family]
+
+
+def test_a_slower_machine_of_a_source_slows_its_own_rows_alone() -> None:
+    """Half the share of products: longer there, and as before in a family of the same network and device."""
+    name = "machines.simumax-b200"
+    rows = [replace(made_up(4, family=family), device="b200-sxm") for family in ("simumax-b200", "another")]
+    table = Table(rows)
+    known, slow = (table.predict({**STARTS, name: ratio}) for ratio in (1.0, 0.5))
+    assert slow[0] > 1.3 * known[0]
+    assert slow[1] == known[1] == pytest.approx(known[0])
+    assert table.predict({**STARTS, name: 0.5}, name, known).tolist() == slow.tolist()
 
 
 def test_a_device_that_is_left_out_has_what_the_others_tell() -> None:
@@ -240,7 +256,7 @@ def test_on_a_device_left_out_the_band_is_that_of_devices() -> None:
 @pytest.mark.measured
 def test_features_are_called_measured_on_the_devices_and_with_the_programs_of_the_rows(data_folder: Path) -> None:
     found: dict[str, set[str]] = {words: set() for words in MEASURED}
-    for row in read_rows(data_folder):
+    for row in fitted_rows(data_folder):
         one = {name: value[0] for name, value in row.layouts().arrays().items()}
         has_stages = one["pipeline"] > 1
         taken = {

@@ -64,7 +64,6 @@ _CONDITIONS = {  # of the families that have a band
     "recipes-h100-grok": "NVIDIA's recipes of Grok-1, cut, on 8 to 128 H100s, Megatron-Core",
     "llm-foundry": "MPT of 1.3 to 13 billion parameters on 8 to 512 H100s, fully sharded data parallelism",
     "llm-foundry-a100": "MPT of 0.1 to 65 billion parameters on 8 to 64 A100s, fully sharded data parallelism",
-    "simumax-b200": "the networks of SimuMax on B200s, Megatron-Core",
     "vtrain-single": "GPT of 0.2 to 1.3 billion parameters on 4 to 8 A100s, Megatron-DeepSpeed",
 }
 _UNSEEN = {"all": "families measured on any device", "unmeasured": "devices"}  # of bands, by where they are from

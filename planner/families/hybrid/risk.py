@@ -31,7 +31,7 @@ MEASURED: dict[str, frozenset[str]] = {
     "ZeRO 2": frozenset({"h100-sxm", "composer-fsdp"}),
     "ZeRO 3": frozenset({"a100-sxm4-80gb", "h100-sxm", "composer-fsdp", "torchtitan", "torchtitan-eager"}),
     "virtual stages": frozenset(
-        {"a100-sxm4-80gb", "h100-sxm", "gb200", "megatron-lm", "megatron-lm-fused", "megatron-core"}
+        {"a100-sxm4-80gb", "h100-sxm", "b200-sxm", "gb200", "megatron-lm", "megatron-lm-fused", "megatron-core"}
     ),
     "context parallelism": frozenset({"h100-sxm", "b200-sxm", "gb200", "megatron-core"}),
     "expert parallelism": frozenset({"h100-sxm", "b200-sxm", "megatron-core"}),
