@@ -1,5 +1,9 @@
 """Fleets planned before their turn: the same document byte for byte, and honest bounds where one could not be planned."""
 
+import os
+import signal
+import threading
+import time
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,9 @@ from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets
 from planner.search import Search
 from planner.solution import Status
+from planner.worker_pool import WorkerPool
+from planner.workers import pool as workers
+from planner.workers import worker_pool
 
 ROWS = [
     row("small", usd_per_h=0.5, power_w=120),
@@ -42,7 +49,7 @@ def _every_fleet_is_worth_while(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # fleets are planned one by one, as of several types
 
 
-def answered(procurement: Procurement, pool: ShuffledPool | None, **wanted: Any) -> Procured:
+def answered(procurement: Procurement, pool: WorkerPool | None, **wanted: Any) -> Procured:
     search = Search(pool=pool, num_alternatives=2)
     return procure(procurement, search, lambda problem, before: planned(problem, search.part(search.left_s)), **wanted)
 
@@ -113,4 +120,35 @@ def test_a_search_whose_crew_is_gone_goes_on_alone(tmp_path: Path) -> None:
     question = purchases.asked(tmp_path / "list.csv", ROWS, dnn=TRAINING, deadline="6 h", machines={"at_most": 6})
     alone = answered(purchases.loaded(question), None)
     helped = answered(purchases.loaded(question), ShuffledPool(4, gone_after=2))
+    assert dump(helped.to_dict()) == dump(alone.to_dict())
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_trade_offs_are_the_same_byte_for_byte_though_all_worker_processes_are_killed_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("distributed", reason="distributed is not installed")
+    monkeypatch.setattr(workers, "_ALONE_S", 0.0)
+    monkeypatch.setattr(workers, "_ALONE_THEN_S", 0.0)
+    asked = {"dnn": TRAINING, "machines": {"at_most": 6}, "deadline": "9 h", "most_types": 2}
+    question = purchases.asked(tmp_path / "list.csv", ROWS, **asked)
+    alone = answered(purchases.loaded(question), None, has_pareto=True)
+    killed: list[int] = []
+    with worker_pool(2) as pool:
+        assert pool is not None
+        there = pool._started().result()
+
+        def kill() -> None:
+            while not pool.counts.tasks:
+                time.sleep(0.001)
+            for process in there.local.workers.values():
+                os.kill(process.pid, signal.SIGKILL)
+                killed.append(process.pid)
+
+        killer = threading.Thread(target=kill, daemon=True)
+        killer.start()
+        helped = answered(purchases.loaded(question), pool, has_pareto=True)
+        killer.join(timeout=60.0)
+    assert len(killed) == 2
+    assert pool.counts.work_cpu_s > 0  # of those that were started in their place
     assert dump(helped.to_dict()) == dump(alone.to_dict())
