@@ -130,7 +130,7 @@ def test_trade_offs_are_the_same_byte_for_byte_though_all_worker_processes_are_k
     pytest.importorskip("distributed", reason="distributed is not installed")
     monkeypatch.setattr(workers, "_ALONE_S", 0.0)
     monkeypatch.setattr(workers, "_ALONE_THEN_S", 0.0)
-    asked = {"dnn": TRAINING, "machines": {"at_most": 6}, "deadline": "9 h", "most_types": 2}
+    asked: dict[str, Any] = {"dnn": TRAINING, "machines": {"at_most": 6}, "deadline": "9 h", "most_types": 2}
     question = purchases.asked(tmp_path / "list.csv", ROWS, **asked)
     alone = answered(purchases.loaded(question), None, has_pareto=True)
     killed: list[int] = []
