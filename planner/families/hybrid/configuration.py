@@ -237,7 +237,10 @@ class HybridConfiguration(LayoutDecisions):
         parts += [f"inputs of {', '.join(self.offload_modules.split())} on the host"] * self.has_modules_away
         found = f"{self.num_devices} device{'s' * (self.num_devices > 1)}: {', '.join(parts)}"
         if self.replicas:
-            rows = [f"{one.data} on {one.machines} x {one.num_microbatches} micro-batches" for one in self.replicas]
+            rows = [
+                f"{one.data} on {one.machines} x {one.num_microbatches} micro-batch{'es' * (one.num_microbatches != 1)}"
+                for one in self.replicas
+            ]
             return f"{found}; replicas: {', '.join(rows)}"
         return found if self.is_even else f"{found}; {self.stage_words}"
 

@@ -464,8 +464,8 @@ def _classes_line(configuration: HybridConfiguration, details: Mapping[str, Any]
     """Return what each class of replicas takes, or what a micro-batch takes the stages of a pipeline."""
     if configuration.replicas:
         words = [
-            f"{one.data} on {one.machines} do {one.num_microbatches} micro-batches each in "
-            f"{format_human(seconds, Dimension.TIME)}"
+            f"{one.data} on {one.machines} do {one.num_microbatches} micro-batch{'es' * (one.num_microbatches != 1)} "
+            f"each in {format_human(seconds, Dimension.TIME)}"
             for one, seconds in zip(configuration.replicas, details["class_s"], strict=True)
         ]
         return f"replicas: {'; '.join(words)}"
