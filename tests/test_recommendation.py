@@ -212,10 +212,16 @@ def test_what_is_found_on_the_way_and_is_faster_takes_the_place_of_the_best_plan
     assert found.recommended is None or found.recommended.objective >= found.objective
 
 
+@cache
+def slow_plan() -> Plan:
+    """The best plan on half of the devices whose passes are all computed again."""
+    pins = {"offload_optimizer": True, "recompute": "full", "data_parallel_size": 1, "num_devices": 16}
+    return planner.plan(planner.load({**planned(FULL_AND_OFFLOADED).problem, "fix": pins}))
+
+
 def test_what_was_said_of_a_plan_that_is_overtaken_goes_with_it() -> None:
     problem = question(*FULL_AND_OFFLOADED)
-    pins = {"offload_optimizer": True, "recompute": "full", "data_parallel_size": 1, "num_devices": 16}
-    slow = planner.plan(planner.load({**planned(FULL_AND_OFFLOADED).problem, "fix": pins}))
+    slow = slow_plan()
     beyond = "layouts that were not searched"
     said = ["time against memory with these degrees: 2 s in 1 GiB", "16 of 32 devices stay idle: of one kind"]
     said += [f"{beyond}: none takes less than 1 ms (at most 99 % faster)"]
@@ -229,9 +235,7 @@ def test_what_was_said_of_a_plan_that_is_overtaken_goes_with_it() -> None:
 
 def test_a_faster_plan_that_nothing_launches_has_its_own_reason_and_the_former_beside_it() -> None:
     problem = question(*FULL_AND_OFFLOADED)
-    pins = {"offload_optimizer": True, "recompute": "full", "data_parallel_size": 1, "num_devices": 16}
-    slow = planner.plan(planner.load({**planned(FULL_AND_OFFLOADED).problem, "fix": pins}))
-    slow = replace(slow, cautions=(), instead="")
+    slow = replace(slow_plan(), cautions=(), instead="")
 
     def refuses(job: Any) -> str | None:
         return None if job.plan.configuration == slow.configuration else "a reason of its own"
