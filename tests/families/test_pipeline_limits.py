@@ -201,7 +201,7 @@ def test_choices_of_a_million_devices_are_few_and_leave_none_out(size: int) -> N
 
 
 def test_all_runs_of_a_long_line_are_not_listed() -> None:
-    problem = planner.load(question(50_000, dnn={"layers": [layer(index) for index in range(50_000)]}))
+    problem = planner.load(question(20_000, dnn={"layers": [layer(index) for index in range(20_000)]}))
     domain = Domain(problem)
     with patch.object(pipeline_line, "_line", side_effect=MemoryError):
         assert pipeline_line.hopeless_numbers(domain, Search()) == set()
