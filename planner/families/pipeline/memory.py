@@ -242,7 +242,7 @@ def _interleaved(domain: Domain, search: Search, most: Callable[[], float]) -> I
                 continue
             if search.is_over:
                 return
-            if _least_share(domain, group, p, chunks) > most() * (1 + 1e-9):
+            if least_share(domain, group, p, chunks) > most() * (1 + 1e-9):
                 continue
             for number in domain.numbers_of_microbatches:
                 if search.is_over:
@@ -261,7 +261,7 @@ def _most_replicas(domain: Domain, group: int, p: int, number: int) -> int:
     return max(replicas[domain.allowed(used)].tolist(), default=0)
 
 
-def _least_share(domain: Domain, group: int, p: int, chunks: int) -> float:
+def least_share(domain: Domain, group: int, p: int, chunks: int) -> float:
     """Return what weights, gradients and optimiser's states fill of the fullest of p devices; micro-batches add."""
     costs, cuts = domain.cost.costs, domain.balanced(group, p * chunks, 1)
     memory = costs.memory(np.array([one.first for one in cuts]), np.array([one.last for one in cuts]), num_samples=0)

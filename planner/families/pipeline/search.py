@@ -45,7 +45,7 @@ from planner.families.pipeline.domain import (
     searched_batches_line,
     spread,
 )
-from planner.families.pipeline.memory import fitting, why_nothing_fits
+from planner.families.pipeline.memory import fitting, least_share, why_nothing_fits
 from planner.families.pipeline.rows import Neighbours, PlainSource, quick_shapes
 from planner.models.input import Strategy
 from planner.plan import Alternative, Plan
@@ -211,6 +211,8 @@ class InterleavedSource:
                         return
                     if p * chunks > domain.num_layers:
                         break
+                    if least_share(domain, group, p, chunks) > domain.memory_scale * (1 + 1e-9):
+                        continue
                     cuts = domain.balanced(group, p * chunks, 1)
                     firsts, lasts = np.array([[one.first] for one in cuts]), np.array([[one.last] for one in cuts])
                     for number, replicas, samples in near:
