@@ -72,7 +72,7 @@ from planner.solvers.pipeline_bounds import (
 )
 
 _MOST_AT_ONCE = 200_000  # stages times numbers of stages in one pass: beyond the processor's cache it gets slower
-_MOST_PAIRS = 1_000_000  # moves times layers that are looked at together
+_MOST_PAIRS = 400_000  # moves times layers that are looked at together
 _BYTES = 8  # of a number
 _ARRAYS_OF_MOVES = 12
 _ARRAYS_OF_SIDES = 5
@@ -444,10 +444,11 @@ class _Moves:
     def _pairs(self, low: int, high: int) -> list[_Pairs]:
         """Return the stages that may start at the layers from ``low`` to before ``high``, by layer."""
         firsts = np.arange(low, high)[:, None]
-        begins = np.maximum(self.earliest, firsts + 1)
-        stops = self.furthest[self.choice, firsts] + 1
-        rows, move = np.nonzero((begins < stops) & (self.least <= firsts) & (firsts <= self.most))
-        found = _Pairs(move, rows + low, begins[rows, move], stops[rows, move])
+        near = np.flatnonzero((self.least < high) & (self.most >= low))
+        begins = np.maximum(self.earliest[near], firsts + 1)
+        stops = self.furthest[self.choice[near], firsts] + 1
+        rows, at = np.nonzero((begins < stops) & (self.least[near] <= firsts) & (firsts <= self.most[near]))
+        found = _Pairs(near[at], rows + low, begins[rows, at], stops[rows, at])
         ends = np.searchsorted(rows, np.arange(high - low + 1)).tolist()
         return [found.part(begin, stop) for begin, stop in pairwise(ends) if begin < stop]
 
