@@ -486,8 +486,10 @@ class Fleets:
                 is_mixed = index.shape[1] > 1
                 paces.append(self._paces_of(names[0], limits, most, search) if is_mixed else [])
                 if is_mixed:
-                    floors = self.floor(names, index, np.minimum(largest, 1), largest, paces[0])[:, 0]
-                    beside[:] = self._beside(markets, floors, names[0], limits, most, search)
+                    floors = self.floor(names, index, np.minimum(largest, 1), largest, paces[0])
+                    can = (floors <= [limits.get(name, inf) for name in names]).all(axis=1)  # keep the limits
+                    floors[~can] = inf
+                    beside[:] = self._beside(markets, floors[:, 0], names[0], limits, most, search)
             found = self.floor(names, index[roots], low, high, paces[0])
             found[:, 0] = np.maximum(found[:, 0], beside[roots])
             return found
@@ -612,6 +614,8 @@ class Fleets:
                 ]
                 stretch = 1.0 if self.procurement.is_monthly else self.stretch
                 ratios[name] = np.nan_to_num(self._works(times) * stretch, nan=0.0)
+            if not any(offer.is_bought for offer in self.offers):  # what is rented is spent
+                ratios["spent"] = ratios["cost"]
         usd_per_s = (self.procurement.asked.usd_per_hour_saved or 0.0) / S_PER_H
         for column, name in enumerate(names):
             goal = self.procurement.asked.objective if name == "objective" else name
@@ -689,7 +693,7 @@ class Fleets:
             within_s = min(within_s, most / saved_usd if saved_usd else inf) / account.stretch
             if usd < inf and within_s < inf:
                 with np.errstate(divide="ignore"):
-                    enough_s = np.nan_to_num(usd / self._usd_per_s / account.stretch, posinf=inf)
+                    enough_s = np.nan_to_num(usd / BELOW**4 / self._usd_per_s / account.stretch, posinf=inf)
         found = []
         for oracle in self.oracles:
             each = [oracle.parts_s(offer) for offer in self.offers if not search.is_over]

@@ -37,7 +37,9 @@ counts as ``w`` layers, which are L in all, in proportion to its seconds ``t`` o
 - stages hold no more than ``(T - e_i) / z_i`` layers, so that ``T >= (L + sum e_i / z_i) / sum 1 / z_i``; and ``X >=
   sum e_i + L min z_k``. The path once through all stages that else dwells on the slowest one, i, takes ``X + (m - w) T
   + (w - 1) max(f, b)`` with ``w = min(m, p - i)``, and ``max(f, b) >= T / 2``; so a step takes no less than ``X +
-  (m - (w + 1) / 2) T`` with ``w = min(m, p)``. For ``m > p`` the path twice through all stages, which dwells on i
+  (m - (w + 1) / 2) T`` with ``w = min(m, p)``. As it holds of every stage, none takes more than ``(S - X) / c_i`` in a
+  step of S seconds, with ``c_i = m - (w_i + 1) / 2``, and ``S >= X + (L + sum e_i / z_i) / sum 1 / (c_i z_i)``: the
+  more stages, the less. For ``m > p`` the path twice through all stages, which dwells on i
   between, takes ``2 X - (sum before i) + (m - 1 - p + i) T``, and so no less than ``2 X + (m - 1 - p) T``, since no
   stage before i takes more than T. With micro-batches at the pace of the best one this counts where all their sizes are
   multiples of the smallest;
@@ -909,6 +911,22 @@ class GivenBounds(EvenBounds):
 # -- any cut on any groups ---------------------------------------------------------------------------------------------
 
 
+def _last_stages(number: Ints, stages: Ints) -> Floats:
+    """Return the sum of ``1 / c`` of the last stages: of m micro-batches ``c_j = m - (min(m, j) + 1) / 2`` of the j-th.
+
+    That is twice a part of the harmonic series, and a constant from the m-th stage on.
+
+    Parameters
+    ----------
+    number, stages
+        m; how many of the last, (groups, n).
+    """
+    sums = np.concatenate([[0.0], np.cumsum(1 / np.arange(1.0, 2 * max(number.max(initial=2), 2)))])
+    early, most = np.minimum(number, stages), np.maximum(2 * number - 2, 1)
+    rest = (stages - early) / np.maximum(number - 1, 1)
+    return np.asarray(2 * (sums[most] - sums[np.maximum(most - early, 0)] + rest))
+
+
 @dataclass(frozen=True)
 class CutBounds(Bounds):
     """Bounds of any cut on any groups."""
@@ -996,17 +1014,33 @@ class CutBounds(Bounds):
             if self.cost.has_replicas:
                 found = self._replicated_s(nodes, layers * mean + embedding + head, parts)
             else:  # embedding on the first group, head on the last
-                ends = embedding[0] / layer[0] + head[-1] / layer[-1]
-                slowest = (layers + ends) / (parts / layer).sum(axis=0)
+                work = layers + embedding[0] / layer[0] + head[-1] / layer[-1]
                 through = embedding[0] + head[-1] + layers * layer.min(axis=0)
-                found = self._step_s(nodes, slowest, through, np.minimum(parts.sum(axis=0), layers))
+                found = self._step_s(nodes, through, parts, layer, work)
         return np.where((parts >= 1).all(axis=0), found, inf)
 
-    def _step_s(self, nodes: Columns, slowest: Floats, through: Floats, stages: Ints) -> Floats:
-        """Return the bound of a step from the slowest stage and the sum of all."""
-        number = self.cost.batch // (nodes["data"] * nodes["microbatch"])
-        warm_up = np.minimum(number, stages)
+    def _step_s(
+        self, nodes: Columns, through: Floats, parts: Ints, layer: Floats, work: Floats, slowest: Floats | float = 0.0
+    ) -> Floats:
+        """Return the bound of a step from what its stages do.
+
+        Parameters
+        ----------
+        through
+            X, the sum of all stages.
+        parts, layer
+            Stages of each group, and z, (groups, n).
+        work
+            ``L + sum e_i / z_i``: all that is done, in layers.
+        slowest
+            What the slowest stage takes at least, where more is known of it than by its share of the work.
+        """
+        number, after = self.cost.batch // (nodes["data"] * nodes["microbatch"]), np.cumsum(parts[::-1], axis=0)[::-1]
+        stages = np.minimum(after[0], self.cost.transformer.num_layers)
+        slowest, warm_up = np.maximum(work / (parts / layer).sum(axis=0), slowest), np.minimum(number, stages)
+        can_s = (_last_stages(number, after) - _last_stages(number, after - parts)) / layer
         found = np.maximum(number * slowest, through + (number - (warm_up + 1) / 2) * slowest)
+        found = np.maximum(found, through + np.where(number > 1, work / can_s.sum(axis=0), 0.0))
         if not self._are_multiples:
             return np.asarray(found)
         often = np.where(number > stages, 2 * through + (number - 1 - stages) * slowest, 0.0)
@@ -1126,13 +1160,13 @@ class CutBounds(Bounds):
         fixed[-1] += head[-1]
         for index in range(1, len(groups)):
             fixed[index - 1 : index + 1] += np.maximum(groups[index - 1].between_s, groups[index].between_s)
-        slowest = (layers + (fixed / layer).sum(axis=0)) / (parts / layer).sum(axis=0)
-        stages = parts.sum(axis=0)
+        stages, slowest = parts.sum(axis=0), np.zeros(len(nodes["tensor"]))
         if len(groups) == 1:  # layers are whole: one stage has their mean number, rounded up
             end = np.minimum(transfer[0] + np.minimum(embedding[0], head[0]), 2 * transfer[0])
             whole = fullest_s(self.cost.transformer, groups[0].layer_s, stages).min(axis=0)
-            slowest = np.maximum(slowest, whole + np.where(stages > 2, end, transfer[0]))
-        found = self._step_s(nodes, slowest, fixed.sum(axis=0) + layers * layer.min(axis=0), stages)
+            slowest = whole + np.where(stages > 2, end, transfer[0])
+        through, work = fixed.sum(axis=0) + layers * layer.min(axis=0), layers + (fixed / layer).sum(axis=0)
+        found = self._step_s(nodes, through, parts, layer, work, slowest)
         if len(groups) > 1 and len(self.cost.transformer.kind_counts) > 1:  # nobody knows which a group has
             return found
         return np.asarray(found + behind.min(axis=0))

@@ -167,9 +167,12 @@ class _Within:
             else:
                 most = np.where(number * each_s <= self.within_s, inf, 0.0)
             left = np.flatnonzero((pace_s < enough_s) & (most >= fastest_s))
+            left = left[np.argsort(pace_s[left], kind="stable")]
             at_once = max(1, _MOST_ROWS // (self._layers * _MIDDLE))
             for start in range(0, len(left), at_once):
                 at = left[start : start + at_once]
+                if not len(at := at[pace_s[at] < found_s]):
+                    break
                 few = {name: column[at] for name, column in nodes.items()}
                 if is_replicas:
                     found_s = self._roomy(few, each_s[at], number[at], fastest_s, found_s)
@@ -186,13 +189,14 @@ class _Within:
             Of a layer without; micro-batches at most.
         """
         pace_s = nodes["tensor"] * nodes["context"] * self.bounds.cost.batch / nodes["microbatch"] * self._layers
-        taken_s = pace_s * each_s * self._replicas(nodes, each_s, number, fastest_s)
-        stages, at = np.nonzero(taken_s < found_s)
-        order = np.argsort(taken_s[stages, at])
+        sent_s, stages = _sent_s(self.bounds, nodes), np.arange(1, self._layers + 1)[:, None]
+        taken_s = pace_s * each_s * self._replicas(nodes, stages, each_s, sent_s, number, fastest_s)
+        rows, columns = np.nonzero(taken_s < found_s)
+        order = np.argsort(taken_s[rows, columns])
         (name,) = self.rooms.space.part_names
         after = _next_ranks(nodes["data"], self.bounds.cost.batch)  # states are sharded over all of them
         for start in range(0, len(order), _ROOMS_AT_ONCE):
-            row, column = (one[order[start : start + _ROOMS_AT_ONCE]] for one in (stages, at))
+            row, column = (one[order[start : start + _ROOMS_AT_ONCE]] for one in (rows, columns))
             few = {name: one[column] for name, one in nodes.items() if name != "data"}
             few |= {"pipeline": row + 1, name: after[column], "order": np.full_like(row, _DATA_NEAREST)}
             few["sequence_parallel"] = np.full_like(row, max(self.rooms.space.axes["sequence_parallel"].values))
@@ -204,10 +208,9 @@ class _Within:
                     continue
                 own = {name: one[column[left]] for name, one in nodes.items()}
                 own |= {name: np.full(len(left), value) for name, value in again.items()}
-                over = self._replicas(own, layer_s[left], number[column[left]], fastest_s)[
-                    row[left], np.arange(len(left))
-                ]
-                found_s = min(found_s, float((pace_s[column[left]] * layer_s[left] * over).min(initial=inf)))
+                at = column[left]
+                over = self._replicas(own, row[None, left] + 1, layer_s[left], sent_s[at], number[at], fastest_s)[0]
+                found_s = min(found_s, float((pace_s[at] * layer_s[left] * over).min(initial=inf)))
         return found_s
 
     def _stages(self, nodes: Columns, each_s: Floats, number: Floats) -> Floats:
@@ -221,17 +224,26 @@ class _Within:
         held, found = np.arange(1, self._layers + 1)[:, None], np.full(len(each_s), inf)
         work_s, sent_s = number * held * each_s, number * _sent_s(self.bounds, nodes)
         for zero in self.bounds.space.axes["zero"].values:
-            shown_s, moved_s = _tails_s(self.bounds, {**nodes, "zero": np.full_like(nodes["data"], zero)}, held[:, 0])
+            shown_s, moved_s = _tails_s(self.bounds, {**nodes, "zero": np.full_like(nodes["data"], zero)}, held)
             step_s = work_s + sent_s + shown_s + moved_s
             over = np.where(step_s <= self.within_s * _ROUND_UP, step_s / work_s, inf)
             found = np.minimum(found, over.min(axis=0))
         return found
 
-    def _replicas(self, nodes: Columns, each_s: Floats, number: Floats, fastest_s: float) -> Floats:
-        """Return the same of whole replicas by their stages, (layers, n); ``number``: of micro-batches, at most."""
-        stages, found = np.arange(1, self._layers + 1)[:, None], np.full((self._layers, len(each_s)), inf)
-        held = -(-self._layers // stages[:, 0])
-        whole_s = self._layers * each_s + 2 * (stages - 1) * _sent_s(self.bounds, nodes)
+    def _replicas(
+        self, nodes: Columns, stages: Ints, each_s: Floats, sent_s: Floats, number: Floats, fastest_s: float
+    ) -> Floats:
+        """Return the same of whole replicas, (rows, n).
+
+        Parameters
+        ----------
+        stages
+            Of each replica, (rows, 1) or (rows, n).
+        sent_s, number
+            What stages send one way; micro-batches at most.
+        """
+        held, found = -(-self._layers // stages), np.full((len(stages), len(each_s)), inf)
+        whole_s = self._layers * each_s + 2 * (stages - 1) * sent_s
         after = _next_ranks(nodes["data"], self.bounds.cost.batch)
         is_enough = after * nodes["tensor"] * nodes["context"] * stages * self.within_s >= fastest_s
         for zero in self.bounds.space.axes["zero"].values:
@@ -250,25 +262,26 @@ class _Within:
 def _sent_s(bounds: CutBounds, nodes: Columns) -> Floats:
     """Return what stages send one way at least: to the same machines, or to others no quicker than these can send."""
     group, axes = bounds.cost.first, bounds.space.axes
-    link = routes_of(group.cluster).ring(group.cluster.num_machines)
-    found = np.full(len(nodes["tensor"]), inf)
-    for parallel, order in product(axes["sequence_parallel"].values, axes["order"].values):
-        columns = _filled(bounds, nodes, {"sequence_parallel": parallel, "order": order})
-        (seconds,) = bounds.cost.group_seconds(columns)
-        reach = replace(seconds.group, between_bytes_per_s=link.bandwidth_bytes_per_s, between_latency_s=link.latency_s)
-        found = np.minimum(found, np.minimum(seconds.transfer_s, replace(seconds, group=reach).between_s))
-    return found
+    link, length = routes_of(group.cluster).ring(group.cluster.num_machines), len(nodes["tensor"])
+    ways = list(product(axes["sequence_parallel"].values, axes["order"].values))
+    columns = {name: np.tile(column, len(ways)) for name, column in _filled(bounds, nodes, {}).items()}
+    columns |= dict(zip(("sequence_parallel", "order"), np.repeat(np.array(ways).T, length, axis=1), strict=True))
+    (seconds,) = bounds.cost.group_seconds(columns)
+    reach = replace(seconds.group, between_bytes_per_s=link.bandwidth_bytes_per_s, between_latency_s=link.latency_s)
+    least_s = np.minimum(seconds.transfer_s, replace(seconds, group=reach).between_s)
+    return np.asarray(np.broadcast_to(least_s, len(ways) * length).reshape(len(ways), length).min(axis=0))
 
 
 def _tails_s(bounds: CutBounds, nodes: Columns, held: Ints) -> tuple[Floats, Floats]:
-    """Return what nothing hides of reductions and gathers, and the optimiser, of a stage by its layers: (layers, n).
+    """Return what nothing hides of reductions and gathers, and the optimiser, of a stage with so many layers: (rows, n).
 
-    Data ranks are as near as they can be: inside of all but the context's.
+    Data ranks are as near as they can be: inside of all but the context's. ``held``: (rows, 1) or (rows, n).
     """
     length, columns = len(nodes["tensor"]), _filled(bounds, nodes, {"order": _DATA_NEAREST})
-    layers, back = np.unique(held, return_inverse=True)
+    layers, back = np.unique(held, axis=0, return_inverse=True)
     many = {name: np.tile(column, len(layers)) for name, column in columns.items()}
-    step = bounds.cost.step(many, np.stack([np.repeat(layers, length)] * _MIDDLE))
+    each = np.broadcast_to(layers, (len(layers), length)).ravel()
+    step = bounds.cost.step(many, np.stack([each] * _MIDDLE))
     shown_s, moved_s = (one[1].reshape(len(layers), length)[back] for one in (step.exposed_s, step.optimizer_s))
     return shown_s, moved_s
 
