@@ -218,21 +218,23 @@ class Oracle:
         bounds = [least_beside_of(family) for family in self.families]
         if None in bounds:
             return 0.0
+        least = 0.0
         if len({hardware_of(offer)[:_INSIDE] for offer in fleet.offers}) == 1:
             each_usd = np.arange(1.0, sum(fleet.counts) + 1) * min(usd_per_s) + more_usd_per_s
             limit_s = np.full(len(each_usd), within_s)
             one = self.by_count(best_linked(fleet.offers), np.divide(most_usd, each_usd), limit_s, part)
             if one is None:
                 return 0.0
-            usd = np.where(one.bounds_s < within_s, one.bounds_s * each_usd, inf)
-            return min(most_usd, float(usd.min()))
+            least = float(np.where(one.bounds_s < within_s, one.bounds_s * each_usd, inf).min())
+            if least >= most_usd or len({hardware_of(offer) for offer in fleet.offers}) == 1:
+                return min(most_usd, least)
         try:
             problem = self.problem(fleet, has_pins=False)
         except SpecError:
-            return 0.0
+            return least
         prices = dict(zip(group_names(fleet), usd_per_s, strict=True))
         found = [bound(problem, prices, more_usd_per_s, within_s, most_usd, part) for bound in filter(None, bounds)]
-        return min([most_usd, *(one or 0.0 for one in found)])
+        return min(most_usd, max(least, min(one or 0.0 for one in found)))
 
     def is_measured(self, offer: Offer) -> bool:
         """Whether training steps were measured on an offer's device, or its seconds are given."""

@@ -10,6 +10,7 @@ place of most plans. What was planned for any question stands in one :class:`pla
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from itertools import product as all_of
 from math import inf, nan
@@ -749,13 +750,8 @@ class Fleets:
             least = self.oracles[0].beside_usd(fleet, usd_per_s, more_usd_per_s, in_s / stretch, usd / stretch, part)
             return least * stretch if least * stretch < usd * BELOW else inf  # so much does not matter
 
-        def least_s(fleet: Fleet, usd_per_s: Sequence[float]) -> float:
-            at = bisect_left(
-                _SOONER,
-                True,
-                key=lambda share: not part.is_over and least_usd(fleet, usd_per_s, share * within_s) == inf,
-            )
-            return (*_SOONER, 0.0)[at] * within_s
+        def is_too_soon(fleet: Fleet, usd_per_s: Sequence[float], share: float) -> bool:
+            return not part.is_over and least_usd(fleet, usd_per_s, share * within_s) == inf
 
         for root in np.argsort(floors, kind="stable").tolist():
             market = markets[root]
@@ -780,8 +776,12 @@ class Fleets:
             found[root] = least if goal != "time" or least == inf else 0.0
             if found[root] == 0 and goal == "time":
                 left.append((root, fleet, own))
+        at = 0  # of the least share so far: of others it is enough that they are no sooner
         for root, fleet, own in left:
-            found[root] = least_s(fleet, own)
+            if not is_too_soon(fleet, own, (*_SOONER, 0.0)[at]):
+                at = min(at + 1, len(_SOONER))
+                at = bisect_left(_SOONER, True, lo=at, key=partial(is_too_soon, fleet, own))
+            found[root] = (*_SOONER, 0.0)[at] * within_s
         return found
 
     def _works(self, training_s: Sequence[Floats]) -> Floats:

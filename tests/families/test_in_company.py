@@ -9,6 +9,7 @@ import pytest
 import planner
 from planner.cost import Floats
 from planner.families import least_beside_of, least_parts_of
+from planner.families.hybrid.bounds import _last_stages
 from planner.problem import Problem
 from planner.search import Search
 
@@ -71,18 +72,20 @@ def test_no_fleet_of_two_kinds_is_faster_than_its_kinds_at_their_least(family: s
         assert found.objective * (np.array(devices) / whole_s).sum() >= share
 
 
+@pytest.mark.parametrize("more_usd", [0.0, 20.0])
+@pytest.mark.parametrize("family", NETWORKS)
 @pytest.mark.parametrize("seed", range(3))
-def test_no_layout_on_two_kinds_costs_less_than_is_said_of_both(seed: int) -> None:
+def test_no_layout_on_two_kinds_costs_less_than_is_said_of_both(family: str, seed: int, more_usd: float) -> None:
     rng = np.random.default_rng(seed)
     machines, usd = drawn(rng), dict(zip("ab", rng.uniform(1, 9, 2).tolist(), strict=True))
     limits = {"machines": {"at_least": sum(one["count"] for one in machines)}}
-    found = planner.plan(asked("hybrid", machines, constraints=limits))
-    paid = found.objective * sum(one["count"] * usd[one["name"]] for one in machines)
+    found = planner.plan(asked(family, machines, constraints=limits))
+    paid = found.objective * (sum(one["count"] * usd[one["name"]] for one in machines) + more_usd)
     within_s = found.objective * (1 + 1e-9)
     more = [{**one, "count": one["count"] + 1} for one in machines]
-    bound = least_beside_of("hybrid")
+    bound = least_beside_of(family)
     assert bound is not None
-    usd_least = bound(asked("hybrid", more), usd, 0.0, within_s, paid * 2, Search())
+    usd_least = bound(asked(family, more), usd, more_usd, within_s, paid * 2, Search())
     assert usd_least is not None
     assert 0 < usd_least <= paid
 
@@ -92,3 +95,13 @@ def test_links_make_many_machines_of_a_kind_slower_beside_others() -> None:
     group = {"name": "a", "count": 9, "device": "a100-sxm4-80gb", "network": "1 Gbit/s"}
     two, many = (least("all_reduce", [group], MANY, 1.0, machines=one)[0, 0] for one in (2, 64))
     assert 0.8 < two < inf == many
+
+
+def test_shares_of_the_last_stages_add_up() -> None:
+    """As in the module of bounds: ``1 / (m - (min(m, j) + 1) / 2)`` of the j-th stage from the end."""
+    number, stages = np.array([2, 3, 5, 64, 7]), np.array([2, 3, 9, 40, 0])
+    each = [
+        sum(1 / (m - (min(m, place) + 1) / 2) for place in range(1, p + 1))
+        for m, p in zip(number.tolist(), stages.tolist(), strict=True)
+    ]
+    assert _last_stages(number, stages).tolist() == pytest.approx(each)

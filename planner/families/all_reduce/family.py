@@ -45,6 +45,7 @@ __all__ = [
     "configuration_of",
     "domain",
     "explain",
+    "least_beside_usd",
     "least_by_count",
     "least_parts_s",
     "left_out",
@@ -466,6 +467,20 @@ def least_parts_s(
     from planner.families.all_reduce import search as its  # noqa: PLC0415
 
     return its.least_parts_s(problem, enough_s, within_s, machines)
+
+
+def least_beside_usd(
+    problem: Problem,
+    usd_per_s: Mapping[str, float],
+    more_usd_per_s: float,
+    within_s: float,
+    most_usd: float,
+    search: Search,
+) -> float | None:
+    """Return what a training costs at least on two kinds of machines at once; without a search."""
+    from planner.families.all_reduce import search as its  # noqa: PLC0415
+
+    return its.least_beside_usd(problem, usd_per_s, more_usd_per_s, within_s, most_usd)
 
 
 def domain() -> str:

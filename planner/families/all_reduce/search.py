@@ -22,7 +22,7 @@ proportion to it, and exposed communication does not grow. That leaves three sha
 and the largest that fills its micro-batches to the memory's limit.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from math import ceil, inf
@@ -41,7 +41,7 @@ from planner.families.all_reduce.configuration import (
     one_type,
     taking_part,
 )
-from planner.families.all_reduce.cost import NOT_MODELLED, AllReduceCost
+from planner.families.all_reduce.cost import NOT_MODELLED, AllReduceCost, Ints
 from planner.families.all_reduce.fusion import (
     bucket_rules,
     by_tensor,
@@ -65,6 +65,7 @@ _MOST_BOXES_OF_ALTERNATIVES, _MOST_SOLVED_OF_ALTERNATIVES = 400, 40
 _MOST_GROUPS = 8  # of machines, of which all sets are tried
 _KEPT_INTERVALS = 6  # of the share of gradients kept on heterogeneous devices, each a team
 _FIRST_TEAMS, _FIRST_BOXES = 8, 4096  # of which one has a plan, or nothing is known at once
+_FEWEST = tuple(2**one for one in range(1, 13))  # machines of several kinds, at least
 _WITHOUT = "without the "
 _TELLING = (
     1e-4  # by which a framework's buckets, which cut tensors, are better than the plan's groups, to be worth words
@@ -538,10 +539,26 @@ def least_parts_s(problem: Problem, enough_s: float, within_s: float, machines: 
     more. So n devices do at most ``n u`` samples in it, and whatever they do of a batch takes them ``T(u) / u`` a
     sample or more: the least of that, of the u of which T(u) ends in time.
     """
+    name = problem.cluster.machine_groups[0].name
+    known = _by_share(problem, name, machines if enough_s > 0 else (), within_s)
+    if known is None or problem.training.fixed_batch_size is None:
+        return None
+    shares, whole_s = known
+    steps = float(iterations_of(problem, problem.training.fixed_batch_size))
+    each_s = np.where(whole_s <= within_s / steps * (1 + SAME), whole_s / shares, inf).min(axis=1, initial=inf)
+    found = np.broadcast_to(each_s if enough_s > 0 else each_s[0], len(machines))[:, None]
+    return np.asarray(found * problem.training.fixed_batch_size * steps * BELOW)
+
+
+def _by_share(problem: Problem, name: str, machines: Sequence[int], within_s: float) -> tuple[Ints, Floats] | None:
+    """Return shares u of a device, and T(u) over at least so many machines, (numbers, shares); without, one row.
+
+    Of :func:`least_parts_s`; those that compute longer than a training may take are left out.
+    """
     training = problem.training
     if training.fixed_batch_size is None or problem.compression is not None:
         return None
-    cost = AllReduceCost.heterogeneous(problem, [problem.cluster.machine_groups[0].name], [1])
+    cost = AllReduceCost.heterogeneous(problem, [name], [1])
     if problem.calibration.all_reduce_curves or not cost.algorithms(is_even=True):
         return None
     batch, steps = training.fixed_batch_size, float(iterations_of(problem, training.fixed_batch_size))
@@ -549,13 +566,49 @@ def least_parts_s(problem: Problem, enough_s: float, within_s: float, machines: 
     ended_s = (cost.kinds.computed_s(shares) + cost.kinds.update_s)[:, 0]
     is_open = (ended_s <= within_s / steps * (1 + SAME)) & (cost.most_at_a_time[0] > 0)
     shares, ended_s = shares[is_open], ended_s[is_open]
-    found = np.full((len(machines), 1), float((ended_s / shares[:, 0]).min(initial=inf)))
-    sizes = cost.gradients.size_bytes
-    if enough_s > 0 and len(sizes) and len(shares):
+    sizes, found = cost.gradients.size_bytes, np.tile(ended_s, (max(len(machines), 1), 1))
+    if len(machines) and len(sizes) and len(shares):
         tails_s = cost.least_transfers_s(np.array(machines), np.cumsum(sizes[::-1])[::-1])
         ready_s = cost.kinds.ready_s(shares) + float(cost.kinds.update_s.max())
-        for row, tail_s in enumerate(tails_s):
-            whole_s = np.maximum(ended_s, (ready_s + tail_s).max(axis=1))
-            each_s = np.where(whole_s <= within_s / steps * (1 + SAME), whole_s / shares[:, 0], inf)
-            found[row] = each_s.min()
-    return found * batch * steps * BELOW
+        found = np.array([np.maximum(ended_s, (ready_s + tail_s).max(axis=1)) for tail_s in tails_s])
+    return shares[:, 0], found
+
+
+def least_beside_usd(
+    problem: Problem, usd_per_s: Mapping[str, float], more_usd_per_s: float, within_s: float, most_usd: float
+) -> float | None:
+    """Return what a training costs at least on some machines of every kind.
+
+    See :data:`planner.families.answer.LeastBeside`. Where no device of kind k has more than u_k samples, an iteration
+    takes ``T >= T_k(u_k)`` (:func:`least_parts_s`). A device of it costs c_k a second, and a batch of B all of them
+    ``T (v + B min_k c_k / u_k)`` or more: no less than that of one kind and some share of it. Some device of every kind
+    has a sample. Of N to M machines N of the cheapest are paid at least, and some u_k is so large that M do the batch.
+    """
+    batch, groups = problem.training.fixed_batch_size, problem.cluster.machine_groups
+    if batch is None or {group.name for group in groups} != usd_per_s.keys() or len(groups) != len(usd_per_s):
+        return None
+    steps, cheapest = float(iterations_of(problem, batch)), min(usd_per_s.values())
+
+    def least(machines: Sequence[int]) -> float | None:
+        tables = [known for one in groups if (known := _by_share(problem, one.name, machines, within_s)) is not None]
+        if len(tables) < len(groups):
+            return None
+        found = inf
+        for row, fewest in enumerate(machines or (len(groups),)):
+            most = machines[row + 1] - 1 if row + 1 < len(machines) else inf
+            begin_s, does_s = 0.0, inf
+            for group, (shares, whole_s) in zip(groups, tables, strict=True):
+                begin_s = max(begin_s, float(whole_s[row].min(initial=inf)))
+                does = shares * group.devices_per_machine * most >= batch
+                does_s = min(does_s, float(whole_s[row, does].min(initial=inf)))
+            for group, (shares, whole_s) in zip(groups, tables, strict=True):
+                taken_s = np.maximum(whole_s[row], max(begin_s, does_s)) * steps
+                usd_of_batch = batch / shares * usd_per_s[group.name] / group.devices_per_machine
+                usd = taken_s * (np.maximum(usd_of_batch, fewest * cheapest) + more_usd_per_s)
+                found = min(found, float(usd[taken_s <= within_s * (1 + SAME)].min(initial=inf)))
+        return found * BELOW
+
+    found = least(())
+    if found is not None and found < most_usd:
+        found = least([number for number in _FEWEST if number <= sum(group.count for group in groups)])
+    return None if found is None else min(found, most_usd)

@@ -45,7 +45,8 @@ counts as ``w`` layers, which are L in all, in proportion to its seconds ``t`` o
   multiples of the smallest;
 - a class of p-stage replicas likewise takes no less than ``X (p - 1) / 2 p + m X / p``; micro-batches in fractions that
   make all classes end together are a bound of any numbers;
-- layers are whole, so that of p stages on one group one has ``ceil(L / p)`` or more.
+- layers are whole, so that of p stages on one group one has ``ceil(L / p)`` or more, and of stages on several none
+  more than whole ones in its time (:meth:`CutBounds.whole_s`).
 
 *pace*, *linked pace* and *layers* as above, with as many stages or replicas as could be where they are open.
 *communication*: the real links, before and after recomputation is decided, with what is behind the schedule, as some
@@ -103,6 +104,8 @@ from planner.solvers.grid import MOST_AT_ONCE, Axis, Columns, Grid, Level, OverE
 from planner.transformer import Transformer
 
 _ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
+_WHOLE = 1 + 1e-9  # of layers in fractions
+_HALVES = 8  # of an interval of seconds
 EVERY_ZERO = (0, 1, 2, 3)
 _EVERY_RECOMPUTE = (0, 1, 2)
 _SHARDS_WEIGHTS = 3  # the stage of ZeRO that gathers in every micro-batch
@@ -1146,15 +1149,8 @@ class CutBounds(Bounds):
         if self.cost.has_replicas:
             whole, _, behind = self.replicas_s(nodes, self.cost.parts_of(nodes))
             return self._replicated_s(nodes, whole, self.cost.parts_of(nodes), behind)
-        columns = self._at_best(nodes)
-        groups, parts = self.cost.group_seconds(columns), self.cost.parts_of(nodes)
-        behind = self._behind_s(columns, groups, is_open="zero" not in nodes)
-        layers = self.cost.transformer.num_layers
-        transfer, embedding, head = (
-            np.array([np.broadcast_to(getattr(one, name), len(nodes["tensor"])) for one in groups])
-            for name in ("transfer_s", "embedding_s", "head_s")
-        )
-        layer = self._layers(np.array([one.layer_s for one in groups]).swapaxes(0, 1))[1]
+        parts, layers = self.cost.parts_of(nodes), self.cost.transformer.num_layers
+        groups, behind, (transfer, embedding, head), layer = self._linked_s(nodes)
         fixed = 2 * (parts - 1) * transfer  # a boundary inside a group: one stage sends down it, and one up
         fixed[0] += embedding[0]
         fixed[-1] += head[-1]
@@ -1170,6 +1166,63 @@ class CutBounds(Bounds):
         if len(groups) > 1 and len(self.cost.transformer.kind_counts) > 1:  # nobody knows which a group has
             return found
         return np.asarray(found + behind.min(axis=0))
+
+    def _linked_s(self, nodes: Columns) -> tuple[Sequence[GroupSeconds], Floats, Floats, Floats]:
+        """Return the seconds of each group, what is behind, what stages send and both ends take, and z, (groups, n)."""
+        columns = self._at_best(nodes)
+        groups = self.cost.group_seconds(columns)
+        names, length = ("transfer_s", "embedding_s", "head_s"), len(nodes["tensor"])
+        ends = np.array([[np.broadcast_to(getattr(one, name), length) for one in groups] for name in names])
+        layer = self._layers(np.array([one.layer_s for one in groups]).swapaxes(0, 1))[1]
+        return groups, self._behind_s(columns, groups, is_open="zero" not in nodes), ends, layer
+
+    def whole_s(self, nodes: Columns, low_s: Floats, most_s: float) -> Floats:
+        """Return seconds that pipelines on several groups are not under, whatever the cut; infinite above ``most_s``.
+
+        Of layers of one kind, which are whole: in a step of S seconds stage i holds no more of them than it has memory
+        for, nor than ``(t - e_i) / z_i``, where t is the least of ``S / m``, ``(S - X) / c_i`` and, for ``m > p``,
+        ``(S - 2 X) / (m - 1 - p)`` (see the module). It holds one at least. If all hold fewer than L, it takes longer.
+
+        Parameters
+        ----------
+        low_s
+            Of another bound.
+        """
+        if len(self.cost.transformer.kind_counts) > 1:
+            return low_s
+        layers, stages = self.cost.transformer.num_layers, self._stages(nodes)
+        places = np.arange(int(stages.max(initial=1)))[:, None]
+        is_there, on = places < stages, self.cost.stage_groups(nodes, len(places))
+        groups, behind, (transfer, embedding, head), layer = self._linked_s(nodes)
+        between = np.array([np.broadcast_to(one.between_s, len(stages)) for one in groups])
+        sent, across, each = (np.take_along_axis(one, on, axis=0) for one in (transfer, between, layer))
+        sent[1:] = np.where(on[1:] == on[:-1], sent[1:], np.maximum(across[1:], across[:-1]))
+        sent[~is_there] = sent[0] = 0.0
+        fixed = sent + np.concatenate([sent[1:], np.zeros_like(sent[:1])])
+        fixed[0] += embedding[0]
+        fixed[stages - 1, np.arange(len(stages))] += head[-1]
+        through = np.where(is_there, fixed, 0.0).sum(axis=0) + layers * layer.min(axis=0)
+        number = self.cost.batch // (nodes["data"] * nodes["microbatch"])
+        others = number - (np.minimum(number, stages - places) + 1) / 2  # c_i
+        room = self.cost.most_layers(self._filled(nodes, {}), on)
+
+        def holds(seconds: Floats) -> Bools:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                can_s = np.minimum(seconds / number, np.nan_to_num((seconds - through) / others, nan=inf))
+                if self._are_multiples:
+                    often_s = (seconds - 2 * through) / (number - 1 - stages)
+                    can_s = np.where(number - 1 > stages, np.minimum(can_s, often_s), can_s)
+            held = np.minimum(np.floor((can_s - fixed) / each * _WHOLE), room)
+            enough = np.where(is_there, held, 0.0).sum(axis=0) >= layers
+            return np.asarray(enough & ((held >= 1) | ~is_there).all(axis=0))
+
+        high_s, least_s = np.full(len(stages), most_s), behind.min(axis=0)
+        can = holds(high_s - least_s)
+        for _ in range(_HALVES):
+            middle_s = (low_s + high_s) / 2
+            is_enough = holds(middle_s - least_s)
+            low_s, high_s = np.where(is_enough, low_s, middle_s), np.where(is_enough, middle_s, high_s)
+        return np.where(can, low_s, inf)
 
     def _behind_s(self, columns: Columns, groups: Sequence[GroupSeconds], *, is_open: bool) -> Floats:
         """Return what a stage with the mean of all layers takes behind its schedule on each group, shape (groups, n).

@@ -273,7 +273,7 @@ def _sent_s(bounds: CutBounds, nodes: Columns) -> Floats:
 
 
 def _tails_s(bounds: CutBounds, nodes: Columns, held: Ints) -> tuple[Floats, Floats]:
-    """Return what nothing hides of reductions and gathers, and the optimiser, of a stage with so many layers: (rows, n).
+    """Return what nothing hides of reductions and gathers, and the optimiser, of a stage of some layers: (rows, n).
 
     Data ranks are as near as they can be: inside of all but the context's. ``held``: (rows, 1) or (rows, n).
     """
@@ -497,8 +497,9 @@ class Stages(Beside):
     """Pipelines whose stages stand on several kinds of machines.
 
     Where the stages of each kind are known, T is bounded (:class:`planner.families.hybrid.bounds.CutBounds`) and they
-    fill whole machines. Before, T is of the most stages that kinds have devices for, and one stage of each is paid for;
-    and layers of z seconds on devices that cost c' an hour take them ``L min_k c'_k z_k`` or more of every micro-batch.
+    fill whole machines; in the end their layers are whole. Before, T is of the most stages that kinds have devices for,
+    and one stage of each is paid for; and layers of z seconds on devices that cost c' an hour take them
+    ``L min_k c'_k z_k`` or more of every micro-batch.
     """
 
     def usd(self, seconds: Callable[[Columns], Floats]) -> Callable[[Columns], Floats]:
@@ -524,14 +525,18 @@ class Stages(Beside):
         return least
 
     def grid(self) -> tuple[Grid, Callable[[Columns], Floats]]:
-        """Return the grid of all pipelines, up to the first bound that knows a cut."""
+        """Return the grid of all pipelines, up to the first bound that knows a cut; layers are whole in the end."""
         grid, last = self.bounds.grid(), self.bounds.all.index(self.bounds.best_path_s)
         levels = tuple(
             replace(level, bound=None if level.bound is None else self.usd(level.bound)) for level in grid.levels[:last]
         )
 
         def seconds(nodes: Columns) -> Floats:
-            return np.where(np.isinf(self.bounds.fits(nodes)), inf, self.bounds.communication_s(nodes))
+            found = np.where(np.isinf(self.bounds.fits(nodes)), inf, self.bounds.communication_s(nodes))
+            left = np.flatnonzero(found < self.within_s)
+            few = {name: column[left] for name, column in nodes.items()}
+            found[left] = self.bounds.whole_s(few, found[left], self.within_s)
+            return found
 
         return Grid(levels=levels, rules=grid.rules), self.usd(seconds)
 
