@@ -1,4 +1,4 @@
-"""``planner compare``, ``explain`` and ``export``: what is told of plans that were written to files."""
+"""``planner compare``, ``explain``, ``check`` and ``export``: what is told of plans that were written to files."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,6 +70,26 @@ def explain(
         ]
         write_page(html, plan_answer(found.plan, view_of(network, found.plan), explanation=found, commands=commands))
     give(found.to_dict, lambda: explanation_answer(found), json=json)
+
+
+def check(
+    plan: Annotated[Path, typer.Argument(help="What `planner plan --out` or `planner procure --out` wrote.")],
+    json: Annotated[bool, json_of("planner.check/1")] = False,
+) -> None:
+    """Recompute a plan, or the answer to what to buy or rent, from its file alone, without any solver.
+
+    Exit code 0 if all checks pass, 1 if one fails, 2 if the file is no plan.
+    """
+    from planner.answer.documents import dump
+    from planner.checks import report_text
+    from planner.cli.output import Progress
+    from planner.procurement.check import check_file
+
+    with Progress("checking"):
+        report = check_file(plan)
+    print(dump(report.to_dict()) if json else report_text(report))
+    if not report.is_ok:
+        raise typer.Exit(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

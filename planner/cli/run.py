@@ -176,8 +176,7 @@ def _fail(error: PlannerError, *, is_json: bool) -> int:
 _COMMANDS = {  # the module of each, and its name there where that is another
     **dict.fromkeys(("plan", "predict", "procure"), "plan"),
     "sweep": "sweep",
-    **dict.fromkeys(("explain", "compare"), "answers"),
-    "check": "check",
+    **dict.fromkeys(("explain", "compare", "check"), "answers"),
     **dict.fromkeys(("init", "show", "schema"), "show"),
     "case": "case",
     "calibrate": "calibrate",
