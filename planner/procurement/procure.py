@@ -628,6 +628,7 @@ _REASON_S = 1.0
 _NEAR = 0.01  # share of a time
 _PROVEN = 3 * SAME  # what a search for less than the answer leaves, which finds nothing: it is rounded twice
 _CLOSE_BY = 0.1  # share of the objective, within which fleets are planned as the answer is
+_MOST_TIES = 2  # after which a fleet that costs the same and is done sooner stays beside the answer
 _MISSED_BY, _MOST_CLOSE = 0.25, 3  # share of a limit, within which so many fleets are
 _SOONER, _LITTLE_SOONER, _LATER = 0.6, 0.85, 2.0  # of the answer's time
 _MUCH_DEARER = 4.0  # times the answer's cost: so much for a much earlier end, and one a little earlier is told of
@@ -654,6 +655,7 @@ class _Best:
     point: Candidate | None = None
     bounds: dict[int, float] = field(default_factory=dict)
     num_markets: int = 0
+    num_ties: int = 0  # that took the place of an answer
 
     def take(self, market: Market, point: Candidate) -> None:
         """Make a fleet the best one."""
@@ -723,7 +725,7 @@ def procure(
                 continue
         measured = _measured(fleets, choice, planned, search)
         _search_near(fleets, choice, search)
-        if _improved(fleets, best, choice.objective, search) or _tied(fleets, best, choice):
+        if _improved(fleets, best, choice.objective, search) or _tied(fleets, best, choice, search):
             continue
         if has_what_if:  # last, when all is known that stands beside it in the answer
             what_if = what_ifs(asked, choice, search, 0.0 if fleets.num_contradictions else best.bound)
@@ -884,9 +886,9 @@ def _improved(fleets: Fleets, best: _Best, objective: float, search: Search) -> 
     return True
 
 
-def _tied(fleets: Fleets, best: _Best, choice: Choice) -> bool:
+def _tied(fleets: Fleets, best: _Best, choice: Choice, search: Search) -> bool:
     """Make a fleet that was looked at the best one where it is as good, and sooner or cheaper, if there is any."""
-    if fleets.procurement.is_monthly:
+    if fleets.procurement.is_monthly or search.is_over or best.num_ties == _MOST_TIES:
         return False
     limits = fleets.account.limits
     for market, point in fleets.looked_at_by_time():
@@ -896,6 +898,7 @@ def _tied(fleets: Fleets, best: _Best, choice: Choice) -> bool:
         is_as_good = one.objective <= choice.objective * (1 + SAME / 2) and is_kept
         if is_as_good and all(a <= b * (1 + SAME) for a, b in pairs) and any(a < b * (1 - _NEAR) for a, b in pairs):
             best.take(market, point)
+            best.num_ties += 1
             return True
     return False
 

@@ -137,7 +137,9 @@ def test_an_earlier_end_costs_no_more_than_twice_the_machines_of_the_answer_or_t
     sooner = [one for one, _ in found.by_deadline if one.total_wall_s < found.choice.total_wall_s * 0.99]
     for one in (found.choice, *(other for other, _ in found.alternatives)):
         fleet = replace(one.fleet, counts=tuple(2 * count for count in one.fleet.counts))
-        assert sooner[-1].cost_usd <= purchases.bill_of(procurement, fleet, times(fleet)).cost_usd * (1 + 1e-9)
+        assert sooner[-1].cost_usd <= purchases.bill_of(procurement, fleet, times(fleet)).cost_usd * (
+            1 + 1e-4
+        )  # but for seconds
 
 
 def test_what_is_cheaper_and_sooner_beyond_a_limit_is_not_told_to_be_later(
