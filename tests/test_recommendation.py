@@ -24,9 +24,9 @@ from planner.words import percent_words, size_words
 MACHINES = {
     "a100": {"device": "a100-sxm4-80gb", "devices": 8, "inside": "nvlink-3", "network": "8 x 200 Gbit/s"},
     "h100": {"device": "h100-sxm", "devices": 8, "inside": "nvlink-4", "network": "8 x 400 Gbit/s"},
-    "b200": {"device": "b200-sxm", "devices": 8, "inside": "nvlink-5", "network": "8 x 400 Gbit/s"},
+    "h200": {"device": "h200-sxm", "devices": 8, "inside": "nvlink-4", "network": "8 x 400 Gbit/s"},
 }
-PROGRAMS = {"b200": "torchtitan"}  # no step with virtual stages was measured with it, nor on such devices
+PROGRAMS = {"h200": "torchtitan"}  # no step with virtual stages was measured with it, nor on such devices
 
 
 @cache
@@ -48,7 +48,7 @@ def planned(problem_of: tuple[Any, ...], *, prefers_safe: bool = False) -> Plan:
 
 
 FULL_AND_OFFLOADED = ("llama3-70b", 256, "a100", 4)  # the best plan has its optimiser on the host, and 1 GiB left
-CHUNKED = ("llama3.1-405b", 512, "b200", 32)
+CHUNKED = ("llama3.1-405b", 512, "h200", 32)
 SAFE = ("llama3-8b", 128, "a100", 4)  # the best plan has nothing that was not measured, and room
 CASES = (FULL_AND_OFFLOADED, CHUNKED, ("llama3-8b", 128, "a100", 1))
 
