@@ -50,6 +50,7 @@ _AT_ONCE = 512  # fleets in one array of criteria: few, as it has a row for each
 _MOST_KEPT = 3
 _PAIR = 2  # offers
 _SHARE_OF_PAIRS = 0.8  # of the time that is left, for what each costs at least
+_CLEARLY = 1.1  # times what money lasts for: parts of two kinds, each where it is quicker, take less than all of either
 _SOONER = tuple(1 - 0.002 * 1.08**step for step in range(75))  # shares of a time, down to 0.4, held against a budget
 _MANY = 1 << 62
 _WORTH_S = 0.05  # CPU seconds of planning one fleet: looking ahead costs the half of that
@@ -694,7 +695,7 @@ class Fleets:
             within_s = min(within_s, most / saved_usd if saved_usd else inf) / account.stretch
             if usd < inf and within_s < inf:
                 with np.errstate(divide="ignore"):
-                    enough_s = np.nan_to_num(usd / BELOW**4 / self._usd_per_s / account.stretch, posinf=inf)
+                    enough_s = np.nan_to_num(_CLEARLY * usd / self._usd_per_s / account.stretch, posinf=inf)
         found = []
         for oracle in self.oracles:
             each = [oracle.parts_s(offer) for offer in self.offers if not search.is_over]
