@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from planner import perturb
 from planner.cluster import Cluster, MachineGroup
-from planner.decisions import row_of, written
+from planner.decisions import asked_by, row_of, written
 from planner.errors import InfeasibleError, NoAnswerError, Relaxation
 from planner.names import FAMILY_NAMES
 from planner.plan import Plan, Prediction
@@ -776,7 +776,9 @@ class Pin(Relaxable):
     value: Any
 
     def without(self, problem: Problem) -> Problem:
-        return replace(problem, fixed={key: value for key, value in problem.fixed.items() if key != self.key})
+        gone = {self.key, *asked_by({self.key: self.value})}
+        own = {key: value for key, value in problem.fixed.items() if key not in gone}
+        return replace(problem, fixed={**asked_by(own), **own})
 
     def changed(self, problem: Problem, value: str) -> Problem:
         if self.is_number:
@@ -790,7 +792,8 @@ class Pin(Relaxable):
 
     def at(self, problem: Problem, value: object) -> Problem:
         """Return the question with another value."""
-        return replace(problem, fixed={**problem.fixed, self.key: value})
+        own = {key: one for key, one in problem.fixed.items() if key not in _unsaid(problem)} | {self.key: value}
+        return replace(problem, fixed={**asked_by(own), **own})
 
     def relaxed(self, problem: Problem, asked: Asked) -> Relaxation:
         """Look for the nearest numbers both ways, or try all names; where none does, leave the pin out."""
@@ -813,7 +816,12 @@ class Pin(Relaxable):
                 least=row.least,
             )
         names = [written(name) for name in row_of(self.key).choices(problem)]
-        return tried_each(self, problem, [name for name in names if name != self.given], asked)
+        return tried_each(self, problem, [name for name in names if name != written(self.value)], asked)
+
+
+def _unsaid(problem: Problem) -> set[str]:
+    """Return the pins that no one wrote: another one asks for them."""
+    return asked_by(problem.fixed).keys() - (problem.resolved.get("fix") or {}).keys()
 
 
 _COPIES = {"activation_offload_layers": 0, "activation_offload_modules": "none"}  # pins, and what copies nothing
@@ -844,7 +852,11 @@ class PinConstraint(Constraint):
 
     def relaxables(self, problem: Problem) -> Iterator[Relaxable]:
         for key, value in problem.fixed.items():
+            if key in asked_by(problem.fixed):  # it goes with the pin that asks for it
+                continue
             given = format_exact(value, Dimension.DATA) if row_of(key).is_size else written(value)
+            for other, wanted in asked_by({key: value}).items():
+                given += f" with fix.{other}: {written(wanted)}" * (other not in _unsaid(problem))
             yield Pin(field=f"fix.{key}", given=given, turn=3, key=key, value=value)
         is_copied = any(problem.fixed.get(key, none) != none for key, none in _COPIES.items())
         asked = problem.calibration.cuda_graphs

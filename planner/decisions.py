@@ -411,6 +411,16 @@ LAYOUT: Mapping[str, Decision] = {
 }
 
 
+def asked_by(pins: Mapping[str, object]) -> dict[str, int | str | bool]:
+    """Return what pins ask for beside themselves, also where they say what is usual.
+
+    >>> asked_by({"recompute_modules": "core_attn", "microbatch_size": 1})
+    {'recompute': 'selective'}
+    """
+    rows = [row for row in LAYOUT.values() if row.goes_with is not None and pins.get(row.key)]
+    return {LAYOUT[name].key: value for name, value in (row.goes_with for row in rows if row.goes_with is not None)}
+
+
 # --- The table, in the order in which a spec lists them
 
 _ALL, _SERVERS, _REPLICAS = FAMILY_NAMES, ("parameter_server",), ("model_replicas",)

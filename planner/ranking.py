@@ -13,7 +13,7 @@ from functools import partial
 from operator import ne
 
 from planner.constraints import check_deadline, lockstep, narrowed
-from planner.decisions import excludable_keys, pinnable_keys
+from planner.decisions import asked_by, excludable_keys, pinnable_keys
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
 from planner.families import FAMILIES, bound_of
 from planner.memory import OUT_OF_MEMORY
@@ -168,8 +168,9 @@ def _searched(entry: Entry, search: Search) -> Plan | Refusal:
         reason = f"{entry.family} takes no exclusions, and constraints.exclude.{barred[0]} is given."
         return Refusal(entry=entry, reason=reason)
     known = {*pinnable_keys(entry.family), *getattr(FAMILIES[entry.family], "PINS", ())}
-    if stranger := sorted(entry.problem.fixed.keys() - known):
-        return Refusal(entry=entry, reason=f"{entry.family} does not decide fix.{stranger[0]}, which is pinned.")
+    fixed = entry.problem.fixed
+    if strange := sorted(fixed.keys() - known, key=lambda key: (key in asked_by(fixed), key)):
+        return Refusal(entry=entry, reason=f"{entry.family} does not decide fix.{strange[0]}, which is pinned.")
     is_begun = not search.is_late
     try:  # even where the time is over: a family that does not apply says so at once
         with search.ended():

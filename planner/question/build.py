@@ -16,7 +16,7 @@ from planner import data
 from planner.cluster import Cluster
 from planner.constraints import CONSTRAINTS
 from planner.data.devices import accelerator_memory_bytes
-from planner.decisions import LAYOUT, TURNED, cut_shape, written
+from planner.decisions import TURNED, asked_by, cut_shape, written
 from planner.errors import Fault, SpecError
 from planner.names import FAMILY_NAMES
 from planner.networks import network_of
@@ -240,12 +240,16 @@ def _decisions_of(reading: Reading, cluster: Cluster) -> tuple[dict[str, Any], d
     if (servers := fixed.get("servers")) is not None and servers not in groups:
         problem = f"the cluster has no group {servers!r}."
         notes.fault(("fix", "servers"), problem, f"Write one of {', '.join(groups)}.", servers)
-    for row in LAYOUT.values():  # a pin asks for what it goes with, also where it says what is usual
-        if row.goes_with is not None and (value := fixed.get(row.key)):
-            other, wanted = LAYOUT[row.goes_with[0]].key, row.goes_with[1]
-            if (said := fixed.setdefault(other, wanted)) != wanted:
-                problem = f"it goes with {other}: {written(wanted)}, and fix.{other} is {written(said)}."
-                notes.fault(("fix", row.key), problem, f"Write fix.{other}: {written(wanted)}, or leave it out.", value)
+    said = dict(fixed)
+    for key, value in said.items():  # a pin asks for what it goes with, also where it says what is usual
+        for other, wanted in asked_by({key: value}).items():
+            if (present := fixed.setdefault(other, wanted)) != wanted:
+                whose = f"fix.{other} is {written(present)}"
+                if other not in said:  # a third pin asks for it
+                    third = next(name for name in said if asked_by({name: said[name]}) == {other: present})
+                    whose = f"fix.{third} with {other}: {written(present)}"
+                mend = f"Write fix.{other}: {written(wanted)}, or leave it out." if other in said else "Give one."
+                notes.fault(("fix", key), f"it goes with {other}: {written(wanted)}, and {whose}.", mend, value)
     stages = {fixed[key] for key in ("num_stages", "pipeline_parallel_size") if key in fixed}
     if len(stages) > 1:
         problem = "it contradicts fix.num_stages, which means the same."

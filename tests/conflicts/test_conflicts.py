@@ -431,3 +431,41 @@ def test_the_deadline_named_is_the_optimum_rounded_up() -> None:
     named_s = parse(row.values[0], Dimension.TIME)
     assert needed_s <= named_s <= needed_s * 1.02
     assert math.isclose(row.change or 0.0, needed_s / 1e-3 - 1)
+
+
+@pytest.mark.parametrize(
+    ("dnn", "fix", "given"),
+    [
+        ({"optimizer": "muon"}, {"optimizer_offload_percent": 100}, "100"),
+        (
+            {"optimizer": "muon"},
+            {"optimizer_offload_percent": 100, "offload_optimizer": True},
+            "100 with fix.offload_optimizer: true",
+        ),
+        ({"zoo": "alexnet"}, {"recompute_modules": ["mlp"]}, "mlp"),
+    ],
+)
+def test_what_a_pin_asks_for_gives_way_with_it(dnn: dict[str, Any], fix: dict[str, Any], given: str) -> None:
+    """What nobody wrote is no constraint, and no other value of it is a way out, as the pin contradicts that."""
+    sizes = {"layers": 2, "hidden": 256, "heads": 4, "vocabulary": 1000, "sequence_length": 128}
+    network = dnn if "zoo" in dnn else {**dnn, "transformer": sizes}
+    asked = {
+        "dnn": {**network, "global_batch": 8},
+        "cluster": {"machines": [{"count": 1, "device": "h100-sxm", "devices": 2}]},
+        "objective": "iteration_time",
+    }
+    with pytest.raises(InfeasibleError) as caught:
+        planner.plan({**asked, "fix": fix})
+    (conflict,) = caught.value.conflicts
+    key = next(iter(fix))
+    assert [(one.field, one.given, one.values) for one in conflict.relaxations] == [(f"fix.{key}", given, ())]
+    assert "leave it out" in conflict.relaxations[0].note
+    assert f"does not decide fix.{key}, which is pinned" in str(caught.value) or "muon" in str(caught.value)
+    planner.plan(asked)
+
+
+def test_two_pins_that_ask_for_unlike_decisions_are_told_of() -> None:
+    fix = {"recompute_modules": ["mlp"], "recompute_layers": 2}
+    words = r"fix.recompute_layers: it goes with recompute: full, and fix.recompute_modules with recompute: selective"
+    with pytest.raises(SpecError, match=words):
+        planner.load({"dnn": {"zoo": "llama3.2-1b"}, "cluster": {"preset": "osf-testbed"}, "fix": fix})
