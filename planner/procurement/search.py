@@ -689,10 +689,10 @@ class Fleets:
         if not self.procurement.is_monthly and asked.num_machines.least <= 1:
             goal = asked.objective if first == "objective" else first
             saved_usd = (asked.usd_per_hour_saved or 0.0) / S_PER_H if goal == "value_of_time" else 0.0
-            usd = min(limits.get("cost", inf), limits.get("spent", inf))
-            usd = min(usd, most if goal in ("cost", "value_of_time") else inf)
             within_s = min(limits.get("time", inf), most if goal == "time" else inf)
-            within_s = min(within_s, most / saved_usd if saved_usd else inf) / account.stretch
+            within_s = min(within_s, most / saved_usd if saved_usd else inf)
+            usd = min(self._most_usd(limits, within_s), most if goal in ("cost", "value_of_time") else inf)
+            within_s /= account.stretch
             if usd < inf and within_s < inf:
                 with np.errstate(divide="ignore"):
                     enough_s = np.nan_to_num(_CLEARLY * usd / self._usd_per_s / account.stretch, posinf=inf)
@@ -715,6 +715,15 @@ class Fleets:
             found.append(parts_s)
         return found
 
+    def _most_usd(self, limits: Mapping[str, float], within_s: float) -> float:
+        """Return what a run of so long costs at most by the limits, infinite where they do not tell.
+
+        A budget pays for whole machines, and so for all that they wear, unless a run outlasts their life.
+        """
+        used = self.account.used
+        outlasts = any(one.wear_usd_per_s * within_s > one.purchase_usd * used for one in self.offers if one.is_bought)
+        return min(limits.get("cost", inf), inf if outlasts else limits.get("spent", inf))
+
     def _beside(
         self,
         markets: Sequence[Market],
@@ -733,12 +742,12 @@ class Fleets:
         """
         asked, found = self.procurement.asked, np.zeros(len(markets))
         goal = asked.objective if first == "objective" else first
-        usd = min(limits.get("cost", inf), limits.get("spent", inf)) if goal == "time" else most
+        within_s = min(limits.get("time", inf), most if goal == "time" else inf)
+        usd = self._most_usd(limits, within_s) if goal == "time" else most
         if usd == inf or goal not in ("cost", "time", "value_of_time") or self.procurement.is_monthly:
             return found
         if most == inf or len(self.oracles) > 1 or asked.num_machines.least > 1:
             return found
-        within_s = min(limits.get("time", inf), most if goal == "time" else inf)
         more_usd_per_s = (asked.usd_per_hour_saved or 0.0) / S_PER_H if goal == "value_of_time" else 0.0
         stretch, part, known = self.account.stretch, search.part(search.left_s * _SHARE_OF_PAIRS), dict[object, float]()
         left: list[tuple[int, Fleet, list[float]]] = []

@@ -131,6 +131,24 @@ def test_no_fleet_of_two_offers_that_keeps_a_budget_is_faster_than_their_floor(
     assert 0.85 * best_s < found_s <= best_s * (1 + 1e-9)  # shares that are asked about lie 4 % of the time apart there
 
 
+@pytest.mark.parametrize("family", ["all_reduce", "hybrid"])
+def test_machines_that_a_run_outlasts_wear_no_more_of_a_budget_than_they_were_bought_for(
+    tmp_path: Path, family: str
+) -> None:
+    """Else two machines, which keep the budget, were proven to cost too much, though one lasts for longer yet."""
+    own = {"term": "bought", "useful_life_years": 0.2, "most": 1, "network_gbit_per_s": 100}
+    rows = [row("a", device="a10g", purchase_usd=4000, **own), row("b", device="l4", purchase_usd=3000, **own)]
+    size = {"layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 32000, "sequence_length": 1024}
+    dnn: dict[str, Any] = {"zoo": "resnet50", "global_batch": 64, "epochs": 2000}
+    if family == "hybrid":
+        dnn = {"transformer": size, "global_batch": 16, "dtype": "fp16", "tokens": "2T"}
+    block: dict[str, Any] = {"terms": ["bought"], "objective": "time", "budget": "7100 USD", "most_types": 2}
+    question = purchases.asked(tmp_path / "l.csv", rows, dnn=dnn, **block, utilisation=0.5)
+    found = planner.procure(question | {"families": [family]}, today=purchases.TODAY)
+    assert found.choice.cost_usd > found.choice.spent_usd
+    assert (found.choice.fleet.counts, found.certificate.status) == ((1, 1), Status.OPTIMAL)
+
+
 def test_two_offers_that_cost_no_less_than_what_matters_are_proven_not_to_without_a_plan(tmp_path: Path) -> None:
     """As when a limit of time strikes before the first: a proof up to rounding was none."""
     machine = {"devices": 2, "inside": "pcie-3-x16"}
