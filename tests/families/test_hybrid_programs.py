@@ -205,6 +205,7 @@ def test_the_error_is_that_of_the_programs_own_measurements_within_their_ranges(
     [
         ({"zoo": "llama3.2-1b"}, True),
         ({"zoo": "llama3.2-1b", "fine_tuning": "lora"}, False),
+        ({"zoo": "llama3.2-1b", "frozen": {"layers": 4}}, False),
         ({"zoo": "dit-s-2", "optimizer": "muon"}, False),
         ({"zoo": "vit-b-16"}, False),
         ({"zoo": "gemma3-4b-vision"}, False),

@@ -237,7 +237,12 @@ def test_as_many_stages_as_devices_of_two_kinds_are_said_to_be_possible() -> Non
 def test_a_pipeline_of_twelve_stages_in_v_half_is_planned() -> None:
     machines = [{"count": 2, "device": "h100-sxm", "devices": 8, "inside": "nvlink-4", "network": "400 Gbit/s"}]
     document = {
-        "dnn": {"transformer": {**TINY, "layers": 24}, "global_batch": 64, "dtype": "bf16", "optimizer": "adam"},
+        "dnn": {
+            "transformer": {**TINY, "layers": 24, "tied_embeddings": False},
+            "global_batch": 64,
+            "dtype": "bf16",
+            "optimizer": "adam",
+        },
         "cluster": {"machines": machines},
         "families": ["hybrid"],
         "calibration": {"program": "primus"},
@@ -264,3 +269,24 @@ def test_layers_are_moved_between_chunks_of_a_v_where_the_program_can_run_that(p
     )
     assert bool(found.configuration.stages) == is_uneven  # type: ignore[attr-defined]
     assert not any("1F1B" in note for note in planner.export(found, program).notes)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "network", "stages", "words"),
+    [
+        ("zb_v", {"layers": 8}, 3, "8 layers do not divide into those of 3 stages"),
+        ("v_half", {"layers": 15}, 4, "15 layers do not divide into those of 4 stages"),
+        ("zb_h1", {"layers": 8, "tied_embeddings": True}, 2, "an output layer of its own alone"),
+    ],
+)
+def test_schedules_that_primus_asserts_not_to_run_are_refused_of_it_alone(
+    schedule: str, network: dict[str, Any], stages: int, words: str
+) -> None:
+    machines = [{"count": 1, "device": "mi300x", "devices": 4}]
+    sizes = {**TINY, "tied_embeddings": False, **network}
+    asked = {"dnn": {"transformer": sizes, "global_batch": 16, "dtype": "bf16"}, "cluster": {"machines": machines}}
+    fix = {"schedule": schedule, "pipeline_parallel_size": stages}
+    of_all = {**asked, "families": ["hybrid"], "objective": "iteration_time", "fix": fix}
+    with pytest.raises(InfeasibleError, match=words):
+        plan(planner.load({**of_all, "calibration": {"program": "primus"}}), Search())
+    assert schedule_of(plan(planner.load({**of_all, "calibration": {"program": "torchtitan"}}), Search())) == schedule

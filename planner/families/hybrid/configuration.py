@@ -27,7 +27,7 @@ from planner.models.layouts import (
 from planner.models.offload import OFFLOAD_SETS, absent_modules_words, modules_beside_graphs
 from planner.models.optimizers import OPTIMIZERS
 from planner.models.orders import fewest_microbatches
-from planner.models.programs import CORES, MEGATRON_CORE, PROGRAMS
+from planner.models.programs import CORES, MEGATRON_CORE, PRIMUS, PROGRAMS
 from planner.models.recomputation import MODULE_SETS, absent_words
 from planner.models.transformer_communication import has_heads
 from planner.problem import Problem, Training
@@ -376,7 +376,8 @@ def rules_of(
         *_shard_rules(),
         *_zero_rules(program),
     )
-    cut = (*_window_rules(transformer, program), *cut)
+    own = _primus_rules(transformer) if program == PRIMUS else ()
+    cut = (*own, *_window_rules(transformer, program), *cut)
     return (*_split_rules(transformer), *cut, *_expert_rules(transformer), *_schedule_rules(batch, program), *again)
 
 
@@ -394,6 +395,25 @@ def _window_rules(transformer: Transformer, program: str) -> Iterator[LayoutRule
         "context context_method",
         lambda one: (one["context"] == 1) | np.isin(one["context_method"], whole),
         f"{program} passes keys round no ring where attention has windows. Write all_gather or ulysses.",
+    )
+
+
+def _primus_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield what Primus asserts of its zero-bubble schedules (``validate_arguments`` of ``zbpp_utils.py``)."""
+    layers, is_tied = transformer.num_main_layers, transformer.has_tied_embeddings
+    yield _rule(
+        "schedule",
+        "pipeline schedule",
+        lambda one: ~_is_folded(one) | (layers % (2 * one["pipeline"]) == 0),
+        f"in schedules that turn at the last device primus has two equal chunks a stage, and {layers} layers do not "
+        f"divide into those of {{pipeline}} stages.",
+    )
+    yield _rule(
+        "schedule",
+        "schedule",
+        lambda one: (one["schedule"] < Schedule.ZB_H1) | (not is_tied),
+        "primus has zero-bubble schedules of networks with an output layer of its own alone "
+        "(dnn.transformer.tied_embeddings: false).",
     )
 
 
