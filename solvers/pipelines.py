@@ -47,6 +47,7 @@ Source: best first with a bound of the rest is A* (P. Hart, N. Nilsson and B. Ra
 4(2), 1968, doi:10.1109/TSSC.1968.300136).
 """
 
+import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -74,6 +75,7 @@ from planner.solvers.pipeline_bounds import (
 _MOST_AT_ONCE = 200_000  # stages times numbers of stages in one pass: beyond the processor's cache it gets slower
 _MOST_PAIRS = 400_000  # moves times layers that are looked at together
 _BYTES = 8  # of a number
+_LARGE_BYTES = 1 << 22  # of an array for which numpy asks for large pages
 _ARRAYS_OF_MOVES = 12
 _ARRAYS_OF_SIDES = 5
 _ROUNDING = 1e-9
@@ -672,7 +674,7 @@ class Tables:
         self._grid = _Grid.of(costs)
         # Few entries are ever reached: zeros take no memory until they are written. The numbers of one lie together.
         shape = num_stages + 1, costs.num_layers + 1, len(stack) * self._grid.size
-        by_entry, self.is_alive = np.zeros((*shape, 2 * REST)), np.zeros(shape, dtype=np.bool_)
+        by_entry, self.is_alive = _zeros((*shape, 2 * REST)), np.zeros(shape, dtype=np.bool_)
         self.entries = np.moveaxis(by_entry, -1, 0)
         self.is_alive[0, -1] = True if allowed is None else np.tile(allowed.reshape(-1), len(stack))
         self._flat, self._flat_alive = by_entry.reshape(-1, 2 * REST), self.is_alive.reshape(-1)  # the same numbers
@@ -818,6 +820,15 @@ class Tables:
         held = np.minimum(in_flight, 1) if self.is_open and not self.stack.is_gpipe else in_flight
         least[FLUSHED, stages.most_in_flight[column] < held] = np.inf
         return least
+
+
+def _zeros(shape: tuple[int, ...]) -> Floats:
+    """Return zeros of which few are written: in large pages, as numpy takes them, most time would go into clearing."""
+    if prod(shape) * _BYTES < _LARGE_BYTES or not hasattr(mmap, "MADV_NOHUGEPAGE"):
+        return np.zeros(shape)
+    memory = mmap.mmap(-1, prod(shape) * _BYTES, flags=mmap.MAP_PRIVATE)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, dtype=np.float64).reshape(shape)
 
 
 def _starts(rows: Integers) -> Integers:

@@ -166,6 +166,15 @@ def test_the_plan_is_as_good_whether_tables_are_filled_together_or_each_alone(as
     assert found[0] == pytest.approx(found[1])
 
 
+@pytest.mark.parametrize(("most", "has_more"), [(-1, False), (pipeline_rows._MOST_TRIED, True)])
+def test_tables_by_number_of_stages_are_filled_where_the_cutoff_left_few_stages(most: float, has_more: bool) -> None:
+    domain = Domain(planner.load(question(6, dnn={"global_batch": 64})))
+    source = PlainSource(domain, Schedule(num_microbatches=8), Search())
+    with patch.object(pipeline_rows, "_MOST_ENTRIES", 0), patch.object(pipeline_rows, "_MOST_TRIED", most):
+        source.next(float("inf"), float("inf"))
+    assert source.needs(is_open=False) is has_more
+
+
 def test_sources_that_need_tables_get_them_together() -> None:
     problem, numbers = planner.load(question(6, dnn={"global_batch": 64})), []
     for most in (0.0, pipeline_plain._MOST_TOGETHER):

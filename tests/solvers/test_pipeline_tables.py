@@ -277,6 +277,14 @@ def test_where_whole_layers_need_more_devices_than_there_are_no_stage_is_looked_
     assert Tables(line, stack, 0, Search(), cutoff=100 * 2 * 2.1).is_alive[0, 0, 0]
 
 
+def test_large_tables_start_with_zeros_and_keep_what_is_written() -> None:
+    with patch.object(pipelines, "_LARGE_BYTES", 0):
+        found = pipelines._zeros((3, 700))
+    assert found.shape == (3, 700) and not found.any()
+    found[2, 5] = 7.0
+    assert found.sum() == 7.0
+
+
 def test_layers_whose_stages_all_end_behind_them_are_filled_in_one_pass() -> None:
     """64 equal layers on 4 devices with a cutoff near the best: stages hold about 16 layers, so few passes suffice."""
     layers = 64

@@ -105,6 +105,7 @@ from planner.transformer import Transformer
 
 _ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
 _WHOLE = 1 + 1e-9  # of layers in fractions
+_MOST_SUMMED = 1 << 20  # terms of the harmonic series
 _HALVES = 8  # of an interval of seconds
 EVERY_ZERO = (0, 1, 2, 3)
 _EVERY_RECOMPUTE = (0, 1, 2)
@@ -917,17 +918,21 @@ class GivenBounds(EvenBounds):
 def _last_stages(number: Ints, stages: Ints) -> Floats:
     """Return the sum of ``1 / c`` of the last stages: of m micro-batches ``c_j = m - (min(m, j) + 1) / 2`` of the j-th.
 
-    That is twice a part of the harmonic series, and a constant from the m-th stage on.
+    That is twice a part of the harmonic series, and a constant from the m-th stage on. Of very many micro-batches the
+    part is taken from ``H(n) = log n + gamma + 1 / 2 n`` and less than ``1 / 12 n^2`` beside.
 
     Parameters
     ----------
     number, stages
         m; how many of the last, (groups, n).
     """
-    sums = np.concatenate([[0.0], np.cumsum(1 / np.arange(1.0, 2 * max(number.max(initial=2), 2)))])
     early, most = np.minimum(number, stages), np.maximum(2 * number - 2, 1)
     rest = (stages - early) / np.maximum(number - 1, 1)
-    return np.asarray(2 * (sums[most] - sums[np.maximum(most - early, 0)] + rest))
+    sums = np.concatenate([[0.0], np.cumsum(1 / np.arange(1.0, min(most.max(initial=2), _MOST_SUMMED) + 1))])
+    known, share = np.minimum(most, len(sums) - 1), np.minimum(early / most, 0.75)  # about half at most, of many
+    part = sums[known] - sums[np.maximum(known - early, 0)]
+    many = -np.log1p(-share) - share / (2 * most * (1 - share))
+    return np.asarray(2 * (np.where(most > known, many, part) + rest))
 
 
 @dataclass(frozen=True)
@@ -1090,6 +1095,8 @@ class CutBounds(Bounds):
 
     def room_s(self, nodes: Columns) -> Floats:
         """Return the bound with the real links and what is computed again; infinite where there is no room."""
+        if self.search.good_enough == inf and self.search.cutoff == inf:  # any layout that fits will do
+            return self.fits(nodes)
         found, left = np.full(len(nodes["tensor"]), inf), np.arange(len(nodes["tensor"]))
         for again in self._again:
             columns = {name: column[left] for name, column in nodes.items()}

@@ -42,7 +42,8 @@ _MOST_LISTED = 4e6  # states with a choice each that are listed for one table
 _MOST_RUNS = 512  # choices of one group
 # Of sources by bounds:
 _NUM_DIVES = 3  # numbers of stages for which the least bound is followed to an answer at once
-_MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stages may cost
+_MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stages may cost,
+_MOST_TRIED = 3e7  # or stages that the cutoff left to the open table, by number of stages
 _MOST_BYTES = 7 << 28  # of the tables of a source, most never written: larger, it is bounded, but not searched
 _MOST_TOGETHER = 5e6  # the same of all tables that are filled together: beyond, longer arrays save no time
 _MOST_SHARED = 5e5  # entries of tables that are filled together, by layer, state and number of stages
@@ -393,7 +394,9 @@ class PlainSource:
         self.least_s = domain.least_s_per_sample * samples
         self.bound_of_last = self.least_s
         self._levels = [True, False]
-        self._filled: tuple[PipelineCosts, TablesOfOne] | None = None  # of the next level, until they are asked for
+        self._filled: tuple[PipelineCosts, TablesOfOne, int] | None = (
+            None  # of the next level, until they are asked for
+        )
         self._found: BestFirst | None = None
         self.is_too_large = False
         self.hints: list[Shape] = []
@@ -432,7 +435,7 @@ class PlainSource:
             if self._filled is None:
                 self.is_too_large = True
                 return None
-            (costs, tables), self._filled = self._filled, None
+            (costs, tables, num_tried), self._filled = self._filled, None
             self._found = BestFirst(
                 costs,
                 self.schedule,
@@ -443,7 +446,7 @@ class PlainSource:
                 tables=tables,
             )
             # The tables by number of stages come next, where they may be filled.
-            is_small = _size(self.domain, len(costs.choices)) * max(self.domain.numbers_of_stages) <= _MOST_ENTRIES
+            is_small = self._levels[1:] and self._is_small(costs, num_tried)
             self._levels = self._levels[1:] if is_small else []
             if self._levels or not is_small:
                 self.open_bound_s = self.bound
@@ -475,9 +478,19 @@ class PlainSource:
         name = "gpipe" if self.schedule.is_gpipe else "1f1b"
         return self.domain.shape(stages, self.schedule.num_microbatches, name)
 
-    def take(self, costs: PipelineCosts, tables: TablesOfOne) -> None:
-        """Keep the tables of the next level until they are asked for; a cutoff that fell since leaves them true."""
-        self._filled = costs, tables
+    def take(self, costs: PipelineCosts, tables: TablesOfOne, num_tried: int) -> None:
+        """Keep the tables of the next level until they are asked for; a cutoff that fell since leaves them true.
+
+        ``num_tried``: stages that were looked at for them, and for others filled with them.
+        """
+        self._filled = costs, tables, num_tried
+
+    def _is_small(self, costs: PipelineCosts, num_tried: int) -> bool:
+        """Whether tables by number of stages may be filled, too: few stages in all, or few that the cutoff left."""
+        most = max(self.domain.numbers_of_stages)
+        if _size(self.domain, len(costs.choices)) * most <= _MOST_ENTRIES:
+            return True
+        return num_tried * most <= _MOST_TRIED and _has_room(costs, Stack.of(self.schedule, costs), most, self.search)
 
     def needs(self, *, is_open: bool) -> bool:
         """Whether tables of that level come next, if any: GPipe's open ones may be spared by those of 1F1B."""
@@ -530,8 +543,7 @@ class Neighbours:
         while True:
             rows = StageRows(domain, [one.schedule.num_microbatches for one in together])
             stack = rows.stack(is_gpipe=asking.schedule.is_gpipe)
-            needed_bytes = table_bytes(rows, stack, num_stages)
-            if needed_bytes <= _MOST_BYTES and asking.search.fits(needed_bytes):
+            if _has_room(rows, stack, num_stages, asking.search):
                 break
             if len(together) == 1:
                 return
@@ -546,7 +558,13 @@ class Neighbours:
         tables = Tables(rows, stack, num_stages, asking.search, cutoff_s - domain.least_stall_s, allowed, fits)
         self._share = tables.num_tried / sum(one.size for one in together)
         for index, one in enumerate(together):
-            one.take(rows.of(index), tables.of(index))
+            one.take(rows.of(index), tables.of(index), tables.num_tried)
+
+
+def _has_room(costs: PipelineCosts, stack: Stack, num_stages: int, search: Search) -> bool:
+    """Whether tables fit in memory, before they are made."""
+    needed_bytes = table_bytes(costs, stack, num_stages)
+    return needed_bytes <= _MOST_BYTES and search.fits(needed_bytes)
 
 
 def _size(domain: Domain, num_choices: int) -> int:
