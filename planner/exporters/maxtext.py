@@ -257,6 +257,8 @@ def _as_run(layout: Layout, network: Transformer) -> Layout:
     if chosen.pipeline > 1 and network.latent is not None and network.experts and network.experts.num_dense_first:
         why = f"its pipeline holds the layers with experts alone, without the first {network.experts.num_dense_first}"
         raise layout.refused(why, "Pin fix.num_stages: 1.")
+    if len(chosen.groups) > 1:
+        raise layout.refused("it compiles one program for devices of one kind", "Pin fix.device.")
     if not chosen.is_even:
         raise layout.refused(
             "it gives every stage the same number of layers", "Pin a number of stages that divides the layers."

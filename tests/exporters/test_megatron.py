@@ -9,11 +9,12 @@ from layout_jobs import cnn_job, drawn_jobs, even_job, hybrid_of, job_of, listed
 
 import planner
 from planner.errors import InfeasibleError, SpecError
-from planner.exporters import megatron
+from planner.exporters import maxtext, megatron
 from planner.exporters.export import Job
 from planner.exporters.layouts import layout_of, pins_of, shared_pins
 from planner.exporters.megatron import KNOWN
 from planner.exporters.scripts import flags_of, launched
+from planner.families.hybrid import prediction
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage, ReplicaGroup
 
 LAUNCH, READER = Path("launch.sh"), megatron.EXPORTERS["megatron"]
@@ -123,9 +124,9 @@ def test_replicas_of_unlike_numbers_of_micro_batches_are_refused() -> None:
 
 
 def test_replicas_of_equal_numbers_of_micro_batches_are_launched_kind_by_kind() -> None:
-    kinds = [{"name": "old", "device": "v100-sxm2-32gb"}, {"name": "new", "device": "a100-sxm4-80gb"}]
+    kinds = [{"name": "old", "device": "a100-sxm4-40gb"}, {"name": "new", "device": "a100-sxm4-80gb"}]
     machines = [{**kind, "count": 1, "devices": 4, "network": "100 Gbit/s", "latency": "5 us"} for kind in kinds]
-    dnn = {"transformer": SMALL, "global_batch": 24, "dtype": "fp16", "optimizer": "adam"}
+    dnn = {"transformer": SMALL, "global_batch": 24, "dtype": "bf16", "optimizer": "adam"}
     problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}, "objective": "iteration_time"})
     rows = tuple(ReplicaGroup(machines=name, data=2, num_microbatches=6) for name in ("old", "new"))
     cut = (PipelineStage(layers=4),)
@@ -134,10 +135,15 @@ def test_replicas_of_equal_numbers_of_micro_batches_are_launched_kind_by_kind() 
     assert "--tensor-model-parallel-size 2" in found.files["launch.sh"]
     assert any("give those of old, then new their ranks in this order" in note for note in found.notes)
     assert not any("then takes" in note for note in found.notes)
+    with pytest.raises(InfeasibleError, match=r"devices of one kind\. Pin fix\.device"):
+        maxtext.export(job_of(problem, "hybrid", chosen))
     two = replace(chosen, data=2, pipeline=2, stages=(PipelineStage(layers=2),) * 2)
     two = replace(two, replicas=tuple(replace(one, data=1, num_microbatches=12) for one in rows))
     with pytest.raises(InfeasibleError, match="pipelines that each stand on another kind"):
         megatron.export(job_of(problem, "hybrid", two))
+    for one, is_refused in ((chosen, False), (two, True)):
+        lines = prediction.explain(problem, one, prediction.predict(problem, one))
+        assert any("cannot launch this layout" in line for line in lines) == is_refused
 
 
 def test_stages_on_unlike_machines_start_each_kind_with_its_own_number_of_processes() -> None:

@@ -173,6 +173,31 @@ def test_no_layout_on_two_kinds_costs_less_than_a_bound_above_it(
         assert np.all(least <= paid * (1 + 1e-9)), known
 
 
+@pytest.mark.parametrize("network", ["100 Gbit/s", "5 Gbit/s"])
+def test_no_pipeline_on_two_kinds_is_quicker_than_whole_layers_let_it_be(network: str) -> None:
+    """And the bound is close: some layouts take little more."""
+    sizes = {"layers": 12, "hidden": 1024, "heads": 16, "vocabulary": 1000, "sequence_length": 512}
+    machines = [
+        {"name": name, "count": 1, "device": name, "devices": 2, "network": network}
+        for name in ("h100-sxm", "a100-sxm4-80gb")
+    ]
+    dnn = {"transformer": sizes, "global_batch": 16, "dtype": "bf16"}
+    problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}, "objective": "iteration_time"})
+    ratios = []
+    for team in placements_of(costs_of(problem)):
+        if len(team.groups) == 1 or team.has_replicas:
+            continue
+        bounds, points = CutBounds(team), dict[str, Any]()
+        for level in range(len(bounds.space.grid().levels)):
+            points = bounds.space.grid().expand(points, level)
+        seconds = bounds.seconds(points)
+        for index in np.random.default_rng(0).permutation(np.flatnonzero(np.isfinite(seconds)))[:40]:
+            one, most_s = {name: column[[index]] for name, column in points.items()}, float(seconds[index]) * (1 + 1e-9)
+            ratios.append(float(bounds.whole_s(one, bounds.communication_s(one), most_s)[0]) / most_s)
+    assert len(ratios) > 10
+    assert 0.99 < max(ratios) <= 1
+
+
 def test_ranks_whose_experts_lie_in_a_tensor_group_are_no_farther_apart_than_they_must_be() -> None:
     dnn = {"zoo": "deepseek-v2", "global_batch": 512, "dtype": "bf16", "optimizer": "adam"}
     machines = [{"count": 16, "devices": 8, "device": "h100-sxm", "inside": "nvlink-4", "network": "400 Gbit/s"}]

@@ -306,10 +306,10 @@ def test_biases_of_experts_are_moved_unless_the_kernel_of_the_products_adds_them
     clipped = replace(biased, numerics=replace(biased.numerics, activation_limit=7.0))
     assert experts is not None
 
-    def both_s(network: Transformer, **of_low: float) -> float:
+    def both_s(network: Transformer, layouts: Layouts = one, **of_low: float) -> float:
         low = LowProducts(name="mxfp8", recipe="mxfp8", peak_flop_per_s=1e15, product_efficiency=0.5, **of_low)
         rates = replace(RATES, low=low if of_low else None)
-        found = layer_seconds(network, "moe", one, SPEEDS._replace(rates=rates))
+        found = layer_seconds(network, "moe", layouts, SPEEDS._replace(rates=rates))
         return float((found.forward_s + found.backward_s)[0])
 
     per_byte_s = 2 * plain.sequence_length * experts.top_k / RATES.moved_bytes_per_s
@@ -319,3 +319,8 @@ def test_biases_of_experts_are_moved_unless_the_kernel_of_the_products_adds_them
         assert both_s(network) - both_s(plain) == pytest.approx(seconds)
         assert both_s(network, startup_ratio=0.5) - both_s(plain, startup_ratio=0.5) == pytest.approx(seconds)
         assert both_s(network, routed_moved_ratio=0.4) == both_s(plain, routed_moved_ratio=0.4)
+    split = Layouts.one(microbatch=2, tensor=2, context=2, expert_tensor=2)
+    shared = (apart_s[clipped] - apart_s[biased]) / 2  # inputs of gates are split among the group, the outputs are not
+    assert both_s(clipped, split) - both_s(plain, split) == pytest.approx((apart_s[biased] + shared) / 2)
+    spread = Layouts.one(microbatch=2, data=2, expert=2)
+    assert both_s(clipped, spread) - both_s(plain, spread) == pytest.approx(apart_s[clipped])
