@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.constraints import FLEET_LIMITS
+from planner.constraints import FLEET_LIMITS, is_within
 from planner.cost import Floats
 from planner.letters import visible
 from planner.models.failures import Checkpoints, RunTime, rate_per_s, run_time
@@ -482,7 +482,7 @@ class Account:
         if not all(np.isfinite(training_s)):
             return True
         done = self.done_s(fleet, training_s)
-        return any(done[job.name] > job.deadline_s for job in self.procurement.jobs)
+        return not all(is_within(done[job.name], job.deadline_s) for job in self.procurement.jobs)
 
     def usage(self, fleet: Fleet, training_s: Sequence[float]) -> FleetUsage:
         """Return what a fleet takes and costs, its jobs training so many seconds each."""

@@ -49,6 +49,7 @@ Told = Callable[[float, float, int], None]  # bound, incumbent, fleets planned
 _AT_ONCE = 512  # fleets in one array of criteria: few, as it has a row for each of their offers
 _MOST_KEPT = 3
 _PAIR = 2  # offers
+_ROUND_UP = 1 + SAME / 2  # a limit that is met exactly is kept, whatever rounding makes of it
 _SHARE_OF_PAIRS = 0.8  # of the time that is left, for what each costs at least
 _CLEARLY = 1.1  # times what money lasts for: parts of two kinds, each where it is quicker, take less than all of either
 _SOONER = tuple(1 - 0.002 * 1.08**step for step in range(75))  # shares of a time, down to 0.4, held against a budget
@@ -467,6 +468,7 @@ class Fleets:
         ``most``: of the first criterion, besides its limit.
         """
         limits = {name: limit for name, limit in self.account.limits.items() if name not in without and limit < inf}
+        limits = {name: limit * _ROUND_UP for name, limit in limits.items()}
         names = list(dict.fromkeys([*first, *_TIES, *limits]))
         index = self._rows(markets)
         largest = np.zeros(index.shape, dtype=np.int64)

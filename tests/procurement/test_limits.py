@@ -41,3 +41,24 @@ def test_an_answer_without_proof_says_that_other_programs_had_the_processor(
     monkeypatch.setattr(time, "process_time", lambda: share * search.clock())
     found = purchases.answered(procurement, search=search)
     assert any("of a processor in" in line for line in found.warnings) is is_told
+
+
+@pytest.mark.parametrize(
+    ("usd_per_h", "limit", "objective"),
+    [
+        (0.1, {"budget_rate": "0.3 USD/h"}, "time"),  # 3 x 0.1 is more than 0.3, as numbers are rounded
+        (1.1, {"budget": "33 USD"}, "time"),
+        (1.0, {"deadline": "10.1 h", "run": {"start_up": "0.1 h"}}, "cost"),
+    ],
+)
+def test_a_limit_that_is_met_exactly_is_kept_whatever_rounding_makes_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usd_per_h: float, limit: dict[str, Any], objective: str
+) -> None:
+    made = MadeUpTimes({"t4": Machine(1)}, work=30 * 3600)
+    purchases.stub(monkeypatch, made, lambda offer: 1 / made.work)
+    block = {"machines": {"at_most": 3}, "objective": objective, **limit}
+    found = purchases.answered(
+        purchases.loaded(purchases.asked(tmp_path / "l.csv", [row("a", usd_per_h=usd_per_h)], **block))
+    )
+    assert found.choice.fleet.counts == (3,)
+    assert found.margin is None or abs(found.margin) < 1e-9

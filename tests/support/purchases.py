@@ -312,7 +312,7 @@ def keeps(procurement: Procurement, bill: Bill) -> bool:
         (bill.spending_usd_per_s, block.budget_rate),
         (bill.racks, None if block.racks is None else block.racks.number),
     )
-    return bill.time_s < inf and all(limit is None or value <= limit for value, limit in pairs)
+    return bill.time_s < inf and all(limit is None or value <= limit * (1 + 1e-12) for value, limit in pairs)
 
 
 def all_bills(procurement: Procurement, times: Times, stretch: float = 1.0) -> list[Bill]:
