@@ -162,3 +162,12 @@ def test_captured_experts_without_gates_are_still_launched_one_by_one() -> None:
         for gated in (False, True)
     }
     assert launch[False] > 2 * launch[True]
+
+
+@pytest.mark.parametrize(("device", "words"), [("gb200", "captured in CUDA graphs"), ("tpu-v7", "compiled as a whole")])
+def test_how_kernels_of_a_step_are_started_is_said_of_each_kind_of_device(device: str, words: str) -> None:
+    sizes = {"layers": 8, "hidden": 1024, "heads": 16, "vocabulary": 32_000, "sequence_length": 1024}
+    machines = [{"count": 1, "device": device, "devices": 4}]
+    dnn = {"transformer": sizes, "dtype": "fp8", "global_batch": 16}
+    problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}, "objective": "iteration_time"})
+    assert [words in one.text for one in problem.key_assumptions if "kernels" in one.text] == [True]
