@@ -446,7 +446,7 @@ class PlainSource:
                 tables=tables,
             )
             # The tables by number of stages come next, where they may be filled.
-            is_small = self._levels[1:] and self._is_small(costs, num_tried)
+            is_small = not self._levels[1:] or self._is_small(costs, num_tried)
             self._levels = self._levels[1:] if is_small else []
             if self._levels or not is_small:
                 self.open_bound_s = self.bound
