@@ -204,6 +204,7 @@ def _other_choices(folder: Path) -> Iterator[tuple[str, list[Choice]]]:
     shipped = transformer_rates()
     figures: Mapping[str, Mapping[str, float]] = {
         "constants": shipped["constants"],
+        "machines": shipped["machines"],
         **{f"devices.{name}": shares for name, shares in shipped["devices"].items()},
         **{f"software.{name}": program for name, program in shipped["software"].items()},
     }

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 # Machines are shared and noisy: no test is judged by its time. The same examples in every run, a third of those that a
-# test asks for; all of them with HYPOTHESIS_PROFILE=all, as `make test-heavy` has it, and others with =explore.
+# test asks for, 20 at least; all of them with HYPOTHESIS_PROFILE=all, as `make test-heavy` has it, and others with =explore.
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "few")
 settings.register_profile("few", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("all", settings.get_profile("few"))
@@ -24,11 +24,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let a property be tried on a third of its examples, unless all are asked for."""
+    """Let a property be tried on a third of its examples, and on twenty where it has as many, unless all are asked for."""
     few = (item for item in items if PROFILE == "few" and item.get_closest_marker("hypothesis"))
     for test in {item.obj for item in few if isinstance(item, pytest.Function)}:
         asked = test._hypothesis_internal_use_settings  # what the plug-in of Hypothesis reads, too
-        test._hypothesis_internal_use_settings = settings(asked, max_examples=ceil(asked.max_examples / 3))
+        few = max(ceil(asked.max_examples / 3), min(asked.max_examples, 20))
+        test._hypothesis_internal_use_settings = settings(asked, max_examples=few)
 
 
 def pytest_collection() -> None:
