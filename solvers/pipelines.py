@@ -49,6 +49,7 @@ Source: best first with a bound of the rest is A* (P. Hart, N. Nilsson and B. Ra
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -826,8 +827,12 @@ def _zeros(shape: tuple[int, ...]) -> Floats:
     """Return zeros of which few are written: in large pages, as numpy takes them, most time would go into clearing."""
     if prod(shape) * _BYTES < _LARGE_BYTES or not hasattr(mmap, "MADV_NOHUGEPAGE"):
         return np.zeros(shape)
-    memory = mmap.mmap(-1, prod(shape) * _BYTES, flags=mmap.MAP_PRIVATE)
-    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    try:
+        memory = mmap.mmap(-1, prod(shape) * _BYTES, flags=mmap.MAP_PRIVATE)
+    except OSError as error:
+        raise MemoryError from error  # as of numpy's arrays
+    with suppress(OSError):  # a kernel without large pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(memory, dtype=np.float64).reshape(shape)
 
 

@@ -99,9 +99,9 @@ def test_links_make_many_machines_of_a_kind_slower_beside_others() -> None:
 
 def test_shares_of_the_last_stages_add_up() -> None:
     """As in the module of bounds: ``1 / (m - (min(m, j) + 1) / 2)`` of the j-th stage from the end."""
-    number, stages = np.array([2, 3, 5, 64, 7]), np.array([2, 3, 9, 40, 0])
+    number, stages = np.array([2, 3, 5, 64, 7, 2_049, 524_289]), np.array([2, 3, 9, 40, 0, 5_000, 1])
     each = [
         sum(1 / (m - (min(m, place) + 1) / 2) for place in range(1, p + 1))
         for m, p in zip(number.tolist(), stages.tolist(), strict=True)
     ]
-    assert _last_stages(number, stages).tolist() == pytest.approx(each)
+    assert _last_stages(number, stages).tolist() == pytest.approx(each, rel=1e-11)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -283,6 +284,13 @@ def test_large_tables_start_with_zeros_and_keep_what_is_written() -> None:
     assert found.shape == (3, 700) and not found.any()
     found[2, 5] = 7.0
     assert found.sum() == 7.0
+
+
+def test_large_tables_need_no_kernel_with_large_pages_and_say_that_memory_is_short() -> None:
+    with patch.object(pipelines.mmap, "MADV_NOHUGEPAGE", -1):  # refused, as by a kernel that has none
+        assert not pipelines._zeros((1 << 20,)).any()
+    with pytest.raises(MemoryError):
+        pipelines._zeros((1 << 50,))
 
 
 def test_layers_whose_stages_all_end_behind_them_are_filled_in_one_pass() -> None:

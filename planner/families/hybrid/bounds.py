@@ -105,7 +105,7 @@ from planner.transformer import Transformer
 
 _ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
 _WHOLE = 1 + 1e-9  # of layers in fractions
-_MOST_SUMMED = 1 << 20  # terms of the harmonic series
+_MOST_SUMMED = 1 << 12  # terms of the harmonic series: of longer sums, what is left of a difference is too inexact
 _HALVES = 8  # of an interval of seconds
 EVERY_ZERO = (0, 1, 2, 3)
 _EVERY_RECOMPUTE = (0, 1, 2)
@@ -918,8 +918,8 @@ class GivenBounds(EvenBounds):
 def _last_stages(number: Ints, stages: Ints) -> Floats:
     """Return the sum of ``1 / c`` of the last stages: of m micro-batches ``c_j = m - (min(m, j) + 1) / 2`` of the j-th.
 
-    That is twice a part of the harmonic series, and a constant from the m-th stage on. Of very many micro-batches the
-    part is taken from ``H(n) = log n + gamma + 1 / 2 n`` and less than ``1 / 12 n^2`` beside.
+    That is twice a part of the harmonic series, and a constant from the m-th stage on. Of many micro-batches the part
+    is taken from ``H(n) = log n + gamma + 1 / 2 n - 1 / 12 n^2`` and less than ``1 / 120 n^4`` beside.
 
     Parameters
     ----------
@@ -931,7 +931,7 @@ def _last_stages(number: Ints, stages: Ints) -> Floats:
     sums = np.concatenate([[0.0], np.cumsum(1 / np.arange(1.0, min(most.max(initial=2), _MOST_SUMMED) + 1))])
     known, share = np.minimum(most, len(sums) - 1), np.minimum(early / most, 0.75)  # about half at most, of many
     part = sums[known] - sums[np.maximum(known - early, 0)]
-    many = -np.log1p(-share) - share / (2 * most * (1 - share))
+    many = -np.log1p(-share) - share / (2 * most * (1 - share)) * (1 - (2 - share) / (6 * most * (1 - share)))
     return np.asarray(2 * (np.where(most > known, many, part) + rest))
 
 
