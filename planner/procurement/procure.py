@@ -897,7 +897,7 @@ def _tied(fleets: Fleets, best: _Best, choice: Choice, search: Search) -> bool:
         pairs = ((one.total_wall_s, choice.total_wall_s), (one.cost_usd, choice.cost_usd))
         is_as_good = one.objective <= choice.objective * (1 + SAME / 2) and is_kept
         if is_as_good and all(a <= b * (1 + SAME) for a, b in pairs) and any(a < b * (1 - _NEAR) for a, b in pairs):
-            best.take(market, point)
+            best.take(market, replace(point, criteria=(one.objective,)))
             best.num_ties += 1
             return True
     return False

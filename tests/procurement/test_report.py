@@ -75,6 +75,21 @@ def test_a_fleet_that_costs_the_same_and_is_done_sooner_is_the_answer(tmp_path: 
     assert found.certificate.status is Status.OPTIMAL
 
 
+def test_what_is_proven_of_a_fleet_that_takes_the_place_of_an_equal_one_is_in_its_own_unit(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    """By the hour a minute costs less than with a commitment, and takes as much energy; its bound was of seconds."""
+    made = MadeUpTimes({"t4": Machine(rate=1)}, work=60.0)
+    purchases.stub(monkeypatch, made, lambda offer: 1 / made.work)
+    reserved = {"commitment": "2 h", "discount": 0.4}
+    asked = purchases.asked(tmp_path / "l.csv", [row("a", power_w=100)], objective="energy", reserved=reserved)
+    asked["procure"] |= {"terms": ["on-demand", "reserved"], "machines": {"at_most": 2}}
+    found = purchases.answered(purchases.loaded(asked), search=Search(num_alternatives=3))
+    assert found.choice.cost_usd < 1
+    assert found.certificate.status is Status.OPTIMAL
+    assert found.certificate.bound == found.choice.objective
+
+
 def test_machines_of_one_name_are_told_apart_by_where_they_come_from(tmp_path: Path) -> None:
     rows = [row("a", usd_per_h=1), row("a", region="west", device="v100-sxm2-16g", usd_per_h=4)]
     text = procured_text(planner.procure(purchases.asked(tmp_path / "l.csv", rows), today=purchases.TODAY))
