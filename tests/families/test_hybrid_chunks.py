@@ -118,7 +118,7 @@ def test_what_is_asked_of_runners_up_does_not_change_the_best_layout() -> None:
     asked = {"dnn": {"transformer": network, "global_batch": 128}, "cluster": {"machines": machines}}
     problem = load(asked)
     seconds = [plan(problem, Search(num_alternatives=number)).objective for number in (0, 3)]
-    assert seconds == pytest.approx([0.29975] * 2, rel=1e-3)
+    assert seconds == pytest.approx([0.30072] * 2, rel=1e-3)
 
 
 def test_layers_are_moved_between_chunks_near_stages_without_any() -> None:

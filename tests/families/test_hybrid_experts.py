@@ -1,6 +1,7 @@
 """Experts that are whole on every rank, or cut as all else is: rules, bytes, seconds, the search and what launches it."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -181,11 +182,14 @@ def test_it_is_on_where_it_can_be_and_refused_where_not() -> None:
 
 
 def test_a_plan_takes_it_or_leaves_it_as_memory_and_pins_say() -> None:
-    pins = {"tensor_parallel_size": 1, "expert_parallel_size": 4, "pipeline_parallel_size": 1}
-    found = {flag: plan(question(MOE, fix={**pins, "overlap_expert": flag}), Search()) for flag in (False, True)}
-    best = plan(question(MOE, fix=pins), Search())
+    """Four of eight experts on as many devices exchange enough for it to pay."""
+    network = {**MOE, "experts": {**MOE["experts"], "count": 8, "top_k": 4}}
+    pins = {"tensor_parallel_size": 1, "expert_parallel_size": 8, "pipeline_parallel_size": 1}
+    asked = partial(question, network, batch=16)
+    found = {flag: plan(asked(fix={**pins, "overlap_expert": flag}), Search()) for flag in (False, True)}
+    best = plan(asked(fix=pins), Search())
     times = {flag: one.prediction.iteration_time_s for flag, one in found.items()}
     assert times[True] < times[False]
     assert best.prediction.iteration_time_s == pytest.approx(times[True])
     with pytest.raises(InfeasibleError):
-        plan(question(MOE, fix={**pins, "overlap_expert": True, "recompute": "full"}), Search())
+        plan(asked(fix={**pins, "overlap_expert": True, "recompute": "full"}), Search())

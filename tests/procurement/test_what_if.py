@@ -160,7 +160,7 @@ def test_robust_is_planning_with_longer_training(tmp_path: Path, monkeypatch: Mo
     assert found.choice.objective == pytest.approx(fresh.choice.objective)
     assert found.choice.fleet.counts == fresh.choice.fleet.counts
     assert found.choice.run_s["training"] == pytest.approx(fresh.choice.run_s["training"])
-    assert any("30% longer" in one for one in found.assumptions)
+    assert any("30 % longer" in one for one in found.assumptions)
 
 
 def test_robust_takes_the_pessimistic_end_of_each_device_s_band(tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def test_large_tables_start_with_zeros_and_keep_what_is_written() -> None:
 
 
 def test_large_tables_need_no_kernel_with_large_pages_and_say_that_memory_is_short() -> None:
-    with patch.object(pipelines.mmap, "MADV_NOHUGEPAGE", -1):  # refused, as by a kernel that has none
+    with patch("mmap.MADV_NOHUGEPAGE", -1):  # refused, as by a kernel that has none
         assert not pipelines._zeros((1 << 20,)).any()
     with pytest.raises(MemoryError):
         pipelines._zeros((1 << 50,))
