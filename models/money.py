@@ -30,6 +30,7 @@ Bools = NDArray[np.bool_]
 
 H_PER_MONTH = 730.0
 S_PER_H = 3600.0
+S_PER_DAY = 24 * S_PER_H
 S_PER_MONTH = H_PER_MONTH * S_PER_H
 J_PER_KWH = 3.6e6
 _BYTES_PER_GB = 1e9

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 _AGAIN_S = 0.01
-_COLLECTED = (20_000, 20, 50)  # seldom: a question of 50,000 layers is a million objects, and nearly none is garbage
+COLLECTED = (20_000, 20, 50)  # seldom: a question of 50,000 layers is a million objects, and nearly none is garbage
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # what asks a process to end; not every system has all of them
 
 
@@ -73,7 +73,7 @@ def main() -> None:
 
     Even the command line's own modules are imported here and not above, where nothing could catch it.
     """
-    gc.set_threshold(*_COLLECTED)
+    gc.set_threshold(*COLLECTED)
     signals = _Signals()
     sys.unraisablehook = signals.hear_lost
     try:

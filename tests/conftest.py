@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from planner.__main__ import COLLECTED
+
 # Machines are shared and noisy: no test is judged by its time. The same examples in every run, a third of those that a
 # test asks for, 20 at least; all of them with HYPOTHESIS_PROFILE=all, as `make test-heavy` has it, and others with =explore.
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "few")
@@ -25,8 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let a property be tried on a third of its examples, and on twenty where it has as many, unless all are asked for."""
-    few = (item for item in items if PROFILE == "few" and item.get_closest_marker("hypothesis"))
-    for test in {item.obj for item in few if isinstance(item, pytest.Function)}:
+    properties = (item for item in items if PROFILE == "few" and item.get_closest_marker("hypothesis"))
+    for test in {item.obj for item in properties if isinstance(item, pytest.Function)}:
         asked = test._hypothesis_internal_use_settings  # what the plug-in of Hypothesis reads, too
         few = max(ceil(asked.max_examples / 3), min(asked.max_examples, 20))
         test._hypothesis_internal_use_settings = settings(asked, max_examples=few)
@@ -40,7 +42,7 @@ def pytest_collection() -> None:
 def pytest_collection_finish() -> None:
     """Leave twelve thousand tests out of each search for garbage, and search as seldom as the program: a tenth less."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(*COLLECTED)
     gc.enable()
 
 

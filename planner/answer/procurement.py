@@ -39,6 +39,7 @@ from planner.words import (
 
 if TYPE_CHECKING:
     from planner.procurement.answer import BreakEven, Choice, ParetoSet, Procured
+    from planner.procurement.fleet import Fleet
 
 ViewOf = Callable[[Plan], PlanView | None]
 _GOALS = {"value_of_time": "cost"}  # what an objective is in, where its name does not say so
@@ -50,8 +51,8 @@ _MOST_POINTS, _MOST_LINES = 200, 24  # of the trade-off: on a page, on a termina
 _WIDTH = 30  # of its bars on a terminal
 _LEAST_POINTS = 3  # of a curve
 _WORTH = 0.01  # less time, or less money, that is worth a line
-_H_S = 3600
-_DAY_S, _MOST_DAYS = 86_400, 36_500  # of an end that has a date
+_H_S, _DAY_S = (parse(one, Dimension.TIME) for one in ("1 h", "1 d"))
+_MOST_DAYS = 36_500  # of an end that has a date
 _MANY_TIMES = 10  # from there on a ratio is told as such, not in percent
 _WHOLE = "--json has all of them"
 
@@ -138,7 +139,7 @@ def procurement_answer(found: "Procured", view_of: ViewOf, *, history: History =
     ]
     return Answer(
         title=f"What to buy or rent to train {what}",
-        answer=f"{verb} {choice.fleet.headline} from {choice.fleet.sellers}: {takes}, {pays}.",
+        answer=f"{verb} {_named(choice.fleet)}: {takes}, {pays}.",
         verdict=verdict,
         mark="proven" if one.status is Status.OPTIMAL else "open",
         opening=[
@@ -300,7 +301,7 @@ def _next_rows(found: "Procured") -> list[tuple[str, str]]:
     return [
         (
             name,
-            f"{_named(one)}: {usd_words(one.cost_usd)}, {time_words(one.total_wall_s)} "
+            f"{_named(one.fleet)}: {usd_words(one.cost_usd)}, {time_words(one.total_wall_s)} "
             f"({_loss(one, found.choice)} of the {found.objective_name.replace('_', ' ')}{_beside(one, found)}"
             + f", without {joined(own)}" * is_another
             + ")"
@@ -323,7 +324,7 @@ def _deadline_rows(found: "Procured") -> list[tuple[str, str]]:
         for one, missed in pairs:
             apart = time_words(abs(one.total_wall_s - best.total_wall_s))
             more = _more(one.cost_usd, best.cost_usd)
-            words = f"{_named(one)}: {apart} {name} for {usd_words(one.cost_usd)} ({more})"
+            words = f"{_named(one.fleet)}: {apart} {name} for {usd_words(one.cost_usd)} ({more})"
             rows.append((name, ", ".join(filter(None, (words, missed, _cash(one))))))
     return rows
 
@@ -457,9 +458,9 @@ def _more(value: float, best: float) -> str:
     return percent_words(ratio - 1, is_signed=True) if ratio < _MANY_TIMES else f"x {ratio:,.0f}"
 
 
-def _named(choice: "Choice") -> str:
+def _named(fleet: "Fleet") -> str:
     """Return a fleet and where it comes from: machines of one name are sold in several regions."""
-    return f"{choice.fleet.headline} from {choice.fleet.sellers}"
+    return f"{fleet.headline} from {fleet.sellers}"
 
 
 def _alternative_lines(found: "Procured") -> list[str]:
@@ -467,10 +468,8 @@ def _alternative_lines(found: "Procured") -> list[str]:
     lines = []
     for choice, words in found.alternatives:
         cost = f"{choice.cost_usd:>12,.2f} USD {time_words(choice.total_wall_s):>9}"
-        line = f"  {choice.fleet.headline[:44]:44} {cost} {_loss(choice, found.choice):>9}  "
-        lines.append(
-            f"{line}{'; '.join(filter(None, (f'from {choice.fleet.sellers}{_beside(choice, found)}', words)))}"
-        )
+        note = "; ".join(filter(None, (f"from {choice.fleet.sellers}{_beside(choice, found)}", words)))
+        lines.append(f"  {choice.fleet.headline[:44]:44} {cost} {_loss(choice, found.choice):>9}  {note}")
     return ["Alternatives considered", *lines] if lines else []
 
 
@@ -498,7 +497,7 @@ def _alternatives(found: "Procured") -> list[Block]:
         alt=f"Bars of this fleet and of {many(len(drawn), 'other')}, by {goal}.",
         rows=[
             ("this fleet", best.objective, _value(best.objective, name)),
-            *((_named(one), one.objective, _value(one.objective, name)) for one, _ in drawn),
+            *((_named(one.fleet), one.objective, _value(one.objective, name)) for one, _ in drawn),
         ],
         title=goal,
         unit=_axis(name),
@@ -535,7 +534,7 @@ def _pareto(found: "ParetoSet") -> Section:
         choice = one.choice
         bar = "#" * max(1, round(_WIDTH * choice.cost_usd / most))
         cost = f"{time_words(choice.total_wall_s):>9}{'*' if one.is_tie else ' '} {choice.cost_usd:>12,.2f} USD"
-        lines.append(f"  {cost} {bar:{_WIDTH}} {_named(choice)}")
+        lines.append(f"  {cost} {bar:{_WIDTH}} {_named(choice.fleet)}")
     if len(points) > _MOST_LINES:
         lines.append(f"  {len(points) - _MOST_LINES} more stand in --json")
     return Section(name="pareto", title=title, lines=lines, blocks=partial(_pareto_blocks, found, title, proven))
@@ -578,7 +577,7 @@ def _time_and_money(title: str, choices: Sequence["Choice"]) -> Points:
         (
             choice.total_wall_s / by,
             choice.cost_usd,
-            f"{_named(choice)}: {time_words(choice.total_wall_s)}, {usd_words(choice.cost_usd)}",
+            f"{_named(choice.fleet)}: {time_words(choice.total_wall_s)}, {usd_words(choice.cost_usd)}",
         )
         for choice in choices
     ]
@@ -633,7 +632,7 @@ def _what_if_rows(found: "Procured") -> list[tuple[str, str, str, str]]:
         else (
             one.change,
             _value(one.objective, found.objective_name),
-            f"then {one.fleet.headline} from {one.fleet.sellers}" if one.changes_decision else "the same fleet",
+            f"then {_named(one.fleet)}" if one.changes_decision else "the same fleet",
             one.words,
         )
         for one in found.what_if

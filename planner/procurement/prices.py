@@ -25,7 +25,7 @@ from planner import data
 from planner.data.presets import prices_text
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_text
-from planner.models.money import S_PER_H, S_PER_MONTH
+from planner.models.money import S_PER_DAY, S_PER_H, S_PER_MONTH
 from planner.names import find, fold
 
 MOST_BYTES = 16 * 2**20
@@ -395,7 +395,6 @@ OPTIONAL = (
 _CURRENCY = "USD"
 _YEAR_S, _GIB = 12 * S_PER_MONTH, 2.0**30
 _MOST_DEVICES, _MOST_MACHINES = 2**20, 2**20
-_DAY_S = 86400.0
 _ROUNDING = 1e-3
 
 
@@ -578,7 +577,7 @@ def _offer(
         vcpus=row.count("vcpus", _MOST_MACHINES),
         power_w=power_w,
         most=row.count("most", _MOST_MACHINES),
-        lead_time_s=(row.number("lead_time_days", is_zero=True) or 0.0) * _DAY_S or None,
+        lead_time_s=(row.number("lead_time_days", is_zero=True) or 0.0) * S_PER_DAY or None,
         note=row.text("note"),
     )
     rate = rates.get(currency.upper(), 1.0)  # of all its money, whatever the columns are called

@@ -29,6 +29,7 @@ from planner.importers.kinds import kind_of
 from planner.memory import OUT_OF_MEMORY, lower_ceiling
 from planner.networks import asked, network_of
 from planner.planning import view_again, view_of, with_value
+from planner.procurement.answer import amount
 from planner.procurement.question import load_procurement
 from planner.sections import Tiles
 from planner.serve.form import UPLOAD, UPLOADED
@@ -199,8 +200,7 @@ def _procure(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """Answer what to buy or rent."""
     question, today = _question(task), datetime.now(tz=UTC).date()
     read, command = load_procurement(question, today=today), _command("procure", task)
-    unit = {"cost": "usd", "time": "s", "energy": "J", "value_of_time": "usd"}[read.asked.objective]
-    words = partial(objective_words, unit=unit)
+    words = partial(amount, name=read.asked.objective)
     progress, repeated = _Progress(tell, words), _repeated(question, read.resolved, command)
     limits = {"time_limit_s": task["time_limit_s"], "memory_limit_bytes": task["memory_limit_bytes"]}
     try:

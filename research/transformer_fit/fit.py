@@ -34,7 +34,7 @@ Products on the B200 that SimuMax's rows were measured on reach 0.45 to 0.54 of 
 steps of three networks with experts that NVIDIA and a user print of B200 (``published.csv``) are told to the fit. They
 were told 16 to 22 % too slow without; each network left out is now 1 to 2 % off, and all of SimuMax's rows left out 5 %
 (16.6 before). What stood against it was GPT-OSS in bf16, 13 % too fast with such products: what its biases of experts
-and its clipped gates move had not been counted (:mod:`planner.models.compute`), a seventh of its step; it is 7.5 % too
+and its clipped gates move had not been counted (:mod:`planner.models.compute`), a seventh of its step; it is 7.4 % too
 fast now.
 
 Beside these, tried at once and dropped: a start-up of Blackwell's own (0.63; the loss falls by 0.5 %); steps of GB200

@@ -1,6 +1,7 @@
 """What a cutoff, units and passes over many layers leave out of the tables is nothing that a search would give."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from unittest.mock import patch
 
@@ -260,19 +261,23 @@ def test_a_cutoff_units_and_passes_lose_no_candidate_below_the_cutoff(
     assert plain(kept) == plain([one for one in every if one.bound < cutoff])
 
 
-def test_where_whole_layers_need_more_devices_than_there_are_no_stage_is_looked_at() -> None:
-    """5 equal layers on 4 devices that take one or more each: a quarter of the work is less than any of two layers."""
-    layers = 5
-    line = Line(
+def equal_layers(layers: int, sizes: Sequence[int]) -> Line:
+    """Layers of a second each way, without loss, on 4 devices by stages of some numbers of them."""
+    return Line(
         num_devices=(4,),
-        choices=(Choice(type_index=0, num_devices=1),),
+        choices=tuple(Choice(type_index=0, num_devices=size) for size in sizes),
         sums_s=np.broadcast_to(np.arange(layers + 1.0), (2, 1, layers + 1)),
-        losses=np.ones((1, layers, layers)),
-        flush_s=np.zeros((1, layers, layers)),
+        losses=np.ones((len(sizes), layers, layers)),
+        flush_s=np.zeros((len(sizes), layers, layers)),
         cut_s=np.zeros(layers + 1),
-        room=np.full((1, layers, layers), 99),
+        room=np.full((len(sizes), layers, layers), 99),
         units=(1,),
     )
+
+
+def test_where_whole_layers_need_more_devices_than_there_are_no_stage_is_looked_at() -> None:
+    """5 equal layers on 4 devices that take one or more each: a quarter of the work is less than any of two layers."""
+    line = equal_layers(5, [1])
     stack = Stack.of(Schedule(num_microbatches=100), line)
     assert Tables(line, stack, 0, Search(), cutoff=100 * 2 * 1.9).num_tried == 0
     assert Tables(line, stack, 0, Search(), cutoff=100 * 2 * 2.1).is_alive[0, 0, 0]
@@ -296,16 +301,7 @@ def test_large_tables_need_no_kernel_with_large_pages_and_say_that_memory_is_sho
 def test_layers_whose_stages_all_end_behind_them_are_filled_in_one_pass() -> None:
     """64 equal layers on 4 devices with a cutoff near the best: stages hold about 16 layers, so few passes suffice."""
     layers = 64
-    line = Line(
-        num_devices=(4,),
-        choices=tuple(Choice(type_index=0, num_devices=r) for r in (1, 2, 3, 4)),
-        sums_s=np.broadcast_to(np.arange(layers + 1.0), (2, 1, layers + 1)),
-        losses=np.ones((4, layers, layers)),
-        flush_s=np.zeros((4, layers, layers)),
-        cut_s=np.zeros(layers + 1),
-        room=np.full((4, layers, layers), 99),
-        units=(1,),
-    )
+    line = equal_layers(layers, [1, 2, 3, 4])
     passes = []
     fill = Tables._add
 

@@ -802,9 +802,7 @@ class HybridCost:
         for index, (one, devices) in enumerate(zip(self.groups, self._device_groups, strict=True)):
             own = self.layouts(columns, index)
             joint = own
-            if (
-                self.has_replicas
-            ):  # each stands on machines of one kind: no order makes neighbours of those on two kinds
+            if self.has_replicas:  # each on machines of one kind: no order makes neighbours of those on two
                 joint = replace(own, data=whole.data, order=_DATA_LAST[own.order])
             found.append(
                 group_seconds(

@@ -350,6 +350,7 @@ def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:
     """
     priced = _Priced.of(problem, configuration)
     cost, batch, network = priced.cost, configuration.global_batch_size, priced.cost.transformer
+    num_devices = configuration.num_devices
     (parts, communication), (rows, memory_bytes) = priced.parts(), priced.stages()
     iteration_s = sum(parts.values())
     samples, epochs = problem.training.dataset_samples, problem.training.epochs
@@ -367,9 +368,9 @@ def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:
         memory_bytes=memory_bytes,
         relative_error=error_band(cost.first, configuration) if cost.is_even else None,
         details={
-            "batch_per_device": batch / number if batch % (number := configuration.num_devices) else batch // number,
+            "batch_per_device": batch / num_devices if batch % num_devices else batch // num_devices,
             "global_batch_size": batch,
-            "num_devices": configuration.num_devices,
+            "num_devices": num_devices,
             "num_machines": sum(-(-count // one.group.devices_per_machine) for one, count in counts),
             "num_microbatches": configuration.num_microbatches,
             "staleness": 0,
