@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests.equality.asking import Question, answer, differences, recorded
-from tests.equality.questions import drawn
 
 RECORDED = recorded()
 SAMPLED = 100
@@ -44,14 +43,9 @@ def test_an_answer_is_as_good_as_recorded(name: str, record_property: Callable[[
         record_property("equality", ", ".join(soft))
 
 
-def test_what_is_recorded_is_what_is_drawn() -> None:
-    rows = {question.name: json.loads(json.dumps(question.to_row())) for question in drawn()}
-    assert len(rows) >= 500
-    assert {name: RECORDED[name][0].to_row() for name in rows} == rows
-
-
 def test_all_kinds_of_answers_are_recorded() -> None:
     answers = [found for _, found in RECORDED.values()]
+    assert len(answers) >= 1300
     assert {found["exit"] for found in answers} == {0, 1, 2}
     assert {found.get("status") for found in answers} == {"optimal", "feasible", None}
     families = {one for found in answers for one in found.get("family", "").split(",")}
