@@ -671,11 +671,7 @@ def axes_of(layouts: Layouts) -> Mapping[str, Axes]:
         **{name: ((degrees[name], stride[name]),) for name in DEGREES},
         "replicas": ((context, stride["context"]), (data, stride["data"])),
         "expert_tensor": ((whole, stride["tensor"]),),
-        "expert": (
-            (in_tensor, stride["tensor"] * whole),
-            (in_context, stride["context"]),
-            (in_data, stride["data"]),
-        ),
+        "expert": ((in_tensor, stride["tensor"] * whole), (in_context, stride["context"]), (in_data, stride["data"])),
         "expert_replicas": (
             (between // in_tensor, stride["tensor"] * whole * in_tensor),
             (context // in_context, stride["context"] * in_context),
@@ -928,9 +924,7 @@ def _rings(group: Group) -> tuple[Affines, Affines]:
         latency_s=group.latency_s,
     )
     flat = ring_all_reduces(
-        num_devices=group.num_members,
-        bandwidth_bytes_per_s=group.slowest_bytes_per_s,
-        overhead_s=2 * group.path_s,
+        num_devices=group.num_members, bandwidth_bytes_per_s=group.slowest_bytes_per_s, overhead_s=2 * group.path_s
     )
     return Affines(startup_s=levels.startup_s.sum(axis=0), per_byte_s=levels.per_byte_s.sum(axis=0)), flat
 
@@ -985,8 +979,7 @@ def all_to_alls(group: Group, spread: Spread | None = None) -> tuple[Affines, Af
     return (
         Affines(startup_s=group.path_s, per_byte_s=(inside / group.even_bytes_per_s).max(axis=0)),
         Affines(
-            startup_s=(depth * group.latency_s).sum(axis=0),
-            per_byte_s=(depth / 2 / group.even_bytes_per_s).sum(axis=0),
+            startup_s=(depth * group.latency_s).sum(axis=0), per_byte_s=(depth / 2 / group.even_bytes_per_s).sum(axis=0)
         ),
     )
 

@@ -707,10 +707,7 @@ def layer_seconds(
 
 
 def _block_products_s(
-    one: TransformerOperator,
-    layouts: Layouts,
-    speeds: Speeds,
-    tokens: float = 1.0,
+    one: TransformerOperator, layouts: Layouts, speeds: Speeds, tokens: float = 1.0
 ) -> tuple[Floats, Floats]:
     """Return the same of an operator of a block, which may multiply short numbers in all but some layers."""
     low = speeds.rates.low
@@ -725,11 +722,7 @@ def _block_products_s(
 
 
 def _products_s(
-    one: TransformerOperator,
-    layouts: Layouts,
-    speeds: Speeds,
-    tokens: float = 1.0,
-    low: LowProducts | None = None,
+    one: TransformerOperator, layouts: Layouts, speeds: Speeds, tokens: float = 1.0, low: LowProducts | None = None
 ) -> tuple[Floats, Floats]:
     """Return the seconds of an operator's product, and of the two that give the gradients of its input and weights.
 
@@ -889,12 +882,7 @@ def _adapters_s(one: TransformerOperator, layouts: Layouts, speeds: Speeds) -> t
     return forward, backward
 
 
-def _attention_s(
-    transformer: Transformer,
-    kind: LayerKind,
-    layouts: Layouts,
-    speeds: Speeds,
-) -> tuple[Floats, Floats]:
+def _attention_s(transformer: Transformer, kind: LayerKind, layouts: Layouts, speeds: Speeds) -> tuple[Floats, Floats]:
     """Return the seconds of scores, softmax and context, forward and backward; none of a layer without attention."""
     parts = KINDS[kind]
     if not parts.has_attention:

@@ -1041,10 +1041,7 @@ def _adding_up(replicas: Sequence[int], most: Sequence[int], left: int) -> list[
 
 
 def shared_bound_s(
-    replicas: NDArray[np.float64],
-    start_s: NDArray[np.float64],
-    each_s: NDArray[np.float64],
-    total: NDArray[np.float64],
+    replicas: NDArray[np.float64], start_s: NDArray[np.float64], each_s: NDArray[np.float64], total: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return seconds that no numbers of micro-batches are under, fractions allowed, shape (n,).
 

@@ -446,10 +446,7 @@ def layer_bytes(
 
 
 def _away_bytes(
-    transformer: Transformer,
-    kind: LayerKind,
-    layouts: Layouts,
-    bytes_of: Callable[[tuple[_Kept, _Kept]], Floats],
+    transformer: Transformer, kind: LayerKind, layouts: Layouts, bytes_of: Callable[[tuple[_Kept, _Kept]], Floats]
 ) -> Floats:
     """Return what of a layer's activations waits in host memory, by modules; ``bytes_of`` counts what is kept."""
     if not layouts.offload_modules.any():
@@ -568,12 +565,7 @@ PRECISIONS: Mapping[str, Precision] = {
     "megatron-fp8": Precision(weight_bytes=4, gradient_bytes=4, activation_bytes=2, master_bytes=4, optimizer_bytes=8),
     # Weights and gradients are kept in fp32 and computed with in bf16 (PyTorch's fully sharded data parallel).
     "fsdp": Precision(
-        weight_bytes=4,
-        gradient_bytes=4,
-        activation_bytes=2,
-        master_bytes=0,
-        optimizer_bytes=8,
-        gathers_weights=True,
+        weight_bytes=4, gradient_bytes=4, activation_bytes=2, master_bytes=0, optimizer_bytes=8, gathers_weights=True
     ),
     "fp32": Precision(weight_bytes=4, gradient_bytes=4, activation_bytes=4, master_bytes=0, optimizer_bytes=8),
 }

@@ -48,18 +48,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.errors import ModelError
 
-SCHEDULES = (
-    "gpipe",
-    "1f1b",
-    "interleaved",
-    "zb_h1",
-    "zb_h2",
-    "zb_v",
-    "v_half",
-    "v_min",
-    "dualpipe",
-    "dualpipe_v",
-)
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe", "dualpipe_v")
 PUTS_OFF = frozenset({"zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe", "dualpipe_v"})  # gradients of weights
 IS_V = frozenset({"zb_v", "v_half", "v_min", "dualpipe", "dualpipe_v"})  # stages turn at the last device
 FORWARD, BACKWARD, WEIGHTS, WHOLE = range(4)

@@ -816,10 +816,7 @@ class ReplicaPairs:
         backward_s = self._with_partner_s(
             earlier, self.model.work.backward_s(layer - 1, p_before), boundary.returned, shared / r_after
         )
-        return (
-            _square(forward_s, copies, copies_before, size),
-            _square(backward_s, copies_before, copies, size).T,
-        )
+        return (_square(forward_s, copies, copies_before, size), _square(backward_s, copies_before, copies, size).T)
 
     def _with_partner_s(self, state: tuple[int, int, int], seconds: Floats, counts: Counts, met: float) -> Floats:
         """Return the seconds of every segment (row) with every partner (column; the last column: none)."""

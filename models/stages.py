@@ -34,13 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from planner.cost import Floats, Passes, Profile, TransferCost
 from planner.dnn import Dnn
 from planner.models.activations import kept_bytes
-from planner.models.communication import (
-    ALL_REDUCES,
-    EVEN_ALL_REDUCES,
-    Participants,
-    cheapest_of,
-    delayed,
-)
+from planner.models.communication import ALL_REDUCES, EVEN_ALL_REDUCES, Participants, cheapest_of, delayed
 from planner.models.memory import STATISTIC_BYTES, Precision
 from planner.problem import USUAL_ALGORITHMS
 

@@ -423,13 +423,7 @@ def _computing_s(
         met: dict[TransformerOperator, tuple[Floats, Floats]] = {}
         return [
             layer_seconds(
-                network,
-                kind,
-                some,
-                speeds,
-                expert_imbalance=figures.expert_imbalance,
-                module_sets=sets,
-                known=met,
+                network, kind, some, speeds, expert_imbalance=figures.expert_imbalance, module_sets=sets, known=met
             )
             for kind in network.kind_counts
         ]

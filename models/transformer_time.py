@@ -44,16 +44,7 @@ import numpy as np
 from planner.cost import Floats, Profile
 from planner.dnn import Dnn
 from planner.models.communication import Tier, groups_of
-from planner.models.compute import (
-    Constants,
-    DeviceRates,
-    Software,
-    Speeds,
-    embedding_s,
-    head_s,
-    layer_seconds,
-    move_s,
-)
+from planner.models.compute import Constants, DeviceRates, Software, Speeds, embedding_s, head_s, layer_seconds, move_s
 from planner.models.layouts import (
     SCHEDULE_NAMES,
     BusyStages,
@@ -69,10 +60,7 @@ from planner.models.layouts import (
     layers_by_kind,
 )
 from planner.models.schedule import one_forward_one_backward_s, played_s
-from planner.models.transformer_communication import (
-    replica_communication,
-    replica_times,
-)
+from planner.models.transformer_communication import replica_communication, replica_times
 from planner.models.transformer_interval import (
     COMMUNICATING,
     FORWARD_OF_ENDS,
@@ -101,11 +89,7 @@ _REPLICATING = ("tensor", "context", "expert", "expert_tensor", "pipeline", *_SH
 
 
 def iteration_times(
-    figures: LayerFigures,
-    layouts: Layouts,
-    *,
-    is_exact: bool = True,
-    chunk_layers: Sequence[int] | Ints | None = None,
+    figures: LayerFigures, layouts: Layouts, *, is_exact: bool = True, chunk_layers: Sequence[int] | Ints | None = None
 ) -> Mapping[str, Floats]:
     """Return the seconds of one step of an even cut: every part of :data:`PARTS`, and ``total``, their sum.
 

@@ -83,16 +83,7 @@ def accuracy_page(results: Iterable[MeasuredCase], links: Sources, *, is_whole: 
     for result in found:
         sections.append(_whole_section(result) if is_whole else _section(result, above))
         above = {**above, **_ways(result)}
-    return "\n".join(
-        [
-            _HEAD,
-            _BANDS + _band_table(bands(found)),
-            links_section(links),
-            _TRANSFORMERS,
-            _RUNS,
-            *sections,
-        ]
-    )
+    return "\n".join([_HEAD, _BANDS + _band_table(bands(found)), links_section(links), _TRANSFORMERS, _RUNS, *sections])
 
 
 def bands_text(results: Iterable[MeasuredCase]) -> str:

@@ -27,14 +27,7 @@ from scipy.optimize import least_squares
 
 from planner.cost import Floats
 from planner.dnn import Dnn, Layer, Operator, Product
-from planner.models.kernels import (
-    KINDS,
-    Execution,
-    Kernels,
-    Shares,
-    kernel_s,
-    kernels_of,
-)
+from planner.models.kernels import KINDS, Execution, Kernels, Shares, kernel_s, kernels_of
 from planner.models.roofline import INLINE_ECC, DeviceLimits, power_flop_per_s
 from planner.transformer import Transformer
 from planner.zoo.transformers import dnn_of
@@ -270,12 +263,7 @@ def measured_alone_s(rows: Rows, fitted: Fit) -> Floats:
     if rows.operator == "conv":  # of zeros
         device = replace(device, sustained_flop_per_s=math.inf)
     took = kernel_s(
-        rows.kernels,
-        rows.batch,
-        device,
-        fitted.shares,
-        _EXECUTION,
-        burst_s=fitted.burst_s.get(rows.operator, 0.0),
+        rows.kernels, rows.batch, device, fitted.shares, _EXECUTION, burst_s=fitted.burst_s.get(rows.operator, 0.0)
     )
     host = fitted.shares.dispatch_s
     if rows.operator == "conv":

@@ -43,15 +43,7 @@ from research.nanotron_runs import (
 from research.transformer_fit import fit, mixed
 from research.transformer_fit.rows import read_rows
 
-__all__ = [
-    "PROGRAMS",
-    "Choice",
-    "choices",
-    "layers_by_stage",
-    "main",
-    "predicted",
-    "section",
-]
+__all__ = ["PROGRAMS", "Choice", "choices", "layers_by_stage", "main", "predicted", "section"]
 
 PROGRAMS = ("nanotron", "megatron-core")
 _PAGE = ROOT / "docs" / "accuracy_transformers.md"

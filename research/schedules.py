@@ -12,13 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 
-from planner.models.orders import (
-    IS_V,
-    PUTS_OFF,
-    SCHEDULES,
-    devices_of,
-    peak_weight,
-)
+from planner.models.orders import IS_V, PUTS_OFF, SCHEDULES, devices_of, peak_weight
 from planner.models.schedule import PipelineTimes, ScheduleRun, simulate
 from planner.schedules import NAMED, runs_words
 from planner.search import Search
@@ -184,11 +178,7 @@ def optima_text() -> str:
 _SLOT, _ROW, _LEFT, _TOP, _WIDTH = 18, 24, 78, 30, 1290
 _COLOURS = {"forward": "#2f6fb5", "backward": "#1f8a5b", "weights": "#c9b458", "whole": "#1f8a5b"}
 _PALE = {"forward": "#a9c8ea", "backward": "#a5dcc3", "weights": "#efe6bf", "whole": "#a5dcc3"}
-_WORDS = {
-    "forward": "forward",
-    "backward": "backward",
-    "weights": "gradients of weights",
-}
+_WORDS = {"forward": "forward", "backward": "backward", "weights": "gradients of weights"}
 
 
 def picture(case: Case) -> str:

@@ -30,17 +30,7 @@ from research.bands import band_text
 from research.kernel_fit import with_section
 from research.timm_networks import STEPS, read_steps
 
-__all__ = [
-    "PARAMETERS",
-    "Step",
-    "collapsed",
-    "fitted",
-    "left_out_errors",
-    "page",
-    "read",
-    "shares_of",
-    "table_text",
-]
+__all__ = ["PARAMETERS", "Step", "collapsed", "fitted", "left_out_errors", "page", "read", "shares_of", "table_text"]
 
 _COMMAND = "make accuracy"
 _TABLE, _PAGE = ROOT / "planner" / "data" / "kernel_shares.yaml", ROOT / "docs" / "accuracy_steps.md"

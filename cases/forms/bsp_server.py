@@ -224,12 +224,7 @@ class BspExchange:
 
     @classmethod
     def of(
-        cls,
-        *,
-        gradient_bytes: float,
-        parameter_bytes: float,
-        bandwidth_bytes_per_s: float,
-        overhead_s: float = 0.0,
+        cls, *, gradient_bytes: float, parameter_bytes: float, bandwidth_bytes_per_s: float, overhead_s: float = 0.0
     ) -> "BspExchange":
         """Return ``T_push = G / B`` and ``T_pull = P / B`` (eqs. 31 and 30).
 
@@ -596,10 +591,7 @@ class WorkerInput(Model):
         if self.stream_processors is None:
             return cpu_time_s(flop, clock_hz=self.clock, values_per_cycle=self.values_per_cycle or 0.0)
         return gpu_time_s(
-            flop,
-            clock_hz=self.clock,
-            num_stream_processors=self.stream_processors,
-            flop_per_cycle=self.flop_per_cycle,
+            flop, clock_hz=self.clock, num_stream_processors=self.stream_processors, flop_per_cycle=self.flop_per_cycle
         )
 
 
@@ -704,11 +696,7 @@ def _batch(inputs: Inputs, counts: Mapping[str, float], size: int) -> dict[str, 
 
 
 def _distributed(
-    inputs: Inputs,
-    counts: Mapping[str, float],
-    compute_s: list[float],
-    forward_s: list[float],
-    backward_s: list[float],
+    inputs: Inputs, counts: Mapping[str, float], compute_s: list[float], forward_s: list[float], backward_s: list[float]
 ) -> dict[str, Any]:
     """Return the seconds with a server: the ones asked for, those of the segments, and whether eq. 32 holds."""
     sent_bytes = counts["num_sent"] * _NUMBER_BYTES

@@ -552,12 +552,7 @@ def _iteration(inputs: IterationInputs) -> Mapping[str, float]:
     """Return one steady iteration and its parts, and an epoch."""
     ratio = inputs.compression
     compression = None if ratio is None else Compression(removed=ratio.removed, scale_s=ratio.scale)
-    found = evaluate(
-        _workload(inputs),
-        _network(inputs),
-        sigma_s=inputs.sigma,
-        compression=compression,
-    )
+    found = evaluate(_workload(inputs), _network(inputs), sigma_s=inputs.sigma, compression=compression)
     return {
         "iteration_time_s": float(found.iteration_time_s),
         "epoch_time_s": float(found.epoch_time_s(inputs.iterations_per_epoch)),

@@ -15,17 +15,7 @@ from planner.plan import may_be_stale
 from planner.sections import Answer, Bars, Block, Bullets, Code, Section, Table, Text, Tiles
 from planner.shown import Recorded
 from planner.solution import SAME
-from planner.words import (
-    cut,
-    few,
-    goal_words,
-    many,
-    objective_words,
-    short,
-    term_words,
-    thinned,
-    time_words,
-)
+from planner.words import cut, few, goal_words, many, objective_words, short, term_words, thinned, time_words
 
 _MOST_PARTS = 6  # of a block; larger ones are told by their number
 _PURCHASES = {"cost": "cost_usd", "time": "wall_time_s", "energy": "energy_j", "value_of_time": "value_of_time_usd"}

@@ -13,16 +13,7 @@ from planner.cluster import Cluster, MachineGroup
 from planner.dnn import Dnn, Layer
 from planner.plan import Plan, Prediction
 from planner.units import Dimension, format_human
-from planner.words import (
-    beyond_words,
-    capitalised,
-    cut,
-    goal_words,
-    many,
-    proof_words,
-    size_words,
-    time_words,
-)
+from planner.words import beyond_words, capitalised, cut, goal_words, many, proof_words, size_words, time_words
 
 MOST_ROWS = 20  # of one table
 _MOST_LETTERS = 200  # of one cell, or of the title

@@ -151,12 +151,7 @@ def _line(path: Path, number: int, line: str, faults: list[Fault]) -> _Line | No
         return None
     operation = cells[3] if len(cells) > 3 + 2 * _FIGURES else ""
     return _Line(
-        number=number,
-        size_bytes=float(cells[0]),
-        operation=operation,
-        time_s=time * _US,
-        algorithm=algorithm,
-        bus=bus,
+        number=number, size_bytes=float(cells[0]), operation=operation, time_s=time * _US, algorithm=algorithm, bus=bus
     )
 
 

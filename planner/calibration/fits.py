@@ -39,11 +39,7 @@ from planner.cluster import Cluster
 from planner.cost import Affine, Floats, TransferCost
 from planner.errors import Fault, ModelError, SpecError
 from planner.letters import visible
-from planner.models.communication import (
-    ALL_REDUCES,
-    Participants,
-    cheapest_of,
-)
+from planner.models.communication import ALL_REDUCES, Participants, cheapest_of
 from planner.models.memory import Precision
 from planner.problem import Problem
 from planner.question.dnn import read_profile

@@ -547,11 +547,7 @@ def document(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> di
             "device": utilisation.device,
             "dtype": utilisation.dtype,
             "batch_size": utilisation.batch_size,
-            "overall": {
-                "value": utilisation.overall,
-                "low": utilisation.interval[0],
-                "high": utilisation.interval[1],
-            },
+            "overall": {"value": utilisation.overall, "low": utilisation.interval[0], "high": utilisation.interval[1]},
             "kinds": [
                 {
                     "kind": kind.name,

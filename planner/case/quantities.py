@@ -99,9 +99,7 @@ def _bandwidth_term_s(size_bytes: float, num_devices: float, bandwidth_bytes_per
 def _aggregation_term_s(size_bytes: float, num_devices: float, flop_per_s: float, bytes_per_number: float) -> float:
     """Return ``(N-1) D / (N pi s)``."""
     cost = ring_all_reduces(
-        num_devices=[num_devices],
-        bandwidth_bytes_per_s=float("inf"),
-        reduce_bytes_per_s=flop_per_s * bytes_per_number,
+        num_devices=[num_devices], bandwidth_bytes_per_s=float("inf"), reduce_bytes_per_s=flop_per_s * bytes_per_number
     )
     return float(cost.per_byte_s[0]) * size_bytes
 

@@ -93,11 +93,7 @@ def plan(
     with Progress("reading the question"):
         problem = planner.load(source, run=run or question.code)
     command = ("planner", "plan", "question.yaml", *ranking.words, *search.words)
-    with (
-        Progress("planning", "steps", time_words) as progress,
-        write_refusal(html) as refused,
-        search.pool() as pool,
-    ):
+    with Progress("planning", "steps", time_words) as progress, write_refusal(html) as refused, search.pool() as pool:
         refused.asks(problem.dnn.name, command, lambda: problem.resolved)
         found = planner.plan(
             problem,

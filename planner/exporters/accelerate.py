@@ -22,25 +22,9 @@ from planner.exporters.buckets import GradientTensors
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
 from planner.exporters.huggingface_config import tuning_beside, tuning_files
 from planner.exporters.kubernetes import documents_of, yaml_text
-from planner.exporters.layouts import (
-    Layout,
-    layout_of,
-    pinned_by,
-    pins_of,
-    read_layout,
-    shared_pins,
-    time_text,
-)
+from planner.exporters.layouts import Layout, layout_of, pinned_by, pins_of, read_layout, shared_pins, time_text
 from planner.exporters.machines import device_of, is_one_shape, machine_words, require_kinds
-from planner.exporters.scripts import (
-    PORT,
-    Parsed,
-    comment_lines,
-    how_to_run,
-    nested,
-    script_words,
-    torchrun_script,
-)
+from planner.exporters.scripts import PORT, Parsed, comment_lines, how_to_run, nested, script_words, torchrun_script
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.fusion import DDP_CAP_BYTES, DDP_FIRST_BYTES, MIB, ddp_buckets
 from planner.families.hybrid.launch_network import not_expressed
@@ -105,11 +89,7 @@ def export(job: Job) -> Export:
     program = script_words(job.settings.script, "train.py")
     command = f"accelerate launch --config_file {FILE} {where}{program}"
     script = torchrun_script(
-        layout.rows,
-        program,
-        head=comment_lines(head),
-        environment=environment,
-        commands=[command] * len(layout.rows),
+        layout.rows, program, head=comment_lines(head), environment=environment, commands=[command] * len(layout.rows)
     )
     files = {FILE: yaml_text([_document(layout, engine)], head), "launch.sh": script, **inner}
     return Export(target=TARGET, version=VERSION, files=files, notes=layout.notes, how_to_run=how_to_run(layout.rows))

@@ -80,12 +80,7 @@ def _plain(network: Transformer, **more: Any) -> Transformer:
         window=None,
         rotary=replace(rotary, local_base=None, scaling=None),
         numerics=replace(
-            figures,
-            activation=None,
-            attention_softcap=None,
-            logit_softcap=None,
-            query_scalar=None,
-            embedding_scale=1.0,
+            figures, activation=None, attention_softcap=None, logit_softcap=None, query_scalar=None, embedding_scale=1.0
         ),
         **more,
     )

@@ -21,12 +21,7 @@ from planner.errors import Fault, SpecError
 from planner.exporters.buckets import GradientTensors
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks, refused
 from planner.exporters.huggingface_config import CONFIG as MODEL_CONFIG
-from planner.exporters.huggingface_config import (
-    CONFIG_NOTE,
-    config_text,
-    tuning_beside,
-    tuning_files,
-)
+from planner.exporters.huggingface_config import CONFIG_NOTE, config_text, tuning_beside, tuning_files
 from planner.exporters.layouts import (
     Layout,
     layout_export,

@@ -273,10 +273,7 @@ def _window_keys(network: Transformer, kind: str) -> dict[str, Any]:
 
 def _rotary_keys(rotary: Rotary, sequence_length: int) -> dict[str, Any]:
     """Return the keys of rotary positions."""
-    keys: dict[str, Any] = {
-        "max_position_embeddings": rotary.longest or sequence_length,
-        "rope_theta": rotary.base,
-    }
+    keys: dict[str, Any] = {"max_position_embeddings": rotary.longest or sequence_length, "rope_theta": rotary.base}
     scaling = rotary.scaling
     if scaling is None:
         return keys

@@ -27,14 +27,7 @@ from typing import Any
 from planner.decisions import Value, row_of, written
 from planner.errors import SpecError
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks, job_name, refused
-from planner.exporters.machines import (
-    device_of,
-    inner_of,
-    is_one_shape,
-    machine_words,
-    require_kinds,
-    used_machines,
-)
+from planner.exporters.machines import device_of, inner_of, is_one_shape, machine_words, require_kinds, used_machines
 from planner.exporters.scripts import Parsed, comment_lines, script_words
 from planner.families.parameter_server.configuration import ParameterServerConfiguration
 from planner.used_machines import UsedMachines

@@ -34,13 +34,7 @@ from statistics import median
 from typing import IO, Any
 
 from planner.errors import Fault, SpecError
-from planner.importers.imported import (
-    MeasuredLayer,
-    MeasuredNetwork,
-    UniqueNames,
-    build_measured,
-    first_names,
-)
+from planner.importers.imported import MeasuredLayer, MeasuredNetwork, UniqueNames, build_measured, first_names
 from planner.importers.text import refuse
 from planner.letters import visible
 
@@ -61,10 +55,7 @@ _STEP = "ProfilerStep#"
 _MODULE = "nn.Module: "
 _BACKWARD = "autograd::engine::evaluate_function: "
 _SEQUENCE, _EXTERNAL, _CORRELATION = "Sequence number", "External id", "correlation"
-_ARGUMENTS = (
-    *(_SEQUENCE, "Fwd thread id", _EXTERNAL, _CORRELATION),
-    *("Input Dims", "Input type", "Concrete Inputs"),
-)
+_ARGUMENTS = (*(_SEQUENCE, "Fwd thread id", _EXTERNAL, _CORRELATION), *("Input Dims", "Input type", "Concrete Inputs"))
 # What is kept, by category. "operator" events carry what GPUs do, too.
 _CATEGORIES = {
     "python_function": "python",

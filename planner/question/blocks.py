@@ -308,8 +308,7 @@ DeviceOf = Annotated[
     Annotated[Name, known(data.device), Tag("<name>")] | Annotated[DeviceSpec, Tag("<mapping>")], Discriminator(tag)
 ]
 LinkOf = Annotated[
-    Annotated[Name, known(data.inside_link), Tag("<name>")] | Annotated[LinkSpec, Tag("<mapping>")],
-    Discriminator(tag),
+    Annotated[Name, known(data.inside_link), Tag("<name>")] | Annotated[LinkSpec, Tag("<mapping>")], Discriminator(tag)
 ]
 # The rate of each of a machine's network cards; ``8 x 400 Gbit/s`` says how many there are, too.
 CardRate = Annotated[
@@ -478,11 +477,7 @@ class TopologySpec(Model):
         return self
 
 
-_TOPOLOGY_EXAMPLES = {
-    "torus": "dimensions: [4, 4, 4]",
-    "dragonfly": "leaf: 4, routers: 8",
-    "nvlink-domain": "size: 18",
-}
+_TOPOLOGY_EXAMPLES = {"torus": "dimensions: [4, 4, 4]", "dragonfly": "leaf: 4, routers: 8", "nvlink-domain": "size: 18"}
 
 
 def _topology(given: object) -> object:

@@ -176,10 +176,7 @@ def cluster_of(spec: ClusterSpec, notes: Notes, resolved: MutableMapping[str, An
     for cable in spec.links or ():
         first, second = cable.ends
         link = Cable(
-            bandwidth_bytes_per_s=cable.bandwidth,
-            latency_s=cable.latency,
-            count=cable.count,
-            is_one_way=cable.directed,
+            bandwidth_bytes_per_s=cable.bandwidth, latency_s=cable.latency, count=cable.count, is_one_way=cable.directed
         )
         links.append((first, second, link))
     if num_open := sum("latency" not in cable.model_fields_set for cable in spec.links or ()):

@@ -70,10 +70,7 @@ def adapted(spec: FineTuningSpec, dnn: Dnn, profile: Profile | None) -> tuple[Dn
     if not network.is_gated:  # Megatron's name of the first matrix of a feed-forward part, gated or not
         targets = ["up" if name == "gate_up" else name for name in targets]
     tuning = FineTuning(
-        method=spec.method,
-        rank=spec.rank or _RANK,
-        alpha=spec.alpha or _ALPHA,
-        targets=tuple(dict.fromkeys(targets)),
+        method=spec.method, rank=spec.rank or _RANK, alpha=spec.alpha or _ALPHA, targets=tuple(dict.fromkeys(targets))
     )
     block: dict[str, Any] = {"method": tuning.method, "rank": tuning.rank, "alpha": tuning.alpha}
     block["targets"] = list(tuning.targets)

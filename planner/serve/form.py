@@ -39,10 +39,7 @@ _JOBS = [{**dict.fromkeys(_JOB), "dnn": dict.fromkeys(key for key in _DNN if key
 _FIELDS: Mapping[str, Any] = {
     "dnn": {**dict.fromkeys(_DNN), "dimensions": {_ANY: None}},
     "cluster": {"preset": None, "machines": [dict.fromkeys(_MACHINE)]},
-    "procure": {
-        **dict.fromkeys(_PROCURE),
-        "jobs": _JOBS,
-    },
+    "procure": {**dict.fromkeys(_PROCURE), "jobs": _JOBS},
     "constraints": _CONSTRAINTS,
     "fix": dict.fromkeys(row.key for row in DECISIONS),
     "objective": None,

@@ -138,9 +138,7 @@ def measure_of(name: str) -> tuple[type[BaseModel], Callable[[Any, Path], Measur
 
 
 def left_out(
-    rows: Sequence[_Row],
-    group_of: Callable[[_Row], Hashable],
-    fit: Callable[[Sequence[_Row]], Parameters],
+    rows: Sequence[_Row], group_of: Callable[[_Row], Hashable], fit: Callable[[Sequence[_Row]], Parameters]
 ) -> Iterator[tuple[_Row, Parameters]]:
     """Yield every row with parameters that were fitted to the rows of all other groups.
 

@@ -21,11 +21,7 @@ from planner.channel import Ends
 from planner.cluster import Device
 from planner.cost import Affine, Floats, Profile, TransferCost
 from planner.data.fits import links_reached
-from planner.models.communication import (
-    ALL_REDUCES,
-    Participants,
-    cheapest_of,
-)
+from planner.models.communication import ALL_REDUCES, Participants, cheapest_of
 from planner.models.compute import profile_from_flop
 from planner.models.data_parallel import Gradients, gradients_of
 from planner.problem import USUAL_ALGORITHMS

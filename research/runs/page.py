@@ -29,13 +29,7 @@ def page(found: RunComparison) -> str:
     """Return the page, in Markdown."""
     parts = [HEAD, _families_table(found)]
     if runs := [row.run for row in found.rows if row.run.family.is_all_reduce]:
-        parts += [
-            ALL_REDUCE,
-            WITHOUT,
-            _without_table(runs),
-            ORDINARY,
-            _ordinary_tables(found.rows)[1],
-        ]
+        parts += [ALL_REDUCE, WITHOUT, _without_table(runs), ORDINARY, _ordinary_tables(found.rows)[1]]
     if servers := [row for row in found.rows if not row.run.family.is_all_reduce and row.error is not None]:
         parts += [SERVERS, _servers_tables(servers)[1], SERVERS_TAIL]
     if bands := band_errors(found.rows):

@@ -116,12 +116,7 @@ def _readings_text() -> str:
     return "\n".join(["Read otherwise than recorded:", *read, "", "Left out:", *left])
 
 
-def _yaml_text(
-    parameters: Mapping[str, float],
-    found: Mapping[str, _Bands],
-    num_rows: int,
-    digest: str,
-) -> str:
+def _yaml_text(parameters: Mapping[str, float], found: Mapping[str, _Bands], num_rows: int, digest: str) -> str:
     """Return the file that ships."""
     lines = [
         "# Fitted figures of the transformers' cost model; models/compute.py says what they mean.",

@@ -128,12 +128,7 @@ SOFTWARE: Mapping[str, Mapping[str, bool | float]] = {
     "megatron-lm-fused": {**_MEGATRON, "accumulation_bytes": 0},
     "megatron-deepspeed": {**_MEGATRON, "pads_vocabulary": False},
     # Gradients are added in two bytes, widened, added in four bytes, and cleared; all-reduced in four bytes.
-    "megatron-deepspeed-bf16": {
-        **_MEGATRON,
-        "accumulation_bytes": 28,
-        "gradient_bytes": 4,
-        "shards_gradients": False,
-    },
+    "megatron-deepspeed-bf16": {**_MEGATRON, "accumulation_bytes": 28, "gradient_bytes": 4, "shards_gradients": False},
     # Attention: FlashAttention written in Triton, which FlashAttention-2 is 1.3 to 2.5 times as fast as (T. Dao, arXiv
     # 2307.08691, section 4.1). Backward it moves 34 bytes a number of the stream more: the gradient of queries is added
     # up in four bytes, cleared, narrowed, and packed with the others; that is a third of what is counted both ways.
@@ -215,7 +210,7 @@ _CONSTANTS = {
 MACHINES = {
     "simumax-b200": Prior(
         start=0.7, low=0.4, high=1, width=0.15, source="large ones there 0.45 to 0.54, elsewhere 0.78"
-    ),
+    )
 }
 _SHARES: Mapping[str, Prior | Mapping[str, Prior]] = {
     "product_efficiency": {

@@ -158,11 +158,7 @@ class Reading:
 
 
 READING = Reading(
-    software={
-        "gradient_bytes": 4.0,
-        "tied_gradient_bytes": 2.0,
-        "element_passes": 74 / 46,
-    },
+    software={"gradient_bytes": 4.0, "tied_gradient_bytes": 2.0, "element_passes": 74 / 46},
     constants={"score_bytes": (17 + 25) / (1 + SCORE_BACKWARD)},
 )
 # One assumption at a time.
@@ -306,10 +302,7 @@ def predicted_s(row: MixedRow, figures: Figures, reading: Reading = READING) -> 
         microbatch=row.microbatch,
         num_microbatches=row.num_microbatches,
     )
-    shared: dict[str, Any] = {
-        "software": Software(name=_SOFTWARE, **program),
-        "constants": Constants(**constants),
-    }
+    shared: dict[str, Any] = {"software": Software(name=_SOFTWARE, **program), "constants": Constants(**constants)}
     machines = {name: reading.machines.get(name, _MACHINES[name]) for name in names}
     networks = [one.card_bytes_per_s * one.num_cards for one in machines.values()]
     slowest = min(networks) if len(names) > 1 else float("inf")
@@ -317,12 +310,7 @@ def predicted_s(row: MixedRow, figures: Figures, reading: Reading = READING) -> 
         group_seconds(row.transformer, layouts, layouts, _kind(one, row, slowest, figures), **shared)
         for one in machines.values()
     ]
-    step = Step(
-        layouts=layouts,
-        layers=np.array(row.layers)[:, None],
-        groups=kinds,
-        classes=list(_classes(row, names)),
-    )
+    step = Step(layouts=layouts, layers=np.array(row.layers)[:, None], groups=kinds, classes=list(_classes(row, names)))
     return float(step.total_s[0])
 
 
@@ -557,10 +545,7 @@ def _untold(of: Mapping[str, Sequence[MixedRow]]) -> Iterator[Sequence[str]]:
     """Yield the cells of AMP's rows as an ordinary question has them, with and without the T4's share of products."""
     given, known = transformer_rates(), device("t4")
     reached = links_reached("tcp", _PCIE_BYTES_PER_S).inside_share / given["constants"]["inside_efficiency"]
-    inside = {
-        "inside_bytes_per_s": _PCIE_BYTES_PER_S * reached,
-        "launch_s": given["software"][_SOFTWARE]["launch_s"],
-    }
+    inside = {"inside_bytes_per_s": _PCIE_BYTES_PER_S * reached, "launch_s": given["software"][_SOFTWARE]["launch_s"]}
     unmeasured = {**given, "products": {}}
     for words, rates in (("as it ships", given), ("the same, the T4 as one that nobody measured", unmeasured)):
         figures = {**device_shares(known, "fp16", rates), **inside}

@@ -32,14 +32,7 @@ from planner.models.layouts import Layouts, Recompute
 from planner.models.programs import MEGATRON_CORE
 from planner.transformer import Experts, Transformer
 from planner.zoo import transformers
-from research.nanotron_runs import (
-    GLOBAL_BATCH,
-    LATENCY_S,
-    NETWORKS,
-    SEQUENCE_LENGTH,
-    Run,
-    read_runs,
-)
+from research.nanotron_runs import GLOBAL_BATCH, LATENCY_S, NETWORKS, SEQUENCE_LENGTH, Run, read_runs
 
 __all__ = ["FAMILIES", "LEFT_OUT", "Family", "Row", "read_rows"]
 

@@ -8,12 +8,7 @@ import pytest
 
 import planner
 from planner.calibration.iterations import Iterations, fit_iterations
-from planner.calibration.tables import (
-    TEMPLATES,
-    IterationTime,
-    read_iteration_document,
-    read_iteration_table,
-)
+from planner.calibration.tables import TEMPLATES, IterationTime, read_iteration_document, read_iteration_table
 from planner.errors import SpecError
 from planner.families import FAMILIES
 
@@ -42,10 +37,7 @@ def rows(
             "calibration": truth,
         }
         plan = planner.plan(planner.load(asked))
-        changes = {
-            "dnn": {"batch_per_device": batch},
-            "configuration": {family: plan.configuration.to_document()},
-        }
+        changes = {"dnn": {"batch_per_device": batch}, "configuration": {family: plan.configuration.to_document()}}
         found.append(IterationTime(changes=changes, time_s=plan.prediction.iteration_time_s, file="rows.yaml"))
     return found
 

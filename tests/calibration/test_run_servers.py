@@ -11,19 +11,9 @@ from run_files import run_document, write_run
 
 import planner
 from planner.calibration.run_files import CurvePoint, Run, read_run
-from planner.calibration.runs import (
-    RunPrediction,
-    ServerConstants,
-    compare,
-    exchange_of,
-    link_rate_bytes_per_s,
-)
-from planner.calibration.runs import (
-    predict_servers as predict,
-)
-from planner.calibration.runs import (
-    servers_of as settings_of,
-)
+from planner.calibration.runs import RunPrediction, ServerConstants, compare, exchange_of, link_rate_bytes_per_s
+from planner.calibration.runs import predict_servers as predict
+from planner.calibration.runs import servers_of as settings_of
 from planner.errors import ModelError
 from planner.models.exchange import Discipline, Overlap
 from planner.models.exchange_run import steady

@@ -116,10 +116,7 @@ def without(monkeypatch: MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize(
     ("missing", "extra", "options"),
-    [
-        ("distributed", "distributed", ["--workers", "2"]),
-        ("cryptography", "distributed", ["--workers", "2"]),
-    ],
+    [("distributed", "distributed", ["--workers", "2"]), ("cryptography", "distributed", ["--workers", "2"])],
 )
 def test_a_missing_library_is_named_with_its_extra_before_the_search(
     without: Any, capsys: CaptureFixture[str], missing: str, extra: str, options: list[str]

@@ -99,9 +99,7 @@ def names_all_families(path: Path) -> bool:
 
 
 # Whatever else a family has of its own, it says by itself: see planner.families.Family.
-LISTS = [
-    "planner/names.py",
-]
+LISTS = ["planner/names.py"]
 
 
 def test_no_other_module_lists_all_families() -> None:
@@ -126,7 +124,7 @@ def test_the_picture_names_what_exists_and_asks_for_nothing() -> None:
     for name in files:
         assert list(ROOT.glob(name.rstrip("/"))) or list((ROOT / "planner").glob(name.rstrip("/"))), name
     assert {element.tag.removeprefix(SVG) for element in tree.iter()} <= {
-        *("svg", "title", "desc", "style", "rect", "text", "path"),
+        *("svg", "title", "desc", "style", "rect", "text", "path")
     }
     assert not re.search(r"href|url\(|@import|@font-face", PICTURE)
     assert "(architecture.svg)" in TEXT

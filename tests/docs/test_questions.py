@@ -64,7 +64,7 @@ def test_a_page_asks_and_answers(page: str) -> None:
 def test_the_tutorial_shows_every_part_of_the_work() -> None:
     calls = [call for block in blocks("docs/first_hour.md") for command in block.commands for call in command.parts]
     assert {call.words[1] for call in calls if call.program == "planner"} >= {
-        *("plan", "calibrate", "compare", "explain", "procure", "export", "sweep", "check"),
+        *("plan", "calibrate", "compare", "explain", "procure", "export", "sweep", "check")
     }
 
 
@@ -106,12 +106,7 @@ def test_editors_find_no_fault_in_what_a_page_says_in_passing(page: str, capsys:
 
 @pytest.mark.parametrize(
     "broken",
-    [
-        "sweep: {vari: {cluster.machines.0.count: [1, 2]}}",
-        "sweep: [1, 2]",
-        "families: [all_reduces]",
-        "dnn: {zoo: 3}",
-    ],
+    ["sweep: {vari: {cluster.machines.0.count: [1, 2]}}", "sweep: [1, 2]", "families: [all_reduces]", "dnn: {zoo: 3}"],
 )
 def test_editors_find_faults(broken: str, capsys: CaptureFixture[str]) -> None:
     whole = "dnn: {zoo: vgg16, batch_per_device: 32}\ncluster: {preset: osf-testbed}\n"

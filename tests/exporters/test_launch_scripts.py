@@ -66,12 +66,7 @@ def test_unlike_machines_start_their_own_number_of_processes(target: str, tmp_pa
     ]
     problem = planner.load(
         {
-            "dnn": {
-                "transformer": LLAMA,
-                "global_batch": 16,
-                "dtype": "fp16",
-                "optimizer": "adam",
-            },
+            "dnn": {"transformer": LLAMA, "global_batch": 16, "dtype": "fp16", "optimizer": "adam"},
             "cluster": {"machines": machines},
             "objective": "iteration_time",
         }

@@ -56,11 +56,7 @@ def test_deepseek_v3_has_the_figures_of_its_configuration_and_its_report(tmp_pat
     assert found.rotary == Rotary(base=1e4, is_interleaved=True, longest=163840, scaling=scaling)
     assert found.numerics == Numerics(norm_epsilon=1e-6)
     assert routing(found) == Routing(
-        score="sigmoid",
-        scale=2.5,
-        auxiliary_loss="sequence",
-        auxiliary_coefficient=1e-4,
-        bias_update_rate=1e-3,
+        score="sigmoid", scale=2.5, auxiliary_loss="sequence", auxiliary_coefficient=1e-4, bias_update_rate=1e-3
     )
 
 
@@ -79,10 +75,7 @@ def test_gemma_has_soft_limits_scalars_and_norms_of_its_own(tmp_path: Path) -> N
     third = read(tmp_path, "gemma-3-27b").transformer
     assert (third.numerics.attention_softcap, third.numerics.query_scalar) == (None, 168.0)
     assert third.rotary == Rotary(
-        base=1e6,
-        local_base=1e4,
-        longest=131072,
-        scaling=RotaryScaling(kind="linear", factor=8.0),
+        base=1e6, local_base=1e4, longest=131072, scaling=RotaryScaling(kind="linear", factor=8.0)
     )
 
 

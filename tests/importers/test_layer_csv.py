@@ -93,14 +93,7 @@ def test_the_commands_of_the_documentation_run(tmp_path: Path, capsys: pytest.Ca
 
 def test_all_faults_are_found_in_one_pass(tmp_path: Path) -> None:
     path = write(
-        tmp_path,
-        HEADER,
-        "a,,,fast,-1,nan,inf,",
-        "b,,nowhere,1,1,,,",
-        "b,,,1,1,,,",
-        ",,,1,1,,,",
-        "c,,1",
-        'd,"x,,1,1,,,',
+        tmp_path, HEADER, "a,,,fast,-1,nan,inf,", "b,,nowhere,1,1,,,", "b,,,1,1,,,", ",,,1,1,,,", "c,,1", 'd,"x,,1,1,,,'
     )
     assert faults_of(path) == [
         "net.csv:2: forward_s: 'fast' is not a number >= 0. Write e.g. 0.00184.",

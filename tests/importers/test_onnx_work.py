@@ -289,10 +289,7 @@ def test_weights_of_few_bits_have_the_sizes_that_the_operator_says(tmp_path: Pat
 def test_elementwise_work_is_summed_apart(tmp_path: Path, nodes: list[Any], flop: int) -> None:
     scales = onnx.helper.make_tensor("scales", TensorProto.FLOAT, [4], [1, 1, 2, 2])
     found = read_onnx(
-        saved(
-            model_of(nodes, {"x": ["batch", 4, 2, 3]}, [weight("s", [3]), integers("axes", [2]), scales]),
-            tmp_path,
-        )
+        saved(model_of(nodes, {"x": ["batch", 4, 2, 3]}, [weight("s", [3]), integers("axes", [2]), scales]), tmp_path)
     )
     assert (found.dnn.num_multiply_adds, found.warnings) == (0, ())
     assert found.facts["element_flop"] == flop

@@ -96,10 +96,7 @@ def test_on_a_full_network_a_looser_condition_may_be_slower() -> None:
 def test_doubling_all_times_halves_the_rate(drawn: Instance, when: tuple[str, int]) -> None:
     kinds = tuple(
         replace(
-            kind,
-            forward_s=(2 * kind.compute_s,),
-            deviation_s=2 * kind.deviation_s,
-            bytes_per_s=kind.bytes_per_s / 2,
+            kind, forward_s=(2 * kind.compute_s,), deviation_s=2 * kind.deviation_s, bytes_per_s=kind.bytes_per_s / 2
         )
         for kind in drawn.workers
     )

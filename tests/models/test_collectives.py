@@ -100,10 +100,7 @@ def test_ring_agrees_with_one_simulated_chunk_by_chunk(
     took_s = simulate_ring(held, bandwidth=bandwidth, latency_s=latency_s, reduce_rate=reduce_rate)
     assert (held == total).all()
     cost = ring_all_reduces(
-        num_devices=[num_devices],
-        bandwidth_bytes_per_s=bandwidth,
-        latency_s=latency_s,
-        reduce_bytes_per_s=reduce_rate,
+        num_devices=[num_devices], bandwidth_bytes_per_s=bandwidth, latency_s=latency_s, reduce_bytes_per_s=reduce_rate
     ).at(0)
     assert seconds(cost, size_bytes) == pytest.approx(took_s)
 

@@ -172,10 +172,7 @@ def test_an_image_that_is_no_square_has_patches_of_both_sides() -> None:
 
 
 def times_of(network: Transformer, **decisions: int | bool) -> dict[str, float]:
-    found = interval_times(
-        figures_of(network),
-        Layouts.one(**decisions),
-    )
+    found = interval_times(figures_of(network), Layouts.one(**decisions))
     return {name: float(one.sum()) for name, one in found.items()}
 
 

@@ -134,10 +134,7 @@ def test_a_kind_of_workers_is_as_single_ones(
     sizes = np.outer([1e6, 2e6], np.ones(servers)) / servers
     kinds = exchange(workers, overlap=overlap, slack=slack, discipline=discipline)
     kinds = replace(
-        kinds,
-        servers=(Servers(count=servers, bytes_per_s=1e7),),
-        pushed_bytes=sizes[:, :1],
-        pulled_bytes=sizes[:, :1],
+        kinds, servers=(Servers(count=servers, bytes_per_s=1e7),), pushed_bytes=sizes[:, :1], pulled_bytes=sizes[:, :1]
     )
     single = replace(
         kinds,
@@ -353,12 +350,7 @@ def test_with_unlimited_workers_links_an_iteration_is_algorithm_1s(
     compute_s: list[float], push_s: float, pull_s: float
 ) -> None:
     whole = behind_a_barrier(
-        [(one, 0.0) for one in compute_s],
-        [[push_s]],
-        [[pull_s]],
-        [1.0],
-        server_bytes_per_s=[1.0],
-        overlap=Overlap.NONE,
+        [(one, 0.0) for one in compute_s], [[push_s]], [[pull_s]], [1.0], server_bytes_per_s=[1.0], overlap=Overlap.NONE
     )
     expected_s = algorithm_1_time_s(compute_s, BspExchange(push_s=push_s, pull_s=pull_s))
     assert period_s(whole) == pytest.approx(expected_s)

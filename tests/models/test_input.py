@@ -119,12 +119,7 @@ def test_stages_take_their_sum_in_turn_and_the_slowest_in_a_pipeline(read: float
 def test_a_store_that_all_share_reads_the_whole_batch_and_a_disk_what_its_machine_takes(whole_batch: int) -> None:
     def read_s(storage: Storage) -> float:
         return input_time(
-            group(storage),
-            SAMPLES,
-            num_machines=4,
-            devices_per_machine=4,
-            batch_per_device=32,
-            whole_batch=whole_batch,
+            group(storage), SAMPLES, num_machines=4, devices_per_machine=4, batch_per_device=32, whole_batch=whole_batch
         ).read_s
 
     assert read_s(NFS) == pytest.approx(whole_batch * IMAGE_BYTES / NFS.bandwidth_bytes_per_s)

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from planner import data
 from planner.data.fits import kernel_shares
 from planner.dnn import Dnn, Layer, Operator, Product, Window
-from planner.models.kernels import (
-    KINDS,
-    Execution,
-    Shares,
-    kernel_s,
-    kernels_of,
-)
+from planner.models.kernels import KINDS, Execution, Shares, kernel_s, kernels_of
 from planner.models.operators import operators_of
 from planner.models.roofline import DeviceLimits, power_flop_per_s
 

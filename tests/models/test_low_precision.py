@@ -34,10 +34,7 @@ def _layer(rates: DeviceRates, name: str = "llama3-70b", kind: str = "dense") ->
     """Return the seconds of a layer, both ways."""
     network = transformers.row(name).transformer
     seconds = layer_seconds(
-        network,
-        kind,
-        replace(Layouts.one(), sequence_parallel=np.array([False])),
-        Speeds(rates, _SOFTWARE, _CONSTANTS),
+        network, kind, replace(Layouts.one(), sequence_parallel=np.array([False])), Speeds(rates, _SOFTWARE, _CONSTANTS)
     )
     return float((seconds.forward_s + seconds.backward_s)[0])
 

@@ -38,10 +38,7 @@ def test_the_papers_best_configuration_breaks_nothing() -> None:
         (replace(BEST, num_replicas=10), "C1: 2 servers + 10 replicas x 2 workers = 22 machines; there are 20."),
         (replace(BEST, num_servers=0), "C1: 0 servers, 9 replicas and 2 workers; each is at least 1."),
         (replace(BEST, layers=BEST.layers[:3]), "3 layers are configured; the network has 7."),
-        (
-            with_first(LayerChoice.spread(2, num_threads=17)),
-            "C2: layer 'conv1': 17 threads on machines of 16 cores.",
-        ),
+        (with_first(LayerChoice.spread(2, num_threads=17)), "C2: layer 'conv1': 17 threads on machines of 16 cores."),
         (
             with_first(LayerChoice(num_threads=1, workers=((0, 1), (1, 0)))),
             "C3: layer 'conv1': 2 partitions x 2 replicas = 4 workers; a replica has 2.",

@@ -11,13 +11,7 @@ from planner.channel import schedule
 from planner.cost import Affine, Floats
 from planner.errors import ModelError
 from planner.models.servers import type_one_s, type_two_s
-from tests.referee.gst import (
-    Steps,
-    epoch_time_s,
-    explicit_input_s,
-    global_synchronization_times_s,
-    tail_s,
-)
+from tests.referee.gst import Steps, epoch_time_s, explicit_input_s, global_synchronization_times_s, tail_s
 
 seconds = st.integers(0, 9).map(float)
 

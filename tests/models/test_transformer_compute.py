@@ -173,11 +173,7 @@ def test_a_slower_attention_kernel_and_more_passes_over_memory_take_longer_in_pr
     layout = Layouts.one()
     plain, slow, eager = (
         layer_seconds(GPT, "dense", layout, Speeds(RATES, software, CONSTANTS))
-        for software in (
-            SOFTWARE,
-            replace(SOFTWARE, attention_ratio=0.5),
-            replace(SOFTWARE, element_passes=3.0),
-        )
+        for software in (SOFTWARE, replace(SOFTWARE, attention_ratio=0.5), replace(SOFTWARE, element_passes=3.0))
     )
     assert slow.attention_s == pytest.approx(2 * plain.attention_s)
     assert slow.forward_s - slow.attention_s == pytest.approx(plain.forward_s - plain.attention_s)

@@ -151,12 +151,7 @@ def test_a_spec_takes_the_mixers_that_a_network_knows() -> None:
 # -- windows
 
 
-@given(
-    tokens=st.integers(1, 40),
-    window=st.integers(1, 40),
-    is_causal=st.booleans(),
-    is_chunked=st.booleans(),
-)
+@given(tokens=st.integers(1, 40), window=st.integers(1, 40), is_causal=st.booleans(), is_chunked=st.booleans())
 def test_a_window_counts_the_pairs_that_it_holds(tokens: int, window: int, is_causal: bool, is_chunked: bool) -> None:
     window = min(window, tokens)
     network = Transformer(

@@ -39,12 +39,7 @@ layouts_drawn: st.SearchStrategy[Decisions] = st.builds(
 
 
 def seconds_of(transformer: Transformer, layouts: Layouts, tiers: tuple[Tier, ...] = TIERS) -> dict[str, Floats]:
-    return dict(
-        iteration_times(
-            figures_of(transformer, tiers=tiers),
-            layouts,
-        )
-    )
+    return dict(iteration_times(figures_of(transformer, tiers=tiers), layouts))
 
 
 def total_s(transformer: Transformer, decisions: Decisions, tiers: tuple[Tier, ...] = TIERS) -> float:
@@ -147,17 +142,9 @@ def test_experts_spread_over_machines_wait_for_the_network() -> None:
 
 
 def test_the_ends_exchange_over_the_tensor_group_and_their_forward_is_part_of_them() -> None:
-    found = dict(
-        interval_times(
-            figures_of(GPT),
-            Layouts.one(tensor=4, pipeline=2),
-        )
-    )
+    found = dict(interval_times(figures_of(GPT), Layouts.one(tensor=4, pipeline=2)))
     slower = tuple(replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s / 2) for tier in TIERS)
-    again = interval_times(
-        figures_of(GPT, tiers=slower),
-        Layouts.one(tensor=4, pipeline=2),
-    )
+    again = interval_times(figures_of(GPT, tiers=slower), Layouts.one(tensor=4, pipeline=2))
     # One all-reduce of the stream at the embedding, forward; one behind the logits, backward.
     assert again["embedding"] - found["embedding"] == pytest.approx(
         again["embedding_forward"] - found["embedding_forward"]
@@ -232,14 +219,7 @@ def test_where_layers_do_not_divide_the_schedule_is_played_stage_by_stage(
     )
     name = order_name(schedule, chunks)
     run = simulate(times, schedule=name, num_microbatches=number, chunks_per_device=chunks, is_blocking=True)
-    exact, bound = (
-        iteration_times(
-            figures_of(network),
-            layout,
-            is_exact=is_exact,
-        )
-        for is_exact in (True, False)
-    )
+    exact, bound = (iteration_times(figures_of(network), layout, is_exact=is_exact) for is_exact in (True, False))
     found_s = float(exact["total"][0] - exact["data"][0] - exact["optimizer"][0])
     is_uneven = not EvenCut.of(layers, layout).is_alike[0] or (experts is not None and experts[0] > 0)
     if is_uneven or (schedule is Schedule.ZB_H1 and layers % pipeline):
@@ -279,10 +259,7 @@ def test_stages_at_the_ends_send_once_less(pipeline: int, interleave: int) -> No
 def test_unlike_numbers_of_tokens_lengthen_experts_and_their_exchange(imbalance: float) -> None:
     layout = Layouts.one(data=8, expert=8, microbatch=2)
     even, uneven = (
-        iteration_times(
-            figures_of(MIXTURE, constants=replace(CONSTANTS, hop_s=0.0), expert_imbalance=one),
-            layout,
-        )
+        iteration_times(figures_of(MIXTURE, constants=replace(CONSTANTS, hop_s=0.0), expert_imbalance=one), layout)
         for one in (1.0, imbalance)
     )
     assert uneven["total"] >= even["total"]

@@ -12,16 +12,7 @@ from planner.errors import SpecError
 from planner.models.kernels import Execution, Shares, layer_seconds
 from planner.models.roofline import DeviceLimits
 from planner.problem import Problem
-from research.fused_fit import (
-    Run,
-    left_out_errors,
-    main,
-    page,
-    read_runs,
-    slowdown,
-    slowdown_of,
-    table_text,
-)
+from research.fused_fit import Run, left_out_errors, main, page, read_runs, slowdown, slowdown_of, table_text
 
 ROOT = Path(__file__).parents[2]
 

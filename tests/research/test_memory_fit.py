@@ -24,10 +24,7 @@ ROOT = Path(__file__).parents[2]
 def run_of(per_sample_bytes: float, batch_size: int) -> Run:
     kept = Kept(fixed_bytes=2**30, outputs_bytes=per_sample_bytes / 2, kept_bytes=per_sample_bytes)
     return Run(
-        network="tf_efficientnet_b0",
-        batch_size=batch_size,
-        next_size=BATCHES[BATCHES.index(batch_size) - 1],
-        kept=kept,
+        network="tf_efficientnet_b0", batch_size=batch_size, next_size=BATCHES[BATCHES.index(batch_size) - 1], kept=kept
     )
 
 

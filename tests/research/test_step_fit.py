@@ -10,18 +10,7 @@ import pytest
 from planner import zoo
 from planner.data.fits import kernel_shares
 from planner.models.kernels import kernels_of
-from research.step_fit import (
-    PARAMETERS,
-    Stacked,
-    Step,
-    collapsed,
-    fitted,
-    main,
-    page,
-    read,
-    shares_of,
-    table_text,
-)
+from research.step_fit import PARAMETERS, Stacked, Step, collapsed, fitted, main, page, read, shares_of, table_text
 
 ROOT = Path(__file__).parents[2]
 HEAD = "model,memory_format,batch_size,image_size,samples_per_s,step_s,parameters_millions"

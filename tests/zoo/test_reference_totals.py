@@ -53,8 +53,7 @@ def test_totals_of_a_reference_network_are_met_exactly(row: Totals) -> None:
 # statistics. VGG19 is printed as 549 and computes to 548.05, so it is held to one unit. Its column "# Tensors"
 # (176, 346, 516, 22, 24) counts something else than tensors with a gradient and is not checked.
 @pytest.mark.parametrize(
-    ("name", "size_mib"),
-    [("resnet50", 98), ("resnet101", 170), ("resnet152", 230), ("vgg16", 528), ("vgg19", 549)],
+    ("name", "size_mib"), [("resnet50", 98), ("resnet101", 170), ("resnet152", 230), ("vgg16", 528), ("vgg19", 549)]
 )
 def test_stored_size_is_the_one_published(name: str, size_mib: int) -> None:
     dnn = zoo.build(name)

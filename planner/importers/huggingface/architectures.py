@@ -214,9 +214,7 @@ _LAYER_NORM = {"norm": "layer_norm", "has_norm_biases": True}
 _BOTH_NORMS = {**_RMS, "norm_position": "both"}
 _LLAMA = _Row(**_ALL_BIASES)
 _OLMO_2 = _Row(
-    **_BIASES,
-    query_key_norms=True,
-    fixed={**_RMS, "norm_position": "output", "query_key_norm_span": "all_heads"},
+    **_BIASES, query_key_norms=True, fixed={**_RMS, "norm_position": "output", "query_key_norm_span": "all_heads"}
 )
 _COHERE = {"norm_position": "shared", "query_key_norm_span": "all_heads"}
 _OF_INTERMEDIATE = _Mixture(pattern=_every_layer, size="intermediate_size")

@@ -593,10 +593,7 @@ def numerics_of(fields: Fields, sizes: Mapping[str, Any]) -> Numerics:
         scaled["logit_scale"] = fields.figure(0.0625, "logit_scale") or 1.0
     scalar = fields.figure(256.0 if name in ("gemma2", "gemma3_text") else None, "query_pre_attn_scalar")
     deviation = fields.figure(_DEVIATIONS.get(name, 0.02), "initializer_range", "init_std", most=1.0)
-    softcaps = (
-        fields.figure(caps[0], "attn_logit_softcapping"),
-        fields.figure(caps[1], "final_logit_softcapping"),
-    )
+    softcaps = (fields.figure(caps[0], "attn_logit_softcapping"), fields.figure(caps[1], "final_logit_softcapping"))
     activation = _activation(fields, is_gated=bool(sizes.get("is_gated")))
     limit = fields.figure(7.0, "swiglu_limit") if name == "gpt_oss" else None
     if fields.faults:
