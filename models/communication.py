@@ -326,8 +326,6 @@ def delayed(cost: TransferCost, startup_s: float) -> TransferCost:
 
 @dataclass(frozen=True, slots=True)
 class _Delayed:
-    """A cost and a constant."""
-
     cost: TransferCost
     startup_s: float
 

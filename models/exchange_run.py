@@ -306,7 +306,6 @@ class _FifoLinks:
     def _message(
         self, is_pull: bool, worker: int, servers: tuple[int, ...], key: int | None, sizes: list[float]
     ) -> _Message:
-        """Return what a message is on the links."""
         own, chosen = self._exchange.workers[worker], np.array(servers)
         numbers = self._numbers[chosen] - (chosen == own.home)
         size_bytes = np.array(sizes)[chosen] + self._exchange.message_bytes
@@ -418,8 +417,6 @@ class Cycle(NamedTuple):
 
 @dataclass(slots=True)
 class _Progress:
-    """Where workers of one kind are."""
-
     ended_s: float  # their last backward pass
     missing: int = 0  # sums that have not arrived
     arrived_s: list[float] = field(default_factory=list)  # the last sum of each layer

@@ -429,7 +429,6 @@ def _width_of_groups(kernels: Kernels) -> tuple[Floats, Floats]:
 
 
 def _by_kind(shares: Mapping[str, float], kernels: Kernels, default: float) -> Floats:
-    """Return the figure of each kernel."""
     return np.array([shares.get(kind, default) for kind in KINDS])[kernels.kind]
 
 

@@ -865,7 +865,6 @@ def _folded_moments(table: Ints, stage: int, schedule: int, num_microbatches: in
 
 
 def _stage(layouts: Layouts, rows: Ints) -> Stage:
-    """Return a stage of every layout."""
     index, (layers, moment) = rows[0], np.split(rows[1:], 2)
     number = _in_flight_chunks(layouts, index)
     is_gpipe = layouts.schedule == Schedule.GPIPE

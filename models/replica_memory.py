@@ -163,7 +163,6 @@ class ReplicaMemory:
         return self._made[key]
 
     def _bytes(self, index: int, channels: Counts, sizes: Counts) -> _Segments:
-        """Return the bytes of segments of so many channels and neurons."""
         stage, kept, precision = self._work.stages[index], self._kept[index], self._precision
         numbers = (stage.num_weights, kept.num_moving)
         trained, moving = (-(-number * channels // stage.output_shape[0]) for number in numbers)

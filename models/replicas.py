@@ -867,7 +867,6 @@ class ReplicaPairs:
         )
 
     def _some(self, layer: int, indices: Ints) -> LayerStates:
-        """Return some states of a layer."""
         states = self.states[layer]
         return LayerStates(states.partitions[indices], states.replicas[indices], states.threads[indices])
 

@@ -488,7 +488,6 @@ def _steady_slot(schedule: str, p: int) -> int:
 
 
 def _round_microbatches(num_devices: int, schedule: str) -> int:
-    """Return the micro-batches of a round."""
     return num_devices if schedule == "interleaved" else 1
 
 

@@ -158,7 +158,6 @@ def place_sliced(size_bytes: ArrayLike, *, server_bytes_per_s: ArrayLike) -> Flo
 
 
 def _placed(sizes: Floats, server_of: NDArray[np.intp], num_servers: int) -> Floats:
-    """Return whole tensors on their servers."""
     placed = np.zeros((len(sizes), num_servers))
     placed[np.arange(len(sizes)), server_of] = sizes
     return placed
@@ -334,7 +333,6 @@ def _server_end_s(sent: Sequence[tuple[_Sent, int]], server: int, bytes_per_s: f
 
 
 def _checked(ready_s: ArrayLike, placed_bytes: ArrayLike, links: Links) -> tuple[Floats, Floats]:
-    """Return both as arrays that fit the links and each other."""
     ready, placed = np.asarray(ready_s, dtype=np.float64), _checked_placement(placed_bytes, links)
     if ready.shape != (wanted := (len(links.worker_bytes_per_s), len(placed))):
         raise ModelError(f"ready_s has shape {ready.shape}; {wanted[0]} workers and {wanted[1]} tensors make {wanted}.")
@@ -344,7 +342,6 @@ def _checked(ready_s: ArrayLike, placed_bytes: ArrayLike, links: Links) -> tuple
 
 
 def _checked_placement(placed_bytes: ArrayLike, links: Links) -> Floats:
-    """Return the bytes of each tensor on each server."""
     placed, num_servers = np.asarray(placed_bytes, dtype=np.float64), len(links.server_bytes_per_s)
     if placed.ndim != 2 or not len(placed) or placed.shape[1] != num_servers:
         raise ModelError(f"placed_bytes has shape {placed.shape}; it needs tensors as rows and {num_servers} columns.")

@@ -304,7 +304,6 @@ class Step:
 
     @cached_property
     def _is_first(self) -> Bools:
-        """Whether a stage is the first."""
         return np.asarray((np.arange(len(self.layers)) == 0)[:, None])
 
     def of_group(self, one: ReplicaClass, name: str) -> Floats:

@@ -127,7 +127,6 @@ def _with_rows(results: Iterable[MeasuredCase]) -> list[MeasuredCase]:
 
 
 def _rows_of(result: MeasuredCase, evaluation: str) -> list[MeasuredRow]:
-    """Return the rows of one evaluation."""
     return [row for row in result.rows if row.evaluation == evaluation]
 
 
@@ -194,13 +193,11 @@ def _regret(alternatives: Sequence[MeasuredRow]) -> float:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def _band_table(found: Mapping[str, Mapping[str, Sequence[Band]]]) -> str:
-    """Return all bands."""
     rows = [
         (
             f"`{family}`",

@@ -85,7 +85,6 @@ def read_runs(folder: Path) -> list[Run]:
 
 
 def _run(row: Mapping[str, str]) -> Run:
-    """Return a row of the file as a run."""
     note = dict(re.findall(r"(\w+)=([^;]*)", row["note"]))
     num_devices, is_logged = int(row["gpus"]), note["logged_throughput"] != "None"
     logged = float(note["logged_throughput"]) / num_devices if is_logged else 0.0

@@ -148,7 +148,6 @@ _TEXT = ("operator", "device")
 
 
 def _kernels(operator: str, of: Mapping[str, Floats]) -> Kernels:
-    """Return rows of a file as kernels."""
     batch, one = of["b"], np.ones(len(of["b"]))
     rows = inner = columns = count = 0 * one
     weights = 0 * one

@@ -244,7 +244,6 @@ def left_out_errors(steps: Sequence[Step]) -> dict[tuple[str, str], float]:
 
 
 def _by_family(steps: Sequence[Step], logs: Mapping[tuple[str, str], float]) -> dict[str, list[float]]:
-    """Return the errors of each family of networks."""
     found: dict[str, list[float]] = {}
     for one in steps:
         found.setdefault(one.family, []).append(logs[one.network, one.memory_format])

@@ -116,7 +116,6 @@ def shortest_step(
 
 
 def _tasks(line: Line) -> list[tuple[int, int, int]]:
-    """Return all tasks."""
     numbers = range(line.num_microbatches)
     return [(kind, stage, j) for kind in range(3) for stage in range(len(line.device_of)) for j in numbers]
 

@@ -414,7 +414,6 @@ def page_text(folder: Path) -> str:
 
 
 def _rows_text(every: Sequence[Peak]) -> str:
-    """Return every row."""
     lines = []
     for one in every:
         tail = "out of memory" if one.is_out_of_memory else "runs"

@@ -253,7 +253,6 @@ def _chosen(plan: Plan) -> dict[str, Any]:
 
 
 def _short(layout: Mapping[str, Any]) -> str:
-    """Return a layout in a few letters."""
     letters = {"chunks_per_device": "v", "expert_tensor_parallel_size": "et", "microbatch_size": "b", "zero_stage": "z"}
     words = []
     for pin in _PINS:

@@ -217,7 +217,6 @@ def _core_flop(inputs: Inputs) -> float:
 
 
 def _constants(inputs: Inputs) -> Constants:
-    """Return the constants of the model."""
     multiply_add_s = _FLOP_PER_MULTIPLY_ADD / (inputs.utilisation * _core_flop(inputs))
     interference = tuple(sorted(inputs.interference.items())) or ((1, 1.0), (inputs.cores, 1.0))
     return Constants(

@@ -88,8 +88,6 @@ class Inputs(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layers:
-    """Columns of a table of layers."""
-
     names: list[str]
     forward_s: list[float]
     backward_s: list[float]
@@ -139,7 +137,6 @@ def _from_trace(name: str) -> _Layers:
 
 
 def _from_list(given: list[LayerInput]) -> _Layers:
-    """Return the layers that stand in the case."""
     layers = [(layer, index) for layer in given for index in range(layer.count)]
     return _Layers(
         names=[f"{layer.name} {index + 1}" if layer.count > 1 else layer.name for layer, index in layers],

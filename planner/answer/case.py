@@ -66,13 +66,11 @@ def _overview(results: Sequence["CaseResult"]) -> list[Block]:
 
 
 def _largest(rows: Sequence["CaseRow"]) -> str:
-    """Return the largest relative difference."""
     found = [row.relative_difference for row in rows if row.relative_difference is not None]
     return f"{max(found, key=abs):+.1%}" if found else ""
 
 
 def _case(result: "CaseResult") -> list[Block]:
-    """Return one case."""
     if result.skipped is not None:
         return [Text(result.question), Text(f"Left out: {result.skipped}.")]
     rows = thinned(result.rows, _MOST_ROWS)
@@ -120,7 +118,6 @@ def _reason(row: "CaseRow") -> str:
 
 
 def _chart(result: "CaseResult") -> list[Bars]:
-    """Return the differences as bars."""
     rows = [(row.quantity, row.relative_difference) for row in result.rows if row.relative_difference is not None]
     if len(rows) < 2:
         return []

@@ -106,7 +106,6 @@ def _rows_axis(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _value_axis(title: str, **parts: Any) -> dict[str, Any]:
-    """Return an axis of values."""
     return {
         "title": {"text": escape(title, quote=False), "font": {"size": 13}},
         "automargin": True,

@@ -190,7 +190,6 @@ def _question(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the paths and values of nested data."""
     if isinstance(value, Mapping):
         for key, part in value.items():
             yield from _flat(part, f"{path}.{key}" if path else str(key))
@@ -362,7 +361,6 @@ def _goal_name(found: Comparison, index: int) -> str:
 
 
 def _value(found: Comparison, index: int) -> str:
-    """Return the objective of a plan."""
     name = found.objective_names[index]
     unit = next((unit for end, unit in (("_usd", "usd"), ("_j", "J"), ("_s", "s")) if name.endswith(end)), "")
     return objective_words(found.objectives[index], unit)
@@ -461,5 +459,4 @@ def _cell(value: Any, most: int) -> str:
 
 
 def _signed(seconds: float) -> str:
-    """Return a difference of times."""
     return f"{'+' if seconds > 0 else '-'}{time_words(abs(seconds))}" if seconds else "0 s"

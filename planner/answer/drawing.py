@@ -35,7 +35,6 @@ def drawing_of(cluster: Cluster, placement: Placement) -> Drawing:
 
 
 def _group(cluster: Cluster, group: MachineGroup, placement: Placement) -> Group:
-    """Return one group of machines."""
     machines = _alike([_machine(group, index, placement) for index in range(group.count)], group)
     shown = thinned(machines, _MOST_MACHINES)
     note = ""
@@ -82,7 +81,6 @@ def _links(cluster: Cluster, group: MachineGroup) -> list[str]:
 
 
 def _machine(group: MachineGroup, index: int, placement: Placement) -> Machine:
-    """Return one machine with its devices and servers."""
     cells: Sequence[Cell] = placement.devices.get(group.name, ())
     used = placement.per_machine.get(group.name, group.devices_per_machine)
     own = [*cells[index * used : (index + 1) * used]]
@@ -147,7 +145,6 @@ def _whole_processes(events: Sequence[Event], lanes: Sequence[int]) -> list[int]
 
 
 def _busy(name: str, spans: Sequence[Event], end_s: float) -> tuple[str, ...]:
-    """Return how long a row is busy."""
     busy_s = sum(one["dur"] for one in spans) * _US
     return name, f"{len(spans):,}", time_words(busy_s), f"{busy_s / end_s:.0%}" if end_s else ""
 
@@ -165,7 +162,6 @@ def _outer(spans: Sequence[Event]) -> list[Event]:
 
 
 def _kind(one: Event) -> str:
-    """Return the kind of a span in words."""
     return term_words(str(one["cat"]))
 
 

@@ -67,7 +67,6 @@ def _cluster(cluster: Cluster) -> tuple[list[str], list[str]]:
 
 
 def _group(group: MachineGroup) -> Sequence[str]:
-    """Return the row of a group of machines."""
     inside = group.inside
     return (
         group.name,
@@ -81,7 +80,6 @@ def _group(group: MachineGroup) -> Sequence[str]:
 
 
 def _link(bandwidth_bytes_per_s: float, latency_s: float) -> tuple[str, str]:
-    """Return a link's figures."""
     return format_human(bandwidth_bytes_per_s, Dimension.RATE), time_words(latency_s)
 
 
@@ -126,7 +124,6 @@ def _breakdown(prediction: Prediction) -> str:
 
 
 def _shown(title: str, lines: Iterable[str], tables: Iterable[str]) -> str:
-    """Return the whole."""
     told = "".join(f"<br>{escape(line)}" for line in lines)
     return f"<div><p><strong>{escape(cut(title, _MOST_LETTERS))}</strong>{told}</p>{''.join(tables)}</div>"
 

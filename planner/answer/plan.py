@@ -386,7 +386,6 @@ def _memory(prediction: Prediction, view: FamilyView) -> list[Block]:
 
 
 def _limit(limit_bytes: float) -> str:
-    """Return a limit for reading."""
     return "no limit" if limit_bytes == float("inf") else size_words(limit_bytes)
 
 
@@ -424,7 +423,6 @@ def _recommended_texts(found: Plan | Predicted) -> list[str]:
 
 
 def _recommended_lines(found: Plan | Predicted) -> list[str]:
-    """Return the recommended plan for a terminal."""
     texts = _recommended_texts(found)
     return ["Recommended plan", *(f"  {text}" for text in texts)] if texts else []
 
@@ -493,7 +491,6 @@ def _loss(one: Alternative) -> str:
 
 
 def _alternative_lines(alternatives: Sequence[Alternative]) -> list[str]:
-    """Return the alternatives for a terminal."""
     lines = [
         f"  {cut(one.name, 44):44} {time_words(one.objective):>9}  {_loss(one):>9}  {one.reason}"
         for one in alternatives

@@ -211,5 +211,4 @@ def _shown(value: object) -> str:
 
 
 def _error(file: str, problem: str, field: str = "") -> SpecError:
-    """Return the error of one fault."""
     return SpecError.of([Fault(file=file, field=field, problem=problem, mend=_MEND)])

@@ -163,7 +163,6 @@ def _networks(found: "Procured") -> list[str]:
 
 
 def _value(value: float, name: str) -> str:
-    """Return an objective for reading."""
     words = objective_words(value, _UNITS[_GOALS.get(name, name)])
     return f"{words} with the value of its time" if name == "value_of_time" else words
 
@@ -174,7 +173,6 @@ def _axis(name: str) -> str:
 
 
 def _verdict(found: "Procured") -> str:
-    """Return what is proven."""
     one, name = found.certificate, found.objective_name
     if one.status is Status.OPTIMAL:
         return f"Proven optimal within {SEARCH_SPACE}: {_value(one.objective, name)}."
@@ -343,7 +341,6 @@ def _tiles(choice: "Choice") -> Tiles:
 
 
 def _fleet_rows(choice: "Choice") -> list[dict[str, object]]:
-    """Return the shopping list."""
     return [
         {
             "count": count,
@@ -384,7 +381,6 @@ def _part_lines(title: str, parts: Mapping[str, float], unit: str) -> list[str]:
 
 
 def _parts(caption: str, parts: Mapping[str, float], title: str, unit: str) -> list[Block]:
-    """Return the parts of a sum."""
     whole, shares = f"{caption}, in all {objective_words(sum(parts.values()), unit)}", shares_of(parts)
     if len(shares) == 1:
         return [Text(f"{whole}: {shares[0].name}.")]
@@ -392,7 +388,6 @@ def _parts(caption: str, parts: Mapping[str, float], title: str, unit: str) -> l
 
 
 def _plan_lines(choice: "Choice") -> list[str]:
-    """Return the plan of each job in a line."""
     lines = ["Train by"]
     for name, plan in choice.plans.items():
         what = "" if len(choice.plans) == 1 else f"{name}: "
@@ -404,7 +399,6 @@ def _plan_lines(choice: "Choice") -> list[str]:
 
 
 def _plans(choice: "Choice", view_of: ViewOf) -> list[Block]:
-    """Return the plan of each job."""
     rows = [
         (
             name,
@@ -763,7 +757,6 @@ def _paid(one: "BreakEven") -> list[Block]:
 
 
 def _certificate(found: "Procured", history: History) -> list[Block]:
-    """Return the proof."""
     one, name = found.certificate, found.objective_name
     goal = _GOALS.get(name, name)
     facts = [

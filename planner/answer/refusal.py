@@ -69,7 +69,6 @@ def _conflict_words(conflict: Conflict) -> str:
 
 
 def _conflict(conflict: Conflict) -> list[Block]:
-    """Return one conflict with its relaxations."""
     rows = conflict.relaxations
     table = Table(
         caption="The constraints, and how far each would have to give, alone",

@@ -110,7 +110,6 @@ def sweep_answer(
 
 
 def _is_number(value: object) -> bool:
-    """Whether a cell is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
@@ -228,7 +227,6 @@ def _summary(summary: Mapping[str, Any], *, has_question: bool) -> list[Block]:
 
 
 def _best_lines(summary: Mapping[str, Any], name: str) -> list[str]:
-    """Return the best rows for a terminal."""
     lines = [
         f"Best by {name}",
         *_rows_lines(summary, summary["best"], ("objective", "outcome", "family", "headline"), name),
@@ -239,7 +237,6 @@ def _best_lines(summary: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _best(summary: Mapping[str, Any], name: str) -> list[Block]:
-    """Return the best rows."""
     has_gap = any(row.get("gap") for row in summary["best"])
     columns = ("objective", *(("gap",) if has_gap else ()), "outcome", "family", "headline")
     listed = _rows_table(f"Best by {_in_words(name)}", summary["best"], summary, name, columns)

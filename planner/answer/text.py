@@ -60,7 +60,6 @@ def table(rows: Sequence[Mapping[str, object]], *, columns: Sequence[str] | None
 
 
 def _cell(value: object) -> str:
-    """Return a table cell."""
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -139,7 +139,6 @@ def measure(
 
 
 def _weights(size_bytes: int) -> NDArray[np.float32]:
-    """Return weights of so many bytes."""
     return np.full((size_bytes // (_FAN_IN * _NUMBER.itemsize), _FAN_IN), 0.5, dtype=_NUMBER)
 
 
@@ -180,7 +179,6 @@ def _best_s(loop: Callable[[], object], size: int, num_repeats: int) -> float:
 
 
 def _seconds_of(loop: Callable[[], object], passes: int) -> float:
-    """Return the seconds of so many runs of a loop."""
     start_s = time.perf_counter()
     for _ in range(passes):
         loop()

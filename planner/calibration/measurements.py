@@ -281,7 +281,6 @@ class _End:
 
 
 def _end(figure: _Figure, plan: Plan, factor: float, search: Search) -> _End:
-    """Return what is best at one end."""
     problem = figure.moved(factor)
     kept = carried(problem, plan)
     try:

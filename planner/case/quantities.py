@@ -197,7 +197,6 @@ class OperandReader:
         return Number(value=value, source=str(block["source"]))
 
     def _formula(self, block: Mapping[str, Any], place: _Path) -> Applied | None:
-        """Return a formula with all its inputs."""
         name = block["formula"]
         formula = FORMULAS.get(name) if isinstance(name, str) else None
         if formula is None:
@@ -224,7 +223,6 @@ class OperandReader:
         return not unknown and not missing
 
     def _fault(self, place: _Path, problem: str, mend: str) -> None:
-        """Note a fault."""
         self.faults.append(self._source.fault(place, problem, mend))
 
 
@@ -339,7 +337,6 @@ def evaluate(operand: Operand, answers: Mapping[str, Answer], source: Source) ->
 
 
 def _error(operand: FieldOf | Applied, problem: str, source: Source) -> SpecError:
-    """Return the error of one operand."""
     path = (*operand.place, "field" if isinstance(operand, FieldOf) else "formula")
     problem, _, mend = problem.partition(". ")
     return SpecError.of([source.fault(path, f"{problem.rstrip('.')}.", mend)])

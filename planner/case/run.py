@@ -98,7 +98,6 @@ def case_names() -> tuple[str, ...]:
 
 
 def _root() -> Path:
-    """Return the folder of all cases."""
     return Path(str(resources.files("planner.cases")))
 
 
@@ -329,7 +328,6 @@ class Case:
             raise SpecError.of(self._placed(name, fault) for fault in error.faults) from None
 
     def _model_answer(self, name: str, block: Any) -> Answer:
-        """Return the answer of a paper's own model."""
         given = expanded(block) if isinstance(block, dict) else {}
         try:
             inputs, compute = model_of(str(given.pop("name", "")))
@@ -344,7 +342,6 @@ class Case:
             raise SpecError.of(self._placed(name, replace(fault, field="model")) for fault in error.faults) from None
 
     def _procured(self, name: str, question: Mapping[str, Any]) -> Answer:
-        """Return the answer to a question of what to buy or rent."""
         given = question["procure"].get("prices", _BUILT_IN)
         names = [given] if isinstance(given, str) else list(given)
         paths = [one if one == _BUILT_IN else str(self.source.folder / one) for one in names]

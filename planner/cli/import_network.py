@@ -122,7 +122,6 @@ def _write(out: Path, found: "ImportedFile") -> None:
 
 
 def _text(found: "ImportedFile", out: Path | None) -> str:
-    """Return what was found as text."""
     from json import dumps
 
     from planner.answer.text import table

@@ -77,7 +77,6 @@ def import_catalogue(
 
 
 def _day(text: str) -> Any:
-    """Return the day that an option gives."""
     from datetime import date
 
     try:

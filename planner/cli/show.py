@@ -151,7 +151,6 @@ def _operators(dnn: "Dnn") -> Shown:
 
 
 def _totals(dnn: "Dnn") -> dict[str, Any]:
-    """Return the totals of a network."""
     return {
         "trainable": dnn.num_trainable,
         "weights": dnn.num_weights,
@@ -200,7 +199,6 @@ def _network(cluster: "Cluster") -> dict[str, str]:
 
 
 def _machine_row(group: "MachineGroup", cluster: "Cluster") -> dict[str, Any]:
-    """Return one group of machines."""
     from planner.units import Dimension, format_human
 
     def rate(value: float | None) -> str:
@@ -322,7 +320,6 @@ def _machines(name: str | None) -> Shown:
 
 
 def _links(name: str | None) -> Shown:
-    """Return the named links inside machines."""
     from planner import data
 
     rows: list[dict[str, Any]] = [dict(row) for row in data.link_rows()]

@@ -126,7 +126,6 @@ def _answer(asked: "Sweep", opened: "Store", today: "date", workers: SweepWorker
 
 
 def _resume() -> str:
-    """Say how to go on."""
     import shlex
     import sys
 

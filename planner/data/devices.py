@@ -127,7 +127,6 @@ def device(name: str) -> Device:
 
 @cache
 def _device_of(name: str) -> Device:
-    """Return the device of a row of the table."""
     row = table(_DEVICES)[name]
     peaks = {data_type: _si(row, f"{data_type}_tflop_per_s") for data_type in _DATA_TYPES}
     return Device(

@@ -25,7 +25,6 @@ _ENDS = (("low", -1), ("high", 1))  # of a band, and their signs
 
 
 def _text(name: str) -> str:
-    """Return a file's text."""
     return resources.files("planner.data").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -236,7 +235,6 @@ def transformer_band(device: str) -> Band:
 
 
 def _band(row: Mapping[str, Any], *, of: str, source: str, is_device_measured: bool) -> Band:
-    """Return the band of a row."""
     return Band(
         low=row["low"],
         high=row["high"],

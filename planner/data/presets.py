@@ -12,7 +12,6 @@ _PRESETS, _SUBSTITUTIONS = "presets.yaml", "substitutions.yaml"
 
 
 def _text(file: str) -> str:
-    """Return the text of a file of this package."""
     return resources.files("planner.data").joinpath(file).read_text(encoding="utf-8")
 
 

@@ -143,7 +143,6 @@ def run_with(layout: Layout, engine: Engine) -> Layout:
 
 
 def _with_fsdp(layout: Layout) -> Layout:
-    """Return the layout as FSDP 2 runs it."""
     chosen = layout.chosen
     if chosen.sequence_parallel and chosen.tensor > 1:
         why = "its tensor parallelism (the model's own plan) does not split the sequence, and overlaps nothing by that"
@@ -229,7 +228,6 @@ def _document(layout: Layout, engine: Engine) -> dict[str, Any]:
 
 
 def _fsdp_flags(layout: Layout) -> dict[str, Any]:
-    """Return the blocks of FSDP 2."""
     chosen = layout.chosen
     flags: dict[str, Any] = {
         "fsdp_config.fsdp_version": 2,
@@ -249,7 +247,6 @@ def _fsdp_flags(layout: Layout) -> dict[str, Any]:
 
 
 def _megatron_flags(layout: Layout) -> dict[str, Any]:
-    """Return the block of Megatron-LM."""
     chosen, network = layout.chosen, layout.network
     own, is_full = "megatron_lm_config.megatron_lm_", chosen.recompute == "full"
     has_experts = network is not None and network.experts is not None

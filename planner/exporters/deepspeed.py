@@ -193,7 +193,6 @@ def _refuse_together(layout: Layout, network: Transformer) -> None:
 
 
 def _program_notes(layout: Layout, network: Transformer) -> list[str]:
-    """Return what is left to the program that trains."""
     chosen, notes = layout.chosen, []
     if chosen.pipeline > 1:
         notes.append(f"give the network as a list of layers to PlannedPipeline of {STAGES}")

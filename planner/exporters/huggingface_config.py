@@ -157,7 +157,6 @@ def _windowed_of(network: Transformer) -> str | None:
 
 
 def _fields(figures: Numerics) -> dict[str, Any]:
-    """Return figures by name."""
     return {name: getattr(figures, name) for name in figures.__slots__}
 
 
@@ -272,7 +271,6 @@ def _window_keys(network: Transformer, kind: str) -> dict[str, Any]:
 
 
 def _rotary_keys(rotary: Rotary, sequence_length: int) -> dict[str, Any]:
-    """Return the keys of rotary positions."""
     keys: dict[str, Any] = {"max_position_embeddings": rotary.longest or sequence_length, "rope_theta": rotary.base}
     scaling = rotary.scaling
     if scaling is None:

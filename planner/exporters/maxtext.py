@@ -142,7 +142,6 @@ def _script(layout: Layout, kind: str, repeated: Mapping[str, Any]) -> str:
 
 
 def _word(value: object) -> str:
-    """Return a value as its command line has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -316,7 +315,6 @@ def _left(layout: Layout, network: Transformer) -> list[str]:
 
 
 def _network_keys(network: Transformer) -> dict[str, Any]:
-    """Return the keys of a network."""
     figures, experts, latent = network.numerics, network.experts, network.latent
     activation = "sigmoid" if network.has_sinks else _ACTIVATIONS[network.activation]
     is_mixture = experts is not None and experts.num_dense_first == 0  # which has one width
@@ -477,7 +475,6 @@ def _read(path: Path, text: str) -> Parsed:
 
 
 def _layout_of(file: Parsed) -> HybridConfiguration:
-    """Return the layout that keys describe."""
     axes = {axis: file.count(f"ici_{axis}_parallelism") * file.count(f"dcn_{axis}_parallelism") for axis in _AXES}
     number = prod(axes.values())
     share = file.value("per_device_batch_size")
@@ -617,7 +614,6 @@ def _rotary_of(file: Parsed, sequence_length: int) -> Rotary:
 
 
 def _experts_of(file: Parsed) -> Experts:
-    """Return the experts that keys describe."""
     weight = figure(file, "load_balance_loss_weight", 0.0)
     loss = {"auxiliary_loss": "batch", "auxiliary_coefficient": weight} if weight else {"auxiliary_loss": "none"}
     if file.value("decoder_block") == "gpt_oss":

@@ -293,7 +293,6 @@ def _figures(file: Parsed) -> dict[str, Any]:
 
 
 def _rotary(file: Parsed, *, is_latent: bool, longest: int) -> Rotary:
-    """Return the rotary positions."""
     flags = file.flags
     scaling: RotaryScaling | None = None
     if file.value("position-embedding-type") == "yarn":

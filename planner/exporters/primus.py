@@ -155,7 +155,6 @@ def _schedule_of(keys: Mapping[str, Any], chosen: HybridConfiguration) -> str:
 
 
 def _overrides_of(path: Path, text: str) -> Mapping[str, Any]:
-    """Return the keys of a configuration."""
     whole = Parsed(path, next(iter(documents_of(text)), {}))
     overrides = whole.value("modules.pre_trainer.overrides")
     if not isinstance(overrides, Mapping):

@@ -205,7 +205,6 @@ def _with_short_numbers(layout: Layout, network: Transformer) -> Layout:
 
 
 def _flags(layout: Layout, network: Transformer) -> dict[str, Any]:
-    """Return the options by name."""
     chosen, flavour = layout.chosen, flavour_of(network)
     is_own = flavour is not None and not _is_written(layout, network)
     module, config = (flavour.module, flavour.config) if flavour is not None and is_own else (MODULE, CONFIG)
@@ -365,7 +364,6 @@ def _data_of(file: Parsed, num_devices: int) -> tuple[int, int, int]:
 
 
 def _is_layer(name: str) -> bool:
-    """Whether a module's name is that of a layer."""
     return name.strip().startswith("layers.")
 
 
@@ -418,7 +416,6 @@ def training(path: Path, text: str) -> TrainingBlocks:
 
 
 def _options_of(path: Path, text: str) -> Parsed:
-    """Return the options of a script."""
     command, _ = _launched(path, text)
     return Parsed.of_options(path, command)
 

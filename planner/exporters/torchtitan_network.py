@@ -517,7 +517,6 @@ def short_numbers_of(path: Path, text: str) -> tuple[dict[str, object], list[str
 
 
 def _network(table: Mapping[str, Any]) -> Transformer:
-    """Return the network of a table."""
     is_oss, rope, mla, moe = table["family"] == "gpt_oss", table["rope"], table.get("mla"), table.get("moe")
     scaling = None
     if kind := next((kind for kind, there in _SCALINGS.items() if there == rope["scaling"]), None):

@@ -303,7 +303,6 @@ class Timeline:
         self._find_backward_parts()
 
     def _is_scope(self, event: Event) -> bool:
-        """Whether a range is a module."""
         return event.is_scope_annotation if self._scopes == "annotation" else event.kind == self._scopes
 
     def _nest(self, events: list[Event]) -> list[Node]:
@@ -476,7 +475,6 @@ def _kind_of(operators: Sequence[Event]) -> str:
 
 
 def _num_parameters(event: Event) -> int:
-    """Return the parameters that an operator reads."""
     shapes = _shapes(event)
     places = (place for place in _PARAMETERS.get(_own_name(event), ()) if place < len(shapes))
     return sum(prod(shape) for place in places if (shape := shapes[place]))
@@ -722,7 +720,6 @@ class _Reader:
                 raise self._cut_off(count)
 
     def _value(self, count: int = 0) -> Any:
-        """Return the next JSON value."""
         self._next(count)
         self._at -= 1
         while True:

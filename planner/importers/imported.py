@@ -174,7 +174,6 @@ def _layer(row: MeasuredLayer, batch_size: int) -> Layer:
 
 
 def _warnings(rows: Sequence[MeasuredLayer], batch_size: int) -> list[str]:
-    """Return what looks implausible."""
     warnings = []
     uneven = [
         row.name
@@ -247,7 +246,6 @@ def _codes(layers: Sequence[Layer], inputs: Sequence[Sequence[str]]) -> Ints:
 
 
 def _sources(layers: Sequence[Layer], inputs: Sequence[Sequence[str]]) -> list[tuple[int, ...]]:
-    """Return the positions that each layer reads."""
     position: dict[str, int] = {}
     sources = []
     for index, (layer, read) in enumerate(zip(layers, inputs, strict=True)):

@@ -342,7 +342,6 @@ def read_graph_profile(path: Path, *, batch_size: int) -> MeasuredNetwork:
 
 
 def _graph_row(reading: _Reading, line: int, found: "re.Match[str]") -> MeasuredLayer:
-    """Return the layer of an operator's line."""
     figures = {}
     for key in _GRAPH_FIGURES:
         given = re.search(rf"{key}=(\[[^\]]*\]|[^,\s]+)", found["figures"])

@@ -521,7 +521,6 @@ def _at_most(most: int) -> AfterValidator:
 
 
 def _schema(least: int, most: int) -> WithJsonSchema:
-    """Return the JSON Schema of a whole number."""
     return WithJsonSchema({"type": "integer", "minimum": least, "maximum": most})
 
 

@@ -327,5 +327,4 @@ def _layer_faults(layers: Sequence[int], fixed: Mapping[str, Any], num_layers: i
 
 
 def _has_chunks(schedule: str) -> bool:
-    """Whether devices have several chunks in a schedule."""
     return schedule in ("interleaved", *TURNED)

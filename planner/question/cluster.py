@@ -424,7 +424,6 @@ class _Draft:
 
 
 def _device_of(given: DeviceSpec) -> Device:
-    """Return a device as the spec describes it."""
     peaks = {dtype: getattr(given, dtype) for dtype in ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")}
     return Device(
         name=given.name,

@@ -712,7 +712,6 @@ def with_networks(question: Mapping[str, object]) -> dict[str, object]:
 
 
 def _of_graph(graph: "nx.Graph[Any]") -> dict[str, Any]:
-    """Return the block of the layers of a graph."""
     import networkx as nx  # noqa: PLC0415 - takes a while
 
     if not isinstance(graph, nx.DiGraph):

@@ -95,7 +95,6 @@ def _type_of(row: Decision) -> Any:
 
 
 def _layers_of(given: Any) -> list[int]:
-    """Return the layers of stages."""
     if not isinstance(given, list) or not given:
         raise ValueError(f"{given!r} is no list of layers. Write a number for each stage, e.g. [8, 9, 8, 7].")
     return [whole(one, least=0) for one in given]
@@ -112,7 +111,6 @@ def _set_of(row: Decision, given: Any) -> Any:
 
 
 def _set_schema(row: Decision) -> dict[str, Any]:
-    """Return the JSON schema of a set of names."""
     parts = [*row.parts, *([NO_MODULES] if NO_MODULES in row.values else [])]
     return {"anyOf": [{"type": "array", "items": {"enum": parts}, "minItems": 1}, {"type": "string"}]}
 

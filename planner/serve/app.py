@@ -145,7 +145,6 @@ class _Guard:
 
 
 def _is_address(name: str) -> bool:
-    """Whether a host is an IP address."""
     try:
         ipaddress.ip_address(name.strip("[]"))
     except ValueError:
@@ -159,8 +158,6 @@ def _failed(status: int, message: str, **headers: str) -> JSONResponse:
 
 
 class _Pages:
-    """What is answered."""
-
     searches: Searches
 
     def __init__(self, limits: Limits) -> None:

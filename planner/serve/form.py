@@ -128,7 +128,6 @@ def _checked(value: object, fields: Any, place: Place, faults: list[Fault]) -> A
 
 
 def _plain(value: object, name: str, faults: list[Fault]) -> Any:
-    """Return a plain value."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str) and len(value) <= _MOST_LETTERS:

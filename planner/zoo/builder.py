@@ -523,7 +523,6 @@ class Builder:
 
 
 def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    """Return height and width."""
     return (size, size) if isinstance(size, int) else size
 
 

@@ -162,7 +162,6 @@ def _texts() -> dict[str, str]:
 
 @cache
 def _row(name: str) -> dict[str, Any]:
-    """Return a row's content."""
     found: dict[str, Any] = plain_yaml(_texts()[name])[name]
     return found
 
@@ -264,7 +263,6 @@ _NEEDED = tuple((key, None, key) for key in ("layers", "hidden", "heads"))
 
 
 def _encoder_block(encoder: Transformer, num_images: int) -> dict[str, Any]:
-    """Return the block that describes an encoder."""
     image, projector = encoder.image, encoder.projector
     assert image is not None, "an encoder reads images"
     assert projector is not None, "an encoder has a projector"

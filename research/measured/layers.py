@@ -156,7 +156,6 @@ def _rows(evaluation: str, found: Iterable[tuple[Sent, float]]) -> list[Measured
 
 
 def _row(evaluation: str, one: Sent, predicted_s: float) -> MeasuredRow:
-    """Return one all-reduce."""
     return MeasuredRow(
         evaluation=evaluation,
         quantity=f"{evaluation}: {one.run}, {one.what}",

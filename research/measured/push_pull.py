@@ -133,7 +133,6 @@ def _placed(inputs: Inputs, run: Run) -> np.ndarray[tuple[int, ...], np.dtype[np
 
 @cache
 def _gradient_bytes(name: str) -> float:
-    """Return the bytes of all gradients of a network of the zoo."""
     return float(zoo.build(name).num_trainable * _ELEMENT_BYTES)
 
 
@@ -143,7 +142,6 @@ def _fit(inputs: Inputs, runs: Sequence[Run], *, num_shares: int) -> Parameters:
 
 
 def _row(evaluation: str, group: str, run: Run, predicted_s: float) -> MeasuredRow:
-    """Return communication and update of one run."""
     return MeasuredRow(
         evaluation=evaluation,
         quantity=f"{evaluation}: {run.setting}, {run.choice}",

@@ -90,7 +90,6 @@ def without_parts(runs: Iterable[Run]) -> Mapping[str, float]:
 
 
 def _mean_error(runs: list[Run], change: _Change, constants: DdpConstants) -> float:
-    """Return the mean absolute error of changed runs."""
     errors = [
         predict_all_reduce(change(run), constants).iteration_time_s / run.measured.median_s - 1
         for run in runs

@@ -72,13 +72,11 @@ def _bands_table(bands: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
 
 
 def _regrets_of(found: RunComparison, family: str) -> list[float]:
-    """Return the regrets of one family's choices."""
     families = {row.run.job_id: row.run.family.value for row in found.rows}
     return [one.regret for one in found.regrets if families[one.chosen] == family]
 
 
 def _families_table(found: RunComparison) -> str:
-    """Return the errors by family."""
     lines = [
         "| family | runs | mean | median | largest | bias | choices | regret |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -94,7 +92,6 @@ def _families_table(found: RunComparison) -> str:
 
 
 def _runs_table(rows: Iterable[RunRow]) -> str:
-    """Return a line a run."""
     lines = ["| run | predicted, s | measured, s | error |", "| --- | --- | --- | --- |"]
     lines += [
         f"| `{row.run.job_id}` | {row.predicted_s:.4f} | {row.measured_s:.4f} | {row.error:+.2%} |"

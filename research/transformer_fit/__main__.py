@@ -92,7 +92,6 @@ def _digest(folder: Path) -> str:
 
 
 def _parameters_text(parameters: Mapping[str, float]) -> str:
-    """Return the parameters as a table."""
     lines = ["| parameter | fitted | prior | bounds | source of the prior |", "|---|---|---|---|---|"]
     for name, value in parameters.items():
         prior = PRIORS[name]
@@ -101,7 +100,6 @@ def _parameters_text(parameters: Mapping[str, float]) -> str:
 
 
 def _bands_text(found: _Bands, of: str = "family") -> str:
-    """Return the bands as a table."""
     inside = "groups' rows" if of == "family" else "rows of left out families or devices"
     lines = [f"| {of} | 80 % band of measured / predicted - 1 | {inside} inside others' band |", "|---|---|---|"]
     for family, (low, high, share) in found.items():
@@ -117,7 +115,6 @@ def _readings_text() -> str:
 
 
 def _yaml_text(parameters: Mapping[str, float], found: Mapping[str, _Bands], num_rows: int, digest: str) -> str:
-    """Return the file that ships."""
     lines = [
         "# Fitted figures of the transformers' cost model; models/compute.py says what they mean.",
         f"# Written by: {_COMMAND}",

@@ -404,7 +404,6 @@ def _touches(parameter: str, row: Row) -> bool:
 
 
 def _joined(rows: Sequence[Row]) -> Layouts:
-    """Return the layouts of some rows as one."""
     each = [row.layouts().arrays() for row in rows]
     return Layouts(**{name: np.concatenate([one[name] for one in each]) for name in each[0]})
 

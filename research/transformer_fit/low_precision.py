@@ -294,13 +294,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _network_of(one: LowRow) -> str:
-    """Return the network of a row; versions of one size are one."""
     name = one.model.replace(" ", "").replace("_", "").replace("-", "").lower()
     return {"llama3.18b": "llama38b", "llama3.170b": "llama370b", "llama270b": "llama370b"}.get(name, name)
 
 
 def _parameters_text(parameters: Mapping[str, float]) -> str:
-    """Return the parameters as a table."""
     lines = ["| parameter | fitted | prior | bounds | source of the prior |", "|---|---|---|---|---|"]
     for name, value in parameters.items():
         prior = PRIORS[name]
@@ -348,7 +346,6 @@ def _table(rows: Sequence[LowRow], ways: Mapping[str, Floats]) -> str:
 
 
 def _yaml(parameters: Mapping[str, float], rows: Sequence[LowRow], ways: Mapping[str, Floats]) -> str:
-    """Return the file that ships."""
     figures = figures_of(parameters)
 
     def listed(values: Mapping[str, float]) -> str:

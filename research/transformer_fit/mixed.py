@@ -467,7 +467,6 @@ What GH200s would reach of each other, told by the steps of one network:
 
 
 def _table(rows: Iterable[Sequence[str]]) -> str:
-    """Return rows of a table in Markdown."""
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -483,7 +482,6 @@ def _errors(rows: Sequence[MixedRow], predicted: Sequence[float]) -> tuple[str, 
 
 
 def _by_family(rows: Sequence[MixedRow]) -> dict[str, list[MixedRow]]:
-    """Return the rows of each family."""
     return {family: [row for row in rows if row.family == family] for family in _FAMILIES}
 
 
@@ -515,13 +513,11 @@ def _studies(rows: Sequence[MixedRow]) -> str:
 
 
 def _words(one: Iterable[str]) -> str:
-    """Return a list in words."""
     *first, last = one
     return f"{', '.join(first)} and {last}"
 
 
 def _cells(row: MixedRow, seconds: float) -> Sequence[str]:
-    """Return the cells of a row."""
     counts = Counter(row.machines)
     machines = " ".join(f"{count * row.devices_per_machine} {name}" for name, count in counts.items())
     degrees = map(str, (row.tensor, row.pipeline, row.data, row.microbatch))

@@ -60,7 +60,6 @@ def ranges_text(rows: Sequence[Row]) -> str:
 
 
 def _lines(one: Mapping[str, object]) -> list[str]:
-    """Return the lines of one device or family."""
     sizes, software = one["sizes"], one["software"]
     assert isinstance(sizes, dict), "as made above"
     assert isinstance(software, list), "as made above"

@@ -250,7 +250,6 @@ def _row_of(cells: Mapping[str, str]) -> Row | None:
 
 
 def _software(name: str, family: Family, cells: Mapping[str, str]) -> str:
-    """Return the program of a row."""
     is_eager = name == "torchtitan-h100" and "torch.compile" not in cells["note"] and "TP" not in cells["note"]
     return "torchtitan-eager" if is_eager else family.software
 
@@ -267,7 +266,6 @@ def _tiers(device: str, family: Family) -> tuple[Tier, ...]:
 
 
 def _transformer(family: Family, cells: Mapping[str, str], heads: int) -> Transformer:
-    """Return the network of a row."""
     told = {
         "num_layers": int(cells["layers"]),
         "hidden_size": int(cells["hidden"]),
@@ -281,7 +279,6 @@ def _transformer(family: Family, cells: Mapping[str, str], heads: int) -> Transf
 
 
 def _layout(name: str, family: Family, cells: Mapping[str, str], microbatch: int) -> dict[str, int | bool]:
-    """Return the decisions of a row."""
     data, tensor = int(cells["dp"]), int(cells["tp"])
     recompute = Recompute.NONE if family.never_recomputes else _RECOMPUTE[cells["recompute"]]
     return {
@@ -383,7 +380,6 @@ _OF_NETWORK = {
 
 
 def _network(told: Mapping[str, Any], sequence_length: int) -> Transformer:
-    """Return a network that is told by the keys of a question."""
     sizes: dict[str, Any] = {_OF_NETWORK[key]: value for key, value in told.items() if key != "experts"}
     if "experts" in told:
         sizes["experts"] = Experts(**{_OF_EXPERTS[key]: value for key, value in told["experts"].items()})

@@ -256,7 +256,6 @@ def _note(fields: Fields) -> None:
 
 
 def _name(fields: Fields) -> str:
-    """Return a name for the network."""
     given = fields.values.get("_name_or_path")
     file = fields.file
     plain = file.parent.name if file.name == "config.json" else file.stem

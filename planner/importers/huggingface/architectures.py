@@ -353,7 +353,6 @@ _CORRECTION = "the router's correction of its scores is a buffer, not a paramete
 
 
 def _of_row(row: _Row, fields: Fields) -> Draft:
-    """Return the draft of a row."""
     if fields.architecture == "apertus":
         fields.notes.append("the two numbers of each layer's activation (xIELU) are not counted")
     if fields.architecture == "ernie4_5_moe":
@@ -446,7 +445,6 @@ _EVERY_FULL = {"gemma2": 2, "gemma3_text": 6, "gpt_oss": 2, "llama4_text": 4, "o
 
 
 def _rotary_draft(fields: Fields, sizes: dict[str, Any]) -> Draft:
-    """Return the draft of a decoder with rotary positions."""
     window, mixers = _windows(fields, sizes["num_layers"])
     longest = _longest(fields, "max_position_embeddings")
     return Draft(sizes=sizes, longest=longest, window=window, mixers=mixers)

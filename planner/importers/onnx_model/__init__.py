@@ -72,7 +72,6 @@ def read_onnx(path: Path, *, sizes: Mapping[str, int] | None = None) -> Imported
 
 
 def _notes(found: "_Layers", batch: Batch) -> tuple[str, ...]:
-    """Return what was assumed."""
     notes = [*batch.notes, *found.parameters.notes(found.unused())]
     layers = [layer for layer, _ in found.layers]
     convolutions = [layer for layer in layers if layer.kind == "convolution"]
@@ -126,7 +125,6 @@ class _Layers:
         return [one.name for one in graph.tensors.values() if one.dtype in FLOATS and one.dims and one.name not in read]
 
     def _append(self, node: OnnxNode, index: int) -> None:
-        """Append the layer of an operator."""
         name = self._names.take(_stem(node.name or f"{node.op_type}_{index}"))
         work = work_of(node, self._scope, self.uncounted)
         shape = self._output_shape(node)

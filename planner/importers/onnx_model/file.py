@@ -165,7 +165,6 @@ def _places(graph: Any, depth: int) -> Iterator[Any]:
 
 
 def _places_of_node(node: Any, depth: int) -> Iterator[Any]:
-    """Yield a node and what its attributes hold."""
     yield node
     for attribute in node.attribute:
         if attribute.HasField("t"):

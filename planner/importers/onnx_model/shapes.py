@@ -59,7 +59,6 @@ def plain_graph(model: Any, path: Path) -> OnnxGraph:
 
 
 def _shapes(graph: Any) -> dict[str, Shape]:
-    """Return the shape of every value that has one."""
     shapes: dict[str, Shape] = {}
     for one in (*graph.output, *graph.value_info, *graph.input):
         if one.type.HasField("tensor_type") and one.type.tensor_type.HasField("shape"):
@@ -243,7 +242,6 @@ def _with_stand_ins(model: Any) -> Any:
 
 
 def _all_nodes(graph: Any) -> Iterator[Any]:
-    """Yield all nodes of a graph and of the bodies in it."""
     for node in graph.node:
         yield node
         for body in bodies_of(node):
@@ -303,7 +301,6 @@ def _matrix(op_type: str, attributes: dict[str, Any], dims: list[Shape | None]) 
 
 
 def _named_bodies(node: Any) -> list[tuple[str, Any]]:
-    """Return the bodies of a node by the attribute that holds them."""
     return [(attribute.name, attribute.g) for attribute in node.attribute if attribute.HasField("g")]
 
 
@@ -322,7 +319,6 @@ def _bodies(graph: Any, outer: Place) -> Iterator[tuple[Place, Any]]:
 
 
 def _plain(graph: Any, shapes: dict[Place, dict[str, Shape]], place: Place) -> OnnxGraph:
-    """Return a graph in plain terms."""
     nodes = []
     for node in graph.node:
         inner = {name: _plain(body, shapes, _place(node, name, place)) for name, body in _named_bodies(node)}
@@ -374,7 +370,6 @@ def _tensor(tensor: Any) -> OnnxTensor:
 
 
 def _type_name(data_type: int) -> str:
-    """Return the name of a type of elements."""
     try:
         return str(onnx_module().TensorProto.DataType.Name(data_type))
     except ValueError:

@@ -522,6 +522,5 @@ def _trips(node: OnnxNode, scope: Scope) -> int | None:
 
 
 def _body(graph: OnnxGraph, parent: Scope, uncounted: Uncounted) -> Work:
-    """Return the work of one run of a body."""
     scope = Scope(graph, parent)
     return sum((work_of(node, scope, uncounted) for node in graph.nodes if not scope.is_folded(node)), Work())

@@ -219,7 +219,6 @@ def _notes(
 
 
 def _warnings(passes: Passes, figures: Figures, failure: str, parameters: Mapping[str, Any]) -> list[str]:
-    """Return what makes the figures doubtful."""
     warnings = []
     unknown = Counter(f"{one.library}.{one.name}" for one in passes.one.operations if one.is_unknown)
     if unknown:
@@ -334,5 +333,4 @@ def _broken(named: str, what: str, error: BaseException) -> SpecError:
 
 
 def _fault(named: str, problem: str, hint: str) -> SpecError:
-    """Return an error with one fault at the name."""
     return SpecError.of([Fault(field="dnn.torch", value=named, problem=problem, mend=hint)])

@@ -175,7 +175,6 @@ def sample_of(torch: Any, example: Any, parameters: list[str], *, times: int = 1
 
 
 def _arguments(example: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Return positional and keyword arguments."""
     positional: object = example
     named: Mapping[Any, Any] = {}
     match example:
@@ -417,8 +416,6 @@ def count_backward(torch: Any, recording: Recording) -> None:
 
 
 class _Watch:
-    """What the observers share."""
-
     def __init__(self, torch: Any) -> None:
         self.torch, self.counter = torch, _FlopCounter(torch)
         self.recording = Recording()
