@@ -186,12 +186,13 @@ def _verdict(found: "Procured") -> str:
 
 def _first_rows(found: "Procured", is_monthly: bool) -> list[tuple[str, str]]:
     """Return what a buyer reads before signing: money, time, margin, risk, and what is next best; a line each."""
-    choice, running_usd = found.choice, found.choice.spent_usd - found.choice.capital_usd
+    choice, at_once_usd = found.choice, found.choice.capital_usd + found.choice.upfront_usd
+    running_usd = choice.spent_usd - at_once_usd
     a_month = " a month" * is_monthly
     rows = []
     if choice.capital_usd:
         while_used = f", and {usd_words(running_usd)} {'a month' if is_monthly else 'while it runs'}"
-        rows.append(("to pay", f"{usd_words(choice.capital_usd)} at once{while_used * (running_usd > 0)}"))
+        rows.append(("to pay", f"{usd_words(at_once_usd)} at once{while_used * (running_usd > 0)}"))
         worth = f"what is bought is worth {usd_words(choice.worth_usd)} afterwards, by straight-line wear"
         counts = f"count for {'a month of these trainings' if is_monthly else 'this training'}; {worth}"
         rows.append(("cost", f"{usd_words(choice.cost_usd)} {counts}"))
@@ -224,7 +225,7 @@ def _worth_it(found: "Procured") -> list[str]:
             if row.hours_per_month is None:
                 return [f"never within a month of use: renting {row.rented} costs less"]
             often = f"{row.hours_per_month:,.0f} h a month or more, all their life"
-            note = f" ({row.words})" * row.words.startswith("the commitment")
+            note = f" ({row.words})" * bool(row.committed_h)
             return [f"if the machines are used {often}; for less, renting {row.rented} costs less{note}"]
     return []
 

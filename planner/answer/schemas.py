@@ -558,7 +558,8 @@ class FleetErrorDocument(Document):
 class FleetDocument(Document):
     """A fleet's run: ``breakdown_s`` sums to ``wall_time_s``, ``breakdown_usd`` to ``cost_usd``.
 
-    Where jobs share the machines, of a month. ``spent_usd`` holds the whole purchase instead of the run's share in it.
+    Where jobs share the machines, of a month. ``spent_usd`` holds the whole purchase instead of the run's share in it;
+    of a month it is the first one's, with all that reservations take at the start.
     """
 
     fleet: list[FleetRowDocument]

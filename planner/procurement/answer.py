@@ -39,7 +39,8 @@ class Choice:
     money_usd
         The parts of the cost, which they sum to; of the run, or of a month.
     capital_usd, spent_usd
-        What is bought; and what has to be paid in all, the whole purchase instead of the run's share in it.
+        What is bought; and what has to be paid in all, the whole purchase instead of the run's share in it; of a month
+        the first one's, with all that reservations take at the start.
     plans
         By the job's name.
     error
@@ -194,17 +195,24 @@ class BreakEven:
 
     ``hours_per_month``: of use, from which on buying costs less; None: never. ``rows``: hours, rent and ownership in
     dollars a month. ``payback_months``: of use around the clock, after which the rent has come to what buying takes;
-    None: not in the machine's life. ``curve``: months, and dollars paid by then, rented and bought. ``words``: what to
-    know about it.
+    None: not in the machine's life. ``curve``: months, and dollars paid by then, rented and bought. ``committed_h``: of
+    rent, which are left out. ``note``: what else to know about it.
     """
 
     rented: str
     bought: str
     hours_per_month: float | None
     rows: tuple[tuple[float, float, float], ...]
-    words: str = ""
+    committed_h: float = 0.0
+    note: str = ""
     payback_months: float | None = None
     curve: tuple[tuple[float, float, float], ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What to know about it."""
+        commitment = f"the commitment to {self.committed_h:,.0f} h of rent is left out" if self.committed_h else ""
+        return "; ".join(filter(None, (commitment, self.note)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -359,7 +359,8 @@ class Account:
     def criteria(self, counts: Floats, work_s: Floats) -> dict[str, Floats]:
         """Return every criterion of :data:`CRITERIA`, the machines of every quota, and ``objective``; shape (fleets,).
 
-        ``cost`` holds the share of a run in what was bought, ``spent`` the whole purchase: what a budget has to pay.
+        ``cost`` holds the share of a run in what was bought, ``spent`` the whole purchase: what a budget has to pay. Of
+        a month it holds the first one's, with all that reservations take at the start.
         The objective is dollars, seconds, joules, or dollars with those that time is worth.
         """
         asked = self.procurement.asked
@@ -369,7 +370,7 @@ class Account:
             parts = self.money(counts, wall_s)
             criteria = {
                 "cost": total_usd(parts),
-                "spent": total_usd({**parts, "capital": capital}),
+                "spent": total_usd({**parts, "capital": capital, "upfront": self.upfront_usd(counts)}),
                 "time": wall_s + self.lead_s(counts),
                 "energy": np.nan_to_num(energy_j(counts, self.prices, wall_s, pue=self.rates.pue), nan=inf, posinf=inf),
                 "power": np.nan_to_num(peak_power_w(counts, self.prices, pue=self.rates.pue), nan=inf, posinf=inf),
@@ -390,6 +391,16 @@ class Account:
         if self.procurement.is_monthly or not lead_s.any():
             return np.zeros(counts.shape[1:])
         return np.asarray(np.max(np.where(counts > 0, lead_s[:, None], 0.0), axis=0))
+
+    def upfront_usd(self, counts: Floats) -> Floats:
+        """Return what fleets' reservations take at the start beyond a month's part of it; of one run the cost holds it.
+
+        A month pays ``H / committed`` of it as rent, ``H`` hours of a month; the first one all of it.
+        """
+        if not self.procurement.is_monthly or not any(offer.upfront_usd for offer in self.offers):
+            return np.zeros(counts.shape[1:])
+        each = [(one.upfront_usd or 0.0) * (1 - S_PER_MONTH / max(one.committed_s, S_PER_MONTH)) for one in self.offers]
+        return np.asarray((counts * np.array(each)[:, None]).sum(axis=0))
 
     def spending_usd_per_s(self, counts: Floats) -> Floats:
         """Return what fleets are paid for while they run: rent, hosting, electricity and storage, without purchases."""

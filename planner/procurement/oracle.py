@@ -36,6 +36,9 @@ from planner.worker_pool import FailedTask, Origin, WorkerPool
 # Families whose searches end proven within a second.
 _FOR_TRANSFORMERS, _FOR_OTHERS = (OF_TRANSFORMERS,), ("all_reduce",)
 _SHARE_OF_TIME = 0.25  # of what is left, that one fleet may take
+_MUCH_MORE = 1.5  # times what was not enough: then it is asked again
+_SHARE_OF_FIRST = 0.5  # while no plan of any fleet is known, and of what was cut off before
+_LEAST_S, _LEAST_OF_FIRST_S = 1.0, 3.0
 _POLL_S = 0.05
 _INSIDE = 3  # entries of what a training sees of an offer, before those of its network
 FEWEST = tuple(2**one for one in range(1, 13))  # machines of a fleet of several kinds, at least
@@ -61,6 +64,8 @@ class Trained:
         None where there is none, or none was found in time.
     reason
         Why there is none.
+    late_s
+        The time that was not enough to prove it; 0 where no limit struck.
     """
 
     seconds: float
@@ -68,6 +73,7 @@ class Trained:
     used: tuple[int, ...]
     plan: Plan | None = None
     reason: str = ""
+    late_s: float = 0.0
 
 
 def _unchanged(problem: Problem) -> Problem:
@@ -104,6 +110,7 @@ class Oracle:
     _profiles: dict[Hardware, Floats] = field(default_factory=dict)
     _parts: dict[tuple[Hardware, float, float, float], Floats | None] = field(default_factory=dict)
     _unmeasured: set[Hardware] = field(default_factory=set)
+    _late: set[Hardware] = field(default_factory=set)  # whose numbers of machines were not all asked about in time
 
     def __post_init__(self) -> None:
         self.families = self.families or self.procurement.families or _FOR_TRANSFORMERS + _FOR_OTHERS
@@ -249,7 +256,7 @@ class Oracle:
         enough_s
             A time from which on it does not matter how long the fleet takes: the bound may then be as low as this.
         """
-        if (remembered := self.known(fleet, enough_s)) is not None:
+        if (remembered := self.known(fleet, enough_s, search)) is not None:
             return remembered
         key = _key_of(fleet)
         answer, before = self._reconciled(key, self._planned(fleet, search, enough_s)), self.found(fleet)
@@ -307,7 +314,7 @@ class Oracle:
         searches = [least_by_count_of(family) for family in problem.families]
         if problem.substitutions or None in searches:
             return None
-        part = search.part(self.time_limit_s(search))
+        part = search.part(self.time_limit_s(search, is_again=key in self._late))
         part.pool = None
         bounds_s, num_machines, plan = np.full(num_needed, inf), None, None
         for least_by_count in filter(None, searches):
@@ -317,6 +324,7 @@ class Oracle:
                     found = least_by_count(problem, weight_s[:num_needed], limit_s[:num_needed], part)
             except (LateError, PlannerError, MemoryError):
                 part.disarm()
+            (self._late.discard if part.left_s else self._late.add)(key)
             if found is None:
                 return None
             bounds_s = np.minimum(bounds_s, found.bounds_s)
@@ -336,7 +344,8 @@ class Oracle:
         key = _key_of(fleet)
         before, enough_s = self._known.get(key, (None, 0.0))
         bound = plan.bound if before is None else min(before.bound, plan.objective)
-        learned = Trained(seconds=plan.objective, bound=bound, used=_used(plan, fleet), plan=plan)
+        late_s = 0.0 if before is None else before.late_s
+        learned = Trained(seconds=plan.objective, bound=bound, used=_used(plan, fleet), plan=plan, late_s=late_s)
         if before is None or plan.objective < before.seconds:
             before_it = self.num_contradictions
             self._known[key] = (self._reconciled(key, learned), enough_s)
@@ -348,12 +357,19 @@ class Oracle:
         remembered = self._known.get(_key_of(fleet))
         return None if remembered is None else remembered[0]
 
-    def known(self, fleet: Fleet, enough_s: float) -> Trained | None:
-        """Return what was found of a fleet before, if that will do: proven, or looked for at least as long."""
+    def known(self, fleet: Fleet, enough_s: float, search: Search) -> Trained | None:
+        """Return what was found of a fleet before, if that will do: proven, or looked for at least as long.
+
+        What a limit cut off does not, where there is a good deal more time now.
+        """
         trained, before_s = self._known.get(_key_of(fleet), (None, 0.0))
-        if trained is None or before_s >= enough_s or trained.bound >= trained.seconds * (1 - SAME):
+        if trained is None or trained.bound >= trained.seconds * (1 - SAME):
             return trained
-        return None
+        return trained if before_s >= enough_s and not self.may_go_on(trained, search) else None
+
+    def may_go_on(self, trained: Trained, search: Search) -> bool:
+        """Whether a limit cut off what was found, and there is a good deal more time now."""
+        return 0 < trained.late_s * _MUCH_MORE <= self.time_limit_s(search, is_again=True)
 
     def not_planned(self, fleet: Fleet, why: str) -> Trained:
         """Return what is known of a fleet that was not planned: a bound, or that it cannot keep a pin."""
@@ -388,9 +404,11 @@ class Oracle:
     def _planned(self, fleet: Fleet, search: Search, enough_s: float) -> Trained:
         """Plan the training on a fleet, or take the plan that a worker made."""
         self.num_planned += 1
-        if self.foresight is not None and (made := self.foresight.taken(self, fleet, enough_s, search)) is not None:
+        is_again = (before := self.found(fleet)) is not None and before.late_s > 0
+        foresight = None if is_again else self.foresight
+        if foresight is not None and (made := foresight.taken(self, fleet, enough_s, search)) is not None:
             return made
-        part = search.part(self.time_limit_s(search), cutoff=enough_s, is_brief=True)
+        part = search.part(self.time_limit_s(search, is_again=is_again), cutoff=enough_s, is_brief=True)
         part.pool = None  # who helps plans other fleets meanwhile
         begin_s = time.thread_time()
         trained = self.planned(fleet, part)
@@ -398,9 +416,16 @@ class Oracle:
         self.num_here += 1
         return trained
 
-    def time_limit_s(self, search: Search) -> float:
-        """Return the most that the plan of one fleet may take of a search."""
-        return max(1.0, search.left_s * _SHARE_OF_TIME)
+    def time_limit_s(self, search: Search, *, is_again: bool = False) -> float:
+        """Return the most that the plan of one fleet may take of a search; ``is_again``: it was cut off before."""
+        if not self.has_plan:
+            return max(_LEAST_OF_FIRST_S, search.left_s * _SHARE_OF_FIRST)
+        return max(_LEAST_S, search.left_s * (_SHARE_OF_FIRST if is_again else _SHARE_OF_TIME))
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether any fleet is known to train."""
+        return any(trained.seconds < inf for trained, _ in self._known.values())
 
     def planned(self, fleet: Fleet, search: Search) -> Trained:
         """Plan the training on a fleet: a function of the fleet and the search's limits alone."""
@@ -413,8 +438,10 @@ class Oracle:
         except InfeasibleError as error:
             return Trained(seconds=inf, bound=inf, used=fleet.counts, reason=str(error))
         except NoAnswerError as error:
-            return Trained(seconds=inf, bound=_least_s(problem), used=fleet.counts, reason=str(error))
-        return Trained(seconds=plan.objective, bound=plan.bound, used=_used(plan, fleet), plan=plan)
+            late_s, bound = _late_s(search), _least_s(problem)
+            return Trained(seconds=inf, bound=bound, used=fleet.counts, reason=str(error), late_s=late_s)
+        used, late_s = _used(plan, fleet), _late_s(search)
+        return Trained(seconds=plan.objective, bound=plan.bound, used=used, plan=plan, late_s=late_s)
 
 
 def _key_of(fleet: Fleet) -> _Key:
@@ -435,6 +462,11 @@ def _least_s(problem: Problem) -> float:
     A family that does not apply to the machines has a bound of 0: it makes no plan, and says nothing.
     """
     return min(filter(None, (bound_of(family, problem) for family in problem.families)), default=0.0)
+
+
+def _late_s(search: Search) -> float:
+    """Return the time that a search had where that was not enough, 0 where it ended before."""
+    return 0.0 if search.left_s else search.time_limit_s
 
 
 def _used(plan: Plan, fleet: Fleet) -> tuple[int, ...]:
@@ -494,7 +526,7 @@ class Foresight:
                 self._origins[id(oracle)] = (oracle, Origin.of(oracle.maker()))
             origin = self._origins[id(oracle)][1]
             key = _foresight_key(oracle, fleet, enough_s, search)
-            if origin is None or key in self._numbers or oracle.known(fleet, enough_s) is not None:
+            if origin is None or key in self._numbers or oracle.known(fleet, enough_s, search) is not None:
                 continue
             limits = (oracle.time_limit_s(search), search.memory_limit_bytes, search.num_alternatives)
             self._numbers[key] = self.pool.submit(_planned_elsewhere, origin, (fleet, enough_s, *limits))

@@ -390,15 +390,13 @@ def break_evens(fleets: Fleets, choice: Choice) -> tuple[BreakEven, ...]:
         rented, bought = (other, offer) if offer.is_bought else (offer, other)
         prices = prices_of(rented), prices_of(bought), rates
         hours, used_h = float(break_even_h_per_month(*prices)), choice.total_wall_s / S_PER_H
-        notes = []
-        if rented.committed_s:
-            notes.append(f"the commitment to {rented.committed_s / S_PER_H:,.0f} h of rent is left out")
+        note = ""
         if offer.is_bought and used_h < hours:  # it is used too little to be worth its price
             if procurement.is_monthly:
-                notes.append(f"this month uses it {used_h:,.1f} h; the whole month of it is counted")
+                note = f"this month uses it {used_h:,.1f} h; the whole month of it is counted"
             else:
                 share = f"its share of {used_h:,.1f} h is counted as if it were always in use"
-                notes.append(f"this run uses it {used_h:,.1f} h; {share}")
+                note = f"this run uses it {used_h:,.1f} h; {share}"
         months = months_of_use(_HOURS, *prices)
         life = bought.useful_life_s / S_PER_MONTH
         payback = payback_months(H_PER_MONTH, *prices)
@@ -408,7 +406,8 @@ def break_evens(fleets: Fleets, choice: Choice) -> tuple[BreakEven, ...]:
                 bought=bought.name,
                 hours_per_month=hours if isfinite(hours) else None,
                 rows=tuple((month.use_h, month.rent_usd, month.buy_usd) for month in months),
-                words="; ".join(notes),
+                committed_h=rented.committed_s / S_PER_H,
+                note=note,
                 payback_months=payback if payback <= life else None,
                 curve=paid_by_month([life * part / _PARTS for part in range(_PARTS + 1)], H_PER_MONTH, *prices)
                 if isfinite(life)
@@ -707,6 +706,9 @@ def procure(
     elif is_robust:
         fleets = Fleets(procurement=pessimistic(fleets))
     best = _best(fleets, search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0)), told, planned)
+    if best.point is None and best.bound < inf:
+        _go_on(fleets, best, inf, search)
+        _improved(fleets, best, inf, search)
     if best.point is None:
         _check_found(fleets, best, search, planned)
     asked, trade_offs, what_if = Changed(fleets=fleets), None, tuple[WhatIf, ...]()
@@ -729,8 +731,7 @@ def procure(
             continue
         if has_what_if:  # last, when all is known that stands beside it in the answer
             what_if = what_ifs(asked, choice, search, 0.0 if fleets.num_contradictions else best.bound)
-        if has_pareto or has_what_if:  # what they left of the time is the answer's, whose search had a part of it
-            _go_on(fleets, best, choice, search)
+        _go_on(fleets, best, choice.objective, search)  # what is left of the time is the answer's
         if not _improved(fleets, best, choice.objective, search):
             break
     alternatives = _with_looked_at(fleets, choice, alternatives, search.num_alternatives)
@@ -857,15 +858,22 @@ def _best(fleets: Fleets, search: Search, told: Told | None, planned: Planned) -
     return best
 
 
-def _go_on(fleets: Fleets, best: _Best, choice: Choice, search: Search) -> None:
-    """Search on for what is not proven of the best fleet; a better one is then among those that were looked at."""
+def _go_on(fleets: Fleets, best: _Best, objective: float, search: Search) -> None:
+    """Search on for what is not proven of the best fleet; a better one is then among those that were looked at.
+
+    Within most of the time that is left; fleets that a limit cut off are asked again, where there is more of it.
+    """
     for number, bound in best.bounds.items():
-        is_proven = bound >= choice.objective * (1 - _PROVEN)
-        if is_proven or fleets.num_contradictions or search.is_over or choice.objective <= search.good_enough:
+        is_proven = bound >= objective * (1 - _PROVEN)
+        if is_proven or fleets.num_contradictions or search.is_over or objective <= search.good_enough:
             continue
-        find = partial(fleets.best, fleets.markets(number), search, most=choice.objective * (1 - SAME))
-        if (answer := search.bounded(find, None)) is not None:
-            best.bounds[number] = max(bound, min(answer.solution.bound, choice.objective))
+        part = search.part(search.left_s * _SHARE_OF_LAST)
+        markets = part.bounded(partial(fleets.markets, number), None)
+        if markets is None:
+            continue
+        find = partial(fleets.best, markets, part, most=objective * (1 - SAME))
+        if (answer := part.bounded(find, None)) is not None:
+            best.bounds[number] = max(bound, min(answer.solution.bound, objective))
 
 
 def _of_measured(fleets: Fleets, markets: Sequence[Market]) -> list[Market]:

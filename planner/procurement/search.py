@@ -418,16 +418,20 @@ class Fleets:
         used = trained[0].used if len(jobs) == 1 and jobs[0].share == 1 else None
         return Reading(value=value, bound=bound, used=used, payload=tuple(trained), own=min(value, own))
 
-    def known_readings(self, market: Market) -> list[tuple[Counts, Reading]]:
-        """Return what is known of the work of a market's fleets, for whatever question they were planned."""
+    def known_readings(self, market: Market, search: Search) -> list[tuple[Counts, Reading]]:
+        """Return what is known of the work of a market's fleets, for whatever question they were planned.
+
+        Without those that a limit cut off, where there is time to ask again.
+        """
         found = []
         for counts, planned in self.ledger.fleets_of(market.offers):
             if counts != planned or any(count > most for count, most in zip(counts, market.most, strict=True)):
                 continue
             parts = self._parts(Fleet(offers=market.offers, counts=counts)) or []
             trained = [oracle.found(part) for oracle, part in parts]
-            known = [one for one in trained if one is not None]
-            if known and len(known) == len(trained):
+            each = zip(self.oracles, trained, strict=False)
+            known = [one for oracle, one in each if one is not None and not oracle.may_go_on(one, search)]
+            if known and len(known) == len(self.oracles):
                 found.append((counts, self._reading(Fleet(offers=market.offers, counts=counts), known)))
         return found
 
@@ -437,7 +441,7 @@ class Fleets:
             return Reading(value=inf, bound=inf)
         known = []
         for oracle, part, seconds in self._asked(fleet, parts, enough_s):
-            trained = oracle.known(part, seconds)
+            trained = oracle.known(part, seconds, search)
             if trained is None and self.foresight is not None:
                 trained = self.foresight.known(oracle, part, seconds, search)
             known += [] if trained is None else [trained]
@@ -529,7 +533,7 @@ class Fleets:
             if self._has_profiles
             else None,
             first_profile=lambda root: self._first_profile(markets[root].offers[0], int(largest[root, 0])),
-            begun=lambda root: self.known_readings(markets[root]),
+            begun=lambda root: self.known_readings(markets[root], search),
             oracle=lambda root, counts, enough_s: self.trained(markets[root], counts, search, enough_s),
             criteria=lambda roots, counts, work_s: self._criteria(names, index[roots], counts, work_s),
             limits=[min(most, limits.get(names[0], inf)), *(limits.get(name, inf) for name in names[1:])],

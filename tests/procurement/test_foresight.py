@@ -112,8 +112,8 @@ def test_a_fleet_of_which_no_plan_was_found_in_time_is_not_settled(
     found = oracle.trained(fleet, Search(), enough_s=10.0)
     assert (found.plan, found.seconds) == (None, inf)
     assert 0 < found.bound < inf
-    assert oracle.known(fleet, 10.0) is found
-    assert oracle.known(fleet, 20.0) is None
+    assert oracle.known(fleet, 10.0, Search()) is found
+    assert oracle.known(fleet, 20.0, Search()) is None
 
 
 def test_a_search_whose_crew_is_gone_goes_on_alone(tmp_path: Path) -> None:

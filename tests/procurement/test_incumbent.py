@@ -1,10 +1,13 @@
 """The answer is the best of everything that was looked at, wherever a limit of time struck."""
 
 import time
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import purchases
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from purchases import MadeUpTimes
@@ -19,6 +22,7 @@ from planner.procurement.procure import procure
 from planner.procurement.question import Procurement
 from planner.ranking import best_plan
 from planner.search import Search
+from planner.solution import Status
 
 
 class Clock:
@@ -130,3 +134,29 @@ def test_more_machines_of_two_kinds_never_train_slower(tmp_path: Path) -> None:
     )
     assert few.used == many.used == (1, 1)
     assert many.seconds <= few.seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("num_rows", "needed_s"), [(2, 20.0), (1, 2.5)])
+def test_a_fleet_that_a_part_of_the_time_cut_off_is_asked_again_with_what_is_left(
+    tmp_path: Path, monkeypatch: MonkeyPatch, num_rows: int, needed_s: float
+) -> None:
+    """Alone it has half of the time from the beginning, a few seconds at least: a first answer is worth most."""
+    clock, seconds = Clock(), {"t4": 7200.0, "a10g": 2000.0}
+
+    def planned(self: Oracle, fleet: Fleet, search: Search) -> Trained:
+        device = fleet.offers[0].device
+        took_s = min(needed_s if device == "a10g" else 1.0, search.time_limit_s)
+        clock.now += took_s
+        found = Trained(seconds=seconds[device], bound=seconds[device], used=fleet.counts)
+        is_late = device == "a10g" and took_s < needed_s
+        return replace(found, seconds=inf, bound=900.0, late_s=took_s) if is_late else found
+
+    monkeypatch.setattr(Oracle, "planned", planned)
+    monkeypatch.setattr(Oracle, "by_count", lambda *_: None)
+    monkeypatch.setattr(Oracle, "ideal_rate", lambda self, offer: 1 / 1800 if offer.device == "t4" else 1 / 900)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    rows = [purchases.row("hard", device="a10g", usd_per_h=2.5), purchases.row("easy", usd_per_h=1)][:num_rows]
+    procurement = purchases.loaded(purchases.asked(tmp_path / "list.csv", rows, machines={"at_most": 1}))
+    found = purchases.answered(procurement, search=Search(time_limit_s=60.0 if num_rows > 1 else 5.0))
+    assert found.choice.fleet.headline == "1 x hard"
+    assert found.certificate.status is Status.OPTIMAL

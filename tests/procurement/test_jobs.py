@@ -14,6 +14,7 @@ from purchases import DNN, MONTH_S, Machine, MadeUpTimes, row
 from pytest import MonkeyPatch, TempPathFactory
 
 from planner.errors import InfeasibleError, SpecError
+from planner.procurement.answer import Procured
 from planner.procurement.fleet import Fleet
 from planner.procurement.oracle import Oracle
 from planner.procurement.question import Procurement
@@ -88,6 +89,22 @@ def test_a_commitment_is_paid_month_by_month(
     opening = procured_text(found).split("Where the time goes")[0]
     assert f"  commits        to {hours:,.0f} h of each a, used or not; a month of them counts here\n" in opening
     assert "  to pay         50.00 USD at once, for reservations, a part of their rent until they end\n" in opening
+
+
+def test_a_budget_pays_for_all_that_reservations_take_at_the_start(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """A month's part of 2,920 h is a quarter: 1,460 of 5,840 USD, and the first month pays 3,000 of 4,000 besides."""
+    machine = row("a", term="reserved", usd_per_h=2, committed_h=2920, upfront_usd=4000, billing_s=1)
+    made = MadeUpTimes({"t4": Machine(1)}, work=10 * 3600)
+    purchases.stub(monkeypatch, made, lambda offer: 1 / made.work)
+
+    def answered(budget: str) -> Procured:
+        block = {"terms": ["reserved"], "jobs": [job("j", 4)], "budget": budget}
+        return purchases.answered(purchases.loaded(purchases.asked(tmp_path / "l.csv", [machine], dnn=None, **block)))
+
+    choice = answered("4460 USD").choice
+    assert (choice.cost_usd, choice.spent_usd) == (1460, 4460)
+    with pytest.raises(InfeasibleError, match=r"budget 4,460\.00 USD"):
+        answered("4459 USD")
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
