@@ -18,25 +18,15 @@ Ends = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FusionSchedule:
-    """One number per group, in the order of transfer.
+    """One number per group, in the order of transfer."""
 
-    Attributes
-    ----------
-    ready_s
-        When the last gradient of the group is computed.
-    wait_s
-        How long the buffer then waits for a gradient that does not join; 0 for the last group and under ``Wait.NONE``.
-    start_s, end_s
-        Of the transfer itself; between them the channel works for this group alone.
-    size_bytes
-        Sum of the group's tensors.
-    """
-
-    ready_s: Floats
+    ready_s: Floats  # when the last gradient of the group is computed
+    # how long the buffer then waits for a gradient that does not join; 0 for the last group and under ``Wait.NONE``
     wait_s: Floats
+    # start_s, end_s: of the transfer itself; between them the channel works for this group alone
     start_s: Floats
     end_s: Floats
-    size_bytes: Floats
+    size_bytes: Floats  # sum of the group's tensors
 
     @property
     def finish_s(self) -> float:

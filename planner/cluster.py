@@ -24,44 +24,30 @@ _MOST_NAMED = 3  # kinds of machines that stand in a sentence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A GPU, or the cores of a CPU that train together.
-
-    Attributes
-    ----------
-    peak_flop_per_s
-        By data type (fp32, tf32, fp16, bf16, fp8, fp4), dense; a multiply-add counts as two.
-    num_multiprocessors
-        Streaming multiprocessors, or compute units; None where there are none, or they are not known.
-    l2_bytes
-        Of the cache that all of them share.
-    clock_hz
-        The boost clock, at which the peaks hold.
-    scale_up_devices, scale_up_bytes_per_s
-        How many devices the vendor's own links join at most, and the rate of one of them, one direction; None where
-        there are no such links.
-    matmul_flop_per_s
-        What large matrix products alone in bf16 were measured to reach; None where nobody measured.
-    process_nm, has_inline_ecc
-        The process that it is made in, as it is sold; and whether check bits lie among the data in its memory.
-    source
-        Where the figures stand.
-    """
+    """A GPU, or the cores of a CPU that train together."""
 
     name: str
     kind: str = "gpu"
+    # by data type (fp32, tf32, fp16, bf16, fp8, fp4), dense; a multiply-add counts as two
     peak_flop_per_s: Mapping[str, float] = field(default_factory=dict)
     memory_bytes: float = float("inf")
     memory_bandwidth_bytes_per_s: float = float("inf")
+    # streaming multiprocessors, or compute units; None where there are none, or they are not known
     num_multiprocessors: int | None = None
-    l2_bytes: float | None = None
-    clock_hz: float | None = None
+    l2_bytes: float | None = None  # of the cache that all of them share
+    clock_hz: float | None = None  # the boost clock, at which the peaks hold
+    # scale_up_devices, scale_up_bytes_per_s: how many devices the vendor's own links join at most, and the rate of one
+    # of them, one direction; None where there are no such links
     scale_up_devices: int | None = None
     scale_up_bytes_per_s: float | None = None
+    # process_nm, has_inline_ecc: the process that it is made in, as it is sold; and whether check bits lie among the
+    # data in its memory
     process_nm: float | None = None
     has_inline_ecc: bool = False
     power_w: float | None = None
+    # what large matrix products alone in bf16 were measured to reach; None where nobody measured
     matmul_flop_per_s: float | None = None
-    source: str = ""
+    source: str = ""  # where the figures stand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,21 +60,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cable(Link):
-    """A link of the graph, or several equal ones side by side; see :class:`Link` for the figures of each.
+    """A link of the graph, or several equal ones side by side; see :class:`Link` for the figures of each."""
 
-    Attributes
-    ----------
-    count
-        How many; at a machine group: network cards of each machine. None: one, or at a machine group as many as its
-        cards come to when they are dealt evenly over those of its links that do not say.
-    is_one_way
-        Whether it leads from the first end to the second only.
-    is_scale_up
-        Whether it is of the vendor's own links (NVLink) between machines, and takes no network card.
-    """
-
+    # how many; at a machine group: network cards of each machine. None: one, or at a machine group as many as its cards
+    # come to when they are dealt evenly over those of its links that do not say
     count: int | None = None
-    is_one_way: bool = False
+    is_one_way: bool = False  # whether it leads from the first end to the second only
+    # whether it is of the vendor's own links (NVLink) between machines, and takes no network card
     is_scale_up: bool = False
 
 
@@ -110,31 +88,19 @@ class Storage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineGroup:
-    """``count`` equal machines.
-
-    Attributes
-    ----------
-    inside
-        Between two devices of one machine; None where there is one device.
-    devices_per_host
-        Of a machine's devices, those that one operating system has (a tray of a rack that NVLink joins); None: all.
-    num_nics
-        Network cards of a machine, each with the group's link.
-    host_link_bytes_per_s
-        From host memory to one device (PCIe); infinite where not modelled.
-    decode_samples_per_s
-        Samples a second that one machine's host decodes; infinite where not modelled.
-    """
+    """``count`` equal machines."""
 
     name: str
     count: int
     device: Device
     devices_per_machine: int = 1
+    # of a machine's devices, those that one operating system has (a tray of a rack that NVLink joins); None: all
     devices_per_host: int | None = None
-    inside: Link | None = None
-    num_nics: int = 1
+    inside: Link | None = None  # between two devices of one machine; None where there is one device
+    num_nics: int = 1  # network cards of a machine, each with the group's link
     storage: Storage | None = None
-    host_link_bytes_per_s: float = float("inf")
+    host_link_bytes_per_s: float = float("inf")  # from host memory to one device (PCIe); infinite where not modelled
+    # samples a second that one machine's host decodes; infinite where not modelled
     decode_samples_per_s: float = float("inf")
 
     @property

@@ -47,33 +47,18 @@ from planner.words import time_words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a configuration uses of all that is limited.
+    """What a configuration uses of all that is limited."""
 
-    Attributes
-    ----------
-    family
-        Its name.
-    machines, devices
-        How many of each group: machines that train or serve, devices that train.
-    memory_bytes
-        On the fullest device of each group; empty where the family models none.
-    staleness
-        By how many iterations a gradient may lag; 0 for synchronous training.
-    global_batch_size
-        Samples of an iteration.
-    needed_s
-        What a deadline is about, see :func:`needed_s`; None where it is not known.
-    decisions
-        What the configuration says about each key of ``fix`` that its family decides.
-    """
-
-    family: str
+    family: str  # its name
+    # machines, devices: how many of each group: machines that train or serve, devices that train
     machines: Mapping[str, int]
     devices: Mapping[str, int]
+    # on the fullest device of each group; empty where the family models none
     memory_bytes: Mapping[str, float] = field(default_factory=dict)
-    staleness: float = 0.0
-    global_batch_size: int = 0
-    needed_s: float | None = None
+    staleness: float = 0.0  # by how many iterations a gradient may lag; 0 for synchronous training
+    global_batch_size: int = 0  # samples of an iteration
+    needed_s: float | None = None  # what a deadline is about, see :func:`needed_s`; None where it is not known
+    # what the configuration says about each key of ``fix`` that its family decides
     decisions: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -189,25 +174,14 @@ Kind = str | Dimension | Mapping[str, str | Dimension] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """One constraint, whatever its value; the methods of each kind below.
+    """One constraint, whatever its value; the methods of each kind below."""
 
-    Attributes
-    ----------
-    name
-        What checks call it: its path in the spec, or what of the cluster it is about.
-    kind
-        How ``constraints`` of a spec writes it: ``range``, a dimension, ``staleness``, ``families`` or ``exclude``; or
-        the kinds of its own keys. None where another block of the spec says it.
-    limit
-        The field of :class:`planner.problem.Limits` that holds its value; empty where there is none.
-    description
-        What its key in a spec means, as a sentence: of the schema and of the reference.
-    """
-
-    name: str
+    name: str  # what checks call it: its path in the spec, or what of the cluster it is about
+    # how ``constraints`` of a spec writes it: ``range``, a dimension, ``staleness``, ``families`` or ``exclude``; or
+    # the kinds of its own keys. None where another block of the spec says it
     kind: Kind = None
-    limit: str = ""
-    description: str = ""
+    limit: str = ""  # the field of :class:`planner.problem.Limits` that holds its value; empty where there is none
+    description: str = ""  # what its key in a spec means, as a sentence: of the schema and of the reference
 
     @property
     def key(self) -> str:

@@ -66,16 +66,10 @@ class Passes:
     ``a <= b``. Hence the pieces of a batch never take less than the whole of it, and the seconds a sample at the most
     samples that may pass together bound those of fewer from below. Behind the last piece's start seconds are in
     proportion to samples.
-
-    Attributes
-    ----------
-    starts
-        Samples at which pieces start, rising from 0; length S.
-    base_s, per_sample_s
-        Seconds at a piece's start, and of each sample beyond it; S x whatever the seconds are of.
     """
 
-    starts: Floats
+    starts: Floats  # samples at which pieces start, rising from 0; length S
+    # base_s, per_sample_s: seconds at a piece's start, and of each sample beyond it; S x whatever the seconds are of
     base_s: Floats
     per_sample_s: Floats
 
@@ -247,26 +241,15 @@ class Passes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """How far seconds that were computed are off: 80 % of measured / predicted - 1 lie from ``low`` to ``high``.
-
-    Attributes
-    ----------
-    of
-        What was measured, and left out of the fit.
-    source
-        The page that says it.
-    coverage
-        Share of the errors of each source that the band of all others holds; None where that was not validated.
-    is_device_measured
-        Whether training steps of the same kind were measured on the device.
-    """
+    """How far seconds that were computed are off: 80 % of measured / predicted - 1 lie from ``low`` to ``high``."""
 
     low: float
     high: float
-    of: str
-    source: str
+    of: str  # what was measured, and left out of the fit
+    source: str  # the page that says it
+    # share of the errors of each source that the band of all others holds; None where that was not validated
     coverage: float | None
-    is_device_measured: bool
+    is_device_measured: bool  # whether training steps of the same kind were measured on the device
 
     @property
     def from_its_slow_end(self) -> "Band":
@@ -276,40 +259,23 @@ class Band:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Seconds of every layer on one device, in the order of ``Dnn.layers``.
+    """Seconds of every layer on one device, in the order of ``Dnn.layers``."""
 
-    Attributes
-    ----------
-    forward_s, backward_s
-        Per sample, where as many pass together as make a difference: no sample takes less. Shape (layers,).
-    together, forward_factors, backward_factors
-        K rising numbers of samples, and how many times as long a sample takes where so many pass together; K x layers.
-        Nothing where a sample takes as long however many pass.
-    update_s
-        The optimiser's step, once an iteration.
-    read_s
-        Reading one sample, where it was measured; else None.
-    is_measured
-        A measured profile always wins over an estimate, and the plan says which it used.
-    origin
-        How the seconds came about, for the reader of a plan.
-    measured_on
-        The device that was measured, as the file itself says; empty where it does not.
-    band
-        How far such seconds are off; None where that is not known.
-    """
-
+    # forward_s, backward_s: per sample, where as many pass together as make a difference: no sample takes less. Shape
+    # (layers,)
     forward_s: Floats
     backward_s: Floats
+    # together, forward_factors, backward_factors: K rising numbers of samples, and how many times as long a sample
+    # takes where so many pass together; K x layers. Nothing where a sample takes as long however many pass
     together: tuple[float, ...] = ()
     forward_factors: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     backward_factors: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    update_s: float = 0.0
-    read_s: float | None = None
-    is_measured: bool = False
-    origin: str = ""
-    measured_on: str = ""
-    band: Band | None = None
+    update_s: float = 0.0  # the optimiser's step, once an iteration
+    read_s: float | None = None  # reading one sample, where it was measured; else None
+    is_measured: bool = False  # a measured profile always wins over an estimate, and the plan says which it used
+    origin: str = ""  # how the seconds came about, for the reader of a plan
+    measured_on: str = ""  # the device that was measured, as the file itself says; empty where it does not
+    band: Band | None = None  # how far such seconds are off; None where that is not known
 
     @classmethod
     def of_passes(

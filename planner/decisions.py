@@ -44,66 +44,35 @@ FLAG = (False, True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One decision.
+    """One decision."""
 
-    Attributes
-    ----------
-    key
-        Its key in ``fix``, and in ``constraints.exclude`` where it may be excluded: the field's words.
-    words
-        What it is, as a phrase.
-    families
-        Those that decide it: a pin of it leaves every other family out.
-    values
-        All that it may be, where these are names, flags or a few numbers; else empty.
-    maximum_of
-        Of a count: the greatest number that means anything in a question. None: it is no count.
-    names_of
-        Of a name that the question gives (a device, a group of machines): those there are.
-    offered_in
-        Of names of which a pin may say more than a search would take in a question: those that it would.
-    block
-        By family: its key in the family's configuration block, where it has one by itself.
-    block_values
-        What the block's key says, where a pin says less: ``zero_bubble`` pins whether ``schedule`` is ``zb_h1``.
-    excluded_by
-        Families whose search leaves out the values of ``constraints.exclude``.
-    is_size
-        Whether it is a number of bytes.
-    default
-        Of a layout: what a block that leaves it out means; None: on where the program has it and it means something.
-    is_shown_always
-        Of a layout: whether a block and a headline say it at its default, too.
-    takes_memory
-        Whether a value that is pinned may be what leaves no room on a device.
-    parts
-        Of a set of names: all that it may hold; a value is some of them, in this order, with a space between.
-    least
-        Of a count: its smallest number.
-    goes_with
-        Of a layout: another decision and the value of it without which this one has no meaning.
-    plugins
-        Of names: the group of entry points that give more of them.
-    """
-
-    key: str
-    words: str
-    families: tuple[str, ...]
+    key: str  # its key in ``fix``, and in ``constraints.exclude`` where it may be excluded: the field's words
+    words: str  # what it is, as a phrase
+    families: tuple[str, ...]  # those that decide it: a pin of it leaves every other family out
+    # all that it may be, where these are names, flags or a few numbers; else empty
     values: tuple[int | str | bool, ...] = ()
+    # of a count: the greatest number that means anything in a question. None: it is no count
     maximum_of: Callable[[Problem], int] | None = None
+    # of a name that the question gives (a device, a group of machines): those there are
     names_of: Callable[[Problem], Sequence[Value]] | None = None
+    # of names of which a pin may say more than a search would take in a question: those that it would
     offered_in: Callable[[Problem], Sequence[Value]] | None = None
+    # by family: its key in the family's configuration block, where it has one by itself
     block: Mapping[str, str] = field(default_factory=dict)
+    # what the block's key says, where a pin says less: ``zero_bubble`` pins whether ``schedule`` is ``zb_h1``
     block_values: tuple[str, ...] = ()
-    excluded_by: tuple[str, ...] = ()
-    is_size: bool = False
+    excluded_by: tuple[str, ...] = ()  # families whose search leaves out the values of ``constraints.exclude``
+    is_size: bool = False  # whether it is a number of bytes
+    # of a layout: what a block that leaves it out means; None: on where the program has it and it means something
     default: int | str | bool | None = None
-    is_shown_always: bool = True
-    takes_memory: bool = False
+    is_shown_always: bool = True  # of a layout: whether a block and a headline say it at its default, too
+    takes_memory: bool = False  # whether a value that is pinned may be what leaves no room on a device
+    # of a set of names: all that it may hold; a value is some of them, in this order, with a space between
     parts: tuple[str, ...] = ()
-    least: int = 1
+    least: int = 1  # of a count: its smallest number
+    # of a layout: another decision and the value of it without which this one has no meaning
     goes_with: tuple[str, str] | None = None
-    plugins: str = ""
+    plugins: str = ""  # of names: the group of entry points that give more of them
 
     @property
     def is_count(self) -> bool:

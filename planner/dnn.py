@@ -91,68 +91,42 @@ class Operator:
     """One operator of a layer: what its forward pass computes and moves for one sample.
 
     What backward does follows from it: :mod:`planner.models.kernels`.
-
-    Attributes
-    ----------
-    kind
-        One of :data:`OPERATOR_KINDS`.
-    num_multiply_adds
-        Forward.
-    read_elements, written_elements
-        Of activations; weights are left out.
-    weight_elements
-        Read once, whatever the batch.
-    product
-        The shape of what is multiplied: of a convolution its positions, what one number of its output reads, and the
-        output's channels, ``count`` groups of them; of a fused attention that of its scores.
-    num_kernels
-        Launched forward.
     """
 
-    kind: str
-    num_multiply_adds: int = 0
+    kind: str  # one of :data:`OPERATOR_KINDS`
+    num_multiply_adds: int = 0  # forward
+    # read_elements, written_elements: of activations; weights are left out
     read_elements: int = 0
     written_elements: int = 0
-    weight_elements: int = 0
+    weight_elements: int = 0  # read once, whatever the batch
+    # the shape of what is multiplied: of a convolution its positions, what one number of its output reads, and the
+    # output's channels, ``count`` groups of them; of a fused attention that of its scores
     product: Product | None = None
-    num_kernels: int = 1
+    num_kernels: int = 1  # launched forward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One operator.
-
-    Attributes
-    ----------
-    kind
-        convolution, fully_connected, batch_norm, pooling, activation, add, concatenate, dropout, flatten, input, ...
-    output_shape
-        Of one sample: (channels, height, width) or (features,); (features, tokens, 1) of a sequence.
-    num_multiply_adds
-        Of one sample, forward; 0 where nothing is multiplied and added up. Products of two activations (attention)
-        count, although they have no weights. These are the connections of the Adam model.
-    tensors
-        In order of registration.
-    is_in_place
-        The output overwrites the input, or nobody reads it again, so that it is not kept for the backward pass.
-    window
-        Of a convolution or a pool, where it is known; a pool without one reads its whole channel.
-    operators
-        What it computes, where that was seen; empty where it follows from the kind and the shapes:
-        :func:`planner.models.operators.operators_of`.
-    kept_beside_bytes
-        What the backward pass reads of one sample beside the output, where numbers take four bytes: copies of what is
-        overwritten, indices of maxima, masks.
-    """
+    """One operator."""
 
     name: str
+    # convolution, fully_connected, batch_norm, pooling, activation, add, concatenate, dropout, flatten, input, ...
     kind: str
+    # of one sample: (channels, height, width) or (features,); (features, tokens, 1) of a sequence
     output_shape: tuple[int, ...]
+    # of one sample, forward; 0 where nothing is multiplied and added up. Products of two activations (attention) count,
+    # although they have no weights. These are the connections of the Adam model
     num_multiply_adds: int = 0
-    tensors: tuple[Tensor, ...] = ()
+    tensors: tuple[Tensor, ...] = ()  # in order of registration
+    # the output overwrites the input, or nobody reads it again, so that it is not kept for the backward pass
     is_in_place: bool = False
+    # of a convolution or a pool, where it is known; a pool without one reads its whole channel
     window: Window | None = None
+    # what it computes, where that was seen; empty where it follows from the kind and the shapes:
+    # :func:`planner.models.operators.operators_of`
     operators: tuple[Operator, ...] = ()
+    # what the backward pass reads of one sample beside the output, where numbers take four bytes: copies of what is
+    # overwritten, indices of maxima, masks
     kept_beside_bytes: int = 0
 
     @property

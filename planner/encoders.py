@@ -20,30 +20,18 @@ class Projector:
     LLaVA 1.5 has two products (H. Liu et al., arXiv 2310.03744, section 3.3), Qwen2.5-VL joins 2 x 2 tokens before
     such (S. Bai et al., arXiv 2502.13923, section 2.1), and Gemma 3 has the mean of 4 x 4 and one product (Gemma team,
     arXiv 2503.19786, section 2.2).
-
-    Attributes
-    ----------
-    output_size
-        Width of the language model.
-    hidden_size
-        Width between two products; None where there is one product.
-    merge
-        Tokens on each side of the square that becomes one.
-    is_pooled
-        Whether their mean becomes the one; else they stand beside one another, so that it is as much wider.
-    norm, is_norm_first
-        Before the products, and whether of the tokens before they are joined, rather than behind that.
-    has_biases
-        Whether the products have biases.
     """
 
-    output_size: int
-    hidden_size: int | None = None
-    merge: int = 1
+    output_size: int  # width of the language model
+    hidden_size: int | None = None  # width between two products; None where there is one product
+    merge: int = 1  # tokens on each side of the square that becomes one
+    # whether their mean becomes the one; else they stand beside one another, so that it is as much wider
     is_pooled: bool = False
+    # norm, is_norm_first: before the products, and whether of the tokens before they are joined, rather than behind
+    # that
     norm: ProjectorNorm = "none"
     is_norm_first: bool = False
-    has_biases: bool = True
+    has_biases: bool = True  # whether the products have biases
 
     def __post_init__(self) -> None:
         for name, most in (("output_size", _MOST_WIDTH), ("hidden_size", _MOST_WIDTH), ("merge", MOST_MERGED)):

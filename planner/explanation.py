@@ -30,27 +30,13 @@ _NOT_KNOWN = "not known in time: nothing that is no slower was found within its 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perturbation:
-    """One change of the hardware.
+    """One change of the hardware."""
 
-    Attributes
-    ----------
-    name
-        For programs: ``network_bandwidth_x2``.
-    words
-        For readers: ``a network twice as wide``.
-    problem
-        The changed question; None where it cannot be asked.
-    reason
-        Why not, or what to know about it.
-    can_hurt
-        Whether it takes something away; better hardware can be left unused.
-    """
-
-    name: str
-    words: str
-    problem: Problem | None
-    reason: str = ""
-    can_hurt: bool = False
+    name: str  # for programs: ``network_bandwidth_x2``
+    words: str  # for readers: ``a network twice as wide``
+    problem: Problem | None  # the changed question; None where it cannot be asked
+    reason: str = ""  # why not, or what to know about it
+    can_hurt: bool = False  # whether it takes something away; better hardware can be left unused
 
 
 def perturbations(problem: Problem) -> list[Perturbation]:
@@ -129,28 +115,18 @@ def _other_machines(problem: Problem, name: str, change: int) -> Perturbation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """What one change of the hardware would bring.
-
-    Attributes
-    ----------
-    objective, saving
-        Of the best plan on the changed hardware, and the share of the objective that it saves; negative where it costs.
-        None where there is no such plan, and ``note`` says why.
-    is_proven
-        Whether no plan there does better; else it saves at least so much, or costs at most so much.
-    plan
-        Family and headline of that plan.
-    is_other_plan
-        Whether that differs from the plan on the hardware as it is.
-    """
+    """What one change of the hardware would bring."""
 
     name: str
     words: str
+    # objective, saving: of the best plan on the changed hardware, and the share of the objective that it saves;
+    # negative where it costs. None where there is no such plan, and ``note`` says why
     objective: float | None = None
     saving: float | None = None
+    # whether no plan there does better; else it saves at least so much, or costs at most so much
     is_proven: bool = False
-    plan: str = ""
-    is_other_plan: bool = False
+    plan: str = ""  # family and headline of that plan
+    is_other_plan: bool = False  # whether that differs from the plan on the hardware as it is
     note: str = ""
 
 
@@ -227,38 +203,20 @@ _REFUSAL = " gives no plan: "  # as the ranking says it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation(Recorded):
-    """A plan explained.
-
-    Attributes
-    ----------
-    title
-        Network and cluster.
-    headline
-        Family, devices and network of the plan.
-    binding
-        What its family says that binds.
-    breakdown
-        Terms of an iteration with their seconds and shares, the largest first.
-    sensitivities
-        The largest saving first.
-    runners_up
-        The best plan of each family on each network beside the chosen one, in order of objective.
-    refusals
-        Families that gave no plan, each with its reason.
-    proof
-        What is proven, in words.
-    """
+    """A plan explained."""
 
     tables = ("sensitivities", "runners_up", "breakdown")
-    title: str
+    title: str  # network and cluster
     plan: Plan
-    headline: str
-    binding: tuple[str, ...]
+    headline: str  # family, devices and network of the plan
+    binding: tuple[str, ...]  # what its family says that binds
+    # terms of an iteration with their seconds and shares, the largest first
     breakdown: tuple[tuple[str, float, float], ...]
-    sensitivities: tuple[Sensitivity, ...]
+    sensitivities: tuple[Sensitivity, ...]  # the largest saving first
+    # the best plan of each family on each network beside the chosen one, in order of objective
     runners_up: tuple[Alternative, ...]
-    refusals: tuple[str, ...]
-    proof: str
+    refusals: tuple[str, ...]  # families that gave no plan, each with its reason
+    proof: str  # what is proven, in words
     warnings: tuple[str, ...]
 
     def to_dict(self) -> dict[str, object]:

@@ -26,30 +26,16 @@ class Mamba:
     One product makes of a token what is gated with (z), what goes in (x), two vectors of each group (B and C), and a
     step for each head; a short convolution over the tokens follows for x, B and C. A head's state is updated by B x
     and read by C. What comes out is gated and normed, and projected back.
-
-    Attributes
-    ----------
-    num_heads, head_size
-        Heads, and the width of each: together the inner width.
-    state_size
-        Numbers of the state for each number of a head.
-    num_groups
-        Groups of heads that share B and C.
-    conv_kernel
-        Tokens that the convolution reads.
-    chunk_size
-        Tokens of a chunk.
-    has_conv_bias
-        Whether the convolution adds a bias.
     """
 
+    # num_heads, head_size: heads, and the width of each: together the inner width
     num_heads: int
     head_size: int
-    state_size: int
-    num_groups: int = 1
-    conv_kernel: int = 4
-    chunk_size: int = 128
-    has_conv_bias: bool = True
+    state_size: int  # numbers of the state for each number of a head
+    num_groups: int = 1  # groups of heads that share B and C
+    conv_kernel: int = 4  # tokens that the convolution reads
+    chunk_size: int = 128  # tokens of a chunk
+    has_conv_bias: bool = True  # whether the convolution adds a bias
 
     def __post_init__(self) -> None:
         _check_counts(self, num_heads=_MOST_HEADS, head_size=_MOST_WIDTH, state_size=MOST_STATES)
@@ -89,25 +75,17 @@ class DeltaNet:
     One product makes queries, keys, values, what is gated with, and two numbers of each value's head: how much the
     state forgets, and how much it learns. A short convolution follows for the first three. A state learns by the
     difference between a value and what it would have given for the key.
-
-    Attributes
-    ----------
-    num_key_heads, num_value_heads
-        Heads of queries and keys; and of values, each with a state. A key serves ``num_value_heads / num_key_heads``.
-    key_size, value_size
-        Width of a head's query and key, and of its value.
-    conv_kernel
-        Tokens that the convolution reads.
-    chunk_size
-        Tokens of a chunk.
     """
 
+    # num_key_heads, num_value_heads: heads of queries and keys; and of values, each with a state. A key serves
+    # ``num_value_heads / num_key_heads``
     num_key_heads: int
     num_value_heads: int
+    # key_size, value_size: width of a head's query and key, and of its value
     key_size: int
     value_size: int
-    conv_kernel: int = 4
-    chunk_size: int = 64
+    conv_kernel: int = 4  # tokens that the convolution reads
+    chunk_size: int = 64  # tokens of a chunk
 
     def __post_init__(self) -> None:
         _check_counts(self, num_key_heads=_MOST_HEADS, num_value_heads=_MOST_HEADS)
@@ -146,21 +124,13 @@ class LinearAttention:
 
     Queries, keys and values pass an activation function; a head's state is the sum of keys times values. What comes
     out passes a norm over all heads and, where there is one, a gate of the same width (MiniMax, arXiv 2501.08313).
-
-    Attributes
-    ----------
-    num_heads, head_size
-        Heads, and the width of each query, key and value.
-    chunk_size
-        Tokens of a chunk.
-    has_gate
-        Whether the output is gated.
     """
 
+    # num_heads, head_size: heads, and the width of each query, key and value
     num_heads: int
     head_size: int
-    chunk_size: int = 256
-    has_gate: bool = True
+    chunk_size: int = 256  # tokens of a chunk
+    has_gate: bool = True  # whether the output is gated
 
     def __post_init__(self) -> None:
         _check_counts(self, num_heads=_MOST_HEADS, head_size=MOST_STATES, chunk_size=MOST_CHUNK)

@@ -38,28 +38,15 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedFile:
-    """What an import found: a network, or the decisions of a launch file.
+    """What an import found: a network, or the decisions of a launch file."""
 
-    Attributes
-    ----------
-    kind
-        Of the file: ``onnx``, ``huggingface``, ``torch``, one of the profiles, or the target of a launch file.
-    block
-        ``dnn`` block of the network, or ``fix`` block of the decisions of a launch file.
-    facts
-        Totals that the reader counted beside the network's own.
-    transformer
-        Of a launch file: the network that it trains, where its sizes stand in it.
-    training
-        Of a launch file: what it says beside network and layout.
-    """
-
-    kind: str
-    block: Mapping[str, Any]
+    kind: str  # of the file: ``onnx``, ``huggingface``, ``torch``, one of the profiles, or the target of a launch file
+    block: Mapping[str, Any]  # ``dnn`` block of the network, or ``fix`` block of the decisions of a launch file
     dnn: Dnn | None = None
     profile: Profile | None = None
-    facts: Mapping[str, float] = field(default_factory=dict)
-    transformer: Transformer | None = None
+    facts: Mapping[str, float] = field(default_factory=dict)  # totals that the reader counted beside the network's own
+    transformer: Transformer | None = None  # of a launch file: the network that it trains, where its sizes stand in it
+    # of a launch file: what it says beside network and layout
     training: TrainingBlocks = field(default_factory=TrainingBlocks)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

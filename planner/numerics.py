@@ -28,41 +28,28 @@ def check_figures(where: object, *names: str, least: float = 0.0, most: float = 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotaryScaling:
-    """How the angles of rotary positions are stretched for samples longer than those of the first training.
+    """How the angles of rotary positions are stretched for samples longer than those of the first training."""
 
-    Attributes
-    ----------
-    kind
-        ``linear`` and ``dynamic`` (S. Chen et al., arXiv 2306.15595), ``llama3`` (by frequency; Llama team, arXiv
-        2407.21783, section 3.4.2), ``yarn`` (B. Peng et al., arXiv 2309.00071).
-    factor
-        Of the length.
-    original_length
-        Tokens of the samples before (``original_max_position_embeddings``); ``llama3`` and ``yarn`` need it.
-    low_frequency_factor, high_frequency_factor
-        Of ``llama3``: wavelengths longer than ``original_length / low`` are stretched, shorter than
-        ``original_length / high`` are not.
-    beta_fast, beta_slow
-        Of ``yarn``: turns within ``original_length`` above which nothing, and below which all is stretched.
-    scale, scale_all
-        Of ``yarn`` as DeepSeek has it: ``mscale`` and ``mscale_all_dim``; None where they are not given.
-    attention_factor
-        Of ``yarn``: what queries and keys are multiplied with; None where it follows from the factor.
-    is_truncated
-        Of ``yarn``: whether the two ends of the ramp are rounded to whole dimensions.
-    """
-
+    # ``linear`` and ``dynamic`` (S. Chen et al., arXiv 2306.15595), ``llama3`` (by frequency; Llama team, arXiv
+    # 2407.21783, section 3.4.2), ``yarn`` (B. Peng et al., arXiv 2309.00071)
     kind: RotaryScalingKind
-    factor: float
+    factor: float  # of the length
+    # tokens of the samples before (``original_max_position_embeddings``); ``llama3`` and ``yarn`` need it
     original_length: int | None = None
+    # low_frequency_factor, high_frequency_factor: of ``llama3``: wavelengths longer than ``original_length / low`` are
+    # stretched, shorter than ``original_length / high`` are not
     low_frequency_factor: float = 1.0
     high_frequency_factor: float = 4.0
+    # beta_fast, beta_slow: of ``yarn``: turns within ``original_length`` above which nothing, and below which all is
+    # stretched
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    # scale, scale_all: of ``yarn`` as DeepSeek has it: ``mscale`` and ``mscale_all_dim``; None where they are not given
     scale: float | None = None
     scale_all: float | None = None
+    # of ``yarn``: what queries and keys are multiplied with; None where it follows from the factor
     attention_factor: float | None = None
-    is_truncated: bool = True
+    is_truncated: bool = True  # of ``yarn``: whether the two ends of the ramp are rounded to whole dimensions
 
     def __post_init__(self) -> None:
         check_figures(self, *(one.name for one in fields(self) if one.name not in ("kind", "is_truncated")))
@@ -77,34 +64,20 @@ class RotaryScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotary:
-    """Rotary positions (J. Su et al., arXiv 2104.09864): queries and keys are turned by angles of their position.
+    """Rotary positions (J. Su et al., arXiv 2104.09864): queries and keys are turned by angles of their position."""
 
-    Attributes
-    ----------
-    base
-        Of the angles' geometric row (``rope_theta``).
-    local_base
-        Of the layers with a window, where it is another (Gemma 3: ``rope_local_base_freq``); these are not scaled then.
-    fraction
-        Share of a head's width that is turned (``partial_rotary_factor``). Of latent attention the part ``rope_size``
-        is turned whole.
-    is_interleaved
-        Whether neighbouring numbers are turned together, not halves (GPT-J, DeepSeek, Llama 4).
-    without_every
-        Every so-many-th layer has no positions (Llama 4: 4); 0: all have.
-    longest
-        Tokens of the longest sample that the positions are meant for (``max_position_embeddings``).
-    scaling
-        Of the angles, for longer samples.
-    """
-
-    base: float = 10_000.0
+    base: float = 10_000.0  # of the angles' geometric row (``rope_theta``)
+    # of the layers with a window, where it is another (Gemma 3: ``rope_local_base_freq``); these are not scaled then
     local_base: float | None = None
+    # share of a head's width that is turned (``partial_rotary_factor``). Of latent attention the part ``rope_size`` is
+    # turned whole
     fraction: float = 1.0
+    # whether neighbouring numbers are turned together, not halves (GPT-J, DeepSeek, Llama 4)
     is_interleaved: bool = False
-    without_every: int = 0
+    without_every: int = 0  # every so-many-th layer has no positions (Llama 4: 4); 0: all have
+    # tokens of the longest sample that the positions are meant for (``max_position_embeddings``)
     longest: int | None = None
-    scaling: RotaryScaling | None = None
+    scaling: RotaryScaling | None = None  # of the angles, for longer samples
 
     def __post_init__(self) -> None:
         check_figures(self, "base", "local_base", "longest")
@@ -114,45 +87,28 @@ class Rotary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numerics:
-    """Figures and functions of a transformer.
+    """Figures and functions of a transformer."""
 
-    Attributes
-    ----------
-    norm_epsilon
-        Added under the root of every norm (``rms_norm_eps``, ``layer_norm_eps``).
-    activation
-        Of the feed-forward part; None: ``silu`` where it is gated, else ``gelu``.
-    activation_limit
-        What the inputs of the gate are cut off at (GPT-OSS: ``swiglu_limit``); None: not at all.
-    gate_offset
-        Added to what the gate multiplies (GPT-OSS: 1).
-    initial_deviation
-        Standard deviation of the weights at the start (``initializer_range``).
-    attention_softcap, logit_softcap
-        ``cap tanh(x / cap)`` of the scores and of the logits (Gemma 2: ``attn_logit_softcapping``,
-        ``final_logit_softcapping``); None: none.
-    query_scalar
-        Scores are divided by its square root (Gemma: ``query_pre_attn_scalar``); None: by that of the head's size.
-    embedding_scale, residual_scale, logit_scale
-        What the embedding, each part's output before its residual addition, and the logits are multiplied with.
-    has_zero_centred_norms
-        Whether a norm multiplies by one plus its scale (Gemma, Qwen3-Next, Nemotron-4).
-    has_query_key_l2_norms
-        Whether queries and keys are divided by their length, without a parameter (Llama 4: ``use_qk_norm``).
-    """
-
-    norm_epsilon: float = 1e-5
-    activation: Activation | None = None
+    norm_epsilon: float = 1e-5  # added under the root of every norm (``rms_norm_eps``, ``layer_norm_eps``)
+    activation: Activation | None = None  # of the feed-forward part; None: ``silu`` where it is gated, else ``gelu``
+    # what the inputs of the gate are cut off at (GPT-OSS: ``swiglu_limit``); None: not at all
     activation_limit: float | None = None
-    gate_offset: float = 0.0
-    initial_deviation: float = 0.02
+    gate_offset: float = 0.0  # added to what the gate multiplies (GPT-OSS: 1)
+    initial_deviation: float = 0.02  # standard deviation of the weights at the start (``initializer_range``)
+    # attention_softcap, logit_softcap: ``cap tanh(x / cap)`` of the scores and of the logits (Gemma 2:
+    # ``attn_logit_softcapping``, ``final_logit_softcapping``); None: none
     attention_softcap: float | None = None
     logit_softcap: float | None = None
+    # scores are divided by its square root (Gemma: ``query_pre_attn_scalar``); None: by that of the head's size
     query_scalar: float | None = None
+    # embedding_scale, residual_scale, logit_scale: what the embedding, each part's output before its residual addition,
+    # and the logits are multiplied with
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     logit_scale: float = 1.0
+    # whether a norm multiplies by one plus its scale (Gemma, Qwen3-Next, Nemotron-4)
     has_zero_centred_norms: bool = False
+    # whether queries and keys are divided by their length, without a parameter (Llama 4: ``use_qk_norm``)
     has_query_key_l2_norms: bool = False
 
     def __post_init__(self) -> None:
@@ -167,40 +123,24 @@ PLAIN = Numerics()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
-    """How a router scores experts, and how their load is balanced.
+    """How a router scores experts, and how their load is balanced."""
 
-    Attributes
-    ----------
-    score
-        Function of the router's products (``scoring_func``).
-    is_normalised
-        Whether the scores of a token's experts are made to add up to one (``norm_topk_prob``).
-    scale
-        What these scores are multiplied with then (``routed_scaling_factor``).
-    is_input_scaled
-        Whether a score multiplies what enters its expert, not what leaves it (Llama 4).
-    auxiliary_loss, auxiliary_coefficient
-        Over which tokens the loss that balances the load takes its means: those of a micro-``batch``, of each
-        ``sequence`` (DeepSeek: ``seq_aux``), of the ``global_batch`` (Qwen 3); and its weight
-        (``router_aux_loss_coef``).
-    bias
-        What the router's bias is, where it has one: added for the choice of experts alone (``selection``), or as
-        any matrix's (``linear``, GPT-OSS).
-    bias_update_rate
-        Step by which the bias for the choice follows the load: balancing without a loss (L. Wang et al., arXiv
-        2408.15664); 0: none. The bias is there, too, where no parameter of it is counted.
-    z_loss
-        Weight of the loss on the size of the router's products (B. Zoph et al., arXiv 2202.08906); 0: none.
-    """
-
-    score: Score = "softmax"
-    is_normalised: bool = True
-    scale: float = 1.0
-    is_input_scaled: bool = False
+    score: Score = "softmax"  # function of the router's products (``scoring_func``)
+    is_normalised: bool = True  # whether the scores of a token's experts are made to add up to one (``norm_topk_prob``)
+    scale: float = 1.0  # what these scores are multiplied with then (``routed_scaling_factor``)
+    is_input_scaled: bool = False  # whether a score multiplies what enters its expert, not what leaves it (Llama 4)
+    # auxiliary_loss, auxiliary_coefficient: over which tokens the loss that balances the load takes its means: those of
+    # a micro-``batch``, of each ``sequence`` (DeepSeek: ``seq_aux``), of the ``global_batch`` (Qwen 3); and its weight
+    # (``router_aux_loss_coef``)
     auxiliary_loss: AuxiliaryLoss = "batch"
     auxiliary_coefficient: float = 0.01
+    # what the router's bias is, where it has one: added for the choice of experts alone (``selection``), or as any
+    # matrix's (``linear``, GPT-OSS)
     bias: RouterBias = "selection"
+    # step by which the bias for the choice follows the load: balancing without a loss (L. Wang et al., arXiv
+    # 2408.15664); 0: none. The bias is there, too, where no parameter of it is counted
     bias_update_rate: float = 0.0
+    # weight of the loss on the size of the router's products (B. Zoph et al., arXiv 2202.08906); 0: none
     z_loss: float = 0.0
 
     def __post_init__(self) -> None:

@@ -25,26 +25,15 @@ USUAL_ALGORITHMS: tuple[Algorithm, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
-    """What the user left open and what may change the answer: it is printed under the headline, with its effect.
+    """What the user left open and what may change the answer: it is printed under the headline, with its effect."""
 
-    Attributes
-    ----------
-    text
-        What was assumed: ``nvlink-4 between the devices of h100-sxm (its reference machine)``.
-    field
-        The place in the resolved question that says it, as path: ``("cluster", "machines", 0, "inside")``.
-    also
-        Further places where the same was assumed: of other groups of machines.
-    flag
-        What the user may write to say otherwise: ``--inside``, or a key of a spec.
-    other
-        The likeliest other value at ``field``; its effect on the answer is what is printed. None: not computed.
-    """
-
-    text: str
+    text: str  # what was assumed: ``nvlink-4 between the devices of h100-sxm (its reference machine)``
+    # the place in the resolved question that says it, as path: ``("cluster", "machines", 0, "inside")``
     field: tuple[str | int, ...]
-    flag: str
+    flag: str  # what the user may write to say otherwise: ``--inside``, or a key of a spec
+    # the likeliest other value at ``field``; its effect on the answer is what is printed. None: not computed
     other: Any = None
+    # further places where the same was assumed: of other groups of machines
     also: tuple[tuple[str | int, ...], ...] = ()
 
 
@@ -269,68 +258,44 @@ class CompressionOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One question.
-
-    Attributes
-    ----------
-    profiles
-        Seconds of the layers, by device name.
-    families
-        Those that may answer: asked for, or all, and not forbidden.
-    fixed
-        Pinned decisions, by their configuration key; a family that lacks one of them cannot answer.
-    excluded
-        Values that a decision must not take, by the same keys; the family ``hybrid`` alone answers then.
-    compression
-        Whether gradients may be compressed, and what that costs; None: they may not.
-    substitutions
-        Layer replacements that may be chosen; see :mod:`planner.networks`.
-    taken
-        Names of those that ``dnn`` and ``profiles`` already hold.
-    question
-        Where a network was chosen: the problem with all of them open.
-    configuration
-        For ``predict``: family name and its block, as ``plan`` prints it.
-    variant
-        For ``predict``: ``printed`` takes a paper's equations with their slips; ``plan`` never does.
-    is_computation_measured, are_links_calibrated
-        Whether seconds of layers, and costs of transfers, rest on measurements: which known error applies.
-    key_assumptions
-        Of what was assumed, that which may change the answer; in no particular order.
-    assumptions, warnings
-        What was assumed for the user; what makes the figures doubtful. Both are printed with every answer.
-    transformer_rates
-        Where the network is a transformer: the fitted figures of :mod:`planner.data.fits`.
-    listed_memory_bytes
-        Likewise: the memory of the accelerators that are listed, by their name, to be named where memory is short.
-    resolved
-        The question as a spec that needs no other file.
-    """
+    """One question."""
 
     dnn: Dnn
     cluster: Cluster
-    profiles: Mapping[str, Profile]
+    profiles: Mapping[str, Profile]  # seconds of the layers, by device name
     training: Training
     calibration: Calibration
     limits: Limits
     goal: Goal
-    families: tuple[str, ...]
+    families: tuple[str, ...]  # those that may answer: asked for, or all, and not forbidden
+    # pinned decisions, by their configuration key; a family that lacks one of them cannot answer
     fixed: Mapping[str, Any]
+    # values that a decision must not take, by the same keys; the family ``hybrid`` alone answers then
     excluded: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    # whether gradients may be compressed, and what that costs; None: they may not
     compression: CompressionOption | None = None
-    substitutions: tuple[Substitution, ...] = ()
-    taken: tuple[str, ...] = ()
-    question: "Problem | None" = None
+    substitutions: tuple[Substitution, ...] = ()  # layer replacements that may be chosen; see :mod:`planner.networks`
+    taken: tuple[str, ...] = ()  # names of those that ``dnn`` and ``profiles`` already hold
+    question: "Problem | None" = None  # where a network was chosen: the problem with all of them open
+    # for ``predict``: family name and its block, as ``plan`` prints it
     configuration: tuple[str, Mapping[str, Any]] | None = None
+    # for ``predict``: ``printed`` takes a paper's equations with their slips; ``plan`` never does
     variant: str = "corrected"
+    # is_computation_measured, are_links_calibrated: whether seconds of layers, and costs of transfers, rest on
+    # measurements: which known error applies
     is_computation_measured: bool = False
     are_links_calibrated: bool = False
+    # of what was assumed, that which may change the answer; in no particular order
     key_assumptions: tuple[Assumption, ...] = ()
+    # assumptions, warnings: what was assumed for the user; what makes the figures doubtful. Both are printed with every
+    # answer
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    # where the network is a transformer: the fitted figures of :mod:`planner.data.fits`
     transformer_rates: Mapping[str, Any] = field(default_factory=dict)
+    # likewise: the memory of the accelerators that are listed, by their name, to be named where memory is short
     listed_memory_bytes: Mapping[str, float] = field(default_factory=dict)
-    resolved: Mapping[str, Any] = field(default_factory=dict)
+    resolved: Mapping[str, Any] = field(default_factory=dict)  # the question as a spec that needs no other file
 
     @property
     def own_words(self) -> str:

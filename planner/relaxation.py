@@ -135,21 +135,11 @@ class Asked(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relaxable:
-    """One value of the user's, or one fact of the hardware, that may give way.
+    """One value of the user's, or one fact of the hardware, that may give way."""
 
-    Attributes
-    ----------
-    field
-        Its path in the spec.
-    given
-        Its value, as the user wrote it, or would write it.
-    turn
-        When a conflict drops it: of two that would both do, the one with the lower number goes.
-    """
-
-    field: str
-    given: str
-    turn: int
+    field: str  # its path in the spec
+    given: str  # its value, as the user wrote it, or would write it
+    turn: int  # when a conflict drops it: of two that would both do, the one with the lower number goes
 
     def without(self, problem: Problem) -> Problem:
         """Return the question without it."""

@@ -40,47 +40,26 @@ _SINK = -1  # the end of a path: the node that it starts from may be its end, to
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Hop:
-    """The paths from a machine of one group to a machine of another, or to another one of its own.
+    """The paths from a machine of one group to a machine of another, or to another one of its own."""
 
-    Attributes
-    ----------
-    num_links
-        On each of the paths.
-    own_bytes_per_s
-        What the links of groups of several machines carry, which each machine has to itself.
-    arcs, shares
-        Directions of links, and which part of the transfer each of them carries.
-    latency_s
-        The slower end, and all links between switches; of the slowest path.
-    """
-
-    num_links: int
-    own_bytes_per_s: float
+    num_links: int  # on each of the paths
+    own_bytes_per_s: float  # what the links of groups of several machines carry, which each machine has to itself
+    # arcs, shares: directions of links, and which part of the transfer each of them carries
     arcs: _Ints
     shares: Floats
-    latency_s: float
+    latency_s: float  # the slower end, and all links between switches; of the slowest path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """How units of one level are joined: machines by switches, those by pods.
+    """How units of one level are joined: machines by switches, those by pods."""
 
-    Attributes
-    ----------
-    num_machines
-        Of one unit of this level.
-    machine_bytes_per_s
-        What each machine sends, while all send to the next unit of the level below within their own one.
-    alone_bytes_per_s
-        What a unit below sends between switches while no other does; infinite on one switch, where cards alone bind.
-    latency_s
-        Of one hop.
-    """
-
-    num_machines: int
+    num_machines: int  # of one unit of this level
+    # what each machine sends, while all send to the next unit of the level below within their own one
     machine_bytes_per_s: float
+    # what a unit below sends between switches while no other does; infinite on one switch, where cards alone bind
     alone_bytes_per_s: float
-    latency_s: float
+    latency_s: float  # of one hop
 
 
 @lru_cache(maxsize=64)  # a question has a few clusters, a sweep as many as it has questions

@@ -9,19 +9,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """One schedule.
+    """One schedule."""
 
-    Attributes
-    ----------
-    title, source
-        What its authors call it, and where they do.
-    runs_in
-        By program: its option or setting.
-    """
-
+    # title, source: what its authors call it, and where they do
     title: str
     source: str
-    runs_in: Mapping[str, str] = field(default_factory=dict)
+    runs_in: Mapping[str, str] = field(default_factory=dict)  # by program: its option or setting
 
 
 _PIPELINING = "torchtitan"

@@ -108,22 +108,13 @@ class _Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars(_Series):
-    """Lying bars.
+    """Lying bars."""
 
-    Attributes
-    ----------
-    rows
-        Name, value and the text at its end, top to bottom.
-    title, unit
-        Of the axis: ``s`` and ``B`` are scaled, any other unit stands as it is.
-    marked
-        The row that stands out; None: all are alike.
-    """
-
-    rows: Sequence[tuple[str, float, str]]
+    rows: Sequence[tuple[str, float, str]]  # name, value and the text at its end, top to bottom
+    # title, unit: of the axis: ``s`` and ``B`` are scaled, any other unit stands as it is
     title: str
     unit: str = ""
-    marked: int | None = None
+    marked: int | None = None  # the row that stands out; None: all are alike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,43 +220,24 @@ def _nothing() -> Sequence[Block]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of an answer.
+    """A part of an answer."""
 
-    Attributes
-    ----------
-    name
-        Its address on a page, of letters and hyphens.
-    lines
-        What a terminal shows of it; nothing: it is not shown there.
-    blocks
-        Gives what a page shows of it; nothing: it is not shown there.
-    """
-
-    name: str
+    name: str  # its address on a page, of letters and hyphens
     title: str
-    lines: Sequence[str] = ()
-    blocks: Callable[[], Sequence[Block]] = _nothing
+    lines: Sequence[str] = ()  # what a terminal shows of it; nothing: it is not shown there
+    blocks: Callable[[], Sequence[Block]] = _nothing  # gives what a page shows of it; nothing: it is not shown there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer of any kind.
+    """An answer of any kind."""
 
-    Attributes
-    ----------
-    title, answer, verdict
-        Of the page: what it is about, the answer in one sentence, and what is proven of it.
-    mark
-        How the verdict is set: ``proven``, ``open`` or ``plain``.
-    opening
-        What a terminal shows first.
-    """
-
+    # title, answer, verdict: of the page: what it is about, the answer in one sentence, and what is proven of it
     title: str
     answer: str
     verdict: str = ""
-    mark: str = "plain"
-    opening: Sequence[str] = ()
+    mark: str = "plain"  # how the verdict is set: ``proven``, ``open`` or ``plain``
+    opening: Sequence[str] = ()  # what a terminal shows first
     sections: Sequence[Section] = ()
 
 
@@ -274,23 +246,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Who does what.
+    """Who does what."""
 
-    Attributes
-    ----------
-    devices
-        Of a group by its name: what each of its devices does, machine after machine; those beyond the end do nothing.
-    roles
-        What labels and colours mean.
-    servers
-        Of a group: the servers on each of its machines, by the machine's index.
-    per_machine
-        Of a group: devices of each of its machines that count in ``devices``, where not all of them are used.
-    """
-
+    # of a group by its name: what each of its devices does, machine after machine; those beyond the end do nothing
     devices: Mapping[str, Sequence[Cell]]
-    roles: Sequence[Role]
+    roles: Sequence[Role]  # what labels and colours mean
+    # of a group: the servers on each of its machines, by the machine's index
     servers: Mapping[str, Mapping[int, Sequence[Cell]]] = field(default_factory=dict)
+    # of a group: devices of each of its machines that count in ``devices``, where not all of them are used
     per_machine: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -299,49 +262,27 @@ Memory = tuple[str, Mapping[str, float], float | None]  # where, what it holds i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyView:
-    """What a family shows of one of its configurations.
+    """What a family shows of one of its configurations."""
 
-    Attributes
-    ----------
-    placement, blocks
-        Give what runs where, and the family's own tables and series (stages, fusion groups, servers), for a page.
-    lines
-        What a terminal shows of the decisions before those that are plain values.
-    told
-        Decisions that ``lines`` tell; None: they tell all.
-    memory
-        What the memory holds, where the family tells several kinds of devices apart.
-    """
-
+    # placement, blocks: give what runs where, and the family's own tables and series (stages, fusion groups, servers),
+    # for a page
     placement: Callable[[], Placement]
     blocks: Callable[[], Sequence[Block]] = _nothing
-    lines: Sequence[str] = ()
-    told: frozenset[str] | None = frozenset()
-    memory: Sequence[Memory] = ()
+    lines: Sequence[str] = ()  # what a terminal shows of the decisions before those that are plain values
+    told: frozenset[str] | None = frozenset()  # decisions that ``lines`` tell; None: they tell all
+    memory: Sequence[Memory] = ()  # what the memory holds, where the family tells several kinds of devices apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanView:
-    """What the families show of one plan or prediction: an answer is handed it, and asks no family itself.
+    """What the families show of one plan or prediction: an answer is handed it, and asks no family itself."""
 
-    Attributes
-    ----------
-    problem
-        With the network that the configuration trains.
-    words
-        How the family trains: ``pipeline parallelism``.
-    family
-        What it shows of the configuration.
-    timeline
-        Gives what runs when; raises ModelError or SpecError where there is no schedule, or one of too many tasks.
-    predict
-        Predicts another configuration of any family on this network; raises PlannerError where it means none here.
-    """
-
-    problem: Problem
-    words: str
-    family: FamilyView
+    problem: Problem  # with the network that the configuration trains
+    words: str  # how the family trains: ``pipeline parallelism``
+    family: FamilyView  # what it shows of the configuration
+    # gives what runs when; raises ModelError or SpecError where there is no schedule, or one of too many tasks
     timeline: Callable[[], Timeline]
+    # predicts another configuration of any family on this network; raises PlannerError where it means none here
     predict: Callable[[Configuration], Prediction]
 
 

@@ -17,28 +17,14 @@ from planner.dnn import Dnn, Layer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Substitution:
-    """One allowed replacement.
-
-    Attributes
-    ----------
-    removed
-        The layers that it takes out, in the network's order.
-    block
-        The layers that come in; those of them that read nothing read what the removed ones read.
-    profiles
-        Seconds of the block's layers, per sample, by device name.
-    by
-        What the block is called, for the reader.
-    note
-        What its source says about the accuracy of the changed network, or nothing.
-    """
+    """One allowed replacement."""
 
     name: str
-    removed: tuple[str, ...]
-    block: Dnn
-    profiles: Mapping[str, Profile]
-    by: str = "layers of the spec"
-    note: str = ""
+    removed: tuple[str, ...]  # the layers that it takes out, in the network's order
+    block: Dnn  # the layers that come in; those of them that read nothing read what the removed ones read
+    profiles: Mapping[str, Profile]  # seconds of the block's layers, per sample, by device name
+    by: str = "layers of the spec"  # what the block is called, for the reader
+    note: str = ""  # what its source says about the accuracy of the changed network, or nothing
 
     def overlaps(self, other: "Substitution") -> bool:
         """Whether both take out some one layer, so that a network holds at most one of them."""

@@ -10,25 +10,16 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What runs on a row from ``start_s`` to ``end_s``.
-
-    Attributes
-    ----------
-    kind
-        A category to filter by.
-    is_part
-        Whether it stands inside another span of its row.
-    args
-        What else is known of it, in plain values: bytes, layer, micro-batch.
-    """
+    """What runs on a row from ``start_s`` to ``end_s``."""
 
     row: str
     name: str
     start_s: float
     end_s: float
     iteration: int = 0
-    kind: str = "task"
-    is_part: bool = False
+    kind: str = "task"  # a category to filter by
+    is_part: bool = False  # whether it stands inside another span of its row
+    # what else is known of it, in plain values: bytes, layer, micro-batch
     args: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -48,24 +39,15 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """Rows that are shown together.
-
-    Attributes
-    ----------
-    rows
-        Each begins with ``name``.
-    count, member
-        Of how many equal devices this is one, and the name of each: what stands before and behind its number from 1
-        on; no ``member`` for what is no device. ``name`` is the one that stands for all.
-    kind
-        Processes of the same kind do alike, if not at the same time; empty: of its own kind.
-    """
+    """Rows that are shown together."""
 
     name: str
-    rows: tuple[str, ...]
+    rows: tuple[str, ...]  # each begins with ``name``
+    # count, member: of how many equal devices this is one, and the name of each: what stands before and behind its
+    # number from 1 on; no ``member`` for what is no device. ``name`` is the one that stands for all
     count: int = 1
     member: tuple[str, str] | None = None
-    kind: str = ""
+    kind: str = ""  # processes of the same kind do alike, if not at the same time; empty: of its own kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

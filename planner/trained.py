@@ -40,22 +40,13 @@ QUANTISED_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FineTuning:
-    """Adapters of a transformer.
+    """Adapters of a transformer."""
 
-    Attributes
-    ----------
-    method
-        ``lora``; or ``qlora``: with the matrices of all blocks in four bits.
-    rank, alpha
-        ``r`` and ``alpha``; the latter alters no second and no byte.
-    targets
-        Of :data:`TARGETS`.
-    """
-
-    method: FineTuningMethod
+    method: FineTuningMethod  # ``lora``; or ``qlora``: with the matrices of all blocks in four bits
+    # rank, alpha: ``r`` and ``alpha``; the latter alters no second and no byte
     rank: int
     alpha: float
-    targets: tuple[str, ...]
+    targets: tuple[str, ...]  # of :data:`TARGETS`
 
     def __post_init__(self) -> None:
         if not 1 <= self.rank <= MOST_RANK:
@@ -104,20 +95,11 @@ _OUTSIDE = frozenset(f"{part}.{norm}" for part in ("attention", "feed_forward") 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What is trained; by default everything.
+    """What is trained; by default everything."""
 
-    Attributes
-    ----------
-    adapters
-        Trained in place of all of the network's own parameters.
-    frozen_layers
-        The first so many are not trained, nor is the embedding before them.
-    frozen_parts
-        What else is not, of :data:`FROZEN_PARTS`: the embedding, all layers, the head, or parts of every layer.
-    """
-
-    adapters: FineTuning | None = None
-    frozen_layers: int = 0
+    adapters: FineTuning | None = None  # trained in place of all of the network's own parameters
+    frozen_layers: int = 0  # the first so many are not trained, nor is the embedding before them
+    # what else is not, of :data:`FROZEN_PARTS`: the embedding, all layers, the head, or parts of every layer
     frozen_parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -106,25 +106,16 @@ class Experts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
-    """Multi-head latent attention: queries, keys and values are projected by way of narrow layers.
+    """Multi-head latent attention: queries, keys and values are projected by way of narrow layers."""
 
-    Attributes
-    ----------
-    query_rank
-        Width of the queries' narrow layer, which has a norm; None where queries are projected at once.
-    key_value_rank
-        Width of the narrow layer that keys and values share, with a norm.
-    rope_size, nope_size
-        Parts of a head's query and key with and without rotary positions; the key's rotary part is common to all heads.
-    value_size
-        Width of a head's value.
-    """
-
+    # width of the queries' narrow layer, which has a norm; None where queries are projected at once
     query_rank: int | None
-    key_value_rank: int
+    key_value_rank: int  # width of the narrow layer that keys and values share, with a norm
+    # rope_size, nope_size: parts of a head's query and key with and without rotary positions; the key's rotary part is
+    # common to all heads
     rope_size: int
     nope_size: int
-    value_size: int
+    value_size: int  # width of a head's value
 
     def __post_init__(self) -> None:
         if self.query_rank is not None:
@@ -135,19 +126,12 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseAttention:
-    """Attention to chosen tokens alone, as a small indexer scores them (DeepSeek-AI, DeepSeek-V3.2, section 2.1).
+    """Attention to chosen tokens alone, as a small indexer scores them (DeepSeek-AI, DeepSeek-V3.2, section 2.1)."""
 
-    Attributes
-    ----------
-    heads, head_size
-        Of the indexer: heads of queries, which share one key, and their width.
-    top_k
-        Tokens that one attends to.
-    """
-
+    # heads, head_size: of the indexer: heads of queries, which share one key, and their width
     heads: int
     head_size: int
-    top_k: int
+    top_k: int  # tokens that one attends to
 
     def __post_init__(self) -> None:
         check_within("heads", self.heads, MOST_HEADS)
@@ -168,34 +152,19 @@ class SparseAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An image cut into square patches, each of them a token, as the vision transformers read it.
+    """An image cut into square patches, each of them a token, as the vision transformers read it."""
 
-    Attributes
-    ----------
-    image_size, patch_size
-        Height and width, in pixels.
-    image_height
-        Where an image is no square.
-    num_channels
-        Colours of a pixel.
-    num_classes
-        Outputs of the classifier.
-    has_class_token
-        Whether a learned token stands before the patches; the classifier reads it, or else their mean.
-    frames_per_patch
-        Frames of a video that one patch reaches through; a single image is then read as often (Qwen2-VL).
-    has_patch_bias
-        Whether the product that makes tokens of patches has a bias.
-    """
-
+    # image_size, patch_size: height and width, in pixels
     image_size: int
     patch_size: int
-    num_channels: int = 3
-    num_classes: int = 1000
+    num_channels: int = 3  # colours of a pixel
+    num_classes: int = 1000  # outputs of the classifier
+    # whether a learned token stands before the patches; the classifier reads it, or else their mean
     has_class_token: bool = True
-    image_height: int = OPEN
+    image_height: int = OPEN  # where an image is no square
+    # frames of a video that one patch reaches through; a single image is then read as often (Qwen2-VL)
     frames_per_patch: int = 1
-    has_patch_bias: bool = True
+    has_patch_bias: bool = True  # whether the product that makes tokens of patches has a bias
 
     def __post_init__(self) -> None:
         fill(self, "image_height", self.image_size)

@@ -10,26 +10,15 @@ from planner.cluster import MachineGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsedMachines:
-    """So many machines of a group, of each of which the plan takes the same number of devices.
+    """So many machines of a group, of each of which the plan takes the same number of devices."""
 
-    Attributes
-    ----------
-    group, device
-        Names of the group of machines, and of its type of device.
-    devices_per_machine
-        Those that train; 0 on a machine that serves only.
-    role
-        ``worker`` where devices train, ``server`` where parameters are kept.
-    is_shared
-        Whether these machines stand in a row of workers, too: servers on the machines of workers.
-    """
-
+    # group, device: names of the group of machines, and of its type of device
     group: str
     device: str
     num_machines: int
-    devices_per_machine: int
-    role: Literal["worker", "server"] = "worker"
-    is_shared: bool = False
+    devices_per_machine: int  # those that train; 0 on a machine that serves only
+    role: Literal["worker", "server"] = "worker"  # ``worker`` where devices train, ``server`` where parameters are kept
+    is_shared: bool = False  # whether these machines stand in a row of workers, too: servers on the machines of workers
 
     @property
     def num_devices(self) -> int:

@@ -188,24 +188,14 @@ _MOVED = ("element_wise", "addition", "norm", "softmax")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What is fitted: the shares, and what belongs to kernels measured by themselves.
+    """What is fitted: the shares, and what belongs to kernels measured by themselves."""
 
-    Attributes
-    ----------
-    shares
-        Of :func:`planner.models.kernels.kernel_s`.
-    burst_s
-        How long a rested board runs at full clock, by operator: their sizes rest and heat it differently.
-    prepared_s
-        What a convolution takes more by itself: cuDNN prepares weights and scratch memory by kernels of their own.
-    matrix_share
-        What products reach on AMD's matrix cores, over what they would elsewhere.
-    """
-
-    shares: Shares
+    shares: Shares  # of :func:`planner.models.kernels.kernel_s`
+    # how long a rested board runs at full clock, by operator: their sizes rest and heat it differently
     burst_s: Mapping[str, float]
+    # what a convolution takes more by itself: cuDNN prepares weights and scratch memory by kernels of their own
     prepared_s: float
-    matrix_share: float = 1.0
+    matrix_share: float = 1.0  # what products reach on AMD's matrix cores, over what they would elsewhere
 
 
 # Start, least and most. First what moves memory, then the products of each kind.

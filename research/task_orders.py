@@ -40,30 +40,14 @@ Starts = Mapping[tuple[int, int, int], int]  # by kind, stage and micro-batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A pipeline whose stages are alike.
+    """A pipeline whose stages are alike."""
 
-    Attributes
-    ----------
-    device_of
-        Of each stage.
-    ends
-        The last stage of each line of stages; the next one is the first of another line.
-    num_microbatches
-        Of each line.
-    ticks
-        Of a forward, a backward and the gradients of the weights.
-    transfer_ticks
-        Between devices.
-    most_held
-        Chunks that a device may hold.
-    """
-
-    device_of: Sequence[int]
-    ends: Sequence[int]
-    num_microbatches: int
-    ticks: tuple[int, int, int]
-    most_held: int
-    transfer_ticks: int = 0
+    device_of: Sequence[int]  # of each stage
+    ends: Sequence[int]  # the last stage of each line of stages; the next one is the first of another line
+    num_microbatches: int  # of each line
+    ticks: tuple[int, int, int]  # of a forward, a backward and the gradients of the weights
+    most_held: int  # chunks that a device may hold
+    transfer_ticks: int = 0  # between devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

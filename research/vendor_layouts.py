@@ -61,24 +61,14 @@ _SAVED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A vendor's layout as a question.
+    """A vendor's layout as a question."""
 
-    Attributes
-    ----------
-    name, question
-        What is asked, in words and as a document.
-    pins
-        The vendor's decisions.
-    has_experts
-        Of the network.
-    quickest
-        The step of the quickest other layout of the same question that was measured, over its own; 1 where none was.
-    """
-
+    # name, question: what is asked, in words and as a document
     name: str
     question: dict[str, Any]
-    pins: dict[str, Any]
-    has_experts: bool
+    pins: dict[str, Any]  # the vendor's decisions
+    has_experts: bool  # of the network
+    # the step of the quickest other layout of the same question that was measured, over its own; 1 where none was
     quickest: float
 
     @property
@@ -94,30 +84,19 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A vendor's layout beside ours.
+    """A vendor's layout beside ours."""
 
-    Attributes
-    ----------
-    name, layout
-        Of the question, and what the vendor chose.
-    vendor_s, ours_s
-        Predicted steps; the vendor's infinite where its layout does not fit.
-    ours
-        The layout found.
-    has_experts, is_tuned
-        Of the network; of the vendor's layout.
-    cause
-        Why the vendor's is more than a tenth behind; nothing where it is not.
-    """
-
+    # name, layout: of the question, and what the vendor chose
     name: str
     layout: str
+    # vendor_s, ours_s: predicted steps; the vendor's infinite where its layout does not fit
     vendor_s: float
     ours_s: float
-    ours: str
+    ours: str  # the layout found
+    # has_experts, is_tuned: of the network; of the vendor's layout
     has_experts: bool
     is_tuned: bool
-    cause: str = ""
+    cause: str = ""  # why the vendor's is more than a tenth behind; nothing where it is not
 
     @property
     def ratio(self) -> float:

@@ -56,29 +56,18 @@ FLOP_PER_BIAS = 2  # eq. 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counting:
-    """How the published counts differ from the equations; by default, not at all.
+    """How the published counts differ from the equations; by default, not at all."""
 
-    Attributes
-    ----------
-    ignored
-        Layers whose names contain this text count nothing, e.g. the shortcuts of a ResNet; empty for none.
-    flop_per_output
-        Layer -> FLOP per output element that are counted beside the multiply-adds: max pooling.
-    output_pixels
-        Layer -> output height x width to count instead of the layer's own.
-    layer_flop
-        Layer -> FLOP that were typed instead of counted.
-    input_channels
-        Layer -> input channels (or features) to count its weights with, instead of its own.
-    variant
-        ``printed`` takes eq. 20 at its word, without the width of the output.
-    """
-
+    # layers whose names contain this text count nothing, e.g. the shortcuts of a ResNet; empty for none
     ignored: str = ""
+    # layer -> FLOP per output element that are counted beside the multiply-adds: max pooling
     flop_per_output: Mapping[str, float] = field(default_factory=dict)
+    # layer -> output height x width to count instead of the layer's own
     output_pixels: Mapping[str, int] = field(default_factory=dict)
-    layer_flop: Mapping[str, float] = field(default_factory=dict)
+    layer_flop: Mapping[str, float] = field(default_factory=dict)  # layer -> FLOP that were typed instead of counted
+    # layer -> input channels (or features) to count its weights with, instead of its own
     input_channels: Mapping[str, int] = field(default_factory=dict)
+    # ``printed`` takes eq. 20 at its word, without the width of the output
     variant: Variant = "corrected"
 
     def layers_of(self, dnn: Dnn) -> tuple[Layer, ...]:
@@ -204,18 +193,12 @@ _ROUNDING = 1e-9  # relative: what floating point may lose
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BspExchange:
-    """Seconds for which one worker's exchange occupies the server's link.
+    """Seconds for which one worker's exchange occupies the server's link."""
 
-    Attributes
-    ----------
-    push_s, pull_s
-        All gradients in, all parameters out (eqs. 30 and 31); finite and >= 0.
-    overhead_s
-        Start-up of push and pull, once an iteration: section 6.3 measured about 0.5 s, and its predictions take 0.
-    """
-
+    # push_s, pull_s: all gradients in, all parameters out (eqs. 30 and 31); finite and >= 0
     push_s: float
     pull_s: float
+    # start-up of push and pull, once an iteration: section 6.3 measured about 0.5 s, and its predictions take 0
     overhead_s: float = 0.0
 
     def __post_init__(self) -> None:

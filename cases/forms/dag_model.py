@@ -44,19 +44,13 @@ class Prefetch(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce:
-    """One communication task: the gradients of one layer, or of several that were fused.
-
-    Attributes
-    ----------
-    layers
-        Indices of the layers whose gradients it carries; it is ready after the backward of the first of them.
-    lag_s
-        For which a fusion buffer still waits then (``Wait.EXACT``). A wait that holds the network (``Wait.PAPER``) is
-        part of the duration.
-    """
+    """One communication task: the gradients of one layer, or of several that were fused."""
 
     duration_s: float
+    # indices of the layers whose gradients it carries; it is ready after the backward of the first of them
     layers: tuple[int, ...]
+    # for which a fusion buffer still waits then (``Wait.EXACT``). A wait that holds the network (``Wait.PAPER``) is
+    # part of the duration
     lag_s: float = 0.0
     name: str = "all-reduce"
 
@@ -70,18 +64,6 @@ class AllReduce:
 class Iteration:
     """The seconds of one iteration on each of several equal devices.
 
-    Attributes
-    ----------
-    forward_s, backward_s
-        ``t_f(l)`` and ``t_b(l)`` of each layer, for the whole batch of a device.
-    all_reduces
-        ``t_c``, in the order of transfer, which is that in which they get ready. Devices that read, copy or train
-        alone have none.
-    read_s, copy_s, update_s
-        ``t_io``, ``t_h2d`` and ``t_u``. Eqs. 3 to 6 have no ``t_u``; here it belongs to the computation.
-    names
-        Of the layers; empty for none.
-
     Raises
     ------
     ModelError
@@ -89,13 +71,18 @@ class Iteration:
         ready order.
     """
 
+    # forward_s, backward_s: ``t_f(l)`` and ``t_b(l)`` of each layer, for the whole batch of a device
     forward_s: tuple[float, ...]
     backward_s: tuple[float, ...]
+    # ``t_c``, in the order of transfer, which is that in which they get ready. Devices that read, copy or train alone
+    # have none
     all_reduces: tuple[AllReduce, ...] = ()
+    # read_s, copy_s, update_s: ``t_io``, ``t_h2d`` and ``t_u``. Eqs. 3 to 6 have no ``t_u``; here it belongs to the
+    # computation
     read_s: float = 0.0
     copy_s: float = 0.0
     update_s: float = 0.0
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the layers; empty for none
 
     def __post_init__(self) -> None:
         """Check what the equations rely on."""
@@ -304,29 +291,19 @@ _RANKS = {kind: rank for rank, kind in enumerate(Kind)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SsgdTask:
-    """A node of the graph.
-
-    Attributes
-    ----------
-    order
-        Within its phase: layers from the input in the forward pass, from the loss in the backward pass, all-reduces as
-        they are sent.
-    layers
-        Which it computes, or whose gradients it carries.
-    resource
-        What does it. The one update of an iteration stands on the first device; the others idle meanwhile.
-    lag_s
-        Between its last predecessor's end and its earliest start.
-    """
+    """A node of the graph."""
 
     kind: Kind
     iteration: int
+    # within its phase: layers from the input in the forward pass, from the loss in the backward pass, all-reduces as
+    # they are sent
     order: int = 0
-    layers: tuple[int, ...] = ()
+    layers: tuple[int, ...] = ()  # which it computes, or whose gradients it carries
     name: str
+    # what does it. The one update of an iteration stands on the first device; the others idle meanwhile
     resource: str
     duration_s: float
-    lag_s: float = 0.0
+    lag_s: float = 0.0  # between its last predecessor's end and its earliest start
 
     @property
     def priority(self) -> tuple[int, int, int]:
@@ -431,24 +408,14 @@ def task_graph(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One task; tasks are known by their index in a sequence.
+    """One task; tasks are known by their index in a sequence."""
 
-    Attributes
-    ----------
-    duration_s
-        Finite and >= 0; the resource is held for all of it.
-    after
-        Indices of the tasks that must have ended; all smaller than the task's own, so that there is no cycle.
-    priority
-        Smaller goes first.
-    lag_s
-        From the end of the last predecessor, or from 0 if there is none, to the earliest start; nothing is held.
-    """
-
-    duration_s: float
+    duration_s: float  # finite and >= 0; the resource is held for all of it
     resource: str
+    # indices of the tasks that must have ended; all smaller than the task's own, so that there is no cycle
     after: tuple[int, ...] = ()
-    priority: tuple[int, ...] = ()
+    priority: tuple[int, ...] = ()  # smaller goes first
+    # from the end of the last predecessor, or from 0 if there is none, to the earliest start; nothing is held
     lag_s: float = 0.0
 
 

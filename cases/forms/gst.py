@@ -321,21 +321,16 @@ def cut_into_pieces(size_bytes: ArrayLike, backward_s: ArrayLike, piece_bytes: f
 class Workload:
     """One worker's iteration at compute speed 1.
 
-    Attributes
-    ----------
-    size_bytes, backward_s
-        Of every layer's gradient, and of its backward pass, in backward order; at least one layer.
-    forward_s, update_s, input_s
-        Of the whole network. Input takes the same at every compute speed: it is storage's.
-
     Raises
     ------
     ModelError
         If a number is negative or not finite, or nothing is computed.
     """
 
+    # size_bytes, backward_s: of every layer's gradient, and of its backward pass, in backward order; at least one layer
     size_bytes: Floats
     backward_s: Floats
+    # forward_s, update_s, input_s: of the whole network. Input takes the same at every compute speed: it is storage's
     forward_s: float
     update_s: float = 0.0
     input_s: float = 0.0
@@ -362,28 +357,17 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evaluation:
-    """Arrays of one shape, a number for each configuration.
+    """Arrays of one shape, a number for each configuration."""
 
-    Attributes
-    ----------
-    iteration_time_s
-        A steady iteration: all but the first, which also shows all of its input.
-    computation_s, exposed_s
-        Forward, backward and update; and the communication and aggregation that the backward pass does not hide.
-    input_s
-        Input that is not hidden.
-    speed_up
-        Samples a second against one worker without servers: ``N T_1 / T_N``, at most N.
-    communication_to_computation
-        ``exposed_s / computation_s``. Where nothing else delays, the speed-up is ``N / (1 + ratio)``.
-    """
-
-    iteration_time_s: Floats
+    iteration_time_s: Floats  # a steady iteration: all but the first, which also shows all of its input
+    # computation_s, exposed_s: forward, backward and update; and the communication and aggregation that the backward
+    # pass does not hide
     computation_s: Floats
     exposed_s: Floats
-    input_s: Floats
+    input_s: Floats  # input that is not hidden
     first_input_s: float
-    speed_up: Floats
+    speed_up: Floats  # samples a second against one worker without servers: ``N T_1 / T_N``, at most N
+    # ``exposed_s / computation_s``. Where nothing else delays, the speed-up is ``N / (1 + ratio)``
     communication_to_computation: Floats
 
     def epoch_time_s(self, num_iterations: int) -> Floats:

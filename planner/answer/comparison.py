@@ -45,33 +45,19 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Recorded):
-    """Two plans compared.
+    """Two plans compared."""
 
-    Attributes
-    ----------
-    objective_names, objectives
-        What each plan minimises, and its value.
-    better
-        0 or 1; None where both are equal, or they do not minimise the same.
-    saving
-        Share of the worse plan's objective that the better one saves.
-    decisions, question
-        What differs.
-    terms
-        Of the plans' times, the largest difference first; they add up to the difference of these.
-    warnings
-        Why the plans may not be comparable.
-    """
-
+    # objective_names, objectives: what each plan minimises, and its value
     objective_names: tuple[str, str]
     objectives: tuple[float, float]
     headlines: tuple[str, str]
-    better: int | None
-    saving: float
+    better: int | None  # 0 or 1; None where both are equal, or they do not minimise the same
+    saving: float  # share of the worse plan's objective that the better one saves
+    # decisions, question: what differs
     decisions: tuple[Difference, ...]
     question: tuple[Difference, ...]
-    terms: tuple[Term, ...]
-    warnings: tuple[str, ...]
+    terms: tuple[Term, ...]  # of the plans' times, the largest difference first; they add up to the difference of these
+    warnings: tuple[str, ...]  # why the plans may not be comparable
 
     def to_dict(self) -> dict[str, object]:
         """Return ``planner.comparison/1``."""

@@ -68,24 +68,14 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """What is drawn of a timeline.
+    """What is drawn of a timeline."""
 
-    Attributes
-    ----------
-    devices
-        ``all``, or ``kinds``: one device of each kind. None: all, if they are 64 or fewer.
-    num_iterations
-        That the timeline holds.
-    has_parts
-        Whether the slices inside others are there, and the prediction's terms as a process of their own.
-    most_events
-        Beyond which the shortest spans are left out.
-    """
-
+    # ``all``, or ``kinds``: one device of each kind. None: all, if they are 64 or fewer
     devices: str | None = None
-    num_iterations: int = 1
+    num_iterations: int = 1  # that the timeline holds
+    # whether the slices inside others are there, and the prediction's terms as a process of their own
     has_parts: bool = True
-    most_events: int = MOST_EVENTS
+    most_events: int = MOST_EVENTS  # beyond which the shortest spans are left out
 
 
 def trace_of(

@@ -30,21 +30,15 @@ _SHARED_BYTES = 2**22  # weights that the threads share
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Constants of this machine, as :mod:`planner.models.replicas` takes them.
+    """Constants of this machine, as :mod:`planner.models.replicas` takes them."""
 
-    Attributes
-    ----------
-    multiply_add_s
-        ``C_muladd``: working set in bytes, and seconds of one multiply-add; ascending.
-    activation_s, error_s
-        ``C_act`` and ``C_err``, of a neuron: a hyperbolic tangent; an error term times its derivative.
-    interference
-        ``C_interf``: number of threads, and by how much they slow each other down; at least 1.
-    """
-
+    # ``C_muladd``: working set in bytes, and seconds of one multiply-add; ascending
     multiply_add_s: tuple[tuple[float, float], ...]
+    # activation_s, error_s: ``C_act`` and ``C_err``, of a neuron: a hyperbolic tangent; an error term times its
+    # derivative
     activation_s: float
     error_s: float
+    # ``C_interf``: number of threads, and by how much they slow each other down; at least 1
     interference: tuple[tuple[int, float], ...]
     num_cores: int
     number_bytes: int = _NUMBER.itemsize

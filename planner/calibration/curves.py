@@ -203,27 +203,17 @@ _ALIKE = 1e-3  # errors that differ by less are alike, however exact the measure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """A group of timings and what was fitted to it.
-
-    Attributes
-    ----------
-    form, cost
-        The form that was chosen, and it as a cost.
-    parameters, intervals
-        By name, with the unit at its end; 95 %, by bootstrap over sizes. None of a measured curve.
-    left_out
-        Predicted / measured - 1 of every size, each left out of its fit but for the two ends.
-    scores
-        Of every form that the number of sizes allows, of sizes left out.
-    """
+    """A group of timings and what was fitted to it."""
 
     group: Group
+    # form, cost: the form that was chosen, and it as a cost
     form: str
     cost: TransferCost
+    # parameters, intervals: by name, with the unit at its end; 95 %, by bootstrap over sizes. None of a measured curve
     parameters: Mapping[str, float]
     intervals: Mapping[str, Interval]
-    left_out: Floats
-    scores: Mapping[str, Score]
+    left_out: Floats  # predicted / measured - 1 of every size, each left out of its fit but for the two ends
+    scores: Mapping[str, Score]  # of every form that the number of sizes allows, of sizes left out
     notes: tuple[str, ...] = field(default=())
 
     @property

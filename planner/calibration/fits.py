@@ -94,28 +94,16 @@ class Points:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """Seconds of points as a function of some parameters, and how these are fitted.
-
-    Attributes
-    ----------
-    units
-        What parameters of order 1 are multiplied by.
-    nothing
-        Below this, of order 1, a parameter does not show and is 0.
-    predicted_s
-        Seconds of points, by values in SI units.
-    tells
-        Whether points determine the parameters.
-    """
+    """Seconds of points as a function of some parameters, and how these are fitted."""
 
     names: Sequence[str]
-    units: Floats
+    units: Floats  # what parameters of order 1 are multiplied by
     start: Sequence[float]
     lower: Sequence[float]
     upper: Sequence[float]
-    nothing: Sequence[float]
-    predicted_s: Callable[[Floats, Points], Floats]
-    tells: Callable[[Points], bool]
+    nothing: Sequence[float]  # below this, of order 1, a parameter does not show and is 0
+    predicted_s: Callable[[Floats, Points], Floats]  # seconds of points, by values in SI units
+    tells: Callable[[Points], bool]  # whether points determine the parameters
 
     def residuals(self, x: Floats, at: Points) -> Floats:
         """Return the log residuals of some points, of parameters of order 1."""
@@ -346,28 +334,18 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """What was fitted.
+    """What was fitted."""
 
-    Attributes
-    ----------
-    curves
-        One for every collective and number of devices.
-    law, cluster_law
-        Of all-reduces on any number of devices, without and with the question's cluster.
-    kept
-        Keys of the question's own calibration block that no fit replaces.
-    files
-        Names of all files that were read.
-    """
-
-    curves: tuple[Curve, ...] = ()
+    curves: tuple[Curve, ...] = ()  # one for every collective and number of devices
+    # law, cluster_law: of all-reduces on any number of devices, without and with the question's cluster
     law: Law | None = None
     cluster_law: Law | None = None
     utilisation: Utilisation | None = None
     iterations: Iterations | None = None
     problem: Problem | None = None
+    # keys of the question's own calibration block that no fit replaces
     kept: Mapping[str, Any] = field(default_factory=dict)
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # names of all files that were read
     notes: tuple[str, ...] = ()
 
     @property

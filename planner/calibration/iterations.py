@@ -151,23 +151,17 @@ class FittedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iterations:
-    """What was fitted to iterations.
-
-    Attributes
-    ----------
-    parameters, intervals
-        Those that the rows determine, in SI units, by the calibration's keys; 95 %, from the Jacobian.
-    undetermined
-        Why each of the others is left at its default.
-    score, default_score
-        Of rows left out (None where there is no fit, or a row too few to leave one out), and of the defaults on all.
-    """
+    """What was fitted to iterations."""
 
     family: str
+    # parameters, intervals: those that the rows determine, in SI units, by the calibration's keys; 95 %, from the
+    # Jacobian
     parameters: Mapping[str, float]
     intervals: Mapping[str, Interval]
-    undetermined: Mapping[str, str]
+    undetermined: Mapping[str, str]  # why each of the others is left at its default
     rows: tuple[FittedRow, ...]
+    # score, default_score: of rows left out (None where there is no fit, or a row too few to leave one out), and of the
+    # defaults on all
     score: Score | None
     default_score: Score
     notes: tuple[str, ...] = field(default=())

@@ -60,27 +60,17 @@ class Explained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utilisation:
-    """What was fitted to one profile.
-
-    Attributes
-    ----------
-    overall
-        Share of the peak by which the seconds of all layers sum up as measured.
-    score
-        Of layers left out, one at a time, kind by kind; None where no kind has two layers.
-    scaled_by
-        The factor by which all kinds were scaled, so that the sum of seconds is as measured.
-    """
+    """What was fitted to one profile."""
 
     device: str
     dtype: str
     peak_flop_per_s: float
-    overall: float
+    overall: float  # share of the peak by which the seconds of all layers sum up as measured
     interval: Interval
     kinds: tuple[Kind, ...]
     layers: tuple[Explained, ...]
-    score: Score | None
-    scaled_by: float
+    score: Score | None  # of layers left out, one at a time, kind by kind; None where no kind has two layers
+    scaled_by: float  # the factor by which all kinds were scaled, so that the sum of seconds is as measured
     batch_size: float
     file: str
     notes: tuple[str, ...] = ()

@@ -136,38 +136,22 @@ def _figures_of(problem: Problem, plan: Plan) -> Iterator[_Figure]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One figure, and what measuring it would settle.
+    """One figure, and what measuring it would settle."""
 
-    Attributes
-    ----------
-    name
-        ``network``, ``inside``, ``device:NAME``, ``start``, ``input`` or ``memory``.
-    low, high
-        Factors on what the plan counts with, between which the truth is taken to lie.
-    regret
-        How much slower the plan in hand is than the best one, at the worse end; infinite where it does not fit there.
-    rival
-        The plan that wins there; empty where none does.
-    turns_at
-        Factor at which plan and rival are equal; None where no rival wins, or the plan in hand ends to fit.
-    spread
-        Share by which the best objective changes from one end to the other: what the prediction gains by measuring.
-    how
-        What to run, and what reads it.
-    note
-        Ends that were not answered in time.
-    """
-
-    name: str
+    name: str  # ``network``, ``inside``, ``device:NAME``, ``start``, ``input`` or ``memory``
     words: str
+    # low, high: factors on what the plan counts with, between which the truth is taken to lie
     low: float
     high: float
+    # how much slower the plan in hand is than the best one, at the worse end; infinite where it does not fit there
     regret: float
-    rival: str
+    rival: str  # the plan that wins there; empty where none does
+    # factor at which plan and rival are equal; None where no rival wins, or the plan in hand ends to fit
     turns_at: float | None
+    # share by which the best objective changes from one end to the other: what the prediction gains by measuring
     spread: float
-    how: str
-    note: str = ""
+    how: str  # what to run, and what reads it
+    note: str = ""  # ends that were not answered in time
 
     @property
     def open_ends(self) -> str:

@@ -269,61 +269,41 @@ class RunSpec(_Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWorker:
-    """One worker alone.
+    """One worker alone."""
 
-    Attributes
-    ----------
-    compute_factor
-        How many times the base's seconds it computes.
-    layers
-        In forward order.
-    forward_s, backward_s, zero_grad_s, update_s
-        Of the profiled iterations (with a hook on every layer and tensor).
-    alone
-        Iterations of this worker alone, without hooks and without communication.
-    """
-
-    compute_factor: float
-    layers: Sequence[RunLayer]
+    compute_factor: float  # how many times the base's seconds it computes
+    layers: Sequence[RunLayer]  # in forward order
+    # forward_s, backward_s, zero_grad_s, update_s: of the profiled iterations (with a hook on every layer and tensor)
     forward_s: float
     backward_s: float
     zero_grad_s: float
     update_s: float
-    alone: IterationParts
+    alone: IterationParts  # iterations of this worker alone, without hooks and without communication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One distributed run.
+    """One distributed run."""
 
-    Attributes
-    ----------
-    file, job_id, session
-        Where it came from; runs of one session used the same machines, links and curves.
-    workers
-        One for each, by rank; those whose profile is not in the file have that of the same compute factor.
-    all_workers
-        Iterations of all workers at once, without communication, by rank; empty where not measured.
-    all_reduce, all_reduce_curves, server, server_curves
-        Of the family at hand; None otherwise. Curves are in rising order of size.
-    measured
-        None where the file holds no results.
-    """
-
+    # file, job_id, session: where it came from; runs of one session used the same machines, links and curves
     file: str
     job_id: str
     session: str
     family: RunFamily
     model: Mapping[str, object]
     total_size_bytes: int
+    # one for each, by rank; those whose profile is not in the file have that of the same compute factor
     workers: Sequence[RunWorker]
+    # iterations of all workers at once, without communication, by rank; empty where not measured
     all_workers: Sequence[IterationParts]
     network: RunNetwork
+    # all_reduce, all_reduce_curves, server, server_curves: of the family at hand; None otherwise. Curves are in rising
+    # order of size
     all_reduce: AllReduceSettings | None
     all_reduce_curves: AllReduceCurves | None
     server: ServerSettings | None
     server_curves: ServerCurves | None
-    measured: Measured | None
+    measured: Measured | None  # None where the file holds no results
 
     @property
     def num_workers(self) -> int:

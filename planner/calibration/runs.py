@@ -384,23 +384,14 @@ def all_reduce_of(run: Run) -> tuple[AllReduceSettings, AllReduceCurves]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerParts:
-    """A worker's seconds in whole iterations without communication.
+    """A worker's seconds in whole iterations without communication."""
 
-    Attributes
-    ----------
-    before_s, backward_s, update_s
-        Zeroing and forward; backward; the optimiser's step.
-    stretch
-        Of the profile's backward pass, which has hooks, to that of whole iterations.
-    deviation
-        Standard deviation over mean, from the 10th to the 90th percentile.
-    """
-
+    # before_s, backward_s, update_s: zeroing and forward; backward; the optimiser's step
     before_s: float
     backward_s: float
     update_s: float
-    stretch: float
-    deviation: float
+    stretch: float  # of the profile's backward pass, which has hooks, to that of whole iterations
+    deviation: float  # standard deviation over mean, from the 10th to the 90th percentile
 
 
 def worker_parts(run: Run, worker: RunWorker) -> WorkerParts:
@@ -443,23 +434,15 @@ _STEADY = 0.02  # of an iteration: by more, and the reader is told
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConstants:
-    """What no input of a run tells.
+    """What no input of a run tells."""
 
-    Attributes
-    ----------
-    key_s
-        Of a worker's own time for every key that it pushes, whose backward pass it lengthens. Measured backward passes
-        were 10 to 60 microseconds a key longer.
-    copy_s_per_byte
-        Of a worker's own time for every byte that it pushes, where layers compute; sleeping ones lose none. One run
-        computes; its backward passes were 0.8e-9 and 0.9e-9 longer.
-    header_bytes
-        Of a message: Ethernet, IP and TCP, for one that fills no packet.
-    """
-
+    # of a worker's own time for every key that it pushes, whose backward pass it lengthens. Measured backward passes
+    # were 10 to 60 microseconds a key longer
     key_s: float = 45e-6
+    # of a worker's own time for every byte that it pushes, where layers compute; sleeping ones lose none. One run
+    # computes; its backward passes were 0.8e-9 and 0.9e-9 longer
     copy_s_per_byte: float = 1e-9
-    header_bytes: float = 66.0
+    header_bytes: float = 66.0  # of a message: Ethernet, IP and TCP, for one that fills no packet
 
 
 def predict_servers(run: Run, constants: ServerConstants | None = None) -> RunPrediction:

@@ -223,24 +223,18 @@ _GBIT_BYTES = 1e9 / 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine that is sold or rented.
-
-    Attributes
-    ----------
-    device, num_devices
-        What it holds; the link ``inside`` joins all of them. None where there is one device.
-    devices_per_host
-        Of those, what one operating system has: a tray of a rack. Launchers start as many processes there.
-    num_nics, nic_bytes_per_s
-        Network cards for training, and the rate of each; None where machines of this kind differ in it.
-    """
+    """A machine that is sold or rented."""
 
     name: str
     title: str
+    # device, num_devices: what it holds; the link ``inside`` joins all of them. None where there is one device
     device: str
     num_devices: int
+    # of those, what one operating system has: a tray of a rack. Launchers start as many processes there
     devices_per_host: int
     inside: str | None
+    # num_nics, nic_bytes_per_s: network cards for training, and the rate of each; None where machines of this kind
+    # differ in it
     num_nics: int
     nic_bytes_per_s: float | None
     source: str

@@ -29,33 +29,17 @@ _BESIDE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnModel:
-    """A model of Megatron-Bridge's own.
+    """A model of Megatron-Bridge's own."""
 
-    Attributes
-    ----------
-    provider, module
-        Class, and where it stands.
-    plain
-        The network less what the model has by itself: what is left is said by Megatron-LM's options.
-    fields
-        Of the model, beside those that options say.
-    left_out
-        Fields that options would say, and the model must not be given.
-    tuples
-        Fields that are tuples there.
-    notes
-        What is otherwise than in the published network.
-    score_bytes
-        Of a head and a pair of tokens: what is kept for the backward pass where no kernel is fused.
-    """
-
+    # provider, module: class, and where it stands
     provider: str
     module: str
-    plain: Transformer
-    fields: Mapping[str, Any]
-    left_out: tuple[str, ...] = ()
-    tuples: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    plain: Transformer  # the network less what the model has by itself: what is left is said by Megatron-LM's options
+    fields: Mapping[str, Any]  # of the model, beside those that options say
+    left_out: tuple[str, ...] = ()  # fields that options would say, and the model must not be given
+    tuples: tuple[str, ...] = ()  # fields that are tuples there
+    notes: tuple[str, ...] = ()  # what is otherwise than in the published network
+    # of a head and a pair of tokens: what is kept for the backward pass where no kernel is fused
     score_bytes: float = 0.0
 
 

@@ -58,24 +58,16 @@ class Ranks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataParallel:
-    """What data parallelism needs to know.
-
-    Attributes
-    ----------
-    ranks
-        In the order of the ranks. Shares are the largest: together they may make more than the batch, and then as many
-        devices have one sample less.
-    fused
-        The configuration with its fusion groups; None where the plan does not say how gradients are fused.
-    is_recomputed
-        Whether activations are computed again in the backward pass.
-    """
+    """What data parallelism needs to know."""
 
     job: Job
+    # in the order of the ranks. Shares are the largest: together they may make more than the batch, and then as many
+    # devices have one sample less
     ranks: tuple[Ranks, ...]
     global_batch_size: int
+    # the configuration with its fusion groups; None where the plan does not say how gradients are fused
     fused: AllReduceConfiguration | None = None
-    is_recomputed: bool = False
+    is_recomputed: bool = False  # whether activations are computed again in the backward pass
 
     @property
     def machines(self) -> tuple[UsedMachines, ...]:

@@ -23,24 +23,13 @@ from planner.transformer import Transformer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a plan does not know of a launch.
+    """What a plan does not know of a launch."""
 
-    Attributes
-    ----------
-    script
-        The user's training program, and its arguments; None where the target brings its own.
-    image
-        Of a container, where the target starts containers.
-    program
-        What trains, where the target only starts machines (Slurm, SkyPilot, Kubernetes): the name of another target.
-    name
-        Of the job.
-    """
-
-    script: str | None = None
-    image: str | None = None
+    script: str | None = None  # the user's training program, and its arguments; None where the target brings its own
+    image: str | None = None  # of a container, where the target starts containers
+    # what trains, where the target only starts machines (Slurm, SkyPilot, Kubernetes): the name of another target
     program: str | None = None
-    name: str | None = None
+    name: str | None = None  # of the job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,27 +50,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """Launch files.
+    """Launch files."""
 
-    Attributes
-    ----------
-    target
-        As it is named on the command line.
-    version
-        Of the program that reads the files; it stands in each of them, too, where the format has comments.
-    files
-        Text by file name; the first one is the one to begin with.
-    notes
-        What the program cannot express, what that loses, and what is left to the user; nothing is dropped in silence.
-    how_to_run
-        The command, or the few, that start it.
-    """
-
-    target: str
-    version: str
-    files: Mapping[str, str]
+    target: str  # as it is named on the command line
+    version: str  # of the program that reads the files; it stands in each of them, too, where the format has comments
+    files: Mapping[str, str]  # text by file name; the first one is the one to begin with
+    # what the program cannot express, what that loses, and what is left to the user; nothing is dropped in silence
     notes: tuple[str, ...] = ()
-    how_to_run: tuple[str, ...] = ()
+    how_to_run: tuple[str, ...] = ()  # the command, or the few, that start it
 
     def to_dict(self) -> dict[str, object]:
         """Return ``planner.export/1``."""
@@ -97,73 +73,40 @@ class Export:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBlocks:
-    """What a launch file says of a training beside its network and its layout, as blocks of a spec have it.
+    """What a launch file says of a training beside its network and its layout, as blocks of a spec have it."""
 
-    Attributes
-    ----------
-    dnn
-        Of ``global_batch``, ``dtype``, ``fp8_recipe``, ``bf16_layers``, ``optimizer``, ``fine_tuning`` what it says.
-    calibration
-        ``program``, and ``gradients`` and ``cuda_graphs`` where they are not as the program has them by itself.
-    warnings
-        What it asks for and no block says.
-    """
-
+    # of ``global_batch``, ``dtype``, ``fp8_recipe``, ``bf16_layers``, ``optimizer``, ``fine_tuning`` what it says
     dnn: Mapping[str, Any] = field(default_factory=dict)
+    # ``program``, and ``gradients`` and ``cuda_graphs`` where they are not as the program has them by itself
     calibration: Mapping[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what it asks for and no block says
 
 
 @dataclass(frozen=True, slots=True)
 class Exporter:
-    """What the module of a target declares in its ``EXPORTERS``.
+    """What the module of a target declares in its ``EXPORTERS``."""
 
-    Attributes
-    ----------
-    export
-        Writes the files of a plan; raises InfeasibleError where the program cannot run it.
-    recognises
-        Whether a file, by its path and its text, is one of these.
-    degrees
-        Of such a file: its decisions as a ``fix`` block has them; raises SpecError where it is damaged.
-    network
-        Of such a file: the network that it trains, where its sizes stand in it; raises SpecError as ``degrees`` does.
-    training
-        Of such a file: numbers, optimiser, adapters and batch; raises SpecError as ``degrees`` does.
-    """
-
+    # writes the files of a plan; raises InfeasibleError where the program cannot run it
     export: Callable[[Job], Export]
-    recognises: Callable[[Path, str], bool]
+    recognises: Callable[[Path, str], bool]  # whether a file, by its path and its text, is one of these
+    # of such a file: its decisions as a ``fix`` block has them; raises SpecError where it is damaged
     degrees: Callable[[Path, str], Mapping[str, object]]
+    # of such a file: the network that it trains, where its sizes stand in it; raises SpecError as ``degrees`` does
     network: Callable[[Path, str], Transformer | None] = lambda _path, _text: None
+    # of such a file: numbers, optimiser, adapters and batch; raises SpecError as ``degrees`` does
     training: Callable[[Path, str], TrainingBlocks] = lambda _path, _text: TrainingBlocks()
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A row of the table of targets.
+    """A row of the table of targets."""
 
-    Attributes
-    ----------
-    module
-        That declares its :class:`Exporter`, below ``planner.exporters``.
-    own
-        The exporter itself, where no module of ours declares it.
-    aliases
-        What else people call it, folded as by :func:`planner.names.fold`.
-    starts_machines
-        Whether it starts machines, and has another target train on them.
-    names_jobs
-        Whether it has a use for the settings ``image`` and ``name``.
-    families
-        Whose plans it may run; of others it need not be asked. None: it says so itself.
-    """
-
-    module: str = ""
-    own: Exporter | None = None
-    aliases: Sequence[str] = ()
-    starts_machines: bool = False
-    names_jobs: bool = False
+    module: str = ""  # that declares its :class:`Exporter`, below ``planner.exporters``
+    own: Exporter | None = None  # the exporter itself, where no module of ours declares it
+    aliases: Sequence[str] = ()  # what else people call it, folded as by :func:`planner.names.fold`
+    starts_machines: bool = False  # whether it starts machines, and has another target train on them
+    names_jobs: bool = False  # whether it has a use for the settings ``image`` and ``name``
+    # whose plans it may run; of others it need not be asked. None: it says so itself
     families: Sequence[str] | None = None
 
     def exporter(self, name: str) -> Exporter:

@@ -150,27 +150,14 @@ def with_layers(file: Parsed, chosen: HybridConfiguration, layers: Sequence[int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A layout that a program is to run.
+    """A layout that a program is to run."""
 
-    Attributes
-    ----------
-    target
-        The exporter's name, for refusals.
-    chosen
-        The decisions; of a plan of the family ``all_reduce`` those of data parallelism alone.
-    rows
-        The machines, in the order of ranks.
-    notes
-        What was changed against the plan, and what is left to the user.
-    layers
-        Of a plan of the family ``pipeline``: how many layers of the network each stage has; else empty.
-    """
-
-    target: str
+    target: str  # the exporter's name, for refusals
     job: Job
-    chosen: HybridConfiguration
-    rows: tuple[UsedMachines, ...]
-    notes: tuple[str, ...] = ()
+    chosen: HybridConfiguration  # the decisions; of a plan of the family ``all_reduce`` those of data parallelism alone
+    rows: tuple[UsedMachines, ...]  # the machines, in the order of ranks
+    notes: tuple[str, ...] = ()  # what was changed against the plan, and what is left to the user
+    # of a plan of the family ``pipeline``: how many layers of the network each stage has; else empty
     layers: tuple[int, ...] = ()
 
     @property

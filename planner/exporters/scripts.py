@@ -218,24 +218,12 @@ def is_headed(path: Path, text: str, *, head: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Flags of a file that is read back: a document, whose blocks a dot leads into, or the options of a command.
+    """Flags of a file that is read back: a document, whose blocks a dot leads into, or the options of a command."""
 
-    Attributes
-    ----------
-    path
-        Of the file, for errors.
-    flags
-        By name; of an option its values as texts.
-    mark
-        What stands before a name in the file.
-    is_text
-        Whether numbers are written as texts.
-    """
-
-    path: Path
-    flags: Mapping[str, Any]
-    mark: str = ""
-    is_text: bool = False
+    path: Path  # of the file, for errors
+    flags: Mapping[str, Any]  # by name; of an option its values as texts
+    mark: str = ""  # what stands before a name in the file
+    is_text: bool = False  # whether numbers are written as texts
 
     @classmethod
     def of_options(cls, path: Path, words: Sequence[str]) -> "Parsed":

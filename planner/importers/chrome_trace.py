@@ -80,26 +80,15 @@ Key = tuple[str, int]  # module, and which of its parts
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A range of time on a thread.
+    """A range of time on a thread."""
 
-    Attributes
-    ----------
-    kind
-        module, annotation, operator, kernel or launch.
-    thread
-        Process and thread.
-    start_s, duration_s
-        Since the trace's own zero.
-    args
-        As in the file, those that matter.
-    """
-
-    kind: str
+    kind: str  # module, annotation, operator, kernel or launch
     name: str
-    thread: tuple[str, str]
+    thread: tuple[str, str]  # process and thread
+    # start_s, duration_s: since the trace's own zero
     start_s: float
     duration_s: float
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, Any] = field(default_factory=dict)  # as in the file, those that matter
 
     @property
     def end_s(self) -> float:
@@ -219,31 +208,15 @@ def _warnings(
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A range in the tree of one thread.
-
-    Attributes
-    ----------
-    scope
-        The innermost module around it.
-    backward
-        The outermost node of the backward pass that it is, or stands in.
-    is_inner
-        Whether it stands in an operator.
-    is_update
-        Whether it stands in the optimiser's step.
-    inner_starts_s
-        Of a module: when the modules directly within begin.
-    backward_part
-        Of an outermost node of the backward pass: the part whose gradient it computes.
-    """
+    """A range in the tree of one thread."""
 
     event: Event
-    scope: "Node | None" = None
-    backward: "Node | None" = None
-    is_inner: bool = False
-    is_update: bool = False
-    inner_starts_s: list[float] = field(default_factory=list)
-    backward_part: Key | None = None
+    scope: "Node | None" = None  # the innermost module around it
+    backward: "Node | None" = None  # the outermost node of the backward pass that it is, or stands in
+    is_inner: bool = False  # whether it stands in an operator
+    is_update: bool = False  # whether it stands in the optimiser's step
+    inner_starts_s: list[float] = field(default_factory=list)  # of a module: when the modules directly within begin
+    backward_part: Key | None = None  # of an outermost node of the backward pass: the part whose gradient it computes
 
     @property
     def part(self) -> Key | None:

@@ -57,28 +57,16 @@ class UniqueNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """A network from a file or a module.
-
-    Attributes
-    ----------
-    profile
-        Seconds of one sample, where they were measured.
-    dtype
-        Type of the weights as the source has it, in the words of a spec; None where it does not say.
-    facts
-        Totals that the reader counted beside the network's own, by a name with its unit: ``element_flop``, ....
-    notes
-        What was assumed; printed as the answer's assumptions.
-    warnings
-        What makes the figures doubtful: unknown operators by name and number, for one.
-    """
+    """A network from a file or a module."""
 
     dnn: Dnn
-    profile: Profile | None = None
+    profile: Profile | None = None  # seconds of one sample, where they were measured
+    # type of the weights as the source has it, in the words of a spec; None where it does not say
     dtype: str | None = None
+    # totals that the reader counted beside the network's own, by a name with its unit: ``element_flop``, ....
     facts: Mapping[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was assumed; printed as the answer's assumptions
+    warnings: tuple[str, ...] = ()  # what makes the figures doubtful: unknown operators by name and number, for one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

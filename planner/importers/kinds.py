@@ -156,18 +156,11 @@ def _is_layer_trace(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importer:
-    """What a kind of file of measured layers is, and its reader.
+    """What a kind of file of measured layers is, and its reader."""
 
-    Attributes
-    ----------
-    recognises
-        Whether text is of this kind, by its first mebibyte.
-    read
-        ``(path, batch_size=...)``: the network with the seconds of one sample, of a batch of so many that was measured;
-        raises SpecError where the file is damaged. Of a plug-in the seconds may be missing, and so may the batch.
-    """
-
-    recognises: Callable[[str], bool]
+    recognises: Callable[[str], bool]  # whether text is of this kind, by its first mebibyte
+    # ``(path, batch_size=...)``: the network with the seconds of one sample, of a batch of so many that was measured;
+    # raises SpecError where the file is damaged. Of a plug-in the seconds may be missing, and so may the batch
     read: "Callable[..., Imported | MeasuredNetwork]"
 
 

@@ -258,30 +258,21 @@ def _note_idle_links(cluster: Cluster, notes: Notes) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Draft:
-    """One group of machines while it is built.
-
-    Attributes
-    ----------
-    place, keep
-        Where the group stands in the question, and its mapping in the resolved one.
-    has_network, is_only
-        Whether a network joins it to others; whether the cluster has no other group.
-    device
-        By its name, or as the spec describes it.
-    reference
-        The machine that figures are taken from: the named one, or the device's, the largest where none that is sold has
-        as many devices; None of a user's device or a CPU.
-    """
+    """One group of machines while it is built."""
 
     machine: MachineSpec
     name: str
+    # place, keep: where the group stands in the question, and its mapping in the resolved one
     place: _Path
     keep: dict[str, Any]
+    # has_network, is_only: whether a network joins it to others; whether the cluster has no other group
     has_network: bool
     is_only: bool
     notes: Notes
     taken: _Taken
-    device: Device = field(init=False)
+    device: Device = field(init=False)  # by its name, or as the spec describes it
+    # the machine that figures are taken from: the named one, or the device's, the largest where none that is sold has
+    # as many devices; None of a user's device or a CPU
     reference: data.Machine | None = field(init=False)
 
     def __post_init__(self) -> None:

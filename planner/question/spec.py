@@ -589,19 +589,10 @@ class Spec(Model):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One question as it is read.
+    """One question as it is read."""
 
-    Attributes
-    ----------
-    spec, source
-        What is asked, checked, and its text.
-    notes
-        Faults, assumptions and warnings on the way.
-    resolved
-        The spec with nothing left to look up or to assume; filled on the way.
-    """
-
+    # spec, source: what is asked, checked, and its text
     spec: Spec
     source: Source
-    notes: Notes
-    resolved: dict[str, Any]
+    notes: Notes  # faults, assumptions and warnings on the way
+    resolved: dict[str, Any]  # the spec with nothing left to look up or to assume; filled on the way

@@ -27,20 +27,12 @@ Cables = list[tuple[str, str, Cable]]
 
 @dataclass(slots=True)
 class Drawn:
-    """A graph while it is drawn.
-
-    Attributes
-    ----------
-    card
-        The link of a network card, as every machine has it.
-    reduces
-        Whether switches add up what passes.
-    """
+    """A graph while it is drawn."""
 
     nodes: list[MachineGroup | Switch]
     cables: Cables
-    card: Link
-    reduces: bool
+    card: Link  # the link of a network card, as every machine has it
+    reduces: bool  # whether switches add up what passes
 
     def switch(self, name: str) -> str:
         """Add a switch, and return its name."""

@@ -32,26 +32,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A question as plain data.
+    """A question as plain data."""
 
-    Attributes
-    ----------
-    key
-        Digest of question, files, options and version: what is stored under it is its answer.
-    question
-        Needs no folder.
-    time_limit_s
-        Of its search.
-    today
-        Against which the age of prices is told.
-    memory_limit_bytes
-        Of the process that answers it; None: of what its machine has left, the share of one of ``num_workers``.
-    """
-
-    key: str
-    question: Mapping[str, Any]
-    time_limit_s: float
-    today: date
+    key: str  # digest of question, files, options and version: what is stored under it is its answer
+    question: Mapping[str, Any]  # needs no folder
+    time_limit_s: float  # of its search
+    today: date  # against which the age of prices is told
+    # of the process that answers it; None: of what its machine has left, the share of one of ``num_workers``
     memory_limit_bytes: float | None = None
     num_workers: int = 1
 
@@ -63,24 +50,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a question was answered with.
-
-    Attributes
-    ----------
-    objective_name, objective, bound, gap
-        Of the plan or the fleet, in the unit that the name ends in.
-    time_s
-        Of the whole training: of a purchase its wall time; None where no length is known.
-    document
-        The whole answer as JSON, compressed by zlib; of an error ``planner.error/1``.
-    wall_s
-        Seconds that it took, which is no part of the answer.
-    """
+    """What a question was answered with."""
 
     key: str
     outcome: Outcome
-    document: bytes
-    wall_s: float = 0.0
+    document: bytes  # the whole answer as JSON, compressed by zlib; of an error ``planner.error/1``
+    wall_s: float = 0.0  # seconds that it took, which is no part of the answer
+    # objective_name, objective, bound, gap: of the plan or the fleet, in the unit that the name ends in
     objective_name: str | None = None
     objective: float | None = None
     bound: float | None = None
@@ -89,7 +65,7 @@ class Answer:
     headline: str | None = None
     num_devices: int | None = None
     iteration_time_s: float | None = None
-    time_s: float | None = None
+    time_s: float | None = None  # of the whole training: of a purchase its wall time; None where no length is known
     cost_usd: float | None = None
     error: str | None = None
 

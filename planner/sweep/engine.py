@@ -37,27 +37,13 @@ Progress = Callable[["Done"], None]
 
 @dataclass(slots=True)
 class Done:
-    """How far a sweep is.
+    """How far a sweep is."""
 
-    Attributes
-    ----------
-    number
-        Of all questions.
-    num_answered
-        Of them, answered by now, whoever did it.
-    num_new
-        Of them, answered by this run.
-    num_asked
-        Of them, with the workers.
-    is_stopped
-        Whether it was asked to stop before the end.
-    """
-
-    number: int
-    num_answered: int = 0
-    num_new: int = 0
-    num_asked: int = 0
-    is_stopped: bool = False
+    number: int  # of all questions
+    num_answered: int = 0  # of them, answered by now, whoever did it
+    num_new: int = 0  # of them, answered by this run
+    num_asked: int = 0  # of them, with the workers
+    is_stopped: bool = False  # whether it was asked to stop before the end
 
 
 # -- workers -----------------------------------------------------------------------------------------------------------

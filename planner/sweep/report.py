@@ -231,28 +231,17 @@ _PLAIN = ConfigDict(extra="forbid", populate_by_name=True)  # of all parts of th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What a value of a field does, all else equal, against the first value of its axis that has any plan.
-
-    Attributes
-    ----------
-    ratio
-        Geometric mean of the objective over that with that value, over all settings of the other axes in which
-        both were answered; None where there are none.
-    num_pairs
-        How many these are.
-    num_answered
-        Questions with this value that have a plan.
-    best
-        The least objective of them.
-    """
+    """What a value of a field does, all else equal, against the first value of its axis that has any plan."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _PLAIN
 
     value: tuple[Any, ...]
+    # geometric mean of the objective over that with that value, over all settings of the other axes in which both were
+    # answered; None where there are none
     ratio: float | None
-    num_pairs: int
-    num_answered: int
-    best: float | None
+    num_pairs: int  # how many these are
+    num_answered: int  # questions with this value that have a plan
+    best: float | None  # the least objective of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

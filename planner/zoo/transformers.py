@@ -137,20 +137,12 @@ _USUAL_MIXERS = ((), ("attention",))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A published transformer.
-
-    Attributes
-    ----------
-    published
-        The number of parameters that the source names: exact, or rounded as printed, e.g. ``174.6B``.
-    source
-        Where the shape stands, and where the number of parameters.
-    """
+    """A published transformer."""
 
     name: str
     transformer: Transformer
-    published: str
-    source: str
+    published: str  # the number of parameters that the source names: exact, or rounded as printed, e.g. ``174.6B``
+    source: str  # where the shape stands, and where the number of parameters
     dataset_samples: int | None = None
 
 

@@ -97,29 +97,20 @@ class RowsFrom(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRow:
-    """One measurement and one prediction of it.
+    """One measurement and one prediction of it."""
 
-    Attributes
-    ----------
-    evaluation
-        How it was predicted.
-    group
-        What the row is reported under; in an evaluation that leaves groups out, the one that its fit did not see.
-    setting, choice
-        Rows of one setting differ in a choice that somebody has to make, and are ranked; no choice, no rank.
-    transport
-        ``tcp`` or ``rdma``: bands are of either.
-    """
-
-    evaluation: str
+    evaluation: str  # how it was predicted
     quantity: str
+    # what the row is reported under; in an evaluation that leaves groups out, the one that its fit did not see
     group: str
     unit: str
     measured: float
     predicted: float
+    # setting, choice: rows of one setting differ in a choice that somebody has to make, and are ranked; no choice, no
+    # rank
     setting: str = ""
     choice: str = ""
-    transport: str = ""
+    transport: str = ""  # ``tcp`` or ``rdma``: bands are of either
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

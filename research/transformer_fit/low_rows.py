@@ -116,37 +116,18 @@ _OTHERS: Mapping[str, Mapping[str, object]] = {  # where a row's sizes do not sa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowRow:
-    """One measured step.
+    """One measured step."""
 
-    Attributes
-    ----------
-    row
-        As :mod:`planner.models.transformer_time` is told it; its software is Megatron-Core's or torchtitan's.
-    model, container
-        As they are printed; of NeMo's rows the family, of torchtitan's nothing.
-    low
-        Type and recipe; None: bf16.
-    graphs
-        ``whole``, ``lost`` (by one container) or nothing: what CUDA graphs launch.
-    wide_layers
-        Whose products stay in bf16.
-    is_tensorwise
-        Whether torchtitan has one scale for a whole tensor; it has one for a row else.
-    is_reference
-        Whether the row says how slow a device of limited power was.
-    is_lora
-        Whether most parameters were frozen, which is not counted.
-    """
-
-    row: Row
+    row: Row  # as :mod:`planner.models.transformer_time` is told it; its software is Megatron-Core's or torchtitan's
+    # model, container: as they are printed; of NeMo's rows the family, of torchtitan's nothing
     model: str
     container: str
-    low: tuple[str, str] | None
-    graphs: str = ""
-    wide_layers: int = 0
-    is_tensorwise: bool = False
-    is_reference: bool = False
-    is_lora: bool = False
+    low: tuple[str, str] | None  # type and recipe; None: bf16
+    graphs: str = ""  # ``whole``, ``lost`` (by one container) or nothing: what CUDA graphs launch
+    wide_layers: int = 0  # whose products stay in bf16
+    is_tensorwise: bool = False  # whether torchtitan has one scale for a whole tensor; it has one for a row else
+    is_reference: bool = False  # whether the row says how slow a device of limited power was
+    is_lora: bool = False  # whether most parameters were frozen, which is not counted
 
 
 def read_low_rows(folder: Path) -> list[LowRow]:

@@ -136,25 +136,16 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How rows of some families are read otherwise than those of the program that ships, and what is fitted.
+    """How rows of some families are read otherwise than those of the program that ships, and what is fitted."""
 
-    Attributes
-    ----------
-    families
-        What the families' names begin with.
-    software, constants
-        Fields of :class:`planner.models.compute.Software` and :class:`planner.models.compute.Constants`.
-    fitted
-        As :data:`FITTED` has them.
-    machines
-        By their names, in place of those that are known.
-    """
-
-    families: str = "amp-"
+    families: str = "amp-"  # what the families' names begin with
+    # software, constants: fields of :class:`planner.models.compute.Software` and
+    # :class:`planner.models.compute.Constants`
     software: Mapping[str, float | bool] = field(default_factory=dict)
     constants: Mapping[str, float] = field(default_factory=dict)
+    # as :data:`FITTED` has them
     fitted: Mapping[str, tuple[float, float, float]] = field(default_factory=lambda: FITTED)
-    machines: Mapping[str, _Machine] = field(default_factory=dict)
+    machines: Mapping[str, _Machine] = field(default_factory=dict)  # by their names, in place of those that are known
 
 
 READING = Reading(

@@ -57,40 +57,22 @@ _MANY = 4096  # machines: more than any row has
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What the rows of one family have in common.
+    """What the rows of one family have in common."""
 
-    Attributes
-    ----------
-    software
-        Name of the training program.
-    machine_bytes_per_s
-        Of one machine's network, one direction.
-    sizes
-        Fields of the transformer beside those that a row tells, or in their place.
-    default_heads, default_microbatch
-        Where a row tells none; 0: such a row is left out.
-    overlap_data
-        Whether gradients and weights are exchanged beside computing.
-    never_recomputes
-        Whether nothing is recomputed, whatever a row says.
-    devices_per_board
-        Devices that links of their own join; several boards of a machine exchange by PCI Express.
-    device_figures
-        What is published of its devices otherwise: fields of :class:`planner.models.compute.DeviceRates`.
-    reading
-        How the rows are read otherwise than they are recorded, and why.
-    """
-
-    software: str
-    machine_bytes_per_s: float
+    software: str  # name of the training program
+    machine_bytes_per_s: float  # of one machine's network, one direction
+    # fields of the transformer beside those that a row tells, or in their place
     sizes: Mapping[str, object] = field(default_factory=dict)
+    # default_heads, default_microbatch: where a row tells none; 0: such a row is left out
     default_heads: int = 0
     default_microbatch: int = 0
-    overlap_data: bool = False
-    never_recomputes: bool = False
+    overlap_data: bool = False  # whether gradients and weights are exchanged beside computing
+    never_recomputes: bool = False  # whether nothing is recomputed, whatever a row says
+    # devices that links of their own join; several boards of a machine exchange by PCI Express
     devices_per_board: int = _MACHINE
+    # what is published of its devices otherwise: fields of :class:`planner.models.compute.DeviceRates`
     device_figures: Mapping[str, float] = field(default_factory=dict)
-    reading: str = ""
+    reading: str = ""  # how the rows are read otherwise than they are recorded, and why
 
 
 _MPT = {"positions": "alibi", "has_biases": False, "norm": "layer_norm"}

@@ -44,25 +44,13 @@ _UNKNOWN_TOKENS = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HuggingFaceNetwork:
-    """A transformer from a configuration.
-
-    Attributes
-    ----------
-    name
-        Of the checkpoint where the configuration says it, else of the folder or file.
-    dtype
-        ``fp32``, ``fp16`` or ``bf16``, as its weights are stored; None where it does not say.
-    notes
-        What was assumed.
-    warnings
-        What makes the figures doubtful.
-    """
+    """A transformer from a configuration."""
 
     transformer: Transformer
-    name: str
-    dtype: str | None = None
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    name: str  # of the checkpoint where the configuration says it, else of the folder or file
+    dtype: str | None = None  # ``fp32``, ``fp16`` or ``bf16``, as its weights are stored; None where it does not say
+    notes: tuple[str, ...] = ()  # what was assumed
+    warnings: tuple[str, ...] = ()  # what makes the figures doubtful
 
 
 def read_huggingface(

@@ -32,33 +32,17 @@ from planner.transformer import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A network but for the length of its samples and its head.
+    """A network but for the length of its samples and its head."""
 
-    Attributes
-    ----------
-    sizes
-        Fields of :class:`planner.transformer.Transformer`.
-    longest
-        Tokens of the longest sample that the configuration names; None where it names none.
-    kind
-        Which heads the architecture has: of language, of masked language, or of classes.
-    window
-        Tokens that a token sees where attention is windowed; None where it is not.
-    mixers
-        What mixes the tokens of every layer; empty where all have full attention.
-    expected_parameters
-        What the library counts with logits of every token, where it could be asked.
-    pools
-        Whether the network without a head pools its first token (BERT, ViT).
-    """
-
-    sizes: dict[str, Any]
-    longest: int | None = None
+    sizes: dict[str, Any]  # fields of :class:`planner.transformer.Transformer`
+    longest: int | None = None  # tokens of the longest sample that the configuration names; None where it names none
+    # which heads the architecture has: of language, of masked language, or of classes
     kind: Literal["decoder", "encoder", "image"] = "decoder"
-    window: int | None = None
-    mixers: tuple[str, ...] = ()
+    window: int | None = None  # tokens that a token sees where attention is windowed; None where it is not
+    mixers: tuple[str, ...] = ()  # what mixes the tokens of every layer; empty where all have full attention
+    # what the library counts with logits of every token, where it could be asked
     expected_parameters: int | None = None
-    pools: bool = False
+    pools: bool = False  # whether the network without a head pools its first token (BERT, ViT)
 
 
 Reader = Callable[[Fields], Draft]
@@ -116,34 +100,21 @@ _RMS = {"norm": "rms_norm", "is_gated": True}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """What an architecture has.
+    """What an architecture has."""
 
-    Attributes
-    ----------
-    is_tied
-        Whether logits use the embedding's matrix where ``tie_word_embeddings`` is left out.
-    needs_kv_heads, needs_head_size
-        Whether ``num_key_value_heads`` and ``head_dim`` must be given: ``transformers`` would take a fixed number.
-        Where they need not, they follow from the heads.
-    qkv, output, feed_forward, head
-        Biases.
-    query_key_norms
-        Whether queries and keys pass norms.
-    fixed
-        Fields of the transformer that are always so.
-    inner
-        The key of a dense feed-forward part's width; empty where there is none: an expert's width stands for it then.
-    """
-
-    is_tied: bool = False
+    is_tied: bool = False  # whether logits use the embedding's matrix where ``tie_word_embeddings`` is left out
+    # needs_kv_heads, needs_head_size: whether ``num_key_value_heads`` and ``head_dim`` must be given: ``transformers``
+    # would take a fixed number. Where they need not, they follow from the heads
     needs_kv_heads: bool = False
     needs_head_size: bool = False
+    # qkv, output, feed_forward, head: biases
     qkv: Flag = False
     output: Flag = False
     feed_forward: Flag = False
     head: Flag = False
-    query_key_norms: Flag = False
-    fixed: Mapping[str, Any] = field(default_factory=lambda: _RMS)
+    query_key_norms: Flag = False  # whether queries and keys pass norms
+    fixed: Mapping[str, Any] = field(default_factory=lambda: _RMS)  # fields of the transformer that are always so
+    # the key of a dense feed-forward part's width; empty where there is none: an expert's width stands for it then
     inner: str = "intermediate_size"
     mixture: _Mixture | None = None
 

@@ -158,20 +158,14 @@ class Fields:
 
     A key that is ``null`` is left out. ``faults`` lists what was wrong with the keys that were read; where there is
     any, what the methods gave means nothing.
-
-    Attributes
-    ----------
-    architecture
-        Its ``model_type``, named by every message.
-    notes, warnings
-        What readers add for the user.
     """
 
     values: Mapping[str, Any]
     text: str
     file: Path
-    architecture: str
+    architecture: str  # its ``model_type``, named by every message
     faults: list[Fault] = field(default_factory=list)
+    # notes, warnings: what readers add for the user
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

@@ -337,19 +337,13 @@ _INTEGER_WEIGHTS = {
 
 @dataclass
 class _Parameters:
-    """Counts the parameters of one graph; every stored tensor belongs to the first operator that uses it.
+    """Counts the parameters of one graph; every stored tensor belongs to the first operator that uses it."""
 
-    Attributes
-    ----------
-    has_initializers
-        Whether the graph stores broken numbers outside of nodes. Then those that a node holds, and that are added or
-        multiplied element by element, are factors and masks, not parameters.
-    tables
-        Stored tensors that are embeddings. Other names of them are the same tensor: the matrix of the logits is tied to
-        it. Of all other tensors every name is one of its own, see :meth:`warnings`.
-    """
-
+    # whether the graph stores broken numbers outside of nodes. Then those that a node holds, and that are added or
+    # multiplied element by element, are factors and masks, not parameters
     has_initializers: bool
+    # stored tensors that are embeddings. Other names of them are the same tensor: the matrix of the logits is tied to
+    # it. Of all other tensors every name is one of its own, see :meth:`warnings`
     tables: frozenset[str] = frozenset()
     owner: dict[str, str] = field(default_factory=dict)
     shared: dict[str, list[str]] = field(default_factory=dict)

@@ -119,20 +119,12 @@ class OnnxGraph:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A stored tensor, or one that is filled.
-
-    Attributes
-    ----------
-    is_initializer
-        Whether it is no constant of a node.
-    copy_of
-        The stored tensor that it is another name of, by an ``Identity``.
-    """
+    """A stored tensor, or one that is filled."""
 
     tensor: OnnxTensor
-    is_initializer: bool
+    is_initializer: bool  # whether it is no constant of a node
     is_quantized: bool = False
-    copy_of: str = ""
+    copy_of: str = ""  # the stored tensor that it is another name of, by an ``Identity``
 
     @property
     def origin(self) -> str:

@@ -51,29 +51,16 @@ class Passes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The layers, each with those that it reads, and what is not in them.
-
-    Attributes
-    ----------
-    fixed_multiply_adds
-        What a pass does once, whatever its batch.
-    saved_bytes, fixed_saved_bytes
-        Of activations that autograd keeps: of each sample, and once.
-    grown
-        Layers whose work grows faster than the batch.
-    unread
-        Parameters that no layer reads.
-    unknown_share
-        Of all elements that operators read and write, those of operators without a formula.
-    """
+    """The layers, each with those that it reads, and what is not in them."""
 
     layers: tuple[tuple[Layer, tuple[str, ...]], ...]
-    fixed_multiply_adds: int
+    fixed_multiply_adds: int  # what a pass does once, whatever its batch
+    # saved_bytes, fixed_saved_bytes: of activations that autograd keeps: of each sample, and once
     saved_bytes: float
     fixed_saved_bytes: float
-    grown: tuple[str, ...]
-    unread: tuple[str, ...]
-    unknown_share: float
+    grown: tuple[str, ...]  # layers whose work grows faster than the batch
+    unread: tuple[str, ...]  # parameters that no layer reads
+    unknown_share: float  # of all elements that operators read and write, those of operators without a formula
 
 
 def layers_of(passes: Passes, parameters: Mapping[str, Any], buffers: Mapping[str, Any]) -> Figures:
@@ -109,33 +96,20 @@ def layers_of(passes: Passes, parameters: Mapping[str, Any], buffers: Mapping[st
 
 @dataclass(slots=True)
 class _Group:
-    """Operators that become a layer.
-
-    Attributes
-    ----------
-    inputs
-        Groups that it reads.
-    parameters
-        Names of the parameters and buffers that it is the first to read.
-    created
-        Storages that it allocates.
-    flop, twice_flop
-        At the example's batch, and at twice that batch.
-    order
-        Position of its first operator.
-    steps
-        Its operators, behind those that nobody else needed before and that depend on no sample.
-    """
+    """Operators that become a layer."""
 
     key: _Key
     call: Call
-    order: int
+    order: int  # position of its first operator
     names: list[str] = field(default_factory=list)
+    # its operators, behind those that nobody else needed before and that depend on no sample
     steps: list[Step] = field(default_factory=list)
-    inputs: dict[_Key, None] = field(default_factory=dict)
+    inputs: dict[_Key, None] = field(default_factory=dict)  # groups that it reads
+    # names of the parameters and buffers that it is the first to read
     parameters: dict[str, None] = field(default_factory=dict)
-    created: dict[int, None] = field(default_factory=dict)
+    created: dict[int, None] = field(default_factory=dict)  # storages that it allocates
     written: dict[int, None] = field(default_factory=dict)
+    # flop, twice_flop: at the example's batch, and at twice that batch
     flop: int = 0
     twice_flop: int = 0
 

@@ -54,20 +54,12 @@ _FRESH = frozenset(("bernoulli", "zero", "fill", "normal", "uniform"))
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An operator of a layer in both passes.
-
-    Attributes
-    ----------
-    samples
-        The storages that it reads which depend on the sample.
-    is_constant
-        Nothing that it reads does.
-    """
+    """An operator of a layer in both passes."""
 
     one: Operation
     two: Operation
-    samples: frozenset[int]
-    is_constant: bool
+    samples: frozenset[int]  # the storages that it reads which depend on the sample
+    is_constant: bool  # nothing that it reads does
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,21 +102,12 @@ def _empty(torch: Any, held: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a module is called with.
+    """What a module is called with."""
 
-    Attributes
-    ----------
-    tensors
-        Every tensor of the call, on the meta device, by a name.
-    values
-        Their numbers where they are integers or booleans and few: what a module asks of them can be answered.
-    call
-        Calls a module.
-    """
-
-    tensors: Mapping[str, Any]
+    tensors: Mapping[str, Any]  # every tensor of the call, on the meta device, by a name
+    # their numbers where they are integers or booleans and few: what a module asks of them can be answered
     values: Mapping[str, Any]
-    call: Callable[[Any], Any]
+    call: Callable[[Any], Any]  # calls a module
 
 
 def sample_of(torch: Any, example: Any, parameters: list[str], *, times: int = 1) -> tuple[Sample, int]:
@@ -324,45 +315,27 @@ class Operation:
 
 @dataclass(slots=True)
 class Recording:
-    """What a pass left.
+    """What a pass left."""
 
-    Attributes
-    ----------
-    given, given_shapes, floating_inputs
-        Storage of each tensor of the sample; shapes; and which of them hold floating-point numbers.
-    held
-        Storage of each parameter and buffer, by name; tied ones share it.
-    attentions
-        By the ``scope`` of their operations.
-    saved
-        Storages that autograd keeps, with their bytes, parameters and buffers left out, and what a fused attention
-        does not keep.
-    sizes_bytes
-        Of all storages.
-    results
-        Storages of the module's outputs.
-    ends
-        Outputs that have a gradient, until :func:`count_backward` has run.
-    backward_flop
-        None where the backward pass was not run, or could not be.
-    custom_functions
-        Names of custom autograd functions that the outputs came through.
-    """
-
+    # given, given_shapes, floating_inputs: storage of each tensor of the sample; shapes; and which of them hold
+    # floating-point numbers
     given: dict[str, int] = field(default_factory=dict)
     given_shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
     floating_inputs: set[int] = field(default_factory=set)
+    # storage of each parameter and buffer, by name; tied ones share it
     held: dict[str, int] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
-    attentions: dict[int, Attention] = field(default_factory=dict)
+    attentions: dict[int, Attention] = field(default_factory=dict)  # by the ``scope`` of their operations
+    # storages that autograd keeps, with their bytes, parameters and buffers left out, and what a fused attention does
+    # not keep
     saved: dict[int, int] = field(default_factory=dict)
-    sizes_bytes: dict[int, int] = field(default_factory=dict)
-    results: list[int] = field(default_factory=list)
+    sizes_bytes: dict[int, int] = field(default_factory=dict)  # of all storages
+    results: list[int] = field(default_factory=list)  # storages of the module's outputs
     total_flop: int = 0
-    ends: list[Any] = field(default_factory=list)
-    backward_flop: int | None = None
+    ends: list[Any] = field(default_factory=list)  # outputs that have a gradient, until :func:`count_backward` has run
+    backward_flop: int | None = None  # None where the backward pass was not run, or could not be
     backward_problem: str = ""
-    custom_functions: tuple[str, ...] = ()
+    custom_functions: tuple[str, ...] = ()  # names of custom autograd functions that the outputs came through
 
 
 def record(torch: Any, module: Any, sample: Sample) -> Recording:
@@ -682,31 +655,17 @@ def _needs_formula(torch: Any, function: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Traits:
-    """What is known of an operator before it runs.
-
-    Attributes
-    ----------
-    is_writing
-        One that merely turns the axes of what it is given does not write.
-    is_made_of_others
-        It may be taken apart into operators, some with FLOP.
-    is_fresh
-        By its schema, what it puts out is new memory.
-    is_in_place
-        It writes over what it is given first, and puts that out.
-    formula
-        Of its FLOP.
-    """
+    """What is known of an operator before it runs."""
 
     library: str
     name: str
     has_schema: bool
     needs_formula: bool
-    is_writing: bool
-    is_made_of_others: bool
-    is_fresh: bool
-    is_in_place: bool
-    formula: Any
+    is_writing: bool  # one that merely turns the axes of what it is given does not write
+    is_made_of_others: bool  # it may be taken apart into operators, some with FLOP
+    is_fresh: bool  # by its schema, what it puts out is new memory
+    is_in_place: bool  # it writes over what it is given first, and puts that out
+    formula: Any  # of its FLOP
 
 
 class _FlopCounter:
