@@ -1,6 +1,10 @@
-"""Docstrings as the site shows them: examples and tables in fences of their own, names of Sphinx's roles as code."""
+"""Docstrings as the site shows them: examples and tables in fences of their own, names of Sphinx's roles as code.
+
+A class has a section of its fields by the comments beside them, or above them.
+"""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import griffe
@@ -10,6 +14,8 @@ TABLE = re.compile(
     r"(?:^( *)=+(?: +=+)+ *\n)(?:^.*\S.*\n)+?(?:^ *=+(?: +=+)+ *$\n?)(?:(?:^.*\S.*\n)+?(?:^ *=+(?: +=+)+ *$\n?))?",
     re.MULTILINE,
 )
+FIELD = re.compile(r"    (\w+): [^#]*(?:# (.*))?$")
+SEVERAL = re.compile(r"((?:\w+, )+\w+): ")  # which of the fields below a comment is of, where it is of several
 ROLE = re.compile(r":(?:mod|class|func|meth|data|attr|exc):`~?([^`]+)`")
 
 
@@ -28,10 +34,30 @@ def shown(text: str) -> str:
     return ROLE.sub(r"`\1`", tables)
 
 
+def fields(lines: Iterable[str]) -> str:
+    """Return the section of a class's fields, from its lines; empty where none has a comment."""
+    found: list[str] = []
+    above: list[str] = []
+    for line in lines:
+        if line.startswith("    # "):
+            above.append(line[6:])
+        elif (field := FIELD.match(line)) and (said := " ".join([*above, *filter(None, [field[2]])])):
+            named = SEVERAL.match(said) if above else None
+            names, text = (named[1], said[named.end() :]) if named else (field[1], said)
+            found.append(f"{names}\n    {text[:1].upper()}{text[1:]}.")
+            above = []
+        elif line.startswith(("    def ", "    @")):
+            break
+        else:
+            above = []
+    return "\n".join(["", "", "Attributes", "----------", *found]) if found else ""
+
+
 class Docstrings(griffe.Extension):
     """Rewrites every docstring before it is parsed."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite the docstring of one object."""
         if obj.docstring:
-            obj.docstring.value = shown(obj.docstring.value)
+            has_own = not obj.is_class or "Attributes\n---" in obj.docstring.value
+            obj.docstring.value = shown(obj.docstring.value + ("" if has_own else fields(obj.lines)))

@@ -29,39 +29,26 @@ _LEAST_ITERATIONS, _DEFAULT_ITERATIONS = 4, 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """What a simulation found; all but the two largest values leave out the warm-up.
+    """What a simulation found; all but the two largest values leave out the warm-up."""
 
-    Attributes
-    ----------
-    samples_per_s
-        ``measured_samples_per_s``, or :func:`samples_per_s_bound` where that is less: in the long run nothing exceeds
-        it, so that what does is the error of a finite run.
-    measured_samples_per_s
-        Sum over workers of samples over the mean time between exchanges.
-    mean_staleness, most_staleness
-        In iterations: updates of *other* workers, divided by the number of workers, that were applied after the
-        parameters were read on which an update was computed (when the pull began), and before that update itself. In
-        updates, without the division, it is the staleness of W. Zhang et al., IJCAI 2016, arXiv:1511.05950.
-        0 under BSP, where all updates of an iteration are applied at once. Under local SGD the k-th local iteration
-        (k from 0) misses k updates of each other worker: 0 to ``(H - 1)(n - 1)/n``.
-        At most ``(2 s + 1)(n - 1)/n`` under SSP(s).
-    most_ahead
-        In iterations (exchanges, of local SGD): how far a worker that starts an iteration is ahead of the slowest one.
-        This is what s of SSP(s) bounds. Under ASP nothing does: with unequal workers it grows for as long as training
-        goes on, and this is the value of the run.
-    waiting_share
-        Of the workers' time: held back by the slack, not by the network.
-    cycles
-        All that were simulated, by their ends.
-    """
-
+    # ``measured_samples_per_s``, or :func:`samples_per_s_bound` where that is less: in the long run nothing exceeds it,
+    # so that what does is the error of a finite run
     samples_per_s: float
-    measured_samples_per_s: float
+    measured_samples_per_s: float  # sum over workers of samples over the mean time between exchanges
+    # mean_staleness, most_staleness: in iterations: updates of *other* workers, divided by the number of workers, that
+    # were applied after the parameters were read on which an update was computed (when the pull began), and before that
+    # update itself. In updates, without the division, it is the staleness of W. Zhang et al., IJCAI 2016,
+    # arXiv:1511.05950. 0 under BSP, where all updates of an iteration are applied at once. Under local SGD the k-th
+    # local iteration (k from 0) misses k updates of each other worker: 0 to ``(H - 1)(n - 1)/n``. At most ``(2 s + 1)(n
+    # - 1)/n`` under SSP(s)
     mean_staleness: float
     most_staleness: float
+    # in iterations (exchanges, of local SGD): how far a worker that starts an iteration is ahead of the slowest one.
+    # This is what s of SSP(s) bounds. Under ASP nothing does: with unequal workers it grows for as long as training
+    # goes on, and this is the value of the run
     most_ahead: int
-    waiting_share: float
-    cycles: tuple[Cycle, ...]
+    waiting_share: float  # of the workers' time: held back by the slack, not by the network
+    cycles: tuple[Cycle, ...]  # all that were simulated, by their ends
 
 
 def pace(exchange: Exchange, *, num_iterations: int | None = None, seed: int = 0) -> Pace:

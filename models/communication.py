@@ -194,36 +194,25 @@ def two_level_all_reduces(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Participants:
-    """The devices that all-reduce, on how many machines, and the links between them: of one setting or of many at once.
+    """The devices that all-reduce, on how many machines, and the links between them: of one setting or of many."""
 
-    Attributes
-    ----------
-    num_devices, num_machines
-        Of shapes that broadcast with all others; >= 1.
-    devices_per_machine
-        Of the machine that has most.
-    network_bytes_per_s, network_latency_s
-        Of a ring between machines, one direction, a machine and a hop: ``inf`` and 0 where there is one machine.
-    tree_bytes_per_s
-        The same of trees between machines, which share links otherwise; None: as a ring.
-    inside_bytes_per_s, inside_latency_s
-        Between the devices of a machine; not read where each has one.
-    overhead_s, reduce_bytes_per_s
-        As for :func:`ring_all_reduces`.
-    inside_reduces
-        Whether switches inside machines add up, too, where those of the network do; else rings inside.
-    """
-
+    # num_devices, num_machines: of shapes that broadcast with all others; >= 1
     num_devices: ArrayLike
     num_machines: ArrayLike
-    devices_per_machine: int
+    devices_per_machine: int  # of the machine that has most
+    # network_bytes_per_s, network_latency_s: of a ring between machines, one direction, a machine and a hop: ``inf``
+    # and 0 where there is one machine
     network_bytes_per_s: ArrayLike
     network_latency_s: ArrayLike = 0.0
+    # the same of trees between machines, which share links otherwise; None: as a ring
     tree_bytes_per_s: ArrayLike | None = None
+    # inside_bytes_per_s, inside_latency_s: between the devices of a machine; not read where each has one
     inside_bytes_per_s: ArrayLike = inf
     inside_latency_s: ArrayLike = 0.0
+    # overhead_s, reduce_bytes_per_s: as for :func:`ring_all_reduces`
     overhead_s: ArrayLike = 0.0
     reduce_bytes_per_s: ArrayLike = inf
+    # whether switches inside machines add up, too, where those of the network do; else rings inside
     inside_reduces: bool = True
 
     @property
@@ -446,39 +435,24 @@ class MeasuredCurve:
 class Tier:
     """How units are joined: devices by the innermost tier, and units of one tier by the next.
 
-    Attributes
-    ----------
-    size
-        Units of the tier below that one unit of this tier joins; of the outermost tier it is not asked.
-    bandwidth_bytes_per_s
-        Of one rail, one direction; inside a machine: what one device sends.
-    latency_s
-        Of one hop between two units.
-    num_rails
-        Rails by which one unit of the tier below is joined: a machine's network cards, a leaf switch's uplinks.
-    oversubscription
-        How many times less all units get together than their rails add up to; 1 for a full fat tree.
-    by_stride
-        ``(stride, share)``: which part of that is left while every unit sends to the one so many further on, ascending;
-        all of it to the next one, and where nothing is said.
-    even_share
-        The same while every unit sends to all others; more than 1 where a ring leaves links idle.
-    reduces
-        Whether its switches add up what passes: an all-reduce then sends everything up once, and the sum comes down.
-
     Raises
     ------
     ModelError
         If a number is out of range.
     """
 
-    size: int
-    bandwidth_bytes_per_s: float
-    latency_s: float = 0.0
+    size: int  # units of the tier below that one unit of this tier joins; of the outermost tier it is not asked
+    bandwidth_bytes_per_s: float  # of one rail, one direction; inside a machine: what one device sends
+    latency_s: float = 0.0  # of one hop between two units
+    # rails by which one unit of the tier below is joined: a machine's network cards, a leaf switch's uplinks
     num_rails: int = 1
+    # how many times less all units get together than their rails add up to; 1 for a full fat tree
     oversubscription: float = 1.0
+    # ``(stride, share)``: which part of that is left while every unit sends to the one so many further on, ascending;
+    # all of it to the next one, and where nothing is said
     by_stride: tuple[tuple[int, float], ...] = ()
-    even_share: float = 1.0
+    even_share: float = 1.0  # the same while every unit sends to all others; more than 1 where a ring leaves links idle
+    # whether its switches add up what passes: an all-reduce then sends everything up once, and the sum comes down
     reduces: bool = False
 
     def __post_init__(self) -> None:
@@ -680,38 +654,19 @@ def axes_of(layouts: Layouts) -> Mapping[str, Axes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
-    """One kind of group of every layout; arrays of shape (tiers, layouts).
+    """One kind of group of every layout; arrays of shape (tiers, layouts)."""
 
-    Attributes
-    ----------
-    num_members
-        N, of shape (layouts,).
-    units
-        ``k_j``: units of the tier below that communicate on each tier; 1 where the group does not cross it.
-    members
-        ``M_j``: members in one unit of the tier below.
-    share_bytes_per_s
-        ``beta_j``: of one device, while all devices use the tier.
-    even_bytes_per_s
-        The same while all send to all members of their groups.
-    alone_bytes_per_s
-        Of one device, while one member of each unit of the tier below uses the tier: a pipeline's neighbours.
-    latency_s
-        Of one hop.
-    reduces
-        Whether the switches of each tier add up, shape (tiers, 1).
-    costs
-        Of operations that were asked for, by their name and spread.
-    """
-
-    num_members: Floats
-    units: Floats
-    members: Floats
-    share_bytes_per_s: Floats
-    even_bytes_per_s: Floats
+    num_members: Floats  # N, of shape (layouts,)
+    units: Floats  # ``k_j``: units of the tier below that communicate on each tier; 1 where the group does not cross it
+    members: Floats  # ``M_j``: members in one unit of the tier below
+    share_bytes_per_s: Floats  # ``beta_j``: of one device, while all devices use the tier
+    even_bytes_per_s: Floats  # the same while all send to all members of their groups
+    # of one device, while one member of each unit of the tier below uses the tier: a pipeline's neighbours
     alone_bytes_per_s: Floats
-    latency_s: Floats
+    latency_s: Floats  # of one hop
+    # whether the switches of each tier add up, shape (tiers, 1)
     reduces: Bools = field(default_factory=lambda: np.zeros((1, 1), dtype=bool))
+    # of operations that were asked for, by their name and spread
     costs: dict[tuple[str, "Spread | None"], tuple["Affines", ...]] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -929,19 +884,13 @@ def _rings(group: Group) -> tuple[Affines, Affines]:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How many members of a group each piece of an all-to-all goes to.
+    """How many members of a group each piece of an all-to-all goes to."""
 
-    Attributes
-    ----------
-    copies
-        Members, drawn evenly: a piece travels once to each device that has any of them, and once to each unit, whose
-        member on the same rail hands it on (DeepEP; DeepSeek-AI, arXiv 2412.19437, section 3.2.2).
-    parts, most_parts
-        All members in order are so many parts, and those of a piece are of at most so many of them: node-limited
-        routing (the same, section 2.1.2).
-    """
-
+    # members, drawn evenly: a piece travels once to each device that has any of them, and once to each unit, whose
+    # member on the same rail hands it on (DeepEP; DeepSeek-AI, arXiv 2412.19437, section 3.2.2)
     copies: int = 1
+    # parts, most_parts: all members in order are so many parts, and those of a piece are of at most so many of them:
+    # node-limited routing (the same, section 2.1.2)
     parts: int = 1
     most_parts: int = 1
 
@@ -1067,25 +1016,14 @@ class Compression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimalCompression:
-    """The best ratio and its proof.
+    """The best ratio and its proof."""
 
-    Attributes
-    ----------
-    removed, time_s
-        The ratio ``r*`` and the seconds with it.
-    bound_s
-        No ratio takes less; equals ``time_s`` up to rounding.
-    is_interior
-        Whether r* > 0; else compressing is best done without removing anything, that is, not at all.
-    pays
-        Whether it beats not compressing, which takes ``A`` and saves k itself.
-    """
-
+    # removed, time_s: the ratio ``r*`` and the seconds with it
     removed: float
     time_s: float
-    bound_s: float
-    is_interior: bool
-    pays: bool
+    bound_s: float  # no ratio takes less; equals ``time_s`` up to rounding
+    is_interior: bool  # whether r* > 0; else compressing is best done without removing anything, that is, not at all
+    pays: bool  # whether it beats not compressing, which takes ``A`` and saves k itself
 
 
 def optimal_compression(*, scale_s: float, transfer_s: float) -> OptimalCompression:

@@ -156,42 +156,20 @@ _REFERENCE_FLOP_PER_S = 312e12 / 108  # of one multiprocessor of the A100, which
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRates:
-    """What is published of a device, and the three shares of it that are fitted.
+    """What is published of a device, and the three shares of it that are fitted."""
 
-    Attributes
-    ----------
-    name
-        Of the device.
-    peak_flop_per_s
-        Dense, of the data type that the products are in.
-    memory_bandwidth_bytes_per_s
-        As :class:`planner.models.roofline.DeviceLimits` has it.
-    num_multiprocessors
-        1 where it is not known.
-    product_efficiency
-        Share of the peak that large products reach.
-    memory_efficiency
-        Share of the memory's bandwidth that kernels which only move memory reach.
-    attention_efficiency
-        Share of the peak that fused (flash) attention reaches.
-    has_fp8
-        Whether it multiplies numbers of one byte: Hopper and later, which libraries were tuned for over two years.
-    low
-        How it multiplies shorter numbers, where the matrices of blocks do; None: as all else.
-    startup_ratio
-        What a tile's start-up takes, over what is fitted for all devices in two bytes.
-    """
-
-    name: str
-    peak_flop_per_s: float
-    memory_bandwidth_bytes_per_s: float
-    num_multiprocessors: int
-    product_efficiency: float
-    memory_efficiency: float
-    attention_efficiency: float
+    name: str  # of the device
+    peak_flop_per_s: float  # dense, of the data type that the products are in
+    memory_bandwidth_bytes_per_s: float  # as :class:`planner.models.roofline.DeviceLimits` has it
+    num_multiprocessors: int  # 1 where it is not known
+    product_efficiency: float  # share of the peak that large products reach
+    memory_efficiency: float  # share of the memory's bandwidth that kernels which only move memory reach
+    attention_efficiency: float  # share of the peak that fused (flash) attention reaches
+    # whether it multiplies numbers of one byte: Hopper and later, which libraries were tuned for over two years
     has_fp8: bool = False
+    # how it multiplies shorter numbers, where the matrices of blocks do; None: as all else
     low: LowProducts | None = None
-    startup_ratio: float = 1.0
+    startup_ratio: float = 1.0  # what a tile's start-up takes, over what is fitted for all devices in two bytes
 
     @classmethod
     def of(cls, device: Device, dtype: str, shares: Mapping[str, float]) -> "DeviceRates":
@@ -317,141 +295,72 @@ def device_shares(device: Device, dtype: str, rates: Mapping[str, Mapping[str, A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """Figures common to all devices and all software, fitted once but for the last.
+    """Figures common to all devices and all software, fitted once but for the last."""
 
-    Attributes
-    ----------
-    startup_width
-        Inner width that a tile's start-up costs on an A100.
-    wave_share
-        How much of the waste of unfilled waves is paid: 1 all, 0 none.
-    misaligned_cost
-        What products with a vocabulary that is not filled up take longer for each :func:`misalignment` of a rank's part
-        of it, over their own time.
-    misaligned_head_cost
-        The same of unfused attention, and the size of a head.
-    score_bytes
-        Moved forward for one score of unfused attention; backward moves ``SCORE_BACKWARD`` times as many.
-    accumulation_ratio
-        Bytes that the kernels move that add up gradients, one for each tensor, over those that are counted.
-    head_floor_ratio
-        Launch floor of embedding, head and loss, over that of one layer's forward pass.
-    hop_s
-        Start-up of a collective, for each further rank of its ring.
-    tensor_floor_ratio
-        What tensor parallelism adds to a layer's launch floor.
-    contention
-        Share of the shorter of two that run side by side (computing, communication) that is not hidden by the longer.
-    inside_efficiency, outside_efficiency
-        Share of the bandwidth that collectives reach, inside a machine and between machines.
-    routed_share
-        How fast the products of routed experts, many in one kernel of unlike rows, are over a single product.
-    send_s
-        What a device waits whenever a (virtual) stage hands a micro-batch on or an error back, whatever is sent: sends
-        and receives are launched, and their events waited for. Assumed, of 10 to 100 us: hardly told by the rows.
-    """
-
-    startup_width: float
-    wave_share: float
+    startup_width: float  # inner width that a tile's start-up costs on an A100
+    wave_share: float  # how much of the waste of unfilled waves is paid: 1 all, 0 none
+    # what products with a vocabulary that is not filled up take longer for each :func:`misalignment` of a rank's part
+    # of it, over their own time
     misaligned_cost: float
-    misaligned_head_cost: float
+    misaligned_head_cost: float  # the same of unfused attention, and the size of a head
+    # moved forward for one score of unfused attention; backward moves ``SCORE_BACKWARD`` times as many
     score_bytes: float
+    # bytes that the kernels move that add up gradients, one for each tensor, over those that are counted
     accumulation_ratio: float
-    head_floor_ratio: float
-    hop_s: float
-    tensor_floor_ratio: float
+    head_floor_ratio: float  # launch floor of embedding, head and loss, over that of one layer's forward pass
+    hop_s: float  # start-up of a collective, for each further rank of its ring
+    tensor_floor_ratio: float  # what tensor parallelism adds to a layer's launch floor
+    # share of the shorter of two that run side by side (computing, communication) that is not hidden by the longer
     contention: float
+    # inside_efficiency, outside_efficiency: share of the bandwidth that collectives reach, inside a machine and between
+    # machines
     inside_efficiency: float
     outside_efficiency: float
+    # how fast the products of routed experts, many in one kernel of unlike rows, are over a single product
     routed_share: float = 1.0
+    # what a device waits whenever a (virtual) stage hands a micro-batch on or an error back, whatever is sent: sends
+    # and receives are launched, and their events waited for. Assumed, of 10 to 100 us: hardly told by the rows
     send_s: float = 4e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """What a training program does; fitted are its launch floor, and what older libraries reach on devices with fp8.
+    """What a training program does; fitted are its launch floor, and what older libraries reach on devices with fp8."""
 
-    Attributes
-    ----------
-    name
-        Of the program and its era.
-    launch_s
-        Floor of one layer's forward pass: the host's time to launch its kernels.
-    has_flash_attention
-        Whether attention is one kernel that skips masked scores; else scores are written to memory, all of them.
-    has_dropout
-        Whether residual additions drop out.
-    has_fused_loss
-        Whether the loss reads and writes the logits once each way.
-    accumulation_bytes
-        Moved per parameter and micro-batch to add up gradients.
-    gradient_bytes
-        Of a gradient, as it is communicated.
-    optimizer_bytes
-        Moved per parameter by the optimiser's step.
-    bucket_bytes
-        Largest piece of gradients that is sent at once.
-    reduces_every_microbatch
-        Whether ZeRO-2 and 3 reduce the gradients of every micro-batch.
-    shards_gradients
-        Whether ZeRO-1 reduces gradients by a reduce-scatter; else by an all-reduce.
-    attention_ratio
-        How fast its flash attention is, over FlashAttention-2.
-    pads_vocabulary
-        Whether the vocabulary is filled up to a width that every rank's tensor cores like.
-    selective_share
-        How much of all but attention selective recomputation repeats, in attention's place; 0: attention alone.
-    stops_early
-        Whether recomputation of a layer stops where nothing more is read: its last products are left out.
-    element_passes
-        Bytes that norms, activations and the like move, over those of one kernel for each.
-    fp8_device_ratio
-        How fast its products are on devices with fp8, over what the device's share says.
-    sends_once
-        Whether a token that several experts of one machine take travels there once, and is copied there (DeepEP).
-    overlaps_transfers
-        Whether interleaved stages send and receive beside computing.
-    tied_gradient_bytes
-        Of a tied embedding's gradient, as first and last stage add it up; 0: as of any other.
-    end_optimizer_bytes
-        What the optimiser's step moves more per parameter of embedding and head.
-    has_matrix_optimizer
-        Whether it computes with whole matrices (:mod:`planner.models.optimizers`).
-    weight_bytes
-        Of a weight, as replicas gather it.
-    gathered_bytes
-        Of a number of the stream, as tensor groups gather it for products; they reduce two bytes.
-    launch_ratio
-        Launch floor over ``launch_s``: kernels that were captured in a CUDA graph are launched together.
-    expert_floor_ratio, expert_launch_s
-        Launch floor of a layer with routed experts, over that of others, and what each expert on a device adds to it.
-    """
-
-    name: str
-    launch_s: float
+    name: str  # of the program and its era
+    launch_s: float  # floor of one layer's forward pass: the host's time to launch its kernels
+    # whether attention is one kernel that skips masked scores; else scores are written to memory, all of them
     has_flash_attention: bool
-    has_dropout: bool
-    has_fused_loss: bool
-    accumulation_bytes: float
-    gradient_bytes: float = 2.0
-    optimizer_bytes: float = 30.0
-    bucket_bytes: float = float("inf")
-    reduces_every_microbatch: bool = False
-    shards_gradients: bool = True
-    attention_ratio: float = 1.0
-    pads_vocabulary: bool = True
+    has_dropout: bool  # whether residual additions drop out
+    has_fused_loss: bool  # whether the loss reads and writes the logits once each way
+    accumulation_bytes: float  # moved per parameter and micro-batch to add up gradients
+    gradient_bytes: float = 2.0  # of a gradient, as it is communicated
+    optimizer_bytes: float = 30.0  # moved per parameter by the optimiser's step
+    bucket_bytes: float = float("inf")  # largest piece of gradients that is sent at once
+    reduces_every_microbatch: bool = False  # whether ZeRO-2 and 3 reduce the gradients of every micro-batch
+    shards_gradients: bool = True  # whether ZeRO-1 reduces gradients by a reduce-scatter; else by an all-reduce
+    attention_ratio: float = 1.0  # how fast its flash attention is, over FlashAttention-2
+    pads_vocabulary: bool = True  # whether the vocabulary is filled up to a width that every rank's tensor cores like
+    # how much of all but attention selective recomputation repeats, in attention's place; 0: attention alone
     selective_share: float = 0.0
+    # whether recomputation of a layer stops where nothing more is read: its last products are left out
     stops_early: bool = False
-    element_passes: float = 1.0
-    fp8_device_ratio: float = 1.0
+    element_passes: float = 1.0  # bytes that norms, activations and the like move, over those of one kernel for each
+    fp8_device_ratio: float = 1.0  # how fast its products are on devices with fp8, over what the device's share says
+    # whether a token that several experts of one machine take travels there once, and is copied there (DeepEP)
     sends_once: bool = False
-    overlaps_transfers: bool = False
+    overlaps_transfers: bool = False  # whether interleaved stages send and receive beside computing
+    # of a tied embedding's gradient, as first and last stage add it up; 0: as of any other
     tied_gradient_bytes: float = 0.0
-    end_optimizer_bytes: float = 0.0
-    has_matrix_optimizer: bool = False
-    weight_bytes: float = 2.0
+    end_optimizer_bytes: float = 0.0  # what the optimiser's step moves more per parameter of embedding and head
+    has_matrix_optimizer: bool = False  # whether it computes with whole matrices (:mod:`planner.models.optimizers`)
+    weight_bytes: float = 2.0  # of a weight, as replicas gather it
+    # of a number of the stream, as tensor groups gather it for products; they reduce two bytes
     gathered_bytes: float = 2.0
+    # launch floor over ``launch_s``: kernels that were captured in a CUDA graph are launched together
     launch_ratio: float = 1.0
+    # expert_floor_ratio, expert_launch_s: launch floor of a layer with routed experts, over that of others, and what
+    # each expert on a device adds to it
     expert_floor_ratio: float = 1.0
     expert_launch_s: float = 0.0
 

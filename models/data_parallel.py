@@ -82,26 +82,16 @@ class Kinds:
     """Several kinds of devices that train on one batch, T of them; L gradients in ready order.
 
     Shares are asked for K at a time, a row each, so that a search prices many splits of a batch in one call.
-
-    Attributes
-    ----------
-    forward, backward
-        Of the whole network; T of them.
-    ready
-        When each gradient is ready in a backward pass; T x L, at most ``backward``.
-    update_s
-        The optimiser's step; length T.
-    most_at_a_time
-        Samples that a device's memory holds; length T, each >= 1. A larger share is worked off in micro-batches.
-    num_microbatches
-        The number of micro-batches of each kind, length T, where it is pinned; None: the fewest that fit.
     """
 
+    # forward, backward: of the whole network; T of them
     forward: Passes
     backward: Passes
-    ready: Passes
-    update_s: Floats
+    ready: Passes  # when each gradient is ready in a backward pass; T x L, at most ``backward``
+    update_s: Floats  # the optimiser's step; length T
+    # samples that a device's memory holds; length T, each >= 1. A larger share is worked off in micro-batches
     most_at_a_time: Ints
+    # the number of micro-batches of each kind, length T, where it is pinned; None: the fewest that fit
     num_microbatches: Ints | None = None
 
     @property

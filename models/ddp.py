@@ -122,26 +122,19 @@ def num_rounds(size_bytes: float, *, num_workers: int) -> int:
 class Collectives:
     """All-reduces in the order in which they are started.
 
-    Attributes
-    ----------
-    size_bytes, alone_s
-        Of each: its bytes, and its seconds with nothing beside it.
-    wire_s, rounds
-        Of each: what of those the link is busy, and in how many rounds.
-    num_concurrent
-        How many may run at once.
-
     Raises
     ------
     ModelError
         If the lists differ in length, a time is negative or none may run.
     """
 
+    # size_bytes, alone_s: of each: its bytes, and its seconds with nothing beside it
     size_bytes: tuple[float, ...]
     alone_s: tuple[float, ...]
+    # wire_s, rounds: of each: what of those the link is busy, and in how many rounds
     wire_s: tuple[float, ...]
     rounds: tuple[int, ...]
-    num_concurrent: int = 1
+    num_concurrent: int = 1  # how many may run at once
 
     def __post_init__(self) -> None:
         """Check what the simulation relies on."""
@@ -300,47 +293,27 @@ class DdpConstants:
 
     Both are medians over the traced iterations of the 22 jobs with all-reduces, which tell when buckets were ready and
     when their copies ended; no iteration time went into them (:mod:`research.runs.constants_fit`).
-
-    Attributes
-    ----------
-    wake_s
-        By how much later a sleeping layer wakes up, for each worker on the same machine of two cores, while the link is
-        busy. 15 jobs, whose own figures lie from 0.02 to 0.30 ms; without any one session 0.108 to 0.121 ms.
-    copy_s_per_byte
-        Of a copy into a bucket, and of one out of it; 6 GB/s. 7 jobs, whose own figures lie from 0.15 to 0.24 ns;
-        without any one session 0.168 to 0.176 ns.
     """
 
+    # by how much later a sleeping layer wakes up, for each worker on the same machine of two cores, while the link is
+    # busy. 15 jobs, whose own figures lie from 0.02 to 0.30 ms; without any one session 0.108 to 0.121 ms
     wake_s: float = 0.11e-3
+    # of a copy into a bucket, and of one out of it; 6 GB/s. 7 jobs, whose own figures lie from 0.15 to 0.24 ns; without
+    # any one session 0.168 to 0.176 ns
     copy_s_per_byte: float = 0.17e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdpWorker:
-    """One worker alone.
+    """One worker alone."""
 
-    Attributes
-    ----------
-    before_s
-        From the start of the iteration to that of the backward pass.
-    bucket_offset_s
-        From there to the last gradient of each bucket, in order of communication.
-    backward_s
-        The whole backward pass.
-    lost_share
-        Seconds by which the backward pass gets later for every second in which the link is busy; from 0 to 1.
-    deviation
-        Standard deviation of its seconds over their mean.
-    num_equal
-        Workers that are as fast as this one, itself included.
-    """
-
-    before_s: float
-    bucket_offset_s: tuple[float, ...]
-    backward_s: float
+    before_s: float  # from the start of the iteration to that of the backward pass
+    bucket_offset_s: tuple[float, ...]  # from there to the last gradient of each bucket, in order of communication
+    backward_s: float  # the whole backward pass
+    # seconds by which the backward pass gets later for every second in which the link is busy; from 0 to 1
     lost_share: float = 0.0
-    deviation: float = 0.0
-    num_equal: int = 1
+    deviation: float = 0.0  # standard deviation of its seconds over their mean
+    num_equal: int = 1  # workers that are as fast as this one, itself included
 
     @property
     def slowest_of_equal(self) -> float:

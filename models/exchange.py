@@ -81,18 +81,11 @@ class Discipline(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Fabric:
-    """Links and the classes of equal connections over them.
+    """Links and the classes of equal connections over them."""
 
-    Attributes
-    ----------
-    bytes_per_s
-        Of every link, in its one direction; > 0, and finite for one on each way.
-    crossing
-        Of every class: the links on the way of its connections, each with how many of the class cross it. A class
-        without any takes no time.
-    """
-
-    bytes_per_s: tuple[float, ...]
+    bytes_per_s: tuple[float, ...]  # of every link, in its one direction; > 0, and finite for one on each way
+    # of every class: the links on the way of its connections, each with how many of the class cross it. A class without
+    # any takes no time
     crossing: tuple[tuple[tuple[int, int], ...], ...]
 
     def __post_init__(self) -> None:
@@ -155,37 +148,20 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """Workers that are alike.
+    """Workers that are alike."""
 
-    Attributes
-    ----------
-    count
-        How many; >= 1.
-    forward_s
-        Of every layer, in order.
-    backward_s
-        Of the whole backward pass.
-    ready_s
-        From its start until each key's gradient may be pushed; later than its end where it is added up on a machine.
-    bytes_per_s
-        Of a worker's link, per direction; > 0, ``inf`` where it is no bottleneck.
-    home
-        The kind of servers on their machines, one each, or None. Such a kind has as many workers as servers.
-    deviation_s
-        Standard deviation of the normal distribution that the seconds of an iteration are drawn from, anew and
-        independently each time; draws below 0 are drawn again. Passes and gradients stretch alike.
-    samples
-        In one worker's iteration; of account where workers keep a pace of their own.
-    """
-
-    count: int = 1
-    forward_s: tuple[float, ...]
-    backward_s: float
+    count: int = 1  # how many; >= 1
+    forward_s: tuple[float, ...]  # of every layer, in order
+    backward_s: float  # of the whole backward pass
+    # from its start until each key's gradient may be pushed; later than its end where it is added up on a machine
     ready_s: tuple[float, ...]
-    bytes_per_s: float
+    bytes_per_s: float  # of a worker's link, per direction; > 0, ``inf`` where it is no bottleneck
+    # the kind of servers on their machines, one each, or None. Such a kind has as many workers as servers
     home: int | None = None
+    # standard deviation of the normal distribution that the seconds of an iteration are drawn from, anew and
+    # independently each time; draws below 0 are drawn again. Passes and gradients stretch alike
     deviation_s: float = 0.0
-    samples: int = 1
+    samples: int = 1  # in one worker's iteration; of account where workers keep a pace of their own
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.samples < 1:
@@ -215,44 +191,28 @@ class Servers:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Exchange:
-    """What is exchanged, and when it may be.
+    """What is exchanged, and when it may be."""
 
-    Attributes
-    ----------
-    workers, servers
-        Kinds of them; all workers have the same layers and keys.
-    pushed_bytes, pulled_bytes
-        Of each key (row) between one worker and one server of each kind (column); >= 0.
-    key_layer
-        The layer that waits for each key.
-    overlap, slack, discipline
-        See the head of the module. By priority (P3, ByteScheduler) a message on its way is not interrupted.
-    num_steps
-        Iterations of a worker between two exchanges, of which the last one's gradients are pushed; >= 1.
-    latency_s
-        One way: a fair one of each sum, there and back; first come first served, of what is pushed and of what comes
-        back, each on its way.
-    pause_s
-        Before a forward pass, when the sums that it waits for are there: updates, start-up.
-    message_bytes
-        Of every message and request, beside its payload.
-    stagger_s
-        Between the starts of two kinds' first iterations.
-    """
-
+    # workers, servers: kinds of them; all workers have the same layers and keys
     workers: tuple[Worker, ...]
     servers: tuple[Servers, ...]
+    # pushed_bytes, pulled_bytes: of each key (row) between one worker and one server of each kind (column); >= 0
     pushed_bytes: Floats
     pulled_bytes: Floats
-    key_layer: tuple[int, ...]
+    key_layer: tuple[int, ...]  # the layer that waits for each key
+    # overlap, slack, discipline: see the head of the module. By priority (P3, ByteScheduler) a message on its way is
+    # not interrupted
     overlap: Overlap
     slack: float | None = None
     discipline: Discipline = Discipline.FAIR
+    # iterations of a worker between two exchanges, of which the last one's gradients are pushed; >= 1
     num_steps: int = 1
+    # one way: a fair one of each sum, there and back; first come first served, of what is pushed and of what comes
+    # back, each on its way
     latency_s: float = 0.0
-    pause_s: float = 0.0
-    message_bytes: float = 0.0
-    stagger_s: float = 0.0
+    pause_s: float = 0.0  # before a forward pass, when the sums that it waits for are there: updates, start-up
+    message_bytes: float = 0.0  # of every message and request, beside its payload
+    stagger_s: float = 0.0  # between the starts of two kinds' first iterations
 
     def __post_init__(self) -> None:
         shape = (len(self.key_layer), len(self.servers))

@@ -43,29 +43,15 @@ class Transfer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
-    """What iterations come to.
+    """What iterations come to."""
 
-    Attributes
-    ----------
-    iteration_s
-        The median of those that count.
-    pushed_s
-        From the first end of a backward pass of an iteration until its last gradient has arrived; 0 if before.
-    spread
-        Largest less smallest of those that count, as a share.
-    lag
-        Between the first and the last worker's beginning of the same iteration, as a share of one.
-    transfers
-        All messages, in the order of their arrival.
-    forward_begins_s, backward_begins_s
-        Of each kind of workers, by iteration.
-    """
-
-    iteration_s: float
+    iteration_s: float  # the median of those that count
+    # from the first end of a backward pass of an iteration until its last gradient has arrived; 0 if before
     pushed_s: float
-    spread: float
-    lag: float
-    transfers: tuple[Transfer, ...]
+    spread: float  # largest less smallest of those that count, as a share
+    lag: float  # between the first and the last worker's beginning of the same iteration, as a share of one
+    transfers: tuple[Transfer, ...]  # all messages, in the order of their arrival
+    # forward_begins_s, backward_begins_s: of each kind of workers, by iteration
     forward_begins_s: tuple[tuple[float, ...], ...]
     backward_begins_s: tuple[tuple[float, ...], ...]
 

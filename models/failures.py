@@ -42,45 +42,25 @@ _NUM_STEPS = 8  # of Newton's method; five reach the last digit
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checkpoints:
-    """How a run saves its state.
+    """How a run saves its state."""
 
-    Attributes
-    ----------
-    write_s
-        While training stands still.
-    interval_s
-        Work between two checkpoints, > 0; None: whatever is best, no checkpoints included.
-    """
-
-    write_s: ArrayLike
+    write_s: ArrayLike  # while training stands still
+    # work between two checkpoints, > 0; None: whatever is best, no checkpoints included
     interval_s: ArrayLike | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunTime:
-    """Where the expected wall time of runs goes.
+    """Where the expected wall time of runs goes."""
 
-    Attributes
-    ----------
-    start_up_s, training_s, evaluation_s
-        As given: what they take without a failure.
-    checkpoints_s
-        Writing each checkpoint once.
-    failures_s
-        Everything that is done again, and restarts.
-    interval_s
-        Work between checkpoints; infinite where there are none.
-    num_failures
-        To be expected until the end.
-    """
-
+    # start_up_s, training_s, evaluation_s: as given: what they take without a failure
     start_up_s: Floats
     training_s: Floats
     evaluation_s: Floats
-    checkpoints_s: Floats
-    failures_s: Floats
-    interval_s: Floats
-    num_failures: Floats
+    checkpoints_s: Floats  # writing each checkpoint once
+    failures_s: Floats  # everything that is done again, and restarts
+    interval_s: Floats  # work between checkpoints; infinite where there are none
+    num_failures: Floats  # to be expected until the end
 
     @property
     def parts_s(self) -> Mapping[str, Floats]:

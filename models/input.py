@@ -82,19 +82,12 @@ def stall_s(time: InputTime, busy_s: float, strategy: Strategy) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """How samples come to the devices.
+    """How samples come to the devices."""
 
-    Attributes
-    ----------
-    stored_bytes, copied_bytes
-        Of one sample as stored, and as copied to the device.
-    is_pipelined
-        Whether reading, decoding and copying overlap one another.
-    """
-
+    # stored_bytes, copied_bytes: of one sample as stored, and as copied to the device
     stored_bytes: float
     copied_bytes: float
-    is_pipelined: bool = True
+    is_pipelined: bool = True  # whether reading, decoding and copying overlap one another
 
     @classmethod
     def of(cls, problem: Problem) -> "Samples":

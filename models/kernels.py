@@ -54,32 +54,23 @@ _ROWS, _INNER, _COUNT = range(3)  # which side of a product grows with the batch
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kernels:
-    """All kernels of a network's step but the optimiser's, arrays of one element a kernel.
+    """All kernels of a network's step but the optimiser's, arrays of one element a kernel."""
 
-    Attributes
-    ----------
-    layer, is_backward, kind
-        Index of the layer; the pass; index into :data:`KINDS`.
-    rows, inner, columns, count
-        Of the product for one sample, ``rows`` 0 where nothing is multiplied. ``grows`` tells which of rows, inner
-        width and count (0, 1, 2) a batch multiplies.
-    sample_elements, weight_elements
-        Numbers moved for each sample, and whatever the batch.
-    launches
-        How many kernels it really is.
-    """
-
+    # layer, is_backward, kind: index of the layer; the pass; index into :data:`KINDS`
     layer: Ints
     is_backward: NDArray[np.bool_]
     kind: Ints
+    # rows, inner, columns, count: of the product for one sample, ``rows`` 0 where nothing is multiplied. ``grows``
+    # tells which of rows, inner width and count (0, 1, 2) a batch multiplies
     rows: Floats
     inner: Floats
     columns: Floats
     count: Floats
     grows: Ints
+    # sample_elements, weight_elements: numbers moved for each sample, and whatever the batch
     sample_elements: Floats
     weight_elements: Floats
-    launches: Floats
+    launches: Floats  # how many kernels it really is
 
 
 def kernels_of(dnn: Dnn, *, is_fused: bool = False, is_mixed: bool = False) -> Kernels:
@@ -247,48 +238,29 @@ TOGETHER = tuple(2**power for power in range(13))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What is fitted, for all devices alike.
+    """What is fitted, for all devices alike."""
 
-    Attributes
-    ----------
-    flop, moved
-        Share of the peak, and of the memory's bandwidth, that large kernels reach; by kind of kernel.
-    startup
-        Inner width that a tile's first loads and last stores cost; as the next two by kind.
-    waves
-        How much of the last wave's idle multiprocessors counts, 0 to 1.
-    loads
-        What the loads of a tile of 64 x 64 cost more than those of 128 x 128, as a share of its arithmetic: a tile
-        reads its edges and computes its area.
-    start_s
-        What a kernel takes whatever its size.
-    dispatch_s
-        What the host takes to launch an operator.
-    sharpness
-        Of the change from one bound to the other: n of the norm ``(x**n + y**n) ** (1/n)`` of arithmetic and of moving.
-    startup_flop_per_s
-        Rate of one multiprocessor that ``startup`` is stated for: it is a time, in widths; 0: for any rate.
-    conversion
-        What convolutions move besides to change the format of images, over what they move, where channels are not last;
-        where they are, norms of groups.
-    wide_groups
-        Share of the peak that groups of convolutions reach that no kernel is made for, where channels are last.
-    winograd
-        What Winograd's algorithm reaches of ``flop`` in 3 x 3 convolutions of stride 1 (A. Lavin, S. Gray, CVPR 2016,
-        doi:10.1109/CVPR.2016.435), which computes outputs by squares of 2 or 4; 0 where the library does not use it.
-    """
-
+    # flop, moved: share of the peak, and of the memory's bandwidth, that large kernels reach; by kind of kernel
     flop: Mapping[str, float]
     moved: Mapping[str, float]
-    startup: Mapping[str, float]
-    waves: Mapping[str, float]
+    startup: Mapping[str, float]  # inner width that a tile's first loads and last stores cost; as the next two by kind
+    waves: Mapping[str, float]  # how much of the last wave's idle multiprocessors counts, 0 to 1
+    # what the loads of a tile of 64 x 64 cost more than those of 128 x 128, as a share of its arithmetic: a tile reads
+    # its edges and computes its area
     loads: Mapping[str, float]
-    start_s: float
-    dispatch_s: float
+    start_s: float  # what a kernel takes whatever its size
+    dispatch_s: float  # what the host takes to launch an operator
+    # of the change from one bound to the other: n of the norm ``(x**n + y**n) ** (1/n)`` of arithmetic and of moving
     sharpness: float = 4.0
+    # rate of one multiprocessor that ``startup`` is stated for: it is a time, in widths; 0: for any rate
     startup_flop_per_s: float = 0.0
+    # what convolutions move besides to change the format of images, over what they move, where channels are not last;
+    # where they are, norms of groups
     conversion: float = 0.0
+    # share of the peak that groups of convolutions reach that no kernel is made for, where channels are last
     wide_groups: float = 1.0
+    # what Winograd's algorithm reaches of ``flop`` in 3 x 3 convolutions of stride 1 (A. Lavin, S. Gray, CVPR 2016,
+    # doi:10.1109/CVPR.2016.435), which computes outputs by squares of 2 or 4; 0 where the library does not use it
     winograd: float = 0.0
 
     @classmethod
@@ -305,24 +277,12 @@ class Shares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """How a program runs a network.
+    """How a program runs a network."""
 
-    Attributes
-    ----------
-    is_fused
-        Whether a compiler makes chains of operators that move memory one kernel.
-    has_channels_last
-        Whether images are stored so.
-    is_mixed
-        Whether weights are kept in fp32 and copied to the short type that is computed in.
-    element_bytes
-        Of an activation.
-    """
-
-    is_fused: bool
-    has_channels_last: bool
-    is_mixed: bool
-    element_bytes: float
+    is_fused: bool  # whether a compiler makes chains of operators that move memory one kernel
+    has_channels_last: bool  # whether images are stored so
+    is_mixed: bool  # whether weights are kept in fp32 and copied to the short type that is computed in
+    element_bytes: float  # of an activation
 
     @classmethod
     def of(cls, dtype: str, *, is_fused: bool, has_channels_last: bool) -> "Execution":

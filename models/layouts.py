@@ -111,78 +111,46 @@ class Layouts:
     DualPipe on p devices has two copies of the network, which run towards each other: devices i and p - 1 - i hold the
     same two stages. It stands here as what it is, DualPipeV on p / 2 devices with twice the replicas, half of the
     micro-batches each, and two chunks (deepseek-ai/DualPipe, "cut-in-half"); only that its turn lies between devices.
-
-    Attributes
-    ----------
-    tensor, context, pipeline, data
-        Degrees; their product is the number of devices.
-    expert
-        Groups of devices over which the experts of a layer are spread. 1 without experts.
-    expert_tensor
-        Devices of each that share every multiplication of an expert; divides ``tensor``. No meaning without experts.
-    interleave
-        Chunks of layers on each device; 1 is plain.
-    microbatch
-        Samples of one micro-batch on one replica.
-    num_microbatches
-        Of one step on one replica: ``global batch / (data x microbatch)``.
-    zero
-        ZeRO stage, 0 to 3, over ``data x context`` ranks.
-    recompute, schedule
-        See :class:`Recompute` and :class:`Schedule`.
-    recompute_modules
-        Of selective recomputation: which modules of a layer, an index into
-        :data:`planner.models.recomputation.MODULE_SETS`; the first is the attention core alone.
-    recompute_layers
-        Of full recomputation: how many layers of each virtual stage are computed again; 0 all.
-    shard
-        Of how many data ranks ZeRO shards states over, with their context ranks; the rest hold copies; 0: all.
-    sequence_parallel
-        Whether what lies between the tensor-parallel products is split along the sequence.
-    overlap_data, overlap_tensor
-        Whether gradients' and weights' communication runs beside computing; whether tensor-parallel one does.
-    overlap_expert
-        Whether tokens travel to experts and back beside what another micro-batch computes: forward and backward passes
-        of unlike micro-batches run together, so that one more of them waits.
-    offload_optimizer
-        Whether the optimiser's state lies in host memory.
-    order
-        Which permutation of the degrees, from the innermost tier outwards; an index into
-        :data:`planner.models.communication.ORDERS`.
-    context_method
-        See :class:`ContextMethod`; of one context rank no meaning.
-    offload_layers
-        Of how many layers of a stage activations wait in host memory: :mod:`planner.models.offload`.
-    offload_percent
-        Of an optimiser on the host, how much of its state lies there; 100 all.
-    offload_modules
-        Which modules' inputs wait in host memory, an index into :data:`planner.models.offload.OFFLOAD_SETS`; 0 none.
     """
 
+    # tensor, context, pipeline, data: degrees; their product is the number of devices
     tensor: Ints
     context: Ints
     pipeline: Ints
     data: Ints
+    # groups of devices over which the experts of a layer are spread. 1 without experts
     expert: Ints
+    # devices of each that share every multiplication of an expert; divides ``tensor``. No meaning without experts
     expert_tensor: Ints
-    interleave: Ints
-    microbatch: Ints
-    num_microbatches: Ints
-    zero: Ints
+    interleave: Ints  # chunks of layers on each device; 1 is plain
+    microbatch: Ints  # samples of one micro-batch on one replica
+    num_microbatches: Ints  # of one step on one replica: ``global batch / (data x microbatch)``
+    zero: Ints  # ZeRO stage, 0 to 3, over ``data x context`` ranks
+    # recompute, schedule: see :class:`Recompute` and :class:`Schedule`
     recompute: Ints
     schedule: Ints
-    sequence_parallel: Bools
+    sequence_parallel: Bools  # whether what lies between the tensor-parallel products is split along the sequence
+    # overlap_data, overlap_tensor: whether gradients' and weights' communication runs beside computing; whether tensor-
+    # parallel one does
     overlap_data: Bools
     overlap_tensor: Bools
+    # whether tokens travel to experts and back beside what another micro-batch computes: forward and backward passes of
+    # unlike micro-batches run together, so that one more of them waits
     overlap_expert: Bools
-    offload_optimizer: Bools
+    offload_optimizer: Bools  # whether the optimiser's state lies in host memory
+    # which permutation of the degrees, from the innermost tier outwards; an index into
+    # :data:`planner.models.communication.ORDERS`
     order: Ints
+    # of selective recomputation: which modules of a layer, an index into
+    # :data:`planner.models.recomputation.MODULE_SETS`; the first is the attention core alone
     recompute_modules: Ints
-    recompute_layers: Ints
-    context_method: Ints
+    recompute_layers: Ints  # of full recomputation: how many layers of each virtual stage are computed again; 0 all
+    context_method: Ints  # see :class:`ContextMethod`; of one context rank no meaning
+    # of how many data ranks ZeRO shards states over, with their context ranks; the rest hold copies; 0: all
     shard: Ints
-    offload_layers: Ints
-    offload_percent: Ints
+    offload_layers: Ints  # of how many layers of a stage activations wait in host memory: :mod:`planner.models.offload`
+    offload_percent: Ints  # of an optimiser on the host, how much of its state lies there; 100 all
+    # which modules' inputs wait in host memory, an index into :data:`planner.models.offload.OFFLOAD_SETS`; 0 none
     offload_modules: Ints
 
     @classmethod
@@ -421,31 +389,18 @@ def folded_back(table: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvenCut:
-    """How cuts of n layouts deal out layers, even ones and one that is given; arrays of shape (n,).
+    """How cuts of n layouts deal out layers, even ones and one that is given; arrays of shape (n,)."""
 
-    Attributes
-    ----------
-    is_alike
-        Whether all virtual stages are alike but for the first and the last, which may have a layer less where there are
-        devices between the ends.
-    most
-        Layers of the fullest device; of a given cut, of those between the ends where there are any.
-    first_less, last_less
-        Layers that the first and the last device have less, 0 or 1 of an even cut.
-    fullest
-        Index of the last device between the ends that has the most.
-    first_chunk
-        Layers of the first virtual stage.
-    to_fullest, to_last
-        Those of the first virtual stages of all devices before ``fullest``, and before the last.
-    """
-
+    # whether all virtual stages are alike but for the first and the last, which may have a layer less where there are
+    # devices between the ends
     is_alike: Bools
-    most: Ints
+    most: Ints  # layers of the fullest device; of a given cut, of those between the ends where there are any
+    # first_less, last_less: layers that the first and the last device have less, 0 or 1 of an even cut
     first_less: Ints
     last_less: Ints
-    fullest: Ints
-    first_chunk: Ints
+    fullest: Ints  # index of the last device between the ends that has the most
+    first_chunk: Ints  # layers of the first virtual stage
+    # to_fullest, to_last: those of the first virtual stages of all devices before ``fullest``, and before the last
     to_fullest: Ints
     to_last: Ints
 
@@ -512,21 +467,12 @@ def cut_of(num_layers: int, layouts: Layouts, chunk_layers: Sequence[int] | Ints
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage:
-    """One pipeline stage of each of n layouts, at one moment.
+    """One pipeline stage of each of n layouts, at one moment."""
 
-    Attributes
-    ----------
-    index
-        Of the stage, from 0; shape (n,).
-    layers
-        Its layers of each kind, as :attr:`planner.transformer.Transformer.kind_counts` lists them; shape (kinds, n).
-    in_flight
-        The same, counted once for every micro-batch whose activations they keep.
-    """
-
-    index: Ints
+    index: Ints  # of the stage, from 0; shape (n,)
+    # its layers of each kind, as :attr:`planner.transformer.Transformer.kind_counts` lists them; shape (kinds, n)
     layers: Ints
-    in_flight: Ints
+    in_flight: Ints  # the same, counted once for every micro-batch whose activations they keep
 
 
 def chunk_in_flight(layouts: Layouts, stage: Ints, chunk: int | Ints) -> Ints:
@@ -650,22 +596,14 @@ def _of_cuts(layouts: Layouts, rows_of: Callable[[int, int, int, int, int], "Seq
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BusyStages:
-    """Stages of each of n layouts one of which is its busiest, in order; the first is the first, and the last the last.
+    """Stages of each of n layouts one of which is its busiest, in order, from its first stage to its last."""
 
-    Attributes
-    ----------
-    index
-        Of the stage, shape (r, n); a stage may stand there more than once.
-    layers, before
-        Its layers, and those of the first virtual stages of all devices before it, by kind: shape (kinds, r, n).
-    is_alike
-        Whether all virtual stages of a layout hold as many layers of each kind, shape (n,).
-    """
-
-    index: Ints
+    index: Ints  # of the stage, shape (r, n); a stage may stand there more than once
+    # layers, before: its layers, and those of the first virtual stages of all devices before it, by kind: shape (kinds,
+    # r, n)
     layers: Ints
     before: Ints
-    is_alike: Bools
+    is_alike: Bools  # whether all virtual stages of a layout hold as many layers of each kind, shape (n,)
 
 
 def busiest_stages(

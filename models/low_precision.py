@@ -41,34 +41,19 @@ _ON_THEIR_WAY = ("dispatch", "combine")  # of tokens to experts and back
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberType:
-    """A type of short numbers, by what it takes.
+    """A type of short numbers, by what it takes."""
 
-    Attributes
-    ----------
-    peak
-        Under which type a device's table has its peak.
-    element_bytes
-        Of a number with its share of the scales.
-    cast_bytes, gradient_cast_bytes
-        Moved to turn a number of two bytes that a product reads forward, and of a gradient: see the chapter.
-    weight_cast_bytes
-        Moved once a step to turn a weight.
-    kept_weight_bytes
-        Of a weight as Megatron-Core keeps it: the short ones alone (``--fp8-param-gather``) or beside those in bf16.
-    gathered_weight_bytes
-        Of a weight, as replicas gather it.
-    gathered_bytes
-        Of a number that tensor groups gather for a product.
-    """
-
-    peak: str
-    element_bytes: float
+    peak: str  # under which type a device's table has its peak
+    element_bytes: float  # of a number with its share of the scales
+    # cast_bytes, gradient_cast_bytes: moved to turn a number of two bytes that a product reads forward, and of a
+    # gradient: see the chapter
     cast_bytes: float
     gradient_cast_bytes: float
-    weight_cast_bytes: float
+    weight_cast_bytes: float  # moved once a step to turn a weight
+    # of a weight as Megatron-Core keeps it: the short ones alone (``--fp8-param-gather``) or beside those in bf16
     kept_weight_bytes: int
-    gathered_weight_bytes: float
-    gathered_bytes: float = 1.0
+    gathered_weight_bytes: float  # of a weight, as replicas gather it
+    gathered_bytes: float = 1.0  # of a number that tensor groups gather for a product
 
 
 # By type and recipe. Of fp8 with a scale for each tensor a weight is kept as it is and transposed (on Hopper products
@@ -128,39 +113,23 @@ FP8_RECIPES = ("current", "delayed", "blockwise")  # the first is the default
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowProducts:
-    """How a device multiplies short numbers under a program.
+    """How a device multiplies short numbers under a program."""
 
-    Attributes
-    ----------
-    name, recipe
-        A key of :data:`NUMBER_TYPES`.
-    peak_flop_per_s
-        Dense, of the type.
-    product_efficiency
-        Share of it that large products reach.
-    routed_share
-        How fast the products of routed experts are over one product.
-    cast_ratio
-        Bytes that turning numbers moves over those that are counted: kernels that do it besides move fewer more.
-    routed_moved_ratio
-        The same of routed experts, whose activations and permutations count here, too: a program may do them in the
-        kernel of the products.
-    startup_ratio
-        What a tile's start-up takes over that of two bytes: half the bytes to load, and kernels that load the next tile
-        while they store the last.
-    wide_share
-        Share of the layers whose products stay in two bytes.
-    """
-
+    # name, recipe: a key of :data:`NUMBER_TYPES`
     name: str
     recipe: str
-    peak_flop_per_s: float
-    product_efficiency: float
-    routed_share: float = 1.0
+    peak_flop_per_s: float  # dense, of the type
+    product_efficiency: float  # share of it that large products reach
+    routed_share: float = 1.0  # how fast the products of routed experts are over one product
+    # bytes that turning numbers moves over those that are counted: kernels that do it besides move fewer more
     cast_ratio: float = 1.0
+    # the same of routed experts, whose activations and permutations count here, too: a program may do them in the
+    # kernel of the products
     routed_moved_ratio: float = 1.0
+    # what a tile's start-up takes over that of two bytes: half the bytes to load, and kernels that load the next tile
+    # while they store the last
     startup_ratio: float = 1.0
-    wide_share: float = 0.0
+    wide_share: float = 0.0  # share of the layers whose products stay in two bytes
 
     @property
     def type(self) -> NumberType:
@@ -170,36 +139,23 @@ class LowProducts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowFigures:
-    """What is fitted of short products, and of how programs launch kernels.
+    """What is fitted of short products, and of how programs launch kernels."""
 
-    Attributes
-    ----------
-    shares
-        Share of a type's peak that large products reach, by the peak's name and device.
-    ratios
-        The same over the share of bf16's peak, of devices without steps, by the peak's name.
-    programs
-        Over these shares, by program that is no Transformer Engine's.
-    startup_ratio, routed_share, cast_ratio
-        As of :class:`LowProducts`.
-    graph_moved_ratio
-        :attr:`LowProducts.routed_moved_ratio` where kernels are captured: the programs that capture whole steps do
-        what experts move in the kernels of their products.
-    graph_launch_ratio
-        What CUDA graphs leave of a launch floor.
-    floor_ratio, expert_launch_s
-        Where they are not captured: launch floor of a layer with routed experts, over that of others; and what each
-        expert on a device adds to it, whose numbers are turned and multiplied by kernels of its own.
-    """
-
+    # share of a type's peak that large products reach, by the peak's name and device
     shares: Mapping[str, Mapping[str, float]]
-    ratios: Mapping[str, float]
-    programs: Mapping[str, float]
+    ratios: Mapping[str, float]  # the same over the share of bf16's peak, of devices without steps, by the peak's name
+    programs: Mapping[str, float]  # over these shares, by program that is no Transformer Engine's
+    # startup_ratio, routed_share, cast_ratio: as of :class:`LowProducts`
     startup_ratio: float
     routed_share: float
     cast_ratio: float
+    # :attr:`LowProducts.routed_moved_ratio` where kernels are captured: the programs that capture whole steps do what
+    # experts move in the kernels of their products
     graph_moved_ratio: float
-    graph_launch_ratio: float
+    graph_launch_ratio: float  # what CUDA graphs leave of a launch floor
+    # floor_ratio, expert_launch_s: where they are not captured: launch floor of a layer with routed experts, over that
+    # of others; and what each expert on a device adds to it, whose numbers are turned and multiplied by kernels of its
+    # own
     floor_ratio: float
     expert_launch_s: float
 

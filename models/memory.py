@@ -225,60 +225,42 @@ _LOG_SUM_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """What the software keeps; the defaults are those of today's frameworks.
+    """What the software keeps; the defaults are those of today's frameworks."""
 
-    Attributes
-    ----------
-    is_flash
-        Whether attention keeps no scores.
-    has_dropout
-        Whether masks are kept: 1 byte a number, of both residual branches, of the scores and of the embedding.
-    is_loss_fused
-        Whether the loss overwrites the logits by their gradient, or is compiled into kernels that make no copies of
-        them. If not, it makes fp32 copies, one of which is kept for the backward pass.
-    num_loss_copies
-        Two; three at a time of PyTorch's own: the logarithm of the softmax, its gradient, and that of the logits.
-    has_placeholders
-        Whether an empty gradient of every matrix of a block is held for good (Transformer Engine, where gradients are
-        summed in fp32 by the product itself: one for each shape).
-    copies_context
-        Whether attention's output is kept twice where the context is spread: before and after an all-to-all exchange
-        (S. A. Jacobs et al., arXiv 2309.14509). A ring needs no second one.
-    reduced_bytes
-        Of a number in the copy of a layer's gradients from which ranks that share out states reduce theirs: FSDP2 holds
-        it until the layer before has its gradients (``reduce_scatter_input`` in ``reduce_dtype``, ``foreach_reduce`` of
-        ``torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py``, PyTorch 2.11; torchtitan reduces in fp32).
-    shard_buffers_bytes
-        Buffers through which ranks that share out states exchange gradients and weights, where they are no views.
-    keeps_second_products
-        Whether selective recomputation keeps what attention and every second matrix of a layer put out, the first, the
-        third and so on of queries, keys, values, and all that follow, and computes all else again.
-    keeps_unread
-        Whether that includes the last matrix's, which no backward pass reads: nobody looks where nothing is compiled.
-    product_input_bytes
-        A number kept as input of GEMMs alone; by default that of activations (1: fp8 as Transformer Engine has it).
-    weighs_activations
-        Whether routed experts' activations are weighted by the router's probabilities, before the second product, so
-        that the sum of experts needs nothing of what they put out (Megatron-Core from 0.12 on: ``permuted_probs`` of
-        ``transformer/moe/experts.py``).
-    dispatch_bytes
-        Of a number in the buffer to which all expert-parallel ranks may send all of their tokens, one for all layers,
-        and for both ways where NVLink joins the ranks: ``max_num_of_tokens_per_rank`` x ranks x width
-        (``HybridEPBuffer::allocate_buffer`` of DeepEP, branch ``hybrid-ep``, which sends two bytes). 0: none.
-    """
-
-    is_flash: bool = True
+    is_flash: bool = True  # whether attention keeps no scores
+    # whether masks are kept: 1 byte a number, of both residual branches, of the scores and of the embedding
     has_dropout: bool = False
+    # whether the loss overwrites the logits by their gradient, or is compiled into kernels that make no copies of them.
+    # If not, it makes fp32 copies, one of which is kept for the backward pass
     is_loss_fused: bool = False
+    # two; three at a time of PyTorch's own: the logarithm of the softmax, its gradient, and that of the logits
     num_loss_copies: int = 2
+    # whether an empty gradient of every matrix of a block is held for good (Transformer Engine, where gradients are
+    # summed in fp32 by the product itself: one for each shape)
     has_placeholders: bool = False
+    # whether attention's output is kept twice where the context is spread: before and after an all-to-all exchange (S.
+    # A. Jacobs et al., arXiv 2309.14509). A ring needs no second one
     copies_context: bool = False
+    # buffers through which ranks that share out states exchange gradients and weights, where they are no views
     shard_buffers_bytes: float = 0.0
+    # whether selective recomputation keeps what attention and every second matrix of a layer put out, the first, the
+    # third and so on of queries, keys, values, and all that follow, and computes all else again
     keeps_second_products: bool = False
+    # whether that includes the last matrix's, which no backward pass reads: nobody looks where nothing is compiled
     keeps_unread: bool = False
+    # a number kept as input of GEMMs alone; by default that of activations (1: fp8 as Transformer Engine has it)
     product_input_bytes: float | None = None
+    # whether routed experts' activations are weighted by the router's probabilities, before the second product, so that
+    # the sum of experts needs nothing of what they put out (Megatron-Core from 0.12 on: ``permuted_probs`` of
+    # ``transformer/moe/experts.py``)
     weighs_activations: bool = False
+    # of a number in the copy of a layer's gradients from which ranks that share out states reduce theirs: FSDP2 holds
+    # it until the layer before has its gradients (``reduce_scatter_input`` in ``reduce_dtype``, ``foreach_reduce`` of
+    # ``torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py``, PyTorch 2.11; torchtitan reduces in fp32)
     reduced_bytes: float = 0.0
+    # of a number in the buffer to which all expert-parallel ranks may send all of their tokens, one for all layers, and
+    # for both ways where NVLink joins the ranks: ``max_num_of_tokens_per_rank`` x ranks x width
+    # (``HybridEPBuffer::allocate_buffer`` of DeepEP, branch ``hybrid-ep``, which sends two bytes). 0: none
     dispatch_bytes: float = 0.0
 
 
@@ -329,24 +311,12 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerBytes:
-    """Bytes of one layer and one micro-batch on one device, one element a layout.
+    """Bytes of one layer and one micro-batch on one device, one element a layout."""
 
-    Attributes
-    ----------
-    kept
-        From the forward to the backward pass.
-    working
-        More of it while its backward pass runs: what is computed again, and gradients of its widest part.
-    whole
-        What it keeps where nothing of it is computed again.
-    away
-        Of what it keeps, what waits in host memory.
-    """
-
-    kept: Floats
-    working: Floats
-    whole: Floats
-    away: Floats
+    kept: Floats  # from the forward to the backward pass
+    working: Floats  # more of it while its backward pass runs: what is computed again, and gradients of its widest part
+    whole: Floats  # what it keeps where nothing of it is computed again
+    away: Floats  # of what it keeps, what waits in host memory
 
     @classmethod
     def of_forward(cls, working: Floats) -> "LayerBytes":
@@ -853,18 +823,10 @@ class _Devices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A machine's host, as one of its devices sees it.
+    """A machine's host, as one of its devices sees it."""
 
-    Attributes
-    ----------
-    link_bytes_per_s
-        Between a device and the host's memory, one direction.
-    memory_bytes_per_s
-        What the processor moves through its memory for one device, while it does so for all.
-    """
-
-    link_bytes_per_s: float
-    memory_bytes_per_s: float
+    link_bytes_per_s: float  # between a device and the host's memory, one direction
+    memory_bytes_per_s: float  # what the processor moves through its memory for one device, while it does so for all
 
 
 def state_parameters(
@@ -940,18 +902,12 @@ def _filled(order: Ints, few: Ints, many: Ints, total: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Lines:
-    """What a stage holds: a constant, and for each layer of a kind its states, and what it keeps of a micro-batch.
+    """What a stage holds: a constant, and for each layer of a kind its states, and what it keeps of a micro-batch."""
 
-    Attributes
-    ----------
-    rest
-        The constant, by place (the first stage, one between, the last) and by what kinds the stage has (1 for the
-        first, plus 2 for the second, and so on), shape (3, 2 ** kinds, n).
-    states, kept
-        By kind, shape (kinds, n).
-    """
-
+    # the constant, by place (the first stage, one between, the last) and by what kinds the stage has (1 for the first,
+    # plus 2 for the second, and so on), shape (3, 2 ** kinds, n)
     rest: Floats
+    # states, kept: by kind, shape (kinds, n)
     states: Floats
     kept: Floats
 

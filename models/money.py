@@ -40,36 +40,26 @@ _ROUNDING = 1e-12  # relative: a wall time that is over a whole granule by less 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MachinePrices:
-    """What machines of several kinds cost: each field one number for all kinds, or one for each.
+    """What machines of several kinds cost: each field one number for all kinds, or one for each."""
 
-    Attributes
-    ----------
-    usd_per_h
-        Rent of one machine; 0 for a bought one. Of a reserved one, before ``discount``.
-    billing_s, least_billed_s
-        Rented time is billed in whole multiples of the first (0: as it is), and at least the second.
-    committed_s, discount
-        Of a reserved machine: what is paid for in any case, and the share of the rent that is let off, 0 to 1. A kind
-        for which either is above 0 is a reserved one.
-    is_bought
-        Whether its owner pays for electricity, hosting and wear.
-    purchase_usd, useful_life_s, resale_usd, hosting_usd_per_month
-        Of a bought machine: network card and switch port included; what it is sold for after its life.
-    power_w
-        Of one machine under load, devices and host; not a number where unknown.
-    """
-
+    # rent of one machine; 0 for a bought one. Of a reserved one, before ``discount``
     usd_per_h: ArrayLike = 0.0
+    # billing_s, least_billed_s: rented time is billed in whole multiples of the first (0: as it is), and at least the
+    # second
     billing_s: ArrayLike = 1.0
     least_billed_s: ArrayLike = 0.0
+    # committed_s, discount: of a reserved machine: what is paid for in any case, and the share of the rent that is let
+    # off, 0 to 1. A kind for which either is above 0 is a reserved one
     committed_s: ArrayLike = 0.0
     discount: ArrayLike = 0.0
-    is_bought: ArrayLike = False
+    is_bought: ArrayLike = False  # whether its owner pays for electricity, hosting and wear
+    # purchase_usd, useful_life_s, resale_usd, hosting_usd_per_month: of a bought machine: network card and switch port
+    # included; what it is sold for after its life
     purchase_usd: ArrayLike = 0.0
     useful_life_s: ArrayLike = inf
     resale_usd: ArrayLike = 0.0
     hosting_usd_per_month: ArrayLike = 0.0
-    power_w: ArrayLike = float("nan")
+    power_w: ArrayLike = float("nan")  # of one machine under load, devices and host; not a number where unknown
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -88,18 +78,14 @@ class MachinePrices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Prices that do not depend on the machine.
+    """Prices that do not depend on the machine."""
 
-    Attributes
-    ----------
-    electricity_usd_per_kwh, pue
-        For bought machines: the price at the meter, and facility energy over machines' energy, >= 1.
-    storage_usd_per_gb_month, egress_usd_per_gb
-        Of what is kept during the run, and of what leaves the provider's network.
-    """
-
+    # electricity_usd_per_kwh, pue: for bought machines: the price at the meter, and facility energy over machines'
+    # energy, >= 1
     electricity_usd_per_kwh: float = 0.0
     pue: float = 1.0
+    # storage_usd_per_gb_month, egress_usd_per_gb: of what is kept during the run, and of what leaves the provider's
+    # network
     storage_usd_per_gb_month: float = 0.0
     egress_usd_per_gb: float = 0.0
 

@@ -56,53 +56,29 @@ PROJECTED = ("projector.up", "projector.down")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerOperator:
-    """One operator.
+    """One operator."""
 
-    Attributes
-    ----------
-    name
-        Within its part of the network, e.g. ``attention.qkv``.
-    kind
-        input, embedding, matmul, router, attention (a product of two activations), index (the same of an indexer),
-        softmax, scan (such products chunk by chunk), conv1d, logits, norm, rotary, activation, dispatch, combine,
-        residual, pooling or loss.
-    inputs
-        Names of the operators that it reads, or :data:`INPUT`.
-    output_shape
-        Of one sample: (features, tokens, 1), as an image of one column, so that all that is said of images holds.
-    input_elements
-        Numbers that it reads for one sample; weights are left out.
-    num_multiply_adds
-        Of one sample, forward. Half of the product's where attention is causal.
-    tensors
-        What is trained. Logits that share the embedding's matrix have none, though their product reads it.
-    product
-        The shape of its matrix product, where it is one.
-    is_in_place
-        Nothing more is kept for the backward pass: the output overwrites the input, or is computed again there.
-    is_frozen
-        Whether what it has is not trained (:mod:`planner.trained`): its weights get no gradient.
-    has_backward
-        Whether anything runs backward: nothing where neither it nor what is before it is trained.
-    adapters
-        Rank and columns of each that is trained in their place.
-    num_multiply_adds_back
-        Of one sample, backward, where they are not twice those forward.
-    """
-
-    name: str
+    name: str  # within its part of the network, e.g. ``attention.qkv``
+    # input, embedding, matmul, router, attention (a product of two activations), index (the same of an indexer),
+    # softmax, scan (such products chunk by chunk), conv1d, logits, norm, rotary, activation, dispatch, combine,
+    # residual, pooling or loss
     kind: str
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # names of the operators that it reads, or :data:`INPUT`
+    # of one sample: (features, tokens, 1), as an image of one column, so that all that is said of images holds
     output_shape: tuple[int, ...]
-    input_elements: int
+    input_elements: int  # numbers that it reads for one sample; weights are left out
+    # of one sample, forward. Half of the product's where attention is causal
     num_multiply_adds: int = 0
+    # what is trained. Logits that share the embedding's matrix have none, though their product reads it
     tensors: tuple[Tensor, ...] = ()
-    product: Product | None = None
+    product: Product | None = None  # the shape of its matrix product, where it is one
+    # nothing more is kept for the backward pass: the output overwrites the input, or is computed again there
     is_in_place: bool = False
-    is_frozen: bool = False
+    is_frozen: bool = False  # whether what it has is not trained (:mod:`planner.trained`): its weights get no gradient
+    # whether anything runs backward: nothing where neither it nor what is before it is trained
     has_backward: bool = True
-    adapters: tuple[tuple[int, int], ...] = ()
-    num_multiply_adds_back: int | None = None
+    adapters: tuple[tuple[int, int], ...] = ()  # rank and columns of each that is trained in their place
+    num_multiply_adds_back: int | None = None  # of one sample, backward, where they are not twice those forward
 
     @property
     def output_elements(self) -> int:
@@ -802,24 +778,12 @@ def split_share(name: str, layouts: Layouts) -> tuple[bool, Floats]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """Parameters on one device, one element a layout.
+    """Parameters on one device, one element a layout."""
 
-    Attributes
-    ----------
-    shared
-        Copied in every data-parallel and context-parallel rank.
-    routed
-        Of experts: copied in ``context x data / expert`` ranks.
-    largest
-        Of the largest matrix.
-    matrices
-        Of all matrices of a block, one expert counted.
-    """
-
-    shared: Floats
-    routed: Floats
-    largest: Floats
-    matrices: Floats
+    shared: Floats  # copied in every data-parallel and context-parallel rank
+    routed: Floats  # of experts: copied in ``context x data / expert`` ranks
+    largest: Floats  # of the largest matrix
+    matrices: Floats  # of all matrices of a block, one expert counted
 
     @property
     def all(self) -> Floats:
@@ -1034,25 +998,17 @@ def head_parameters(transformer: Transformer, layouts: Layouts, *, is_trained: b
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageParameters:
-    """Parameters of a stage of an even cut on one device, by what they are; arrays of one element a layout.
+    """Parameters of a stage of an even cut on one device, by what they are; arrays of one element a layout."""
 
-    Attributes
-    ----------
-    dense, experts
-        Of the layers of one stage in the mean of all: all but routed experts, and these; by kind of layer, as
-        :attr:`planner.transformer.Transformer.kind_counts` lists them, shape (kinds, n).
-    first, last
-        More on the first stage (embedding), and on the last (head, and a copy of a tied embedding where it is another
-        stage).
-    tied
-        Of the matrix that first and last stage both hold; 0 where there is none or one stage.
-    """
-
+    # dense, experts: of the layers of one stage in the mean of all: all but routed experts, and these; by kind of
+    # layer, as :attr:`planner.transformer.Transformer.kind_counts` lists them, shape (kinds, n)
     dense: Floats
     experts: Floats
+    # first, last: more on the first stage (embedding), and on the last (head, and a copy of a tied embedding where it
+    # is another stage)
     first: Floats
     last: Floats
-    tied: Floats
+    tied: Floats  # of the matrix that first and last stage both hold; 0 where there is none or one stage
 
     @property
     def ends(self) -> Floats:

@@ -41,19 +41,12 @@ _MOVED_STATE = 16.0  # of the bytes that a step of a program moves per parameter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """An optimiser.
+    """An optimiser."""
 
-    Attributes
-    ----------
-    state_bytes, end_state_bytes
-        Of a parameter; and of one of embedding or head.
-    needs_matrices
-        Whether a step needs whole matrices, and computes with them.
-    """
-
+    # state_bytes, end_state_bytes: of a parameter; and of one of embedding or head
     state_bytes: float
     end_state_bytes: float
-    needs_matrices: bool = False
+    needs_matrices: bool = False  # whether a step needs whole matrices, and computes with them
 
     def moved_bytes(self, of_adam_bytes: float) -> float:
         """Return what a step moves per parameter, where that of Adam moves so much.
@@ -89,17 +82,10 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Matrices:
-    """The matrices of one layer on one device; arrays of one element a layout.
+    """The matrices of one layer on one device; arrays of one element a layout."""
 
-    Attributes
-    ----------
-    flop
-        Of the iterations over all of them.
-    largest_flop, largest
-        Of those over the one that takes most; and the numbers of the largest.
-    """
-
-    flop: Floats
+    flop: Floats  # of the iterations over all of them
+    # largest_flop, largest: of those over the one that takes most; and the numbers of the largest
     largest_flop: Floats
     largest: Floats
 

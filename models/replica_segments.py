@@ -293,22 +293,15 @@ class LayerSeconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A layer of the Adam model: a convolution, a pool or a fully-connected layer, with what follows neuron by neuron.
-
-    Attributes
-    ----------
-    num_connections
-        ``W_c(l)``, multiply-adds of a sample; 0 for a pool.
-    num_weights
-        ``W_s(l)``, what is stored and read from the parameter servers. For a convolution the two
-        differ by the number of output positions.
-    """
+    """A layer of the Adam model: a convolution, a pool or a fully-connected layer, and what follows by neuron."""
 
     name: str
     kind: str
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
-    num_connections: int = 0
+    num_connections: int = 0  # ``W_c(l)``, multiply-adds of a sample; 0 for a pool
+    # ``W_s(l)``, what is stored and read from the parameter servers. For a convolution the two differ by the number of
+    # output positions
     num_weights: int = 0
     window: Window | None = None
 
@@ -414,21 +407,13 @@ def stripe_channels(shape: tuple[int, ...], num_segments: int) -> Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Boundary:
-    """What passes between the segments q of layer l-1 and the segments p of layer l, wherever they run.
+    """What passes between the segments q of layer l-1 and the segments p of layer l, wherever they run."""
 
-    Attributes
-    ----------
-    needed
-        ``[p, q]``: activations of q that p reads. A segment receives a neuron once, however often it uses it.
-    returned
-        ``[q, p]``: error terms of p that q reads.
-    connections
-        ``[p, q]``: connections between them; those of a convolution to its padding count with the neuron at the edge,
-        so that all of ``W_c(l)`` is there. None in a pool, which has no weights.
-    """
-
+    # ``[p, q]``: activations of q that p reads. A segment receives a neuron once, however often it uses it
     needed: Counts
-    returned: Counts
+    returned: Counts  # ``[q, p]``: error terms of p that q reads
+    # ``[p, q]``: connections between them; those of a convolution to its padding count with the neuron at the edge, so
+    # that all of ``W_c(l)`` is there. None in a pool, which has no weights
     connections: Counts
 
 

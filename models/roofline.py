@@ -208,26 +208,15 @@ _SHARPNESS = 6  # of the change from one bound to the other
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
-    """How products are cut; figures of one element a product, or of all.
+    """How products are cut; figures of one element a product, or of all."""
 
-    Attributes
-    ----------
-    processors
-        Multiprocessors of the device.
-    startup
-        Inner width that a tile's first loads and last stores cost.
-    waves
-        How much of the last wave's idle multiprocessors counts, 0 to 1: libraries choose among many tiles.
-    loads
-        What the loads of a tile of 64 x 64 cost more than those of 128 x 128, as a share of its arithmetic.
-    is_split
-        Whether few tiles split their inner width among the idle multiprocessors.
-    """
-
-    processors: float
-    startup: Floats | float
+    processors: float  # multiprocessors of the device
+    startup: Floats | float  # inner width that a tile's first loads and last stores cost
+    # how much of the last wave's idle multiprocessors counts, 0 to 1: libraries choose among many tiles
     waves: Floats | float
+    # what the loads of a tile of 64 x 64 cost more than those of 128 x 128, as a share of its arithmetic
     loads: Floats | float
+    # whether few tiles split their inner width among the idle multiprocessors
     is_split: NDArray[np.bool_] | bool = True
 
     def padded_flop(self, rows: Floats, inner: Floats, columns: Floats, count: Floats) -> Floats:

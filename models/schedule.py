@@ -88,26 +88,20 @@ _KEPT_TASKS = 5_000  # tasks of a schedule whose topological order is worth reme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineTimes:
-    """Seconds of K stages, each time finite and >= 0.
+    """Seconds of K stages, each time finite and >= 0."""
 
-    Attributes
-    ----------
-    forward_s, backward_s
-        By stage, of one micro-batch; the backward without what ``weights_s`` has.
-    output_s, error_s
-        By boundary (one fewer than stages): from stage k to stage k + 1, and back. Empty: nothing takes time.
-    sync_s, update_s
-        By stage, once an iteration: the exchange of gradients between replicas, and the optimiser. Empty: 0.
-    weights_s
-        By stage, of the gradients of the weights, of schedules that put them off. Empty: 0.
-    """
-
+    # forward_s, backward_s: by stage, of one micro-batch; the backward without what ``weights_s`` has
     forward_s: Sequence[float]
     backward_s: Sequence[float]
+    # output_s, error_s: by boundary (one fewer than stages): from stage k to stage k + 1, and back. Empty: nothing
+    # takes time
     output_s: Sequence[float] = ()
     error_s: Sequence[float] = ()
+    # sync_s, update_s: by stage, once an iteration: the exchange of gradients between replicas, and the optimiser.
+    # Empty: 0
     sync_s: Sequence[float] = ()
     update_s: Sequence[float] = ()
+    # by stage, of the gradients of the weights, of schedules that put them off. Empty: 0
     weights_s: Sequence[float] = ()
 
 
@@ -134,33 +128,16 @@ _SENDS = len(_KINDS) - 2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScheduleRun:
-    """One iteration.
+    """One iteration."""
 
-    Attributes
-    ----------
-    makespan_s
-        End of the last update.
-    busy_s
-        By device: forwards and backwards.
-    compute_end_s
-        By device: end of its last task; where sending blocks, of what it sent last.
-    end_s
-        By device: end of its exchange and update.
-    idle_s
-        By device: seconds of the makespan in which it neither computes, exchanges nor updates.
-    in_flight
-        By stage: most micro-batches whose forward has started and whose backward has not ended.
-    tasks
-        Everything that ran, by device and time; empty unless asked for.
-    """
-
-    makespan_s: float
-    busy_s: Floats
-    compute_end_s: Floats
-    end_s: Floats
-    idle_s: Floats
+    makespan_s: float  # end of the last update
+    busy_s: Floats  # by device: forwards and backwards
+    compute_end_s: Floats  # by device: end of its last task; where sending blocks, of what it sent last
+    end_s: Floats  # by device: end of its exchange and update
+    idle_s: Floats  # by device: seconds of the makespan in which it neither computes, exchanges nor updates
+    # by stage: most micro-batches whose forward has started and whose backward has not ended
     in_flight: tuple[int, ...]
-    tasks: tuple[PipelineTask, ...] = ()
+    tasks: tuple[PipelineTask, ...] = ()  # everything that ran, by device and time; empty unless asked for
 
 
 def simulate(
@@ -288,26 +265,16 @@ def _columns(times: PipelineTimes) -> list[list[float]]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some tasks and transfers of a schedule as nodes in a topological order, each with a register for its end.
+    """Some tasks and transfers of a schedule as nodes in a topological order, each with a register for its end."""
 
-    Attributes
-    ----------
-    nodes
-        Registers of the two predecessors, and the index of its seconds: ``row x K + stage``, rows as in ``_KINDS``.
-        Registers 0 to 3p - 1 are when devices, their channels down the line, and those up are free before; then
-        come arrivals of what was sent before, then the nodes.
-    microbatches
-        Of each node.
-    kept
-        The registers that have the same after all nodes: lines, and arrivals that are still waited for.
-    waiting
-        The tasks that wait for those arrivals.
-    """
-
+    # registers of the two predecessors, and the index of its seconds: ``row x K + stage``, rows as in ``_KINDS``.
+    # Registers 0 to 3p - 1 are when devices, their channels down the line, and those up are free before; then come
+    # arrivals of what was sent before, then the nodes
     nodes: tuple[tuple[int, int, int], ...]
-    microbatches: tuple[int, ...]
+    microbatches: tuple[int, ...]  # of each node
+    # the registers that have the same after all nodes: lines, and arrivals that are still waited for
     kept: tuple[int, ...]
-    waiting: tuple[Task, ...]
+    waiting: tuple[Task, ...]  # the tasks that wait for those arrivals
 
     def run(self, state: Sequence[Number], seconds: Sequence[Number]) -> list[Number]:
         """Return all registers: longest paths."""
@@ -683,21 +650,12 @@ _MOST_PLAYED = 256  # rounds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waves:
-    """A part whose tasks include what they send, in waves that do not depend on one another.
+    """A part whose tasks include what they send, in waves that do not depend on one another."""
 
-    Attributes
-    ----------
-    waves
-        Registers of the two predecessors and of the nodes, and the indices of their seconds.
-    num_registers
-        In all.
-    kept
-        The registers of devices and of waiting arrivals behind all nodes.
-    """
-
+    # registers of the two predecessors and of the nodes, and the indices of their seconds
     waves: tuple[tuple[Ints, Ints, Ints, Ints], ...]
-    num_registers: int
-    kept: Ints
+    num_registers: int  # in all
+    kept: Ints  # the registers of devices and of waiting arrivals behind all nodes
 
     def run(self, state: Floats, seconds: Floats) -> Floats:
         """Return the registers that are kept, of n pipelines, from those before."""

@@ -31,23 +31,13 @@ from planner.errors import ModelError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """Bandwidth of every link, per direction.
+    """Bandwidth of every link, per direction."""
 
-    Attributes
-    ----------
-    server_bytes_per_s
-        One per server; > 0 and finite.
-    worker_bytes_per_s
-        One per worker, or per kind of equal workers; > 0, ``inf`` where it is no bottleneck.
-    worker_counts
-        How many equal workers each entry stands for; left out, one.
-    worker_homes
-        The server on each worker's own machine, None for none; left out, none. A worker with one stands for itself.
-    """
-
-    server_bytes_per_s: tuple[float, ...]
+    server_bytes_per_s: tuple[float, ...]  # one per server; > 0 and finite
+    # one per worker, or per kind of equal workers; > 0, ``inf`` where it is no bottleneck
     worker_bytes_per_s: tuple[float, ...]
-    worker_counts: tuple[int, ...] = ()
+    worker_counts: tuple[int, ...] = ()  # how many equal workers each entry stands for; left out, one
+    # the server on each worker's own machine, None for none; left out, none. A worker with one stands for itself
     worker_homes: tuple[int | None, ...] = ()
 
     def __post_init__(self) -> None:

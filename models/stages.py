@@ -44,23 +44,13 @@ Numbers = float | NDArray[np.int64] | Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Linearisation:
-    """The order of the layers and, for each, how long its output is needed.
+    """The order of the layers and, for each, how long its output is needed."""
 
-    Attributes
-    ----------
-    names
-        Of the L layers, in order.
-    last_reader
-        By layer, the position of the last layer that reads its output; its own position where none does.
-    output_elements
-        By layer, of one sample.
-    cut_elements
-        L - 1 numbers: elements of one sample that cross the cut behind each layer but the last.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the L layers, in order
+    # by layer, the position of the last layer that reads its output; its own position where none does
     last_reader: NDArray[np.int64]
-    output_elements: NDArray[np.int64]
+    output_elements: NDArray[np.int64]  # by layer, of one sample
+    # L - 1 numbers: elements of one sample that cross the cut behind each layer but the last
     cut_elements: NDArray[np.int64]
 
     def relayed_by(self, first: int, last: int) -> tuple[int, ...]:
@@ -303,21 +293,14 @@ class LayerBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
-    """Bytes of a stage on each of its devices; arrays where the stages were.
-
-    Attributes
-    ----------
-    in_flight_bytes
-        Of one micro-batch in flight: outputs of the layers, and the input that the stage received.
-    error_bytes
-        One outgoing and one incoming error.
-    """
+    """Bytes of a stage on each of its devices; arrays where the stages were."""
 
     weights_bytes: Floats
     gradients_bytes: Floats
     optimizer_bytes: Floats
+    # of one micro-batch in flight: outputs of the layers, and the input that the stage received
     in_flight_bytes: Floats
-    error_bytes: Floats
+    error_bytes: Floats  # one outgoing and one incoming error
 
     def total_bytes(self, num_in_flight: Numbers) -> Floats:
         """Return the bytes of a stage; the reserve comes on top, once a device.

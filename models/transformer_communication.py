@@ -62,36 +62,18 @@ _REDUCTIONS: tuple[Operation, Operation] = ("all_reduce", "gather")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Communication:
-    """Equal operations within one kind of group, per micro-batch; arrays of one element a layout.
+    """Equal operations within one kind of group, per micro-batch; arrays of one element a layout."""
 
-    Attributes
-    ----------
-    name
-        What for: tensor, context, experts, pipeline, ...
-    group
-        Which ranks: a key of :func:`planner.models.communication.axes_of`, or ``ends`` of the pipeline.
-    operation
-        ``gather`` stands for an all-gather and for a reduce-scatter, which cost the same.
-    size_bytes
-        Of one operation; of the whole gathered buffer for a gather.
-    forward, backward
-        How many of them.
-    hidden_backward
-        How many more that backward computes beside: the repeated gathers of sequence parallelism.
-    recomputed
-        How many more because of recomputation.
-    spread
-        Of an all-to-all: how many members each piece goes to, which travels once to several in one place.
-    """
-
-    name: str
-    group: str
-    operation: Operation
-    size_bytes: Floats
+    name: str  # what for: tensor, context, experts, pipeline, ...
+    group: str  # which ranks: a key of :func:`planner.models.communication.axes_of`, or ``ends`` of the pipeline
+    operation: Operation  # ``gather`` stands for an all-gather and for a reduce-scatter, which cost the same
+    size_bytes: Floats  # of one operation; of the whole gathered buffer for a gather
+    # forward, backward: how many of them
     forward: Floats
     backward: Floats
-    hidden_backward: Floats
-    recomputed: Floats
+    hidden_backward: Floats  # how many more that backward computes beside: the repeated gathers of sequence parallelism
+    recomputed: Floats  # how many more because of recomputation
+    # of an all-to-all: how many members each piece goes to, which travels once to several in one place
     spread: Spread | None = None
 
 
@@ -482,61 +464,40 @@ def pipeline_communication(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReplicaCommunication:
-    """What replicas communicate in a step; arrays of one element a layout, or of shape (p, n) where cuts are given.
+    """What replicas communicate in a step; arrays of one element a layout, or of shape (p, n) where cuts are given."""
 
-    Attributes
-    ----------
-    name, group
-        Dense, experts or tied; and which ranks.
-    gradient_bytes, weight_bytes
-        Of all that is reduced, and of all that is gathered at once, however many pieces it is cut into.
-    num_pieces
-        Buckets or layers: operations that the bytes are cut into.
-    all_reduces, reduce_scatters, gathers
-        How often a step does each of them over all the bytes.
-    is_partly
-        Whether only a part of the ranks shares a copy: these scatter and gather, and the parts are then added up over
-        the copies by all-reduces.
-    """
-
+    # name, group: dense, experts or tied; and which ranks
     name: str
     group: str
+    # gradient_bytes, weight_bytes: of all that is reduced, and of all that is gathered at once, however many pieces it
+    # is cut into
     gradient_bytes: Floats
     weight_bytes: Floats
-    num_pieces: Floats
+    num_pieces: Floats  # buckets or layers: operations that the bytes are cut into
+    # all_reduces, reduce_scatters, gathers: how often a step does each of them over all the bytes
     all_reduces: Floats
     reduce_scatters: Floats
     gathers: Floats
+    # whether only a part of the ranks shares a copy: these scatter and gather, and the parts are then added up over the
+    # copies by all-reduces
     is_partly: Bools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """How a program adds up gradients of replicas, and gathers their weights.
+    """How a program adds up gradients of replicas, and gathers their weights."""
 
-    Attributes
-    ----------
-    gradient_bytes, weight_bytes
-        Of one parameter, as it travels.
-    bucket_bytes
-        Largest piece of gradients that is sent at once; ZeRO-3 sends layer by layer.
-    frees_weights
-        Whether ZeRO-3 frees a layer's weights after use, so that every micro-batch gathers them for each way; else
-        they are gathered once a step.
-    reduces_every_microbatch
-        Whether ZeRO-2 and 3 reduce the gradients of every micro-batch, rather than of the step.
-    shards_gradients
-        Whether ZeRO-1 reduces by a reduce-scatter; else by an all-reduce, as without ZeRO.
-    tied_gradient_bytes
-        Of one parameter of a tied embedding, between first and last stage; 0: as of any other.
-    """
-
+    # gradient_bytes, weight_bytes: of one parameter, as it travels
     gradient_bytes: float = 2.0
     weight_bytes: float = 2.0
-    bucket_bytes: float = inf
+    bucket_bytes: float = inf  # largest piece of gradients that is sent at once; ZeRO-3 sends layer by layer
+    # whether ZeRO-3 frees a layer's weights after use, so that every micro-batch gathers them for each way; else they
+    # are gathered once a step
     frees_weights: bool = True
+    # whether ZeRO-2 and 3 reduce the gradients of every micro-batch, rather than of the step
     reduces_every_microbatch: bool = False
-    shards_gradients: bool = True
+    shards_gradients: bool = True  # whether ZeRO-1 reduces by a reduce-scatter; else by an all-reduce, as without ZeRO
+    # of one parameter of a tied embedding, between first and last stage; 0: as of any other
     tied_gradient_bytes: float = 0.0
 
 

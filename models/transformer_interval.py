@@ -76,26 +76,17 @@ Pair = tuple[Floats, Floats]  # forward, and both ways
 
 @dataclass(frozen=True, kw_only=True)
 class LayerFigures:
-    """What the seconds of layers rest on beside their layouts.
+    """What the seconds of layers rest on beside their layouts."""
 
-    Attributes
-    ----------
-    transformer
-        The network.
-    tiers
-        Of the cluster, from the inside outwards, with the bandwidths that links are sold by; the fitted shares and
-        start-up are put to them here.
-    rates, software, constants
-        Of device and program, and of all.
-    expert_imbalance
-        Tokens of the fullest rank's experts, over the mean; >= 1. All ranks wait for the fullest.
-    """
-
-    transformer: Transformer
+    transformer: Transformer  # the network
+    # of the cluster, from the inside outwards, with the bandwidths that links are sold by; the fitted shares and start-
+    # up are put to them here
     tiers: tuple[Tier, ...]
+    # rates, software, constants: of device and program, and of all
     rates: DeviceRates
     software: Software
     constants: Constants
+    # tokens of the fullest rank's experts, over the mean; >= 1. All ranks wait for the fullest
     expert_imbalance: float = 1.0
 
     @cached_property

@@ -58,23 +58,15 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stages:
-    """The devices of each layout's pipeline.
+    """The devices of each layout's pipeline."""
 
-    Attributes
-    ----------
-    first, middle, last
-        The first and last device, and each of those between; of one device, first and last are the same.
-    weights_s
-        Part of every device's backward that zero-bubble schedules put off; 0 under the others.
-    transfer_s
-        Of one chunk's output to the next device, beside computing.
-    """
-
+    # first, middle, last: the first and last device, and each of those between; of one device, first and last are the
+    # same
     first: Device
     middle: Device
     last: Device
-    weights_s: Floats
-    transfer_s: Floats
+    weights_s: Floats  # part of every device's backward that zero-bubble schedules put off; 0 under the others
+    transfer_s: Floats  # of one chunk's output to the next device, beside computing
 
     @classmethod
     def of(

@@ -41,20 +41,12 @@ from planner.transformer import Transformer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceGroup:
-    """The devices of one machine group.
+    """The devices of one machine group."""
 
-    Attributes
-    ----------
-    tiers
-        How they are joined, from the inside outwards, as links are sold.
-    rates
-        Of each.
-    between_bytes_per_s, between_latency_s
-        Of one machine to machines of other groups, one direction; infinite where there are none.
-    """
-
-    tiers: tuple[Tier, ...]
-    rates: DeviceRates
+    tiers: tuple[Tier, ...]  # how they are joined, from the inside outwards, as links are sold
+    rates: DeviceRates  # of each
+    # between_bytes_per_s, between_latency_s: of one machine to machines of other groups, one direction; infinite where
+    # there are none
     between_bytes_per_s: float = inf
     between_latency_s: float = 0.0
 
@@ -79,32 +71,18 @@ class DeviceGroup:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupSeconds:
-    """Seconds of one micro-batch on devices of one group; arrays of shape (n,), of layers by kind of shape (kinds, n).
+    """Seconds of one micro-batch on devices of a group; arrays of shape (n,), of layers by kind (kinds, n)."""
 
-    Attributes
-    ----------
-    layer
-        Of one layer of each kind, by part.
-    layer_forward_s
-        Of one layer's parts, what falls to the forward pass.
-    computed_forward_s
-        What one layer's forward pass computes, beside which weights may be gathered.
-    embedding_s, head_s, embedding_forward_s, head_forward_s
-        Both ways, and of that forward.
-    transfer_s
-        To the next stage on the same group.
-    figures, group, own, joint
-        What they are of: see :func:`group_seconds`.
-    """
-
-    layer: Mapping[str, Floats]
-    layer_forward_s: Floats
-    computed_forward_s: Floats
+    layer: Mapping[str, Floats]  # of one layer of each kind, by part
+    layer_forward_s: Floats  # of one layer's parts, what falls to the forward pass
+    computed_forward_s: Floats  # what one layer's forward pass computes, beside which weights may be gathered
+    # embedding_s, head_s, embedding_forward_s, head_forward_s: both ways, and of that forward
     embedding_s: Floats
     head_s: Floats
     embedding_forward_s: Floats
     head_forward_s: Floats
-    transfer_s: Floats
+    transfer_s: Floats  # to the next stage on the same group
+    # figures, group, own, joint: what they are of: see :func:`group_seconds`
     figures: LayerFigures
     group: DeviceGroup
     own: Layouts
@@ -263,24 +241,14 @@ class Step:
 
     Arrays that depend on the stage have it first, shape (p, n); stages that a layout does not have stand behind its
     last one, with 0 layers.
-
-    Attributes
-    ----------
-    layouts
-        Degrees, ZeRO stage (0 or 1), recomputation and overlaps; ``data`` of all classes together, ``pipeline`` of all
-        stages.
-    layers
-        Of each stage, shape (p, n).
-    groups
-        Seconds by machine group.
-    classes
-        Of replicas.
     """
 
+    # degrees, ZeRO stage (0 or 1), recomputation and overlaps; ``data`` of all classes together, ``pipeline`` of all
+    # stages
     layouts: Layouts
-    layers: Ints
-    groups: Sequence[GroupSeconds]
-    classes: Sequence[ReplicaClass]
+    layers: Ints  # of each stage, shape (p, n)
+    groups: Sequence[GroupSeconds]  # seconds by machine group
+    classes: Sequence[ReplicaClass]  # of replicas
 
     @property
     def _figures(self) -> LayerFigures:
