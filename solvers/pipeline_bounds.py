@@ -40,7 +40,11 @@ back one slowest task after another. Under 1F1B
 
 - ``G >= Z + (K - 1) A`` and ``H >= Z + (K - 1) B``;
 - ``S >= (m - 1) A`` of stage s itself;
-- ``F >= Z + max((K - 1) (A + B) + (m - K) w, (m - 1) A + (K - 1) B, (K - 1) A + (m - 1) B)``.
+- ``F >= Z + max((K - 1) (A + B) + (m - K) w, (m - 1) A + (K - 1) B, (K - 1) A + (m - 1) B)``;
+- ``E >= G + q Z + V + r w + L`` with ``r = m - 1 - K`` of stage s less the ``q (d + 1)`` micro-batches of q turns in
+  stage s + d, as many as there are or none; V the way from s to any stage t, of f and cf; w and L of t. The forward of
+  micro-batch ``m - 1 - r`` in s waits for G and the turns; it reaches t a V later, where a backward goes before each
+  of the r forwards that follow, as t has no more micro-batches in flight than s.
 
 Where the number of stages is open, K is 1 to m: G and H have no term of K, S is ``(m - 1) f``, and ``F >= m w``.
 
@@ -66,7 +70,7 @@ Integers = NDArray[np.int64]
 _Seconds = Floats | float
 
 REST = 6  # rows of a rest: R, G, H, F, E, L
-FLUSHED = 4  # the row of E
+FIRST, FLUSHED, DRAINED = 1, 4, 5  # the rows of G, E and L
 NOTHING = np.zeros(REST)  # behind the last stage
 
 
@@ -228,7 +232,9 @@ def through(
     sent
         cf and cb by boundary between them.
     """
+    m = schedule.num_microbatches
     turns: list[_Turn] = []
+    ways: list[tuple[_Seconds, _Seconds, _Seconds]] = []  # V, w and L of stages that are known
     aheads_s: list[_Seconds] = []
     for (f, *_), (out_s, _) in zip(stages, [(0.0, 0.0), *sent], strict=True):
         aheads_s.append(np.maximum(np.maximum(aheads_s[-1], out_s), f) if aheads_s else f)
@@ -250,7 +256,30 @@ def through(
         if not schedule.is_gpipe and not is_open:
             turns = [_Turn(f + b, aheads_s[position], b, f + b, k), *turns]
         rest = behind_stage(rest, f, b, y, k, schedule, is_open=is_open, turns=turns)
+        if turns:
+            onward_s = f + (sent[position][0] if position < len(sent) else 0.0)
+            further = ((way_s + onward_s, work_s, drained_s) for way_s, work_s, drained_s in ways)
+            ways = [(0.0 * f, f + b, rest[DRAINED]), *further]
+            rest[FLUSHED] = np.maximum(rest[FLUSHED], _turned_s(rest[FIRST], turns, ways, m - 1 - k))
     return np.asarray(rest[FLUSHED])
+
+
+def _turned_s(
+    first_s: _Seconds,
+    turns: Sequence[_Turn],
+    ways: Sequence[tuple[_Seconds, _Seconds, _Seconds]],
+    between: int,
+) -> _Seconds:
+    """Return what E of a stage is not below: G, turns of the micro-batches between, and from then on to the end."""
+    if between <= 0 or len(turns) == 1:
+        return first_s
+    way_s, work_s, drained_s = map(np.array, zip(*ways, strict=True))
+    least_s = (way_s + between * work_s + drained_s).max(axis=0)
+    for size, one in enumerate(turns[1:between], start=2):
+        number, rest = divmod(between, size)
+        least_s = np.maximum(least_s, number * one.trip_s + (way_s + rest * work_s + drained_s).max(axis=0))
+    found: _Seconds = first_s + least_s
+    return found
 
 
 def bound_s(

@@ -137,6 +137,7 @@ def written_bound_s(times: Times, schedule: Schedule) -> float:
     f, b, n, m = times.forward_s, times.backward_s, len(times.forward_s), schedule.num_microbatches
     held = [m if schedule.is_gpipe else min(m, n - s) for s in range(n)]
     trip_s = first_s = last_s = finish_s = flushed_s = drained_s = 0.0  # R, G, H, F, E, L
+    known_drained_s = [0.0] * n
     for s in reversed(range(n)):
         w, k = f[s] + b[s], held[s]
         if s < n - 1:
@@ -171,6 +172,12 @@ def written_bound_s(times: Times, schedule: Schedule) -> float:
         finish_s = max(start_s + last_s, first_s + (m - 1) * b[s], *finishes)
         drained_s = max(last_s + times.flush_s[s], f[s] + drained_s)
         flushed_s = max(finish_s + times.flush_s[s], f[s] + flushed_s, start_s + drained_s)
+        known_drained_s[s] = drained_s
+        if not schedule.is_gpipe and k < m:
+            for d, t in ((d, t) for d in range(n - s) for t in range(s, n)):
+                turns, left = divmod(m - 1 - k, d + 1) if d else (0, m - 1 - k)
+                onward_s = sum(f[s:t]) + sum(times.out_s[s:t]) + left * (f[t] + b[t]) + known_drained_s[t]
+                flushed_s = max(flushed_s, first_s + turns * z[d] + onward_s)
     return flushed_s
 
 
@@ -326,6 +333,21 @@ def test_uneven_pipelines_behind_a_slow_boundary_are_bounded_by_what_they_take()
     ]
     for forward_s, backward_s, sent_s, number in rows:
         flush_s = [12.89, *(31.19 if index == 1 else 1.23 for index in range(1, len(forward_s)))]
+        times = Times(
+            forward_s=forward_s, backward_s=backward_s, out_s=sent_s, back_s=sent_s, flush_s=flush_s, fits=True
+        )
+        schedule = Schedule(num_microbatches=number)
+        assert bound_of(times, schedule) == pytest.approx(simulated_s(times, schedule))
+
+
+def test_micro_batches_that_turn_before_the_last_ones_are_bounded_by_what_they_take() -> None:
+    """OverFeat on 32 devices: the last micro-batches wait for an early turn, and then for each other a stage later."""
+    rows = [
+        ([1.64, 4.56, 3.47, 0.32, 0.01, 0.12], [2.94, 8.95, 6.55, 0.68, 0.02, 0.31], [9.36, 3.74, 0.8, 0.21, 0.42], 8),
+        ([3.0, 4.1, 3.5, 0.4, 0.1], [5.4, 8.1, 6.6, 0.7, 0.3], [8.34, 3.34, 0.8, 0.4], 9),
+    ]
+    for forward_s, backward_s, sent_s, number in rows:
+        flush_s = [2.25, 21.37, *[3.68] * (len(forward_s) - 2)]
         times = Times(
             forward_s=forward_s, backward_s=backward_s, out_s=sent_s, back_s=sent_s, flush_s=flush_s, fits=True
         )
