@@ -122,21 +122,13 @@ def plan_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountBounds:
-    """The outcome.
+    """The outcome."""
 
-    Attributes
-    ----------
-    bounds_s
-        Entry n - 1: no plan on exactly n machines takes less. Where that is the weight or the limit, none is below it.
-    num_machines
-        Of the plan of the least share, of those found; None where none below its weight and its limit was found.
-    plan
-        That plan, where the family has it at hand.
-    """
-
+    # entry n - 1: no plan on exactly n machines takes less. Where that is the weight or the limit, none is below it
     bounds_s: Floats
+    # of the plan of the least share, of those found; None where none below its weight and its limit was found
     num_machines: int | None = None
-    plan: Plan | None = None
+    plan: Plan | None = None  # that plan, where the family has it at hand
 
 
 # ``(problem, weight_s, limit_s, search)``: equal machines, and for n = 1 .. all the seconds of which a plan on n

@@ -26,45 +26,26 @@ from planner.words import joined, percent_words, term_words, usd_words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A fleet and what training on it takes.
-
-    Attributes
-    ----------
-    training_s
-        Of each job, by its name: the time of its plan.
-    wall_s
-        Of each job, by its name: start-up, evaluation, checkpoints and failures included.
-    run_s
-        The parts of the wall time of all jobs together, which they sum to; of a month where jobs share the machines.
-    money_usd
-        The parts of the cost, which they sum to; of the run, or of a month.
-    capital_usd, spent_usd
-        What is bought; and what has to be paid in all, the whole purchase instead of the run's share in it; of a month
-        the first one's, with all that reservations take at the start.
-    plans
-        By the job's name.
-    error
-        Measured / predicted - 1 of such plans, its least and its largest, where that is known for all of them.
-    unmeasured
-        Devices of the fleet on which no training step was measured.
-    carbon_g
-        CO2 of the electricity, where its intensity and the energy are known.
-    """
+    """A fleet and what training on it takes."""
 
     fleet: Fleet
     objective: float
-    training_s: Mapping[str, float]
-    wall_s: Mapping[str, float]
+    training_s: Mapping[str, float]  # of each job, by its name: the time of its plan
+    wall_s: Mapping[str, float]  # of each job, by its name: start-up, evaluation, checkpoints and failures included
+    # the parts of the wall time of all jobs together, which they sum to; of a month where jobs share the machines
     run_s: Mapping[str, float]
-    money_usd: Mapping[str, float]
+    money_usd: Mapping[str, float]  # the parts of the cost, which they sum to; of the run, or of a month
     energy_j: float | None
     power_w: float | None
+    # capital_usd, spent_usd: what is bought; and what has to be paid in all, the whole purchase instead of the run's
+    # share in it; of a month the first one's, with all that reservations take at the start
     capital_usd: float
     spent_usd: float
-    plans: Mapping[str, Plan]
+    plans: Mapping[str, Plan]  # by the job's name
+    # measured / predicted - 1 of such plans, its least and its largest, where that is known for all of them
     error: tuple[float, float] | None = None
-    unmeasured: tuple[str, ...] = ()
-    carbon_g: float | None = None
+    unmeasured: tuple[str, ...] = ()  # devices of the fleet on which no training step was measured
+    carbon_g: float | None = None  # CO2 of the electricity, where its intensity and the energy are known
 
     @property
     def worth_usd(self) -> float:
@@ -113,44 +94,26 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Risk:
-    """What a fleet comes to at the pessimistic end of the predictions' error.
+    """What a fleet comes to at the pessimistic end of the predictions' error."""
 
-    Attributes
-    ----------
-    training_s
-        Of each job, by its name: what its training takes there.
-    origin
-        Whose error that is, in words.
-    missed
-        Limits that are missed there: what each comes to, and the limit.
-    """
-
-    training_s: Mapping[str, float]
-    origin: str
+    training_s: Mapping[str, float]  # of each job, by its name: what its training takes there
+    origin: str  # whose error that is, in words
     wall_s: float
     cost_usd: float
-    missed: tuple[str, ...]
+    missed: tuple[str, ...]  # limits that are missed there: what each comes to, and the limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What was proven, over what.
-
-    Attributes
-    ----------
-    bounds
-        By the most types of machines in a fleet: what no fleet of so many types beats.
-    domain
-        Over what, in words.
-    num_offers, num_markets, num_planned
-        Offers that could be had, sets of them that were searched, fleets that were planned.
-    """
+    """What was proven, over what."""
 
     status: Status
     objective: float
     bound: float
-    bounds: Mapping[int, float]
-    domain: tuple[str, ...]
+    bounds: Mapping[int, float]  # by the most types of machines in a fleet: what no fleet of so many types beats
+    domain: tuple[str, ...]  # over what, in words
+    # num_offers, num_markets, num_planned: offers that could be had, sets of them that were searched, fleets that were
+    # planned
     num_offers: int
     num_markets: int
     num_planned: int

@@ -52,22 +52,13 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricesImport:
-    """A list of prices made of a catalogue.
-
-    Attributes
-    ----------
-    rows
-        Cells by column: usable ones first, then those that could not be joined, with the reason.
-    not_joined
-        Rows by their reason.
-    date
-        On which all its prices held.
-    """
+    """A list of prices made of a catalogue."""
 
     catalogue: Catalogue
+    # cells by column: usable ones first, then those that could not be joined, with the reason
     rows: Sequence[Mapping[str, str]]
-    not_joined: Counted
-    date: date
+    not_joined: Counted  # rows by their reason
+    date: date  # on which all its prices held
     notes: tuple[str, ...] = ()
 
     @property

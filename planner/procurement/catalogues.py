@@ -45,26 +45,17 @@ _MACHINES_OF_CPU = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """One price of a machine, as a catalogue has it.
-
-    Attributes
-    ----------
-    per_h
-        Of one machine, in ``currency``; what is paid at the start of a commitment is spread over it.
-    upfront
-        Paid at the start, a part of ``per_h`` times the committed hours.
-    accelerator, num_accelerators, accelerator_gib
-        As the catalogue calls them; nothing where it does not say.
-    """
+    """One price of a machine, as a catalogue has it."""
 
     provider: str
     instance: str
     region: str
     term: Term
-    per_h: float
+    per_h: float  # of one machine, in ``currency``; what is paid at the start of a commitment is spread over it
     currency: str = "USD"
     committed_h: float = 0.0
-    upfront: float = 0.0
+    upfront: float = 0.0  # paid at the start, a part of ``per_h`` times the committed hours
+    # accelerator, num_accelerators, accelerator_gib: as the catalogue calls them; nothing where it does not say
     accelerator: str = ""
     num_accelerators: float | None = None
     accelerator_gib: float | None = None
@@ -100,28 +91,14 @@ class Counted:
 
 @dataclass(slots=True, kw_only=True)
 class Catalogue:
-    """What stands in the files of one catalogue.
+    """What stands in the files of one catalogue."""
 
-    Attributes
-    ----------
-    kind
-        Of which format they are, in words.
-    published
-        The day that the catalogue says its prices hold on; None where it says none.
-    source
-        Where a price stands, as a list of prices tells it.
-    num_rows
-        Prices of all kinds.
-    left_out
-        Those that are no price of a machine with accelerators.
-    """
-
-    kind: str
-    source: str
-    published: date | None = None
-    num_rows: int = 0
+    kind: str  # of which format they are, in words
+    source: str  # where a price stands, as a list of prices tells it
+    published: date | None = None  # the day that the catalogue says its prices hold on; None where it says none
+    num_rows: int = 0  # prices of all kinds
     listed: list[Listed] = field(default_factory=list)
-    left_out: Counted = field(default_factory=Counted)
+    left_out: Counted = field(default_factory=Counted)  # those that are no price of a machine with accelerators
     notes: list[str] = field(default_factory=list)
 
     def take(self, one: Listed, file: Path) -> None:
@@ -641,24 +618,15 @@ _WORDS = {"core": ("core", "cpu"), "ram": ("ram", "memory")}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Google:
-    """A machine type of Google Cloud, and what the SKUs of its parts are called.
-
-    Attributes
-    ----------
-    accelerator
-        As SkyPilot's catalogue calls it.
-    families
-        What the SKUs of cores and memory begin with; the first that is priced in a region counts.
-    gpu
-        What the SKU of the accelerator has in it, one of them.
-    """
+    """A machine type of Google Cloud, and what the SKUs of its parts are called."""
 
     num_gpus: int
     vcpus: int
     memory_gib: float
-    accelerator: str
+    accelerator: str  # as SkyPilot's catalogue calls it
+    # what the SKUs of cores and memory begin with; the first that is priced in a region counts
     families: tuple[str, ...]
-    gpu: tuple[str, ...]
+    gpu: tuple[str, ...]  # what the SKU of the accelerator has in it, one of them
 
 
 _GOOGLE_KINDS = {  # cores and GiB for each accelerator (G2: of the whole machine), source: _GOOGLE

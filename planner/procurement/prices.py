@@ -277,69 +277,44 @@ class Term(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """One kind of machine on one term.
+    """One kind of machine on one term."""
 
-    Attributes
-    ----------
-    name
-        Unique: ``provider/instance/region/term``, and ``/network`` where a tier was chosen.
-    device
-        A name of the device table, or of a device that the question defines.
-    inside
-        A name of the table of links: between the devices of one machine; None where there is one device.
-    network_bytes_per_s
-        Of one machine, all cards together; None: unknown, so one machine of it trains alone.
-    usd_per_h
-        Rent of one machine; 0 for a bought one.
-    billing_s, least_billed_s
-        Time is billed in whole multiples of the first, and at least the second.
-    committed_s, upfront_usd
-        Of a reserved machine: what is paid for in any case; and what of its rent is paid at the start, None: nothing.
-    purchase_usd, useful_life_s, resale_usd, hosting_usd_per_month
-        Of a bought machine, network card and switch port included; what it is sold for after its life, None: nothing.
-    power_w
-        Of one machine under load: devices and host; None where unknown.
-    interruptions_per_h
-        Of one machine, how often it is taken away; 0 unless given (spot).
-    most
-        Machines that can be had; None: not limited by the list.
-    lead_time_s
-        From the order until the machines are there; None: they are there at once.
-    date
-        On which the price was right.
-    tier
-        The network tier that a bought machine has; None: the network that its row names, or none.
-    """
-
-    name: str
+    name: str  # unique: ``provider/instance/region/term``, and ``/network`` where a tier was chosen
     provider: str
     instance: str
     region: str
     term: Term
-    device: str
+    device: str  # a name of the device table, or of a device that the question defines
     devices_per_machine: int
-    date: date
+    date: date  # on which the price was right
     source: str
-    usd_per_h: float = 0.0
+    usd_per_h: float = 0.0  # rent of one machine; 0 for a bought one
+    # billing_s, least_billed_s: time is billed in whole multiples of the first, and at least the second
     billing_s: float = 1.0
     least_billed_s: float = 0.0
+    # committed_s, upfront_usd: of a reserved machine: what is paid for in any case; and what of its rent is paid at the
+    # start, None: nothing
     committed_s: float = 0.0
     upfront_usd: float | None = None
+    # purchase_usd, useful_life_s, resale_usd, hosting_usd_per_month: of a bought machine, network card and switch port
+    # included; what it is sold for after its life, None: nothing
     purchase_usd: float = 0.0
     useful_life_s: float = float("inf")
     resale_usd: float | None = None
     hosting_usd_per_month: float = 0.0
-    power_w: float | None = None
+    power_w: float | None = None  # of one machine under load: devices and host; None where unknown
+    # a name of the table of links: between the devices of one machine; None where there is one device
     inside: str | None = None
+    # of one machine, all cards together; None: unknown, so one machine of it trains alone
     network_bytes_per_s: float | None = None
     latency_s: float = DEFAULT_LATENCY_S
     memory_bytes: float | None = None
     vcpus: int | None = None
-    interruptions_per_h: float = 0.0
-    most: int | None = None
-    lead_time_s: float | None = None
+    interruptions_per_h: float = 0.0  # of one machine, how often it is taken away; 0 unless given (spot)
+    most: int | None = None  # machines that can be had; None: not limited by the list
+    lead_time_s: float | None = None  # from the order until the machines are there; None: they are there at once
     note: str = ""
-    tier: str | None = None
+    tier: str | None = None  # the network tier that a bought machine has; None: the network that its row names, or none
 
     @property
     def is_bought(self) -> bool:

@@ -30,24 +30,13 @@ EXPORT = "rows.json"  # a sweep is asked with --export
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A command and the files that it reads.
+    """A command and the files that it reads."""
 
-    Attributes
-    ----------
-    name
-        The kind of question, a hyphen and a number: ``pipeline-012``.
-    words
-        Of the command line, less ``--json``.
-    spec
-        What ``question.yaml`` holds: a mapping, or its text; None where the command reads no spec.
-    files
-        Texts of the files beside it, by their names.
-    """
-
-    name: str
-    words: tuple[str, ...]
+    name: str  # the kind of question, a hyphen and a number: ``pipeline-012``
+    words: tuple[str, ...]  # of the command line, less ``--json``
+    # what ``question.yaml`` holds: a mapping, or its text; None where the command reads no spec
     spec: Mapping[str, Any] | str | None = None
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)  # texts of the files beside it, by their names
 
     @property
     def kind(self) -> str:

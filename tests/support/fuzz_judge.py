@@ -60,25 +60,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parser:
-    """A reader to be tried.
-
-    Attributes
-    ----------
-    make
-        Draws the files of one input, by name.
-    recognises
-        Whether the files in a folder have the outermost form that the reader expects.
-    read
-        Reads them, raising what it raises; the random numbers decide what is done with what was read.
-    share
-        Of all inputs.
-    """
+    """A reader to be tried."""
 
     name: str
-    make: Callable[[Random], Mapping[str, bytes]]
-    recognises: Callable[[Path], bool]
+    make: Callable[[Random], Mapping[str, bytes]]  # draws the files of one input, by name
+    recognises: Callable[[Path], bool]  # whether the files in a folder have the outermost form that the reader expects
+    # reads them, raising what it raises; the random numbers decide what is done with what was read
     read: Callable[[Path, Random], object]
-    share: float
+    share: float  # of all inputs
 
 
 class _TooLongError(BaseException):

@@ -66,30 +66,19 @@ class Events:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTimes:
-    """Seconds of one stage (a chunk of a device): of one micro-batch, and once a step.
+    """Seconds of one stage (a chunk of a device): of one micro-batch, and once a step."""
 
-    Attributes
-    ----------
-    forward_s, backward_s
-        The backward without the gradient of the weights where that is given apart.
-    weight_gradient_s
-        Of the weights, apart; 0 where it is part of ``backward_s``.
-    gather_s
-        Of the weights for one forward, and again for one backward (ZeRO-3); runs on the device's network beside
-        computing, one ahead.
-    buckets_s
-        Exchanges of the gradients of equal parts of the stage, the last part first, each as soon as the last
-        micro-batch's backward of that part is done.
-    update_s
-        Behind all of them.
-    """
-
+    # forward_s, backward_s: the backward without the gradient of the weights where that is given apart
     forward_s: float
     backward_s: float
-    weight_gradient_s: float = 0.0
+    weight_gradient_s: float = 0.0  # of the weights, apart; 0 where it is part of ``backward_s``
+    # of the weights for one forward, and again for one backward (ZeRO-3); runs on the device's network beside
+    # computing, one ahead
     gather_s: float = 0.0
+    # exchanges of the gradients of equal parts of the stage, the last part first, each as soon as the last micro-
+    # batch's backward of that part is done
     buckets_s: tuple[float, ...] = ()
-    update_s: float = 0.0
+    update_s: float = 0.0  # behind all of them
 
 
 def simulate_step(

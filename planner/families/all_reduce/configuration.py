@@ -44,30 +44,17 @@ class GroupShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduceConfiguration:
-    """All decisions of the family.
-
-    Attributes
-    ----------
-    devices_per_machine
-        The most of any machine.
-    gradient_accumulation_steps
-        The most of any device.
-    machines
-        The groups that take part, where there are several of one type of device.
-    groups
-        What each group does, where devices differ; else empty.
-    compression
-        Share of every gradient that is left out, and the seconds that leaving nothing out would take.
-    """
+    """All decisions of the family."""
 
     num_devices: int
     num_machines: int
-    devices_per_machine: int
+    devices_per_machine: int  # the most of any machine
     global_batch_size: int
-    gradient_accumulation_steps: int
+    gradient_accumulation_steps: int  # the most of any device
     fusion_groups: tuple[FusionGroup, ...]
-    machines: tuple[str, ...] = ()
-    groups: tuple[GroupShare, ...] = ()
+    machines: tuple[str, ...] = ()  # the groups that take part, where there are several of one type of device
+    groups: tuple[GroupShare, ...] = ()  # what each group does, where devices differ; else empty
+    # share of every gradient that is left out, and the seconds that leaving nothing out would take
     compression: Compression | None = None
 
     @property

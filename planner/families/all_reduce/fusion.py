@@ -210,21 +210,11 @@ def round_mib(buckets: Buckets, total_bytes: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Exchange:
-    """Gradients in ready order, what a transfer costs, and how a full buffer waits.
+    """Gradients in ready order, what a transfer costs, and how a full buffer waits."""
 
-    Attributes
-    ----------
-    ready_s
-        Of every gradient, from the start of the last backward pass.
-    size_bytes
-        What is sent of every gradient.
-    whole_bytes
-        Of every gradient before it is compressed: what a bucket holds.
-    """
-
-    ready_s: Floats
-    size_bytes: Floats
-    whole_bytes: Floats
+    ready_s: Floats  # of every gradient, from the start of the last backward pass
+    size_bytes: Floats  # what is sent of every gradient
+    whole_bytes: Floats  # of every gradient before it is compressed: what a bucket holds
     transfer: TransferCost
     wait: Wait
     timeout_s: float

@@ -94,26 +94,16 @@ class ReplicaGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HybridConfiguration(LayoutDecisions):
-    """One layout.
+    """One layout."""
 
-    Attributes
-    ----------
-    global_batch_size
-        Samples of a step.
-    machines
-        The group of machines that trains, where stages hold equal layers; None where all machines are equal.
-    stages
-        Empty where the layers are dealt out evenly, on one group. Else one for each of ``pipeline``, in order, or where
-        stages have chunks one for each chunk, in the order of the network; they name machines where there are several
-        kinds and no ``replicas``.
-    replicas
-        Empty, or one for each kind of machines; they add up to ``data``.
-    """
-
-    global_batch_size: int
+    global_batch_size: int  # samples of a step
+    # the group of machines that trains, where stages hold equal layers; None where all machines are equal
     machines: str | None = None
+    # empty where the layers are dealt out evenly, on one group. Else one for each of ``pipeline``, in order, or where
+    # stages have chunks one for each chunk, in the order of the network; they name machines where there are several
+    # kinds and no ``replicas``
     stages: tuple[PipelineStage, ...] = ()
-    replicas: tuple[ReplicaGroup, ...] = ()
+    replicas: tuple[ReplicaGroup, ...] = ()  # empty, or one for each kind of machines; they add up to ``data``
 
     @property
     def is_even(self) -> bool:
@@ -334,24 +324,12 @@ def layouts_of(columns: Mapping[str, object], batch: int) -> Layouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutRule:
-    """A condition on some decisions.
+    """A condition on some decisions."""
 
-    Attributes
-    ----------
-    key
-        Of a spec's block: the decision to change first.
-    names
-        The decisions that it asks for.
-    holds
-        Its answer for many layouts.
-    words
-        What is wrong with one that breaks it, by its decisions.
-    """
-
-    key: str
-    names: tuple[str, ...]
-    holds: Callable[[Columns], Bools]
-    words: Callable[[Mapping[str, int]], str]
+    key: str  # of a spec's block: the decision to change first
+    names: tuple[str, ...]  # the decisions that it asks for
+    holds: Callable[[Columns], Bools]  # its answer for many layouts
+    words: Callable[[Mapping[str, int]], str]  # what is wrong with one that breaks it, by its decisions
 
 
 def _rule(key: str, names: str, holds: Callable[[Columns], Bools], words: str) -> LayoutRule:

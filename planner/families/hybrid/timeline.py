@@ -41,21 +41,11 @@ _NO_PARTS = "there are too many micro-batches to draw what stands inside each fo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePass:
-    """What one chunk of a stage takes for one micro-batch, one way.
+    """What one chunk of a stage takes for one micro-batch, one way."""
 
-    Attributes
-    ----------
-    seconds
-        Without sending.
-    sent_s
-        Sending its result, while nothing is computed.
-    parts_s
-        What ``seconds`` are made of, by part; they are scaled to it.
-    """
-
-    seconds: float
-    sent_s: float
-    parts_s: Mapping[str, float]
+    seconds: float  # without sending
+    sent_s: float  # sending its result, while nothing is computed
+    parts_s: Mapping[str, float]  # what ``seconds`` are made of, by part; they are scaled to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

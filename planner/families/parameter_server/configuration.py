@@ -27,51 +27,31 @@ _MOST_PIECES = 10_000  # that tensors are cut into
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterServerConfiguration:
-    """All decisions of the family.
-
-    Attributes
-    ----------
-    workers
-        Machines of each group that work, by the group's name.
-    servers
-        The group whose machines serve.
-    co_located
-        Whether servers stand on the first machines of their group that work, instead of on others.
-    placement
-        A rule, or the server of every tensor.
-    batch_shares
-        Samples of one device, by the group's name: the largest share. Where they make more than the batch, some
-        devices have one sample less.
-    global_batch_size
-        Samples of one iteration; left out, what the question fixes, or all shares together.
-    compression
-        Share of every gradient that is not pushed, and the seconds that leaving nothing out would take.
-        Pulls are whole.
-    synchronisation, staleness
-        ``bsp``; ``ssp``, and by how many iterations the fastest worker may lead; ``asp``; ``local_sgd``, and how many
-        iterations in a row exchange nothing (its local steps less one).
-    overlap, has_barrier
-        What goes over links beside computing, and whether all gradients arrive before any sum is sent back; None: as
-        ``calibration.strategy`` says, and behind ``none`` and ``push``.
-    partition_bytes
-        The largest piece of a tensor that goes on its own; None where tensors go whole.
-    has_priority
-        Whether of what waits for a connection the layer that runs forward sooner goes first; None: as it gets ready.
-    """
+    """All decisions of the family."""
 
     num_parameter_servers: int
-    workers: Mapping[str, int]
-    servers: str
-    co_located: bool
-    placement: str | Mapping[str, int]
+    workers: Mapping[str, int]  # machines of each group that work, by the group's name
+    servers: str  # the group whose machines serve
+    co_located: bool  # whether servers stand on the first machines of their group that work, instead of on others
+    placement: str | Mapping[str, int]  # a rule, or the server of every tensor
+    # samples of one device, by the group's name: the largest share. Where they make more than the batch, some devices
+    # have one sample less
     batch_shares: Mapping[str, int]
+    # samples of one iteration; left out, what the question fixes, or all shares together
     global_batch_size: int | None = None
+    # share of every gradient that is not pushed, and the seconds that leaving nothing out would take. Pulls are whole
     compression: Compression | None = None
+    # synchronisation, staleness: ``bsp``; ``ssp``, and by how many iterations the fastest worker may lead; ``asp``;
+    # ``local_sgd``, and how many iterations in a row exchange nothing (its local steps less one)
     synchronisation: str = "bsp"
     staleness: int = 0
+    # overlap, has_barrier: what goes over links beside computing, and whether all gradients arrive before any sum is
+    # sent back; None: as ``calibration.strategy`` says, and behind ``none`` and ``push``
     overlap: str | None = None
     has_barrier: bool | None = None
+    # the largest piece of a tensor that goes on its own; None where tensors go whole
     partition_bytes: float | None = None
+    # whether of what waits for a connection the layer that runs forward sooner goes first; None: as it gets ready
     has_priority: bool | None = None
 
     @property

@@ -12,18 +12,11 @@ __all__ = ["Facts", "groups_of", "holds"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts(Usage):
-    """What a plan uses, and what only its family has to keep to.
+    """What a plan uses, and what only its family has to keep to."""
 
-    Attributes
-    ----------
-    iteration_s
-        Recomputed in plain loops, a second opinion on the cost model; None where there is none.
-    findings
-        What only this family has to keep to.
-    """
-
+    # recomputed in plain loops, a second opinion on the cost model; None where there is none
     iteration_s: float | None = None
-    findings: tuple[Finding, ...] = field(default=())
+    findings: tuple[Finding, ...] = field(default=())  # what only this family has to keep to
 
 
 def groups_of(problem: Problem) -> dict[str, MachineGroup]:
