@@ -241,25 +241,17 @@ class ByThreads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """What the canonical loops and the network take.
+    """What the canonical loops and the network take."""
 
-    Attributes
-    ----------
-    multiply_add_s
-        ``C_muladd``, of a segment's working set in bytes (weights, what it reads, its neurons) and of P: the cache
-        effect, which makes model parallelism super-linear.
-    activation_s, error_s
-        ``C_act`` and ``C_err``, of a neuron.
-    bandwidth_bytes_per_s, number_bytes
-        ``C_nbw / 8`` and ``C_bits / 8``.
-    latency_s, interference
-        ``C_ncost(H)``, and ``C_interf(H) >= 1``.
-    """
-
+    # ``C_muladd``, of a segment's working set in bytes (weights, what it reads, its neurons) and of P: the cache
+    # effect, which makes model parallelism super-linear
     multiply_add_s: Callable[[float, int], float]
+    # activation_s, error_s: ``C_act`` and ``C_err``, of a neuron
     activation_s: float
     error_s: float
+    # bandwidth_bytes_per_s, number_bytes: ``C_nbw / 8`` and ``C_bits / 8``
     bandwidth_bytes_per_s: float
+    # latency_s, interference: ``C_ncost(H)``, and ``C_interf(H) >= 1``
     latency_s: Callable[[int], float]
     number_bytes: float = 4.0
     interference: Callable[[int], float] = lambda _: 1.0

@@ -63,27 +63,16 @@ def peak_flop_per_s(device: Device, dtype: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
-    """What is published of a device.
+    """What is published of a device."""
 
-    Attributes
-    ----------
-    product_flop_per_s, vector_flop_per_s
-        Peak of products in the type that is computed in, and of what is no product.
-    bytes_per_s
-        Of its memory: :data:`INLINE_ECC` of what is published where check bits lie among the data.
-    num_multiprocessors
-        1 where it is not known: then no wave is unfilled, and tiles start up as on the device that was fitted.
-    sustained_flop_per_s
-        The most that the board's power allows (:func:`power_flop_per_s`).
-    most_share
-        Of peak and bandwidth, whatever the shares say: those of GPUs hold clocks beyond the published ones.
-    """
-
+    # product_flop_per_s, vector_flop_per_s: peak of products in the type that is computed in, and of what is no product
     product_flop_per_s: float
-    bytes_per_s: float
+    bytes_per_s: float  # of its memory: :data:`INLINE_ECC` of what is published where check bits lie among the data
+    # 1 where it is not known: then no wave is unfilled, and tiles start up as on the device that was fitted
     num_multiprocessors: int
     vector_flop_per_s: float = math.inf
-    sustained_flop_per_s: float = math.inf
+    sustained_flop_per_s: float = math.inf  # the most that the board's power allows (:func:`power_flop_per_s`)
+    # of peak and bandwidth, whatever the shares say: those of GPUs hold clocks beyond the published ones
     most_share: float = math.inf
 
     @classmethod

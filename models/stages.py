@@ -185,31 +185,22 @@ def places_of(stages: Iterable[Stage], machines: Sequence["StageMachines"]) -> t
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageMachines:
-    """A machine group as stages see it; rates are those that are reached, efficiency included.
-
-    Attributes
-    ----------
-    profile
-        Seconds of every layer on its device, and ``update_s`` of the whole network.
-    memory_limit_bytes
-        What a device may hold.
-    network_bytes_per_s, network_latency_s
-        Of all network cards of a machine, one direction; between two of its machines.
-    inside_bytes_per_s, inside_latency_s
-        Of one device's link to another in the machine.
-    overhead_s, reduce_bytes_per_s, algorithms, curves
-        Of an all-reduce, as :mod:`planner.models.communication` takes them; a curve of so many devices goes before.
-    """
+    """A machine group as stages see it; rates are those that are reached, efficiency included."""
 
     name: str
     num_machines: int
     devices_per_machine: int
-    profile: Profile
-    memory_limit_bytes: float = float("inf")
+    profile: Profile  # seconds of every layer on its device, and ``update_s`` of the whole network
+    memory_limit_bytes: float = float("inf")  # what a device may hold
+    # network_bytes_per_s, network_latency_s: of all network cards of a machine, one direction; between two of its
+    # machines
     network_bytes_per_s: float = float("inf")
     network_latency_s: float = 0.0
+    # inside_bytes_per_s, inside_latency_s: of one device's link to another in the machine
     inside_bytes_per_s: float = float("inf")
     inside_latency_s: float = 0.0
+    # overhead_s, reduce_bytes_per_s, algorithms, curves: of an all-reduce, as :mod:`planner.models.communication` takes
+    # them; a curve of so many devices goes before
     overhead_s: float = 0.0
     delay_s: float = 0.0
     reduce_bytes_per_s: float = float("inf")

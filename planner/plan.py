@@ -45,37 +45,22 @@ def may_be_stale(details: Mapping[str, object]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction(Shown, Recorded):
-    """What one configuration costs.
-
-    Attributes
-    ----------
-    breakdown_s
-        Where an iteration's time goes; sums to ``iteration_time_s``.
-    communication_s
-        All communication, hidden or not: all_reduce, wait, negotiate, misc.
-    scaling_factor
-        One device's iteration of the same share over this iteration.
-    communication_to_computation
-        Ratio if all gradients went as one transfer (eq. 2 of the OSF model).
-    memory_bytes
-        On the fullest device; sums to its ``total``.
-    relative_error
-        Known error of such predictions, or None where none has been measured.
-    details
-        The family's own figures: schedule, counts, bound of the input.
-    """
+    """What one configuration costs."""
 
     iteration_time_s: float
     epoch_time_s: float | None
     training_time_s: float | None
-    breakdown_s: Mapping[str, float]
-    communication_s: Mapping[str, float]
-    scaling_factor: float
+    breakdown_s: Mapping[str, float]  # where an iteration's time goes; sums to ``iteration_time_s``
+    communication_s: Mapping[str, float]  # all communication, hidden or not: all_reduce, wait, negotiate, misc
+    scaling_factor: float  # one device's iteration of the same share over this iteration
+    # ratio if all gradients went as one transfer (eq. 2 of the OSF model)
     communication_to_computation: float
-    memory_bytes: Mapping[str, float]
+    memory_bytes: Mapping[str, float]  # on the fullest device; sums to its ``total``
     cost_usd: float | None = None
     breakdown_usd: Mapping[str, float] = field(default_factory=dict)
+    # known error of such predictions, or None where none has been measured
     relative_error: Mapping[str, Any] | None = None
+    # the family's own figures: schedule, counts, bound of the input
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -28,49 +28,31 @@ MOST_CHANNELS, MOST_IMAGES, MOST_FRAMES = 2**10, 2**12, 2**6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """The mixture of experts that takes the place of some layers' feed-forward part.
+    """The mixture of experts that takes the place of some layers' feed-forward part."""
 
-    Attributes
-    ----------
-    num_experts
-        Routed experts of one layer.
-    top_k
-        Of these, how many each token goes to.
-    expert_size
-        Inner width of one routed expert.
-    num_shared, shared_size
-        Experts that every token goes through, and the inner width of each; by default that of a routed one. They run
-        as one feed-forward part of their common width.
-    num_dense_first, every
-        The first ``num_dense_first`` layers are dense; of those behind them the first and then every ``every``-th has
-        experts.
-    has_router_bias
-        Whether the router adds a number for each expert, as DeepSeek-V3's balancing does. It counts as a parameter.
-    has_shared_gate
-        Whether each token weighs what the shared experts give it by a product of its own (Qwen2-MoE).
-    latent_size
-        Width that routed experts read and write, between two products of the layer that every token passes (NVIDIA's
-        LatentMoE, Nemotron 3 Super); by default the stream's.
-    groups, top_groups
-        Equal groups that the experts are in, one behind the other, and of how many of them a token's experts are at
-        most: node-limited routing (DeepSeek-AI, arXiv 2412.19437, section 2.1.2).
-    routing
-        How the router scores and balances; by default as a router with or without a bias does.
-    """
-
-    num_experts: int
-    top_k: int
-    expert_size: int
+    num_experts: int  # routed experts of one layer
+    top_k: int  # of these, how many each token goes to
+    expert_size: int  # inner width of one routed expert
+    # num_shared, shared_size: experts that every token goes through, and the inner width of each; by default that of a
+    # routed one. They run as one feed-forward part of their common width
     num_shared: int = 0
     shared_size: int = OPEN
+    # num_dense_first, every: the first ``num_dense_first`` layers are dense; of those behind them the first and then
+    # every ``every``-th has experts
     every: int = 1
     num_dense_first: int = 0
+    # whether the router adds a number for each expert, as DeepSeek-V3's balancing does. It counts as a parameter
     has_router_bias: bool = False
+    # whether each token weighs what the shared experts give it by a product of its own (Qwen2-MoE)
     has_shared_gate: bool = False
+    # groups, top_groups: equal groups that the experts are in, one behind the other, and of how many of them a token's
+    # experts are at most: node-limited routing (DeepSeek-AI, arXiv 2412.19437, section 2.1.2)
     groups: int = 1
     top_groups: int = 1
+    # width that routed experts read and write, between two products of the layer that every token passes (NVIDIA's
+    # LatentMoE, Nemotron 3 Super); by default the stream's
     latent_size: int | None = None
-    routing: Routing = OPEN
+    routing: Routing = OPEN  # how the router scores and balances; by default as a router with or without a bias does
 
     def __post_init__(self) -> None:
         fill(self, "shared_size", self.expert_size)
@@ -310,154 +292,100 @@ class Transformer:
     """A transformer: embedding, ``num_layers`` blocks of attention and feed-forward, and a head.
 
     A field that may be left out takes its default from others; ``dataclasses.replace`` keeps what was filled in then.
-
-    Attributes
-    ----------
-    num_layers
-        Blocks, those of multi-token prediction among them.
-    hidden_size
-        Width of the stream that runs through all blocks.
-    num_heads, num_kv_heads
-        Heads of queries, and of keys and values; by default as many. Each key and value serves
-        ``num_heads / num_kv_heads`` queries.
-    head_size
-        Width of one head's query and key, and of its value but for latent attention; by default
-        ``hidden_size / num_heads``.
-    vocabulary_size
-        Rows of the embedding, padding included; 0 for images.
-    sequence_length
-        Tokens of one sample.
-    feed_forward_size
-        Inner width of a dense layer's feed-forward part; by default ``4 hidden_size``.
-    is_gated
-        Whether the feed-forward part multiplies two projections (SwiGLU and the like): three matrices, not two.
-    has_tied_embeddings
-        Whether the logits use the matrix of the embedding, which then counts once.
-    is_causal
-        Whether a token attends to those before it only, which halves the products of attention.
-    positions, num_positions
-        How positions enter; a learned table has ``num_positions`` rows, by default ``sequence_length``.
-    norm, has_norm_biases
-        ``layer_norm`` has a scale and, with biases, a shift; ``rms_norm`` a scale.
-    norm_position
-        ``before`` each of the two parts; ``after`` its residual addition (BERT); ``both``: before and after each part;
-        ``output``: behind each part, before its residual addition (OLMo 2); ``shared``: one norm before both parts,
-        which run side by side; ``parallel``: the same with a norm for each part (GPT-NeoX).
-    has_norm_scales
-        Whether norms have parameters at all (those of the first OLMo have none).
-    has_biases, has_qkv_biases
-        Whether matrices have biases, and whether those of queries, keys and values do.
-    has_output_bias, has_head_bias
-        Whether attention's projection of its output has a bias, by default as other matrices; and whether the logits
-        do, by default for ``masked_language`` alone.
-    has_query_key_norms, query_key_norm_span
-        Whether queries and keys pass a norm: each ``head`` one of ``head_size``, common to all heads, or
-        ``all_heads`` at once.
-    has_final_norm
-        Whether a norm follows the last block; by default, unless norms come ``after``.
-    has_embedding_norm
-        Whether a norm follows the embedding.
-    num_token_types
-        Rows of the table of segments (BERT: 2).
-    head
-        ``language``: logits of every token. ``masked_language``: BERT's transformation, and then logits of every token.
-        ``classes``: a classifier of the image. ``patches``: noise and its variance for every patch (DiT).
-        ``projector``: tokens of a language model, of which this is the encoder. ``none``: the network ends with its
-        last block and norm.
-    has_pooler
-        Whether the first token passes one more layer (BERT); with the head ``masked_language`` a classifier of two
-        classes reads it.
-    image
-        Set for a network that reads images.
-    experts, latent
-        Mixture of experts, and latent attention, where there are any.
-    has_modulation
-        Whether a step of diffusion and a class shift, scale and gate both parts of every block, as adaLN-Zero has it
-        (W. Peebles, S. Xie, arXiv 2212.09748, section 3.2).
-    sparse
-        How layers of the mixer ``attention`` choose the tokens that they attend to; by default they attend to all.
-    rotary, numerics
-        What rotary positions turn by, where there are any, and all else that costs nothing.
-    mixers
-        What mixes tokens in the layers, one after another and again from the first; by default full attention in all.
-        Which layers have experts in place of a dense feed-forward part, ``experts`` says.
-    pattern
-        Layers of one part each, one letter a layer, as Megatron-LM's ``--hybrid-override-pattern`` has them: ``M``
-        Mamba-2, ``*`` attention, ``-`` a dense feed-forward part, ``E`` experts. It takes the place of ``mixers``, and
-        of what ``experts`` says of layers.
-    window, has_chunked_windows
-        Tokens that one attends to in the layers of the mixer ``window``: the last so many, itself among them (half of
-        them on each side where attention is not causal), or those before it in its own chunk of so many (Llama 4).
-    has_sinks
-        Whether each head has a learned number that takes part in the softmax (G. Xiao et al., arXiv 2309.17453, section
-        3.3; GPT-OSS).
-    has_attention_gate
-        Whether a product of the layer's input gates what attention gives (Z. Qiu et al., arXiv 2505.06708; Qwen3-Next).
-    mamba, linear, delta
-        Sizes of the mixers of these names, where there are any.
-    num_mtp_layers
-        Depths of multi-token prediction, the last blocks (DeepSeek-AI, arXiv 2412.19437, section 2.2): each has two
-        norms and a product of both streams, a block with full attention, with experts where the network has any, a
-        norm, and logits and a loss of its own with the matrices of embedding and head.
-    trained
-        What of it is: by default everything.
-    document_length
-        Tokens of each of the documents that a sample is packed with, where tokens attend to their own document alone.
-    projector
-        Of an encoder: its head.
-    encoder, num_images
-        What makes tokens of images, and images of a sample. Their tokens are part of its ``sequence_length``, in the
-        place of words.
     """
 
-    num_layers: int
-    hidden_size: int
+    num_layers: int  # blocks, those of multi-token prediction among them
+    hidden_size: int  # width of the stream that runs through all blocks
+    # num_heads, num_kv_heads: heads of queries, and of keys and values; by default as many. Each key and value serves
+    # ``num_heads / num_kv_heads`` queries
     num_heads: int
-    vocabulary_size: int
-    sequence_length: int
+    vocabulary_size: int  # rows of the embedding, padding included; 0 for images
+    sequence_length: int  # tokens of one sample
     num_kv_heads: int = OPEN
+    # width of one head's query and key, and of its value but for latent attention; by default ``hidden_size /
+    # num_heads``
     head_size: int = OPEN
-    feed_forward_size: int = OPEN
+    feed_forward_size: int = OPEN  # inner width of a dense layer's feed-forward part; by default ``4 hidden_size``
+    # whether the feed-forward part multiplies two projections (SwiGLU and the like): three matrices, not two
     is_gated: bool = False
-    has_tied_embeddings: bool = True
-    is_causal: bool = True
+    has_tied_embeddings: bool = True  # whether the logits use the matrix of the embedding, which then counts once
+    is_causal: bool = True  # whether a token attends to those before it only, which halves the products of attention
+    # positions, num_positions: how positions enter; a learned table has ``num_positions`` rows, by default
+    # ``sequence_length``
     positions: Positions = "learned"
     num_positions: int = OPEN
+    # norm, has_norm_biases: ``layer_norm`` has a scale and, with biases, a shift; ``rms_norm`` a scale
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
+    # ``before`` each of the two parts; ``after`` its residual addition (BERT); ``both``: before and after each part;
+    # ``output``: behind each part, before its residual addition (OLMo 2); ``shared``: one norm before both parts, which
+    # run side by side; ``parallel``: the same with a norm for each part (GPT-NeoX)
     norm_position: NormPosition = "before"
+    # has_biases, has_qkv_biases: whether matrices have biases, and whether those of queries, keys and values do
     has_biases: bool = True
-    has_norm_scales: bool = True
+    has_norm_scales: bool = True  # whether norms have parameters at all (those of the first OLMo have none)
     has_norm_biases: bool = OPEN
     has_qkv_biases: bool = OPEN
+    # has_output_bias, has_head_bias: whether attention's projection of its output has a bias, by default as other
+    # matrices; and whether the logits do, by default for ``masked_language`` alone
     has_output_bias: bool = OPEN
+    # has_query_key_norms, query_key_norm_span: whether queries and keys pass a norm: each ``head`` one of
+    # ``head_size``, common to all heads, or ``all_heads`` at once
     has_query_key_norms: bool = False
     query_key_norm_span: QueryKeyNormSpan = "head"
-    has_final_norm: bool = OPEN
-    has_embedding_norm: bool = False
-    num_token_types: int = 0
+    has_final_norm: bool = OPEN  # whether a norm follows the last block; by default, unless norms come ``after``
+    has_embedding_norm: bool = False  # whether a norm follows the embedding
+    num_token_types: int = 0  # rows of the table of segments (BERT: 2)
+    # ``language``: logits of every token. ``masked_language``: BERT's transformation, and then logits of every token.
+    # ``classes``: a classifier of the image. ``patches``: noise and its variance for every patch (DiT). ``projector``:
+    # tokens of a language model, of which this is the encoder. ``none``: the network ends with its last block and norm
     head: Head = OPEN
     has_head_bias: bool = OPEN
+    # whether the first token passes one more layer (BERT); with the head ``masked_language`` a classifier of two
+    # classes reads it
     has_pooler: bool = False
-    image: Image | None = None
+    image: Image | None = None  # set for a network that reads images
+    # experts, latent: mixture of experts, and latent attention, where there are any
     experts: Experts | None = None
     latent: LatentAttention | None = None
+    # rotary, numerics: what rotary positions turn by, where there are any, and all else that costs nothing
     rotary: Rotary | None = None
     numerics: Numerics = PLAIN
+    # what mixes tokens in the layers, one after another and again from the first; by default full attention in all.
+    # Which layers have experts in place of a dense feed-forward part, ``experts`` says
     mixers: tuple[Mixer, ...] = OPEN
+    # layers of one part each, one letter a layer, as Megatron-LM's ``--hybrid-override-pattern`` has them: ``M``
+    # Mamba-2, ``*`` attention, ``-`` a dense feed-forward part, ``E`` experts. It takes the place of ``mixers``, and of
+    # what ``experts`` says of layers
     pattern: str | None = None
+    # window, has_chunked_windows: tokens that one attends to in the layers of the mixer ``window``: the last so many,
+    # itself among them (half of them on each side where attention is not causal), or those before it in its own chunk
+    # of so many (Llama 4)
     window: int | None = None
     has_chunked_windows: bool = False
+    # whether each head has a learned number that takes part in the softmax (G. Xiao et al., arXiv 2309.17453, section
+    # 3.3; GPT-OSS)
     has_sinks: bool = False
+    # whether a product of the layer's input gates what attention gives (Z. Qiu et al., arXiv 2505.06708; Qwen3-Next)
     has_attention_gate: bool = False
+    # mamba, linear, delta: sizes of the mixers of these names, where there are any
     mamba: Mamba | None = None
     linear: LinearAttention | None = None
     delta: DeltaNet | None = None
+    # depths of multi-token prediction, the last blocks (DeepSeek-AI, arXiv 2412.19437, section 2.2): each has two norms
+    # and a product of both streams, a block with full attention, with experts where the network has any, a norm, and
+    # logits and a loss of its own with the matrices of embedding and head
     num_mtp_layers: int = 0
-    trained: Trained = EVERYTHING
+    trained: Trained = EVERYTHING  # what of it is: by default everything
+    # tokens of each of the documents that a sample is packed with, where tokens attend to their own document alone
     document_length: int | None = None
+    # how layers of the mixer ``attention`` choose the tokens that they attend to; by default they attend to all
     sparse: SparseAttention | None = None
+    # whether a step of diffusion and a class shift, scale and gate both parts of every block, as adaLN-Zero has it (W.
+    # Peebles, S. Xie, arXiv 2212.09748, section 3.2)
     has_modulation: bool = False
-    projector: Projector | None = None
+    projector: Projector | None = None  # of an encoder: its head
+    # encoder, num_images: what makes tokens of images, and images of a sample. Their tokens are part of its
+    # ``sequence_length``, in the place of words
     encoder: "Transformer | None" = None
     num_images: int = 0
 

@@ -57,31 +57,17 @@ def question_schema(model: type[Model]) -> dict[str, object]:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A checked sweep.
+    """A checked sweep."""
 
-    Attributes
-    ----------
-    grid
-        Its questions.
-    files
-        What they read.
-    time_limit_s, memory_limit_bytes
-        Of each question; the memory: of the process that answers it, None: a share of what its machine has left.
-    num_workers
-        Processes that share the memory of this machine.
-    document
-        Base question and block, as they are stored.
-    identity
-        Digest of all that its answers depend on: who asks the same again goes on where it stopped.
-    """
-
-    grid: "Grid"
-    files: Files
+    grid: "Grid"  # its questions
+    files: Files  # what they read
+    # time_limit_s, memory_limit_bytes: of each question; the memory: of the process that answers it, None: a share of
+    # what its machine has left
     time_limit_s: float
-    document: Mapping[str, Any]
-    identity: str
+    document: Mapping[str, Any]  # base question and block, as they are stored
+    identity: str  # digest of all that its answers depend on: who asks the same again goes on where it stopped
     memory_limit_bytes: float | None = None
-    num_workers: int = 1
+    num_workers: int = 1  # processes that share the memory of this machine
 
     def task(self, position: int, today: date) -> Task | Answer:
         """Return a question of the sweep; where it cannot even be put together, its answer, which says why."""

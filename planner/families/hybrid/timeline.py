@@ -102,41 +102,29 @@ class Tail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """The stages of equal replicas, as a prediction's details have them.
+    """The stages of equal replicas, as a prediction's details have them."""
 
-    Attributes
-    ----------
-    device, rows, layer_parts, computed_forward_s, tails
-        Of each stage: its device, row of the details, seconds of its layers both ways by part (of one virtual stage),
-        of which the forward pass computes, and what follows.
-    num_devices
-        Of a stage.
-    sends_s
-        Seconds of a transfer forward and backward; None where the rows have them.
-    where
-        Before the names of the stages, where there are several classes.
-    own_end_s, end_s
-        When its last backward shall have ended, where that is known by itself; and that of the last class.
-    filling_s, filling_transfers_s
-        Of these, what is drawn behind the passes: experts' exchange and transfers that nothing hides while stages fill
-        and empty; and of it the transfers.
-    """
-
+    # device, rows, layer_parts, computed_forward_s, tails: of each stage: its device, row of the details, seconds of
+    # its layers both ways by part (of one virtual stage), of which the forward pass computes, and what follows
     device: Sequence[str]
-    num_devices: int
+    num_devices: int  # of a stage
     rows: Sequence[Mapping[str, Any]]
     layer_parts: Sequence[Mapping[str, float]]
     computed_forward_s: Sequence[float]
-    sends_s: tuple[float, float] | None
+    sends_s: tuple[float, float] | None  # seconds of a transfer forward and backward; None where the rows have them
     num_microbatches: int
     schedule: Schedule
+    # own_end_s, end_s: when its last backward shall have ended, where that is known by itself; and that of the last
+    # class
     end_s: float
     tails: Sequence[Tail]
     own_end_s: float | None = None
+    # filling_s, filling_transfers_s: of these, what is drawn behind the passes: experts' exchange and transfers that
+    # nothing hides while stages fill and empty; and of it the transfers
     filling_s: float = 0.0
     filling_transfers_s: float = 0.0
     weights_s: Sequence[Sequence[float]] = ()
-    where: str = ""
+    where: str = ""  # before the names of the stages, where there are several classes
 
     def line(self, names: Sequence[str]) -> Line:
         """Return the passes of all stages."""
