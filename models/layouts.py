@@ -467,12 +467,16 @@ def cut_of(num_layers: int, layouts: Layouts, chunk_layers: Sequence[int] | Ints
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage:
-    """One pipeline stage of each of n layouts, at one moment."""
+    """One pipeline stage of each of n layouts, at one moment; or several of each, shape (..., n)."""
 
     index: Ints  # of the stage, from 0; shape (n,)
     # its layers of each kind, as :attr:`planner.transformer.Transformer.kind_counts` lists them; shape (kinds, n)
     layers: Ints
     in_flight: Ints  # the same, counted once for every micro-batch whose activations they keep
+
+    def of_rows(self, rows: slice) -> "Stage":
+        """Return some of several stages of each layout."""
+        return Stage(index=self.index[rows], layers=self.layers[:, rows], in_flight=self.in_flight[:, rows])
 
 
 def chunk_in_flight(layouts: Layouts, stage: Ints, chunk: int | Ints) -> Ints:
@@ -532,10 +536,8 @@ def _in_flight_chunks(layouts: Layouts, stage: Ints) -> Ints:
     return np.where(layouts.schedule == Schedule.GPIPE, every, np.minimum(every, warm + layouts.overlap_expert))
 
 
-def fullest_stages(
-    transformer: Transformer, layouts: Layouts, pipeline_layers: Sequence[int] | None = None
-) -> tuple[Stage, ...]:
-    """Return stages of every layout one of which is its fullest.
+def fullest_stages(transformer: Transformer, layouts: Layouts, pipeline_layers: Sequence[int] | None = None) -> Stage:
+    """Return stages of every layout one of which is its fullest, as arrays of shape (r, n).
 
     Parameters
     ----------
@@ -547,7 +549,7 @@ def fullest_stages(
     """
     kinds, given = transformer.layer_kinds, None if pipeline_layers is None else tuple(pipeline_layers)
     tables = _of_cuts(layouts, lambda *cut: _fullest(kinds, *cut, given))
-    return tuple(_stage(layouts, table) for table in tables)
+    return _stage(layouts, tables.swapaxes(0, 1))
 
 
 def fullest_counts(transformer: Transformer, layouts: Layouts, pipeline_layers: Sequence[int] | None = None) -> Ints:
@@ -803,6 +805,7 @@ def _folded_moments(table: Ints, stage: int, schedule: int, num_microbatches: in
 
 
 def _stage(layouts: Layouts, rows: Ints) -> Stage:
+    """Return a stage of every layout, or several, of rows of shape (1 + 2 kinds, ..., n)."""
     index, (layers, moment) = rows[0], np.split(rows[1:], 2)
     number = _in_flight_chunks(layouts, index)
     is_gpipe = layouts.schedule == Schedule.GPIPE

@@ -543,6 +543,7 @@ PRECISIONS: Mapping[str, Precision] = {
 
 _SHARDS_WEIGHTS = 3  # the stage of ZeRO that does
 _FEW_STAGES = (8, 32, 128)  # that one of is a layout's fullest
+_MOST_TOGETHER = 1 << 13  # stages of all layouts in one array: they stay in the processor's cache
 
 
 def memory_bytes(
@@ -599,10 +600,14 @@ def memory_bytes(
     devices = _Devices(
         transformer, layouts.of(slice(None)), precision, kernels or Kernels(), reserve_bytes, expert_imbalance
     )
-    best, *others = map(devices.terms, fullest_stages(transformer, layouts, pipeline_layers))
-    for other in others:
-        is_fuller = other["total"] > best["total"]
-        best = {name: np.where(is_fuller, other[name], best[name]) for name in best}
+    stages, best = fullest_stages(transformer, layouts, pipeline_layers), dict[str, Floats]()
+    number, columns = len(stages.index), np.arange(len(layouts))
+    for start in range(0, number, together := max(1, _MOST_TOGETHER // len(layouts))):
+        some = devices.terms(stages.of_rows(slice(start, start + together)))
+        at = (np.argmax(some["total"], axis=0), columns)
+        fullest = {name: array[at] for name, array in some.items()}
+        is_fuller = fullest["total"] > best.get("total", -1.0)
+        best = {name: np.where(is_fuller, array, best.get(name, array)) for name, array in fullest.items()}
     return best
 
 
