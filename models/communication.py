@@ -378,12 +378,6 @@ class PiecewiseLogLinear:
 class MeasuredCurve:
     """A measured table of size and seconds, interpolated.
 
-    Parameters
-    ----------
-    size_bytes, seconds
-        At least two points, sizes strictly ascending and positive. Noise that makes a larger transfer faster is taken
-        out by isotonic regression (least squares under monotony), so that the curve never falls.
-
     Raises
     ------
     ModelError
@@ -395,6 +389,8 @@ class MeasuredCurve:
     the largest the slope over the last factor of four goes on, or the mean slope from zero where noise left that flat.
     """
 
+    # size_bytes, seconds: at least two points, sizes strictly ascending and positive. Noise that makes a larger
+    # transfer faster is taken out by isotonic regression (least squares under monotony), so that the curve never falls
     size_bytes: tuple[float, ...]
     seconds: tuple[float, ...]
     _knots: tuple[Floats, Floats, float] = field(init=False, repr=False, compare=False)

@@ -311,21 +311,13 @@ class StageCosts:
 
     ``first`` and ``last`` of its methods are positions of layers, 0 to L - 1, as numbers or as arrays that broadcast;
     what is returned has their shape, and ``num_samples`` are those of a micro-batch on one device, ``ceil(b / r)``.
-
-    Parameters
-    ----------
-    layers, machines
-        The network, and the groups that stages may stand on.
-    latency_s
-        Between a machine of one group and a machine of another, by their indices.
-    reserve_bytes
-        On every device, beside what stages hold.
     """
 
+    # layers, machines: the network, and the groups that stages may stand on
     layers: LayerBytes
     machines: tuple[StageMachines, ...]
-    latency_s: Floats
-    reserve_bytes: float = 0.0
+    latency_s: Floats  # between a machine of one group and a machine of another, by their indices
+    reserve_bytes: float = 0.0  # on every device, beside what stages hold
 
     @property
     def num_layers(self) -> int:

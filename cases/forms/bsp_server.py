@@ -290,6 +290,12 @@ def gpu_time_s(flop: float, *, clock_hz: float, num_stream_processors: float, fl
     return flop / (clock_hz * num_stream_processors * flop_per_cycle)
 
 
+# Of the functions below: ``compute_s`` are seconds that each worker computes, shape (workers,), in any order;
+# ``forward_s`` and ``backward_s`` those of its own share of the batch; all finite and >= 0. ``exchange``: seconds for
+# which one worker's push and pull occupy the server's link. ``num_pushes``: ``k``, the equal parts in which a backward
+# pass is pushed; >= 1.
+
+
 def equal_workers_time_s(compute_s: float, exchange: BspExchange, *, num_workers: int) -> float:
     """Return the iteration time with equal workers (eq. 29): ``T_cpu + n T_push + n T_pull``.
 
@@ -343,13 +349,6 @@ def _first_idle(compute: Floats, push_s: float) -> int | None:
 def fastest_worker_time_s(compute_s: ArrayLike, exchange: BspExchange) -> float:
     """Return the iteration time where the link is the bottleneck (eq. 32): ``n T_pull + T_min + n T_push``.
 
-    Parameters
-    ----------
-    compute_s
-        Seconds that each worker computes, shape (workers,), in any order; finite and >= 0.
-    exchange
-        Seconds for which one worker's push and pull occupy the server's link.
-
     Raises
     ------
     ModelError
@@ -368,13 +367,6 @@ def fastest_worker_time_s(compute_s: ArrayLike, exchange: BspExchange) -> float:
 def algorithm_1_time_s(compute_s: ArrayLike, exchange: BspExchange) -> float:
     """Return the iteration time of workers that push when all is computed (Algorithm 1).
 
-    Parameters
-    ----------
-    compute_s
-        Seconds that each worker computes, shape (workers,), in any order; finite and >= 0.
-    exchange
-        Seconds for which one worker's push and pull occupy the server's link.
-
     Notes
     -----
     The loop of the listing, ``T = max(T, t_i) + T_push``, is a channel that serves first come first served. Its
@@ -390,13 +382,6 @@ def algorithm_1_time_s(compute_s: ArrayLike, exchange: BspExchange) -> float:
 
 def segment_ready_s(forward_s: ArrayLike, backward_s: ArrayLike, *, num_pushes: int) -> Floats:
     """Return when each of k equal parts of each worker's backward pass is done: ``forward + j / k backward``.
-
-    Parameters
-    ----------
-    forward_s, backward_s
-        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
-    num_pushes
-        ``k``, the equal parts in which a backward pass is pushed; >= 1.
 
     Returns
     -------
@@ -419,15 +404,6 @@ def segment_ready_s(forward_s: ArrayLike, backward_s: ArrayLike, *, num_pushes: 
 def algorithm_2_time_s(forward_s: ArrayLike, backward_s: ArrayLike, exchange: BspExchange, *, num_pushes: int) -> float:
     """Return the iteration time of workers that push while they compute (Algorithm 2).
 
-    Parameters
-    ----------
-    forward_s, backward_s
-        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
-    exchange
-        Seconds for which one worker's push and pull occupy the server's link.
-    num_pushes
-        ``k``, the equal parts in which a backward pass is pushed; >= 1.
-
     Notes
     -----
     Algorithm 1 with the end of the first of k parts of the backward pass as ready time (lines 3 and 4; the listing
@@ -440,15 +416,6 @@ def algorithm_2_time_s(forward_s: ArrayLike, backward_s: ArrayLike, exchange: Bs
 
 def segments_time_s(forward_s: ArrayLike, backward_s: ArrayLike, exchange: BspExchange, *, num_pushes: int) -> float:
     """Return the iteration time if every part is pushed on its own, no sooner than it is computed.
-
-    Parameters
-    ----------
-    forward_s, backward_s
-        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
-    exchange
-        Seconds for which one worker's push and pull occupy the server's link.
-    num_pushes
-        ``k``, the equal parts in which a backward pass is pushed; >= 1.
 
     Notes
     -----
@@ -472,17 +439,7 @@ class CheckedTime:
 def checked_algorithm_2(
     forward_s: ArrayLike, backward_s: ArrayLike, exchange: BspExchange, *, num_pushes: int
 ) -> CheckedTime:
-    """Return the time at the level of segments, with a warning where Algorithm 2 departs from it.
-
-    Parameters
-    ----------
-    forward_s, backward_s
-        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
-    exchange
-        Seconds for which one worker's push and pull occupy the server's link.
-    num_pushes
-        ``k``, the equal parts in which a backward pass is pushed; >= 1.
-    """
+    """Return the time at the level of segments, with a warning where Algorithm 2 departs from it."""
     strict_s = segments_time_s(forward_s, backward_s, exchange, num_pushes=num_pushes)
     simple_s = algorithm_2_time_s(forward_s, backward_s, exchange, num_pushes=num_pushes)
     warnings: tuple[str, ...] = ()

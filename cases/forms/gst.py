@@ -31,32 +31,14 @@ Variant = Literal["corrected", "printed"]
 
 
 # -- by packets: equations 10 to 18 of the model, and the pipeline of layers: equations 3, 4 and 6 ---------------------
+#
+# ``packets`` are those of each layer, the last axis; they may be fractional, and are broadcast against the network's
+# bandwidth, whose axes come first.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServerNetwork:
     """Workers, servers and what lies between them.
-
-    Parameters
-    ----------
-    num_workers, num_servers
-        ``N`` and ``K``; >= 1.
-    bandwidth_bytes_per_s
-        ``B``, of every link, one direction. An array asks about many networks at once; a scalar is one network.
-    packet_bytes
-        ``pks``.
-    base_delay_s, volume_factor
-        Start-up, propagation and processing of one transfer, and ``alpha``, bytes on the wire per byte of packets.
-    switch_packets_per_s, num_hops
-        ``S_f``, and ``h``, the hops over the barrier link. The default forwards at once.
-    aggregation_startup_s, aggregation_s_per_packet
-        ``a`` and ``b`` of adding up one granularity.
-    granularity_packets
-        ``G``; None for the default, a server's whole share of the layer.
-    delay_mix
-        Where between the least (0) and the largest (1) aggregation delay; the paper's tunable parameter.
-    is_queue_printed
-        Eq. 11 as printed; see :func:`planner.models.servers.switch_queue_s`.
 
     Raises
     ------
@@ -64,18 +46,26 @@ class ServerNetwork:
         If a number is outside its range; the message names it.
     """
 
+    # num_workers, num_servers: ``N`` and ``K``; >= 1
     num_workers: int
     num_servers: int = 1
+    # ``B``, of every link, one direction. An array asks about many networks at once; a scalar is one network
     bandwidth_bytes_per_s: float | Floats
-    packet_bytes: float = 1500.0
+    packet_bytes: float = 1500.0  # ``pks``
+    # base_delay_s, volume_factor: start-up, propagation and processing of one transfer, and ``alpha``, bytes on the
+    # wire per byte of packets
     base_delay_s: float = 0.0
     volume_factor: float = 1.0
+    # switch_packets_per_s, num_hops: ``S_f``, and ``h``, the hops over the barrier link. The default forwards at once
     switch_packets_per_s: float = float("inf")
     num_hops: int = 1
+    # aggregation_startup_s, aggregation_s_per_packet: ``a`` and ``b`` of adding up one granularity
     aggregation_startup_s: float = 0.0
     aggregation_s_per_packet: float = 0.0
-    granularity_packets: float | None = None
+    granularity_packets: float | None = None  # ``G``; None for the default, a server's whole share of the layer
+    # where between the least (0) and the largest (1) aggregation delay; the paper's tunable parameter
     delay_mix: float = 0.5
+    # Eq. 11 as printed; see :func:`planner.models.servers.switch_queue_s`
     is_queue_printed: bool = False
 
     def __post_init__(self) -> None:
@@ -133,14 +123,6 @@ def num_packets(size_bytes: ArrayLike, packet_bytes: float) -> Floats:
 def transfer_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
     """Return the seconds of one direction of one layer: eq. 10 and eq. 12 together; 0 for no packets.
 
-    Parameters
-    ----------
-    network
-        Workers, servers and what lies between them.
-    packets
-        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
-        first.
-
     Notes
     -----
     ``base + alpha PN pks/B`` on the other links, and one packet's sojourn on the barrier link, whose whole volume is
@@ -153,30 +135,13 @@ def transfer_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
 
 
 def granularity_packets(network: ServerNetwork, packets: ArrayLike) -> Floats:
-    """Return ``G``, what a server adds up at once: its share ``PN / K`` unless a smaller one is given (eq. 13).
-
-    Parameters
-    ----------
-    network
-        Workers, servers and what lies between them.
-    packets
-        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
-        first.
-    """
+    """Return ``G``, what a server adds up at once: its share ``PN / K`` unless a smaller one is given (eq. 13)."""
     share = np.asarray(packets, dtype=np.float64) / network.num_servers
     return share if network.granularity_packets is None else np.minimum(share, network.granularity_packets)
 
 
 def aggregation_delay_bounds_s(network: ServerNetwork, packets: ArrayLike) -> tuple[Floats, Floats]:
     """Return the least and the largest wait for a complete granularity (eqs. 15 and 16).
-
-    Parameters
-    ----------
-    network
-        Workers, servers and what lies between them.
-    packets
-        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
-        first.
 
     Notes
     -----
@@ -191,14 +156,6 @@ def aggregation_delay_bounds_s(network: ServerNetwork, packets: ArrayLike) -> tu
 
 def aggregation_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
     """Return the seconds until the last server has added up a layer of all workers (eq. 18); 0 for no packets.
-
-    Parameters
-    ----------
-    network
-        Workers, servers and what lies between them.
-    packets
-        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
-        first.
 
     Notes
     -----
@@ -224,16 +181,7 @@ class NetworkExchange:
 
 
 def exchange(network: ServerNetwork, packets: ArrayLike) -> NetworkExchange:
-    """Return the seconds of every layer's exchange, in the shape of the bandwidth, then of the layers.
-
-    Parameters
-    ----------
-    network
-        Workers, servers and what lies between them.
-    packets
-        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
-        first.
-    """
+    """Return the seconds of every layer's exchange, in the shape of the bandwidth, then of the layers."""
     one_way_s = transfer_s(network, packets)
     return NetworkExchange(push_s=one_way_s, aggregate_s=aggregation_s(network, packets), pull_s=one_way_s)
 
