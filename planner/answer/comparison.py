@@ -1,6 +1,5 @@
 """Two plans side by side: which decisions differ, what differs in the question, and which terms of time decide."""
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +10,19 @@ from typing import Any
 from planner.answer.parts import Commands
 from planner.answer.text import table
 from planner.letters import visible_data
-from planner.plan import may_be_stale
+from planner.plan import Goal, may_be_stale
 from planner.sections import Answer, Bars, Block, Bullets, Code, Section, Table, Text, Tiles
 from planner.shown import Recorded
 from planner.solution import SAME
 from planner.words import cut, few, goal_words, many, objective_words, short, term_words, thinned, time_words
 
 _MOST_PARTS = 6  # of a block; larger ones are told by their number
-_PURCHASES = {"cost": "cost_usd", "time": "wall_time_s", "energy": "energy_j", "value_of_time": "value_of_time_usd"}
+_PURCHASES = {
+    "cost": Goal(name="cost", unit="usd"),
+    "time": Goal(name="wall_time"),
+    "energy": Goal(name="energy", unit="J"),
+    "value_of_time": Goal(name="value_of_time", unit="usd"),
+}
 _MOST_OF_ONE = 3  # differences below one key of the question, before they are told by their number
 
 
@@ -47,8 +51,7 @@ class Term:
 class Comparison(Recorded):
     """Two plans compared."""
 
-    # objective_names, objectives: what each plan minimises, and its value
-    objective_names: tuple[str, str]
+    goals: tuple[Goal, Goal]  # what each plan minimises
     objectives: tuple[float, float]
     headlines: tuple[str, str]
     better: int | None  # 0 or 1; None where both are equal, or they do not minimise the same
@@ -58,6 +61,12 @@ class Comparison(Recorded):
     question: tuple[Difference, ...]
     terms: tuple[Term, ...]  # of the plans' times, the largest difference first; they add up to the difference of these
     warnings: tuple[str, ...]  # why the plans may not be comparable
+
+    @property
+    def objective_names(self) -> tuple[str, str]:
+        """What each plan minimises, with its unit."""
+        first, second = (goal.field for goal in self.goals)
+        return first, second
 
     def to_dict(self) -> dict[str, object]:
         """Return ``planner.comparison/1``."""
@@ -101,13 +110,13 @@ def compare(
     """
     one, other = both = visible_data(dict(one)), visible_data(dict(other))  # questions are still as they were written
     bought = [each for each in purchases if each is not None] if None not in purchases else []
-    goals = tuple(_goal(each) for each in bought or both)
-    names, values = _pair(goals, lambda goal: goal[0]), _pair(goals, lambda goal: goal[1])
+    goals = _pair(bought or both, lambda answer: _goal(str(answer["objective"]["name"])))
+    values = _pair(bought or both, lambda answer: float(answer["objective"]["value"]))
     low, high = sorted(values)
     is_tie = high - low <= SAME * high
-    has_order = names[0] == names[1] and not is_tie
+    has_order = goals[0] == goals[1] and not is_tie
     return Comparison(
-        objective_names=names,
+        goals=goals,
         objectives=values,
         headlines=_pair(both, _headline),
         better=values.index(low) if has_order else None,
@@ -121,14 +130,14 @@ def compare(
             *_collapsed(_different(*_pair(both, _question))),
         ),
         terms=_terms(one, other) if one["objective"]["name"] == other["objective"]["name"] else (),  # type: ignore[index]
-        warnings=tuple(_warnings(one, other, names)),
+        warnings=tuple(_warnings(one, other, goals)),
     )
 
 
-def _goal(answer: Mapping[str, Any]) -> tuple[str, float]:
-    """Return what an answer minimises, with its unit, and how far it came."""
-    name = str(answer["objective"]["name"])
-    return _PURCHASES.get(name, name), float(answer["objective"]["value"])
+def _goal(objective: str) -> Goal:
+    """Return what a purchase minimises, or a plan, whose objectives end in their unit."""
+    name, _, unit = objective.rpartition("_")
+    return _PURCHASES.get(objective) or Goal(name=name, unit=unit)
 
 
 def _fleet(answer: Mapping[str, Any]) -> str:
@@ -243,11 +252,11 @@ def _seconds(plan: Mapping[str, Any]) -> dict[str, float]:
 # -- warnings ----------------------------------------------------------------------------------------------------------
 
 
-def _warnings(one: Mapping[str, Any], other: Mapping[str, Any], names: tuple[str, str]) -> Iterator[str]:
+def _warnings(one: Mapping[str, Any], other: Mapping[str, Any], goals: tuple[Goal, Goal]) -> Iterator[str]:
     """Yield why two plans may not be comparable."""
     both = (one, other)
-    if names[0] != names[1]:
-        yield f"the plans do not minimise the same: {names[0]} and {names[1]}"
+    if goals[0] != goals[1]:
+        yield f"the plans do not minimise the same: {goals[0].field} and {goals[1].field}"
     batches = _pair(both, _global_batch)
     if None not in batches and abs(batches[0] - batches[1]) > 0.5:
         sizes = f"{batches[0]:.0f} and {batches[1]:.0f}"
@@ -298,21 +307,21 @@ def comparison_answer(found: Comparison, names: tuple[str, str], *, commands: Co
     if found.better is not None:
         better, worse = names[found.better], names[1 - found.better]
         least, most = (_value(found, index) for index in (found.better, 1 - found.better))
-        goal = goal_words(_goal_name(found, 0))
-        does = f"{goal} takes" if found.objective_names[0].endswith("_s") else f"its {goal} is"
+        goal = goal_words(found.goals[0].name)
+        does = f"{goal} takes" if found.goals[0].unit == "s" else f"its {goal} is"
         verdict = f"{better} is better: it saves {found.saving:.2%} of what {worse} takes."
         answer = f"{better} is better: {does} {least} instead of the {most} of {worse}, {found.saving:.2%} less."
-    elif found.objective_names[0] != found.objective_names[1]:
+    elif found.goals[0] != found.goals[1]:
         verdict = answer = "Neither is better: they do not minimise the same."
     else:
         verdict, answer = "Both take the same.", f"Both take the same, {_value(found, 0)}."
     plans = [
-        f"{name}: {_goal_name(found, index).replace('_', ' ')} {_value(found, index)}, {found.headlines[index]}"
+        f"{name}: {found.goals[index].name.replace('_', ' ')} {_value(found, index)}, {found.headlines[index]}"
         for index, name in enumerate(names)
     ]
 
     def summary() -> list[Block]:
-        goals = [goal_words(_goal_name(found, index)) for index in (0, 1)]
+        goals = [goal_words(goal.name) for goal in found.goals]
         tiles = [(f"{goals[index]}, {short(names[index])}", _value(found, index)) for index in (0, 1)]
         return [Tiles(tiles), Bullets([f"{name}: {line}" for name, line in zip(names, found.headlines, strict=True)])]
 
@@ -341,15 +350,8 @@ def comparison_answer(found: Comparison, names: tuple[str, str], *, commands: Co
     )
 
 
-def _goal_name(found: Comparison, index: int) -> str:
-    """Return what a plan minimises, without its unit."""
-    return re.sub("_(s|usd|j)$", "", found.objective_names[index])
-
-
 def _value(found: Comparison, index: int) -> str:
-    name = found.objective_names[index]
-    unit = next((unit for end, unit in (("_usd", "usd"), ("_j", "J"), ("_s", "s")) if name.endswith(end)), "")
-    return objective_words(found.objectives[index], unit)
+    return objective_words(found.objectives[index], found.goals[index].unit)
 
 
 def _differences(name: str, head: str, title: str, rows: Sequence[Difference], names: tuple[str, str]) -> Section:
