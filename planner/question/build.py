@@ -258,7 +258,11 @@ def _decisions_of(reading: Reading, cluster: Cluster) -> tuple[dict[str, Any], d
     excluded = {key: tuple(dict.fromkeys(values)) for key, values in given.items() if values}
     for key, values in excluded.items():
         if fixed.get(key) in values:
-            problem = f"fix.{key} asks for {fixed[key]}, which is excluded here."
+            whose = f"fix.{key} is {written(fixed[key])}"
+            if key not in said:  # another pin asks for it
+                pin = next(name for name in said if key in asked_by({name: said[name]}))
+                whose = f"fix.{pin} goes with {key}: {written(fixed[key])}"
+            problem = f"{whose}, which is excluded here."
             notes.fault(("constraints", "exclude", key), problem, "Give one of both.", fixed[key])
     return fixed, excluded
 

@@ -62,8 +62,12 @@ def test_excluded_values_are_not_chosen_and_what_is_left_is_the_optimum(excluded
 
 
 def test_a_value_that_is_both_pinned_and_excluded_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"constraints\.exclude\.zero_stage.*which is excluded here"):
+    with pytest.raises(
+        SpecError, match=r"constraints\.exclude\.zero_stage: fix\.zero_stage is 1, which is excluded here"
+    ):
         question(constraints={"exclude": {"zero_stage": [1]}}, fix={"zero_stage": 1})
+    with pytest.raises(SpecError, match=r"fix\.recompute_layers goes with recompute: full, which is excluded here"):
+        question(constraints={"exclude": {"recompute": ["full"]}}, fix={"recompute_layers": 1})
 
 
 def test_exclusions_that_leave_nothing_are_named_with_what_to_allow() -> None:

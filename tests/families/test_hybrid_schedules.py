@@ -290,3 +290,20 @@ def test_schedules_that_primus_asserts_not_to_run_are_refused_of_it_alone(
     with pytest.raises(InfeasibleError, match=words):
         plan(planner.load({**of_all, "calibration": {"program": "primus"}}), Search())
     assert schedule_of(plan(planner.load({**of_all, "calibration": {"program": "torchtitan"}}), Search())) == schedule
+
+
+def test_layers_pinned_unevenly_are_refused_where_the_program_asserts_equal_chunks() -> None:
+    asked = {
+        "dnn": {"transformer": {**TINY, "layers": 8, "tied_embeddings": False}, "global_batch": 16, "dtype": "bf16"},
+        "cluster": {"machines": [{"count": 1, "device": "mi300x", "devices": 4}]},
+        "families": ["hybrid"],
+        "objective": "iteration_time",
+        "fix": {"schedule": "zb_v", "pipeline_parallel_size": 2, "layers_per_stage": [3, 2, 2, 1]},
+    }
+    found = plan(planner.load({**asked, "calibration": {"program": "torchtitan"}}), Search())
+    assert [one.layers for one in found.configuration.stages] == [3, 2, 2, 1]  # type: ignore[attr-defined]
+    of_primus = planner.load({**asked, "calibration": {"program": "primus"}})
+    with pytest.raises(InfeasibleError, match="layers_per_stage"):
+        planner.plan(of_primus)
+    with pytest.raises(SpecError, match="primus has equal chunks, and their layers differ"):
+        planner.predict(of_primus, found.configuration)

@@ -395,6 +395,15 @@ def _primus_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     )
 
 
+def uneven_rules(program: str) -> tuple[LayoutRule, ...]:
+    """Return what layouts ask for whose chunks differ beyond how layers are dealt out: Primus asserts equal ones."""
+    if program != PRIMUS:
+        return ()
+    words = f"in zero-bubble schedules {PRIMUS} has equal chunks, and their layers differ."
+    names = "schedule interleave"
+    return (_rule("schedule", names, lambda one: (one["schedule"] < Schedule.ZB_H1) | (one["interleave"] == 1), words),)
+
+
 def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     """Yield what the tensor degree divides, heads and widths, and how the sequence may be split."""
     heads, keys, length = transformer.num_heads, transformer.num_kv_heads, transformer.sequence_length

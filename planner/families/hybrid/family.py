@@ -34,6 +34,7 @@ from planner.families.hybrid.configuration import (
     program_rules,
     rules_of,
     training_rules,
+    uneven_rules,
 )
 from planner.families.hybrid.cost import GroupCost, cost_of_machines, launches_graphs, require, why_not
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, timeline, warnings
@@ -231,6 +232,7 @@ def _rules(cost: GroupCost, found: HybridConfiguration) -> list[LayoutRule]:
     """Return the rules of layouts, but those that ask for equal layers where they differ, or for equal replicas."""
     rules = (
         *rules_of(cost.transformer, cost.batch, is_dealt=found.is_even, program=cost.program),
+        *(uneven_rules(cost.program) if len({one.layers for one in found.stages}) > 1 else ()),
         *program_rules(cost.program),
         *training_rules(cost.problem.training),
         *graph_rules(launches_graphs(cost.problem), cost.transformer),

@@ -48,6 +48,7 @@ from planner.families.hybrid.configuration import (
     PipelineStage,
     ReplicaGroup,
     pinned_cut,
+    uneven_rules,
 )
 from planner.families.hybrid.cost import (
     PLAIN_CODES,
@@ -59,7 +60,6 @@ from planner.families.hybrid.cost import (
 )
 from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints, Layouts, Schedule, dealt_layers, folded_layers
-from planner.models.programs import PRIMUS
 from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, GridAnswer, Point, Wanted, solve
@@ -457,8 +457,6 @@ def _chunk_starts(
         }
         own = {name: own.get(name, PLAIN_CODES.get(name, 0)) for name in space.axes}
         is_plain = own["schedule"] == Schedule.ONE_F_ONE_B
-        if not is_plain and cost.program == PRIMUS:  # whose zero-bubble schedules have equal stages
-            continue
         chunks = space.axes["interleave"].values if is_plain else (own["interleave"],)
         for one in [value for value in chunks if value > 1]:
             point = {**own, "interleave": one}
@@ -467,7 +465,7 @@ def _chunk_starts(
         return []
     columns = {name: np.array([point[name] for point in points.values()]) for name in space.axes}
     kept = np.all([np.isin(columns[name], axis.values) for name, axis in space.axes.items()], axis=0)
-    for rule in space.rules:
+    for rule in (*space.rules, *uneven_rules(cost.program)):
         kept &= rule.holds(columns)
     columns = {name: column[kept] for name, column in columns.items()}
     if not kept.any():

@@ -32,6 +32,7 @@ from planner.families.hybrid.configuration import (
     pinned_cut,
     rules_of,
     training_rules,
+    uneven_rules,
     unlike_rules,
 )
 from planner.families.hybrid.cost import HybridCost, launches_graphs, useful_offload_sets
@@ -139,9 +140,10 @@ class Space:
     @cached_property
     def layout_rules(self) -> tuple[LayoutRule, ...]:
         """What any even layout must keep to."""
-        program = self.problem.calibration.program
+        program, is_dealt = self.problem.calibration.program, self.cost.first.cut is None
         return (
-            *rules_of(self.transformer, self.batch, is_dealt=self.cost.first.cut is None, program=program),
+            *rules_of(self.transformer, self.batch, is_dealt=is_dealt, program=program),
+            *(() if is_dealt else uneven_rules(program)),
             *training_rules(self.problem.training),
             *graph_rules(launches_graphs(self.problem), self.transformer),
         )
