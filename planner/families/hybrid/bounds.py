@@ -1049,13 +1049,13 @@ class CutBounds(Bounds):
         can_s = (_last_stages(number, after) - _last_stages(number, after - parts)) / layer
         found = np.maximum(number * slowest, through + (number - (warm_up + 1) / 2) * slowest)
         found = np.maximum(found, through + np.where(number > 1, work / can_s.sum(axis=0), 0.0))
-        if not self._are_multiples:
+        if not self.are_multiples:
             return np.asarray(found)
         often = np.where(number > stages, 2 * through + (number - 1 - stages) * slowest, 0.0)
         return np.asarray(np.maximum(found, often))
 
     @cached_property
-    def _are_multiples(self) -> bool:
+    def are_multiples(self) -> bool:
         """Whether all sizes of micro-batches are multiples of the smallest."""
         return not any(size % self.smallest_microbatch for size in self.microbatches)
 
@@ -1216,7 +1216,7 @@ class CutBounds(Bounds):
         def holds(seconds: Floats) -> Bools:
             with np.errstate(divide="ignore", invalid="ignore"):
                 can_s = np.minimum(seconds / number, np.nan_to_num((seconds - through) / others, nan=inf))
-                if self._are_multiples:
+                if self.are_multiples:
                     often_s = (seconds - 2 * through) / (number - 1 - stages)
                     can_s = np.where(number - 1 > stages, np.minimum(can_s, often_s), can_s)
             held = np.minimum(np.floor((can_s - fixed) / each * _WHOLE), room)

@@ -38,7 +38,7 @@ FEW = ("tensor", "context", "expert", "expert_tensor", "microbatch")  # on which
 DEGREES = FEW[:-1]
 IDEAL_TIERS = (Tier(size=1, bandwidth_bytes_per_s=inf),)
 _ROWS_AT_ONCE = 20_000
-_MOST_TABLES = 32  # that are kept, of a few megabytes each
+_MOST_TABLES = 128  # that are kept, of a few megabytes each
 Opened = Callable[[dict[str, Ints]], tuple[Columns, Ints]]
 _SIZES = range(1 << 24)  # that a micro-batch may have, in tables that several batches share
 

@@ -498,37 +498,75 @@ class Stages(Beside):
 
     Where the stages of each kind are known, T is bounded (:class:`planner.families.hybrid.bounds.CutBounds`) and they
     fill whole machines; in the end their layers are whole. Before, T is of the most stages that kinds have devices for,
-    and one stage of each is paid for; and layers of z seconds on devices that cost c' an hour take them
-    ``L min_k c'_k z_k`` or more of every micro-batch.
+    and one stage of each is paid for. Besides, with ``n_k`` stages of each kind, p or fewer in all, that cost ``u_k`` a
+    second each, the slowest takes ``T_1 >= L / sum n_k / z_k`` for one of m micro-batches, and the step no less than
+    ``m T_1``, ``X + (m - (w + 1) / 2) T_1`` and, of more than p, ``2 X + (m - 1 - p) T_1``, with ``w = min(m, p)``. So
+    each second of X costs what the least machines do, and ``T_1`` costs ``L (sum n_k u_k + v) / sum n_k / z_k``: of two
+    linear functions of ``n_k`` the ratio is least in a corner of all numbers that are open.
     """
 
     def usd(self, seconds: Callable[[Columns], Floats]) -> Callable[[Columns], Floats]:
         """Return a function of nodes in money; infinite where they end late."""
-        space, cost = self.bounds.space, self.bounds.cost
+        space = self.bounds.space
         kinds = [
             (name, devices, usd)
             for name, (_, devices), usd in zip(space.part_names, space.machines, self.usd_per_s, strict=True)
         ]
-        each_usd = np.array([usd / devices for _, devices, usd in kinds])[:, None]
 
         def least(nodes: Columns) -> Floats:
             taken_s, each = seconds(nodes), nodes["tensor"] * nodes["context"] * nodes[space.shared]
-            machines = sum(usd * -(-each * nodes.get(name, 1) // devices) for name, devices, usd in kinds)
-            found = np.multiply(
-                taken_s, machines + self.more_usd_per_s, out=np.full(len(each), inf), where=taken_s < self.within_s
-            )
-            if "microbatch" in nodes:
-                shared = cost.batch / nodes["microbatch"] / nodes[space.shared] * each * cost.transformer.num_layers
-                found = np.maximum(found, shared * (each_usd * self.bounds.least_layers_s(nodes)).min(axis=0))
+            machines_usd = np.full(len(each), self.more_usd_per_s)
+            for name, devices, usd in kinds:
+                machines_usd += usd * -(-each * nodes.get(name, 1) // devices)
+            found = np.multiply(taken_s, machines_usd, out=np.full(len(each), inf), where=taken_s < self.within_s)
+            if "microbatch" in nodes and not nodes.keys() >= {*space.part_names}:
+                found = np.fmax(found, self._open_usd(nodes, each, machines_usd))  # no number where both are infinite
             return np.asarray(found)
 
         return least
 
+    def _open_usd(self, nodes: Columns, each: Ints, machines_usd: Floats) -> Floats:
+        """Return what steps cost at least of which some kind's stages are open: see the class.
+
+        ``each``: devices of a stage; ``machines_usd``: of the least machines, a second.
+        """
+        space, layers = self.bounds.space, self.bounds.cost.transformer.num_layers
+        number, layer_s = (
+            self.bounds.cost.batch // (nodes["microbatch"] * nodes["data"]),
+            self.bounds.least_layers_s(nodes),
+        )
+        low = np.array([nodes.get(name, np.ones_like(each)) for name in space.part_names])
+        rest = np.minimum(np.array(space.devices)[:, None] // each, layers - low.sum(axis=0) + low)
+        high = np.array([nodes.get(name, most) for name, most in zip(space.part_names, rest, strict=True)])
+        stage_usd = np.array(self.usd_per_s)[:, None] * each / np.array([one for _, one in space.machines])[:, None]
+        most = np.minimum(high.sum(axis=0), layers)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            corners = np.array([*product(*zip(low, high, strict=True))])
+            usd = (corners * stage_usd).sum(axis=1) + self.more_usd_per_s
+            slowest_usd = layers * (usd / (corners / layer_s).sum(axis=1)).min(axis=0)
+            through_usd = layers * layer_s.min(axis=0) * machines_usd
+            found = through_usd + (number - (np.minimum(number, most) + 1) / 2) * slowest_usd
+            if self.bounds.are_multiples:
+                often_usd = np.where(number > most, 2 * through_usd + (number - 1 - most) * slowest_usd, 0.0)
+                found = np.fmax(found, often_usd)
+            return np.asarray(np.fmax(found, number * slowest_usd))
+
     def grid(self) -> tuple[Grid, Callable[[Columns], Floats]]:
-        """Return the grid of all pipelines, up to the first bound that knows a cut; layers are whole in the end."""
-        grid, last = self.bounds.grid(), self.bounds.all.index(self.bounds.best_path_s)
+        """Return the grid of all pipelines, up to the first bound that knows a cut; layers are whole in the end.
+
+        Stages of the quickest devices are decided first: those of others change little of what the step takes.
+        """
+        grid, last, space = self.bounds.grid(), self.bounds.all.index(self.bounds.best_path_s), self.bounds.space
+        rates = {
+            name: one.rates.most_flop_per_s for name, one in zip(space.part_names, self.bounds.cost.groups, strict=True)
+        }
+        turns = dict(zip(rates, sorted(rates, key=rates.__getitem__, reverse=True), strict=True))
         levels = tuple(
-            replace(level, bound=None if level.bound is None else self.usd(level.bound)) for level in grid.levels[:last]
+            Level(
+                axes=tuple(space.axes[turns.get(axis.name, axis.name)] for axis in level.axes),
+                bound=None if level.bound is None else self.usd(level.bound),
+            )
+            for level in grid.levels[:last]
         )
 
         def seconds(nodes: Columns) -> Floats:
