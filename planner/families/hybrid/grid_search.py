@@ -465,8 +465,8 @@ def _chunk_starts(
         return []
     columns = {name: np.array([point[name] for point in points.values()]) for name in space.axes}
     kept = np.all([np.isin(columns[name], axis.values) for name, axis in space.axes.items()], axis=0)
-    for rule in (*space.rules, *uneven_rules(cost.program)):
-        kept &= rule.holds(columns)
+    holds = (*(rule.holds for rule in space.rules), *(rule.holds for rule in uneven_rules(cost.program)))
+    kept &= np.all([one(columns) for one in holds], axis=0)
     columns = {name: column[kept] for name, column in columns.items()}
     if not kept.any():
         return []
