@@ -277,6 +277,8 @@ def _best_s(work: Floats, rate: Floats, write: Floats, restart: Floats) -> Float
     The expression falls with ``tau`` up to :func:`best_interval_s`, rises from there to ``tau = W``, and falls again
     beyond, where there is less and less of a checkpoint. So that is the best, or none at all.
     """
+    if not rate.any():
+        return np.full(work.shape, inf)
     best = _longest_s(_best_ratio(product(write, rate)), rate)
     with_s = sum(_overheads_s(work, rate, write, restart, best))
     without_s = sum(_overheads_s(work, rate, write, restart, np.full(work.shape, inf)))
@@ -287,14 +289,17 @@ def _overheads_s(work: Floats, rate: Floats, write: Floats, restart: Floats, int
     """Return the seconds of writing each checkpoint once, and those that failures cost."""
     finite = np.where(np.isinf(work), 0.0, work)
     written = _share(finite, write, interval)
+    beyond = np.where(np.isinf(work), inf, 0.0)
+    written_s = np.where(np.isinf(interval), 0.0, written + beyond)
+    if not rate.any():  # a tenth of the time of a purchase without failures
+        return written_s, np.zeros(written_s.shape)
     segment = np.minimum(interval, finite)
     alive = segment + _share(segment, write, interval)  # seconds that must pass without a failure
     exponent = product(rate, alive)
     again = _excess(exponent)
     grown = product(np.expm1(product(rate, restart)), 1 + again) + again
     lost = product(finite + written, grown)
-    beyond = np.where(np.isinf(work), inf, 0.0)
-    return np.where(np.isinf(interval), 0.0, written + beyond), np.where(rate > 0, lost + beyond, lost)
+    return written_s, np.where(rate > 0, lost + beyond, lost)
 
 
 def _share(work: Floats, write: Floats, interval: Floats) -> Floats:

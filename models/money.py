@@ -162,7 +162,7 @@ def cost_parts(
     whole_s = np.ceil(run_s / granule_s * (1 - _ROUNDING)) * granule_s
     billed_s = np.maximum(np.where(given_s > 0, whole_s, run_s), column(prices.least_billed_s))
     reserved_s = np.maximum(billed_s, column(prices.committed_s))
-    electricity = np.zeros(())
+    nothing = electricity = np.zeros(())
     if rates.electricity_usd_per_kwh:
         used_j = _sum(bought, product(column(np.multiply(prices.power_w, rates.pue)), run_s))
         if np.isnan(used_j).any():
@@ -174,13 +174,18 @@ def cost_parts(
     )
     parts = {
         "rent": _sum(rented, product(column(prices.usd_per_h) / S_PER_H, billed_s)),
-        "reserved": _sum(reserved, product(column(_rent_usd_per_h(prices)) / S_PER_H, reserved_s)),
-        "capital": _sum(bought, product(column(_wear_usd_per_s(prices)), run_s)),
-        "hosting": _sum(bought, product(column(prices.hosting_usd_per_month), months)),
+        "reserved": nothing,
+        "capital": nothing,
+        "hosting": nothing,
         "electricity": electricity,
         "storage": product(stored_gb * rates.storage_usd_per_gb_month, months),
         "egress": egress_gb * rates.egress_usd_per_gb,
     }
+    if is_reserved.any():
+        parts["reserved"] = _sum(reserved, product(column(_rent_usd_per_h(prices)) / S_PER_H, reserved_s))
+    if is_bought.any():
+        parts["capital"] = _sum(bought, product(column(_wear_usd_per_s(prices)), run_s))
+        parts["hosting"] = _sum(bought, product(column(prices.hosting_usd_per_month), months))
     return dict(zip(parts, np.broadcast_arrays(*parts.values()), strict=True))
 
 
@@ -254,8 +259,12 @@ def _aligned(counts: ArrayLike, wall_s: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def _column(values: ArrayLike, machines: Floats) -> Floats:
-    """Return one number for each kind, beside the axes of the fleets."""
-    each = np.broadcast_to(np.asarray(values), machines.shape[:1])
+    """Return one number for each kind, or for all of them, beside the axes of the fleets."""
+    each = np.asarray(values)
+    if each.ndim == 0:
+        return each
+    if each.shape != machines.shape[:1]:
+        each = np.broadcast_to(each, machines.shape[:1])
     return each.reshape(machines.shape[:1] + (1,) * (machines.ndim - 1))
 
 

@@ -127,6 +127,11 @@ def markets_of(procurement: Procurement, offers: Sequence[Offer], num_types: int
     ]
 
 
+def _endless_if_unknown(values: Floats) -> Floats:
+    """Return what machines draw, infinite where it is not known: then it keeps no limit."""
+    return np.where(np.isnan(values), inf, values)
+
+
 def _go_together(offers: Sequence[Offer]) -> bool:
     """Whether machines of these offers can train together, and it is worth a thought."""
     if len(offers) == 1:
@@ -278,13 +283,13 @@ class Account:
     @cached_property
     def prices(self) -> MachinePrices:
         """The prices of the offers; of a month's jobs a commitment is paid month by month, as long as it lasts."""
-        power_w = [_UNKNOWN if offer.power_w is None else offer.power_w for offer in self.offers]
         each = {name: [getattr(offer, name) or 0.0 for offer in self.offers] for name in _PRICES}
+        each["power_w"] = [_UNKNOWN if offer.power_w is None else offer.power_w for offer in self.offers]
         if self.procurement.is_monthly:
             each["committed_s"] = [min(one, S_PER_MONTH) for one in each["committed_s"]]
         each["useful_life_s"] = [seconds * self.used for seconds in each["useful_life_s"]]
         each["hosting_usd_per_month"] = [usd / self.used for usd in each["hosting_usd_per_month"]]
-        return MachinePrices(**each, power_w=power_w)
+        return MachinePrices(**{name: np.array(one, dtype=np.float64) for name, one in each.items()})
 
     @property
     def used(self) -> float:
@@ -372,8 +377,8 @@ class Account:
                 "cost": total_usd(parts),
                 "spent": total_usd({**parts, "capital": capital, "upfront": self.upfront_usd(counts)}),
                 "time": wall_s + self.lead_s(counts),
-                "energy": np.nan_to_num(energy_j(counts, self.prices, wall_s, pue=self.rates.pue), nan=inf, posinf=inf),
-                "power": np.nan_to_num(peak_power_w(counts, self.prices, pue=self.rates.pue), nan=inf, posinf=inf),
+                "energy": _endless_if_unknown(energy_j(counts, self.prices, wall_s, pue=self.rates.pue)),
+                "power": _endless_if_unknown(peak_power_w(counts, self.prices, pue=self.rates.pue)),
                 "capital": capital,
                 "spending": self.spending_usd_per_s(counts),
                 "racks": self.racks(counts),
@@ -402,15 +407,21 @@ class Account:
         each = [(one.upfront_usd or 0.0) * (1 - S_PER_MONTH / max(one.committed_s, S_PER_MONTH)) for one in self.offers]
         return np.asarray((counts * np.array(each)[:, None]).sum(axis=0))
 
-    def spending_usd_per_s(self, counts: Floats) -> Floats:
-        """Return what fleets are paid for while they run: rent, hosting, electricity and storage, without purchases."""
+    @cached_property
+    def _spending_usd_per_s(self) -> tuple[Floats, float]:
+        """What one machine of each offer is paid for while it runs, and what is kept beside all of them."""
         bought = np.array([offer.is_bought for offer in self.offers])
         rent = np.array([offer.usd_per_h for offer in self.offers]) / S_PER_H
         hosting = np.array([offer.hosting_usd_per_month for offer in self.offers]) / S_PER_MONTH
         electricity = self.power_w() * self.rates.electricity_usd_per_kwh / J_PER_KWH * bought
         storage = self.procurement.asked.storage
         stored = 0.0 if storage is None else storage.size / 1e9 * self.rates.storage_usd_per_gb_month / S_PER_MONTH
-        return np.asarray((counts * (rent + hosting + electricity)[:, None]).sum(axis=0) + stored)
+        return rent + hosting + electricity, stored
+
+    def spending_usd_per_s(self, counts: Floats) -> Floats:
+        """Return what fleets are paid for while they run: rent, hosting, electricity and storage, without purchases."""
+        each, stored = self._spending_usd_per_s
+        return np.asarray((counts * each[:, None]).sum(axis=0) + stored)
 
     def racks(self, counts: Floats) -> Floats:
         """Return the racks that bought machines take, each kind its own: as many in one as its power feeds."""

@@ -84,7 +84,10 @@ WAYS = ("pipelined", "single")
 @pytest.mark.parametrize("family", FAMILIES.own)
 def test_no_loser_is_costed_by_another_way_than_the_plan(family: str, strategy: str) -> None:
     number = 0
-    for place, machines in enumerate((EQUAL, INSIDE, MIXED), start=STRATEGIES.index(strategy)):
+    places = list(enumerate((EQUAL, INSIDE, MIXED), start=STRATEGIES.index(strategy)))
+    if family == "hybrid":  # of the strategy it only asks whether copies run ahead: each meets one kind of machines
+        places = places[STRATEGIES.index(strategy) % 3 :][:1]
+    for place, machines in places:
         slow = {"storage": {"bandwidth": "20 MB/s"}, "host_link": "1 GB/s", "decode": "1000 samples/s"}
         question = {
             "dnn": {**DNN, "sample_bytes": "40 kB"},
