@@ -82,7 +82,6 @@ def compared(before: Mapping[str, Any], after: Mapping[str, Any], figures: Seque
 
 
 def _row(name: str, figure: str, sides: tuple[Mapping[str, Any], Mapping[str, Any]], is_same: bool | None) -> Row:
-    """Return one figure of both."""
     before, after = (one[figure] for one in sides)
     return Row(
         name=name,
@@ -97,7 +96,6 @@ def _row(name: str, figure: str, sides: tuple[Mapping[str, Any], Mapping[str, An
 
 
 def table(rows: Sequence[Row], least: float) -> str:
-    """Return rows as a table of Markdown."""
     lines = [
         "| command | before | after | ratio | by single runs | | stdout |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -114,7 +112,6 @@ def table(rows: Sequence[Row], least: float) -> str:
 
 
 def _told(tree: Mapping[str, Any]) -> str:
-    """Return which code it is."""
     changed = " with changes" if tree["is_changed"] else ""
     return f"{tree['commit'][:12] or 'no commit'}{changed}: {tree['subject'][:100]}"
 

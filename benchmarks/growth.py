@@ -28,8 +28,6 @@ _GPUS = "rtx-2080-ti"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """A question that has a size."""
-
     name: str
     size: str
     sizes: Sequence[int]
@@ -52,7 +50,6 @@ def _line(num_layers: int) -> dict[str, Any]:
 
 
 def _planned(dnn: dict[str, Any], machines: Sequence[dict[str, Any]], family: str) -> object:
-    """Plan by one family."""
     question = {"dnn": dnn, "cluster": {"machines": list(machines)}, "families": [family]}
     return planner.plan(planner.load(question), time_limit_s=600)
 
@@ -76,7 +73,6 @@ def _groups(num_tensors: int) -> object:
 
 
 def growths() -> Iterator[Growth]:
-    """Yield the questions."""
     vgg = {"zoo": "vgg16", "batch_per_device": 32}
     yield Growth(name="fusion.optimal_groups", size="gradients", sizes=[2**k for k in range(12, 21)], ask=_groups)
     yield Growth(

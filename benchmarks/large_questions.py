@@ -118,7 +118,6 @@ def _digest(document: Any) -> str:
 
 
 def _without_counts(part: Any) -> Any:
-    """Return a part of a document without what its searches counted."""
     if isinstance(part, Mapping):
         return {name: _without_counts(one) for name, one in part.items() if name not in _NUMBERS}
     if isinstance(part, list | tuple):

@@ -54,7 +54,6 @@ class Row:
     signal_s: float | None = None
 
     def cells(self, limit_s: float, limit_bytes: float) -> list[str]:
-        """Return the cells of a table."""
         is_late = self.seconds > limit_s + GRACE_S if self.signal_s is None else self.signal_s > GRACE_S
         seconds = f"{self.seconds:.1f}" if self.signal_s is None else f"{self.signal_s:.1f} after SIGTERM"
         return [
@@ -208,7 +207,6 @@ def _rows(
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--only", action="append", default=[], help="e.g. pipeline, or 'pipeline/10 kinds'")
     parser.add_argument("--time-limit", default="2 s")

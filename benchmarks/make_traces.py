@@ -32,13 +32,11 @@ class Block(nn.Module):
         self.second = nn.Conv2d(8, 8, 3, padding=1, bias=False)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """Return the image with the branch added."""
         branch = self.second(torch.relu(self.first(self.norm(image))))
         return image + branch
 
 
 def network() -> nn.Module:
-    """Return the profiled network."""
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, stride=2, padding=1),
         Block(),

@@ -37,7 +37,6 @@ class Place:
         self.instructions: dict[str, int | None] = {}
 
     def command(self, entry: Entry, *, is_tiny: bool = False) -> list[str]:
-        """Return an entry as the command line of a process."""
         arguments = entry.tiny if is_tiny and entry.tiny is not None else entry.arguments
         return [sys.executable, *arguments] if entry.is_python else [sys.executable, "-m", "planner", *arguments]
 
@@ -53,7 +52,6 @@ class Place:
             run([sys.executable, "-m", "planner", *arguments], folder=self.folder, variables=self.variables)
 
     def measure(self, entry: Entry, *, is_tiny: bool, is_counted: bool = True) -> Run:
-        """Run an entry once."""
         for name in entry.removes:
             for path in self.folder.glob(f"{name}*"):
                 path.unlink()
@@ -169,7 +167,6 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def chosen_of(options: argparse.Namespace) -> list[Entry]:
-    """Return the entries that are asked for."""
     all_entries = entries(is_large=options.large)
     return [
         one

@@ -41,7 +41,6 @@ RINGS = {"calibration": {"utilisation": 0.4, "overhead": "0.1 ms", "algorithms":
 
 
 def question(groups: dict[str, dict[str, Any]], count: int, **blocks: Any) -> dict[str, Any]:
-    """A question to this family alone."""
     rest = {"count": count, "inside": "pcie-3-x16", "latency": "20 us"}
     machines = [{"name": name, **group, **rest} for name, group in groups.items()]
     calibration = {"utilisation": 0.4, "overhead": "0.1 ms"}

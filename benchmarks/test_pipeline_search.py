@@ -89,7 +89,6 @@ def seconds_of_tables(problem: Problem, number: int, known_s: float) -> Callable
 
 
 def quick_s(problem: Problem) -> float:
-    """The best of the quick answers."""
     domain = Domain(problem)
     return min(domain.cost.iteration_time_s(shape) for shape in quick_shapes(domain) if domain.allows(shape))
 

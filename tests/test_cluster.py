@@ -45,7 +45,6 @@ def two_racks(uplink: float, up_latency_s: float = 0.0) -> Cluster:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[list[MachineGroup | Switch], list[tuple[str, str, Link]]]:
-    """A random tree of switches with groups of machines at them."""
     num_switches = draw(st.integers(1, 4))
     widths, latencies = st.integers(1, 9).map(float), st.integers(0, 5).map(float)
     drawn_links = st.builds(link, widths, latencies)

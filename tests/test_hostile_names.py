@@ -26,7 +26,6 @@ BRACES = "x{} {0} {name} {0[a]} %s %(x)d [bold] <b>{{"
 
 
 def question(name: str) -> dict[str, Any]:
-    """A question in which everything that may have a name has this one."""
     device = {"name": f"{name} device", "kind": "gpu", "fp32": "10 TFLOP/s", "memory": "16 GiB", "source": name}
     layers = [
         {"name": f"{name} 1", "kind": f"{name} kind", "multiply_adds": 1e9, "parameters": "4 MB", "output": "1 MB"},

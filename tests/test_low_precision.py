@@ -21,7 +21,6 @@ _QUESTION: dict[str, Any] = {
 
 
 def _predicted(device: str = "h100-sxm", dnn: dict[str, Any] | None = None, **more: Any) -> Prediction:
-    """Return the prediction of a layout."""
     cluster = {"machines": [{"count": 1, "device": device, "devices": 8}]}
     network = {key: value for key, value in {**_QUESTION["dnn"], **(dnn or {})}.items() if value is not None}
     question = {**_QUESTION, "cluster": cluster, "dnn": network, **more}

@@ -19,12 +19,10 @@ PYTHONS = [
 
 
 def read(name: str) -> Any:
-    """A file of YAML."""
     return YAML(typ="safe", pure=True).load((ROOT / name).read_text(encoding="utf-8"))
 
 
 def requirement(text: str) -> tuple[str, str]:
-    """The name and the versions of a requirement."""
     name, versions = re.fullmatch(r"([\w.-]+?)\s*([<>=!~].*)?", text).groups()  # type: ignore[union-attr]
     return name, versions or ""
 

@@ -37,8 +37,6 @@ def base() -> Plan:
 
 @pytest.fixture
 def rank(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
-    """Return a ranking in which only these families exist."""
-
     def ranked(searches: Mapping[str, Found], search: Search | None = None, **question: Any) -> Plan:
         only_searched(monkeypatch, searches, BOUNDS)
         return best_plan(planner.load({**QUESTION, **question}), search or Search())

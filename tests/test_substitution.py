@@ -43,7 +43,6 @@ def layers_question(*substitutions: Mapping[str, Any], **more: Any) -> dict[str,
 
 
 def block(name: str, *, multiply_adds: float = 1e9, parameters: str = "4 MB", output: str = "400 B") -> dict[str, Any]:
-    """A block of one layer."""
     return {"layers": [{"name": name, "multiply_adds": multiply_adds, "parameters": parameters, "output": output}]}
 
 

@@ -105,7 +105,6 @@ def _start_up() -> Iterator[Entry]:
 
 
 def _show() -> Iterator[Entry]:
-    """Yield tables of what is built in."""
     for what in (
         ("dnn",),
         ("dnn", "vgg16"),
@@ -147,7 +146,6 @@ def _presets() -> Iterator[Entry]:
 
 
 def _families() -> Iterator[Entry]:
-    """Yield each family on a question of its own."""
     for family in ("all_reduce", "parameter_server", "pipeline"):
         tiny = ("--dnn", "adam-mnist", "--cluster", "adam-20", "--families", family)
         yield _plan(f"family/{family}", "--dnn", "vgg16", *_README, "--families", family, tiny=tiny)
@@ -166,7 +164,6 @@ def _families() -> Iterator[Entry]:
 
 
 def _others() -> Iterator[Entry]:
-    """Yield every other command."""
     buy = ("procure", "--dnn", "resnet50", "--global-batch", "1024", "--epochs", "90", "--deadline", "8 h")
     few = ("--providers", "lambda", "--as-of", "any", "--families", "all_reduce")
     yield Entry(name="procure/cheapest", arguments=(*buy, "--json"), tiny=(*buy, *few, "--json"))

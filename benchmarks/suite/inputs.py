@@ -110,7 +110,6 @@ def _write_trace(path: Path) -> None:
 
 
 def _operator(start_us: float, index: int) -> str:
-    """Return one event as text."""
     return (
         f'{{"ph": "X", "cat": "cpu_op", "name": "aten::operator_{index % 500}", "pid": 1, "tid": 1, '
         f'"ts": {start_us:.3f}, '

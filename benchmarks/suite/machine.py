@@ -55,7 +55,6 @@ def _line_of(path: Path, key: str) -> str:
 
 
 def _version(name: str) -> str | None:
-    """Return the version of a library that is installed."""
     try:
         return version(name)
     except PackageNotFoundError:

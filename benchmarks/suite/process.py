@@ -42,11 +42,9 @@ class Run:
 
     @property
     def cpu_s(self) -> float:
-        """Seconds of processors."""
         return self.user_s + self.system_s
 
     def to_document(self) -> dict[str, float | int]:
-        """Return the figures."""
         return {name: value for name, value in asdict(self).items() if isinstance(value, float | int)}
 
 

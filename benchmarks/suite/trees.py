@@ -50,5 +50,4 @@ def commit_tree(commit: str, folder: Path) -> Tree:
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Run git in this checkout."""
     return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)

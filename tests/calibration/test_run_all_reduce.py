@@ -19,7 +19,6 @@ QUIET = DdpConstants(wake_s=0.0, copy_s_per_byte=0.0)
 
 
 def made_up(folder: Path, **options: Any) -> Run:
-    """Return the made-up run."""
     return read_run(write_run(folder, run_document(**options)))
 
 

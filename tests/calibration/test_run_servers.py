@@ -29,22 +29,18 @@ def open_runs(folder: Path) -> tuple[Run, ...]:
 
 @cache
 def predictions(folder: Path) -> tuple[RunPrediction, ...]:
-    """Return what is predicted of them."""
     return tuple(predict(run) for run in open_runs(folder))
 
 
 def predicted(folder: Path, run: Run) -> RunPrediction:
-    """Return what is predicted of one of them."""
     return predictions(folder)[open_runs(folder).index(run)]
 
 
 def run_named(folder: Path, part: str) -> Run:
-    """Return the first run whose name has this part."""
     return next(run for run in open_runs(folder) if part in run.job_id)
 
 
 def changed(run: Run, **changes: object) -> Run:
-    """Return the run with other settings of its servers."""
     settings, _ = settings_of(run)
     return replace(run, server=settings.model_copy(update=changes))
 

@@ -191,7 +191,6 @@ def test_no_case_contains_our_answer(name: str) -> None:
 
 
 def leaves(data: Any, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], Any]]:
-    """Return every scalar with its path."""
     parts = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else None
     return [(path, data)] if parts is None else [leaf for key, part in parts for leaf in leaves(part, (*path, key))]
 

@@ -15,7 +15,6 @@ from planner.network_import import import_file
 
 
 def event(cat: str, name: str, start: float, length: float, thread: int = 1, args: Any = None) -> dict[str, Any]:
-    """An event of a trace."""
     return {
         "ph": "X",
         "cat": cat,

@@ -156,7 +156,6 @@ def folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
 
 
 def lines(group: str) -> list[str]:
-    """The lines of a group."""
     return [line.strip() for line in LINES[group].strip().splitlines()]
 
 

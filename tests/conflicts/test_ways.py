@@ -38,7 +38,6 @@ def questions(draw: st.DrawFn) -> tuple[dict[str, int], list[Clause]]:
 
 
 def pinned(pins: Mapping[str, int]) -> Problem:
-    """A question with pins."""
     return replace(FREE, fixed=dict(pins))
 
 

@@ -25,7 +25,6 @@ SPECS = ("spec", "procure")
 
 
 def text_of(page: str) -> str:
-    """What stands on a page."""
     return (DOCS / f"{page}.md").read_text(encoding="utf-8")
 
 

@@ -16,7 +16,6 @@ NAVIGATION = re.findall(r": ([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(enco
 
 @cache
 def reference() -> ModuleType:
-    """The hook that makes the reference."""
     spec = importlib.util.spec_from_file_location("reference_of_the_site", ROOT / "docs/reference.py")
     assert spec is not None
     assert spec.loader is not None

@@ -44,13 +44,11 @@ class Question:
         return self.name.rpartition("-")[0]
 
     def to_row(self) -> dict[str, Any]:
-        """Return the question as a row of the file has it."""
         row = {"name": self.name, "words": list(self.words), "spec": self.spec, "files": dict(self.files)}
         return {key: value for key, value in row.items() if value}
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Question":
-        """Return the question of a row."""
         return cls(name=row["name"], words=tuple(row["words"]), spec=row.get("spec"), files=row.get("files", {}))
 
 
@@ -91,7 +89,6 @@ def kept(question: Question, code: int, document: Mapping[str, Any]) -> dict[str
 
 
 def _kept(command: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what matters of a document."""
     if document["schema"].startswith("planner.error/"):
         return {"kind": document["kind"], "conflict": _conflict(document)}
     if command == "plan":

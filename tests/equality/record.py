@@ -33,7 +33,6 @@ def questions() -> Iterator[Question]:
 
 
 def _gallery() -> Iterator[Question]:
-    """Yield the questions of the gallery as they stand there today."""
     for folder in sorted(path for path in GALLERY.iterdir() if path.is_dir()):
         first = (folder / "report.txt").read_text(encoding="utf-8").partition("\n")[0]
         words = first.replace('"10 min"', "10min").split()[2:]

@@ -25,7 +25,6 @@ FILE = Path("accelerate.yaml")
 
 
 def text_of(job: Job) -> str:
-    """The file of an export."""
     return accelerate.export(job).files["accelerate.yaml"]
 
 

@@ -29,7 +29,6 @@ def short(name: str) -> Transformer:
 
 
 def recipe_of(network: Transformer, **decisions: Any) -> tuple[str, tuple[str, ...]]:
-    """The recipe and its notes."""
     found = export("megatron-bridge", even_job(block_of(network), **{"tensor": 4, "data": 16, "zero": 3, **decisions}))
     return found.files["recipe.py"], found.notes
 

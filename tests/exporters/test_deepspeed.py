@@ -22,7 +22,6 @@ CONFIG, STAGES = Path("ds_config.json"), Path("planned_pipeline.py")
 
 
 def document_of(job: Job) -> dict[str, Any]:
-    """The configuration of an export."""
     found: dict[str, Any] = json.loads(deepspeed.export(job).files["ds_config.json"])
     return found
 

@@ -25,7 +25,6 @@ PAIRS = [
 
 
 def job_document(name: str, target: str, settings: Settings | None = None) -> dict[str, Any]:
-    """The job among the documents of an export."""
     text = next(iter(export(target, job_of(name, settings)).files.values()))
     return documents_of(text)[1]
 

@@ -17,7 +17,6 @@ from planner.used_machines import UsedMachines
 
 
 def rows_of(name: str) -> tuple[UsedMachines, ...]:
-    """The machines of a plan."""
     return used_machines(Job(problem=planner.load(question(name)), plan=planned(name)))
 
 

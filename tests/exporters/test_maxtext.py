@@ -22,18 +22,15 @@ CONFIG = Path("maxtext.yml")
 
 
 def keys_of(job: Job) -> dict[str, Any]:
-    """The keys of a job's file."""
     return dict(documents_of(export("maxtext", job).files["maxtext.yml"])[0])
 
 
 def named(name: str, **decisions: Any) -> Job:
-    """A job of a network of the zoo."""
     usual: dict[str, Any] = {"data": 64, "expert": 16, "zero": 3, "recompute": "full"}
     return even_job(block_of(row(name).transformer), **{**usual, **decisions})
 
 
 def with_optimizer(job: Job, name: str) -> Job:
-    """The job with another optimiser."""
     return replace(job, problem=replace(job.problem, training=replace(job.problem.training, optimizer=name)))
 
 

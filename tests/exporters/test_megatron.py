@@ -22,7 +22,6 @@ SMALL = {"layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 32000, "sequence
 
 
 def text_of(job: Job) -> str:
-    """The script of an export."""
     return megatron.export(job).files["launch.sh"]
 
 

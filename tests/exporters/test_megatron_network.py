@@ -35,7 +35,6 @@ def file_of(network: Transformer) -> Parsed:
 
 @st.composite
 def routings(draw: st.DrawFn, *, has_biases: bool) -> Routing:
-    """Routings that the program has options for."""
     is_soft, loss = has_biases or draw(st.booleans()), draw(st.sampled_from(get_args(AuxiliaryLoss)))
     return Routing(
         score="softmax" if is_soft else "sigmoid",
@@ -70,7 +69,6 @@ def mixtures(draw: st.DrawFn, *, has_biases: bool) -> Experts:
 
 @st.composite
 def layers(draw: st.DrawFn) -> dict[str, Any]:
-    """What layers are made of."""
     attention: dict[str, Any] = {"has_sinks": draw(st.booleans()), "has_attention_gate": draw(st.booleans())}
     kind = draw(st.sampled_from(["attention", "window", "delta", "pattern"]))
     if kind == "window":

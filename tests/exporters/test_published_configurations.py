@@ -93,12 +93,10 @@ Options = Mapping[str, Any]
 
 
 def _is(option: str, default: Any = None) -> Callable[[Options], Any]:
-    """What an option says."""
     return lambda options: options.get(option, default)
 
 
 def _layers(options: Options) -> tuple[int, ...]:
-    """Which layers have experts."""
     file = Parsed(Path("launch.sh"), {"moe-layer-freq": [str(options.get("moe-layer-freq", 1))]}, is_text=True)
     return pattern_of(file, "moe-layer-freq", options["num-layers"])
 

@@ -239,7 +239,6 @@ def test_sinks_are_not_asked_of_flash_attention() -> None:
 
 
 def with_optimizer(name: str, **decisions: Any) -> Job:
-    """A job of an optimiser."""
     job = even_job(LLAMA, **decisions)
     return replace(job, problem=replace(job.problem, training=replace(job.problem.training, optimizer=name)))
 

@@ -23,7 +23,6 @@ PREDICTING = {**DEEPSEEK, "mtp_layers": 1, "rotary": {"interleaved": True}}  # s
 
 
 def flags(job: Job) -> dict[str, list[str]]:
-    """The options of an export."""
     words, _ = launched(LAUNCH, torchtitan.export(job).files["launch.sh"], "--parallelism.tensor_parallel_degree")
     return flags_of(words)
 

@@ -202,19 +202,16 @@ def question(fusion: Any, **more: Any) -> dict[str, Any]:
 
 
 def configured(fusion: Any, **more: Any) -> AllReduceConfiguration:
-    """The configuration that a specification means."""
     problem = planner.load(question(fusion, **more))
     assert problem.configuration is not None
     return configuration_of(problem, problem.configuration[1])
 
 
 def groups_of(fusion: Any, **more: Any) -> list[tuple[str, ...]]:
-    """The tensors of each of its groups."""
     return [group.tensors for group in configured(fusion, **more).fusion_groups]
 
 
 def seconds(fusion: Any, **more: Any) -> float:
-    """The seconds of an iteration with such groups."""
     return planner.predict(planner.load(question(fusion, **more))).iteration_time_s
 
 

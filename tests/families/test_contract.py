@@ -56,7 +56,6 @@ def answer(family: str, name: str) -> Plan | str:
 
 
 def searched(family: str, name: str) -> Plan | str:
-    """Search anew."""
     try:
         return planner.plan(problem_of(family, name), time_limit_s=GENEROUS_S)
     except (InfeasibleError, NoAnswerError) as error:

@@ -28,7 +28,6 @@ from tests.referee.second_physics import hybrid as checks
 
 
 def planned(problem: Problem, **search: Any) -> Plan:
-    """The plan of the family alone."""
     return plan(problem, Search(**search))
 
 

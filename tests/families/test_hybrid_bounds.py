@@ -126,7 +126,6 @@ def a_memory_limit(cost: GroupCost, share: float) -> float:
 
 
 def every_point(cost: GroupCost) -> dict[str, Any]:
-    """All layouts of the grid."""
     grid = Space.of(cost.even).grid()
     nodes: dict[str, Any] = {}
     for level in range(len(grid.levels)):

@@ -145,7 +145,6 @@ def pipeline(problem: Problem, stages: int) -> tuple[HybridCost, dict[str, int]]
 
 
 def seconds_of(mixed: HybridCost, point: dict[str, int], layers: Any) -> float:
-    """The seconds of one cut."""
     columns = {name: np.array([value]) for name, value in point.items()}
     return float(mixed.seconds({**columns, **cut_columns(np.array(layers)[:, None])})[0])
 
@@ -297,7 +296,6 @@ def test_a_refusal_of_replicas_names_what_would_do(block: dict[str, Any], words:
 
 
 def refused(problem: Problem, block: dict[str, Any]) -> None:
-    """Read a configuration."""
     loaded = planner.load({**problem.resolved, "configuration": {"hybrid": block}})
     assert loaded.configuration is not None
     hybrid.configuration_of(loaded, loaded.configuration[1])

@@ -22,7 +22,6 @@ NINE = {**TINY, "layers": 9}
 
 
 def listed(layers: tuple[int, ...]) -> list[dict[str, int]]:
-    """The entries of a spec."""
     return [{"layers": one} for one in layers]
 
 

@@ -29,7 +29,6 @@ def pinned(layers: list[int], transformer: dict[str, Any] = NINE, **fix: Any) ->
 
 
 def chosen(plan: Plan) -> HybridConfiguration:
-    """Its layout."""
     assert isinstance(plan.configuration, HybridConfiguration)
     return plan.configuration
 

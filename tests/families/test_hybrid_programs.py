@@ -32,7 +32,6 @@ OTHERS = [name for name in EVERY if name != "megatron-core"]
 def question(
     program: str | None, transformer: dict[str, Any] = TINY, *, device: str = "a100-sxm4-80gb", **more: Any
 ) -> Problem:
-    """A small transformer that a program trains."""
     asked: dict[str, Any] = {
         "dnn": {"transformer": transformer, "global_batch": 16, "dtype": "bf16", "optimizer": "adam"},
         "cluster": {"machines": [{**MACHINES, "device": device}]},

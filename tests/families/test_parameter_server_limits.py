@@ -24,7 +24,6 @@ from tests.referee import second_physics
 
 
 def pinned_to(kind: str, **constraints: Any) -> Problem:
-    """A question with a pinned synchronisation."""
     machines = [{"name": "w", "count": 2, "device": "v100-sxm2-16g", "network": "100 Gbit/s", "latency": "5 us"}]
     asked = {"cluster": {"machines": machines}, "fix": {"synchronisation": kind, "num_machines": 2}}
     return planner.load(question(**asked, constraints=constraints))

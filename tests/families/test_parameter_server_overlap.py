@@ -49,7 +49,6 @@ def predicted(network: str = "2 Gbit/s", **block: Any) -> Prediction:
 
 
 def seconds(network: str = "2 Gbit/s", **block: Any) -> float:
-    """Its seconds of an iteration."""
     return predicted(network, **block).iteration_time_s
 
 

@@ -65,7 +65,6 @@ def _defects(parsers: Sequence[Parser], found: Sequence[Found]) -> str:
 
 
 def _one(text: str, seed: int, *, is_shown: bool) -> int:
-    """Judge one input."""
     name, _, number = text.rpartition(":")
     parser = by_name()[name]
     files, draw = made(parser, seed, int(number))

@@ -23,7 +23,6 @@ def _installed() -> None:
 
 
 def load(folder: Path, text: str) -> Any:
-    """The file as Accelerate has it."""
     path = folder / "accelerate.yaml"
     path.write_text(text)
     return import_module("accelerate.commands.config.config_args").load_config_from_file(str(path))
@@ -39,7 +38,6 @@ def launch_options(folder: Path, text: str) -> Any:
 
 
 def files_of(job: Job) -> dict[str, str]:
-    """The files of an export."""
     return dict(accelerate.export(job).files)
 
 

@@ -75,7 +75,6 @@ class Recorded(dict[str, Any]):
 
 
 def document_of(job: Job) -> dict[str, Any]:
-    """The configuration of an export."""
     found: dict[str, Any] = json.loads(deepspeed.export(job).files["ds_config.json"])
     return found
 

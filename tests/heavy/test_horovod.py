@@ -55,7 +55,6 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, An
 
 
 def parsed(launch: Any, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> Namespace:
-    """What horovodrun understands of its words."""
     monkeypatch.setattr(sys, "argv", ["horovodrun", *words])
     found: Namespace = launch.parse_args()
     return found

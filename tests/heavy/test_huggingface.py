@@ -241,7 +241,6 @@ def counts_of(values: dict[str, Any]) -> tuple[int, int]:
 
 
 def ours_of(values: dict[str, Any], folder: Path) -> tuple[int, int]:
-    """What is counted here."""
     (folder / "config.json").write_text(json.dumps(values))
     found = read_huggingface(folder).transformer
     return found.num_parameters, found.num_active_parameters

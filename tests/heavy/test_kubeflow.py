@@ -21,8 +21,6 @@ V1 = {"TFJob": "KubeflowOrgV1TFJob", "PyTorchJob": "KubeflowOrgV1PyTorchJob", "C
 
 
 class Answer:
-    """What the client deserialises."""
-
     def __init__(self, document: dict[str, Any]) -> None:
         import json
 

@@ -144,7 +144,6 @@ def jobs() -> dict[str, Callable[[], Job]]:
 
 
 def of_zoo(name: str) -> Job:
-    """A plan of a network of the zoo."""
     return even_job(block_of(row(name).transformer), data=8, zero=1)
 
 

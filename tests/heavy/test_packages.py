@@ -40,7 +40,6 @@ planner.plan(problem, time_limit_s="60 s")
 
 
 def run(*command: str | Path, folder: Path, code: int = 0) -> str:
-    """Run a program in a folder; return what it printed."""
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=folder, env=CLEAN, capture_output=True, text=True, check=False)
     assert done.returncode == code, (words, done.stdout[-2000:], done.stderr[-4000:])
@@ -48,7 +47,6 @@ def run(*command: str | Path, folder: Path, code: int = 0) -> str:
 
 
 def tracked() -> list[str]:
-    """The files of the repository."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("this is no checkout of git")

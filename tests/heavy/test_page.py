@@ -22,7 +22,6 @@ NAMES = ("all_reduce", "parameter_server", "pipeline", "evil", "case", "refusal"
 
 
 def page_of(name: str) -> str:
-    """The page of a plan by name."""
     machines: dict[str, Any] = {
         "name": "gpu",
         "count": 2,

@@ -77,7 +77,6 @@ class Tab:
 
 
 def children(process: int) -> list[int]:
-    """The processes that a process has started."""
     return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 

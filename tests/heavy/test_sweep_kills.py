@@ -17,7 +17,6 @@ MOST_NEW = 20  # answers until a kill: fifty of these are fewer than all
 
 
 def command(spec: Path, *more: str) -> list[str]:
-    """The command line of a sweep."""
     return [sys.executable, "-m", "planner", "sweep", str(spec), "--json", *more]
 
 

@@ -47,7 +47,6 @@ def a_llama() -> Any:
 
 
 def modules_of(model: Any, trained: Trained) -> list[Any]:
-    """The modules that are frozen."""
     layers = model.model.layers
     found = [model.model.embed_tokens, *layers[: trained.frozen_layers]] if trained.frozen_layers else []
     parts = {

@@ -179,7 +179,6 @@ NAMES = (*_DENSE, *_ROUTED)
 
 
 def planned_module(text: str) -> Any:
-    """A module as torchtitan imports it."""
     Path(f"{MODULE}.py").write_text(text)
     sys.modules.pop(MODULE, None)
     invalidate_caches()

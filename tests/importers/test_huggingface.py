@@ -25,7 +25,6 @@ MOE = [name for name, row in TABLE.items() if row["parameters"] != row["active_p
 
 
 def is_row(name: str) -> bool:
-    """Whether the zoo has a checkpoint."""
     try:
         return bool(zoo.find_name(name))
     except SpecError:

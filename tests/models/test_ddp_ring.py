@@ -22,7 +22,6 @@ collectives = st.lists(
 
 
 def exchanged(rows: Sequence[Collective], num_concurrent: int) -> Exchange:
-    """Return the exchange."""
     ready_s, alone_s, wire_s, rounds = zip(*rows, strict=True)
     given = Collectives(
         size_bytes=alone_s, alone_s=alone_s, wire_s=wire_s, rounds=rounds, num_concurrent=num_concurrent
@@ -31,7 +30,6 @@ def exchanged(rows: Sequence[Collective], num_concurrent: int) -> Exchange:
 
 
 def simulated(rows: Sequence[Collective], num_concurrent: int) -> list[float]:
-    """Return the ends."""
     return [float(end) for end in exchanged(rows, num_concurrent).end_s]
 
 

@@ -89,7 +89,6 @@ def exchange(workers: int = 2, *, rate: float = 1e7, is_co_located: bool = False
 
 
 def period_s(whole: Exchange) -> float:
-    """Return the seconds of an iteration."""
     return steady(whole).iteration_s
 
 

@@ -17,7 +17,6 @@ from planner.models.roofline import DeviceLimits, power_flop_per_s
 
 
 def of_all(figure: float) -> dict[str, float]:
-    """Return one figure for all kinds."""
     return dict.fromkeys(KINDS, figure)
 
 

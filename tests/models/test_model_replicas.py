@@ -45,7 +45,6 @@ def uniform(workers: int, replicas: int, servers: int, *, threads: int = 16, lay
 
 
 def fully_connected(*sizes: int) -> tuple[Stage, ...]:
-    """A chain of fully-connected layers."""
     net = Builder((sizes[0],))
     for index, size in enumerate(sizes[1:]):
         net.fully_connected(f"fc{index}", size, bias=False)

@@ -23,7 +23,6 @@ BEST = ReplicaConfiguration(
 
 
 def with_first(choice: LayerChoice) -> ReplicaConfiguration:
-    """The best configuration with another first layer."""
     return replace(BEST, layers=(choice, *BEST.layers[1:]))
 
 

@@ -45,7 +45,6 @@ def two_layers() -> Dnn:
 
 
 def row(*workers: int, threads: int = 1) -> LayerChoice:
-    """One replica of a layer."""
     return LayerChoice(num_threads=threads, workers=(workers,))
 
 

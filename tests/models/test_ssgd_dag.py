@@ -46,7 +46,6 @@ def iterations(draw: st.DrawFn, max_layers: int = 5) -> Iteration:
 
 
 def fused(all_reduces: tuple[AllReduce, ...]) -> tuple[AllReduce, ...]:
-    """Two by two."""
     pairs = [all_reduces[index : index + 2] for index in range(0, len(all_reduces), 2)]
     return tuple(
         AllReduce(duration_s=sum(one.duration_s for one in pair), layers=tuple(one.layers[0] for one in pair))

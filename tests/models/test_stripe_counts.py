@@ -126,8 +126,6 @@ def phase_one_by_one(
 
 
 def one_by_one(work: SegmentWork, layer: int, partitions: Ints) -> LayerExtremes:
-    """A layer by the boundaries of each number of partitions."""
-
     def returned(p: int) -> Ints:
         is_last = layer == len(work.stages) - 1
         return np.zeros(p, dtype=np.int64) if is_last else work.boundary(layer + 1, p, 1).returned[:, 0]

@@ -61,7 +61,6 @@ def pages() -> Callable[[str], tuple[Plan, Problem, Read]]:
 
 
 def check_page(found: Read) -> None:
-    """What holds of every page."""
     levels = [level for level, _ in found.headings]
     assert levels[0] == 1
     assert levels.count(1) == 1

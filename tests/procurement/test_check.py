@@ -88,7 +88,6 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: TempPathFactory) -> Path:
-    """A folder with a price list."""
     found = tmp_path_factory.mktemp("purchases")
     (found / "list.csv").write_text(LIST)
     return found
@@ -115,7 +114,6 @@ def answered(name: str, folder: Path) -> dict[str, Any]:
 
 
 def written(document: Any, folder: Path) -> Path:
-    """A document in a file."""
     path = folder / "answer.json"
     path.write_text(json.dumps(document))
     return path
@@ -190,8 +188,6 @@ def test_the_second_opinion_on_wall_time_agrees_with_the_model(
 
 
 def changed(place: str, change: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:
-    """A change of one value of a document."""
-
     def tamper(document: dict[str, Any]) -> None:
         *path, last = [int(part) if part.isdigit() else part for part in place.split("/")]
         part: Any = document

@@ -14,14 +14,12 @@ from planner.cli.run import run
 
 
 def printed(capsys: CaptureFixture[str], *arguments: str, code: int = 0) -> str:
-    """What a command prints."""
     assert run(arguments) == code
     return capsys.readouterr().out
 
 
 @pytest.fixture
 def question(tmp_path: Path, capsys: CaptureFixture[str]) -> Path:
-    """The question to start from."""
     path = tmp_path / "question.yaml"
     assert run(["init", "--procure", str(path)]) == 0
     assert f"planner procure {path}" in capsys.readouterr().err

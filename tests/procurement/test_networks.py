@@ -34,7 +34,6 @@ def asked(folder: Path, networks: object, rows: Any = (OWN,), **block: Any) -> P
 
 
 def by_tier(procurement: Procurement) -> dict[str | None, Offer]:
-    """Return offers by their tier."""
     return {offer.tier: offer for offer in procurement.offers}
 
 

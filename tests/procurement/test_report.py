@@ -47,7 +47,6 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> Procured:
 
 
 def choices(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return every choice of a document."""
     return [document["choice"], *document["alternatives"], *document["pareto"]["points"]]
 
 

@@ -65,7 +65,6 @@ class LinePipeline:
 
     @property
     def num_layers(self) -> int:
-        """L."""
         return len(self.forward_s[0])
 
 
@@ -204,7 +203,6 @@ class _Programme:
         return total
 
     def schedule_makespan(self) -> Any:
-        """Return the makespan of the exact schedule."""
         m, n, model = self.schedule.num_microbatches, self.num_stages, self.model
 
         def starts(number: int) -> list[list["cp_model.IntVar"]]:
@@ -242,7 +240,6 @@ class _Programme:
         return tasks
 
     def stages(self, solver: "cp_model.CpSolver") -> tuple[Stage, ...]:
-        """Return the stages of an answer."""
         found = []
         for s in self.stage_range:
             mine = [i for i, row in enumerate(self.has) if solver.value(row[s])]

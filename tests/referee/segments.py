@@ -77,7 +77,6 @@ class Partition:
         return (self.of_neuron == p for p in range(self.num_segments))
 
     def _count(self, segments: NDArray[np.intp]) -> Counts:
-        """Return how often each segment occurs."""
         return np.bincount(segments.ravel(), minlength=self.num_segments)
 
 
@@ -135,11 +134,9 @@ class _Windows:
         return cls(read_y, read_x, times_y, times_x)
 
     def inputs_of(self, outputs: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which inputs are read by any of these outputs."""
         return np.asarray((self.is_read_y.T @ outputs.astype(np.float64) @ self.is_read_x) > 0)
 
     def outputs_of(self, inputs: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which outputs read any of these inputs."""
         return np.asarray((self.is_read_y @ inputs.astype(np.float64) @ self.is_read_x.T) > 0)
 
     def weights_on_inputs(self, outputs: Counts) -> _Matrix:

@@ -22,7 +22,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, inputs: Path) -> Iterator[Server]:
-    """A server of commands."""
     folder = tmp_path_factory.mktemp("server")
     lines = [writer.words(folder / f"{number}{writer.suffix}") for number, writer in enumerate(QUICK)]
     lines += [["sweep", "s.yaml", "--html", str(folder / "page.html")]]

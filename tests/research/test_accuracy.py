@@ -173,7 +173,6 @@ def _predictions(path: Path) -> dict[str, list[float]]:
 
 
 def _inputs() -> Inputs:
-    """Return the inputs of the case of throughputs."""
     data = read_source(CASES / "measured-hkbu-resnet50" / "case.yaml").data
     return Inputs.model_validate(data["rows_from"]["inputs"])
 
@@ -257,7 +256,6 @@ def test_every_number_of_an_input_stands_beside_its_source(name: str) -> None:
 
 
 def leaves(data: Any, path: tuple[str | int, ...]) -> list[tuple[tuple[str | int, ...], Any]]:
-    """Return every scalar with its path."""
     parts = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else None
     return [(path, data)] if parts is None else [leaf for key, part in parts for leaf in leaves(part, (*path, key))]
 
@@ -270,7 +268,6 @@ def is_quantity(value: object) -> bool:
 
 
 def is_of(text: str, dimension: Dimension) -> bool:
-    """Whether text is a quantity of this dimension."""
     try:
         parse(text, dimension)
     except ValueError:

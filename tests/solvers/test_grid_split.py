@@ -175,7 +175,6 @@ class InterruptingPool(ShuffledPool):
         self._polls = polls
 
     def poll(self, wait_s: float, wanted: object) -> list[tuple[int, object]]:
-        """Count the looks."""
         self._polls -= 1
         if self._polls < 0:
             self.search.interrupt()

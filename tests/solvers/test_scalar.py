@@ -158,8 +158,6 @@ def test_sums_below_zero_have_a_bound_too() -> None:
 
 @dataclass(slots=True)
 class Counted:
-    """A function that counts its calls."""
-
     curve: Curve
     calls: int = 0
 

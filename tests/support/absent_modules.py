@@ -24,7 +24,6 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in self._packages else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return a mock with the marks of a module."""
         module = MagicMock(name=spec.name)
         module.__path__, module.__spec__, module.__name__ = [], spec, spec.name
         return module

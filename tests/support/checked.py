@@ -80,8 +80,6 @@ def checked(document: dict[str, Any]) -> Any:
 
 
 def put(*path: str | int, value: Any = None, times: float | None = None) -> Callable[[dict[str, Any]], None]:
-    """A change of one value of a document."""
-
     def change(document: Any) -> None:
         for key in path[:-1]:
             document = document[key]

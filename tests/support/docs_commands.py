@@ -95,7 +95,6 @@ class Call:
 
     @property
     def program(self) -> str:
-        """Its name as typed."""
         return self.words[0]
 
 
@@ -106,12 +105,10 @@ def pages() -> list[str]:
 
 
 def blocks(page: str) -> list[Block]:
-    """The fenced blocks of a page."""
     return blocks_of((ROOT / page).read_text(encoding="utf-8"), page)
 
 
 def blocks_of(text: str, page: str = "page.md") -> list[Block]:
-    """The fenced blocks of a text."""
     found, end = [], 0
     for match in _BLOCK.finditer(text):
         before, (kind, named, body) = text[end : match.start()], match.groups()
@@ -236,7 +233,6 @@ def answered(call: Call) -> int:
 
 @contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Settings for one call."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:

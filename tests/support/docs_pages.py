@@ -133,12 +133,10 @@ def has_needs(page: str) -> bool:
 
 
 def place_of(block: Block) -> tuple[str, str]:
-    """How the tables name a block."""
     return block.page, block.first
 
 
 def is_measured(block: Block) -> bool:
-    """Whether a block reads measured data."""
     return "$PLANNER_DATA" in block.text
 
 
@@ -182,7 +180,6 @@ def put(page: str, folder: Path) -> None:
 def stand(
     block: Block, folder: Path, known: dict[str, Any], capsys: CaptureFixture[str], *, has_long: bool = False
 ) -> None:
-    """Do what a block is there for."""
     for command in block.commands:
         if is_there(command.needs) and (has_long or not is_long(block.page, command)):
             follow(command, capsys)

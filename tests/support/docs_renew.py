@@ -118,7 +118,6 @@ def renew(page: str) -> None:
 
 
 def main(names: Sequence[str]) -> None:
-    """Renew the pages named."""
     for page in [Path(name).resolve().relative_to(ROOT).as_posix() for name in names]:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)

@@ -112,12 +112,10 @@ def question(name: str) -> dict[str, Any]:
 
 @cache
 def planned(name: str) -> Plan:
-    """The plan of a question."""
     return planner.plan(planner.load(question(name)), time_limit_s=30)
 
 
 def written(folder: Path, files: Mapping[str, str]) -> Path:
-    """A folder with files in it."""
     for name, text in files.items():
         (folder / name).write_text(text)
     return folder

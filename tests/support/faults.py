@@ -83,7 +83,6 @@ class Server:
         self._answers = os.fdopen(found)
 
     def close(self) -> None:
-        """End the server."""
         os.close(self._requests)
         try:
             self._process.wait(60)

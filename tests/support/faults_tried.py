@@ -33,7 +33,6 @@ def missing_folder(folder: Path, writer: Writer) -> Place:
 
 
 def folder_in_place(folder: Path, writer: Writer) -> Place:
-    """A folder of that name."""
     (folder / f"t{writer.suffix}").mkdir()
     return Place(
         target=f"t{writer.suffix}", codes=(0,) if writer.is_folder else (2,), is_unchanged=not writer.is_folder
@@ -41,7 +40,6 @@ def folder_in_place(folder: Path, writer: Writer) -> Place:
 
 
 def link_to_itself(folder: Path, writer: Writer) -> Place:
-    """A link that leads to itself."""
     (folder / f"t{writer.suffix}").symlink_to(f"t{writer.suffix}")
     return Place(target=f"t{writer.suffix}")
 
@@ -52,14 +50,12 @@ def under_a_file(folder: Path, writer: Writer) -> Place:
 
 
 def an_input(folder: Path, writer: Writer) -> Place:
-    """What the command reads."""
     if not writer.inputs:
         return Place(target=".", is_unchanged=False)
     return Place(target=writer.inputs[-1])
 
 
 def a_link_to_an_input(folder: Path, writer: Writer) -> Place:
-    """A link to what the command reads."""
     if not writer.inputs:
         return Place(target=".", is_unchanged=False)
     (folder / f"t{writer.suffix}").symlink_to(writer.inputs[0])
@@ -67,7 +63,6 @@ def a_link_to_an_input(folder: Path, writer: Writer) -> Place:
 
 
 def the_full_device(folder: Path, writer: Writer) -> Place:
-    """A device that takes nothing."""
     (folder / f"t{writer.suffix}").symlink_to("/dev/full")
     return Place(target=f"t{writer.suffix}")
 

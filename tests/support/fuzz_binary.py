@@ -151,7 +151,6 @@ def changed_store(data: bytes, draw: Random) -> bytes:
 
 
 def _columns(db: sqlite3.Connection, table: str) -> list[str]:
-    """The names of a table's columns."""
     return [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
 
 

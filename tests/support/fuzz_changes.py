@@ -53,7 +53,6 @@ def _nested(depth: int) -> Any:
 
 
 def changed(document: Any, draw: Random, vocabulary: Vocabulary) -> Any:
-    """Return a copy of a document with one to six changes."""
     found = copy.deepcopy(document)
     for _ in range(draw.choice((1, 1, 1, 1, 2, 2, 3, 6))):
         place = _place(found, draw)

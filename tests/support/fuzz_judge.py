@@ -38,8 +38,6 @@ _FORM = ("unknown key", "this key is missing", "this must be a", "unknown column
 
 
 class Outcome(StrEnum):
-    """How an input ended."""
-
     ACCEPTED = "accepted"
     FORM = "refused by its form"  # recognised; all that is said is of keys or types
     VALUES = "refused by its values"  # recognised; a rule on a value spoke
@@ -60,8 +58,6 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parser:
-    """A reader to be tried."""
-
     name: str
     make: Callable[[Random], Mapping[str, bytes]]  # draws the files of one input, by name
     recognises: Callable[[Path], bool]  # whether the files in a folder have the outermost form that the reader expects

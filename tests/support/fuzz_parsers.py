@@ -214,7 +214,6 @@ def _mapping(folder: Path, draw: Random) -> None:
 
 
 def _configured(folder: Path, draw: Random) -> None:
-    """Predict a configuration."""
     from planner.api import configuration_of, timeline
 
     if draw.random() < _ASKED:
@@ -305,7 +304,6 @@ def _trace(folder: Path, draw: Random) -> None:
 
 
 def _prices(folder: Path, draw: Random) -> None:
-    """Read a price list."""
     from planner.procurement.prices import read_price_list
 
     if draw.random() < _ASKED:
@@ -349,7 +347,6 @@ def _run(folder: Path, draw: Random) -> None:
 
 
 def _case(folder: Path, draw: Random) -> None:
-    """Reproduce a case that lies in a folder."""
     from planner.case.run import run_folder
 
     run_folder(folder)
@@ -712,5 +709,4 @@ PARSERS: tuple[Parser, ...] = (
 
 
 def by_name() -> dict[str, Parser]:
-    """Every parser by its name."""
     return {parser.name: parser for parser in PARSERS}

@@ -32,7 +32,6 @@ class Found:
     details: dict[str, str] = field(default_factory=dict)
 
     def add(self, number: int, verdict: Verdict) -> None:
-        """Count an input."""
         self.outcomes[verdict.outcome] += 1
         self.num_recognised += verdict.is_recognised
         self.used_s += verdict.used_s

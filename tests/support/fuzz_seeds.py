@@ -95,7 +95,6 @@ _OBJECTIVES = ("training_time", "iteration_time")
 
 
 def _yaml(text: str) -> Any:
-    """The data of YAML text."""
     from ruamel.yaml import YAML
 
     return YAML(typ="safe", pure=True).load(StringIO(text))
@@ -397,7 +396,6 @@ def calibrations() -> tuple[dict[str, Any], ...]:
 
 @cache
 def runs() -> tuple[dict[str, Any], ...]:
-    """Measured runs."""
     return (
         run_files.run_document(),
         run_files.run_document(factors=(1.0, 2.0, 1.0)),

@@ -44,12 +44,10 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
         return self.folder.name
 
     @property
     def report(self) -> str:
-        """What stands there as printed."""
         return (self.folder / REPORT).read_text(encoding="utf-8")
 
     @property
@@ -64,7 +62,6 @@ def names() -> list[str]:
 
 
 def entry(name: str) -> Entry:
-    """One question of the gallery."""
     folder = GALLERY / name
     text = (folder / "README.md").read_text(encoding="utf-8")
     title = text.partition("\n")[0].removeprefix("# ")

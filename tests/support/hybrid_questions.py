@@ -119,12 +119,10 @@ def question(
 
 
 def given_layout(problem: Problem, **block: Any) -> HybridConfiguration:
-    """A block of a spec as a configuration."""
     return hybrid.configuration_of(problem, HybridSpec.model_validate(block).model_dump())
 
 
 def layout(problem: Problem) -> HybridConfiguration:
-    """The proven best layout."""
     found = plan(problem, Search())
     assert found.status is Status.OPTIMAL, "no limit"
     assert isinstance(found.configuration, HybridConfiguration), "the family's own"

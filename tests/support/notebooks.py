@@ -46,7 +46,6 @@ def _outputs(code: str, known: dict[str, Any], number: int) -> Iterator[dict[str
 
 
 def text_of(notebook: Mapping[str, Any]) -> str:
-    """Return a notebook as its file has it."""
     return f"{json.dumps(notebook, indent=1, ensure_ascii=False)}\n"
 
 

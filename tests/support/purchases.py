@@ -37,7 +37,6 @@ Times = Callable[[Fleet], float]  # training time, never growing with a count
 
 
 def row(instance: str, **changed: Any) -> dict[str, Any]:
-    """Return a row of a price list."""
     plain = {
         "provider": "acme",
         "instance": instance,
@@ -57,7 +56,6 @@ def row(instance: str, **changed: Any) -> dict[str, Any]:
 
 
 def write_list(path: Path, rows: Sequence[Row]) -> str:
-    """Write a price list; return its name."""
     lines = [",".join(COLUMNS), *(",".join(str(one.get(name, "")) for name in COLUMNS) for one in rows)]
     path.write_text("\n".join(lines) + "\n")
     return str(path)

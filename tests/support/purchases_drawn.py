@@ -95,7 +95,6 @@ def blocks(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def times(draw: st.DrawFn) -> MadeUpTimes:
-    """Draw training times."""
     machine = st.builds(
         Machine,
         rate=st.sampled_from([0.3, 1.0, 2.0, 3.7]),

@@ -109,7 +109,6 @@ def run_document(*, factors: tuple[float, ...] = (1.0, 1.0), median_s: float | N
 
 
 def write_run(folder: Path, document: dict[str, Any], name: str = "run.json") -> Path:
-    """Write a run's file; return its path."""
     path = folder / name
     path.write_text(json.dumps(document))
     return path

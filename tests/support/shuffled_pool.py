@@ -38,7 +38,6 @@ class ShuffledPool:
         return 0 if self._is_gone else self._most - len(self._at_work)
 
     def submit(self, function: Callable[..., Any], origin: Origin, arguments: Sequence[Any]) -> int:
-        """Take a part."""
         self.num_parts += 1
         self._at_work[self.num_parts] = (origin, packed((function, tuple(arguments))))
         return self.num_parts
@@ -63,11 +62,9 @@ class ShuffledPool:
         return back
 
     def tell(self, note: str) -> None:
-        """Keep a note."""
         self.notes.append(note)
 
     def _done(self, number: int) -> tuple[int, Any]:
-        """Return what came of a part."""
         origin, call = self._at_work.pop(number)
         if number in self._lost:
             return number, FailedTask("its worker died")

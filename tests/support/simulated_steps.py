@@ -34,7 +34,6 @@ class Events:
     after: dict[Hashable, list[Hashable]] = field(default_factory=dict)
 
     def add(self, task: Hashable, seconds: float, lines: Sequence[Hashable], after: Sequence[Hashable] = ()) -> None:
-        """Append a task to the order of its lines."""
         self.seconds[task] = seconds
         self.after[task] = list(after)
         for line in lines:

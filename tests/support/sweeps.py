@@ -36,7 +36,6 @@ SLOW: dict[str, Any] = {  # some ten seconds for one question
 
 
 def asked(sweep: Mapping[str, Any], base: Mapping[str, Any] = BASE, *, time_limit_s: float = 60.0) -> Sweep:
-    """A sweep of the cheap question."""
     return load_sweep({**base, "sweep": sweep}, time_limit_s=time_limit_s)
 
 

@@ -69,7 +69,6 @@ def spans_of(document: Mapping[str, Any]) -> list[Event]:
 
 
 def by_row(document: Mapping[str, Any]) -> dict[str, list[Event]]:
-    """Slices by the name of their row."""
     names = {e["tid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"}
     found: dict[str, list[Event]] = {name: [] for name in names.values()}
     for event in document["traceEvents"]:

@@ -27,7 +27,6 @@ _FLAGS = (
 
 @st.composite
 def experts(draw: st.DrawFn, num_layers: int) -> Experts:
-    """A mixture of experts that some layer has."""
     number = draw(st.integers(1, 6))
     shared: dict[str, Any] = draw(st.just({}) | st.builds(lambda size: {"shared_size": size}, _sizes))
     num_shared = draw(st.integers(0, 2))
@@ -92,7 +91,6 @@ _small, _chunks = st.integers(1, 3), st.sampled_from([1, 2, 64])
 
 @st.composite
 def grouped(draw: st.DrawFn, made: Any, many: str, few: str) -> Any:
-    """A mixer with heads in groups."""
     number = draw(_small)
     names = ("head_size", "state_size") if many == "num_heads" else ("key_size", "value_size")
     sizes = {name: draw(_sizes) for name in names}
@@ -132,7 +130,6 @@ def layers(draw: st.DrawFn, num_layers: int, norm_position: str) -> dict[str, An
 
 @st.composite
 def transformers(draw: st.DrawFn) -> Transformer:
-    """A small transformer of any make."""
     num_layers = draw(st.integers(1, 5))
     norm_position: NormPosition = draw(st.sampled_from(["before", "after", "both", "output", "shared", "parallel"]))
     makes: dict[str, Any] = {flag: draw(st.booleans()) for flag in _FLAGS}

@@ -81,5 +81,4 @@ class VirtualPool:
         return [(number, unpacked(self._at_work.pop(number)[1])) for _, number in ended]
 
     def tell(self, note: str) -> None:
-        """Keep a note."""
         self.notes.append(note)

@@ -39,7 +39,6 @@ HERE = Path(__file__).parents[1] / "support"
 
 @contextmanager
 def two_workers(ask: Callable[..., Any] | None = None) -> Iterator[DaskWorkers[Task, Answer]]:
-    """Two worker processes of this machine."""
     workers = processes(2)
     if ask is not None:
         workers.ask = ask

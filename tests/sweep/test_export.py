@@ -52,7 +52,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sweep, Stor
 
 
 def cells(sweep: Sweep, store: Store) -> list[dict[str, Any]]:
-    """The rows as they stand in the store."""
     names = columns_of(sweep.grid)
     return [
         dict(

@@ -19,14 +19,12 @@ CLUSTER: dict[str, Any] = {"machines": [{"count": 2, "device": "v100", "network"
 
 
 def spec_of(folder: Path, base: dict[str, Any], vary: dict[str, Any]) -> Path:
-    """A spec file."""
     path = folder / "s.yaml"
     path.write_text(json.dumps({**base, "sweep": {"vary": vary}}))
     return path
 
 
 def tasks_of(path: Path) -> list[Task]:
-    """All questions of a sweep."""
     sweep = load_sweep(path, time_limit_s=60.0)
     found = [sweep.task(position, TODAY) for position in range(len(sweep.grid))]
     assert all(isinstance(one, Task) for one in found), found

@@ -23,7 +23,6 @@ from planner.sweep.store import RETRIED, VERSION, Store
 
 
 def answered(path: Path, sweep: Sweep) -> None:
-    """Answer a sweep into a store."""
     with Store(path) as store:
         done = run(sweep, store, OneWorker(), today=TODAY)
     assert not done.is_stopped
@@ -38,7 +37,6 @@ def altered(path: Path, statement: str) -> None:
 
 
 def plan(key: str, objective: float = 1.0) -> Answer:
-    """An answer of a test."""
     return Answer(key=key, outcome=Outcome.OPTIMAL, document=zlib.compress(b"{}"), objective=objective)
 
 

@@ -128,7 +128,6 @@ def _shares(batch: int, parts: _Parts, devices: Mapping[str, int]) -> Iterator[F
 
 
 def _numbers(block: Mapping[str, Any], parts: _Parts, devices: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield whether the totals that the block states are those of its parts."""
     machines = sum(part["machines"] for part in parts.values())
     yield holds(
         "devices in all",

@@ -20,5 +20,4 @@ class Facts(Usage):
 
 
 def groups_of(problem: Problem) -> dict[str, MachineGroup]:
-    """Return the machine groups by name."""
     return {group.name: group for group in problem.cluster.machine_groups}

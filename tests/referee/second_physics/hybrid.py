@@ -85,7 +85,6 @@ def _decisions(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counts(devices: Mapping[str, int], machines: Mapping[str, int]) -> dict[str, int]:
-    """Return devices and machines in all."""
     return {"num_devices": sum(devices.values()), "num_machines": sum(machines.values())}
 
 

@@ -252,7 +252,6 @@ def _own_ends(network: Transformer, block: Mapping[str, Any], ends: tuple[float,
 
 
 def logits_are_frozen(network: Transformer) -> bool:
-    """Whether the matrix that gives the logits is."""
     frozen = network.trained
     has_embedding = not (frozen.frozen_layers or "embedding" in frozen.frozen_parts)
     is_lent = network.has_tied_embeddings and not has_embedding
@@ -408,7 +407,6 @@ def memory_findings(
 
 
 def _term(network: Transformer, term: str, stated: Sequence[float], counted: Sequence[float]) -> Finding:
-    """Return whether a term is the counted one on every stage."""
     is_whole, least, most = _is_counted_whole(network), 1 - SAME, 1 + SAME
     if not is_whole and term != "reserve":
         most = 1 + LOOSE if term == "activations" else float("inf")

@@ -89,7 +89,6 @@ def state_bytes(block: Mapping[str, Any]) -> float:
 
 
 def program_of(block: Mapping[str, Any]) -> Program:
-    """Return what the program of a block does."""
     found = _PROGRAMS[block.get(PROGRAM, "megatron-core")]
     found = replace(found, state=found.state - 8 + state_bytes(block))
     if block.get(GRADIENTS) != "bf16":

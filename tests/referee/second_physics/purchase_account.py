@@ -35,12 +35,10 @@ class Bill:
 
     @property
     def wall_s(self) -> float:
-        """The sum of the parts."""
         return sum(self.run_s.values())
 
     @property
     def cost_usd(self) -> float:
-        """The sum of the parts."""
         return sum(self.money_usd.values())
 
     @property
@@ -49,7 +47,6 @@ class Bill:
         return self.cost_usd - self.money_usd["capital"] + self.capital_usd
 
     def value_of(self, asked: ProcureSpec) -> float | None:
-        """Return the objective."""
         if asked.objective == "value_of_time":
             return self.cost_usd + (asked.usd_per_hour_saved or 0.0) * self.wall_s / 3600
         return {"cost": self.cost_usd, "time": self.wall_s, "energy": self.energy_j}[asked.objective]
