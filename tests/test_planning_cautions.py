@@ -241,3 +241,17 @@ def test_samples_of_a_device_are_no_whole_number_where_the_batch_does_not_divide
     question = {"dnn": {"transformer": sizes, "global_batch": 4}, "cluster": {"machines": [machine]}}
     fixed = {"families": [family], "objective": "iteration_time", "fix": {"num_devices": 3, "num_stages": 3}}
     assert planner.plan({**question, **fixed}).prediction.details["batch_per_device"] == pytest.approx(4 / 3)
+
+
+def test_on_tpus_the_reason_is_of_the_program_that_runs_there() -> None:
+    asked = {
+        "dnn": {"zoo": "llama3.2-1b", "global_batch": 16, "dtype": "fp8"},
+        "cluster": {"machines": [{"count": 1, "device": "tpu-v7", "devices": 4}]},
+        "families": ["hybrid"],
+        "objective": "iteration_time",
+    }
+    problem = planner.load(asked)
+    plan = planner.plan(problem)
+    assert plan.cautions[0].endswith("with maxtext, what is written for it has no products in fp8")
+    recommended = [line for line in plan_text(plan, problem).splitlines() if "off by up to" in line]
+    assert all("others on its devices are off by" in line for line in recommended)  # of such plans none was measured

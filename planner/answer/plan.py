@@ -417,7 +417,8 @@ def _recommended_texts(found: Plan | Predicted) -> list[str]:
     what = "this one" if found.is_recommended else f"{one.family} on {one.configuration.headline}"
     held = f", {of_limit(one.prediction.memory_bytes)} of memory" if "total" in one.prediction.memory_bytes else ""
     value = objective_words(one.objective, found.goal.unit)
-    cost = f"{value} ({loss}, where such predictions are off by up to {error}){held}"
+    such = "such predictions" if found.prediction.relative_error is not None else "others on its devices"
+    cost = f"{value} ({loss}, where {such} are off by up to {error}){held}"
     asked = [] if found.is_recommended else ["ask for it with --prefer-safe"]
     return [what, cost, *(f"safer: {reason}" for reason in one.reasons), *asked]
 

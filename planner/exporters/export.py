@@ -208,11 +208,11 @@ def _runs(name: str, job: Job) -> bool:
 
 
 def refusal_of(job: Job) -> str | None:
-    """Return None where some target can launch a plan, else what the first program for its family said.
+    """Return None where some target can launch a plan, else what the first program for its family and devices said.
 
     Targets that only start machines come last: they run what the programs before them can.
     """
-    family, why = job.plan.family, None
+    family, why, is_of_kind = job.plan.family, None, True
     own = PROGRAMS.get(family, ())
     for name in chain(own, (one for one in TARGETS if one not in own)):
         if why is not None and family not in (TARGETS[name].families or (family,)):
@@ -220,8 +220,11 @@ def refusal_of(job: Job) -> str | None:
         try:
             export(name, replace(job, is_probe=True))
         except PlannerError as error:
+            is_other, is_own = isinstance(error, OtherDeviceError), family in (TARGETS[name].families or ())
+            if why is not None and (is_of_kind or is_other or not is_own):
+                continue
             refusal = str(error).removeprefix(f"{name} cannot run this plan: ").partition(". ")[0].rstrip(".")
-            why = why or f"{f'with {name}, ' * (name in own)}{refusal}"
+            why, is_of_kind = f"{f'with {name}, ' * (name in own or is_own)}{refusal}", not is_other
         else:
             return None
     return why
@@ -263,6 +266,10 @@ def network_of(path: Path, text: str) -> Transformer | None:
     """Return the network that a launch file of an export trains; None where it is none, or says no sizes."""
     found = reader_of(path, text)
     return None if found is None else found[1].network(path, text)
+
+
+class OtherDeviceError(InfeasibleError):
+    """What is written for a target runs on devices of another kind."""
 
 
 def refused(target: str, why: str, hint: str) -> InfeasibleError:

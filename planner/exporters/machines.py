@@ -10,7 +10,17 @@ from dataclasses import dataclass, replace
 
 from planner.cluster import Device
 from planner.errors import Fault, InfeasibleError, SpecError
-from planner.exporters.export import PROGRAMS, TARGETS, Export, Job, Settings, export, refused, target_of
+from planner.exporters.export import (
+    PROGRAMS,
+    TARGETS,
+    Export,
+    Job,
+    OtherDeviceError,
+    Settings,
+    export,
+    refused,
+    target_of,
+)
 from planner.families import FAMILIES
 from planner.used_machines import UsedMachines, by_host
 
@@ -61,7 +71,7 @@ def require_kinds(target: str, job: Job, rows: Iterable[UsedMachines], *kinds: s
         if row.role == "worker" and (kind := device_of(job, row).kind) not in kinds:
             runs = " and ".join(_KINDS[name] for name in kinds)
             why = f"what is written for it here runs on {runs}, and {row.device} is no such device"
-            raise refused(target, why, f"Plan without {_KINDS.get(kind, 'such devices')}.")
+            raise OtherDeviceError(str(refused(target, why, f"Plan without {_KINDS.get(kind, 'such devices')}.")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
