@@ -190,10 +190,48 @@ def least_behind_s(group: GroupSeconds, layouts: Layouts, *, hides: bool) -> Flo
     hides
         Whether communication is beside the seconds of layers; else beside as many as it takes.
     """
-    figures = group.figures
-    mean = layer_counts(figures.transformer) / layouts.pipeline
-    reduced, gathered, stepped_s = _of_mean_stage(figures, layouts, group.groups)
-    ahead, whole = ((mean * one).sum(axis=0) for one in (group.computed_forward_s, group.layer_s))
+    exchanged = _of_mean_stage(group.figures, layouts, group.groups)
+    return behind_mean_stage_s(group.figures, layouts, exchanged, mean_stage_s(group), hides=hides)
+
+
+def mean_stage_s(group: GroupSeconds) -> tuple[Floats, Floats]:
+    """Return what a stage with the mean of all layers computes forward, and all that it does; shape (n,).
+
+    Of what stands on the group alone: replicas elsewhere change nothing.
+    """
+    mean = layer_counts(group.figures.transformer) / group.own.pipeline
+    return (mean * group.computed_forward_s).sum(axis=0), (mean * group.layer_s).sum(axis=0)
+
+
+def joint_exchanges_s(figures: LayerFigures, group: DeviceGroup, joint: Layouts) -> tuple[Floats, Floats, Floats]:
+    """Return the reductions, the gathers and the optimiser's step of a stage with the mean of all layers; shape (n,).
+
+    They depend on all data ranks together, and not on how many of them stand on the group.
+
+    Parameters
+    ----------
+    figures, group
+        Of the devices.
+    joint
+        Layouts with the data ranks of all groups.
+    """
+    tiers = reached_tiers(group.joint_tiers, figures.constants)
+    reduced, gathered, stepped_s, _ = np.broadcast_arrays(
+        *_of_mean_stage(figures, joint, groups_of(tiers, joint)), np.zeros(len(joint))
+    )
+    return reduced, gathered, stepped_s
+
+
+def behind_mean_stage_s(
+    figures: LayerFigures,
+    layouts: Layouts,
+    exchanged: Sequence[Floats],
+    stage_s: Sequence[Floats],
+    *,
+    hides: bool,
+) -> Floats:
+    """Return :func:`least_behind_s` by what the stage exchanges and by :func:`mean_stage_s`."""
+    (reduced, gathered, stepped_s), (ahead, whole) = exchanged, stage_s
     if not hides:
         ahead, whole = np.maximum(ahead, gathered), np.maximum(ahead, gathered) + np.maximum(whole - ahead, reduced)
     return np.asarray(sum(behind_schedule_s(figures, layouts, (reduced, gathered), ahead, whole)) + stepped_s)

@@ -48,7 +48,8 @@ counts as ``w`` layers, which are L in all, in proportion to its seconds ``t`` o
 - layers are whole, so that of p stages on one group one has ``ceil(L / p)`` or more, and of stages on several none
   more than whole ones in its time (:meth:`CutBounds.whole_s`).
 
-*pace*, *linked pace* and *layers* as above, with as many stages or replicas as could be where they are open.
+*pace*, *linked pace* and *layers* as above, with as many stages or replicas as could be where they are open. *any
+parts*: the real links before it is decided how many replicas are where (:meth:`CutBounds.any_parts_s`).
 *communication*: the real links, before and after recomputation is decided, with what is behind the schedule, as some
 stage of any cut has; O(groups) a node, whatever the number of stages.
 *room*: the same with each recomputation that leaves room for all layers, infinite where none does. *best path*: all is
@@ -64,7 +65,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
-from math import comb, inf
+from math import comb, inf, prod
 from typing import Any, Self
 
 import numpy as np
@@ -94,7 +95,13 @@ from planner.models.programs import PROGRAMS
 from planner.models.schedule import MOST_ROUNDS
 from planner.models.transformer_interval import LAYER_PARTS, mean_layer
 from planner.models.transformer_schedule import Stages, lower_bound_s
-from planner.models.transformer_step import GroupSeconds, least_behind_s, least_exchanged_s
+from planner.models.transformer_step import (
+    GroupSeconds,
+    behind_mean_stage_s,
+    least_behind_s,
+    least_exchanged_s,
+    mean_stage_s,
+)
 from planner.models.transformer_time import cut_times
 from planner.networks import samples_of
 from planner.problem import Problem
@@ -130,6 +137,7 @@ _BEST = {
     "order": 0,
     "context_method": ANY_CONTEXT_METHOD,
 }
+_NUMBERED = ("sequence_parallel", "order")  # how ranks lie, which is decided after the replicas of each group
 _BEST_OF_CUTS = {**_BEST, **CODES_OF_CUTS}
 _MOST_CELLS = 100_000  # stages times layouts in one array
 _MOST_PACED = 1 << 14  # nodes whose pace is worked out together: their columns stay in the processor's cache
@@ -279,6 +287,12 @@ class Bounds(ABC):
         """Raise an error where the search is over."""
         if self.search.is_over:
             raise OverError
+
+    def slices(self, length: int, most: int = MOST_AT_ONCE // 8) -> Iterator[slice]:
+        """Yield slices of a range, each of at most so many; raise an error where the search is over."""
+        for start in range(0, length, most):
+            self._ask()
+            yield slice(start, min(start + most, length))
 
 
 # -- even cuts on one group --------------------------------------------------------------------------------------------
@@ -762,12 +776,6 @@ class EvenBounds(Bounds):
                 found[part][fits] = self._group.seconds(layouts.of(fits))
         return found
 
-    def slices(self, length: int, most: int = MOST_AT_ONCE // 8) -> Iterator[slice]:
-        """Yield slices of a range, each of at most so many; raise an error where the search is over."""
-        for start in range(0, length, most):
-            self._ask()
-            yield slice(start, min(start + most, length))
-
     def _best_parts(self, columns: Columns) -> dict[str, Floats]:
         """Return the parts of a step at its best, the optimiser where its step is shorter."""
         layouts = self._group.layouts(self._filled(columns))
@@ -946,6 +954,7 @@ class CutBounds(Bounds):
         return [
             *coarse,
             self.layers_s,
+            *([self.any_parts_s] if self.cost.has_replicas else []),
             *[self.layers_s] * len(self.space.devices),
             self.communication_s,
             self.room_s,
@@ -1059,7 +1068,9 @@ class CutBounds(Bounds):
         """Whether all sizes of micro-batches are multiples of the smallest."""
         return not any(size % self.smallest_microbatch for size in self.microbatches)
 
-    def _replicated_s(self, nodes: Columns, whole: Floats, parts: Ints, behind: Floats | float = 0.0) -> Floats:
+    def _replicated_s(
+        self, nodes: Columns, whole: Floats, parts: Ints | Floats, behind: Floats | float = 0.0
+    ) -> Floats:
         """Return the bound of replicas from the sum of all stages of each group, and what is behind; (groups, n)."""
         stages = nodes["pipeline"]
         total = (self.cost.batch // nodes["microbatch"]).astype(np.float64)
@@ -1149,13 +1160,13 @@ class CutBounds(Bounds):
 
     def communication_s(self, nodes: Columns) -> Floats:
         """Return the bound with the real links, tensor-parallel communication hidden; nothing recomputed if open."""
+        if self.cost.has_replicas and len(nodes["tensor"]):
+            whole, _, behind = self.replicas_s(nodes, self.cost.parts_of(nodes))
+            return self._replicated_s(nodes, whole, self.cost.parts_of(nodes), behind)
         return self._in_parts(nodes, np.ones_like(nodes["tensor"]), self._communication_s, _MOST_NODES)
 
     def _communication_s(self, nodes: Columns) -> Floats:
-        """Return the same of some nodes."""
-        if self.cost.has_replicas:
-            whole, _, behind = self.replicas_s(nodes, self.cost.parts_of(nodes))
-            return self._replicated_s(nodes, whole, self.cost.parts_of(nodes), behind)
+        """Return the same of some nodes with stages."""
         parts, layers = self.cost.parts_of(nodes), self.cost.transformer.num_layers
         groups, behind, (transfer, embedding, head), layer = self._linked_s(nodes)
         fixed = 2 * (parts - 1) * transfer  # a boundary inside a group: one stage sends down it, and one up
@@ -1256,8 +1267,55 @@ class CutBounds(Bounds):
         columns = self._filled(nodes, {"recompute": int(Recompute.NONE), "overlap_data": overlaps})
         return {**columns, "overlap_tensor": self._may_overlap(nodes)}
 
+    def any_parts_s(self, nodes: Columns) -> Floats:
+        """Return the bound of replicas with the real links, of the best numbers on each group and order of ranks.
+
+        A step of S seconds with d replicas on each group keeps ``sum d (S - a) / x >= N``, and no replica has less than
+        one micro-batch, so that no S is below any a. So the sum only grows with the least a and x that any numbers give
+        and with the most replicas of each group: the S that it is N of is no more than that of any.
+        """
+        each = nodes["tensor"] * nodes["context"] * nodes["pipeline"]
+        fine = prod(len(self.space.axes[name].values) for name in _NUMBERED)
+        return self._in_parts(nodes, fine * np.maximum(sum(self.space.devices) // each, 1), self._any_parts_s)
+
+    def _any_parts_s(self, nodes: Columns) -> Floats:
+        """Return the same of some nodes."""
+        names, found = self.space.part_names, np.full(len(nodes["tensor"]), inf)
+        rows, owner = self.space.below(nodes, {name: self.space.axes[name].values for name in _NUMBERED})
+        shape = (len(names), len(owner))
+        (whole, slowest, fewest), (forward, backward, most) = np.full((3, *shape), inf), np.zeros((3, *shape))
+        for index, name in enumerate(names):
+            columns, whose = self.space.below(rows, {name: self.space.axes[name].values})
+            whole_s, slowest_s, forward_s, both_s = self._replica_s(columns, columns[name], index)
+            for least, values in ((whole, whole_s), (slowest, slowest_s), (fewest, columns[name])):
+                np.minimum.at(least[index], whose, values)
+            for highest, values in ((forward, forward_s), (backward, both_s - forward_s), (most, columns[name])):
+                np.maximum.at(highest[index], whose, values)
+        has_all = np.flatnonzero((most > 0).all(axis=0))
+        rows, owner = {name: column[has_all] for name, column in rows.items()}, owner[has_all]
+        whole, slowest, fewest, forward, backward, most = (
+            one[:, has_all] for one in (whole, slowest, fewest, forward, backward, most)
+        )
+        alone_s = self._replicated_s(rows, whole, most)
+        near = np.flatnonzero(alone_s <= self.search.cutoff)  # of others it does not matter what they exchange
+        # What is behind is least beside most computing: a second of it hides one at most, as contention is a share.
+        number = (most - fewest).sum(axis=0).astype(np.int64)[near] + 1
+        whose = np.repeat(near, number)
+        behind = np.full(most.shape, inf)
+        total = np.arange(len(whose)) - np.repeat(np.cumsum(number) - number, number)
+        total += fewest.sum(axis=0).astype(np.int64)[whose]
+        stages_s = np.array([forward, forward + backward]).swapaxes(0, 1)[..., whose]
+        columns = {name: column[whose] for name, column in rows.items()}
+        for least, values in zip(behind, self._replicas_behind_s(columns, total, stages_s), strict=True):
+            np.minimum.at(least, whose, values)
+        np.minimum.at(found, owner, np.maximum(alone_s, self._replicated_s(rows, whole, most, behind)))
+        return found
+
     def replicas_s(self, nodes: Columns, parts: Ints, data: Ints | None = None) -> tuple[Floats, Floats, Floats]:
         """Return X of a replica on each group, its slowest stage and what is behind it, all of shape (groups, n).
+
+        A replica's own seconds depend on how many its group has, and what all exchange on how many there are in all: of
+        many pairs of numbers each is asked about once.
 
         Parameters
         ----------
@@ -1266,16 +1324,67 @@ class CutBounds(Bounds):
         data
             Of all of them, where these are not all.
         """
-        columns, names = self._at_best(nodes), self.space.part_names
-        groups = self.cost.group_seconds({**columns, **dict(zip(names, parts, strict=True))})
-        if data is not None:
-            groups = [replace(one, joint=replace(one.joint, data=data)) for one in groups]
-            parts = np.array([data - parts[1:].sum(axis=0), *parts[1:]])
-        columns |= dict(zip(names, parts, strict=True))
-        whole, slowest = self._whole_s(nodes, groups)
-        whole = whole + 2 * (nodes["pipeline"] - 1) * np.array([one.transfer_s for one in groups])
-        behind = self._behind_s(columns, groups, is_open="zero" not in nodes)
-        return whole, np.maximum(slowest, whole / nodes["pipeline"]), behind
+        shared = [name for name in nodes if name not in (*self.space.part_names, "data")]
+        first, back = distinct(nodes, shared)
+
+        def of_each(numbers: Ints) -> tuple[Columns, Ints, Ints]:
+            """Return what is shared and the number, once for each different pair of these; and for each node which."""
+            at, whose = distinct({"shared": back, "numbers": numbers}, ["shared", "numbers"])
+            return {name: nodes[name][first[back[at]]] for name in shared}, numbers[at], whose
+
+        found = []
+        for index, own in enumerate(parts):
+            columns, number, whose = of_each(own)
+            found.append(self._replica_s(columns, number, index)[:, whose])
+        whole, slowest, *stage_s = np.array(found).swapaxes(0, 1)
+        columns, total, whose = of_each(parts.sum(axis=0) if data is None else data)
+        behind = self._replicas_behind_s(columns, total, np.array(stage_s).swapaxes(0, 1), whose)
+        return whole, slowest, behind
+
+    def _replica_s(self, nodes: Columns, number: Ints, index: int) -> Floats:
+        """Return X of a replica on a group, its slowest stage, and what a mean one does forward and both ways; (4, n).
+
+        Parameters
+        ----------
+        number
+            Replicas of the group.
+        """
+        columns, found = self._at_best({**nodes, **dict.fromkeys(self.space.part_names, number)}), [np.empty((4, 0))]
+        for some in self.slices(len(number), _MOST_NODES):
+            few = {name: column[some] for name, column in columns.items()}
+            group = self.cost.seconds_on(few, index)
+            (whole,), (slowest,) = self._whole_s(few, [group])
+            whole = whole + 2 * (few["pipeline"] - 1) * group.transfer_s
+            found.append(np.array([whole, np.maximum(slowest, whole / few["pipeline"]), *mean_stage_s(group)]))
+        return np.concatenate(found, axis=1)
+
+    def _replicas_behind_s(
+        self, nodes: Columns, total: Ints, stages_s: Floats, whose: Ints | slice = slice(None)
+    ) -> Floats:
+        """Return what is behind the schedule of a replica's mean stage on each group, shape (groups, n).
+
+        Parameters
+        ----------
+        total
+            Replicas of all groups.
+        stages_s
+            What the stage does forward and both ways on each group, (groups, 2, n).
+        whose
+            For each of the n, of which node.
+        """
+        first, *others = self.space.part_names
+        parts = {first: total - len(others), **dict.fromkeys(others, np.ones_like(total))}
+        columns, hides = self._at_best({**nodes, **parts}), len(self.cost.transformer.kind_counts) == 1
+        found = np.full((len(stages_s), stages_s.shape[-1]), inf)
+        for zero in self.space.axes["zero"].values if "zero" not in nodes else (None,):
+            joint = self.cost.joint(columns if zero is None else {**columns, "zero": np.full_like(total, zero)})
+            each = joint.of(whose)
+            for index, stage_s in enumerate(stages_s):
+                exchanged = [one[whose] for one in self.cost.joint_exchanges_s(joint, index)]
+                figures = self.cost.groups[index].figures
+                behind_s = behind_mean_stage_s(figures, each, exchanged, stage_s, hides=hides)
+                np.minimum(found[index], behind_s, out=found[index])
+        return found
 
     def _whole_s(self, nodes: Columns, groups: Sequence[LeastSeconds | GroupSeconds]) -> tuple[Floats, Floats]:
         """Return the sum of the stages of a replica on each group, and one that is slowest, without sending."""

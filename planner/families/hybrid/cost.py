@@ -79,7 +79,14 @@ from planner.models.optimizers import OPTIMIZERS, Optimizer
 from planner.models.programs import PROGRAMS
 from planner.models.recomputation import MODULE_SETS, modules_of
 from planner.models.transformer_interval import LAYER_PARTS, LayerFigures, interval_times, kind_times, mean_layer
-from planner.models.transformer_step import DeviceGroup, GroupSeconds, ReplicaClass, Step, group_seconds
+from planner.models.transformer_step import (
+    DeviceGroup,
+    GroupSeconds,
+    ReplicaClass,
+    Step,
+    group_seconds,
+    joint_exchanges_s,
+)
 from planner.models.transformer_time import PARTS, iteration_times
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -798,24 +805,29 @@ class HybridCost:
 
     def group_seconds(self, columns: Columns) -> list[GroupSeconds]:
         """Return the seconds of a micro-batch on each group."""
-        whole, found = self.layouts(columns), []
-        for index, (one, devices) in enumerate(zip(self.groups, self._device_groups, strict=True)):
-            own = self.layouts(columns, index)
-            joint = own
-            if self.has_replicas:  # each on machines of one kind: no order makes neighbours of those on two
-                joint = replace(own, data=whole.data, order=_DATA_LAST[own.order])
-            found.append(
-                group_seconds(
-                    self.transformer,
-                    own,
-                    joint,
-                    devices,
-                    software=one.software,
-                    constants=one.constants,
-                    expert_imbalance=one.expert_imbalance,
-                )
-            )
-        return found
+        return [self.seconds_on(columns, index) for index in range(len(self.groups))]
+
+    def seconds_on(self, columns: Columns, index: int) -> GroupSeconds:
+        """Return the seconds of a micro-batch on one group."""
+        one, own = self.groups[index], self.layouts(columns, index)
+        return group_seconds(
+            self.transformer,
+            own,
+            self.joint(columns) if self.has_replicas else own,
+            self._device_groups[index],
+            software=one.software,
+            constants=one.constants,
+            expert_imbalance=one.expert_imbalance,
+        )
+
+    def joint(self, columns: Columns) -> Layouts:
+        """Return the replicas of all groups: each is on one kind of machines, which no order mixes."""
+        whole = self.layouts(columns)
+        return replace(whole, order=_DATA_LAST[whole.order])
+
+    def joint_exchanges_s(self, joint: Layouts, index: int) -> tuple[Floats, Floats, Floats]:
+        """Return what the replicas of all groups exchange, as devices of one group do, and its optimiser's step."""
+        return joint_exchanges_s(self.groups[index].figures, self._device_groups[index], joint)
 
     def stage_groups(self, columns: Columns, num_stages: int) -> Ints:
         """Return the index of each stage's group, shape (p, n); 0 for whole replicas."""

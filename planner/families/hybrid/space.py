@@ -489,7 +489,8 @@ class Space:
         if self.cost.is_even:
             whole = _EVEN_LEVELS if self.transformer.experts is None else _EVEN_LEVELS_OF_EXPERTS
             return _SPLIT_EVEN_LEVELS if self.is_split else whole
-        first = (self.coarse[:-1], *([] if self.is_split else [()]), self.coarse[-1:])
+        parted = [()] if self.cost.has_replicas else []  # before their numbers on each group are decided, of very many
+        first = (self.coarse[:-1], *([] if self.is_split else [()]), self.coarse[-1:], *parted)
         return (*first, *((name,) for name in self.part_names), _FINE[0], (), _FINE[1], (), _FINE[2], ())
 
     def grid(self, bounds: Sequence[Bound | None] | None = None) -> Grid:
@@ -507,8 +508,9 @@ class Space:
 
         Values that the question does not allow are left out.
         """
+        allowed = {name: frozenset(self.axes[name].values) for name in free}
         axes = [
-            Axis(name=name, values=tuple(one for one in values if one in self.axes[name].values))
+            Axis(name=name, values=tuple(one for one in values if one in allowed[name]))
             for name, values in free.items()
         ]
         grid = Grid(levels=(Level(axes=tuple(axes)),), rules=self.rules)
