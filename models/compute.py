@@ -470,8 +470,13 @@ _LAST = ("feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.
 _ENDS = ("attention.output", *scans.ROW_SPLIT)  # the same of layers without a feed-forward part
 _ROW_PARALLEL = (*_ENDS, *_LAST[:-1], "projector.down")  # the last is whole on every device
 _REPLICATED = (
-    *("attention.query_down", "attention.key_value_down", "feed_forward.router", "feed_forward.shared.gate"),
-    *("feed_forward.latent_down", "feed_forward.latent_up", "patch_embedding"),
+    "attention.query_down",
+    "attention.key_value_down",
+    "feed_forward.router",
+    "feed_forward.shared.gate",
+    "feed_forward.latent_down",
+    "feed_forward.latent_up",
+    "patch_embedding",
 )
 
 

@@ -37,7 +37,14 @@ Ints = NDArray[np.int64]
 
 _TWO_BACK = ("norm", "group_norm", "multiplication")  # kernels of backward for one of forward
 _FUSED = (
-    *("batch_norm", "norm", "group_norm", "softmax", "element_wise", "scaling", "multiplication", "addition"),
+    "batch_norm",
+    "norm",
+    "group_norm",
+    "softmax",
+    "element_wise",
+    "scaling",
+    "multiplication",
+    "addition",
     "reduction",
 )
 KINDS = (*OPERATOR_KINDS[:1], "grouped_convolution", "depthwise_convolution", *OPERATOR_KINDS[1:])

@@ -43,9 +43,25 @@ if TYPE_CHECKING:
     from planner.sweep.engine import Done
     from planner.sweep.swept import Swept
 
-__all__ = ["Question", "check", "compare", "configuration_of", "explain", "export", "from_torch", "load"]
-__all__ += ["measured_step", "plan", "plan_of_file", "predict", "predicted", "procure", "sweep", "timeline"]
-__all__ += ["with_left_out"]
+__all__ = [
+    "Question",
+    "check",
+    "compare",
+    "configuration_of",
+    "explain",
+    "export",
+    "from_torch",
+    "load",
+    "measured_step",
+    "plan",
+    "plan_of_file",
+    "predict",
+    "predicted",
+    "procure",
+    "sweep",
+    "timeline",
+    "with_left_out",
+]
 
 DEFAULT_TIME_LIMIT_S = 60.0
 

@@ -74,11 +74,23 @@ OF_TRANSFORMERS: FamilyName = "hybrid"  # the family that is made for transforme
 # --- Modules of a transformer's layer that can be computed again by themselves, as Megatron-Core names them
 
 RECOMPUTE_MODULES: tuple[str, ...] = (
-    *("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"),
+    "core_attn",
+    "moe_act",
+    "layernorm",
+    "mla_up_proj",
+    "mlp",
+    "moe",
+    "shared_experts",
 )
 
 # --- Modules whose inputs may wait in host memory between the passes, as Megatron-Core names them
 
 OFFLOAD_MODULES: tuple[str, ...] = (
-    *("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"),
+    "attn_norm",
+    "qkv_linear",
+    "core_attn",
+    "attn_proj",
+    "mlp_norm",
+    "expert_fc1",
+    "moe_act",
 )

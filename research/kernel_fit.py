@@ -34,8 +34,22 @@ from planner.zoo.transformers import dnn_of
 from research import ROOT
 from research.bands import band_text
 
-__all__ = ["Fit", "Pass", "Rows", "fit", "left_out", "left_out_fits", "left_out_passes", "page", "pass_s"]
-__all__ += ["read_kernels", "read_passes", "section_text", "with_matrix_share", "with_section"]
+__all__ = [
+    "Fit",
+    "Pass",
+    "Rows",
+    "fit",
+    "left_out",
+    "left_out_fits",
+    "left_out_passes",
+    "page",
+    "pass_s",
+    "read_kernels",
+    "read_passes",
+    "section_text",
+    "with_matrix_share",
+    "with_section",
+]
 
 _COMMAND = "python -m research.kernel_fit --write"
 _TABLE, _PAGE = ROOT / "planner" / "data" / "kernel_shares.yaml", ROOT / "docs" / "accuracy_kernels.md"

@@ -11,8 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DEVICES_PER_MACHINE", "FILE", "GLOBAL_BATCH", "HEALTHY", "LATENCY_S", "NETWORKS", "SEQUENCE_LENGTH", "Run"]
-__all__ += ["read_runs"]
+__all__ = [
+    "DEVICES_PER_MACHINE",
+    "FILE",
+    "GLOBAL_BATCH",
+    "HEALTHY",
+    "LATENCY_S",
+    "NETWORKS",
+    "SEQUENCE_LENGTH",
+    "Run",
+    "read_runs",
+]
 
 FILE = Path("llm") / "nanotron_h100_open.csv"
 GLOBAL_BATCH, DEVICES_PER_MACHINE = 256, 8

@@ -186,7 +186,15 @@ def test_what_fails_in_a_plug_in_is_laid_to_it_and_not_to_us(folder: Path) -> No
     code += "    def bound(self, problem): return 0.0\n    def search(self, problem, search, /): return 1 / 0\nFAMILY = F()\n"
     entry(folder, "late", "planner.families", "late = late:FAMILY", code)
     words = [
-        *("-m", "planner", "plan", "--dnn", "alexnet", "--cluster", "osf-testbed", "--families", "late"),
+        "-m",
+        "planner",
+        "plan",
+        "--dnn",
+        "alexnet",
+        "--cluster",
+        "osf-testbed",
+        "--families",
+        "late",
         "--no-explain",
     ]
     done = run(folder, *words)

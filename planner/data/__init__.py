@@ -21,7 +21,27 @@ from planner.data.devices import (
 )
 from planner.data.presets import block, block_names, find_block, preset, preset_names
 
-__all__ = ["Machine", "block", "block_names", "device", "device_names", "device_of_accelerator", "device_or_machine"]
-__all__ += ["device_rows", "find_block", "inside_link", "inside_links", "instance_rows", "is_machine", "link_of"]
-__all__ += ["link_rows", "machine", "machine_rows", "machines_of", "preset", "preset_names", "reference_machine"]
-__all__ += ["with_unit"]
+__all__ = [
+    "Machine",
+    "block",
+    "block_names",
+    "device",
+    "device_names",
+    "device_of_accelerator",
+    "device_or_machine",
+    "device_rows",
+    "find_block",
+    "inside_link",
+    "inside_links",
+    "instance_rows",
+    "is_machine",
+    "link_of",
+    "link_rows",
+    "machine",
+    "machine_rows",
+    "machines_of",
+    "preset",
+    "preset_names",
+    "reference_machine",
+    "with_unit",
+]

@@ -29,7 +29,17 @@ from planner.units import Dimension, format_human
 TARGET, VERSION, RECIPE = "megatron-bridge", "Megatron-Bridge 0.3", "recipe.py"
 _MARK = "planner.export/1 megatron-bridge"
 _PARTS = (
-    *("MODEL", "TRAIN", "OPTIMIZER", "DDP", "DIST", "OVERLAP", "DATASET", "CHECKPOINT", "PRECISION", "RNG", "YARN"),
+    "MODEL",
+    "TRAIN",
+    "OPTIMIZER",
+    "DDP",
+    "DIST",
+    "OVERLAP",
+    "DATASET",
+    "CHECKPOINT",
+    "PRECISION",
+    "RNG",
+    "YARN",
     "RUN",
 )
 # Option -> part and field; other options are fields of the model of the same name. None: its reader has no use for it.

@@ -33,8 +33,20 @@ from planner.targets import reason_of, whole
 
 # What every row has beside the fields that vary; the wall time last, for it is no part of the answer.
 ANSWER_COLUMNS = (
-    *("outcome", "objective_name", "objective", "bound", "gap", "family", "headline", "num_devices"),
-    *("iteration_time_s", "time_s", "cost_usd", "error", "key", "wall_s"),
+    "outcome",
+    "objective_name",
+    "objective",
+    "bound",
+    "gap",
+    "family",
+    "headline",
+    "num_devices",
+    "iteration_time_s",
+    "time_s",
+    "cost_usd",
+    "error",
+    "key",
+    "wall_s",
 )
 _NUMBERS = {"objective", "bound", "gap", "iteration_time_s", "time_s", "cost_usd", "wall_s"}
 _MOST_BEST = 10

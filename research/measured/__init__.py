@@ -20,8 +20,20 @@ from pydantic import BaseModel, Field, model_validator
 from planner.names import find, fold
 from planner.question.values import Model
 
-__all__ = ["BandSpec", "EvaluationSpec", "Folds", "Measured", "MeasuredRow", "Parameters", "RowsFrom", "fit_logs"]
-__all__ += ["left_out", "left_out_each", "measure_of", "share_of"]
+__all__ = [
+    "BandSpec",
+    "EvaluationSpec",
+    "Folds",
+    "Measured",
+    "MeasuredRow",
+    "Parameters",
+    "RowsFrom",
+    "fit_logs",
+    "left_out",
+    "left_out_each",
+    "measure_of",
+    "share_of",
+]
 
 # Name in a case -> module of this room; imported when asked for.
 MODULES = {"throughput": "throughput", "layers": "layers", "push-pull": "push_pull"}

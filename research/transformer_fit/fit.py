@@ -65,8 +65,22 @@ from planner.models.transformer_interval import LayerFigures
 from planner.models.transformer_time import iteration_times
 from research.transformer_fit.rows import Row
 
-__all__ = ["MACHINES", "PRIORS", "SOFTWARE", "Parameters", "Prior", "Table", "as_unmeasured", "constants_of"]
-__all__ += ["described", "fit", "predict", "rates_of", "software_of", "unmeasured_of"]
+__all__ = [
+    "MACHINES",
+    "PRIORS",
+    "SOFTWARE",
+    "Parameters",
+    "Prior",
+    "Table",
+    "as_unmeasured",
+    "constants_of",
+    "described",
+    "fit",
+    "predict",
+    "rates_of",
+    "software_of",
+    "unmeasured_of",
+]
 
 Parameters = Mapping[str, float]
 

@@ -41,8 +41,13 @@ from research.transformer_fit.rows import Row, read_rows
 __all__ = ["LowRow", "fitted_rows", "published_rows", "read_low_rows", "unread"]
 
 _FAMILIES = (
-    *("megatron-bridge", "megatron-bridge-finetune", "nemo-24.07-h100", "nemo-24.07-h100-finetune"),
-    *("nemo-h100-longseq", "nemo-b200-longseq", "torchtitan-h100"),
+    "megatron-bridge",
+    "megatron-bridge-finetune",
+    "nemo-24.07-h100",
+    "nemo-24.07-h100-finetune",
+    "nemo-h100-longseq",
+    "nemo-b200-longseq",
+    "torchtitan-h100",
 )
 _TITAN = "torchtitan-h100"
 _LOW: Mapping[str, tuple[str, str]] = {

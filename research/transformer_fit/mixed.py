@@ -59,8 +59,17 @@ from planner.models.transformer_step import DeviceGroup, ReplicaClass, Step, gro
 from planner.transformer import Transformer
 from research import ROOT, page_with
 
-__all__ = ["FITTED", "READING", "MixedRow", "Reading", "fitted_figures", "predicted_s", "product_lines"]
-__all__ += ["rank_correlation", "read_mixed_rows"]
+__all__ = [
+    "FITTED",
+    "READING",
+    "MixedRow",
+    "Reading",
+    "fitted_figures",
+    "predicted_s",
+    "product_lines",
+    "rank_correlation",
+    "read_mixed_rows",
+]
 
 _PAGE = ROOT / "docs" / "accuracy_transformers.md"
 _PART = "research/transformer_fit/mixed.py"

@@ -463,7 +463,15 @@ def test_no_spec_is_needed_for_cards_precision_and_sequence(
     capsys: CaptureFixture[str], flags: tuple[str, ...], key: tuple[str | int, ...], value: object
 ) -> None:
     question = (
-        *("plan", "--dnn", "bert-base", "--machines", "2xdgx-h100", "--global-batch", "64", "--families", "all_reduce"),
+        "plan",
+        "--dnn",
+        "bert-base",
+        "--machines",
+        "2xdgx-h100",
+        "--global-batch",
+        "64",
+        "--families",
+        "all_reduce",
     )
     found: Any = document(capsys, *question, *flags)["problem"]
     for part in key:

@@ -79,7 +79,12 @@ def test_show_alone_lists_what_can_be_shown(capsys: CaptureFixture[str]) -> None
     assert run(["show"]) == 0
     out = capsys.readouterr().out
     assert [line.split()[0] for line in out.splitlines()[2:8]] == [
-        *("dnn", "cluster", "devices", "links", "machines", "prices"),
+        "dnn",
+        "cluster",
+        "devices",
+        "links",
+        "machines",
+        "prices",
     ]
     assert run(["show", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["what"] == "dnn"

@@ -18,7 +18,12 @@ from planner.families import FAMILIES
 
 DOCS = ROOT / "docs"
 QUESTIONS = (
-    *("how_many_servers", "which_buckets", "which_network", "which_layout", "buy_or_rent", "why_infeasible"),
+    "how_many_servers",
+    "which_buckets",
+    "which_network",
+    "which_layout",
+    "buy_or_rent",
+    "why_infeasible",
     "can_i_trust_it",
 )
 SPECS = ("spec", "procure")

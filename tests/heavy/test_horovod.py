@@ -92,7 +92,14 @@ def test_horovods_own_options_give_variables_of_the_same_names(
 ) -> None:
     _, variables = words_of(tmp_path, "alike")
     words = [
-        *("-np", "2", "--fusion-threshold-mb", "64", "--cycle-time-ms", "3.5", "--hierarchical-allreduce", "python"),
+        "-np",
+        "2",
+        "--fusion-threshold-mb",
+        "64",
+        "--cycle-time-ms",
+        "3.5",
+        "--hierarchical-allreduce",
+        "python",
         "x",
     ]
     environment: dict[str, str] = {}

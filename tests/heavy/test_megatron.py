@@ -202,9 +202,20 @@ def test_options_that_are_fields_of_its_configurations_have_their_names() -> Non
     assert {"overlap_grad_reduce", "overlap_param_gather", "use_distributed_optimizer"} <= names & data
     assert {"optimizer_cpu_offload", "use_precision_aware_optimizer", "optimizer"} <= names & optimizer
     assert {
-        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),
-        *("expert_model_parallel_size", "expert_tensor_parallel_size", "pipeline_model_parallel_layout"),
-        *("sequence_parallel", "recompute_granularity", "recompute_method", "recompute_num_layers", "tp_comm_overlap"),
-        *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "moe_token_dispatcher_type"),
-        *("moe_router_topk", "q_lora_rank"),
+        "tensor_model_parallel_size",
+        "pipeline_model_parallel_size",
+        "context_parallel_size",
+        "expert_model_parallel_size",
+        "expert_tensor_parallel_size",
+        "pipeline_model_parallel_layout",
+        "sequence_parallel",
+        "recompute_granularity",
+        "recompute_method",
+        "recompute_num_layers",
+        "tp_comm_overlap",
+        "account_for_embedding_in_pipeline_split",
+        "account_for_loss_in_pipeline_split",
+        "moe_token_dispatcher_type",
+        "moe_router_topk",
+        "q_lora_rank",
     } <= names & transformer

@@ -173,7 +173,13 @@ def test_sizes_of_its_networks_are_those_that_its_models_have(flavour: Flavour) 
 
 _DENSE = ("llama3.1-8b", "llama3.2-1b", "mistral-nemo-12b", "qwen3-4b", "qwen2.5-7b", "qwen2.5-1.5b")
 _ROUTED = (
-    *("qwen3-235b-a22b", "mixtral-8x7b", "deepseek-v2-lite", "deepseek-v3", "kimi-k2", "gpt-oss-20b", "gpt-oss-120b"),
+    "qwen3-235b-a22b",
+    "mixtral-8x7b",
+    "deepseek-v2-lite",
+    "deepseek-v3",
+    "kimi-k2",
+    "gpt-oss-20b",
+    "gpt-oss-120b",
 )
 NAMES = (*_DENSE, *_ROUTED)
 

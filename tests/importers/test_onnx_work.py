@@ -114,7 +114,14 @@ def test_matmul_with_broadcasting_counts_what_numpy_would_multiply(tmp_path: Pat
 
 
 EQUATIONS = [
-    *("ij,jk->ik", "bij,bjk->bik", "bhqd,bhkd->bhqk", "i,i->", "ij,j", "...ij,...jk->...ik", "bij,kj->bik", "ii,ij->j"),
+    "ij,jk->ik",
+    "bij,bjk->bik",
+    "bhqd,bhkd->bhqk",
+    "i,i->",
+    "ij,j",
+    "...ij,...jk->...ik",
+    "bij,kj->bik",
+    "ii,ij->j",
 ]
 
 

@@ -70,7 +70,14 @@ def test_every_rank_of_a_layout_has_its_own_place(
 def test_the_first_degree_of_the_order_changes_from_device_to_device() -> None:
     found = cells(cluster(("a", 1, 8)), "hybrid", layout(tensor=2, pipeline=2, data=2))
     assert [cell.label for cell in found] == [
-        *("P1 D0 T0", "P1 D0 T1", "P1 D1 T0", "P1 D1 T1", "P2 D0 T0", "P2 D0 T1", "P2 D1 T0", "P2 D1 T1"),
+        "P1 D0 T0",
+        "P1 D0 T1",
+        "P1 D1 T0",
+        "P1 D1 T1",
+        "P2 D0 T0",
+        "P2 D0 T1",
+        "P2 D1 T0",
+        "P2 D1 T1",
     ]
 
 

@@ -10,9 +10,20 @@ from planner.channel import Ends, as_tensors, schedule, transfer_s
 from planner.cost import TransferCost, Wait
 from planner.solution import Solution, Status
 
-__all__ = ["all_groupings", "all_pipelines", "all_set_partitions", "all_shares", "best_assignment", "best_chain"]
-__all__ += ["best_counts", "best_groups", "best_partition_of_any_kind", "best_pipeline", "best_placement"]
-__all__ += ["best_trade_offs"]
+__all__ = [
+    "all_groupings",
+    "all_pipelines",
+    "all_set_partitions",
+    "all_shares",
+    "best_assignment",
+    "best_chain",
+    "best_counts",
+    "best_groups",
+    "best_partition_of_any_kind",
+    "best_pipeline",
+    "best_placement",
+    "best_trade_offs",
+]
 
 Partition = tuple[tuple[int, ...], ...]
 

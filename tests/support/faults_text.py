@@ -54,8 +54,17 @@ NAMES = (
 
 NO_FILES = (".", "pipe", "huge", "/dev/zero", "/dev/null")
 READERS_OF_ANY = (
-    *("plan {}", "predict {}", "check {}", "sweep {}", "procure {}", "explain {}", "compare {} plan.json", "import {}"),
-    *("calibrate {}", "export {} --to ddp", "show prices {}"),
+    "plan {}",
+    "predict {}",
+    "check {}",
+    "sweep {}",
+    "procure {}",
+    "explain {}",
+    "compare {} plan.json",
+    "import {}",
+    "calibrate {}",
+    "export {} --to ddp",
+    "show prices {}",
 )
 
 

@@ -29,7 +29,14 @@ _WORDS = (
     "A" * 5000,
 )
 _MORE_WORDS = (
-    *("../../etc/passwd", "/etc/passwd", "\x1b[31m", "é\u202e", "LSTM", "Attention", "Range", "ConstantOfShape"),
+    "../../etc/passwd",
+    "/etc/passwd",
+    "\x1b[31m",
+    "é\u202e",
+    "LSTM",
+    "Attention",
+    "Range",
+    "ConstantOfShape",
     "axis",
 )
 
@@ -116,10 +123,16 @@ def _set(here: Any, field: Any, value: Any, is_list: bool, draw: Random) -> None
 _TABLES = ("results", "timings", "sweeps", "members", "owners", "claims")
 _ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
 _STATEMENTS = (
-    *("DROP TABLE {table}", "ALTER TABLE {table} RENAME TO other", "ALTER TABLE {table} ADD COLUMN more TEXT"),
-    *("ALTER TABLE {table} RENAME COLUMN {column} TO strange", "ALTER TABLE {table} DROP COLUMN {column}"),
-    *("DELETE FROM {table}", "PRAGMA user_version = {number}", "PRAGMA application_id = {number}"),
-    *("CREATE TABLE more (a, b)", "CREATE TRIGGER stop BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'no'); END"),
+    "DROP TABLE {table}",
+    "ALTER TABLE {table} RENAME TO other",
+    "ALTER TABLE {table} ADD COLUMN more TEXT",
+    "ALTER TABLE {table} RENAME COLUMN {column} TO strange",
+    "ALTER TABLE {table} DROP COLUMN {column}",
+    "DELETE FROM {table}",
+    "PRAGMA user_version = {number}",
+    "PRAGMA application_id = {number}",
+    "CREATE TABLE more (a, b)",
+    "CREATE TRIGGER stop BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'no'); END",
     "CREATE TRIGGER more AFTER INSERT ON {table} BEGIN DELETE FROM results; END",
 )
 

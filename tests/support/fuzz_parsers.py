@@ -26,7 +26,15 @@ __all__ = ["PARSERS", "by_name"]
 
 _TODAY = date(2026, 11, 21)
 _TOP = {
-    *("dnn", "cluster", "procure", "sweep", "configuration", "calibration", "objective", "constraints", "families"),
+    "dnn",
+    "cluster",
+    "procure",
+    "sweep",
+    "configuration",
+    "calibration",
+    "objective",
+    "constraints",
+    "families",
     "fix",
 }
 _PLAN_S = 0.3
@@ -582,7 +590,21 @@ def _quantity_made(draw: Random) -> Files:
         ("1", "0.5", "25", "-3", "1e9", "1e400", ".5", "5.", "1,5", "1_0", "٣", "0x1", "nan", "1e-400", "9" * 5000)
     )
     units = (
-        *("s", "ms", "µs", "GB", "GiB", "Gbit/s", "Gbps", "B", "b", "TFLOP/s", "W", "kWh", "USD", "USD/h", "samples/s"),
+        "s",
+        "ms",
+        "µs",
+        "GB",
+        "GiB",
+        "Gbit/s",
+        "Gbps",
+        "B",
+        "b",
+        "TFLOP/s",
+        "W",
+        "kWh",
+        "USD",
+        "USD/h",
+        "samples/s",
         "GHz",
     )
     unit = draw.choice((draw.choice(units), draw.choice(units), str(edge_value(draw))[:200]))

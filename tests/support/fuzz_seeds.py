@@ -21,9 +21,28 @@ import sweeps
 
 import planner
 
-__all__ = ["QUESTIONS", "blocks", "calibration_tables", "calibrations", "case_files", "configurations", "events"]
-__all__ += ["hugging_face", "launch_files", "network_files", "onnx_files", "plans", "profiles", "purchases"]
-__all__ += ["questions", "runs", "store", "sweeps_asked", "tables", "vocabulary"]
+__all__ = [
+    "QUESTIONS",
+    "blocks",
+    "calibration_tables",
+    "calibrations",
+    "case_files",
+    "configurations",
+    "events",
+    "hugging_face",
+    "launch_files",
+    "network_files",
+    "onnx_files",
+    "plans",
+    "profiles",
+    "purchases",
+    "questions",
+    "runs",
+    "store",
+    "sweeps_asked",
+    "tables",
+    "vocabulary",
+]
 
 ROOT = Path(__file__).parents[2]
 _EXAMPLES = ROOT / "planner" / "data" / "examples"
@@ -424,7 +443,12 @@ def launch_files() -> tuple[tuple[str, str], ...]:
 def case_files() -> tuple[dict[str, str], ...]:
     """Cases that are computed in a fraction of a second."""
     names = (
-        *("osf-equation-7", "osf-table-3", "osf-section-3-2", "adam-arithmetic", "dag-input", "osf-scaling-factor"),
+        "osf-equation-7",
+        "osf-table-3",
+        "osf-section-3-2",
+        "adam-arithmetic",
+        "dag-input",
+        "osf-scaling-factor",
         "het-table-1",
     )
     return tuple(

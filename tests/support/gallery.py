@@ -25,8 +25,18 @@ PAGES = ROOT / "build/gallery"
 REPORT = "report.txt"
 # Questions that take more than a second and a half of computing: tests/heavy asks them.
 LONG = (
-    *("pipeline-of-a-cnn", "without-a-barrier", "two-generations", "deepseek-v3", "deepseek-v3-mxfp8", "qwen3-235b"),
-    *("gpt-oss", "nemotron-h", "lora-on-one-node", "rent-before-a-deadline", "fastest-for-a-budget", "buy-or-rent"),
+    "pipeline-of-a-cnn",
+    "without-a-barrier",
+    "two-generations",
+    "deepseek-v3",
+    "deepseek-v3-mxfp8",
+    "qwen3-235b",
+    "gpt-oss",
+    "nemotron-h",
+    "lora-on-one-node",
+    "rent-before-a-deadline",
+    "fastest-for-a-budget",
+    "buy-or-rent",
 )
 # What has a page, and how its explanation, which takes long, is left out.
 _PAGED = {"plan": ("--no-explain",), "procure": (), "sweep": ()}

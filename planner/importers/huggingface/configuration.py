@@ -549,8 +549,21 @@ def numerics_of(fields: Fields, sizes: Mapping[str, Any]) -> Numerics:
     name = fields.architecture
     usual_epsilon = 1e-12 if name in _ENCODERS else 1e-6 if sizes.get("norm") == "rms_norm" else 1e-5
     if name in (
-        *("apertus", "bamba", "ernie4_5_moe", "glm_moe_dsa", "gpt_oss", "llama4_text", "minimax", "glm4_moe"),
-        *("glm4_moe_lite", "nemotron_h", "mixtral", "olmo2", "olmo3", "olmoe", "phi3"),
+        "apertus",
+        "bamba",
+        "ernie4_5_moe",
+        "glm_moe_dsa",
+        "gpt_oss",
+        "llama4_text",
+        "minimax",
+        "glm4_moe",
+        "glm4_moe_lite",
+        "nemotron_h",
+        "mixtral",
+        "olmo2",
+        "olmo3",
+        "olmoe",
+        "phi3",
     ):
         usual_epsilon = 1e-5
     epsilon = fields.figure(

@@ -26,8 +26,18 @@ from tests.referee.second_physics.hybrid_encoder import images_kept, images_laye
 from tests.referee.second_physics.hybrid_layer import IMBALANCE, NUMBER_BYTES, Layer, away_of, layer_of, tokens_of
 from tests.referee.second_physics.hybrid_program import GRADIENTS, OPTIMIZER, PROGRAM, program_of
 
-__all__ = ["LOOSE", "counted", "cuts_of", "ends_of", "fullest_bytes", "in_order", "logits_are_frozen"]
-__all__ += ["memory_findings", "reserve_of", "rows_of"]
+__all__ = [
+    "LOOSE",
+    "counted",
+    "cuts_of",
+    "ends_of",
+    "fullest_bytes",
+    "in_order",
+    "logits_are_frozen",
+    "memory_findings",
+    "reserve_of",
+    "rows_of",
+]
 
 LOOSE = 0.05  # by which activations may exceed a count that leaves something out
 _PADDING = 128
