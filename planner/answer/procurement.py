@@ -50,7 +50,6 @@ _MOST_DRAWN = 3  # jobs whose plans are drawn
 _MOST_POINTS, _MOST_LINES = 200, 24  # of the trade-off: on a page, on a terminal
 _WIDTH = 30  # of its bars on a terminal
 _LEAST_POINTS = 3  # of a curve
-_WORTH = 0.01  # less time, or less money, that is worth a line
 _H_S, _DAY_S = (parse(one, Dimension.TIME) for one in ("1 h", "1 d"))
 _MOST_DAYS = 36_500  # of an end that has a date
 _MANY_TIMES = 10  # from there on a ratio is told as such, not in percent
@@ -313,18 +312,16 @@ def _next_rows(found: "Procured") -> list[tuple[str, str]]:
 
 
 def _deadline_rows(found: "Procured") -> list[tuple[str, str]]:
-    """Return what an earlier and a later end would cost, of the fleets that were planned: the next one on each side."""
-    best = found.choice
-    sooner = [row for row in found.by_deadline if row[0].total_wall_s < best.total_wall_s * (1 - _WORTH)]
-    cheaper = [row for row in found.by_deadline if row[0].cost_usd < best.cost_usd * (1 - _WORTH)]
-    later = [row for row in cheaper if row[0].total_wall_s > best.total_wall_s]  # sooner, too, where limits bar it
-    rows = []
-    for name, pairs in (("sooner", sooner[-1:]), ("later", later[:1])):
-        for one, missed in pairs:
-            apart = time_words(abs(one.total_wall_s - best.total_wall_s))
-            more = _more(one.cost_usd, best.cost_usd)
-            words = f"{_named(one.fleet)}: {apart} {name} for {usd_words(one.cost_usd)} ({more})"
-            rows.append((name, ", ".join(filter(None, (words, missed, _cash(one))))))
+    """Return what an earlier and a later end would cost."""
+    best, rows = found.choice, []
+    for name, row in (("sooner", found.sooner), ("later", found.later)):
+        if row is None:
+            continue
+        one, missed = row
+        apart = time_words(abs(one.total_wall_s - best.total_wall_s))
+        more = _more(one.cost_usd, best.cost_usd)
+        words = f"{_named(one.fleet)}: {apart} {name} for {usd_words(one.cost_usd)} ({more})"
+        rows.append((name, ", ".join(filter(None, (words, missed, _cash(one))))))
     return rows
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.constraints import FLEET_LIMITS
+from planner.constraints import FLEET_LIMITS, is_within
 from planner.models.money import S_PER_H
 from planner.names import OF_TRANSFORMERS
 from planner.plan import Plan
@@ -22,6 +22,10 @@ from planner.shown import Recorded
 from planner.solution import Status, gap_of
 from planner.units import Dimension, format_human, parse
 from planner.words import joined, percent_words, term_words, usd_words
+
+SOONER, LITTLE_SOONER, LATER = 0.6, 0.85, 2.0  # of the answer's time: other ends that are told of
+MUCH_DEARER = 4.0  # times the answer's cost: so much for a much earlier end, and one a little earlier is told of
+NEAR = 0.01  # share of a time, or of a cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +209,26 @@ class Procured(Recorded):
     not_modelled: tuple[str, ...]
     prices: Mapping[str, Any]
     problem: Mapping[str, Any]
+
+    @property
+    def sooner(self) -> tuple[Choice, str] | None:
+        """The cheapest of ``by_deadline`` in a good half of the answer's time, else in a little less than that time."""
+        best, much = self.choice, MUCH_DEARER * self.choice.cost_usd
+        for share, most_usd in ((SOONER, much), (LITTLE_SOONER, np.inf)):
+            least_s = share * best.total_wall_s
+            rows = [row for row in self.by_deadline if is_within(row[0].total_wall_s, least_s)]
+            if rows := [row for row in rows if is_within(row[0].cost_usd, most_usd)]:
+                return min(rows, key=lambda row: row[0].cost_usd)
+        return None
+
+    @property
+    def later(self) -> tuple[Choice, str] | None:
+        """The cheapest of ``by_deadline`` in twice the answer's time, where that saves something."""
+        best = self.choice
+        rows = [row for row in self.by_deadline if row[0].total_wall_s > best.total_wall_s]
+        rows = [row for row in rows if is_within(row[0].total_wall_s, LATER * best.total_wall_s)]
+        rows = [row for row in rows if row[0].cost_usd < best.cost_usd * (1 - NEAR)]
+        return min(rows, key=lambda row: row[0].cost_usd, default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document ``planner.procurement/1``; each chosen plan is a whole ``planner.plan/1`` in it."""

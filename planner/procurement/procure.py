@@ -33,7 +33,12 @@ from planner.perturb import faster_devices, wider_network
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.procurement.answer import (
+    LATER,
     LIMITS,
+    LITTLE_SOONER,
+    MUCH_DEARER,
+    NEAR,
+    SOONER,
     BreakEven,
     Certificate,
     Choice,
@@ -624,13 +629,10 @@ _SHARE_OF_MEASURED = 0.5  # of that, for devices that were measured
 _SHARE_OF_LAST = 0.8  # for fleets of as many types as there may be; the rest is for what is shown beside the answer
 _MOST_KINDS = 3  # named
 _REASON_S = 1.0
-_NEAR = 0.01  # share of a time
 _PROVEN = 3 * SAME  # what a search for less than the answer leaves, which finds nothing: it is rounded twice
 _CLOSE_BY = 0.1  # share of the objective, within which fleets are planned as the answer is
 _MOST_TIES = 2  # after which a fleet that costs the same and is done sooner stays beside the answer
 _MISSED_BY, _MOST_CLOSE = 0.25, 3  # share of a limit, within which so many fleets are
-_SOONER, _LITTLE_SOONER, _LATER = 0.6, 0.85, 2.0  # of the answer's time
-_MUCH_DEARER = 4.0  # times the answer's cost: so much for a much earlier end, and one a little earlier is told of
 _SHARE_OF_NEAR = 0.2  # of what is left for the search
 _NOT_MODELLED = (
     "whether machines can be had when they are wanted",
@@ -904,7 +906,7 @@ def _tied(fleets: Fleets, best: _Best, choice: Choice, search: Search) -> bool:
         is_kept = is_within(one.total_wall_s, limits["time"]) and is_within(one.spent_usd, limits["spent"])
         pairs = ((one.total_wall_s, choice.total_wall_s), (one.cost_usd, choice.cost_usd))
         is_as_good = one.objective <= choice.objective * (1 + SAME / 2) and is_kept
-        if is_as_good and all(a <= b * (1 + SAME) for a, b in pairs) and any(a < b * (1 - _NEAR) for a, b in pairs):
+        if is_as_good and all(a <= b * (1 + SAME) for a, b in pairs) and any(a < b * (1 - NEAR) for a, b in pairs):
             best.take(market, replace(point, criteria=(one.objective,)))
             best.num_ties += 1
             return True
@@ -969,16 +971,16 @@ def _alternatives(fleets: Fleets, choice: Choice, search: Search, planned: Plann
 
 
 def _search_near(fleets: Fleets, choice: Choice, search: Search) -> None:
-    """Look with few plans for what other ends cost, of one training: a good half of the time, and twice as much.
+    """Look for the cheapest fleets with other ends, of one training: a good half of the time, and twice as much.
 
     Fleets of one type, over the budget, too. What is found is no part of the answer.
     """
     if fleets.procurement.is_monthly or not search.num_alternatives:
         return
     cost_usd, found = choice.cost_usd, None
-    ends = ((_SOONER, cost_usd * _MUCH_DEARER), (_LITTLE_SOONER, inf), (_LATER, cost_usd * (1 - _NEAR)))
+    ends = ((SOONER, cost_usd * MUCH_DEARER), (LITTLE_SOONER, inf), (LATER, cost_usd * (1 - NEAR)))
     for factor, most in ends:
-        if factor == _LITTLE_SOONER and found is not None and isfinite(found.solution.objective):
+        if factor == LITTLE_SOONER and found is not None and isfinite(found.solution.objective):
             continue
         update = {"objective": "cost", "deadline": factor * choice.total_wall_s}
         asked = fleets.procurement.asked.model_copy(update=update)

@@ -86,8 +86,25 @@ def test_what_other_deadlines_cost_is_told_of_the_fleets_that_were_planned(
         assert ("over the budget" in missed) is (one.cost_usd > 16)
     text = procured_text(found)
     row = next(line for line in text.splitlines() if line.strip().startswith("sooner"))
-    nearest = [one for one, _ in found.by_deadline if one.total_wall_s < found.choice.total_wall_s * 0.99][-1]
-    assert f"{nearest.cost_usd:,.2f} USD" in row and nearest.fleet.headline in row
+    sooner = [one for one, _ in found.by_deadline if one.total_wall_s <= found.choice.total_wall_s * 0.6][-1]
+    assert f"{sooner.cost_usd:,.2f} USD" in row and sooner.fleet.headline in row
+
+
+def test_what_is_sooner_and_later_is_the_cheapest_in_its_time_whatever_was_planned(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
+    question = purchases.asked(tmp_path / "list.csv", ROWS, most_devices=8, deadline="9 h")
+    procurement = purchases.loaded(question)
+    bills = [purchases.bill_of(procurement, one, TIMES(one)) for one in purchases.every_fleet(procurement)]
+    for has_pareto in (False, True):
+        found = purchases.answered(procurement, search=Search(num_alternatives=1), has_pareto=has_pareto)
+        whole_s, cost_usd = found.choice.total_wall_s, found.choice.cost_usd
+        sooner = min((one.cost_usd for one in bills if one.time_s <= 0.6 * whole_s), default=None)
+        assert (found.sooner and found.sooner[0].cost_usd) == pytest.approx(sooner)
+        later = [one.cost_usd for one in bills if whole_s < one.time_s <= 2 * whole_s]
+        later = [one for one in later if one < 0.99 * cost_usd]
+        assert (found.later and found.later[0].cost_usd) == (pytest.approx(min(later)) if later else None)
 
 
 @pytest.mark.parametrize("has_pareto", [False, True])
