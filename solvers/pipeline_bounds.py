@@ -155,7 +155,7 @@ class _Turn:
     ahead_s: _Seconds
     back_s: _Seconds
     work_s: _Seconds
-    in_flight: int
+    in_flight: Integers | int
 
 
 def behind_stage(
@@ -216,7 +216,7 @@ def behind_stage(
 
 
 def through(
-    stages: Sequence[tuple[_Seconds, _Seconds, _Seconds, int]],
+    stages: Sequence[tuple[_Seconds, _Seconds, _Seconds, Integers | int]],
     sent: Sequence[tuple[_Seconds, _Seconds]],
     rest: Floats,
     schedule: Schedule,
@@ -268,18 +268,18 @@ def _turned_s(
     first_s: _Seconds,
     turns: Sequence[_Turn],
     ways: Sequence[tuple[_Seconds, _Seconds, _Seconds]],
-    between: int,
+    between: Integers | int,
 ) -> _Seconds:
     """Return what E of a stage is not below: G, turns of the micro-batches between, and from then on to the end."""
-    if between <= 0 or len(turns) == 1:
-        return first_s
+    most = int(np.max(between, initial=0))
+    if not most or len(turns) == 1:
+        return 0.0
     way_s, work_s, drained_s = map(np.array, zip(*ways, strict=True))
     least_s = (way_s + between * work_s + drained_s).max(axis=0)
-    for size, one in enumerate(turns[1:between], start=2):
-        number, rest = divmod(between, size)
+    for size, one in enumerate(turns[1:most], start=2):
+        number, rest = np.divmod(between, size)
         least_s = np.maximum(least_s, number * one.trip_s + (way_s + rest * work_s + drained_s).max(axis=0))
-    found: _Seconds = first_s + least_s
-    return found
+    return np.where(np.greater(between, 0), first_s + least_s, 0.0)
 
 
 def bound_s(

@@ -29,6 +29,8 @@ every state the tables hold the least rest, each number by itself, and the least
   stage. Of one type, such stages hold whole layers and whole samples: the fewest devices that the layers before a state
   and behind it need then are another limit, and where all need more than there are nothing is looked at. Entries at or
   above T are given up at once.
+- *Viable stages.* Whatever a stage has ahead of it, no pipeline takes less than the stage and what follows. So a stage
+  that lowers no entry is part of no pipeline below the cutoff, and the search passes it over.
 - *Many sources at a time.* Small tables of several numbers of micro-batches are filled together: their states stand
   side by side, each source's after those of the one before, and no stage leads from one source to another. Every entry
   is the same as if its source were filled alone.
@@ -80,7 +82,8 @@ _LARGE_BYTES = 1 << 22  # of an array for which numpy asks for large pages
 _ARRAYS_OF_MOVES = 12
 _ARRAYS_OF_SIDES = 5
 _ROUNDING = 1e-9
-_MOST_EXTENDED = 20_000  # stages that are tried at once behind several nodes
+_MOST_EXTENDED = 100_000  # stages that are tried at once behind several nodes, at most
+_MOST_VIABLE = 20_000_000  # of which it is known whether they may be part of a pipeline below the cutoff
 _MOST_NODES = 400_000  # that wait to be extended, and may be added by one: half a gibibyte
 _ASKED_EVERY = 4_096  # nodes that are added
 
@@ -545,11 +548,14 @@ def _last_within(rows_s: Floats, most_s: Floats) -> Integers:
 class _Stages:
     """Stages, and what of them does not depend on entries; those that differ in their ends alone are a group.
 
-    By stage: ``after``, the entry behind it by layer and state; f, b and y; ``out_s``, cf and cb that a boundary behind
-    it takes at least; ``most_in_flight``; ``schedules``; ``group``. By group: ``starts``, its first stage; ``state``,
-    the entry that it lowers; ``first``; ``floor_s``; ``in_s`` of a boundary before it.
+    By stage: ``choice``; ``end``, the layer behind it; ``after``, the entry behind it by layer and state; f, b and y;
+    ``out_s``, cf and cb that a boundary behind it takes at least; ``most_in_flight``; ``schedules``; ``group``. By
+    group: ``starts``, its first stage; ``state``, the entry that it lowers; ``first``; ``floor_s``; ``in_s`` of a
+    boundary before it.
     """
 
+    choice: Integers
+    end: Integers
     after: Integers
     forward_s: Floats
     backward_s: Floats
@@ -569,13 +575,14 @@ class _Stages:
 class TablesOfOne:
     """Least rest from a stage on, and from the boundary before it on: rows; axes: stages left, layer, used.
 
-    ``is_alive``: whether there is an entry, by these axes.
+    ``is_alive``: whether there is an entry, by these axes. ``is_viable``: whether a stage may be part of a pipeline
+    below the cutoff, wherever it stands; by stages left behind it, choice, first layer and the layer behind it.
     """
 
     entries: Floats
     is_alive: NDArray[np.bool_]
+    is_viable: NDArray[np.bool_]
     grid: _Grid
-    schedule: Schedule
     is_complete: bool
 
     def state(self, used: Integers) -> Integers:
@@ -593,23 +600,6 @@ class TablesOfOne:
             index = index + (size - 1 - (number - one) // unit) * stride
         return index
 
-    def behind(self, num_left: int, ends: Integers, states: Integers, out_s: Floats) -> Floats:
-        """Return the rest from the boundaries behind stages on.
-
-        Parameters
-        ----------
-        num_left
-            Stages behind each; 0 where the tables leave their number open.
-        ends
-            Layers behind them.
-        states
-            By the devices used, their own included.
-        out_s
-            (2, ...) least seconds of the boundary behind them.
-        """
-        at = self.entries[:, num_left, ends, states]
-        return np.maximum(behind_channel(at[:REST], out_s[0], out_s[1], self.schedule), at[REST:])
-
 
 def table_bytes(costs: PipelineCosts, stack: Stack, num_stages: int) -> int:
     """Return the bytes of tables, about, before they are made.
@@ -623,14 +613,16 @@ def table_bytes(costs: PipelineCosts, stack: Stack, num_stages: int) -> int:
 
     Notes
     -----
-    Entries by stages left, layer and state; moves by state and choice, all of whose arrays count; and by choice and
-    layer how far a stage reaches and what a boundary behind or before it takes, with what that is worked out from.
+    Entries by stages left, layer and state; moves by state and choice, all of whose arrays count; by choice and
+    layer how far a stage reaches and what a boundary behind or before it takes, with what that is worked out from; and
+    which stages are viable.
     """
     states, choices = _Grid.of(costs).size, len(costs.choices)
     entries = 2 * REST * (num_stages + 1) * (costs.num_layers + 1) * len(stack) * states
     moves = _ARRAYS_OF_MOVES * states * choices
     reach = (3 + _ARRAYS_OF_SIDES * max(costs.num_places)) * choices * (costs.num_layers + 1)
-    return _BYTES * (entries + moves + reach)
+    viable = (num_stages + 1) * choices * costs.num_layers * (costs.num_layers + 1)
+    return _BYTES * (entries + moves + reach) + (viable if viable <= _MOST_VIABLE else 0)
 
 
 class Tables:
@@ -678,6 +670,7 @@ class Tables:
         by_entry, self.is_alive = _zeros((*shape, 2 * REST)), np.zeros(shape, dtype=np.bool_)
         self.entries = np.moveaxis(by_entry, -1, 0)
         self.is_alive[0, -1] = True if allowed is None else np.tile(allowed.reshape(-1), len(stack))
+        self._is_viable = _viable((num_stages + 1, len(costs.choices), costs.num_layers, costs.num_layers + 1))
         self._flat, self._flat_alive = by_entry.reshape(-1, 2 * REST), self.is_alive.reshape(-1)  # the same numbers
         self._alive_by_left = self.is_alive.reshape(num_stages + 1, -1)
         self._is_any_alive = self._alive_by_left[0].copy()  # with some number of stages left
@@ -695,8 +688,13 @@ class Tables:
             Its index in the stack.
         """
         part = slice(source * self._grid.size, (source + 1) * self._grid.size)
+        begin = sum(self.stack.num_choices[:source])
         return TablesOfOne(
-            self.entries[..., part], self.is_alive[..., part], self._grid, self.stack.schedule(source), self.is_complete
+            self.entries[..., part],
+            self.is_alive[..., part],
+            self._is_viable[:, begin : begin + self.stack.num_choices[source]],
+            self._grid,
+            self.is_complete,
         )
 
     def _runs(self, all_pairs: Iterable[_Pairs]) -> Iterator[list[_Pairs]]:
@@ -761,6 +759,8 @@ class Tables:
         starts = _starts(which)
         moved, begin = move[starts], first[starts]
         return _Stages(
+            choice,
+            ends,
             after,
             found.forward_s,
             found.backward_s,
@@ -784,7 +784,10 @@ class Tables:
         kept = np.flatnonzero(least[FLUSHED] < self.cutoff)
         if not kept.size:
             return
-        least, left, group = least.take(kept, axis=1), left[kept], stages.group[column[kept]]
+        least, left, column = least.take(kept, axis=1), left[kept], column[kept]
+        group = stages.group[column]
+        if self._is_viable.flags.writeable:
+            self._is_viable[left, stages.choice[column], stages.first[group], stages.end[column]] = True
         starts = _starts(left * len(stages.state) + group)
         best, left, group = np.minimum.reduceat(least, starts, axis=-1), left[starts], group[starts]
         if not stages.first.all():
@@ -821,6 +824,11 @@ class Tables:
         held = np.minimum(in_flight, 1) if self.is_open and not self.stack.is_gpipe else in_flight
         least[FLUSHED, stages.most_in_flight[column] < held] = np.inf
         return least
+
+
+def _viable(shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Return room for which stages are viable; where that is too large, read-only, that all are."""
+    return np.zeros(shape, dtype=np.bool_) if prod(shape) <= _MOST_VIABLE else np.broadcast_to(np.True_, shape)
 
 
 def _zeros(shape: tuple[int, ...]) -> Floats:
@@ -867,6 +875,9 @@ class _Node:
         return self.stages[-1].last + 1 if self.stages else 0
 
 
+_NextStage = tuple[float, int, int, int, int, tuple[float, float], tuple[float, float, float], int]
+
+
 @dataclass(frozen=True, slots=True)
 class _Next:
     """Stages that may come next behind some nodes: behind which, what each takes, and the bound with it."""
@@ -878,6 +889,16 @@ class _Next:
     sent: Floats
     found: StageSeconds
     bounds: Floats
+
+    def part(self, which: Integers) -> Iterator[_NextStage]:
+        """Yield some: bound, node, last layer, choice, place, cf and cb before it, f with b and y, and its room."""
+        found = self.found
+        columns = (found.forward_s, found.backward_s, found.flush_s)
+        sent, seconds = (zip(*(one[which].tolist() for one in rows), strict=True) for rows in (self.sent, columns))
+        rows = (self.bounds, self.node, self.last, self.choice, self.place)
+        bound, node, last, choice, place = (one[which].tolist() for one in rows)
+        room = found.most_in_flight[which].tolist()
+        return zip(bound, node, last, choice, place, sent, seconds, room, strict=True)
 
 
 class BestFirst:
@@ -925,10 +946,11 @@ class BestFirst:
         if tables is None:
             most, stack = 0 if is_open else max(numbers_of_stages), Stack.of(schedule, costs)
             tables = Tables(costs, stack, most, search, cutoff, allowed).of(0)
-        self._tables = tables
+        self._tables, self._is_open = tables, is_open
+        self._known_ways: dict[tuple[int, int], tuple[Integers, Integers]] = {}  # by stages left and first layer
         self.is_too_large = False
-        # By number of stages, known ones, and whether all are: nodes of one kind are extended together.
-        self._open: dict[tuple[int, int, bool], OpenBoxes[_Node]] = {}
+        # By number of known stages, and whether all are: nodes of one kind are extended together.
+        self._open: dict[tuple[int, bool], OpenBoxes[_Node]] = {}
         for number in [0] if is_open else sorted(self.numbers_of_stages):
             if self._tables.is_complete and self._tables.is_alive[number, 0, 0]:
                 least_s = float(self._tables.entries[FLUSHED, number, 0, 0])
@@ -960,11 +982,12 @@ class BestFirst:
             key, boxes = min(self._open.items(), key=lambda item: item[1].bound)
             if not (boxes.bound < cutoff and boxes.bound <= until):
                 return None
-            nodes = self._taken(boxes, cutoff) if not key[2] else [boxes.pop()]
+            is_complete = key[1]
+            nodes = [boxes.pop()] if is_complete else self._taken(boxes, cutoff)
             if not boxes:
                 del self._open[key]
             bound, node = nodes[0]
-            if not key[2]:
+            if not is_complete:
                 self._expand(nodes, cutoff)
             elif node.num_stages:
                 return Candidate(bound=bound, stages=node.stages)
@@ -985,7 +1008,7 @@ class BestFirst:
             Seconds; nothing at or above it is followed.
         """
         candidates = []
-        roots = [pair for key, boxes in self._open.items() if not key[1] for pair in boxes.in_order()]
+        roots = [pair for key, boxes in self._open.items() if not key[0] for pair in boxes.in_order()]
         for _, root in sorted(roots, key=lambda pair: (pair[0], pair[1].num_stages))[:number]:
             node, bound = root, 0.0
             while not self.search.is_over and not self._is_complete(node):
@@ -993,7 +1016,8 @@ class BestFirst:
                 index = int(following.bounds.argmin()) if following.bounds.size else 0
                 if not following.bounds[index : index + 1].min(initial=np.inf) < cutoff:
                     break
-                bound, node = float(following.bounds[index]), self._extended(node, following, index)
+                (stage,) = following.part(np.array([index]))
+                bound, node = stage[0], self._extended(node, stage)
             if self._is_complete(node):  # else a limit struck on the way
                 candidates.append(Candidate(bound=bound, stages=node.stages))
         return candidates
@@ -1005,7 +1029,7 @@ class BestFirst:
     def _push(self, bound: float, node: _Node, cutoff: float) -> None:
         """Keep a node that may still beat the best answer; first in, first out among equals."""
         if bound < cutoff:
-            key = node.num_stages, len(node.stages), self._is_complete(node)
+            key = len(node.stages), self._is_complete(node)
             self._open.setdefault(key, OpenBoxes()).add(bound, node)
 
     def _taken(self, boxes: OpenBoxes[_Node], cutoff: float) -> list[tuple[float, _Node]]:
@@ -1032,55 +1056,70 @@ class BestFirst:
     def _expand(self, nodes: Sequence[tuple[float, _Node]], cutoff: float) -> None:
         """Add every next stage below the cutoff; where they are too many, or the search is over, keep the nodes."""
         following = self._following([node for _, node in nodes])
-        kept = np.flatnonzero(following.bounds < cutoff).tolist()
+        kept = np.flatnonzero(following.bounds < cutoff)
         self.is_too_large = sum(map(len, self._open.values())) + len(kept) > _MOST_NODES
-        for number, index in enumerate(kept):
+        for number, stage in enumerate(following.part(kept)):
             if self.is_too_large or (number % _ASKED_EVERY == _ASKED_EVERY - 1 and self.search.is_over):
                 for bound, node in nodes:
                     self._push(bound, node, cutoff)
                 return
-            bound, node = nodes[following.node[index]]
-            self._push(max(bound, float(following.bounds[index])), self._extended(node, following, index), cutoff)
+            bound, node = nodes[stage[1]]
+            self._push(max(bound, stage[0]), self._extended(node, stage), cutoff)
 
-    def _extended(self, node: _Node, following: _Next, index: int) -> _Node:
+    def _extended(self, node: _Node, stage: _NextStage) -> _Node:
         """Return a node with one stage more."""
-        number, found = int(following.choice[index]), following.found
-        choice, used = self.costs.choices[number], list(node.used)
-        used[choice.type_index] += choice.num_devices
-        sent = ((float(following.sent[0, index]), float(following.sent[1, index])),) if node.stages else ()
-        column = (float(found.forward_s[index]), float(found.backward_s[index]), float(found.flush_s[index]))
+        _, _, last, choice, place, sent, column, room = stage
+        kind, used = self.costs.choices[choice], list(node.used)
+        used[kind.type_index] += kind.num_devices
         return _Node(
             node.num_stages,
-            (*node.stages, Stage(first=node.first, last=int(following.last[index]), choice=number)),
+            (*node.stages, Stage(first=node.first, last=last, choice=choice)),
             tuple(used),
             (*node.columns, column),
-            (*node.sent, *sent),
-            (*node.room, int(found.most_in_flight[index])),
-            int(following.place[index]),
+            (*node.sent, sent) if node.stages else (),
+            (*node.room, room),
+            place,
         )
 
+    def _ways(self, left: int, first: int) -> tuple[Integers, Integers]:
+        """Return choices and ends of the viable stages that start at a layer, with so many stages left behind them."""
+        if (left, first) not in self._known_ways:
+            choices, steps = np.nonzero(self._tables.is_viable[left, :, first, first + 1 :])
+            self._known_ways[left, first] = choices, steps + first + 1
+        return self._known_ways[left, first]
+
     def _following(self, nodes: Sequence[_Node]) -> _Next:
-        """Return what may come next behind nodes of one kind; the bound is ``inf`` where that does not fit."""
-        costs, m = self.costs, self.schedule.num_microbatches
-        position, num_stages = len(nodes[0].stages), nodes[0].num_stages
-        firsts, used = np.array([node.first for node in nodes]), np.array([node.used for node in nodes])
-        # By node and choice: where the stage would stand, and what is used up with it.
-        node, choice = np.nonzero(self._sizes <= (np.array(costs.num_devices) - used)[:, self._types])
-        types, after = self._types[choice], used[node]
-        place = after[np.arange(len(node)), types] % np.array(costs.num_places)[types]
-        after[np.arange(len(node)), types] += self._sizes[choice]
+        """Return what may come next behind nodes of as many stages; the bound is ``inf`` where that does not fit."""
+        costs, m, is_gpipe = self.costs, self.schedule.num_microbatches, self.schedule.is_gpipe
+        position, firsts = len(nodes[0].stages), np.array([node.first for node in nodes])
+        numbers = np.array([node.num_stages for node in nodes])
+        left = np.maximum(numbers - position - 1, 0)
+        ways = [self._ways(*one) for one in zip(left.tolist(), firsts.tolist(), strict=True)]
+        node = np.repeat(np.arange(len(nodes)), [len(choices) for choices, _ in ways])
+        choice, end = (np.concatenate(one) for one in zip(*ways, strict=True))
+        # Where devices are left for them.
+        used = np.array([one.used for one in nodes])
+        left_over = np.array(costs.num_devices) - used
+        fits = np.flatnonzero(self._sizes[choice] <= left_over[node, self._types[choice]])
+        node, choice, end = node[fits], choice[fits], end[fits]
+        # Where the stage would stand, and what is used up with it.
+        types, after, number = self._types[choice], used[node], np.arange(len(node))
+        place = after[number, types] % np.array(costs.num_places)[types]
+        after[number, types] += self._sizes[choice]
+        # Where something may follow.
+        state = self._tables.state(after.T)
+        alive = np.flatnonzero(self._tables.is_alive[left[node], end, state])
+        node, choice, end, place, after, state = (one[alive] for one in (node, choice, end, place, after, state))
         sent = np.zeros((2, len(node)))
         if position:
             before = np.array([(one.stages[-1].choice, one.place) for one in nodes])[node].T
             sent = costs.boundary_s(firsts[node], before[0], before[1], choice, place)
-        # By end, too, where something may follow.
-        num_left, state = num_stages - position - 1 if num_stages else 0, self._tables.state(after.T)
-        is_alive = self._tables.is_alive[num_left].T[state]
-        row, end = np.nonzero(is_alive & (np.arange(costs.num_layers + 1) > firsts[node][:, None]))
-        node, choice, place, sent, after = node[row], choice[row], place[row], sent[:, row], after[row]
         found = costs.stages(firsts[node], end - 1, choice, place)
-        rest = self._tables.behind(num_left, end, state[row], costs.out_s(end - 1, choice, place, after.T))
-        held = [m if self.schedule.is_gpipe or not num_stages else min(m, num_stages - s) for s in range(position + 1)]
+        out_s = costs.out_s(end - 1, choice, place, after.T)
+        at = self._tables.entries[:, left[node], end, state]
+        rest = np.maximum(behind_channel(at[:REST], out_s[0], out_s[1], self.schedule), at[REST:])
+        n = numbers[node]
+        held = [m if is_gpipe or self._is_open else np.minimum(m, n - s) for s in range(position + 1)]
         columns, between = (
             np.array([one.columns for one in nodes])[node].T,
             np.array([one.sent for one in nodes])[node].T,
@@ -1088,9 +1127,9 @@ class BestFirst:
         stages = [(*columns[:, s], held[s]) for s in range(position)]
         last = (found.forward_s, found.backward_s, found.flush_s, held[-1])
         sends = [*(tuple(between[:, s]) for s in range(position - 1)), tuple(sent)][:position]
-        bounds = through([*stages, last], sends, rest, self.schedule, is_open=not num_stages)
+        bounds = through([*stages, last], sends, rest, self.schedule, is_open=self._is_open)
         if not position:
             bounds = np.maximum(bounds, costs.floor_s[choice])
-        least = held[-1] if num_stages or self.schedule.is_gpipe else 1
+        least = 1 if self._is_open and not is_gpipe else held[-1]
         bounds = np.where(found.most_in_flight >= least, bounds, np.inf)
         return _Next(node, end - 1, choice, place, sent, found, bounds)

@@ -524,7 +524,8 @@ class Neighbours:
 
     def __init__(self) -> None:
         self.sources: list[PlainSource] = []
-        self._most = 1  # sources at once: twice as many every time, as the first ones lower the cutoff of all others
+        # Sources at once, by level: twice as many every time, as the first ones lower the cutoff of all others.
+        self._most = {True: 1, False: 1}
         self._share = 1.0  # of their stages that the cutoff left in the last tables
 
     def fill(self, asking: PlainSource, cutoff_s: float) -> None:
@@ -532,13 +533,13 @@ class Neighbours:
         domain, together = asking.domain, [asking]
         if not asking.is_coarse:  # else choices and units differ by source, and tables are large
             others = [one for one in self.sources if one is not asking and one.needs(is_open=asking.is_open)]
-            size, most = asking.size * self._share, min(self._most, _MOST_SHARED // asking.num_entries)
+            size, most = asking.size * self._share, min(self._most[asking.is_open], _MOST_SHARED // asking.num_entries)
             for one in sorted(others, key=lambda one: one.bound):
                 size += one.size * self._share
                 if len(together) >= most or size >= _MOST_TOGETHER or one.bound >= cutoff_s:
                     break
                 together.append(one)
-            self._most *= 2
+            self._most[asking.is_open] *= 2
         num_stages = 0 if asking.is_open else max(domain.numbers_of_stages)
         while True:
             rows = StageRows(domain, [one.schedule.num_microbatches for one in together])
@@ -548,7 +549,7 @@ class Neighbours:
             if len(together) == 1:
                 return
             together = together[: len(together) // 2]
-            self._most = len(together)
+            self._most[asking.is_open] = len(together)
         allowed = None
         if domain.is_limited and not domain.is_coarse:  # coarse choices may use more than they count
             allowed = domain.allowed(np.indices([number + 1 for number in domain.num_devices]))
