@@ -22,7 +22,8 @@ more; meanwhile the asking process looks at what nobody has room for. What a wal
 behind and ahead of it: of little nothing is shared, and shares are short beside it, so that nobody waits long for the
 last ones. The answer is that of one walk, whoever works, in whatever order: of each group the least (cost, place) is
 kept, pieces are cut only above the limit, and the limit only falls. A limit that is stale costs work, never the answer.
-A piece whose worker failed counts with its bound, as what is not looked at when the time is over.
+A piece whose worker failed counts with its bound, as what is not looked at when the time is over. What a worker has no
+memory for is looked at by the asking process, which sends nothing more.
 
 Runners-up are the best points of other *groups*: points that agree in some axes are one group, of which the best
 counts. Of equal costs the point counts that comes first in the grid's own order.
@@ -434,6 +435,7 @@ class _Walk:
     num_evaluated: int = 0
     num_dived: int = 0
     num_chunks: int = 0
+    was_broken_off: bool = False  # a bound or a cost
     rest: list[_Box] = field(default_factory=list)
     _expanded: dict[int, tuple[int, int]] = field(default_factory=dict)
     _begin_s: float = field(default_factory=time.thread_time)
@@ -543,6 +545,7 @@ class _Walk:
                 else:
                     self.take_up(self._box(chunk.nodes, box.level + 1, chunk.least))
             except OverError:
+                self.was_broken_off = True
                 self.rest.append(chunk)
             self._path.pop()
 
@@ -578,22 +581,27 @@ class _Walk:
 class _Shares:
     """How a search is shared out: how many answers that differ in which axes, and nodes in one array.
 
-    ``expanded``: how many nodes had how many children on each level so far.
+    ``expanded``: how many nodes had how many children on each level so far. ``memory_limit_bytes``: of each process.
     """
 
     names: tuple[str, ...]
     number: int
     most_at_once: int
     expanded: Mapping[int, tuple[int, int]]
+    memory_limit_bytes: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Explored:
-    """What came of a piece: points among the best, what was left, how many points were evaluated."""
+    """What came of a piece: points among the best, what was left, how many points were evaluated.
+
+    ``has_room``: whether the worker's memory did for it.
+    """
 
     rows: tuple[_Row, ...]
     rest: tuple[_Box, ...]
     num_evaluated: int
+    has_room: bool = True
 
 
 def _explored(made: tuple[Grid, Cost], shares: _Shares, box: _Box, limit: float, share_s: float) -> _Explored:
@@ -604,20 +612,25 @@ def _explored(made: tuple[Grid, Cost], shares: _Shares, box: _Box, limit: float,
     grid, cost = made
     best = _Best(grid=grid, names=shares.names, number=shares.number)
     end_s = time.thread_time() + share_s
+    search = Search(cutoff=limit, memory_limit_bytes=shares.memory_limit_bytes)
     walk = _Walk(
         grid=grid,
         cost=cost,
-        search=Search(cutoff=limit),
+        search=search,
         best=best,
         most_at_once=shares.most_at_once,
         is_strict=True,
         is_full=lambda walk: walk.num_chunks > 0 and time.thread_time() >= end_s,
         _expanded=dict(shares.expanded),
     )
-    walk.take_up(box.unpacked())
+    try:
+        walk.take_up(box.unpacked())
+    except MemoryError:  # what was looked at by then is not known
+        return _Explored(rows=(), rest=(box,), num_evaluated=0, has_room=False)
+    has_room = not (walk.was_broken_off or search.is_late)
     within = [one.within(min(limit, best.limit)) for one in walk.rest]
     rest = tuple(one.packed() for one in within if len(one))
-    return _Explored(rows=tuple(best.rows), rest=rest, num_evaluated=walk.num_evaluated)
+    return _Explored(rows=tuple(best.rows), rest=rest, num_evaluated=walk.num_evaluated, has_room=has_room)
 
 
 @dataclass(slots=True)
@@ -630,6 +643,7 @@ class _Client:
     pool: WorkerPool
     search: Search
     share_s: float
+    _has_room: bool = True
     _open: dict[int, list[_Box]] = field(default_factory=dict)
     _at_work: dict[int, _Box] = field(default_factory=dict)
     _lost: list[_Box] = field(default_factory=list)
@@ -679,7 +693,7 @@ class _Client:
 
     def _send(self) -> None:
         """Send as many pieces as are wanted."""
-        room = self.pool.room()
+        room = self.pool.room() if self._has_room else 0
         while room > 0 and (piece := self._piece(room + 1)) is not None:
             arguments = (self.shares, piece.packed(), self._limit, self.share_s)
             self._at_work[self.pool.submit(_explored, self.origin, arguments)] = piece
@@ -723,6 +737,9 @@ class _Client:
         self.walk.num_evaluated += explored.num_evaluated
         for box in explored.rest:
             self._put(box.unpacked())
+        if not explored.has_room:
+            self._has_room = False
+            self.pool.tell("a worker's memory limit was reached; the search went on without workers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -854,7 +871,13 @@ def solve(
         begin()
         if left_s and walk.rest and not search.is_over:
             walk.most_at_once = few = -(-most_at_once // _FEWER)
-            shares = _Shares(names=names, number=best_points.number, most_at_once=few, expanded=dict(walk._expanded))
+            shares = _Shares(
+                names=names,
+                number=best_points.number,
+                most_at_once=few,
+                expanded=dict(walk._expanded),
+                memory_limit_bytes=search.memory_limit_bytes,
+            )
             share_s = min(pool.share_s, max(_LEAST_SHARE_S, left_s[0] / _SHARES))
             client = _Client(walk=walk, shares=shares, origin=origin, pool=pool, search=search, share_s=share_s)
             client.run(meanwhile=lambda: counted.append(grid.count() if counts else None))

@@ -156,6 +156,31 @@ def test_a_search_whose_crew_is_gone_goes_on_alone(case: Case, seed: int, after:
 
 
 @settings(deadline=None, max_examples=40)
+@given(case=cases(), seed=seeds, is_short=st.booleans())
+def test_what_workers_have_no_memory_for_is_looked_at_by_whoever_asks(case: Case, seed: int, is_short: bool) -> None:
+    """Whether they are at the limit of the search, of which this process holds nothing, or the system refuses more."""
+    pool = ShuffledPool(seed, 2)
+    limit_bytes = inf if is_short else 1.0
+    search = Search(pool=pool, memory_limit_bytes=limit_bytes, resident=lambda: 0)
+    maker: Any = partial(made_short if is_short else made, case)
+    found = solve(case.grid(), case.cost, search, Wanted(most_at_once=1, num_answers=2), maker=maker)
+    alone = case.solve(num_answers=2, most_at_once=1)
+    assert rows_of(found, case) == rows_of(alone, case)
+    assert found.solution == alone.solution
+    assert all("memory limit" in note for note in pool.notes)
+    assert pool.num_back == 0 or pool.notes or is_short  # a piece may be ruled out before any memory is asked for
+
+
+def made_short(case: Case) -> tuple[Grid, Callable[[Columns], Floats]]:
+    """The grid of a case, and a cost that the system has no memory for."""
+
+    def cost(nodes: Columns) -> Floats:
+        raise MemoryError
+
+    return case.grid(), cost
+
+
+@settings(deadline=None, max_examples=40)
 @given(case=cases(), seed=seeds, polls=st.integers(0, 3))
 def test_an_interruption_leaves_a_bound_that_holds(case: Case, seed: int, polls: int) -> None:
     pool = InterruptingPool(seed, polls)

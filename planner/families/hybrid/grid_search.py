@@ -198,7 +198,7 @@ def searched(
             counts=counts and not search.is_brief,
             dives=dives,
         ),
-        maker=partial(_made_grid, bare, memory_limit_bytes, search.cutoff),
+        maker=partial(_made_grid, bare, memory_limit_bytes, search.cutoff, search.memory_limit_bytes),
         before=before,
     )
     if first is not None and first.solution.objective < answer.solution.objective:  # the time was over before
@@ -213,9 +213,11 @@ def searched(
     return answer
 
 
-def _made_grid(cost: HybridCost, memory_limit_bytes: float, cutoff: float) -> tuple[Grid, Callable[[Columns], Floats]]:
+def _made_grid(
+    cost: HybridCost, memory_limit_bytes: float, cutoff: float, process_limit_bytes: float | None
+) -> tuple[Grid, Callable[[Columns], Floats]]:
     """Return the grid of a placement and the seconds of its points, as another process makes them."""
-    bounds = Bounds.of(cost, Search(cutoff=cutoff), memory_limit_bytes)
+    bounds = Bounds.of(cost, Search(cutoff=cutoff, memory_limit_bytes=process_limit_bytes), memory_limit_bytes)
     return bounds.grid(), bounds.seconds
 
 

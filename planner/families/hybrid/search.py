@@ -66,7 +66,7 @@ _MOST_DEVICES = 1 << 17
 _MOST_MICROBATCHES = 64  # sizes, the smallest ones, where there are too many to look at each
 _MOST_LISTED = 3
 _MOST_VALUES = 12  # that are listed
-_LAYERS_A_S = 4_600  # times devices: of layouts over several kinds of machines, about
+_LAYERS_A_S = 13_000  # times devices: of layouts over several kinds of machines, about
 _TRIED_S = 6.0  # for all relaxations together
 _ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
 
