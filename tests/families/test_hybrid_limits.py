@@ -142,8 +142,8 @@ def _columns() -> dict[str, Any]:
 def test_a_batch_of_very_many_divisors_gets_an_answer_whose_bound_covers_every_micro_batch(batch: int) -> None:
     problem = question(batch=batch)
     assert Space.of(costs_of(problem)[0].even).is_split
-    found = plan(problem, Readings(2_000).search)
-    assert 0 < found.bound <= found.objective
+    found = plan(problem, Readings(100).search)
+    assert 0 < found.bound < found.objective  # broken off amidst the micro-batches
 
 
 def test_deciding_the_micro_batch_by_itself_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:

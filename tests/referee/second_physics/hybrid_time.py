@@ -12,6 +12,7 @@ Whether they are more than that by the right amount, only the cost model can say
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from planner.checks import SAME, Finding, agree, agreement
@@ -201,12 +202,23 @@ def _attended(network: Transformer, mixer: str) -> float:
     if mixer == "attention" or window is None:
         return length / (2 if network.is_causal else 1)
     if network.has_chunked_windows:
-        places = [place % window + 0.5 for place in range(length)]
-        return sum(places) / length * (1 if network.is_causal else 2)
+        return _in_chunks(length, window) / length * (1 if network.is_causal else 2)
     if network.is_causal:
-        return (sum(min(place + 1, window) for place in range(length)) - window / 2) / length
+        return (_in_windows(length, window) - window / 2) / length
     half = window / 2  # on each side, less at the ends of the sample
     return (2 * half * length - half**2) / length
+
+
+@cache
+def _in_chunks(length: int, window: int) -> float:
+    """Return the tokens that all of a sample see of the chunk they stand in, each half of itself."""
+    return sum(place % window + 0.5 for place in range(length))
+
+
+@cache
+def _in_windows(length: int, window: int) -> int:
+    """Return the tokens that all of a sample see of the last ones, each itself, too."""
+    return sum(min(place + 1, window) for place in range(length))
 
 
 # -- the schedule ------------------------------------------------------------------------------------------------------
