@@ -246,13 +246,14 @@ def _same_machines(asked: _Asked, name: str, rows: Rows, plan: Mapping[str, Any]
         key = offer.device, offer.devices_per_machine, rate, None if rate is None else rounded(offer.latency_s)
         here[key] = here.get(key, 0) + count
     there: dict[tuple[Any, ...], int] = {}
+    most = (plan["problem"].get("constraints") or {}).get("machines", {}).get("at_most", math.inf)  # of whole racks
     for group in plan["problem"].get("cluster", {}).get("machines", ()):
         device = group["device"] if isinstance(group["device"], str) else group["device"]["name"]
         network, latency = group.get("network"), group.get("latency")
         rate = None if network is None else rounded(parse(str(network), Dimension.RATE))
         wait_s = None if latency is None else rounded(parse(str(latency), Dimension.TIME))
         key = device, group.get("devices", 1), rate, wait_s
-        there[key] = there.get(key, 0) + group.get("count", 1)
+        there[key] = there.get(key, 0) + min(group.get("count", 1), most)
     is_ok = bool(there) and all(count <= here.get(key, 0) for key, count in there.items())
     return holds(f"plans.{name} machines", is_ok, "those of the fleet", f"the plan has {there}, the fleet {here}")
 

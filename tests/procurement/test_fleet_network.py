@@ -7,6 +7,8 @@ import pytest
 from purchases import row
 
 import planner
+from planner.answer.documents import dump
+from planner.procurement.check import check_file
 from planner.procurement.fleet import Fleet, question_of
 from planner.procurement.search import Fleets
 from planner.routes import routes_of
@@ -48,3 +50,19 @@ def test_more_trays_of_racks_never_train_slower_whatever_their_number_is_divisib
         return found.objective
 
     assert seconds(number) <= seconds(number - 1) * (1 + 1e-9)
+
+
+def test_an_answer_of_more_trays_than_a_rack_passes_its_check(tmp_path: Path) -> None:
+    """Its plan has whole racks, of which it may use as many trays as the fleet has."""
+    listed = row("tray", device="gb200", devices=4, inside="nvlink-5", network_gbit_per_s=1600)
+    dnn = {"zoo": "llama3.2-1b", "global_batch": 64, "epochs": 1, "dataset_samples": 64_000}
+    question = purchases.asked(tmp_path / "list.csv", [listed], dnn=dnn, machines=19)
+    found = planner.procure({**question, "families": ["hybrid"]}, num_alternatives=0, today=purchases.TODAY)
+    assert found.choice.fleet.counts == (19,)
+    answer = tmp_path / "answer.json"
+    answer.write_text(dump(found.to_dict()))
+    assert check_file(answer).faults == ()
+    more = found.to_dict()
+    more["choice"]["plans"]["training"]["problem"]["constraints"]["machines"]["at_most"] = 20  # type: ignore[index]
+    answer.write_text(dump(more))
+    assert "plans.training machines" in {one.name for one in check_file(answer).faults}
