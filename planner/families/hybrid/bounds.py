@@ -35,14 +35,16 @@ counts as ``w`` layers, which are L in all, in proportion to its seconds ``t`` o
 ``t_k / w`` of both kinds on group k, so that no layer takes less than ``w z_k``:
 
 - stages hold no more than ``(T - e_i) / z_i`` layers, so that ``T >= (L + sum e_i / z_i) / sum 1 / z_i``; and ``X >=
-  sum e_i + L min z_k``. The path once through all stages that else dwells on the slowest one, i, takes ``X + (m - w) T
-  + (w - 1) max(f, b)`` with ``w = min(m, p - i)``, and ``max(f, b) >= T / 2``; so a step takes no less than ``X +
-  (m - (w + 1) / 2) T`` with ``w = min(m, p)``. As it holds of every stage, none takes more than ``(S - X) / c_i`` in a
-  step of S seconds, with ``c_i = m - (w_i + 1) / 2``, and ``S >= X + (L + sum e_i / z_i) / sum 1 / (c_i z_i)``: the
-  more stages, the less. For ``m > p`` the path twice through all stages, which dwells on i
-  between, takes ``2 X - (sum before i) + (m - 1 - p + i) T``, and so no less than ``2 X + (m - 1 - p) T``, since no
-  stage before i takes more than T. With micro-batches at the pace of the best one this counts where all their sizes are
-  multiples of the smallest;
+  sum e_i + sum l_k z_k`` where the quickest groups hold as many of the L layers as they can, ``l_k <= T sum 1 / z_i``
+  over their stages. That falls with T while the bounds below rise: the least of both together counts. The path once
+  through all stages that else dwells on the slowest one, i, takes ``X + (m - w) T + (w - 1) max(f, b)`` with ``w =
+  min(m, p - i)``, and ``max(f, b) >= T / 2``; so a step takes no less than ``X + (m - (w + 1) / 2) T`` with ``w =
+  min(m, p)``. As it holds of every stage, none takes more than ``(S - X) / c_i`` in a step of S seconds, with ``c_i = m
+  - (w_i + 1) / 2``, and ``S >= X + (L + sum e_i / z_i) / sum 1 / (c_i z_i)``, where ``l_k <= (S - X) sum 1 / (c_i
+  z_i)``: the more stages, the less. For ``m > p`` the path twice through all stages, which dwells on i between, takes
+  ``2 X - (sum before i) + (m - 1 - p + i) T``, and so no less than ``2 X + (m - 1 - p) T``, since no stage before i
+  takes more than T. With micro-batches at the pace of the best one this counts where all their sizes are multiples of
+  the smallest;
 - a class of p-stage replicas likewise takes no less than ``X (p - 1) / 2 p + m X / p``; micro-batches in fractions that
   make all classes end together are a bound of any numbers;
 - layers are whole, so that of p stages on one group one has ``ceil(L / p)`` or more, and of stages on several none
@@ -114,6 +116,7 @@ _ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
 _WHOLE = 1 + 1e-9  # of layers in fractions
 _MOST_SUMMED = 1 << 12  # terms of the harmonic series: of longer sums, what is left of a difference is too inexact
 _HALVES = 8  # of an interval of seconds
+_ROUNDS = 2  # of what stages hold by what they pass, and that by what they hold
 EVERY_ZERO = (0, 1, 2, 3)
 _EVERY_RECOMPUTE = (0, 1, 2)
 _SHARDS_WEIGHTS = 3  # the stage of ZeRO that gathers in every micro-batch
@@ -1031,37 +1034,64 @@ class CutBounds(Bounds):
             if self.cost.has_replicas:
                 found = self._replicated_s(nodes, layers * mean + embedding + head, parts)
             else:  # embedding on the first group, head on the last
-                work = layers + embedding[0] / layer[0] + head[-1] / layer[-1]
-                through = embedding[0] + head[-1] + layers * layer.min(axis=0)
-                found = self._step_s(nodes, through, parts, layer, work)
+                fixed = np.zeros_like(layer)
+                fixed[0] += embedding[0]
+                fixed[-1] += head[-1]
+                found = self._step_s(nodes, fixed, parts, layer)
         return np.where((parts >= 1).all(axis=0), found, inf)
 
     def _step_s(
-        self, nodes: Columns, through: Floats, parts: Ints, layer: Floats, work: Floats, slowest: Floats | float = 0.0
+        self, nodes: Columns, fixed: Floats, parts: Ints, layer: Floats, slowest: Floats | float = 0.0
     ) -> Floats:
         """Return the bound of a step from what its stages do.
 
         Parameters
         ----------
-        through
-            X, the sum of all stages.
+        fixed
+            What the stages of each group do besides layers, all together, (groups, n).
         parts, layer
             Stages of each group, and z, (groups, n).
-        work
-            ``L + sum e_i / z_i``: all that is done, in layers.
         slowest
             What the slowest stage takes at least, where more is known of it than by its share of the work.
         """
         number, after = self.cost.batch // (nodes["data"] * nodes["microbatch"]), np.cumsum(parts[::-1], axis=0)[::-1]
-        stages = np.minimum(after[0], self.cost.transformer.num_layers)
-        slowest, warm_up = np.maximum(work / (parts / layer).sum(axis=0), slowest), np.minimum(number, stages)
-        can_s = (_last_stages(number, after) - _last_stages(number, after - parts)) / layer
-        found = np.maximum(number * slowest, through + (number - (warm_up + 1) / 2) * slowest)
-        found = np.maximum(found, through + np.where(number > 1, work / can_s.sum(axis=0), 0.0))
-        if not self.are_multiples:
-            return np.asarray(found)
-        often = np.where(number > stages, 2 * through + (number - 1 - stages) * slowest, 0.0)
-        return np.asarray(np.maximum(found, often))
+        layers, ends = self.cost.transformer.num_layers, fixed.sum(axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            stages, work = np.minimum(after[0], layers), layers + (fixed / layer).sum(axis=0)
+            pace, warm_up = parts / layer, np.minimum(number, stages)
+            slowest = np.maximum(work / pace.sum(axis=0), slowest)
+            once = ends + self._passed_s(layer, pace, slowest, number - (warm_up + 1) / 2)
+            found = np.maximum(number * slowest, once)
+            pace_i = (_last_stages(number, after) - _last_stages(number, after - parts)) / layer
+            each = self._passed_s(layer, pace_i, work / pace_i.sum(axis=0), 1.0)
+            found = np.maximum(found, ends + np.where(number > 1, each, 0.0))
+            if self.are_multiples:
+                twice = 2 * (ends + self._passed_s(layer, pace, slowest, (number - 1 - stages) / 2))
+                found = np.maximum(found, np.where(number > stages, twice, 0.0))
+        return np.asarray(found)
+
+    def _passed_s(self, layer: Floats, pace: Floats, low: Floats | float, rounds: Floats | float) -> Floats:
+        """Return the least of ``X + c T`` over all T from some seconds on, ends left out.
+
+        In T seconds stages of group k do ``T q_k`` layers at most, and the quickest as many as they can in the least X.
+        That falls with T, the more slowly the greater T is, and bends where some groups alone come to do all layers.
+
+        Parameters
+        ----------
+        layer, pace
+            z and q of each group, (groups, n).
+        low, rounds
+            T at least, and c; (n,).
+        """
+        layers, order = self.cost.transformer.num_layers, np.argsort(layer, axis=0, kind="stable")
+        each, pace = np.take_along_axis(layer, order, axis=0), np.take_along_axis(pace, order, axis=0).cumsum(axis=0)
+        found = np.full(layer.shape[1], inf)
+        for can in pace:  # of groups up to one
+            turn = np.maximum(layers / can, low)
+            held = np.diff(np.minimum(pace * turn, layers), axis=0, prepend=0)
+            passed = np.where(held > 0, held * each, 0.0).sum(axis=0)
+            found = np.fmin(found, passed + rounds * turn)
+        return found
 
     @cached_property
     def are_multiples(self) -> bool:
@@ -1167,7 +1197,7 @@ class CutBounds(Bounds):
 
     def _communication_s(self, nodes: Columns) -> Floats:
         """Return the same of some nodes with stages."""
-        parts, layers = self.cost.parts_of(nodes), self.cost.transformer.num_layers
+        parts = self.cost.parts_of(nodes)
         groups, behind, (transfer, embedding, head), layer = self._linked_s(nodes)
         fixed = 2 * (parts - 1) * transfer  # a boundary inside a group: one stage sends down it, and one up
         fixed[0] += embedding[0]
@@ -1179,8 +1209,7 @@ class CutBounds(Bounds):
             end = np.minimum(transfer[0] + np.minimum(embedding[0], head[0]), 2 * transfer[0])
             whole = fullest_s(self.cost.transformer, groups[0].layer_s, stages).min(axis=0)
             slowest = whole + np.where(stages > 2, end, transfer[0])
-        through, work = fixed.sum(axis=0) + layers * layer.min(axis=0), layers + (fixed / layer).sum(axis=0)
-        found = self._step_s(nodes, through, parts, layer, work, slowest)
+        found = self._step_s(nodes, fixed, parts, layer, slowest)
         if len(groups) > 1 and len(self.cost.transformer.kind_counts) > 1:  # nobody knows which a group has
             return found
         return np.asarray(found + behind.min(axis=0))
@@ -1198,8 +1227,9 @@ class CutBounds(Bounds):
         """Return seconds that pipelines on several groups are not under, whatever the cut; infinite above ``most_s``.
 
         Of layers of one kind, which are whole: in a step of S seconds stage i holds no more of them than it has memory
-        for, nor than ``(t - e_i) / z_i``, where t is the least of ``S / m``, ``(S - X) / c_i`` and, for ``m > p``,
-        ``(S - 2 X) / (m - 1 - p)`` (see the module). It holds one at least. If all hold fewer than L, it takes longer.
+        for, nor than ``(t - e_i) / z_i``, where t is the least of ``S / m``, ``(S - X) / c_i`` and, for ``m > p``, ``(S
+        - 2 X) / (m - 1 - p)`` (see the module). It holds one at least. If all hold fewer than L, it takes longer. X is
+        of L layers on the quickest stages, of which none holds more than in a t that is known before.
 
         Parameters
         ----------
@@ -1219,19 +1249,28 @@ class CutBounds(Bounds):
         fixed = sent + np.concatenate([sent[1:], np.zeros_like(sent[:1])])
         fixed[0] += embedding[0]
         fixed[stages - 1, np.arange(len(stages))] += head[-1]
-        through = np.where(is_there, fixed, 0.0).sum(axis=0) + layers * layer.min(axis=0)
+        ends = np.where(is_there, fixed, 0.0).sum(axis=0)
         number = self.cost.batch // (nodes["data"] * nodes["microbatch"])
         others = number - (np.minimum(number, stages - places) + 1) / 2  # c_i
-        room = self.cost.most_layers(self._filled(nodes, {}), on)
+        room = np.where(is_there, self.cost.most_layers(self._filled(nodes, {}), on), 0)
+        order = np.argsort(each, axis=0, kind="stable")  # of stages, the quickest first
+
+        def held_in(can_s: Floats) -> Floats:
+            return np.asarray(np.minimum(np.floor((can_s - fixed) / each * _WHOLE), room))
 
         def holds(seconds: Floats) -> Bools:
             with np.errstate(divide="ignore", invalid="ignore"):
-                can_s = np.minimum(seconds / number, np.nan_to_num((seconds - through) / others, nan=inf))
-                if self.are_multiples:
-                    often_s = (seconds - 2 * through) / (number - 1 - stages)
-                    can_s = np.where(number - 1 > stages, np.minimum(can_s, often_s), can_s)
-            held = np.minimum(np.floor((can_s - fixed) / each * _WHOLE), room)
-            enough = np.where(is_there, held, 0.0).sum(axis=0) >= layers
+                can_s = seconds / number
+                for _ in range(_ROUNDS):
+                    most = np.take_along_axis(np.maximum(held_in(can_s), 0), order, axis=0).cumsum(axis=0)
+                    some = np.diff(np.minimum(most, layers), axis=0, prepend=0)
+                    through = ends + np.where(some > 0, some * np.take_along_axis(each, order, axis=0), 0.0).sum(axis=0)
+                    can_s = np.minimum(can_s, np.nan_to_num((seconds - through) / others, nan=inf))
+                    if self.are_multiples:
+                        often_s = (seconds - 2 * through) / (number - 1 - stages)
+                        can_s = np.where(number - 1 > stages, np.minimum(can_s, often_s), can_s)
+            held = held_in(can_s)
+            enough = held.sum(axis=0) >= layers
             return np.asarray(enough & ((held >= 1) | ~is_there).all(axis=0))
 
         high_s, least_s = np.full(len(stages), most_s), behind.min(axis=0)
