@@ -63,6 +63,6 @@ def test_an_answer_of_more_trays_than_a_rack_passes_its_check(tmp_path: Path) ->
     answer.write_text(dump(found.to_dict()))
     assert check_file(answer).faults == ()
     more = found.to_dict()
-    more["choice"]["plans"]["training"]["problem"]["constraints"]["machines"]["at_most"] = 20  # type: ignore[index]
+    more["choice"]["plans"]["training"]["problem"]["constraints"]["machines"]["at_most"] = 20
     answer.write_text(dump(more))
     assert "plans.training machines" in {one.name for one in check_file(answer).faults}
