@@ -778,7 +778,12 @@ def _units(axes: Axes, size: int, num_devices: Ints) -> Floats:
     return np.where(num_devices <= size, 1.0, number)
 
 
-def groups_of(tiers: Sequence[Tier], layouts: Layouts, more: Mapping[str, Axes] | None = None) -> Mapping[str, Group]:
+def groups_of(
+    tiers: Sequence[Tier],
+    layouts: Layouts,
+    more: Mapping[str, Axes] | None = None,
+    apart: Mapping[str, Sequence[Tier]] | None = None,
+) -> Mapping[str, Group]:
     """Return every kind of group of some layouts: those of :func:`axes_of`, and the ``ends`` of the pipeline.
 
     Parameters
@@ -787,8 +792,10 @@ def groups_of(tiers: Sequence[Tier], layouts: Layouts, more: Mapping[str, Axes] 
         As for :func:`group_of` and :func:`axes_of`.
     more
         Other groups by name.
+    apart
+        The tiers of groups that reach other bandwidths than the rest, by name.
     """
-    return _Groups(tuple(tiers), {**axes_of(layouts), **(more or {})}, layouts.num_devices)
+    return _Groups(tuple(tiers), {**axes_of(layouts), **(more or {})}, layouts.num_devices, apart or {})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -798,15 +805,16 @@ class _Groups(Mapping[str, Group]):
     tiers: tuple[Tier, ...]
     axes: Mapping[str, Axes]
     num_devices: Ints
+    apart: Mapping[str, Sequence[Tier]]
     known: dict[str, Group] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Group:
         """Return the groups of a kind."""
         if name not in self.known:
-            made = (
-                self["pipeline"].ends() if name == "ends" else group_of(self.tiers, self.axes[name], self.num_devices)
+            tiers = self.apart.get(name, self.tiers)
+            self.known[name] = (
+                self["pipeline"].ends() if name == "ends" else group_of(tiers, self.axes[name], self.num_devices)
             )
-            self.known[name] = made
         return self.known[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -295,7 +295,7 @@ def device_shares(device: Device, dtype: str, rates: Mapping[str, Mapping[str, A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """Figures common to all devices and all software, fitted once but for the last."""
+    """Figures common to all devices and all software, fitted once but for the last three."""
 
     startup_width: float  # inner width that a tile's start-up costs on an A100
     wave_share: float  # how much of the waste of unfilled waves is paid: 1 all, 0 none
@@ -318,6 +318,13 @@ class Constants:
     outside_efficiency: float
     # how fast the products of routed experts, many in one kernel of unlike rows, are over a single product
     routed_share: float = 1.0
+    # share of the bandwidth between machines that all-to-alls of experts reach: every device sends along its own rail,
+    # and waits for no ring. Assumed: DeepEP's kernels reach 0.87 of a card on four machines and 0.89 on eight (its
+    # README), and steps tell as much (research/transformer_fit/fit.py)
+    exchange_efficiency: float = 0.85
+    # ``contention`` of experts' exchange beside another micro-batch, which few multiprocessors and the cards' own
+    # engines do (DeepSeek-AI, arXiv 2412.19437, section 3.2.2). Assumed, as steps tell it (there)
+    exchange_contention: float = 0.5
     # what a device waits whenever a (virtual) stage hands a micro-batch on or an error back, whatever is sent: sends
     # and receives are launched, and their events waited for. Assumed, of 10 to 100 us: hardly told by the rows
     send_s: float = 4e-5

@@ -99,6 +99,23 @@ class LayerFigures:
         """What the device reaches under the program."""
         return self.rates.under(self.software)
 
+    @cached_property
+    def exchanging_tiers(self) -> tuple[Tier, ...]:
+        """The tiers with the bandwidths that experts' all-to-alls reach."""
+        constants = self.constants
+        return reached_tiers(self.tiers, replace(constants, outside_efficiency=constants.exchange_efficiency))
+
+    def groups_of(self, layouts: Layouts) -> Mapping[str, Group]:
+        """Return all groups of ranks of some layouts, by name.
+
+        Parameters
+        ----------
+        layouts
+            N of them.
+        """
+        more = context_axes(self.transformer, layouts)
+        return groups_of(self.reached_tiers, layouts, more, {"expert": self.exchanging_tiers})
+
     @property
     def reduction(self) -> Reduction:
         """How the program adds up gradients."""
@@ -112,16 +129,18 @@ class LayerFigures:
             tied_gradient_bytes=software.tied_gradient_bytes,
         )
 
-    def beside(self, computing: Floats, communication: Floats) -> Floats:
+    def beside(self, computing: Floats, communication: Floats, contention: float | None = None) -> Floats:
         """Return what communication adds to computing that it runs beside: what is longer, and some of the shorter.
 
         Parameters
         ----------
         computing, communication
             Seconds of each by itself.
+        contention
+            Share of the shorter that is not hidden, if another one than of most communication.
         """
-        shorter = np.minimum(computing, communication)
-        both = np.maximum(computing, communication) + self.constants.contention * shorter
+        share = self.constants.contention if contention is None else contention
+        both = np.maximum(computing, communication) + share * np.minimum(computing, communication)
         return np.asarray(both - computing)
 
     def exposed_s(self, compute: Floats, times: CommunicationTimes) -> Floats:
@@ -251,8 +270,8 @@ def _alike_intervals(figures: LayerFigures, layouts: Layouts) -> Mapping[str, Fl
     """Return the same of layers that are all computed again or none, once for each combination of few decisions."""
     interval_of, to_interval = layouts.distinct(COMMUNICATING)
     few = layouts.of(interval_of)
-    groups = groups_of(figures.reached_tiers, few, context_axes(figures.transformer, few))
-    return {name: array[..., to_interval] for name, array in _group_intervals(figures, few, groups).items()}
+    found = _group_intervals(figures, few, figures.groups_of(few))
+    return {name: array[..., to_interval] for name, array in found.items()}
 
 
 def _group_intervals(figures: LayerFigures, layouts: Layouts, groups: Mapping[str, Group]) -> dict[str, Floats]:
@@ -476,13 +495,14 @@ def _layer_parts(
         for name in ("tensor", "expert_tensor")
     )
     expert = times["experts"].total_s if "experts" in times else np.zeros(len(layouts))
+    beside_s = figures.beside(compute, expert, figures.constants.exchange_contention)
     attention = _LAUNCHES[learning] * layer.attention_s + np.where(is_full, layer.attention_s, 0.0)
     parts = {
         "compute": compute,
         "recompute": again_s * (learning != "front"),
         # Around routed experts nothing runs beside the gathers.
         "tensor": np.where(layouts.overlap_tensor, figures.beside(compute, tensor), tensor) + routed_tensor,
-        "expert": np.where(layouts.overlap_expert, figures.beside(compute, expert), expert),
+        "expert": np.where(layouts.overlap_expert, beside_s, expert),
         "context": _context_s(figures, layouts, kind, attention, times, groups),
     }
     # Launching a layer's kernels takes a floor of the host's time, of which the device's own is no part: backward twice

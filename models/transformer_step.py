@@ -119,7 +119,7 @@ class GroupSeconds:
             latency_s=np.array([[group.between_latency_s + constants.hop_s]]),
         )
         sending = replace(own, pipeline=np.maximum(own.pipeline, 2))  # one stage here has a next one elsewhere
-        groups = {**groups_of(self.figures.reached_tiers, own), "pipeline": pair}
+        groups = {**self.figures.groups_of(own), "pipeline": pair}
         times = communication_times(pipeline_communication(self.figures.transformer, sending), groups)
         return constants.send_s + sum_of(own, (one.forward_s for one in times.values()))
 
@@ -247,7 +247,7 @@ def least_exchanged_s(figures: LayerFigures, layouts: Layouts) -> Floats:
     figures, layouts
         What the layouts share, and n of them.
     """
-    return np.asarray(sum(_of_mean_stage(figures, layouts, groups_of(figures.reached_tiers, layouts))))
+    return np.asarray(sum(_of_mean_stage(figures, layouts, figures.groups_of(layouts))))
 
 
 def _of_mean_stage(

@@ -43,7 +43,7 @@ import numpy as np
 
 from planner.cost import Floats, Profile
 from planner.dnn import Dnn
-from planner.models.communication import Tier, groups_of
+from planner.models.communication import Tier
 from planner.models.compute import Constants, DeviceRates, Software, Speeds, embedding_s, head_s, layer_seconds, move_s
 from planner.models.layouts import (
     SCHEDULE_NAMES,
@@ -411,7 +411,7 @@ def _replicas_s(
     if not is_each:
         chosen, back = layouts.distinct((*_REPLICATING, *(["interleave"] if len(layers) > 1 else [])))
     few, counts = layouts.of(chosen), layer_counts(figures.transformer)
-    groups, layers = groups_of(figures.reached_tiers, few), np.broadcast_to(layers, (*layers.shape[:2], len(layouts)))
+    groups, layers = figures.groups_of(few), np.broadcast_to(layers, (*layers.shape[:2], len(layouts)))
     is_first = (np.arange(layers.shape[1]) == 0)[:, None]
     rows = np.where(few.pipeline > 1, layers[..., chosen], counts[:, None] * is_first)
     three = replace(few, pipeline=np.where(few.pipeline > 1, 3, 1))  # they stand for all
@@ -526,7 +526,7 @@ def transformer_profile(
     last = repeats[-1].first + repeats[-1].num_layers * repeats[-1].count
     entry_s = embedding_s(network, layouts, speeds)
     if network.encoder is not None:
-        entry_s = entry_s + encoder_s(figures, network.encoder, layouts, groups_of(figures.reached_tiers, layouts))[0]
+        entry_s = entry_s + encoder_s(figures, network.encoder, layouts, figures.groups_of(layouts))[0]
     for at, both_s in (
         (slice(0, repeats[0].first), entry_s),
         (slice(last, len(dnn.layers)), head_s(network, layouts, speeds)),

@@ -136,15 +136,13 @@ def _seconds(one: LowRow, figures: LowFigures, known: _Memory, ratios: _Memory |
     """Return the seconds of a row; equal ones are computed once."""
     row, fitted, is_captured = one.row, transformer_rates(), has_graphs(one)
     is_fused = fuses_experts(row.transformer, has_graphs=is_captured)
-    same = (one.wide_layers, one.is_tensorwise, tuple(row.device_figures.items()))
+    same = (one.wide_layers, one.is_tensorwise, tuple(row.device_figures.items()), row.sends_each)
     key = (row.transformer, row.device, tuple(sorted(row.layout.items())), one.low, is_captured, row.software, *same)
     if key in known:
         return known[key]
     what = device(row.device)
     rates = DeviceRates.of(what, "bf16", device_shares(what, "bf16", fitted))
-    software = Software(name=row.software, **fitted["software"][row.software])
-    if row.has_bf16_gradients:
-        software = replace(software, gradient_bytes=2.0)
+    software = row.told(Software(name=row.software, **fitted["software"][row.software]))
     if one.low is not None:
         low = figures.products(
             what,

@@ -66,6 +66,7 @@ _DELAYED = "nemo-"  # of 2024: ``fp8_hybrid`` of NeMo's recipes is delayed scali
 _BLOCKWISE_IS_MX = ("B200", "GB200")  # "finer blocks" there are those of 32
 _MACHINES: Mapping[str, tuple[str, int, float, float]] = {  # device, devices of a machine, NVLink's and cards' bytes/s
     "H100-SXM-80GB": ("h100-sxm", 8, 450e9, 50e9),
+    "H800-SXM-80GB": ("h800-sxm", 8, 200e9, 50e9),
     "H100-SXM-96GB-HBM2e-500W": ("h100-sxm", 8, 450e9, 50e9),
     "B200-SXM-180GB": ("b200-sxm", 8, 900e9, 50e9),
     "B300-SXM": ("b300-sxm", 8, 900e9, 100e9),
@@ -75,11 +76,13 @@ _MACHINES: Mapping[str, tuple[str, int, float, float]] = {  # device, devices of
 _LIMITED_H100 = {"peak_flop_per_s": 912e12, "memory_bandwidth_bytes_per_s": 2.4e12}  # as rows.py has it
 _MANY = 4096
 _OVERLAPS_EXPERTS = (  # ``moe_a2a_overlap`` of recipes: network, device, from which container on
-    ("Qwen3_235B_a22B", "h100-sxm", "25.09"),
+    ("Qwen3_235B_a22B", "h100-sxm", "25.11"),
     ("GPT OSS 120B", "gb300", "26.06"),
     ("DeepSeekV3", "h100-sxm", "25.09"),
     ("DeepSeekV3", "b300-sxm", "26.06"),
 )
+_SENDS_EACH = ("GPT OSS 120B",)  # ``moe_token_dispatcher_type`` of recipes in bf16: "alltoall"
+_EACH = ("alltoall", "tokendrop")  # that notes say; nothing else drops tokens
 # ``cuda_graph_impl``: network, device, from which container on; of experts where they are fused, else of all but these.
 _GRAPHS = (
     ("GPT OSS 120B", "gb300", "26.06", "whole"),
@@ -262,6 +265,7 @@ def _row(cells: Mapping[str, str]) -> LowRow | None:
         iteration_s=measured,
         device_figures=_LIMITED_H100 if is_limited else {},
         has_bf16_gradients=not is_titan,
+        sends_each=any(word in cells["note"] for word in _EACH) or (model in _SENDS_EACH and low is None),
     )
     return LowRow(
         row=row,

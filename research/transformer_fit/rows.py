@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.models.communication import Tier
+from planner.models.compute import Software
 from planner.models.layouts import Layouts, Recompute
 from planner.models.programs import MEGATRON_CORE
 from planner.transformer import Experts, Transformer
@@ -144,7 +145,8 @@ LEFT_OUT: Mapping[str, str] = {
 class Row:
     """One measured step. ``group``: family, network, devices and batch; within it only the layout differs.
 
-    ``has_bf16_gradients``: whether the program is told to keep and reduce gradients in bf16.
+    ``has_bf16_gradients``: whether the program is told to keep and reduce gradients in bf16. ``sends_each``: whether
+    tokens go to their experts by NCCL's all-to-all, once for each of them, and not by DeepEP or HybridEP.
     """
 
     family: str
@@ -157,6 +159,12 @@ class Row:
     iteration_s: float
     device_figures: Mapping[str, float] = field(default_factory=dict)
     has_bf16_gradients: bool = False
+    sends_each: bool = False
+
+    def told(self, software: Software) -> Software:
+        """Return what the row's program does, told as there."""
+        gradient_bytes = 2.0 if self.has_bf16_gradients else software.gradient_bytes
+        return replace(software, gradient_bytes=gradient_bytes, sends_once=software.sends_once and not self.sends_each)
 
     def layouts(self) -> Layouts:
         """Return the row's layout, alone."""
@@ -369,7 +377,10 @@ def _network(told: Mapping[str, Any], sequence_length: int) -> Transformer:
 
 
 def _recipe_row(cells: Mapping[str, str]) -> Row:
-    """Return a recipe of a vendor, whose overlaps are on; a family is a vendor's network on a device."""
+    """Return a recipe of a vendor, whose overlaps are on; a family is a vendor's network on a device.
+
+    NeMo, which Grok-1's are for, has no other all-to-all than NCCL's.
+    """
     recipe, device = cells["recipe"], cells["device"]
     name = f"recipes-{device.split('-')[0]}-{re.match('[0-9A-Za-z]+', recipe)[0].lower()}"  # type: ignore[index]  # any has
     degrees = ("tensor", "context", "pipeline", "data", "expert", "interleave", "microbatch", "zero")
@@ -396,6 +407,7 @@ def _recipe_row(cells: Mapping[str, str]) -> Row:
         },
         iteration_s=float(cells["step_s"]),
         has_bf16_gradients=not (recipe.startswith("15B") and cells["source"].endswith(_FP32_15B)),
+        sends_each=True,
     )
 
 

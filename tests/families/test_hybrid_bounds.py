@@ -108,7 +108,8 @@ def questions(draw: st.DrawFn) -> Problem:
         batch=draw(st.sampled_from([4, 6])),
         network=draw(st.sampled_from(["1 Gbit/s", "400 Gbit/s"])),
     )
-    constants = {**RATES["constants"], "contention": draw(st.sampled_from([0.0, 0.5, 1.0]))}
+    shares = {name: draw(st.sampled_from([0.0, 0.5, 1.0])) for name in ("contention", "exchange_contention")}
+    constants = {**RATES["constants"], **shares}
     rates = {**RATES, "constants": constants, "software": transformer_rates()["software"]}
     network = found.dnn.transformer
     assert network is not None

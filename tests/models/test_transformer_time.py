@@ -141,6 +141,28 @@ def test_experts_spread_over_machines_wait_for_the_network() -> None:
     assert outside > inside > 0
 
 
+_SPREAD = (replace(TIERS[0], size=1), TIERS[1])  # devices that meet over the network alone
+
+
+def test_experts_reach_a_share_of_the_network_of_their_own() -> None:
+    figures, layout = figures_of(MIXTURE, tiers=_SPREAD), Layouts.one(data=8, expert=8, microbatch=4)
+    found, slower = (
+        iteration_times(replace(figures, constants=replace(CONSTANTS, hop_s=0.0, exchange_efficiency=share)), layout)
+        for share in (0.8, 0.4)
+    )
+    assert slower["expert"] == pytest.approx(2 * found["expert"], rel=1e-3)  # but for the links' own latency
+    assert slower["data"] == pytest.approx(found["data"])
+
+
+def test_an_overlapped_exchange_of_experts_hides_but_for_its_own_contention() -> None:
+    plain, overlapped = (
+        seconds_of(MIXTURE, Layouts.one(data=8, expert=8, microbatch=4, overlap_expert=flag))["expert"]
+        for flag in (False, True)
+    )
+    assert CONSTANTS.exchange_contention != CONSTANTS.contention
+    assert overlapped == pytest.approx(CONSTANTS.exchange_contention * plain)
+
+
 def test_the_ends_exchange_over_the_tensor_group_and_their_forward_is_part_of_them() -> None:
     found = dict(interval_times(figures_of(GPT), Layouts.one(tensor=4, pipeline=2)))
     slower = tuple(replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s / 2) for tier in TIERS)

@@ -27,7 +27,7 @@ def test_of_a_pair_the_layout_with_more_of_the_first_decision_comes_first(data_f
 def test_steps_that_are_printed_elsewhere_fill_their_devices_and_are_in_no_table(data_folder: Path) -> None:
     """Each is told with its layout; half of its time in the prediction is an error of -50 %."""
     found = published_rows()
-    assert len(found) == 19
+    assert len(found) == 22
     told = {(one.model, one.low, one.row.device, tuple(one.row.layout.items())) for one in read_low_rows(data_folder)}
     for one in found:
         assert one.row.transformer.experts is not None

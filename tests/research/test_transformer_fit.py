@@ -13,8 +13,8 @@ from planner.models.compute import Constants, Software
 from planner.models.layouts import Schedule
 from research.bands import band
 from research.transformer_fit.__main__ import main
-from research.transformer_fit.fit import PRIORS, SOFTWARE, Table, as_unmeasured, described, fit, predict
-from research.transformer_fit.low_rows import fitted_rows
+from research.transformer_fit.fit import PRIORS, SOFTWARE, Table, as_unmeasured, described, fit, predict, software_of
+from research.transformer_fit.low_rows import fitted_rows, read_low_rows
 from research.transformer_fit.report import bands, errors_of, folds, summary_text, table_text, unmeasured_band
 from research.transformer_fit.rows import FAMILIES, Row
 
@@ -189,6 +189,18 @@ def test_the_rows_that_are_read_are_those_whose_settings_are_told(data_folder: P
         one = row.layouts()
         assert int(one.num_devices[0]) >= 1
         assert row.iteration_s > 0
+
+
+@pytest.mark.measured
+def test_rows_whose_tokens_are_dropped_are_sent_to_each_expert(data_folder: Path) -> None:
+    rows = read_low_rows(data_folder)
+    dropped = [one for one in rows if one.container == "25.09" and one.model.startswith("Qwen3")]
+    assert {one.row.sends_each for one in dropped} == {True}
+    program = software_of(STARTS, "megatron-core")
+    for one in rows:
+        told = one.row.told(program)
+        assert told.sends_once is not one.row.sends_each
+        assert told.gradient_bytes == (2.0 if one.row.has_bf16_gradients else program.gradient_bytes)
 
 
 # Somewhat more than the fit leaves, by family: what a change of the model may not spoil unnoticed.

@@ -6,6 +6,8 @@ import pytest
 
 import planner
 from planner.data.fits import links_reached, transformer_rates
+from planner.families.hybrid.cost import cost_of_machines
+from planner.models.compute import Constants
 from planner.plan import Plan
 from planner.problem import Calibration, Problem
 from planner.routes import routes_of
@@ -97,6 +99,21 @@ def test_the_transport_is_said_where_it_was_assumed() -> None:
     assert "at most 40.3 Gbit/s a machine" in line.text
     assert not [one for one in told.key_assumptions if one.text.startswith("transport")]
     assert any(one.startswith("transport: rdma") for one in told.assumptions)
+
+
+def test_experts_reach_as_much_more_of_a_network_as_they_do_of_the_usual_one() -> None:
+    spec = {
+        "dnn": {"zoo": "mixtral-8x7b", "global_batch": 64},
+        "cluster": {"machines": [{"count": 4, "device": "h100-sxm", "devices": 8, "network": "400 Gbit/s"}]},
+        "families": ["hybrid"],
+    }
+    usual = Constants(**transformer_rates()["constants"])
+    for given in (usual.outside_efficiency / 2, usual.outside_efficiency, 1 - 1e-9):
+        problem = planner.load({**spec, "calibration": {"bandwidth_efficiency": given}})
+        found = cost_of_machines(problem, None).constants
+        assert found.outside_efficiency == pytest.approx(given)
+        more = usual.exchange_efficiency / usual.outside_efficiency
+        assert found.exchange_efficiency == pytest.approx(min(1.0, more * given))
 
 
 def test_hybrid_keeps_the_shares_that_were_fitted_with_its_seconds_unless_told() -> None:

@@ -350,7 +350,8 @@ class GroupCost:
             nominal = routes_of(self.problem.cluster).ring(self.problem.cluster.num_machines).bandwidth_bytes_per_s
             is_bounded = given.most_bytes_per_s < nominal < float("inf")
             share = given.network_bytes_per_s(nominal) / nominal if is_bounded else given.bandwidth_efficiency
-            found = replace(found, outside_efficiency=share)
+            exchange = min(1.0, found.exchange_efficiency * share / found.outside_efficiency)
+            found = replace(found, outside_efficiency=share, exchange_efficiency=exchange)
         if given.inside_efficiency != 1 and "inside_efficiency" not in assumed:
             return replace(found, inside_efficiency=given.inside_efficiency)
         inside, pcie = self.group.inside, self.problem.transformer_rates.get("pcie", {"most_bytes_per_s": 0.0})
