@@ -273,6 +273,7 @@ def test_no_share_can_be_lowered_and_none_is_slower_than_it_must_be(
 ) -> None:
     """Against every second at which some device could end."""
     space = object.__new__(Space)
+    space._shares = {}
     space.fixed_share, space.fixed_batch, space.most_batch, space.is_equal = None, batch, batch, False
     space.devices, space.groups = np.array([1, 2]), [None, None]  # type: ignore[list-item]  # two of them
     space.most_samples = np.array([most, 2 * most])

@@ -159,6 +159,7 @@ class Space:
             (max(self.most_servers(site), min(pinned, site.servers.count)) for site in self.sites), default=1
         )
         self.loads_bytes = self._least_loads(most_servers)
+        self._shares: dict[bytes, Numbers | None] = {}
 
     def _sites(self, machine_groups: Mapping[str, MachineGroup]) -> Iterator[Site]:
         """Yield where servers may stand, by what is pinned; machines of their own first."""
@@ -219,6 +220,12 @@ class Space:
 
     def shares_of(self, workers: Numbers) -> Numbers | None:
         """Return minimal shares that are about as fast on every group; None where they cannot make the batch."""
+        key = workers.tobytes()  # the same on all sites and for all numbers of servers: most are asked again
+        if key not in self._shares:
+            self._shares[key] = self._shares_of(workers)
+        return self._shares[key]
+
+    def _shares_of(self, workers: Numbers) -> Numbers | None:
         if self.fixed_share is not None:
             return np.full(len(workers), self.fixed_share, dtype=np.int64)
         number, most = workers * self.devices, np.where(workers > 0, self.most_samples, 0)
