@@ -431,6 +431,8 @@ class FewestDevices:
         number will do; ends before the first layer are ignored.
     search
         Filling a table ends with it.
+    ahead
+        By layer, devices of the first type that the layers before it need at least: ways that leave too few are none.
 
     Attributes
     ----------
@@ -438,8 +440,16 @@ class FewestDevices:
         Whether a table was not filled, as the search was over or all tables would be too large.
     """
 
-    def __init__(self, num_layers: int, num_devices: Sequence[int], needs: Needs, search: Search | None = None) -> None:
+    def __init__(
+        self,
+        num_layers: int,
+        num_devices: Sequence[int],
+        needs: Needs,
+        search: Search | None = None,
+        ahead: Integers | None = None,
+    ) -> None:
         self.num_layers, self.num_devices, self.needs = num_layers, tuple(num_devices), needs
+        self._ahead = np.zeros(num_layers, dtype=np.int64) if ahead is None else ahead
         self.is_stopped = False
         self._search = search
         self._grid = [number + 1 for number in num_devices[1:]]
@@ -481,7 +491,7 @@ class FewestDevices:
         else:
             found = np.minimum(needed + behind, NONE)
         is_run = np.arange(self.num_layers)[None, :, None] >= firsts[:, None, None]
-        is_few = found <= self.num_devices[0]
+        is_few = found <= self.num_devices[0] - self._ahead[firsts, None, None]
         return np.where(is_run & is_few, found, NONE)
 
     def fewest(self, num_stages: int) -> Integers:

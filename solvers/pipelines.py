@@ -77,6 +77,7 @@ from planner.solvers.pipeline_bounds import (
 
 _MOST_AT_ONCE = 200_000  # stages times numbers of stages in one pass: beyond the processor's cache it gets slower
 _MOST_PAIRS = 400_000  # moves times layers that are looked at together
+_FEW_LAYERS = 64  # whose sums are compared each with each
 _BYTES = 8  # of a number
 _LARGE_BYTES = 1 << 22  # of an array for which numpy asks for large pages
 _ARRAYS_OF_MOVES = 12
@@ -160,6 +161,11 @@ class Stack:
         if len(self) == 1:
             return self.schedule(0)
         return Schedules(num_microbatches=np.array(self.num_microbatches)[sources], is_gpipe=self.is_gpipe)
+
+    @property
+    def starts(self) -> Integers:
+        """The first choice of each source."""
+        return np.cumsum([0, *self.num_choices[:-1]])
 
     @property
     def sources(self) -> Integers:
@@ -392,7 +398,8 @@ class _Pairs:
 class _Moves:
     """A state's devices used and a choice for the stage that starts there, of every source; ordered by state.
 
-    ``furthest``, by choice and first layer: behind which layer a stage ends at most.
+    ``furthest``, by choice and first layer: behind which layer a stage ends at most. ``ahead``, by source and layer:
+    devices that the layers before it need at least, of one type.
     """
 
     source: Integers
@@ -404,6 +411,7 @@ class _Moves:
     least: Integers  # its first layer, from
     most: Integers  # to
     furthest: Integers
+    ahead: Floats
     used: Integers  # devices by type and state, at least
 
     def __len__(self) -> int:
@@ -416,7 +424,7 @@ class _Moves:
         types = np.array([one.type_index for one in costs.choices])
         sizes = np.array([one.num_devices for one in costs.choices]) // units[types]
         furthest = _furthest(costs, stack, cutoff)
-        least, most = _layers_left(costs, stack, grid, cutoff, furthest)
+        least, most, ahead = _layers_left(costs, stack, grid, cutoff, furthest)
         open_states = np.flatnonzero((least <= most).any(axis=0))  # often few
         state, choice = np.nonzero(used[types][:, open_states].T + sizes < shape[types])
         state = open_states[state]
@@ -438,6 +446,7 @@ class _Moves:
             least[source, state],
             most[source, state],
             furthest,
+            ahead,
             np.tile(np.array(grid.num_devices)[:, None] - grid.most_left, len(stack)),
         )
 
@@ -461,14 +470,15 @@ class _Moves:
 
 def _layers_left(
     costs: PipelineCosts, stack: Stack, grid: _Grid, cutoff: float, furthest: Integers
-) -> tuple[Integers, Integers]:
+) -> tuple[Integers, Integers, Floats]:
     """Return, by source and state, the first layer of a stage that starts in it: from, and to; ``furthest``: of moves.
 
-    Where nothing leads through a state, it is from behind the last layer.
+    Where nothing leads through a state, it is from behind the last layer. And the devices ahead of each layer.
     """
     num_layers, shape = costs.num_layers, (len(stack), grid.size)
+    ahead = np.zeros((len(stack), num_layers + 1))
     if cutoff == np.inf or costs.work_s is None:
-        return np.zeros(shape, dtype=np.int64), np.full(shape, num_layers - 1)
+        return np.zeros(shape, dtype=np.int64), np.full(shape, num_layers - 1), ahead
     rest_s = _most_done_s(costs, grid.most_left, cutoff)
     works_s = _works_s(stack, costs.work_s)
     least = np.array([np.searchsorted(one, one[-1] - rest_s, side="left") for one in works_s])
@@ -483,7 +493,23 @@ def _layers_left(
         if grid.units[0] == 1:
             most = np.minimum(most, [np.searchsorted(one, grid.used[0], side="right") - 1 for one in ahead])
         least[behind[:, 0] > grid.num_devices[0]] = num_layers
-    return least, most
+    return least, most, ahead
+
+
+def fewest_devices(costs: PipelineCosts, stack: Stack, cutoff: float) -> Floats:
+    """Return, by source, devices that no pipeline below the cutoff has fewer of; of one type.
+
+    Parameters
+    ----------
+    costs, stack
+        Of the sources.
+    cutoff
+        Makespan.
+    """
+    if cutoff == np.inf or costs.work_s is None:
+        return np.zeros(len(stack))
+    _, behind = _fewest_devices(costs, stack, _furthest(costs, stack, cutoff))
+    return behind[:, 0]
 
 
 def _fewest_devices(costs: PipelineCosts, stack: Stack, furthest: Integers) -> tuple[Floats, Floats]:
@@ -494,17 +520,26 @@ def _fewest_devices(costs: PipelineCosts, stack: Stack, furthest: Integers) -> t
     """
     num_layers, sources = costs.num_layers, stack.sources
     sizes = np.array([one.num_devices for one in costs.choices], dtype=np.float64)
-    starts = np.cumsum([0, *stack.num_choices[:-1]])
     ends = np.maximum(np.maximum.accumulate(furthest, axis=1), np.arange(num_layers))
     ahead, behind = (np.full((len(stack), num_layers + 1), np.inf) for _ in range(2))
     behind[:, -1] = 0.0
     for first in reversed(range(num_layers)):  # a stage of no layer leads to what is infinite still
-        behind[:, first] = np.minimum.reduceat(sizes + behind[sources, ends[:, first]], starts)
+        behind[:, first] = np.minimum.reduceat(sizes + behind[sources, ends[:, first]], stack.starts)
     ahead[:, 0] = 0.0
     for first in range(num_layers):  # where a longer stage ends, a shorter one may, too
         ahead[:, first] = ahead[:, first:].min(axis=1)
         np.minimum.at(ahead, (sources, ends[:, first]), sizes + ahead[sources, first])
     return ahead, behind
+
+
+def _least_devices(costs: PipelineCosts, moves: _Moves) -> tuple[Integers, Integers]:
+    """Return, of one source, the fewest devices of a stage by first and last layer, and of all those before a layer."""
+    num_layers, most = costs.num_layers, sum(costs.num_devices) + 1  # no pipeline has so many
+    by_end = np.full((num_layers, num_layers + 1), most, dtype=np.int64)
+    sizes = np.array([one.num_devices for one in costs.choices])[:, None]
+    np.minimum.at(by_end, (np.arange(num_layers), moves.furthest), sizes)
+    least = np.minimum.accumulate(by_end[:, ::-1], axis=1)[:, -2::-1]
+    return np.asarray(least), np.minimum(moves.ahead[0], most).astype(np.int64)
 
 
 def _works_s(stack: Stack, work_s: Floats) -> Floats:
@@ -529,7 +564,7 @@ def _furthest(costs: PipelineCosts, stack: Stack, cutoff: float) -> Integers:
     numbers, most_s = np.array(stack.num_microbatches)[stack.sources, None], cutoff * (1 + _ROUNDING)
     ways_s = np.zeros_like(line_s)
     if np.isfinite(line_s).all():
-        least_s = np.minimum.reduceat(np.diff(line_s, axis=1), np.cumsum([0, *stack.num_choices[:-1]]))
+        least_s = np.minimum.reduceat(np.diff(line_s, axis=1), stack.starts)
         ways_s[:, 1:] = np.cumsum(least_s, axis=1)[stack.sources]
     more_s = np.maximum.accumulate(line_s - ways_s, axis=1)
     own = _last_within(line_s, line_s[:, :-1] + (most_s - ways_s[:, :-1]) / numbers)
@@ -538,6 +573,8 @@ def _furthest(costs: PipelineCosts, stack: Stack, cutoff: float) -> Integers:
 
 def _last_within(rows_s: Floats, most_s: Floats) -> Integers:
     """Return the last column of each row of rising numbers that is no more than each of some."""
+    if most_s.shape[1] <= _FEW_LAYERS:
+        return np.asarray(np.count_nonzero(rows_s[:, None] <= most_s[:, :, None], axis=2) - 1)
     return np.array([np.searchsorted(one, most, side="right") - 1 for one, most in zip(rows_s, most_s, strict=True)])
 
 
@@ -641,7 +678,9 @@ class Tables:
     allowed
         By number of devices used of each type: whether so many may be used in all; None: all may. Only with units of 1.
     fits
-        Asked where the cutoff leaves stages: whether any pipeline may fit in memory, or the tables stay empty.
+        Of one type and one source, asked where the cutoff leaves stages: whether any pipeline may fit in memory, or the
+        tables stay empty. Given the devices that the cutoff leaves a stage at least, by first and last layer, and those
+        of all stages before each layer.
 
     Attributes
     ----------
@@ -659,7 +698,7 @@ class Tables:
         search: Search,
         cutoff: float = np.inf,
         allowed: NDArray[np.bool_] | None = None,
-        fits: Callable[[], bool] | None = None,
+        fits: Callable[[Integers, Integers], bool] | None = None,
     ) -> None:
         self.costs, self.stack, self.cutoff = costs, stack, cutoff
         self.is_open = not num_stages
@@ -676,7 +715,7 @@ class Tables:
         self._is_any_alive = self._alive_by_left[0].copy()  # with some number of stages left
         self._moves = _Moves.all(costs, stack, self._grid, cutoff)
         self.num_tried = 0
-        is_hopeless = len(self._moves) and fits is not None and not fits()
+        is_hopeless = len(self._moves) and fits is not None and not fits(*_least_devices(costs, self._moves))
         self.is_complete = bool(is_hopeless) or self._fill(search)
 
     def of(self, source: int) -> TablesOfOne:

@@ -22,7 +22,8 @@ from planner.families.pipeline import rows as pipeline_rows
 from planner.families.pipeline import search as pipeline_sources
 from planner.families.pipeline.cost import PipelineConfiguration, PipelineCost, Shape
 from planner.families.pipeline.domain import Domain
-from planner.families.pipeline.rows import PlainSource, StageRows, quick_shapes
+from planner.families.pipeline.memory import may_fit
+from planner.families.pipeline.rows import PlainSource, StageRows, passing_s, quick_shapes
 from planner.families.pipeline.search import InterleavedSource, plan
 from planner.models import schedule
 from planner.models.orders import order_of
@@ -31,7 +32,7 @@ from planner.plan import Plan
 from planner.problem import Limits, Problem
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.pipeline_bounds import Schedule, bound_s
+from planner.solvers.pipeline_bounds import Integers, Schedule, bound_s
 from planner.solvers.pipelines import Tables
 
 
@@ -128,7 +129,8 @@ def test_the_bound_of_a_candidate_is_that_of_its_true_times(asked: dict[str, Any
         least_s = domain.cost.input(shape).bound_s if domain.least_stall_s == 0 else 0.0
         assert source.bound_of_last >= max(true_s + domain.least_stall_s, least_s) * (1 - 1e-9)
         assert source.bound_of_last <= domain.cost.iteration_time_s(shape) * (1 + 1e-9)
-        assert source.passing_s <= true_s
+        ((_, passing),) = passing_s(domain, [number], float("inf"), Search())
+        assert passing <= true_s
 
 
 @settings(max_examples=60)
@@ -151,6 +153,36 @@ def test_sizes_of_micro_batches_side_by_side_are_each_as_by_itself(
                 none = choices * 0
                 sides = [costs.boundary_s(none + cut, none + left, none, choices, none) for costs in (part, one)]
                 assert np.array_equal(sides[0], sides[1])
+
+
+@settings(max_examples=150, deadline=None)
+@given(small_questions(), st.booleans())
+def test_no_source_is_ruled_out_below_whose_cutoff_it_has_a_pipeline(asked: dict[str, Any], is_coarse: bool) -> None:
+    """By whole layers and whole samples in time, or these and memory: each pipeline of a group is its own cutoff."""
+    problem = planner.load(asked)
+    with patch.object(pipeline_domain, "MOST_REPLICAS", 0 if is_coarse else 1024):
+        domain = Domain(problem)
+        if len(domain.num_devices) > 1:
+            return
+        shapes = [one for one in every_shape(problem, domain.cost) if is_allowed(problem, domain.cost, one)]
+        for shape in shapes:
+            if shape.schedule == "interleaved":
+                continue
+            number, cutoff_s = shape.num_microbatches, domain.cost.iteration_time_s(shape) * (1 + 1e-9)
+            assert dict(passing_s(domain, [number], cutoff_s, Search()))[number] <= cutoff_s
+            rows = StageRows(domain, [number])
+            stack, asks = rows.stack(is_gpipe=shape.schedule == "gpipe"), []
+
+            def fits(least: Integers, ahead: Integers, number: int = number) -> bool:
+                asks.append((least, ahead))
+                return may_fit(domain, number, Search(), least, ahead)
+
+            tables = Tables(rows, stack, 0, Search(), cutoff_s - domain.least_stall_s, None, fits)
+            assert tables.is_alive[0, 0, 0]
+            ((least, ahead),) = asks
+            used = np.cumsum([0, *(one.replicas for one in shape.stages)])
+            assert all(least[one.first, one.last] <= one.replicas for one in shape.stages)
+            assert all(ahead[one.first] <= before for one, before in zip(shape.stages, used, strict=False))
 
 
 @settings(max_examples=40)

@@ -14,7 +14,7 @@ from planner.cost import Floats
 from planner.search import Search
 from planner.solvers import pipelines
 from planner.solvers.pipeline_bounds import FLUSHED, Integers, Schedule
-from planner.solvers.pipelines import BestFirst, Candidate, Choice, Stack, StageSeconds, Tables
+from planner.solvers.pipelines import BestFirst, Candidate, Choice, Stack, StageSeconds, Tables, fewest_devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +288,21 @@ def test_where_whole_layers_need_more_devices_than_there_are_no_stage_is_looked_
     stack = Stack.of(Schedule(num_microbatches=100), line)
     assert Tables(line, stack, 0, Search(), cutoff=100 * 2 * 1.9).num_tried == 0
     assert Tables(line, stack, 0, Search(), cutoff=100 * 2 * 2.1).is_alive[0, 0, 0]
+    assert [fewest_devices(line, stack, 100 * 2 * most) for most in (1.9, 2.1, math.inf)] == [5.0, 3.0, 0.0]
+
+
+def test_it_is_asked_whether_anything_fits_on_the_devices_that_the_cutoff_leaves_a_stage() -> None:
+    """6 equal layers on 4 devices by one or two: a stage of two layers in time has one device, one of four has two."""
+    line, asked = equal_layers(6, [1, 2]), []
+
+    def fits(least: Integers, ahead: Integers) -> bool:
+        asked.append((least, ahead))
+        return False
+
+    tables = Tables(line, Stack.of(Schedule(num_microbatches=100), line), 0, Search(), 100 * 2 * 2.1, None, fits)
+    ((least, ahead),) = asked
+    assert least[0].tolist() == [1, 1, 2, 2, 5, 5] and ahead.tolist() == [0, 1, 1, 2, 2, 3, 3]
+    assert tables.is_complete and not tables.num_tried and not tables.is_alive[0, 0, 0]
 
 
 def test_large_tables_start_with_zeros_and_keep_what_is_written() -> None:

@@ -112,20 +112,33 @@ def _of_number(domain: Domain, number: int, search: Search) -> Fitting:
     return Fitting(shape=None, is_proven=is_proven)
 
 
-def may_fit(domain: Domain, number: int, search: Search) -> bool:
-    """Whether any pipeline of so many micro-batches may fit, under GPipe or 1F1B; True where that was not told."""
-    splits = _Splits(domain, number, search)
+def may_fit(domain: Domain, number: int, search: Search, least: Integers, ahead: Integers) -> bool:
+    """Whether any pipeline of so many micro-batches may fit, under GPipe or 1F1B; True where that was not told.
+
+    Of one group. ``least``: devices that a stage has at least, by first and last layer; ``ahead``: and all those before
+    a layer.
+    """
+    splits = _Splits(domain, number, search, least=(least, ahead))
     return any(splits.may_fit(one) for one in splits.numbers_of_stages()) or splits.fewest.is_stopped
 
 
 class _Splits:
     """All splits for one number of micro-batches, under 1F1B or else GPipe.
 
-    ``is_pooled``: all devices count as of the kind that suits a stage best; ``alone``: only one group may be used.
+    ``is_pooled``: all devices count as of the kind that suits a stage best; ``alone``: only one group may be used;
+    ``least``: devices of a stage, by first and last layer, and of all those before a layer.
     """
 
-    def __init__(self, domain: Domain, number: int, search: Search, alone: int | None = None) -> None:
+    def __init__(
+        self,
+        domain: Domain,
+        number: int,
+        search: Search,
+        alone: int | None = None,
+        least: tuple[Integers, Integers] | None = None,
+    ) -> None:
         self.domain, self.number = domain, number
+        self._least = None if least is None else least[0]
         self.size = -(-domain.batch // number)
         self.is_plain = bool({"1f1b", "gpipe"} & set(domain.schedules))
         self.schedule = Schedule(num_microbatches=number, is_gpipe="1f1b" not in domain.schedules)
@@ -136,7 +149,8 @@ class _Splits:
         self.is_pooled = len(counts) > 1 and (
             budgets > _MOST_BUDGETS or budgets * domain.num_layers > _MOST_BUDGETS_BY_LAYER
         )
-        self.fewest = FewestDevices(domain.num_layers, [sum(counts)] if self.is_pooled else counts, self._needs, search)
+        counts = [sum(counts)] if self.is_pooled else counts
+        self.fewest = FewestDevices(domain.num_layers, counts, self._needs, search, least and least[1])
 
     @property
     def is_exact(self) -> bool:
@@ -223,6 +237,7 @@ class _Splits:
             samples = np.divide(free, each, out=np.full(free.shape, float(self.size)), where=each > 0)
             samples = np.floor(np.minimum(samples, self.size))
             needed = np.ceil(self.size / np.maximum(samples, 1))
+            needed = needed if self._least is None else np.maximum(needed, self._least[firsts])
             is_out = (free < 0) | (samples < 1) | (needed > self._most(group))
             rows.append(np.where(is_out, NONE, needed).astype(np.int64))
         return np.array(rows)

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import islice, permutations
-from math import ceil, expm1, log1p, prod
+from math import ceil, expm1, inf, log1p, prod
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from planner.solvers.pipelines import (
     StageSeconds,
     Tables,
     TablesOfOne,
+    fewest_devices,
     table_bytes,
 )
 
@@ -46,6 +47,7 @@ _MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stag
 _MOST_TRIED = 3e7  # or stages that the cutoff left to the open table, by number of stages
 _MOST_BYTES = 7 << 28  # of the tables of a source, most never written: larger, it is bounded, but not searched
 _MOST_TOGETHER = 5e6  # the same of all tables that are filled together: beyond, longer arrays save no time
+_MOST_PASSED = 1e6  # choices times layers that are looked at together
 _MOST_SHARED = 5e5  # entries of tables that are filled together, by layer, state and number of stages
 # Of quick shapes:
 _MOST_SHAPES = 240  # of one group each
@@ -414,18 +416,6 @@ class PlainSource:
             return self.least_s if self.looser is None else max(self.least_s, self.looser.open_bound_s)
         return max(self.least_s, self._found.bound + self.domain.least_stall_s)
 
-    @property
-    def passing_s(self) -> float:
-        """Seconds that none takes less than, as each stage waits for a micro-batch from those before it, and back.
-
-        With ``w_i`` of a micro-batch in stage i of n, and X in all, a step takes ``m w_i + sum of w_j over j < i`` or
-        more. The most of these is least where all are equal, with ``X = (1 - (1 - 1 / m)^n)`` times it.
-        """
-        rows, number = StageRows(self.domain, [self.schedule.num_microbatches]), self.schedule.num_microbatches
-        whole_s = float(np.diff(rows.line_s, axis=1).min(axis=0).sum())
-        share = 1.0 if number == 1 else -expm1(max(self.domain.numbers_of_stages) * log1p(-1 / number))
-        return BELOW * whole_s / share
-
     def next(self, cutoff_s: float, until_s: float) -> Shape | None:
         """Return the next shape, or None where this step only raised the bound."""
         if self._found is None or self._levels:
@@ -513,6 +503,45 @@ class PlainSource:
         """Of the tables that come next."""
         left = 1 if self.is_open else max(self.domain.numbers_of_stages) + 1
         return left * (self.domain.num_layers + 1) * prod(number + 1 for number in self.domain.num_devices)
+
+
+def passing_s(domain: Domain, numbers: Sequence[int], cutoff_s: float, search: Search) -> Iterator[tuple[int, float]]:
+    """Yield numbers of micro-batches with seconds that no GPipe or 1F1B of them is below; till the search is over.
+
+    Each stage waits for a micro-batch from those before it, and back. With ``w_i`` of a micro-batch in stage i of n, and
+    X in all, a step takes ``m w_i + sum of w_j over j < i`` or more. The most of these is least where all are equal,
+    with ``X = (1 - (1 - 1 / m)^n)`` times it.
+
+    Infinite where below the cutoff whole layers and whole samples need more devices than there are: asked of large
+    groups, whose tables are filled one by one.
+    """
+    most_stages = max(domain.numbers_of_stages)
+    for together in _in_parts(domain, numbers):
+        if search.is_over:
+            return
+        rows = StageRows(domain, together)
+        stack = rows.stack(is_gpipe=False)
+        layer_s = np.minimum.reduceat(np.diff(rows.line_s, axis=1), stack.starts)
+        found = BELOW * layer_s.sum(axis=1)
+        if domain.is_coarse and len(domain.num_devices) == 1:
+            needed = fewest_devices(rows, stack, cutoff_s - domain.least_stall_s)
+            found[needed > domain.num_devices[0]] = inf
+        for number, whole_s in zip(together, found.tolist(), strict=True):
+            yield number, whole_s / (1.0 if number == 1 else -expm1(most_stages * log1p(-1 / number)))
+
+
+def _in_parts(domain: Domain, numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Yield numbers of micro-batches whose choices are looked at together."""
+    together, size = list[int](), 0
+    for number in numbers:
+        choices = sum(min(count, domain.batch // number, _MOST_RUNS) for count in domain.num_devices)
+        if together and (size + choices) * domain.num_layers > _MOST_PASSED:
+            yield together
+            together, size = [], 0
+        together.append(number)
+        size += choices
+    if together:
+        yield together
 
 
 class Neighbours:

@@ -46,7 +46,7 @@ from planner.families.pipeline.domain import (
     spread,
 )
 from planner.families.pipeline.memory import fitting, least_share, why_nothing_fits
-from planner.families.pipeline.rows import Neighbours, PlainSource, quick_shapes
+from planner.families.pipeline.rows import Neighbours, PlainSource, passing_s, quick_shapes
 from planner.models.input import Strategy
 from planner.plan import Alternative, Plan
 from planner.problem import Problem
@@ -90,14 +90,16 @@ def raise_floors(domain: Domain, sources: Sequence["Source"], cutoff_s: float, s
     if domain.is_fine or cutoff_s == float("inf"):
         return
     floors = {number: least_s for numbers, least_s in floors_s(domain, search) for number in numbers}
-    for source in sources:
-        if not isinstance(source, PlainSource):
-            continue
+    plain = [one for one in sources if isinstance(one, PlainSource)]
+    open_numbers = {
+        one.schedule.num_microbatches
+        for one in plain
+        if max(floors.get(one.schedule.num_microbatches, 0.0), one.bound) < cutoff_s
+    }
+    passed = dict(passing_s(domain, sorted(open_numbers), cutoff_s, search))
+    for source in plain:
         number = source.schedule.num_microbatches
-        floor_s = floors.get(number, 0.0)
-        if max(floor_s, source.bound) < cutoff_s and not search.is_over:
-            floor_s = floors[number] = max(floor_s, source.passing_s)  # of both schedules
-        source.least_s = max(source.least_s, floor_s)
+        source.least_s = max(source.least_s, floors.get(number, 0.0), passed.get(number, 0.0))
 
 
 class Source(Protocol):
@@ -194,6 +196,8 @@ class InterleavedSource:
             if is_close or row.is_coarse:  # what a shape is bounded by closely does not hold for more replicas
                 self.bound_of_last = bound_s
                 return shape
+            if not self.domain.allows(shape):
+                continue
             self._open.add(max(bound_s, self._bound_s(shape)), (index, True, row), rank=index)
         return None
 
