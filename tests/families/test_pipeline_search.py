@@ -1,6 +1,7 @@
 """The best pipeline against every pipeline of its domain, predicted one by one; limits, pins, reasons, measured networks."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from planner.plan import Plan
 from planner.problem import Limits, Problem
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.pipeline_bounds import Integers, Schedule, bound_s
+from planner.solvers.pipeline_bounds import Schedule, bound_s
 from planner.solvers.pipelines import Tables
 
 
@@ -171,15 +172,12 @@ def test_no_source_is_ruled_out_below_whose_cutoff_it_has_a_pipeline(asked: dict
             number, cutoff_s = shape.num_microbatches, domain.cost.iteration_time_s(shape) * (1 + 1e-9)
             assert dict(passing_s(domain, [number], cutoff_s, Search()))[number] <= cutoff_s
             rows = StageRows(domain, [number])
-            stack, asks = rows.stack(is_gpipe=shape.schedule == "gpipe"), []
-
-            def fits(least: Integers, ahead: Integers, number: int = number) -> bool:
-                asks.append((least, ahead))
-                return may_fit(domain, number, Search(), least, ahead)
-
-            tables = Tables(rows, stack, 0, Search(), cutoff_s - domain.least_stall_s, None, fits)
+            stack = rows.stack(is_gpipe=shape.schedule == "gpipe")
+            with patch.object(pipeline_rows, "may_fit", wraps=may_fit) as fits:
+                asking = partial(pipeline_rows.may_fit, domain, number, Search())
+                tables = Tables(rows, stack, 0, Search(), cutoff_s - domain.least_stall_s, None, asking)
             assert tables.is_alive[0, 0, 0]
-            ((least, ahead),) = asks
+            ((*_, least, ahead),) = [call.args for call in fits.call_args_list]
             used = np.cumsum([0, *(one.replicas for one in shape.stages)])
             assert all(least[one.first, one.last] <= one.replicas for one in shape.stages)
             assert all(ahead[one.first] <= before for one, before in zip(shape.stages, used, strict=False))

@@ -508,9 +508,9 @@ class PlainSource:
 def passing_s(domain: Domain, numbers: Sequence[int], cutoff_s: float, search: Search) -> Iterator[tuple[int, float]]:
     """Yield numbers of micro-batches with seconds that no GPipe or 1F1B of them is below; till the search is over.
 
-    Each stage waits for a micro-batch from those before it, and back. With ``w_i`` of a micro-batch in stage i of n, and
-    X in all, a step takes ``m w_i + sum of w_j over j < i`` or more. The most of these is least where all are equal,
-    with ``X = (1 - (1 - 1 / m)^n)`` times it.
+    Each stage waits for a micro-batch from those before it, and back. With ``w_i`` of a micro-batch in stage i of n,
+    and X in all, a step takes ``m w_i + sum of w_j over j < i`` or more. The most of these is least where all are
+    equal, with ``X = (1 - (1 - 1 / m)^n)`` times it.
 
     Infinite where below the cutoff whole layers and whole samples need more devices than there are: asked of large
     groups, whose tables are filled one by one.
