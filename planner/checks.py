@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from planner.answer.plan_file import read_plan
 from planner.constraints import Usage, verdicts, without_deadline
 from planner.data.fits import with_known_error
-from planner.errors import Fault, ModelError, PlannerError, SpecError
+from planner.errors import ModelError, PlannerError, SpecError
 from planner.families import FAMILIES, usage_of
 from planner.networks import asked, network_of
 from planner.plan import Configuration, Plan, Prediction, Provenance
@@ -397,7 +397,7 @@ def predicted(problem: Problem, family: str, block: Mapping[str, object]) -> tup
 def _of_file(error: SpecError, path: Path) -> SpecError:
     """Return the error of a question with its places in the plan's file."""
     if not error.faults:
-        return SpecError.of([Fault(file=str(path), field="problem", problem=str(error))])
+        return SpecError.one(str(error), file=path, field="problem")
     return SpecError.of(
         replace(one, file=one.file or str(path), field=f"problem.{one.field}".rstrip(".")) for one in error.faults
     )

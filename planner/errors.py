@@ -16,6 +16,7 @@ the trip home from a worker process. A message says where, what, and how to mend
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from os import PathLike
 from typing import Self
 
 from planner.letters import visible
@@ -95,6 +96,22 @@ class SpecError(PlannerError):
         error = cls("\n".join([*lines, *more]))
         error.faults = found
         return error
+
+    @classmethod
+    def one(
+        cls,
+        problem: str,
+        mend: str = "",
+        *,
+        field: str = "",
+        value: str = "",
+        file: str | PathLike[str] = "",
+        line: int | None = None,
+        column: int | None = None,
+    ) -> Self:
+        """Return the error of one :class:`Fault`."""
+        place = Fault(problem=problem, mend=mend, field=field, value=value, file=str(file), line=line, column=column)
+        return cls.of([place])
 
 
 class ModelError(PlannerError):

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 
 
 def fold(name: str) -> str:
@@ -47,7 +47,7 @@ def find(name: str, known: Mapping[str, str], what: str) -> str:
     mend = f"Did you mean {_quoted(near, ' or ')}?" if near else f"Write one of {_quoted(all_names, ', ')}."
     if not near and what in _LISTED_BY:
         mend = f"See {_LISTED_BY[what]} for all {len(all_names)}, such as {next(iter(all_names))!r}."
-    raise SpecError.of([Fault(problem=f"{name!r} is not a known {what}.", mend=mend, value=name)])
+    raise SpecError.one(f"{name!r} is not a known {what}.", mend, value=name)
 
 
 _LISTED_BY = {  # of what there are too many for a message

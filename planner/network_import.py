@@ -171,9 +171,7 @@ def import_file(
     if kind is not None and kind in IMPORTERS.own:
         if batch_size is None:
             problem = "the batch at which the profile was measured is missing."
-            raise SpecError.of(
-                [Fault(file=str(path), field="--profile-batch", problem=problem, mend="Write e.g. 128.")]
-            )
+            raise SpecError.one(problem, "Write e.g. 128.", file=path, field="--profile-batch")
         measured = read_profile(path, batch_size=batch_size)
         warnings = measured.warnings
         if device := measured.profile.measured_on:
@@ -189,13 +187,13 @@ def import_file(
         return launch
     if path.is_dir():
         problem = "none of its files is a launch file of `planner export`, and it has no config.json."
-        raise SpecError.of([Fault(file=str(path), problem=problem, mend="Name a file in it, or another folder.")])
+        raise SpecError.one(problem, "Name a file in it, or another folder.", file=path)
     text = read_text(path)
     if text.lstrip().startswith("{"):
         read_config(path)  # says where it is no JSON
     problem = "its content is of no kind that is known here."
     hint = "Give an ONNX model, a Hugging Face config.json, a profile (see --template), or a launch file of ours."
-    raise SpecError.of([Fault(file=str(path), problem=problem, mend=hint)])
+    raise SpecError.one(problem, hint, file=path)
 
 
 def _is_checkpoint(path: Path) -> bool:
@@ -210,7 +208,7 @@ def _launch(path: Path, sequence_length: int | None) -> ImportedFile | None:
     files = [one for one in files if not TARGETS[one[2]].starts_machines] or files
     if len(named := {target: one.name for one, _, target, _ in reversed(files)}) > 1:
         listed = " and ".join(f"{target} ({name})" for target, name in sorted(named.items()))
-        raise SpecError.of([Fault(file=str(path), problem=f"it holds files of {listed}.", mend="Name one of them.")])
+        raise SpecError.one(f"it holds files of {listed}.", "Name one of them.", file=path)
     parts = [_launch_part(*one, sequence_length) for one in files]
     if not parts:
         return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 
 MOST_LETTERS = 4 * 2**20
 MOST_LAUNCH_LETTERS = 2**20  # of a launch file that is read back
@@ -126,7 +126,7 @@ def _documents(text: str, file: str, most_letters: int) -> Iterator[tuple[Yaml, 
 def _error(file: str, problem: str, mend: str, mark: Any = None) -> SpecError:
     """Return the error of one fault at a mark of the library's."""
     line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-    return SpecError.of([Fault(file=file, line=line, column=column, problem=problem, mend=mend)])
+    return SpecError.one(problem, mend, file=file, line=line, column=column)
 
 
 def _too_deep(file: str, mark: Any) -> SpecError:

@@ -137,14 +137,9 @@ def _parsed(path: Path) -> Any:
     try:
         document = json.loads(read_text(path, most_bytes=MOST_DOCUMENT_BYTES), object_pairs_hook=_once)
     except json.JSONDecodeError as error:
-        fault = Fault(
-            file=str(path),
-            line=error.lineno,
-            column=error.colno,
-            problem=f"this is no JSON, or not all of it: {error.msg}.",
-            mend=_MEND,
-        )
-        raise SpecError.of([fault]) from None
+        raise SpecError.one(
+            f"this is no JSON, or not all of it: {error.msg}.", _MEND, file=path, line=error.lineno, column=error.colno
+        ) from None
     except _TwiceError as error:
         raise _error(str(path), "this key stands twice.", field=str(error)) from None
     except (RecursionError, ValueError):
@@ -211,4 +206,4 @@ def _shown(value: object) -> str:
 
 
 def _error(file: str, problem: str, field: str = "") -> SpecError:
-    return SpecError.of([Fault(file=file, field=field, problem=problem, mend=_MEND)])
+    return SpecError.one(problem, _MEND, file=file, field=field)

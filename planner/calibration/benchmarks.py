@@ -92,7 +92,7 @@ def read_nccl(path: Path, text: str, *, num_devices: int | None = None) -> list[
         rows = [row for number, line in enumerate(lines, first) if (row := _line(path, number, line, faults))]
         rows = [row for row in rows if row.size_bytes > 0]  # of 0 bytes only the call itself is timed
         if len(found) + len(rows) > MOST_ROWS:
-            raise SpecError.of([fault(path, None, f"more than {MOST_ROWS} lines of a table.", "Give one run a file.")])
+            raise SpecError.one(f"more than {MOST_ROWS} lines of a table.", "Give one run a file.", file=path)
         if not rows or faults:
             continue
         ranks, machines = _ranks(path, first, lines)
@@ -115,7 +115,7 @@ def read_nccl(path: Path, text: str, *, num_devices: int | None = None) -> list[
         raise SpecError.of(faults[:50])
     if not found:
         mend = "Give the whole output, with its table."
-        raise SpecError.of([fault(path, None, "there is no line of a table of nccl-tests in it.", mend)])
+        raise SpecError.one("there is no line of a table of nccl-tests in it.", mend, file=path)
     return found
 
 
@@ -167,7 +167,7 @@ def _ranks(path: Path, first: int, lines: Sequence[str]) -> tuple[int, int]:
                     f"rank {rank} stands twice, on {before[1]} (process {before[0]}) and {place[1]} (process "
                     f"{place[0]}): these processes ran apart."
                 )
-                raise SpecError.of([fault(path, number, problem, "Build nccl-tests with MPI=1 and run it again.")])
+                raise SpecError.one(problem, "Build nccl-tests with MPI=1 and run it again.", file=path, line=number)
     least = min((int(group) for group, _ in seen), default=0)
     hosts = [host for (group, _), (_, host) in seen.items() if int(group) == least]
     return len(hosts), len(set(hosts))
@@ -184,7 +184,7 @@ def _nccl_devices(path: Path, rows: Sequence[_Line], ranks: int, given: int | No
     ratio = wide.bus / wide.algorithm if wide.algorithm >= _SEEN else 0.0
     likely = f" Its bus rates look like {round(2 / (2 - ratio))} devices." if 1 <= ratio < 1.99 else ""
     problem = "it lists no ranks, so that the number of devices is not known."
-    raise SpecError.of([fault(path, None, problem, f"Give the whole output, or --devices N.{likely}")])
+    raise SpecError.one(problem, f"Give the whole output, or --devices N.{likely}", file=path)
 
 
 def _collective(path: Path, lines: Sequence[str], rows: Sequence[_Line], number: int) -> str:
@@ -207,7 +207,7 @@ def _collective(path: Path, lines: Sequence[str], rows: Sequence[_Line], number:
     if abs(ratio - 1) <= 0.03:
         return "reduce" if is_reducing else "broadcast"
     problem = f"busbw is {ratio:.3f} of algbw, as of no collective on {number} devices (all_reduce: {2 * share:.3f})."
-    raise SpecError.of([fault(path, wide.number, problem, "Give the whole output; check the number of devices.")])
+    raise SpecError.one(problem, "Give the whole output; check the number of devices.", file=path, line=wide.number)
 
 
 def _check(path: Path, rows: Sequence[_Line], number: int, collective: str) -> None:
@@ -421,11 +421,10 @@ def expanded(paths: Sequence[Path]) -> list[Path]:
         inside = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
         inside = [one for one in inside if one.name.lower() not in ("readme.md", "readme", "license", "sources.md")]
         if not inside:
-            raise SpecError.of([fault(path, None, "there is no file in this folder.", "Name the files themselves.")])
+            raise SpecError.one("there is no file in this folder.", "Name the files themselves.", file=path)
         found += inside
     if len(found) > _MOST_FILES:
-        problem = f"{len(found)} files, more than {_MOST_FILES}."
-        raise SpecError.of([fault(paths[0], None, problem, "Give them in parts.")])
+        raise SpecError.one(f"{len(found)} files, more than {_MOST_FILES}.", "Give them in parts.", file=paths[0])
     return list(dict.fromkeys(found))
 
 
@@ -468,7 +467,7 @@ def kind_of_file(path: Path) -> tuple[Kind, str]:
         "Give output of nccl-tests or osu-micro-benchmarks, a profile of layers, a measured run, or a table "
         "as `planner calibrate --template collectives` (or layers, iterations) prints it."
     )
-    raise SpecError.of([fault(path, None, problem, mend)])
+    raise SpecError.one(problem, mend, file=path)
 
 
 def read_files(paths: Sequence[Path], *, num_devices: int | None = None) -> Measurements:

@@ -381,7 +381,7 @@ def fit_all(found: Measurements, asked: Asked) -> Fitted:
         if problem is None:
             mend = "Add --spec SPEC: the question that the rows change."
             first = found.iterations[0]
-            raise SpecError.of([fault(Path(first.file), first.line, "these iterations have no question.", mend)])
+            raise SpecError.one("these iterations have no question.", mend, file=first.file, line=first.line)
         iterations = fit_iterations(found.iterations, problem.resolved)
     notes = list(found.notes)
     if problem is not None and used:
@@ -446,7 +446,7 @@ def _utilisation(found: Measurements, asked: Asked, problem: Problem | None) -> 
     if len(paths) > 1:
         names = ", ".join(visible(path.name) for path in paths[:6])
         mend = "Give one at a time: a calibration holds one utilisation."
-        raise SpecError.of([fault(paths[1], None, f"{len(paths)} profiles of layers: {names}.", mend)])
+        raise SpecError.one(f"{len(paths)} profiles of layers: {names}.", mend, file=paths[1])
     path = paths[0]
     if asked.device is not None:
         groups = () if problem is None else problem.cluster.machine_groups
@@ -456,8 +456,7 @@ def _utilisation(found: Measurements, asked: Asked, problem: Problem | None) -> 
         devices = {} if problem is None else {one.device.name: one.device for one in problem.cluster.training_groups()}
         if len(devices) != 1:
             what = f"which of {', '.join(devices)} was profiled" if devices else "the device that was profiled"
-            mend = "Add --device NAME (planner show devices)."
-            raise SpecError.of([fault(path, None, f"it is not known {what}.", mend)])
+            raise SpecError.one(f"it is not known {what}.", "Add --device NAME (planner show devices).", file=path)
         device = next(iter(devices.values()))
     dtype = asked.dtype or (problem.training.dtype if problem is not None else "fp32")
     times = read_layer_table(path) if path in found.layer_tables else _profile(path, asked, problem)
@@ -465,19 +464,19 @@ def _utilisation(found: Measurements, asked: Asked, problem: Problem | None) -> 
         return fit_utilisation(times, device, dtype=dtype)
     except ModelError as error:
         what, _, mend = str(error).partition(". ")
-        raise SpecError.of([fault(path, None, f"{what}.", mend)]) from None
+        raise SpecError.one(f"{what}.", mend, file=path) from None
 
 
 def _profile(path: Path, asked: Asked, problem: Problem | None) -> LayerTimes:
     """Return a profile's seconds, with the multiply-adds of the question's network, or its own where it has some."""
     batch = asked.batch_size or (None if problem is None else problem.training.batch_per_device)
     if batch is None:
-        raise SpecError.of([fault(path, None, "the batch of the profile is missing.", "Add --batch N.")])
+        raise SpecError.one("the batch of the profile is missing.", "Add --batch N.", file=path)
     measured = read_profile(path, batch_size=batch)
     networks = [*([problem.dnn] if problem is not None else []), measured.dnn]
     network = next((one for one in networks if one.num_multiply_adds), None)
     if network is None:
         what = "this profile has no multiply-adds" if problem is None else "the spec's network has no multiply-adds"
         mend = "Add --spec with the network, e.g. dnn: {zoo: resnet50}; or write the table of --template layers."
-        raise SpecError.of([fault(path, None, f"{what}.", mend)])
+        raise SpecError.one(f"{what}.", mend, file=path)
     return layers_of_profile(path, measured, network, batch_size=batch)

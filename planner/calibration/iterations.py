@@ -9,14 +9,13 @@ of rows left out, one at a time, predicted by a fit to the others.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from planner import api
 from planner.calibration.curves import Interval, Score, fold_of, robust_fit, score_of
-from planner.calibration.tables import IterationTime, fault
+from planner.calibration.tables import IterationTime
 from planner.cost import Floats
 from planner.errors import PlannerError, SpecError
 from planner.families import FAMILIES
@@ -54,7 +53,7 @@ class Question:
         except PlannerError as error:
             first = str(error).splitlines()[0]
             mend = "Check the row's keys and values, and the spec."
-            raise SpecError.of([fault(Path(row.file), row.line, f"{row.name}: {first}", mend)]) from None
+            raise SpecError.one(f"{row.name}: {first}", mend, file=row.file, line=row.line) from None
         data = {**data, "configuration": {plan.family: plan.configuration.to_document()}}
         return Question(data, plan.family, True, problem)
 
@@ -185,7 +184,7 @@ def fit_iterations(rows: Sequence[IterationTime], base: Mapping[str, object]) ->
     if len(families) > 1:
         problem = f"the rows are of several families: {', '.join(families)}."
         mend = "Give each family's rows in a file of their own, or name one family in the spec."
-        raise SpecError.of([fault(Path(rows[0].file), None, problem, mend)])
+        raise SpecError.one(problem, mend, file=rows[0].file)
     measured = np.array([row.time_s for row in rows])
     model = _Model(questions, measured)
     may_be_fitted = FAMILIES[families[0]].FITTED

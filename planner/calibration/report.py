@@ -17,7 +17,6 @@ from planner.calibration.curves import FORMS, Curve, Score
 from planner.calibration.fits import Fitted, Law, layout_of
 from planner.calibration.iterations import Iterations
 from planner.calibration.layer_times import FEWEST, Kind, Utilisation
-from planner.calibration.tables import fault
 from planner.cost import Affine, TransferCost
 from planner.errors import SpecError
 from planner.models.communication import PiecewiseLogLinear
@@ -167,12 +166,12 @@ def check_picture(path: Path) -> None:
     """
     if path.suffix.lower() not in _FORMATS:
         problem = f"{path.suffix or 'no ending'!r} is no kind of picture."
-        raise SpecError.of([fault(path, None, problem, f"Write {', '.join(_FORMATS)}.", field="--plot")])
+        raise SpecError.one(problem, f"Write {', '.join(_FORMATS)}.", file=path, field="--plot")
     try:
         import matplotlib  # noqa: F401, PLC0415  # an extra, and slow to import
     except ImportError:
         mend = "Install it: pip install 'training-planner[plot]'."
-        raise SpecError.of([fault(path, None, "matplotlib is missing.", mend, field="--plot")]) from None
+        raise SpecError.one("matplotlib is missing.", mend, file=path, field="--plot") from None
 
 
 def picture(found: Sequence[Residuals], path: Path) -> None:
@@ -209,7 +208,7 @@ def picture(found: Sequence[Residuals], path: Path) -> None:
             with whole(path) as new:
                 figure.savefig(new, format=kind, metadata={"Date": None} if kind == "svg" else None)
         except OSError as error:
-            raise SpecError.of([fault(path, None, reason_of(error), "Name another file.", field="--plot")]) from None
+            raise SpecError.one(reason_of(error), "Name another file.", file=path, field="--plot") from None
 
 
 # -- calibration.yaml ------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 from planner.importers.text import read_text
 from planner.letters import visible
 from planner.models.exchange import Overlap
@@ -387,13 +387,12 @@ def _data(path: Path) -> dict[str, object]:
         data = json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError as error:
         problem = f"this is not valid JSON: {error.msg}."
-        fault = Fault(file=str(path), line=error.lineno, column=error.colno, problem=problem, mend=mend)
-        raise SpecError.of([fault]) from None
+        raise SpecError.one(problem, mend, file=path, line=error.lineno, column=error.colno) from None
     except (RecursionError, ValueError) as error:
         problem = str(error) if isinstance(error, ValueError) else "it is nested too deep."
-        raise SpecError.of([Fault(file=str(path), problem=problem, mend=mend)]) from None
+        raise SpecError.one(problem, mend, file=path) from None
     if not isinstance(data, dict):
-        raise SpecError.of([Fault(file=str(path), problem="a run is a mapping of keys.", mend=mend)])
+        raise SpecError.one("a run is a mapping of keys.", mend, file=path)
     return data
 
 

@@ -254,12 +254,10 @@ def run_files(paths: Iterable[str | Path]) -> tuple[Path, ...]:
             continue
         inside = sorted(path.glob("*.json"))
         if len(inside) > _MOST_FILES:
-            fault = Fault(file=str(path), problem=f"it holds {len(inside)} files.", mend="Name a smaller folder.")
-            raise SpecError.of([fault])
+            raise SpecError.one(f"it holds {len(inside)} files.", "Name a smaller folder.", file=path)
         runs = [file for file in inside if is_run(file)]
         if not runs:
-            mend = "Name a folder of such JSON files."
-            raise SpecError.of([Fault(file=str(path), problem="no file of a run is in it.", mend=mend)])
+            raise SpecError.one("no file of a run is in it.", "Name a folder of such JSON files.", file=path)
         found |= dict.fromkeys(runs)
     return tuple(found)
 

@@ -105,8 +105,7 @@ def read_rows(
     lines = read_cells(path, most_rows=MOST_ROWS)
     wanted = [*(column.template for column in columns), *texts]
     if len(lines) < 2:
-        mend = f"Write the columns {','.join(wanted)}."
-        raise SpecError.of([fault(path, None, "there is no row below a header.", mend)])
+        raise SpecError.one("there is no row below a header.", f"Write the columns {','.join(wanted)}.", file=path)
     at, header = lines[0]
     names = [cell.strip() for cell in header]
     places = _places(path, at, names, columns, texts, has_others=has_others)
@@ -142,7 +141,7 @@ def _places(
     wanted = [*(column.template for column in columns), *texts]
     if len(names) > _MOST_COLUMNS:
         problem = f"{len(names)} columns, more than {_MOST_COLUMNS}."
-        raise SpecError.of([fault(path, at, problem, f"Write {', '.join(wanted)}.")])
+        raise SpecError.one(problem, f"Write {', '.join(wanted)}.", file=path, line=at)
     faults: list[Fault] = []
     for name in sorted({name for name in names if names.count(name) > 1}):
         faults.append(fault(path, at, f"the column {name!r} stands twice.", "Keep one.", field=name))
@@ -389,9 +388,7 @@ def read_iteration_table(path: Path) -> list[IterationTime]:
     """
     rows = read_rows(path, (Column(name="iteration_time", unit="s"),), has_others=True)
     if len(rows) > _MOST_ITERATIONS:
-        raise SpecError.of(
-            [fault(path, None, f"more than {_MOST_ITERATIONS} rows.", "Give the medians of each setting.")]
-        )
+        raise SpecError.one(f"more than {_MOST_ITERATIONS} rows.", "Give the medians of each setting.", file=path)
     found, faults = [], []
     for row in rows:
         changes: dict[str, Any] = {}
@@ -578,7 +575,7 @@ def layers_of_profile(path: Path, found: MeasuredNetwork, dnn: Dnn, *, batch_siz
             f"match."
         )
         mend = "Name the network that was profiled in the spec's dnn, or write the table of --template layers."
-        raise SpecError.of([fault(path, None, problem, mend)])
+        raise SpecError.one(problem, mend, file=path)
     is_forward_only = not any(backward for _, backward in seconds.values())
     kinds = {layer.kind for layer in dnn.layers if layer.num_multiply_adds}
     unknown = {layer.name for layer in measured if layer.kind in kinds and layer.name not in partner}

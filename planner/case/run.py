@@ -482,5 +482,4 @@ def text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        fault = Fault(file=str(path), problem="this is no readable text file.", mend="A case needs it, in UTF-8.")
-        raise SpecError.of([fault]) from None
+        raise SpecError.one("this is no readable text file.", "A case needs it, in UTF-8.", file=path) from None

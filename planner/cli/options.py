@@ -71,7 +71,7 @@ def json_of(schema: str) -> object:
 
 def flag_fault(field: str, problem: str, mend: str, value: str = "") -> SpecError:
     """Return the error of a flag."""
-    return SpecError.of([Fault(file="command line", field=field, problem=problem, mend=mend, value=value)])
+    return SpecError.one(problem, mend, file="command line", field=field, value=value)
 
 
 def _address(text: str | None) -> str | None:

@@ -28,7 +28,7 @@ def _parsed(text: str, dimension: Dimension, field: str) -> float:
     try:
         return parse(text, dimension)
     except ValueError as error:
-        raise SpecError.of([Fault(file="command line", field=field, value=text, problem=str(error))]) from None
+        raise SpecError.one(str(error), file="command line", field=field, value=text) from None
 
 
 def limit_s(text: str) -> float:
@@ -125,8 +125,7 @@ def write_files(folder: Path, files: Mapping[str, str], *, is_forced: bool) -> N
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         problem = f"this folder cannot be made: {error.strerror}."
-        fault = Fault(file=str(folder), field="--out", value=str(folder), problem=problem, mend="Name another one.")
-        raise SpecError.of([fault]) from None
+        raise SpecError.one(problem, "Name another one.", file=folder, field="--out", value=str(folder)) from None
     for path, text in paths.items():
         write_text(path, text)
 
@@ -151,8 +150,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         with whole(path) as new, new.open("wb") as file:
             file.write(content)
     except OSError as error:
-        fault = Fault(file=str(path), value=str(path), problem=reason_of(error), mend="Name another file.")
-        raise SpecError.of([fault]) from None
+        raise SpecError.one(reason_of(error), "Name another file.", file=path, value=str(path)) from None
 
 
 # --- What commands that write a page check before they search for anything
@@ -170,7 +168,7 @@ def check_page(path: Path | None, question: Path | None = None) -> None:
         return
     if path.exists() and not path.is_file() and not path.is_dir():
         problem, mend = "this is no plain file, and a page would take its place.", "Name another file."
-        raise SpecError.of([Fault(file=str(path), field="--html", value=str(path), problem=problem, mend=mend)])
+        raise SpecError.one(problem, mend, file=path, field="--html", value=str(path))
     check_outputs({"--html": path}, question)
 
 

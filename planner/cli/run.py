@@ -120,7 +120,7 @@ def _refused(error: OSError) -> SpecError:
     named = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
     where = named[0] if named else "stdout" if error.errno in _OF_WRITING else "system"
     mend = "Look at the disk, at permissions and at the limits of this process, and give the same command again."
-    return SpecError.of([Fault(file=where, problem=f"the system refuses this: {error.strerror or error}.", mend=mend)])
+    return SpecError.one(f"the system refuses this: {error.strerror or error}.", mend, file=where)
 
 
 def _bug(error: Exception, *, is_json: bool) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import json_of
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 
 if TYPE_CHECKING:
     from planner.cluster import Cluster, MachineGroup
@@ -372,10 +372,7 @@ def init(
         print(text, end="")
         return
     if file.exists():
-        fault = Fault(
-            file=str(file), value=str(file), problem="this file exists.", mend="Name another one, or remove it first."
-        )
-        raise SpecError.of([fault])
+        raise SpecError.one("this file exists.", "Name another one, or remove it first.", file=file, value=str(file))
     write_text(file, text)
     typer.echo(f"Wrote {file}. Next: planner {'procure' if procure else 'plan'} {file}", err=True)
 

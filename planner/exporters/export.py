@@ -305,4 +305,4 @@ def _check(settings: Settings) -> None:
 
 def _fault(field: str, value: str, problem: str, hint: str) -> SpecError:
     """Return the error of an option of the command line."""
-    return SpecError.of([Fault(file="command line", field=field, value=value, problem=problem, mend=hint)])
+    return SpecError.one(problem, hint, file="command line", field=field, value=value)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 from planner.used_machines import UsedMachines
 
 VERSION = "PyTorch 2.13"
@@ -249,7 +249,7 @@ class Parsed:
         self, problem: str, field: str = "", hint: str = "Give a file as `planner export` wrote it."
     ) -> SpecError:
         """Return the error of the file, or of one flag of it."""
-        return SpecError.of([Fault(file=str(self.path), field=field, problem=problem, mend=hint)])
+        return SpecError.one(problem, hint, file=self.path, field=field)
 
     def value(self, name: str, default: object = None) -> Any:
         """Return a flag, of an option its first value; raise SpecError if what it stands in is no block."""

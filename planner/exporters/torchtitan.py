@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from planner.decisions import FLAGS
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 from planner.exporters.export import Export, Exporter, Job, TrainingBlocks
 from planner.exporters.layouts import (
     Layout,
@@ -437,8 +437,7 @@ def _module_beside(path: Path, file: Parsed) -> tuple[Path, str] | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        fault = Fault(file=str(beside), problem=f"It cannot be read: {error}.", mend="Export again.")
-        raise SpecError.of([fault]) from None
+        raise SpecError.one(f"It cannot be read: {error}.", "Export again.", file=beside) from None
 
 
 EXPORTERS = {TARGET: Exporter(export, recognises, degrees, network, training)}

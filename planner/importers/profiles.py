@@ -141,7 +141,7 @@ def read_layer_csv(path: Path, *, batch_size: int) -> MeasuredNetwork:
     try:
         return reading.built(path.stem.removesuffix(".layers"), rows, batch_size, "table of layers")
     except ValueError as error:
-        raise SpecError.of([Fault(file=str(path), problem=f"{error}.", mend="Mend the table.")]) from None
+        raise SpecError.one(f"{error}.", "Mend the table.", file=path) from None
 
 
 def _cells(reading: _Reading) -> Iterator[tuple[int, list[str]]]:
@@ -259,7 +259,7 @@ def read_layer_trace(path: Path, *, batch_size: int) -> MeasuredNetwork:
     try:
         return reading.built(path.stem.removesuffix(".trace"), rows, batch_size, "layer-wise trace")
     except ValueError as error:
-        raise SpecError.of([Fault(file=str(path), problem=f"{error}.", mend="Mend the trace.")]) from None
+        raise SpecError.one(f"{error}.", "Mend the trace.", file=path) from None
 
 
 # -- operator graphs -------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def read_graph_profile(path: Path, *, batch_size: int) -> MeasuredNetwork:
         arrows = {line: f" {one} -> ..." if one == two else f" {one} -> {two} -> " for one, two, line in edges}
         line_of_edge = next((line for line, arrow in arrows.items() if arrow in str(error)), None)
         hint = "" if "; " in str(error) else "Mend the profile."
-        raise SpecError.of([Fault(file=str(path), line=line_of_edge, problem=f"{error}.", mend=hint)]) from None
+        raise SpecError.one(f"{error}.", hint, file=path, line=line_of_edge) from None
 
 
 def _graph_row(reading: _Reading, line: int, found: "re.Match[str]") -> MeasuredLayer:

@@ -5,7 +5,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 from planner.letters import visible
 
 MOST_BYTES = 256 * 2**20
@@ -15,7 +15,7 @@ MOST_DOCUMENT_BYTES = 32 * 2**20  # of a document in JSON, which may take thirty
 
 def refuse(path: Path, problem: str, hint: str, *, field: str = "", value: str = "") -> SpecError:
     """Return the error for one fault of a file."""
-    return SpecError.of([Fault(file=str(path), field=field, value=value[:80], problem=problem, mend=hint)])
+    return SpecError.one(problem, hint, file=path, field=field, value=value[:80])
 
 
 def read_cells(path: Path, *, most_rows: int) -> list[tuple[int, list[str]]]:
@@ -34,8 +34,7 @@ def read_cells(path: Path, *, most_rows: int) -> list[tuple[int, list[str]]]:
                 rows.append((reader.line_num, [visible(cell, keep="\n") for cell in cells]))
     except csv.Error as error:
         mend = "Close its quotation marks."
-        fault = Fault(file=str(path), line=reader.line_num, problem=f"this is no row of CSV: {error}.", mend=mend)
-        raise SpecError.of([fault]) from None
+        raise SpecError.one(f"this is no row of CSV: {error}.", mend, file=path, line=reader.line_num) from None
     if len(rows) > most_rows + 1:
         problem = f"it holds {len(rows) - 1} rows, more than {most_rows}."
         raise refuse(path, problem, "Leave out repetitions, or take their median.")
@@ -86,7 +85,7 @@ def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
         except OSError as error:
             problem, mend = f"it cannot be read: {error.strerror}.", "Check the path and its permissions."
     if problem:
-        raise SpecError.of([Fault(file=str(path), problem=problem, mend=mend, value=str(path))])
+        raise SpecError.one(problem, mend, file=path, value=str(path))
     return text
 
 
@@ -100,7 +99,7 @@ def read_lines(path: Path, *, most_bytes: int, most_letters: int = 2**20) -> Ite
     """
 
     def refusal(problem: str, mend: str, line: int | None = None) -> SpecError:
-        return SpecError.of([Fault(file=str(path), line=line, problem=problem, mend=mend, value=str(path))])
+        return SpecError.one(problem, mend, file=path, line=line, value=str(path))
 
     def begin() -> bytes:
         with path.open("rb") as file:

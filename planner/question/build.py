@@ -90,7 +90,7 @@ def _plan_of_fleet(source: Source) -> Source:
     plans = choice.get("plans") if isinstance(choice, dict) else None
     if not isinstance(plans, dict) or len(plans) != 1 or not isinstance(plan := next(iter(plans.values())), dict):
         problem = "this answers what to buy or rent, and does not hold the plan of one training."
-        raise SpecError.of([Fault(file=source.file, problem=problem, mend="Give the plan of one of them in a file.")])
+        raise SpecError.one(problem, "Give the plan of one of them in a file.", file=source.file)
     return replace(source, data=plan, positions={})
 
 
@@ -110,7 +110,7 @@ def _question_of_plan(source: Source) -> Source:
     missing = [key for key in ("problem", "family", "configuration") if key not in plan]
     if missing or not isinstance(plan["problem"], dict) or not isinstance(plan["family"], str):
         what = f"the plan lacks {', '.join(missing)}." if missing else "its problem or its family is of the wrong kind."
-        raise SpecError.of([Fault(file=source.file, problem=what, mend="Give a file that `planner plan --out` wrote.")])
+        raise SpecError.one(what, "Give a file that `planner plan --out` wrote.", file=source.file)
     given = {plan["family"]: plan["configuration"]}
     if plan.get("substitutions"):
         given["substitutions"] = plan["substitutions"]

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 
 from planner import data
 from planner.cluster import Cable, Cluster, Device, Link, MachineGroup, Switch
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 from planner.problem import Assumption
 from planner.question.blocks import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec, NodeSpec, TopologySpec
 from planner.question.source import Notes
@@ -221,7 +221,7 @@ def with_graph(question: Mapping[str, object]) -> dict[str, object]:
         count = first.get("count") or 1
         if any(cable != first for cable in others) or (others and not isinstance(count, int)):
             mend = "Give parallel edges the same attributes, with a whole number as count, or put a switch between."
-            raise SpecError.of([Fault(field="cluster", problem=f"edges {one} - {other} differ.", mend=mend)])
+            raise SpecError.one(f"edges {one} - {other} differ.", mend, field="cluster")
         link = {**first, "ends": [str(one), str(other)]}
         if others:
             link["count"] = len(parallel) * count

@@ -18,7 +18,7 @@ from planner import data, zoo
 from planner.cluster import Cluster
 from planner.cost import Profile
 from planner.dnn import Dnn, Layer, Repeat
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 from planner.importers.imported import Imported, MeasuredLayer, MeasuredNetwork, build_measured
 from planner.importers.kinds import IMPORTERS, kind_of
 from planner.letters import visible
@@ -124,11 +124,11 @@ def read_profile(path: Path, *, batch_size: int) -> MeasuredNetwork:
     kind = kind_of(path) or ("graph" if path.name.endswith((".graph", ".graph.txt")) else "layer_trace")
     if kind not in IMPORTERS:
         problem, mend = f"this is no profile but of the kind {kind}.", f"Write {kind}: instead, under dnn."
-        raise SpecError.of([Fault(file=str(path), problem=problem, mend=mend)])
+        raise SpecError.one(problem, mend, file=path)
     found = IMPORTERS[kind].read(path, batch_size=batch_size)
     if found.profile is None:
         problem, mend = f"no seconds were measured in a file of the kind {kind}.", "Read it with `planner import`."
-        raise SpecError.of([Fault(file=str(path), problem=problem, mend=mend)])
+        raise SpecError.one(problem, mend, file=path)
     return MeasuredNetwork(dnn=found.dnn, profile=found.profile, warnings=tuple(map(visible, found.warnings)))
 
 
@@ -168,7 +168,7 @@ def read_foreign(
     elif name != allowed_code:
         problem = f"{name!r} would run code of yours to build the network; a spec alone must not."
         mend = f"Allow it on the command line, --run {name}, or write the network to a file with `planner import`."
-        raise SpecError.of([Fault(problem=problem, mend=mend, value=name)])
+        raise SpecError.one(problem, mend, value=name)
     else:
         from planner.importers.torch_module import read_factory  # noqa: PLC0415
 
@@ -176,7 +176,7 @@ def read_foreign(
     try:  # every letter of names and notes is seen: they enter here
         dnn = found.dnn.with_visible_names()
     except ValueError as error:
-        raise SpecError.of([Fault(problem=f"{error}.", mend="Rename one of them.")]) from None
+        raise SpecError.one(f"{error}.", "Rename one of them.") from None
     if key != "huggingface" and len(dnn.layers) <= MOST_LAYERS_CUT_ANYWHERE and dnn.repeats:
         dnn = dnn.without_repeats()
     notes, warnings = (tuple(visible(line) for line in lines) for lines in (found.notes, found.warnings))
@@ -377,7 +377,7 @@ def read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | N
             network, resolved[key] = frozen(asked.frozen, network, profile)
     except ValueError as error:
         problem, _, mend = str(error).partition(". ")
-        raise SpecError.of([Fault(field=f"dnn.{key}", problem=f"{problem}.", mend=mend)]) from None
+        raise SpecError.one(f"{problem}.", mend, field=f"dnn.{key}") from None
     return network, profile
 
 
@@ -390,8 +390,7 @@ def _packed(dnn: Dnn, profile: Profile | None, length: int) -> Dnn:
         network = replace(dnn.transformer, document_length=length)
     except ValueError as error:
         problem, _, mend = str(error).partition(". ")
-        fault = Fault(field="dnn.packed", value=str(length), problem=f"{problem}.", mend=mend)
-        raise SpecError.of([fault]) from None
+        raise SpecError.one(f"{problem}.", mend, field="dnn.packed", value=str(length)) from None
     return dnn_of(network, dnn.name, source=dnn.source, dataset_samples=dnn.dataset_samples)
 
 
@@ -471,7 +470,7 @@ def _predicting(spec: DnnSpec, network: Dnn) -> Dnn:
         transformer = with_mtp_layers(network.transformer, spec.mtp_layers)
     except ValueError as error:
         problem, _, mend = str(error).partition(". ")
-        raise SpecError.of([Fault(field="dnn.mtp_layers", problem=f"{problem}.", mend=mend)]) from None
+        raise SpecError.one(f"{problem}.", mend, field="dnn.mtp_layers") from None
     return dnn_of(transformer, network.name, source=network.source, dataset_samples=network.dataset_samples)
 
 
@@ -491,7 +490,7 @@ def _seeing(spec: DnnSpec, network: Dnn) -> Dnn:
         transformer = with_encoder(network.transformer, spec.encoder.model_dump(exclude_none=True))
     except ValueError as error:
         problem, _, mend = str(error).partition(". ")
-        raise SpecError.of([Fault(field="dnn.encoder", problem=f"{problem}.", mend=mend)]) from None
+        raise SpecError.one(f"{problem}.", mend, field="dnn.encoder") from None
     return dnn_of(transformer, network.name, source=network.source, dataset_samples=network.dataset_samples)
 
 
@@ -716,7 +715,7 @@ def _of_graph(graph: "nx.Graph[Any]") -> dict[str, Any]:
 
     if not isinstance(graph, nx.DiGraph):
         problem = "edges of a network lead from a layer to those that read it, and this graph has no directions."
-        raise SpecError.of([Fault(field="dnn", problem=problem, mend="Give a networkx.DiGraph.")])
+        raise SpecError.one(problem, "Give a networkx.DiGraph.", field="dnn")
     nodes = dict(graph.nodes(data=True))
     if nodes and all(isinstance(attributes.get("layer"), Layer) for attributes in nodes.values()):
         rows = [(one["layer"], tuple(graph.predecessors(node))) for node, one in nodes.items()]
@@ -726,9 +725,7 @@ def _of_graph(graph: "nx.Graph[Any]") -> dict[str, Any]:
             problem = (
                 f"the edge from {layer!r} to {reader!r} has {next(iter(attributes))!r}; edges only say who reads whom."
             )
-            raise SpecError.of(
-                [Fault(field="dnn", problem=problem, mend="Give what a layer puts out as its `output`.")]
-            )
+            raise SpecError.one(problem, "Give what a layer puts out as its `output`.", field="dnn")
     layers = [
         {**attributes, "name": str(node), "inputs": list(map(str, graph.predecessors(node)))}
         for node, attributes in nodes.items()
@@ -777,7 +774,7 @@ def _block(path: Path) -> tuple[dict[str, Any], Source, _Path]:
     if (kind := kind_of(path)) is not None:
         key = kind if kind in _PATHS else "profile"
         problem = f"this is no block that `planner import` wrote, but of the kind {kind}."
-        raise SpecError.of([Fault(file=str(path), problem=problem, mend=f"Write {key}: instead of {_FILE}:.")])
+        raise SpecError.one(problem, f"Write {key}: instead of {_FILE}:.", file=path)
     found = read_source(path)
     has_key = "dnn" in found.data
     root: _Path = ("dnn",) if has_key else ()

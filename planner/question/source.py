@@ -134,8 +134,7 @@ def read_source(file: object) -> Source:
     """
     if not isinstance(file, str | os.PathLike):
         what = f"a question is a mapping of the keys of a spec, or the name of its file, not {type(file).__name__}."
-        mend = "Give e.g. {'dnn': {'zoo': 'vgg16'}, 'cluster': {'preset': 'osf-testbed'}}."
-        raise SpecError.of([Fault(problem=what, mend=mend)])
+        raise SpecError.one(what, "Give e.g. {'dnn': {'zoo': 'vgg16'}, 'cluster': {'preset': 'osf-testbed'}}.")
     path = Path(file)
     text = read_text(path, most_bytes=MOST_DOCUMENT_BYTES)
     if (plain := _plain_json(text)) is not None:
@@ -144,12 +143,9 @@ def read_source(file: object) -> Source:
         yaml = read_yaml(text, str(path))
         found = Source(data=yaml.data, file=str(path), folder=path.parent, positions=yaml.positions)
     if not isinstance(found.data, dict):
-        fault = Fault(
-            file=str(path),
-            problem="a spec is a mapping of keys, e.g. 'dnn: {zoo: vgg16}'.",
-            mend="Start from `planner init`.",
+        raise SpecError.one(
+            "a spec is a mapping of keys, e.g. 'dnn: {zoo: vgg16}'.", "Start from `planner init`.", file=path
         )
-        raise SpecError.of([fault])
     return found
 
 

@@ -37,7 +37,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from planner import data, zoo
 from planner.answer.documents import error_document
 from planner.answer.html import library, whole
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 from planner.letters import visible
 from planner.serve.form import LIMITS, UPLOAD, checked_form, checked_values
 from planner.serve.searches import BusyError, Limits, Search, Searches, Session, Upload
@@ -302,7 +302,7 @@ class _Pages:
         sent = await _json(request)
         ids = sent.get("ids") if isinstance(sent, dict) else None
         if not isinstance(ids, list) or len(ids) != 2 or not all(isinstance(one, str) for one in ids):
-            raise SpecError.of([Fault(problem="two answers are compared.", mend="Mark two.")])
+            raise SpecError.one("two answers are compared.", "Mark two.")
         plans = [session.searches[one].rest()["document"] for one in ids]
         task = {"kind": "compare", "plans": plans, "time_limit_s": self._limits.most_s}
         return self._begun(session, "The comparison", task, None)
@@ -322,8 +322,7 @@ class _Pages:
             If it is not there, or not any more.
         """
         if name not in session.uploads:
-            problem, mend = "this file is not held here any more.", "Upload it again."
-            raise SpecError.of([Fault(field=f"dnn.{UPLOAD}", problem=problem, mend=mend)])
+            raise SpecError.one("this file is not held here any more.", "Upload it again.", field=f"dnn.{UPLOAD}")
         return session.uploads[name]
 
     def _shown(self, search: Search) -> dict[str, Any]:
@@ -348,7 +347,7 @@ class _Pages:
                     if upload.num_bytes > self._limits.upload_bytes:
                         problem = f"this file is larger than {self._limits.upload_bytes // 2**20} MiB."
                         mend = "Save an ONNX model with its weights in a file of their own, and upload the graph alone."
-                        raise SpecError.of([Fault(field=f"dnn.{UPLOAD}", problem=problem, mend=mend)])
+                        raise SpecError.one(problem, mend, field=f"dnn.{UPLOAD}")
                     if upload.id not in session.uploads:  # its folder is gone: what is written now nobody would count
                         raise BusyError("Too many files are uploaded at once. Try again.")
                     if not self.searches.has_room:
@@ -372,11 +371,11 @@ async def _json(request: Request) -> object:
     async for chunk in request.stream():
         body += chunk
         if len(body) > _MOST_BODY_BYTES:
-            raise SpecError.of([Fault(problem="this is too long.", mend="Ask less at once.")])
+            raise SpecError.one("this is too long.", "Ask less at once.")
     try:
         found: object = json.loads(body)
     except (ValueError, RecursionError):
-        raise SpecError.of([Fault(problem="this is no JSON.", mend="Reload the page.")]) from None
+        raise SpecError.one("this is no JSON.", "Reload the page.") from None
     return found
 
 
@@ -443,8 +442,9 @@ def _listening(host: str, port: int) -> socket.socket:
             found.listen()
         except (OSError, UnicodeError) as error:  # the second of a name that no DNS takes
             what = f"nothing can listen at {host}, port {port}: {getattr(error, 'strerror', None) or error}."
-            fault = Fault(file="command line", field="--port", value=str(port), problem=what, mend="Name another one.")
-            raise SpecError.of([fault]) from None
+            raise SpecError.one(
+                what, "Name another one.", file="command line", field="--port", value=str(port)
+            ) from None
         undone.pop_all()
     return found
 

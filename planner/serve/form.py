@@ -81,7 +81,7 @@ def checked_form(sent: object, *, most_s: float) -> Form:
         :func:`planner.load`.
     """
     if not isinstance(sent, dict) or not isinstance(sent.get("question"), dict):
-        raise SpecError.of([Fault(problem="this is no form.", mend="Reload the page.")])
+        raise SpecError.one("this is no form.", "Reload the page.")
     faults: list[Fault] = []
     question = _checked(sent["question"], _FIELDS, (), faults)
     seconds = sent.get("time_limit_s", most_s)

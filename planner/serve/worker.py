@@ -24,7 +24,7 @@ from planner.answer.parts import yaml_of
 from planner.answer.plan import plan_answer
 from planner.answer.procurement import procurement_answer
 from planner.answer.refusal import refusal_answer
-from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError, StoppedError
+from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError, StoppedError
 from planner.importers.kinds import kind_of
 from planner.memory import OUT_OF_MEMORY, lower_ceiling
 from planner.networks import asked, network_of
@@ -103,8 +103,7 @@ def _enter(folder: str) -> None:
     try:
         os.chdir(folder)
     except FileNotFoundError:
-        problem = "this file is not held here any more."
-        raise SpecError.of([Fault(field=f"dnn.{UPLOAD}", problem=problem, mend="Upload it again.")]) from None
+        raise SpecError.one("this file is not held here any more.", "Upload it again.", field=f"dnn.{UPLOAD}") from None
 
 
 class _Progress:
@@ -135,7 +134,7 @@ def _with_upload(question: Mapping[str, Any]) -> dict[str, Any]:
     if kind is None:
         problem = "this file is no network that is known here."
         mend = "Upload an ONNX model, a config.json of Hugging Face, or a profile; nothing that has to be run is taken."
-        raise SpecError.of([Fault(field=f"dnn.{UPLOAD}", value=given[UPLOAD], problem=problem, mend=mend)])
+        raise SpecError.one(problem, mend, field=f"dnn.{UPLOAD}", value=given[UPLOAD])
     own = {key: value for key, value in given.items() if key != UPLOAD}
     return {**question, "dnn": {_KEYS.get(kind, "profile"): UPLOADED, **own}}
 

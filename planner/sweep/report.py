@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from planner.answer.documents import finite
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 from planner.letters import table_cell, visible, visible_json
 from planner.sweep.answers import Answer, Outcome, writable
 from planner.sweep.question import Grid, Sweep
@@ -124,9 +124,7 @@ def export(sweep: Sweep, store: Store, path: Path) -> int:
 
 def _fault(path: Path, problem: str, hint: str) -> SpecError:
     """Return the error of a file."""
-    return SpecError.of(
-        [Fault(file="command line", field="--export", value=str(path), problem=f"{path}: {problem}", mend=hint)]
-    )
+    return SpecError.one(f"{path}: {problem}", hint, file="command line", field="--export", value=str(path))
 
 
 def _text_file(path: Path) -> TextIO:

@@ -24,7 +24,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 from planner.letters import visible
 from planner.plugins import planner_version
 from planner.sweep.answers import Answer, Outcome
@@ -270,7 +270,9 @@ class Store:
 
     def _damaged(self, what: str) -> SpecError:
         """Return the error of a store that holds what nobody wrote."""
-        return _fault(self.path, f"this store is damaged ({what}).", "Move it away and give the same command again.")
+        return SpecError.one(
+            f"this store is damaged ({what}).", "Move it away and give the same command again.", file=self.path
+        )
 
     def _read(self, statement: str, values: Sequence[object]) -> list[Any]:
         """Return the rows of a question to the file."""
@@ -395,10 +397,10 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> bool:
     if not application and not version and not rows:
         return True
     if application != APPLICATION:
-        raise _fault(path, "this is a database of another program.", "Name another file with --store.")
+        raise SpecError.one("this is a database of another program.", "Name another file with --store.", file=path)
     if version > VERSION:
         problem = f"a newer version of this program wrote this store (its format {version}; this one reads {VERSION})."
-        raise _fault(path, problem, "Upgrade this program, or name another file with --store.")
+        raise SpecError.one(problem, "Upgrade this program, or name another file with --store.", file=path)
     own = {str(sql) for kind, _, sql in rows if kind == "table"}
     lacking = [statement.split()[2] for statement in _TABLES if statement not in own]
     triggers = [str(name) for kind, name, _ in rows if kind == "trigger"]
@@ -410,7 +412,7 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> bool:
     elif triggers:
         problem = f"it has triggers ({', '.join(triggers)[:80]}), and no store of this program has any."
     if problem:
-        raise _fault(path, f"this store is damaged: {problem}", _ELSEWHERE)
+        raise SpecError.one(f"this store is damaged: {problem}", _ELSEWHERE, file=path)
     return False
 
 
@@ -427,7 +429,7 @@ def _guarded(path: Path) -> Iterator[None]:
         yield
         return
     except UnicodeDecodeError:
-        raise _fault(path, "this store is damaged: it holds text that is none.", _ELSEWHERE) from None
+        raise SpecError.one("this store is damaged: it holds text that is none.", _ELSEWHERE, file=path) from None
     except sqlite3.Error as error:
         text, code = str(error), getattr(error, "sqlite_errorname", "")
     if code.startswith("SQLITE_FULL") or "disk is full" in text:
@@ -447,12 +449,7 @@ def _guarded(path: Path) -> Iterator[None]:
         hint = "Move it away, or save what is left with `sqlite3 FILE .recover`; then give the same command again."
     else:
         problem, hint = f"the store cannot be used ({text}).", "Name another file with --store."
-    raise _fault(path, problem, hint)
-
-
-def _fault(path: Path, problem: str, hint: str) -> SpecError:
-    """Return the error of a store."""
-    return SpecError.of([Fault(file=str(path), problem=problem, mend=hint)])
+    raise SpecError.one(problem, hint, file=path)
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

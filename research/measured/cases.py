@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from planner.case.run import expanded, is_within, text_of, why_missing
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 from planner.question.source import faults_of, read_source
 from planner.question.values import Model
 from research import ROOT
@@ -87,9 +87,7 @@ def run_folder(folder: Path) -> MeasuredCase:
     except ValidationError as error:
         raise SpecError.of(faults_of(error, source, inputs, ("rows_from", "inputs"))) from None
     except (KeyError, ValueError, OSError) as error:
-        fault = Fault(file=str(path), problem=f"the case cannot read it: {error}.", mend=f"Read {spec.source}")
-        raise SpecError.of([fault]) from None
+        raise SpecError.one(f"the case cannot read it: {error}.", f"Read {spec.source}", file=path) from None
     if not found.rows:
-        fault = Fault(file=str(path), problem="there is no measurement in it.", mend=f"Read {spec.source}")
-        raise SpecError.of([fault])
+        raise SpecError.one("there is no measurement in it.", f"Read {spec.source}", file=path)
     return replace(case, rows=found.rows, fitted=found.fitted)

@@ -123,7 +123,7 @@ def _seeing(whole: Fields, sequence_length: int | None) -> HuggingFaceNetwork:
         encoder = Transformer(**plain, **sizes, has_tied_embeddings=False, sequence_length=tokens)
         transformer = replace(decoder.transformer, encoder=encoder, num_images=1)
     except ValueError as error:
-        raise SpecError.of([Fault(file=str(whole.file), problem=f"{whole.architecture}: {error}")]) from None
+        raise SpecError.one(f"{whole.architecture}: {error}", file=whole.file) from None
     tokens = transformer.num_image_tokens
     notes = (
         *decoder.notes,
@@ -187,7 +187,7 @@ def _built(fields: Fields, draft: Draft, sequence_length: int | None) -> Hugging
     try:
         transformer = Transformer(**sizes)
     except ValueError as error:
-        raise SpecError.of([Fault(file=str(fields.file), problem=f"{fields.architecture}: {error}")]) from None
+        raise SpecError.one(f"{fields.architecture}: {error}", file=fields.file) from None
     if draft.expected_parameters is not None:
         plain = Transformer(**{**draft.sizes, "head": "language", "sequence_length": transformer.sequence_length})
         if plain.num_parameters != draft.expected_parameters:

@@ -85,14 +85,12 @@ def read_config(path: Path) -> tuple[dict[str, object], str, Path]:
         values = json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         problem = f"this is no JSON, or not all of it: {error.msg}."
-        fault = Fault(file=str(file), line=error.lineno, column=error.colno, problem=problem, mend=_HINT)
-        raise SpecError.of([fault]) from None
+        raise SpecError.one(problem, _HINT, file=file, line=error.lineno, column=error.colno) from None
     except _TwiceError as error:
         key = str(error)
         name = key if key.isprintable() and len(key) <= 80 else repr(key)[:80]
         problem = "this key stands twice."
-        fault = Fault(file=str(file), line=_line_of(text, key), field=name, problem=problem, mend="Remove one.")
-        raise SpecError.of([fault]) from None
+        raise SpecError.one(problem, "Remove one.", file=file, line=_line_of(text, key), field=name) from None
     except (RecursionError, ValueError):
         raise refuse(file, "this JSON is nested too deeply, or holds a number of thousands of digits.", _HINT) from None
     if not isinstance(values, dict):
@@ -142,8 +140,7 @@ def check_is_network(values: Mapping[str, object], file: Path) -> None:
 def refusal(file: Path, text: str, model_type: str, problem: str, hint: str) -> SpecError:
     """Return the error of an architecture, at the line that names it."""
     line = _line_of(text, "model_type")
-    fault = Fault(file=str(file), line=line, field="model_type", value=model_type, problem=problem, mend=hint)
-    return SpecError.of([fault])
+    return SpecError.one(problem, hint, file=file, line=line, field="model_type", value=model_type)
 
 
 def shown(value: object) -> str:

@@ -40,7 +40,7 @@ def onnx_module(name: str = "onnx") -> Any:
         return importlib.import_module(name)
     except ImportError:
         hint = "Install it: pip install 'training-planner[onnx]'."
-        raise SpecError.of([Fault(problem="reading an ONNX file needs the package onnx.", mend=hint)]) from None
+        raise SpecError.one("reading an ONNX file needs the package onnx.", hint) from None
 
 
 def values_of(tensor: Any) -> NDArray[Any] | None:

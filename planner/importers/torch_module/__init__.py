@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.dnn import Dnn
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 from planner.importers.imported import Imported, first_names, repeats_of
 from planner.importers.torch_module.layers import Figures, Passes, layers_of
 from planner.importers.torch_module.recording import (
@@ -27,7 +27,6 @@ from planner.importers.torch_module.recording import (
     Recording,
     copy_to_meta,
     count_backward,
-    fault_of,
     last_line,
     load_torch,
     record,
@@ -69,10 +68,10 @@ def from_torch(module: object, example: object, *, name: str | None = None) -> I
     """
     torch = load_torch()
     if not isinstance(module, torch.nn.Module):
-        raise fault_of(f"{type(module).__name__} is no torch.nn.Module.", "Give an instance of a module.")
+        raise SpecError.one(f"{type(module).__name__} is no torch.nn.Module.", "Give an instance of a module.")
     inner: Any = getattr(module, "_orig_mod", module)  # what torch.compile wraps
     if any(isinstance(one, torch.jit.ScriptModule) for one in inner.modules()):
-        raise fault_of(
+        raise SpecError.one(
             f"{type(module).__name__} is compiled by TorchScript, which hides its modules.",
             "Give the module before torch.jit.script or torch.jit.trace.",
         )
@@ -142,7 +141,7 @@ def _first_pass(run: Callable[[int], Recording], batch: int) -> tuple[int, Recor
     try:
         return 1, run(1)
     except NeedsValuesError as error:
-        raise fault_of(
+        raise SpecError.one(
             f"the path of the forward pass depends on values: {error}.",
             "Give a module whose path is the same for every sample; mixtures of experts of transformers have one with "
             "experts_implementation='grouped_mm' or 'batched_mm'.",
@@ -151,7 +150,7 @@ def _first_pass(run: Callable[[int], Recording], batch: int) -> tuple[int, Recor
         for times in (2, 4) if batch == 1 else ():
             with suppress(Exception):
                 return times, run(times)
-        raise fault_of(
+        raise SpecError.one(
             f"the module's forward pass fails on tensors without values (the meta device): {last_line(error)}.",
             _mend_of(error),
         ) from error
@@ -333,4 +332,4 @@ def _broken(named: str, what: str, error: BaseException) -> SpecError:
 
 
 def _fault(named: str, problem: str, hint: str) -> SpecError:
-    return SpecError.of([Fault(field="dnn.torch", value=named, problem=problem, mend=hint)])
+    return SpecError.one(problem, hint, field="dnn.torch", value=named)

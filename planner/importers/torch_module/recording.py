@@ -27,7 +27,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 
 _PLAIN = (bool, int, float, str)  # arguments of operators that hold nothing
 _MOST_KNOWN = 2**20  # numbers of one tensor that are computed along
@@ -38,12 +38,7 @@ def load_torch() -> Any:
     try:
         return importlib.import_module("torch")
     except ImportError:
-        raise fault_of("torch is not installed.", "Run pip install 'training-planner[torch]'.") from None
-
-
-def fault_of(problem: str, hint: str) -> SpecError:
-    """Return an error with one fault."""
-    return SpecError.of([Fault(problem=problem, mend=hint)])
+        raise SpecError.one("torch is not installed.", "Run pip install 'training-planner[torch]'.") from None
 
 
 def last_line(error: BaseException) -> str:
@@ -71,7 +66,7 @@ def copy_to_meta(torch: Any, module: Any) -> Any:
     try:
         return copy.deepcopy(module, memo)
     except Exception as error:  # what the user's objects raise when they are copied
-        raise fault_of(
+        raise SpecError.one(
             f"the module {type(module).__name__} cannot be copied: {last_line(error)}.",
             "Give the plain module, before it is wrapped (DistributedDataParallel, FSDP, torch.compile).",
         ) from None
@@ -133,7 +128,7 @@ def sample_of(torch: Any, example: Any, parameters: list[str], *, times: int = 1
     given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if not given or not given[0].dim() or not given[0].shape[0]:
         problem = "has no tensor" if not given else f"begins with a tensor of shape {tuple(given[0].shape)}"
-        raise fault_of(
+        raise SpecError.one(
             f"the example {problem}, so that there is no batch.",
             "Give a tensor whose first dimension is the batch, a tuple of arguments, or a dict of keyword arguments.",
         )
