@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import floor, inf
+from operator import ge
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ from planner.units import Dimension, format_exact
 _BURDENS = (  # what makes an offer worse the more it is, whatever is asked
     *("usd_per_h", "least_billed_s", "committed_s", "interruptions_per_h", "power_w"),
     *("purchase_usd", "hosting_usd_per_month"),
-    "lead_time_s",
+    *("lead_time_s", "upfront_usd"),
 )
 _PRICES = (  # of an offer, as the cost model has them, too
     *("usd_per_h", "billing_s", "least_billed_s", "committed_s", "is_bought"),
@@ -109,7 +110,8 @@ def markets_of(procurement: Procurement, offers: Sequence[Offer], num_types: int
     """Return every set of so many offers that may make a fleet.
 
     Two offers of equal hardware are combined only where neither is as good as the other in everything: else all
-    machines may just as well be of the better one, unless there are too few of it.
+    machines may just as well be of the better one, unless there are too few of it. For the same reason fleets of one
+    type have none that another offer replaces, of whatever region.
     """
     asked = procurement.asked
     machines = asked.num_machines.most
@@ -120,11 +122,27 @@ def markets_of(procurement: Procurement, offers: Sequence[Offer], num_types: int
         limits += [] if offer.network_bytes_per_s is not None else [1]
         limits += [] if machines is None else [machines - (num_types - 1)]
         most_of[offer.name] = min(limits)
+    kept = [offer for offer in offers if most_of[offer.name] >= 1]
+    kept = _without_replaced(kept, list(asked.quotas)) if num_types == 1 else kept
     return [
         Market(offers=chosen, most=tuple(most_of[offer.name] for offer in chosen))
-        for chosen in combinations([offer for offer in offers if most_of[offer.name] >= 1], num_types)
+        for chosen in combinations(kept, num_types)
         if _go_together(chosen)
     ]
+
+
+def _without_replaced(offers: Sequence[Offer], quotas: Sequence[str]) -> list[Offer]:
+    """Return offers without those that another one replaces and no quota is about more of; the first of equal ones.
+
+    As many machines of the other one train alike, and nothing that is limited or minimised is more.
+    """
+    kept: dict[Hardware, list[tuple[Offer, tuple[bool, ...]]]] = {}
+    for offer in sorted(offers, key=lambda one: (one.usd_per_h, one.purchase_usd)):  # who replaces it came before
+        meant, rows = tuple(matches_offer(offer, [one]) for one in quotas), kept.setdefault(hardware_of(offer), [])
+        if not any(_replaces(other, offer) and all(map(ge, meant, others)) for other, others in rows):
+            rows.append((offer, meant))
+    names = {offer.name for rows in kept.values() for offer, _ in rows}
+    return [offer for offer in offers if offer.name in names]
 
 
 def _endless_if_unknown(values: Floats) -> Floats:

@@ -62,3 +62,23 @@ def test_a_limit_that_is_met_exactly_is_kept_whatever_rounding_makes_of_it(
     )
     assert found.choice.fleet.counts == (3,)
     assert found.margin is None or abs(found.margin) < 1e-9
+
+
+def test_offers_that_another_one_replaces_are_not_searched_but_where_a_quota_tells_them_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 400 regions the cheapest alone is asked about; of one of which there are too few the next cheapest, too."""
+    made = MadeUpTimes(machines={"t4": Machine(1.0)}, work=40_000, serial_s=100)
+    purchases.stub(monkeypatch, made, lambda offer: 1 / made.work)
+    rows = [row(f"r{index}", region=f"r{index}", usd_per_h=1 + (index * 7 % 400) / 100) for index in range(400)]
+    asked: dict[str, Any] = {"deadline": "3 h", "most_devices": 8}
+    plain = purchases.loaded(purchases.asked(tmp_path / "list.csv", rows, **asked))
+    assert [one.offers[0].instance for one in Fleets(procurement=plain).markets(1)] == ["r0"]
+    assert purchases.answered(plain).choice.fleet.headline == "4 x r0"
+    limited = purchases.loaded(purchases.asked(tmp_path / "list.csv", rows, **asked, quotas={"r0": 3}))
+    assert [one.offers[0].usd_per_h for one in Fleets(procurement=limited).markets(1)] == [1.0, 1.01]
+    best = min(purchases.all_bills(limited, made), key=lambda bill: bill.objective)
+    assert purchases.answered(limited).choice.objective == pytest.approx(best.objective)
+    few = [{**one, "most": 3} if one["instance"] == "r0" else one for one in rows]
+    scarce = purchases.loaded(purchases.asked(tmp_path / "list.csv", few, **asked))
+    assert purchases.answered(scarce).choice.objective == pytest.approx(best.objective)
