@@ -431,6 +431,7 @@ class _Walk:
     most_at_once: int
     is_strict: bool = False
     dives: bool = False
+    is_proof: bool = False
     is_full: Callable[["_Walk"], bool] = lambda walk: False
     num_evaluated: int = 0
     num_dived: int = 0
@@ -568,6 +569,8 @@ class _Walk:
         if number:  # rules leave fewer: as many as they have left so far
             below = max(children / number, below / _MOST_RULED_OUT)
         most = max(1, int(self.most_at_once / max(1.0, below)))
+        if self.is_proof:
+            return most, most
         if self.is_strict and level >= len(self.grid.levels) - _LAST_LEVELS:
             return most, min(_FIRST_STRICT, most)
         is_known = bool(self.best.rows) or (self.is_strict and level > 0)
@@ -794,6 +797,8 @@ class Wanted:
     dives
         Whether a first answer is looked for below the most hopeful nodes; None: unless a cutoff is known that counts,
         or what is found may depend on the order.
+    is_proof
+        Whether no answer is likely: then as many nodes as may be are looked at together from the beginning.
     """
 
     num_answers: int = 1
@@ -802,6 +807,7 @@ class Wanted:
     is_strict: bool = False
     counts: bool = True
     dives: bool | None = None
+    is_proof: bool = False
 
 
 _ONE = Wanted()
@@ -842,7 +848,7 @@ def solve(
     if dives is None:
         dives = not (is_strict and search.cutoff < inf) and not depends_on_order
     dives = dives and grid.has_bounds
-    walk = _Walk(grid, cost, search, best_points, most_at_once, is_strict, dives)
+    walk = _Walk(grid, cost, search, best_points, most_at_once, is_strict, dives, wanted.is_proof)
     begin = walk.from_root if before is None else partial(walk.go_on, before)
     pool = None if depends_on_order else search.pool
     origin = None if pool is None or maker is None else Origin.of(maker)

@@ -109,6 +109,7 @@ class Oracle:
     _rates: dict[Hardware, float] = field(default_factory=dict)
     _profiles: dict[Hardware, Floats] = field(default_factory=dict)
     _parts: dict[tuple[Hardware, float, float, float], Floats | None] = field(default_factory=dict)
+    _beside: dict[tuple[object, ...], float] = field(default_factory=dict)
     _unmeasured: set[Hardware] = field(default_factory=set)
     _late: set[Hardware] = field(default_factory=set)  # whose numbers of machines were not all asked about in time
 
@@ -222,6 +223,24 @@ class Oracle:
         within_s
             What the training must be done in.
         """
+        key = (_key_of(fleet), tuple(usd_per_s), more_usd_per_s, within_s, most_usd)
+        if key in self._beside:
+            return self._beside[key]
+        least = self._beside_usd(fleet, usd_per_s, more_usd_per_s, within_s, most_usd, part)
+        if not part.is_late:
+            self._beside[key] = least
+        return least
+
+    def _beside_usd(
+        self,
+        fleet: Fleet,
+        usd_per_s: Sequence[float],
+        more_usd_per_s: float,
+        within_s: float,
+        most_usd: float,
+        part: Search,
+    ) -> float:
+        """Return the same, which is worked out."""
         bounds = [least_beside_of(family) for family in self.families]
         if None in bounds:
             return 0.0

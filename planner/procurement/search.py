@@ -709,10 +709,17 @@ class Fleets:
                 return []
             whole_s = [0.0 if one is None else float(one[0].sum()) for one in each]
             fastest_s = min(one * offer.devices_per_machine for one, offer in zip(whole_s, self.offers, strict=True))
+            asked_s: dict[object, list[int]] = {}
             for row, offer in enumerate(self.offers):
-                known_s = each[row]
-                if known_s is not None and whole_s[row] < enough_s[row] and 0 < fastest_s < inf:
-                    each[row] = oracle.parts_s(offer, float(enough_s[row]), within_s, fastest_s)
+                if each[row] is not None and whole_s[row] < enough_s[row] and 0 < fastest_s < inf:
+                    asked_s.setdefault((_kind_of(offer), offer.network_bytes_per_s is None), []).append(row)
+            for rows in asked_s.values():  # the best of their networks takes no longer than any
+                alike = [self.offers[row] for row in rows]
+                best = alike[0] if alike[0].network_bytes_per_s is None else best_linked(alike)
+                least_s = oracle.parts_s(best, float(enough_s[rows].max()), within_s, fastest_s)
+                for row in rows:
+                    if (known_s := each[row]) is not None and least_s is not None:
+                        each[row] = np.maximum(known_s, least_s)
             width = max((one.shape[1] for one in each if one is not None), default=1)
             parts_s = np.full((len(FEWEST), len(self.offers), width), nan)
             for row, one in enumerate(each):

@@ -489,7 +489,7 @@ class Beside(ABC):
         grid, cost = self.grid()
         part = search.part(search.left_s, cutoff=most_usd, good_enough=-inf)
         part.pool = None
-        found = solve(grid, cost, part, Wanted(counts=False, is_strict=True, dives=False))
+        found = solve(grid, cost, part, Wanted(counts=False, is_strict=True, dives=False, is_proof=True))
         return min(found.solution.bound, most_usd)
 
 
