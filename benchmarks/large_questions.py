@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from virtual_pool import VirtualPool
 
 import planner
+from planner.memory import default_limit_bytes, keep_freed
 from planner.workers.pool import DaskPool, worker_pool
 
 __all__ = ["QUESTIONS", "measured"]
@@ -127,6 +128,7 @@ def _without_counts(part: Any) -> Any:
 
 
 if __name__ == "__main__":
+    keep_freed(default_limit_bytes())  # as the commands do
     alone: dict[str, Any] = {}
     for each in sys.argv[2:]:
         row = measured(sys.argv[1], each)

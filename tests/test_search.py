@@ -1,6 +1,9 @@
 """The limits of a search: time and memory that a test reads for it, an interruption, and what is broken off."""
 
+import ctypes
 import signal
+import subprocess
+import sys
 import threading
 import time
 from itertools import count
@@ -179,6 +182,27 @@ def test_the_system_refuses_what_is_above_the_ceiling_and_only_then() -> None:
             bytearray(2**29)
         assert len(bytearray(2**26)) == 2**26
     assert len(bytearray(2**29)) == 2**29
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not the C library of GNU")
+def test_what_a_process_frees_is_kept_and_comes_again_without_new_pages() -> None:
+    lines = [
+        "import resource, sys, numpy as np",
+        "from planner.memory import keep_freed",
+        "keep_freed(float(sys.argv[1]))",
+        "def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt",
+        "def work(): return [np.ones(2**17) for _ in range(8)]",  # of 256 pages each
+        "before = faults()",
+        "for _ in range(20): work()",
+        "print(faults() - before)",
+    ]
+
+    def num_faults(limit_bytes: float) -> int:
+        command = [sys.executable, "-c", "\n".join(lines), str(limit_bytes)]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    assert num_faults(2.0**36) < 2 * 8 * 256
+    assert num_faults(0.0) > 10 * 8 * 256  # nothing above a limit
 
 
 def test_a_memory_limit_that_is_none_is_refused() -> None:

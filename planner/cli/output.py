@@ -52,13 +52,14 @@ def limit_bytes(text: str | None, num_processes: int = 1) -> float:
     NoAnswerError
         If this process holds more already.
     """
-    from planner.memory import default_limit_bytes, lower_ceiling, resident_bytes
+    from planner.memory import default_limit_bytes, keep_freed, lower_ceiling, resident_bytes
 
     found = default_limit_bytes(num_processes) if text is None else _parsed(text, Dimension.DATA, "--memory-limit")
     if found <= (held := resident_bytes()):
         needed = format_human(held, Dimension.DATA, 3)
         raise NoAnswerError(f"--memory-limit: the program itself holds {needed}, more than {text}. Allow more.")
     lower_ceiling(found)
+    keep_freed(found)
     return found
 
 

@@ -26,7 +26,7 @@ from planner.answer.procurement import procurement_answer
 from planner.answer.refusal import refusal_answer
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError, StoppedError
 from planner.importers.kinds import kind_of
-from planner.memory import OUT_OF_MEMORY, lower_ceiling
+from planner.memory import OUT_OF_MEMORY, keep_freed, lower_ceiling
 from planner.networks import asked, network_of
 from planner.planning import view_again, view_of, with_value
 from planner.procurement.answer import amount
@@ -65,6 +65,7 @@ def answer_task(task: Mapping[str, object], pipe: Connection) -> None:
 def _told(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """Return the answer, or the error as a document: nothing here leaves as a traceback."""
     lower_ceiling(task["memory_limit_bytes"])
+    keep_freed(task["memory_limit_bytes"])
     error: PlannerError
     kind = "bug"
     try:

@@ -48,6 +48,13 @@ def two_workers(ask: Callable[..., Any] | None = None) -> Iterator[DaskWorkers[T
         workers.close()
 
 
+@pytest.fixture(scope="module")
+def unhurt() -> Iterator[DaskWorkers[Task, Answer]]:
+    """Two workers that no test kills: to start and end them takes seconds."""
+    with two_workers() as workers:
+        yield workers
+
+
 def whole(folder: Path, sweep: Sweep) -> dict[str, Any]:
     """What an undisturbed run of one worker stores."""
     with Store(folder / "whole.sqlite") as store:
@@ -82,9 +89,12 @@ def test_a_question_that_always_kills_its_worker_fails_and_the_others_do_not(tmp
     assert contents(tmp_path / "s.sqlite") == whole(tmp_path, sweep)
 
 
-def test_errors_of_the_machinery_are_told_of_their_questions_and_other_versions_end_the_sweep(tmp_path: Path) -> None:
+def test_errors_of_the_machinery_are_told_of_their_questions_and_other_versions_end_the_sweep(
+    tmp_path: Path, unhurt: DaskWorkers[Task, Answer]
+) -> None:
     sweep = asked(batches(3))
-    with two_workers(failing) as workers, Store(tmp_path / "s.sqlite") as store:
+    workers = DaskWorkers(ask=failing, fail=unhurt.fail, client=unhurt.client, local=unhurt.local, num_workers=2)
+    with Store(tmp_path / "s.sqlite") as store:
         run(sweep, store, workers, today=TODAY)
         assert {row.answer.error for row in store.rows(sweep.identity)} == {"MemoryError: no room for a batch"}
         assert store.counts(sweep.identity) == {Outcome.FAILED: 3}
@@ -194,22 +204,21 @@ def test_without_the_library_it_is_said_how_to_get_it(monkeypatch: pytest.Monkey
         processes(2)
 
 
-def test_workers_of_this_machine_take_no_code_from_others() -> None:
+def test_workers_of_this_machine_take_no_code_from_others(unhurt: DaskWorkers[Task, Answer]) -> None:
     """Whoever may talk to a scheduler may run code in its workers: it asks for a certificate that nobody else has."""
-    with two_workers() as workers:
-        address = workers.client.scheduler.address
-        assert address.startswith("tls://127.0.0.1:")
-        assert all(one.startswith("tls://127.0.0.1:") for one in workers.client.scheduler_info()["workers"])
-        for other in (None, distributed.Security.temporary()):
-            place = address if other else address.replace("tls://", "tcp://")
-            with pytest.raises((OSError, TypeError, RuntimeError)):
-                distributed.Client(place, security=other, timeout=5, set_as_default=False)
-        assert workers.client.submit(os.getpid).result(timeout=60) != os.getpid()
+    address = unhurt.client.scheduler.address
+    assert address.startswith("tls://127.0.0.1:")
+    assert all(one.startswith("tls://127.0.0.1:") for one in unhurt.client.scheduler_info()["workers"])
+    for other in (None, distributed.Security.temporary()):
+        place = address if other else address.replace("tls://", "tcp://")
+        with pytest.raises((OSError, TypeError, RuntimeError)):
+            distributed.Client(place, security=other, timeout=5, set_as_default=False)
+    assert unhurt.client.submit(os.getpid).result(timeout=60) != os.getpid()
 
 
+@pytest.mark.usefixtures("unhurt")
 def test_a_worker_that_is_long_in_starting_anew_is_not_given_up() -> None:
-    with two_workers():
-        assert dask.utils.parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout")) > 3600
+    assert dask.utils.parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout")) > 3600
 
 
 def test_nobody_waits_for_ever_for_workers_that_do_not_come_back(

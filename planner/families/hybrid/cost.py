@@ -879,8 +879,11 @@ class HybridCost:
         step = self.step(columns, layers)
         return CutLayouts(step=step, can=self._fits(columns, step) & self._is_own(step))
 
-    def _cut_balanced(self, columns: Columns) -> CutLayouts:
-        """Return layouts cut so that the slowest stage is as quick as can be, as far as memory allows."""
+    def _cut_balanced(self, columns: Columns, known: Ints | None = None) -> CutLayouts:
+        """Return layouts cut so that the slowest stage is as quick as can be, as far as memory allows.
+
+        ``known``: how many layers fit on each stage, as :meth:`most_layers` has it, shape (p, n).
+        """
         bare = self.step(columns)
         own = ReplicaClass(groups=bare.classes[0].groups, num_microbatches=bare.layouts.num_microbatches)
         if self.has_replicas:  # the group whose layers are slowest
@@ -897,7 +900,9 @@ class HybridCost:
         mean_s = (layer_s * (counts / counts.sum())[:, None, None]).sum(axis=0)
 
         def balanced(*, is_certain: bool) -> tuple[Ints, Bools]:
-            most = self.most_layers(columns, own.groups, is_certain=is_certain)
+            most = (
+                self.most_layers(columns, own.groups, is_certain=is_certain) if is_certain or known is None else known
+            )
 
             def cut(more_s: Floats | float) -> tuple[Ints, Bools]:
                 total = self.transformer.num_layers
@@ -1026,17 +1031,19 @@ class HybridCost:
         pipeline = self.layouts(columns).pipeline
         on = self.stage_groups(columns, int(pipeline.max(initial=1)))
         is_there = np.arange(len(on))[:, None] < pipeline
-        most = np.where(is_there, self.most_layers(columns, on), 0)
+        known = self.most_layers(columns, on)
+        most = np.where(is_there, known, 0)
         has_room = ((most >= 1) | ~is_there).all(axis=0) & (most.sum(axis=0) >= self.transformer.num_layers)
         fits = np.flatnonzero(has_room)
         if len(fits):
-            found[fits] = self._bound_s({name: column[fits] for name, column in columns.items()})
+            longest = int(pipeline[fits].max())
+            found[fits] = self._bound_s({name: column[fits] for name, column in columns.items()}, known[:longest, fits])
         return found
 
-    def _bound_s(self, columns: Columns) -> Floats:
-        """Return the same of layouts that fit."""
+    def _bound_s(self, columns: Columns, known: Ints) -> Floats:
+        """Return the same of layouts that fit; ``known``: as of :meth:`_cut_balanced`."""
         given = self._given_cut(columns)
-        chosen = self._cut_balanced(columns) if given is None else self._cut_as(columns, given)
+        chosen = self._cut_balanced(columns, known) if given is None else self._cut_as(columns, given)
         if self.has_replicas:
             starts, each = self._lines(chosen.step)
             total = (self.batch // columns["microbatch"]).astype(np.float64)
