@@ -30,7 +30,8 @@ every state the tables hold the least rest, each number by itself, and the least
   and behind it need then are another limit, and where all need more than there are nothing is looked at. Entries at or
   above T are given up at once.
 - *Viable stages.* Whatever a stage has ahead of it, no pipeline takes less than the stage and what follows. So a stage
-  that lowers no entry is part of no pipeline below the cutoff, and the search passes it over.
+  that lowers no entry is part of no pipeline below the cutoff, and the search passes it over; so do tables by number
+  of stages those of open ones.
 - *Many sources at a time.* Small tables of several numbers of micro-batches are filled together: their states stand
   side by side, each source's after those of the one before, and no stage leads from one source to another. Every entry
   is the same as if its source were filled alone.
@@ -681,6 +682,9 @@ class Tables:
         Of one type and one source, asked where the cutoff leaves stages: whether any pipeline may fit in memory, or the
         tables stay empty. Given the devices that the cutoff leaves a stage at least, by first and last layer, and those
         of all stages before each layer.
+    viable
+        Stages that are looked at, by choice, first layer and the layer behind; None: all. Those of tables of bounds
+        that are no higher, and of a cutoff that is no less: what is not viable there is not viable here.
 
     Attributes
     ----------
@@ -699,8 +703,9 @@ class Tables:
         cutoff: float = np.inf,
         allowed: NDArray[np.bool_] | None = None,
         fits: Callable[[Integers, Integers], bool] | None = None,
+        viable: NDArray[np.bool_] | None = None,
     ) -> None:
-        self.costs, self.stack, self.cutoff = costs, stack, cutoff
+        self.costs, self.stack, self.cutoff, self._looked_at = costs, stack, cutoff, viable
         self.is_open = not num_stages
         self.left = np.arange(1, num_stages + 1) if num_stages else np.array([max(stack.num_microbatches)])
         self._grid = _Grid.of(costs)
@@ -782,8 +787,15 @@ class Tables:
         alive = np.flatnonzero(self._is_any_alive.take(after))
         if not alive.size:
             return None
-        which, ends, move, after = which.take(alive), ends.take(alive), move.take(alive), after.take(alive)
-        first, choice, place = pairs.first[which], moves.choice[move], moves.place[move]
+        which, ends, move = which.take(alive), ends.take(alive), move.take(alive)
+        first, choice = pairs.first[which], moves.choice[move]
+        if self._looked_at is not None:
+            near = np.flatnonzero(self._looked_at[choice, first, ends])
+            if not near.size:
+                return None
+            alive, which, ends, move = alive.take(near), which.take(near), ends.take(near), move.take(near)
+            first, choice = first.take(near), choice.take(near)
+        after, place = after.take(alive), moves.place[move]
         found, schedules = costs.stages(first, ends - 1, choice, place), self.stack.schedules(moves.source[move])
         # As if nothing stood behind them, they are below the cutoff, and some micro-batches fit.
         m = schedules.num_microbatches

@@ -268,6 +268,22 @@ def test_a_cutoff_units_passes_and_viable_stages_lose_no_candidate_below_the_cut
     assert plain(kept) == plain([one for one in every if one.bound < cutoff])
 
 
+@settings(max_examples=120, deadline=None)
+@given(lines(), schedules, st.booleans(), st.integers(0, 12))
+def test_tables_of_the_stages_that_open_ones_of_one_forward_one_backward_left_are_those_of_all(
+    line: Line, schedule: Schedule, is_open: bool, rank: int
+) -> None:
+    some = sorted(one.bound for one in below(line, schedule, math.inf, math.inf, is_open=is_open))[: rank + 1]
+    cutoff = some[-1] * (1 + 1e-6) if some else 1.0
+    looser = Stack.of(Schedule(num_microbatches=schedule.num_microbatches), line)
+    known = Tables(line, looser, 0, Search(), cutoff * (1 + 1e-6)).of(0).is_viable[0]
+    stack, most = Stack.of(schedule, line), most_stages_of(line, is_open)
+    every, part = (Tables(line, stack, most, Search(), cutoff, viable=viable) for viable in (None, known))
+    assert np.array_equal(every.entries, part.entries)
+    assert np.array_equal(every.is_alive, part.is_alive)
+    assert np.array_equal(every.of(0).is_viable, part.of(0).is_viable)
+
+
 def equal_layers(layers: int, sizes: Sequence[int]) -> Line:
     """Layers of a second each way, without loss, on 4 devices by stages of some numbers of them."""
     return Line(

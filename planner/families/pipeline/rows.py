@@ -13,6 +13,7 @@ from math import ceil, expm1, inf, log1p, prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.cost import Affine, Floats, Passes, TransferCost
 from planner.families.pipeline.cost import Shape
@@ -399,6 +400,7 @@ class PlainSource:
         self._filled: tuple[PipelineCosts, TablesOfOne, int] | None = (
             None  # of the next level, until they are asked for
         )
+        self._viable: NDArray[np.bool_] | None = None  # of the open level
         self._found: BestFirst | None = None
         self.is_too_large = False
         self.hints: list[Shape] = []
@@ -426,6 +428,8 @@ class PlainSource:
                 self.is_too_large = True
                 return None
             (costs, tables, num_tried), self._filled = self._filled, None
+            if self.is_open:
+                self._viable = tables.is_viable[0]
             self._found = BestFirst(
                 costs,
                 self.schedule,
@@ -486,6 +490,16 @@ class PlainSource:
         """Whether tables of that level come next, if any: GPipe's open ones may be spared by those of 1F1B."""
         is_next = self._filled is None and self._levels[:1] == [is_open]
         return is_next and (not is_open or self.looser is None or self.looser._found is not None)
+
+    @property
+    def viable(self) -> NDArray[np.bool_] | None:
+        """Stages that may be part of a better pipeline, by the open level, or there by that of 1F1B; None: not known.
+
+        A number of stages, known, only adds terms to the bound, and lets memory hold no more.
+        """
+        known = self.looser if self.is_open else self
+        found = None if known is None else known._viable
+        return found if found is not None and found.flags.writeable else None
 
     @property
     def is_open(self) -> bool:
@@ -585,7 +599,10 @@ class Neighbours:
         fits = None
         if asking.is_coarse and len(domain.num_devices) == 1:  # memory is asked of single sources with large tables
             fits = partial(may_fit, domain, asking.schedule.num_microbatches, asking.search)
-        tables = Tables(rows, stack, num_stages, asking.search, cutoff_s - domain.least_stall_s, allowed, fits)
+        known = [one.viable for one in together if one.viable is not None]
+        viable = np.concatenate(known) if len(known) == len(together) else None
+        cutoff_s -= domain.least_stall_s
+        tables = Tables(rows, stack, num_stages, asking.search, cutoff_s, allowed, fits, viable)
         self._share = tables.num_tried / sum(one.size for one in together)
         for index, one in enumerate(together):
             one.take(rows.of(index), tables.of(index), tables.num_tried)
