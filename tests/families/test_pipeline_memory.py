@@ -16,7 +16,13 @@ from planner.families.pipeline import rows as pipeline_plain
 from planner.families.pipeline import search as pipeline_search
 from planner.families.pipeline.cost import PipelineCost, Shape
 from planner.families.pipeline.domain import Domain
-from planner.families.pipeline.memory import Fitting, fitting, least_memory, numbers_of_stages_that_fit
+from planner.families.pipeline.memory import (
+    Fitting,
+    fitting,
+    least_memory,
+    numbers_of_stages_that_fit,
+    why_nothing_fits,
+)
 from planner.families.pipeline.rows import quick_shapes
 from planner.families.pipeline.search import plan
 from planner.problem import Problem
@@ -96,6 +102,14 @@ def test_no_search_is_needed_to_know_that_nothing_fits() -> None:
         pytest.raises(InfeasibleError, match="for any split, some stage needs at least"),
     ):
         plan(planner.load(large(30, "100 MB")), Search())
+
+
+def test_what_a_split_that_was_found_in_some_time_needs_is_not_told() -> None:
+    domain = Domain(planner.load(large(30, "100 MB")))
+    now = iter(range(10_000))
+    late = Search(time_limit_s=9, clock=lambda: float(next(now)))
+    words = "No plan fits: whatever the stages, a device needs more memory than it may use (95.37 MiB on"
+    assert why_nothing_fits(domain, late).startswith(words)
 
 
 def test_a_layer_that_no_device_holds_is_known_before_any_split() -> None:

@@ -354,7 +354,7 @@ def why_nothing_fits(domain: Domain, search: Search) -> str:
             f"layers make at most {max(domain.numbers_of_stages)} stages, and a batch of {domain.batch} gives each at "
             f"most {most} replicas. Drop or change a limit or a pin{''.join(f', or {one}' for one in stages)}."
         )
-    needed, enough = _amounts(domain, least)
+    needed, enough = _amounts(domain, least if search.left_s else None)  # else what was found depends on the machine
     ways = [] if enough is None else [f"raise memory_per_device (or take devices with more memory) to {enough}"]
     ways += stages
     text = f"No plan fits: {needed}."
