@@ -205,7 +205,7 @@ def test_all_runs_of_a_long_line_are_not_listed() -> None:
     domain = Domain(problem)
     with patch.object(pipeline_line, "_line", side_effect=MemoryError):
         assert pipeline_line.hopeless_numbers(domain, Search()) == set()
-        assert list(pipeline_line.floors_s(domain, Search())) == []
+        assert list(pipeline_line.floors_s(domain, [1], Search())) == []
 
 
 def test_filling_a_table_of_devices_ends_with_the_search() -> None:

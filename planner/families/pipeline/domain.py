@@ -354,14 +354,14 @@ def spread(most: int, number: int) -> list[int]:
     return sorted({int(one) for one in np.round(np.geomspace(1, most, max(number, 2)))})
 
 
-def floors_s(domain: Domain, search: Search) -> Iterator[tuple[list[int], float]]:
-    """Yield numbers of micro-batches, the largest first, with seconds that no GPipe or 1F1B of them is below.
+def floors_s(domain: Domain, some: Iterable[int], search: Search) -> Iterator[tuple[list[int], float]]:
+    """Yield some numbers of micro-batches, the largest first, with seconds that no GPipe or 1F1B of them is below.
 
     None of a long line; ends before the last one when the search is over.
     """
     if domain.num_layers > _MOST_LAYERS:
         return
-    numbers = sorted(domain.numbers_of_microbatches, reverse=True)
+    numbers = sorted(some, reverse=True)
     while numbers and not search.is_over:
         together = [one for one in numbers if one * _TOGETHER >= numbers[0]]
         numbers = numbers[len(together) :]

@@ -23,7 +23,7 @@ first shape of such a source then stays that of what was not simulated; the stat
 next. Which ones are searched, and what bounds the others, is told in :mod:`planner.families.pipeline.domain`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import ceil, log2
@@ -89,17 +89,18 @@ def raise_floors(domain: Domain, sources: Sequence["Source"], cutoff_s: float, s
     """
     if domain.is_fine or cutoff_s == float("inf"):
         return
-    floors = {number: least_s for numbers, least_s in floors_s(domain, search) for number in numbers}
     plain = [one for one in sources if isinstance(one, PlainSource)]
-    open_numbers = {
-        one.schedule.num_microbatches
-        for one in plain
-        if max(floors.get(one.schedule.num_microbatches, 0.0), one.bound) < cutoff_s
-    }
-    passed = dict(passing_s(domain, sorted(open_numbers), cutoff_s, search))
-    for source in plain:
-        number = source.schedule.num_microbatches
-        source.least_s = max(source.least_s, floors.get(number, 0.0), passed.get(number, 0.0))
+
+    def open_numbers() -> list[int]:
+        return sorted({one.schedule.num_microbatches for one in plain if one.bound < cutoff_s})
+
+    def raise_to(least_s: Mapping[int, float]) -> None:
+        for source in plain:
+            source.least_s = max(source.least_s, least_s.get(source.schedule.num_microbatches, 0.0))
+
+    raise_to(dict(passing_s(domain, open_numbers(), cutoff_s, search)))
+    floors = floors_s(domain, open_numbers(), search)
+    raise_to({number: least_s for numbers, least_s in floors for number in numbers})
 
 
 class Source(Protocol):
