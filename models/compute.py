@@ -295,7 +295,7 @@ def device_shares(device: Device, dtype: str, rates: Mapping[str, Mapping[str, A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """Figures common to all devices and all software, fitted once but for the last three."""
+    """Figures common to all devices and all software, fitted once but for the last four."""
 
     startup_width: float  # inner width that a tile's start-up costs on an A100
     wave_share: float  # how much of the waste of unfilled waves is paid: 1 all, 0 none
@@ -322,6 +322,9 @@ class Constants:
     # and waits for no ring. Assumed: DeepEP's kernels reach 0.87 of a card on four machines and 0.89 on eight (its
     # README), and steps tell as much (research/transformer_fit/fit.py)
     exchange_efficiency: float = 0.85
+    # and the most that a device sends so, which its multiprocessors hand on: with cards of 100 GB/s two machines of
+    # B300 reach 40 to 55 (DeepEP, issue 590)
+    exchange_bytes_per_s: float = 50e9
     # ``contention`` of experts' exchange beside another micro-batch, which few multiprocessors and the cards' own
     # engines do (DeepSeek-AI, arXiv 2412.19437, section 3.2.2). Assumed, as steps tell it (there)
     exchange_contention: float = 0.5

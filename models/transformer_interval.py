@@ -101,9 +101,15 @@ class LayerFigures:
 
     @cached_property
     def exchanging_tiers(self) -> tuple[Tier, ...]:
-        """The tiers with the bandwidths that experts' all-to-alls reach."""
+        """The tiers with the bandwidths that experts' all-to-alls reach: between machines at most so much a device."""
         constants = self.constants
-        return reached_tiers(self.tiers, replace(constants, outside_efficiency=constants.exchange_efficiency))
+        inside, *outside = reached_tiers(
+            self.tiers, replace(constants, outside_efficiency=constants.exchange_efficiency)
+        )
+        if outside:
+            most = constants.exchange_bytes_per_s * inside.size / outside[0].num_rails
+            outside[0] = replace(outside[0], bandwidth_bytes_per_s=min(outside[0].bandwidth_bytes_per_s, most))
+        return (inside, *outside)
 
     def groups_of(self, layouts: Layouts) -> Mapping[str, Group]:
         """Return all groups of ranks of some layouts, by name.
@@ -129,7 +135,7 @@ class LayerFigures:
             tied_gradient_bytes=software.tied_gradient_bytes,
         )
 
-    def beside(self, computing: Floats, communication: Floats, contention: float | None = None) -> Floats:
+    def beside(self, computing: Floats, communication: Floats, contention: Floats | None = None) -> Floats:
         """Return what communication adds to computing that it runs beside: what is longer, and some of the shorter.
 
         Parameters
@@ -495,7 +501,7 @@ def _layer_parts(
         for name in ("tensor", "expert_tensor")
     )
     expert = times["experts"].total_s if "experts" in times else np.zeros(len(layouts))
-    beside_s = figures.beside(compute, expert, figures.constants.exchange_contention)
+    beside_s = figures.beside(compute, expert, _exchange_contention(figures, groups) if "experts" in times else None)
     attention = _LAUNCHES[learning] * layer.attention_s + np.where(is_full, layer.attention_s, 0.0)
     parts = {
         "compute": compute,
@@ -520,6 +526,17 @@ def _layer_parts(
     took_s, shown_s = (longer_of(one, floor_s, sharpness) for one in (device_s, device_s + expert - parts["expert"]))
     parts["launch"] = took_s - device_s
     return {**parts, "forward": layer.forward_s, "hidden": (shown_s - took_s) * layouts.overlap_expert}
+
+
+def _exchange_contention(figures: LayerFigures, groups: Mapping[str, Group]) -> Floats:
+    """Return the share of the shorter of computing and experts' exchange that shows where both run side by side.
+
+    Between machines cards send; inside one multiprocessors do. There nothing is hidden unless kernels are captured: the
+    host, which launches layers in pieces then, has no time left. On 64 B200 Qwen3-235B took 17.2 s with experts on 8
+    overlapped and 16.0 s without (Megatron-Bridge, pull request 1760), on B300 it was slower, too (issue 3399).
+    """
+    inside = figures.constants.contention if figures.software.launch_ratio < 1 else 1.0
+    return np.where(groups["expert"].is_crossed[1:].any(axis=0), figures.constants.exchange_contention, inside)
 
 
 def _context_s(

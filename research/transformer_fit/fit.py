@@ -50,9 +50,10 @@ B200) are told best at 0.8 to 0.85 and 0.45 (3 % off in the root mean square; 9 
 of other collectives), networks in short products that are left out at 0.55 (7.6 %, and 7.9 at 0.4). GPT-OSS's recipes
 in bf16 and those that drop tokens name NCCL's all-to-all, which sends a token once for each of its experts, and so are
 read; the other recipes of Qwen3-235B on H100 name it, too, but are told 20 to 35 % too slow with it, and 2 % without.
-What stands against it: two machines of B300 reach 0.4 to 0.55 of a card of 100 GB/s by HybridEP (DeepEP, issue 590),
-and steps of 2025 of DeepSeek-V3 with experts on 64 H100 are 6 and 7 % too fast before the figures of short products are
-fitted anew.
+Two machines of B300 reach 0.4 to 0.55 of a card of 100 GB/s by HybridEP (DeepEP, issue 590), and so no device sends
+more than 50 GB/s (`exchange_bytes_per_s`). Inside a machine nothing is hidden unless kernels are captured: steps on
+B200 and B300 were slower with experts overlapped, where 0.65 tells 3 % less. What stands against it: steps of 2025 of
+DeepSeek-V3 with experts on 64 H100 are 6 and 7 % too fast before the figures of short products are fitted anew.
 """
 
 from collections import Counter

@@ -146,21 +146,40 @@ _SPREAD = (replace(TIERS[0], size=1), TIERS[1])  # devices that meet over the ne
 
 def test_experts_reach_a_share_of_the_network_of_their_own() -> None:
     figures, layout = figures_of(MIXTURE, tiers=_SPREAD), Layouts.one(data=8, expert=8, microbatch=4)
+    free = replace(CONSTANTS, hop_s=0.0, exchange_bytes_per_s=inf)
     found, slower = (
-        iteration_times(replace(figures, constants=replace(CONSTANTS, hop_s=0.0, exchange_efficiency=share)), layout)
+        iteration_times(replace(figures, constants=replace(free, exchange_efficiency=share)), layout)
         for share in (0.8, 0.4)
     )
     assert slower["expert"] == pytest.approx(2 * found["expert"], rel=1e-3)  # but for the links' own latency
     assert slower["data"] == pytest.approx(found["data"])
 
 
-def test_an_overlapped_exchange_of_experts_hides_but_for_its_own_contention() -> None:
-    plain, overlapped = (
-        seconds_of(MIXTURE, Layouts.one(data=8, expert=8, microbatch=4, overlap_expert=flag))["expert"]
-        for flag in (False, True)
+def test_what_a_device_hands_on_to_experts_on_other_machines_bounds_faster_cards() -> None:
+    layout = Layouts.one(data=8, expert=8, microbatch=4)
+    most = CONSTANTS.exchange_bytes_per_s / CONSTANTS.exchange_efficiency
+    at_most, faster, slower = (
+        seconds_of(MIXTURE, layout, (_SPREAD[0], replace(_SPREAD[1], bandwidth_bytes_per_s=ratio * most, num_rails=1)))
+        for ratio in (1, 4, 0.5)
     )
-    assert CONSTANTS.exchange_contention != CONSTANTS.contention
-    assert overlapped == pytest.approx(CONSTANTS.exchange_contention * plain)
+    assert faster["expert"] == pytest.approx(at_most["expert"])
+    assert faster["data"] < at_most["data"]
+    assert slower["expert"] == pytest.approx(2 * at_most["expert"], rel=0.02)
+
+
+def test_an_overlapped_exchange_of_experts_hides_between_machines_and_where_kernels_are_captured() -> None:
+    layouts = [Layouts.one(data=8, expert=8, microbatch=4, overlap_expert=flag) for flag in (False, True)]
+    captured = replace(SOFTWARE, launch_ratio=0.2)
+    assert len({CONSTANTS.exchange_contention, CONSTANTS.contention, 1.0}) == 3
+    for tiers, software, shown in (
+        (_SPREAD, SOFTWARE, CONSTANTS.exchange_contention),
+        (TIERS, captured, CONSTANTS.contention),
+        (TIERS, SOFTWARE, 1.0),
+    ):
+        figures = replace(figures_of(MIXTURE, tiers=tiers), software=software)
+        plain, overlapped = (iteration_times(figures, layout) for layout in layouts)
+        least = np.minimum(plain["expert"], plain["compute"])
+        assert plain["expert"] - overlapped["expert"] == pytest.approx((1 - shown) * least)
 
 
 def test_the_ends_exchange_over_the_tensor_group_and_their_forward_is_part_of_them() -> None:

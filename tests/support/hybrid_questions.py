@@ -25,7 +25,7 @@ __all__ = ["CHAIN", "MOE", "RATES", "TINY", "layout", "question", "whole_grid"]
 
 _SHARES = {"wave_share": 0.5, "tensor_floor_ratio": 0.1, "contention": 0.2, "exchange_contention": 0.3}
 _SHARES |= {"inside_efficiency": 0.8, "outside_efficiency": 0.7, "exchange_efficiency": 0.8}
-_SIZES = {"startup_width": 30.0, "score_bytes": 11.0, "hop_s": 4e-6, "send_s": 2e-5}
+_SIZES = {"startup_width": 30.0, "score_bytes": 11.0, "hop_s": 4e-6, "send_s": 2e-5, "exchange_bytes_per_s": 5e10}
 # Plausible figures of no particular device or program, so that tests do not move with a fit; ratios are 1.
 RATES: Mapping[str, Any] = {
     "constants": {one.name: {**_SHARES, **_SIZES}.get(one.name, 1.0) for one in fields(Constants)},
