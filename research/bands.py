@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 __all__ = ["band", "band_text", "coverage"]
 
@@ -17,7 +17,7 @@ def band(logs: Sequence[float]) -> tuple[float, float]:
     That of logarithms which are normal, wider the fewer there are (Student's t).
     """
     own = -np.asarray(logs)
-    reach = float(student_t.ppf((1 + _SHARE) / 2, len(own) - 1) * own.std(ddof=1)) * math.sqrt(1 + 1 / len(own))
+    reach = float(stdtrit(len(own) - 1, (1 + _SHARE) / 2) * own.std(ddof=1)) * math.sqrt(1 + 1 / len(own))
     return math.exp(float(own.mean()) - reach) - 1, math.exp(float(own.mean()) + reach) - 1
 
 

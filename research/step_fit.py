@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
-from scipy.stats import spearmanr
 
 from planner import data
 from planner.cost import Floats
@@ -288,6 +287,8 @@ fifth of all families of networks is left out at a time. An error is predicted /
 
 def page(steps: Sequence[Step], values: Mapping[str, float], logs: Mapping[tuple[str, str], float]) -> str:
     """Return ``docs/accuracy_steps.md``."""
+    from scipy.stats import spearmanr  # noqa: PLC0415  # late: only a report pays for it
+
     rows = [
         "| steps | number | mean | median | 80 % lie between | rank correlation |",
         "| --- | --- | --- | --- | --- | --- |",

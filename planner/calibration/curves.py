@@ -112,7 +112,7 @@ def spread(
     lower
         Of the parameters, as the fit kept to them; 0 where it is left out.
     """
-    from scipy.stats import norm, t  # noqa: PLC0415  # late, as above
+    from scipy.special import ndtri, stdtrit  # noqa: PLC0415  # late, as above
 
     here = residuals(found)
     steps = 1e-6 * np.maximum(1.0, np.abs(found))
@@ -130,7 +130,7 @@ def spread(
     least = np.zeros(len(found)) if lower is None else np.asarray(lower, dtype=float)
     drawn = [_stepped(found, one, pull, least) for one, pull in zip(squares, pulls, strict=True)]
     freedom = max(1, number - len(found))
-    quantile = float(t.ppf(_COVERED[1] / 100, freedom) / norm.ppf(_COVERED[1] / 100))
+    quantile = float(stdtrit(freedom, _COVERED[1] / 100) / ndtri(_COVERED[1] / 100))
     stretched = found + float(np.sqrt(number / freedom)) * quantile * (np.percentile(drawn, _COVERED, axis=0) - found)
     low, high = np.maximum(stretched, least)
     return tuple(zip(low.tolist(), high.tolist(), strict=True))

@@ -308,7 +308,7 @@ class _Model:
         little there: of those on both sides the flatter counts, and an interval reaches at least as far as the squares
         stay within what noise explains while the other parameters are held.
         """
-        from scipy.stats import t  # noqa: PLC0415  # late: of this command alone
+        from scipy.special import stdtrit  # noqa: PLC0415  # late: of this command alone
 
         names, step = list(values), 1e-2
         if not names:
@@ -326,7 +326,7 @@ class _Model:
         residuals = here - np.log(self.measured)
         variance = max(float(residuals @ residuals) / freedom, _NOISE**2)
         inverse = np.linalg.pinv(jacobian.T @ jacobian + 1e-12 * np.eye(len(names)))
-        quantile = float(t.ppf(0.975, freedom))
+        quantile = float(stdtrit(freedom, 0.975))
         widths = np.minimum(quantile * np.sqrt(variance * np.diag(inverse)), 50.0)
         most = float(residuals @ residuals) + quantile**2 * variance
         return {

@@ -13,8 +13,6 @@ from planner.importers.huggingface import read_huggingface
 from planner.transformer import Transformer
 from planner.zoo.transformers import block_of, row, row_names
 
-WRITTEN = {name: kind for name in row_names() if (kind := architecture_of(row(name).transformer))}
-
 
 def without_correction(network: Transformer) -> Transformer:
     """The network less the correction of its router, which a checkpoint has and the library trains not."""
@@ -26,10 +24,13 @@ def without_correction(network: Transformer) -> Transformer:
     return replace(network, experts=replace(experts, has_router_bias=False), feed_forward_size=width)
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", row_names())
 def test_a_network_read_back_is_the_one_that_was_written(name: str, tmp_path: Path) -> None:
     network = row(name).transformer
     text = config_text(network, "bf16")
+    if architecture_of(network) is None:
+        assert text is None
+        return
     assert text is not None
     (tmp_path / "config.json").write_text(text)
     found = read_huggingface(tmp_path / "config.json", sequence_length=network.sequence_length)
@@ -39,11 +40,12 @@ def test_a_network_read_back_is_the_one_that_was_written(name: str, tmp_path: Pa
 
 def test_the_architectures_that_a_year_trains_are_written() -> None:
     later = {"deepseek_v2", "deepseek_v3", "glm4_moe", "gemma2", "gemma3_text", "gpt_oss"}
-    assert set(WRITTEN.values()) == {"llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", *later}
-    assert WRITTEN["llama3.1-405b"] == "llama"
-    assert WRITTEN["qwen3-235b-a22b"] == "qwen3_moe"
-    assert WRITTEN["gemma3-27b"] == "gemma3_text"
-    assert WRITTEN["gpt-oss-120b"] == "gpt_oss"
+    written = {name: kind for name in row_names() if (kind := architecture_of(row(name).transformer))}
+    assert set(written.values()) == {"llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", *later}
+    assert written["llama3.1-405b"] == "llama"
+    assert written["qwen3-235b-a22b"] == "qwen3_moe"
+    assert written["gemma3-27b"] == "gemma3_text"
+    assert written["gpt-oss-120b"] == "gpt_oss"
     assert config_text(replace(row("gemma2-2b").transformer, has_sinks=True), "bf16") is None
     assert config_text(row("gpt3-175b").transformer, "bf16") is None
 
