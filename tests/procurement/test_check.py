@@ -81,6 +81,12 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "robust": {"error": 0.3, "deadline": "10 h"},
     "robust by bands": {"deadline": "10 h"},
     "jobs": {"jobs": JOBS, "terms": ["on-demand", "bought"], "run": RUN},
+    "reserved jobs": {
+        "jobs": JOBS,
+        "terms": ["reserved"],
+        "reserved": {"discount": 0.6, "commitment": "8760 h", "upfront": 0.5},
+        "budget": "1000000 USD",
+    },
     "kernels": {"deadline": "10 h"},
     "shares": {"jobs": [{**job, "share": 0.5} for job in JOBS], "run": RUN},
 }

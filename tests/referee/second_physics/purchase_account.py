@@ -31,6 +31,7 @@ class Bill:
     energy_j: float | None
     power_w: float | None
     capital_usd: float
+    ahead_usd: float  # that reservations take at the start for later months
     num_machines: int
 
     @property
@@ -43,8 +44,8 @@ class Bill:
 
     @property
     def spent_usd(self) -> float:
-        """What is to be paid in all: the whole purchase instead of the run's share in it."""
-        return self.cost_usd - self.money_usd["capital"] + self.capital_usd
+        """What is to be paid in all: the whole purchase instead of the run's share in it; of a month the first one."""
+        return self.cost_usd - self.money_usd["capital"] + self.capital_usd + self.ahead_usd
 
     def value_of(self, asked: ProcureSpec) -> float | None:
         if asked.objective == "value_of_time":
@@ -154,7 +155,7 @@ def bill_of(asked: ProcureSpec, fleet: Machines, training_s: Mapping[str, float]
     power = asked.electricity
     per_j = 0.0 if power is None else power.usd_per_kwh * power.pue / _J_PER_KWH
     money = dict.fromkeys(("rent", "reserved", "capital", "hosting", "electricity", "storage", "egress"), 0.0)
-    capital = 0.0
+    capital = upfront = 0.0
     for row in fleet:
         count = row["count"]
         if row["term"] == "bought":
@@ -165,7 +166,10 @@ def bill_of(asked: ProcureSpec, fleet: Machines, training_s: Mapping[str, float]
             money["hosting"] += count * row["hosting_usd_per_month"] * owned_s / S_PER_MONTH
             money["electricity"] += count * (row["power_w"] or math.nan) * wall_s * per_j if per_j else 0.0
         elif row["term"] == "reserved":
-            money["reserved"] += count * row["usd_per_h"] / 3600 * max(_billed_s(row, wall_s), row["committed_s"])
+            months = 1.0 if asked.jobs is None else max(1.0, row["committed_s"] / S_PER_MONTH)  # that share it
+            committed_s = row["committed_s"] / months
+            money["reserved"] += count * row["usd_per_h"] / 3600 * max(_billed_s(row, wall_s), committed_s)
+            upfront += count * (row.get("upfront_usd") or 0.0) * (1 - 1 / months)
         else:
             money["rent"] += count * row["usd_per_h"] / 3600 * _billed_s(row, wall_s)
     if asked.storage is not None:
@@ -181,6 +185,7 @@ def bill_of(asked: ProcureSpec, fleet: Machines, training_s: Mapping[str, float]
         energy_j=None if known is None else known * wall_s,
         power_w=known,
         capital_usd=capital,
+        ahead_usd=upfront,
         num_machines=sum(row["count"] for row in fleet),
     )
 
