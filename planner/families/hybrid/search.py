@@ -324,8 +324,8 @@ Row = tuple[float, float, Point]  # seconds, bytes, layout
 def frontier(cost: GroupCost, best: Point, search: Search | None = None) -> list[Row]:
     """Return the layouts with the degrees of ``best`` that none beats in both, fastest first.
 
-    Every layout with these degrees that the question allows is evaluated, whether it fits or not; of those that do not,
-    none is returned. Empty where they are too many, or the search is over before all are evaluated.
+    Every layout with these degrees that the question allows, and that fits, is evaluated. Empty where they are too
+    many, or the search is over before all are evaluated.
     """
     space = Space.of(cost.even)
     axes = tuple(Axis(name=name, values=(best[name],)) if name in COARSE else axis for name, axis in space.axes.items())
@@ -333,19 +333,23 @@ def frontier(cost: GroupCost, best: Point, search: Search | None = None) -> list
     number = grid.count()
     if number is None or number > _MOST_LAYOUTS:
         return []
-    columns = grid.expand({}, 0)
-    held, seconds = np.empty(number), np.empty(number)
+    columns, fitting = grid.expand({}, 0), []
     for start in range(0, number, _AT_ONCE):
         if search is not None and search.is_over:
             return []
-        part = slice(start, start + _AT_ONCE)
-        layouts = cost.layouts({name: column[part] for name, column in columns.items()})
-        held[part], seconds[part] = cost.memory(layouts)["total"], cost.seconds(layouts)
+        layouts = cost.layouts({name: column[start : start + _AT_ONCE] for name, column in columns.items()})
+        held = cost.memory(layouts)["total"]
+        fits = np.flatnonzero(held <= cost.memory_limit_bytes)
+        if len(fits):
+            fitting.append((fits + start, held[fits], cost.seconds(layouts.of(fits))))
+    if not fitting:
+        return []
+    places, held, seconds = (np.concatenate(rows) for rows in zip(*fitting, strict=True))
     order = np.lexsort([held, seconds])
     smallest = np.minimum.accumulate(held[order])
-    is_new = np.concatenate([[True], smallest[1:] < smallest[:-1]]) & (held[order] <= cost.memory_limit_bytes)
+    is_new = np.concatenate([[True], smallest[1:] < smallest[:-1]])
     return [
-        (float(seconds[at]), float(held[at]), {name: int(column[at]) for name, column in columns.items()})
+        (float(seconds[at]), float(held[at]), {name: int(column[places[at]]) for name, column in columns.items()})
         for at in order[is_new].tolist()
     ]
 
