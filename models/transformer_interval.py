@@ -15,7 +15,7 @@ to measured steps (docs/accuracy_transformers.md); equations of the parts are ci
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -100,16 +100,28 @@ class LayerFigures:
         return self.rates.under(self.software)
 
     @cached_property
+    def num_inner_tiers(self) -> int:
+        """How many tiers, from the inside, are as fast as the innermost one: NVLink's of machines, and of trays."""
+        inside, *outside = self.tiers
+        size = inside.size
+        for index, tier in enumerate(outside, start=1):
+            if size == 1 or tier.unit_bytes_per_s / size < inside.bandwidth_bytes_per_s:
+                return index
+            size *= tier.size
+        return len(self.tiers)
+
+    @cached_property
     def exchanging_tiers(self) -> tuple[Tier, ...]:
-        """The tiers with the bandwidths that experts' all-to-alls reach: between machines at most so much a device."""
-        constants = self.constants
-        inside, *outside = reached_tiers(
-            self.tiers, replace(constants, outside_efficiency=constants.exchange_efficiency)
-        )
-        if outside:
-            most = constants.exchange_bytes_per_s * inside.size / outside[0].num_rails
-            outside[0] = replace(outside[0], bandwidth_bytes_per_s=min(outside[0].bandwidth_bytes_per_s, most))
-        return (inside, *outside)
+        """The tiers with the bandwidths that experts' all-to-alls reach: of a network at most so much a device."""
+        constants, number = self.constants, self.num_inner_tiers
+        found = list(reached_tiers(self.tiers, replace(constants, outside_efficiency=constants.exchange_efficiency)))
+        found[:number] = self.reached_tiers[:number]
+        if number < len(found):
+            size = prod(tier.size for tier in self.tiers[:number])
+            most = constants.exchange_bytes_per_s * size / found[number].num_rails
+            least = min(found[number].bandwidth_bytes_per_s, most)
+            found[number] = replace(found[number], bandwidth_bytes_per_s=least)
+        return tuple(found)
 
     def groups_of(self, layouts: Layouts) -> Mapping[str, Group]:
         """Return all groups of ranks of some layouts, by name.
@@ -536,7 +548,8 @@ def _exchange_contention(figures: LayerFigures, groups: Mapping[str, Group]) -> 
     overlapped and 16.0 s without (Megatron-Bridge, pull request 1760), on B300 it was slower, too (issue 3399).
     """
     inside = figures.constants.contention if figures.software.launch_ratio < 1 else 1.0
-    return np.where(groups["expert"].is_crossed[1:].any(axis=0), figures.constants.exchange_contention, inside)
+    is_outside = groups["expert"].is_crossed[figures.num_inner_tiers :].any(axis=0)
+    return np.where(is_outside, figures.constants.exchange_contention, inside)
 
 
 def _context_s(

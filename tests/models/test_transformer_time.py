@@ -167,6 +167,20 @@ def test_what_a_device_hands_on_to_experts_on_other_machines_bounds_faster_cards
     assert slower["expert"] == pytest.approx(2 * at_most["expert"], rel=0.02)
 
 
+def test_trays_that_nvlink_joins_are_one_machine_to_experts() -> None:
+    tray = Tier(size=4, bandwidth_bytes_per_s=9e11)
+    joined = replace(tray, size=2, num_rails=4)
+    network = Tier(size=8, bandwidth_bytes_per_s=1e11, num_rails=8)
+    figures = figures_of(MIXTURE, tiers=(tray, joined, network))
+    assert figures.num_inner_tiers == 2
+    assert figures.exchanging_tiers[:2] == figures.reached_tiers[:2]
+    assert figures.exchanging_tiers[2].bandwidth_bytes_per_s == CONSTANTS.exchange_bytes_per_s
+    assert replace(figures, tiers=(tray, joined)).num_inner_tiers == 2
+    layouts = [Layouts.one(data=8, expert=8, microbatch=4, overlap_expert=flag) for flag in (False, True)]
+    plain, overlapped = (iteration_times(figures, layout)["expert"] for layout in layouts)
+    assert overlapped == pytest.approx(plain)  # as inside a machine, nothing is hidden
+
+
 def test_an_overlapped_exchange_of_experts_hides_between_machines_and_where_kernels_are_captured() -> None:
     layouts = [Layouts.one(data=8, expert=8, microbatch=4, overlap_expert=flag) for flag in (False, True)]
     captured = replace(SOFTWARE, launch_ratio=0.2)
