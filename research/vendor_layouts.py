@@ -206,7 +206,7 @@ def _cause(asked: Asked, vendor: Plan | None, ours: Plan | None) -> str:
     if asked.untuned:
         return asked.untuned
     ahead = ours.prediction.breakdown_s
-    saved = {name: seconds - ahead[name] for name, seconds in vendor.prediction.breakdown_s.items()}
+    saved = {name: seconds - ahead.get(name, 0.0) for name, seconds in vendor.prediction.breakdown_s.items()}
     most = max(saved, key=lambda name: saved[name])
     return f"{_SAVED.get(most, most)}: {saved[most] / behind_s:.0%} of what ours saves"
 
