@@ -54,18 +54,32 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relaxation:
-    """How far one constraint would have to give."""
+    """How far one constraint would have to give.
 
-    # field, given: its path in the spec, and its value there
+    Attributes
+    ----------
+    field, given
+        Its path in the spec, and its value there.
+    values
+        Any one of them does, the nearest first; empty where only leaving the constraint out does.
+    is_exact
+        Whether it is proven that nothing nearer does.
+    is_enough
+        Whether this gives a plan, with all else as asked, but for the changes made before it; else another conflict
+        remains, or it is not known in time.
+    change
+        Of the nearest value, as a share of the given one; None where that cannot be compared.
+    note
+        What to know about it.
+    """
+
     field: str
     given: str
-    values: tuple[str, ...]  # any one of them does, the nearest first; empty where only leaving the constraint out does
-    is_exact: bool  # whether it is proven that nothing nearer does
-    # whether this gives a plan, with all else as asked, but for the changes made before it; else another conflict
-    # remains, or it is not known in time
+    values: tuple[str, ...]
+    is_exact: bool
     is_enough: bool = True
-    change: float | None = None  # of the nearest value, as a share of the given one; None where that cannot be compared
-    note: str = ""  # what to know about it
+    change: float | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

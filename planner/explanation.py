@@ -115,18 +115,32 @@ def _other_machines(problem: Problem, name: str, change: int) -> Perturbation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """What one change of the hardware would bring."""
+    """What one change of the hardware would bring.
+
+    Attributes
+    ----------
+    name, words
+        Of the change, for programs: ``network_bandwidth_x2``; and for readers: ``a network twice as wide``.
+    objective, saving
+        Of the best plan on the changed hardware, and the share of the objective that it saves; negative where it costs.
+        None where there is no such plan, and ``note`` says why.
+    is_proven
+        Whether no plan there does better; else it saves at least so much, or costs at most so much.
+    plan
+        Family and headline of that plan.
+    is_other_plan
+        Whether that differs from the plan on the hardware as it is.
+    note
+        Why there is no such plan, or what to know about it.
+    """
 
     name: str
     words: str
-    # objective, saving: of the best plan on the changed hardware, and the share of the objective that it saves;
-    # negative where it costs. None where there is no such plan, and ``note`` says why
     objective: float | None = None
     saving: float | None = None
-    # whether no plan there does better; else it saves at least so much, or costs at most so much
     is_proven: bool = False
-    plan: str = ""  # family and headline of that plan
-    is_other_plan: bool = False  # whether that differs from the plan on the hardware as it is
+    plan: str = ""
+    is_other_plan: bool = False
     note: str = ""
 
 
@@ -203,20 +217,40 @@ _REFUSAL = " gives no plan: "  # as the ranking says it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation(Recorded):
-    """A plan explained."""
+    """A plan explained.
+
+    Attributes
+    ----------
+    title, plan
+        Network and cluster; and what is explained.
+    headline
+        Family, devices and network of the plan.
+    binding
+        What its family says that binds.
+    breakdown
+        Terms of an iteration with their seconds and shares, the largest first.
+    sensitivities
+        The largest saving first.
+    runners_up
+        The best plan of each family on each network beside the chosen one, in order of objective.
+    refusals
+        Families that gave no plan, each with its reason.
+    proof
+        What is proven, in words.
+    warnings
+        What to know about it.
+    """
 
     tables = ("sensitivities", "runners_up", "breakdown")
-    title: str  # network and cluster
+    title: str
     plan: Plan
-    headline: str  # family, devices and network of the plan
-    binding: tuple[str, ...]  # what its family says that binds
-    # terms of an iteration with their seconds and shares, the largest first
+    headline: str
+    binding: tuple[str, ...]
     breakdown: tuple[tuple[str, float, float], ...]
-    sensitivities: tuple[Sensitivity, ...]  # the largest saving first
-    # the best plan of each family on each network beside the chosen one, in order of objective
+    sensitivities: tuple[Sensitivity, ...]
     runners_up: tuple[Alternative, ...]
-    refusals: tuple[str, ...]  # families that gave no plan, each with its reason
-    proof: str  # what is proven, in words
+    refusals: tuple[str, ...]
+    proof: str
     warnings: tuple[str, ...]
 
     def to_dict(self) -> dict[str, object]:

@@ -45,22 +45,42 @@ def may_be_stale(details: Mapping[str, object]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction(Shown, Recorded):
-    """What one configuration costs."""
+    """What one configuration costs.
+
+    Attributes
+    ----------
+    iteration_time_s, epoch_time_s, training_time_s
+        Of one step, of one pass over the data, and of all of the training; None where the question does not say how
+        long these are.
+    breakdown_s
+        Where an iteration's time goes; sums to ``iteration_time_s``.
+    communication_s
+        All communication, hidden or not: all_reduce, wait, negotiate, misc.
+    scaling_factor
+        One device's iteration of the same share over this iteration.
+    communication_to_computation
+        Ratio if all gradients went as one transfer (eq. 2 of the OSF model).
+    memory_bytes
+        On the fullest device; sums to its ``total``.
+    cost_usd, breakdown_usd
+        None and empty: what machines cost is told by :func:`planner.procure`, of whole fleets.
+    relative_error
+        Known error of such predictions, or None where none has been measured.
+    details
+        The family's own figures: schedule, counts, bound of the input.
+    """
 
     iteration_time_s: float
     epoch_time_s: float | None
     training_time_s: float | None
-    breakdown_s: Mapping[str, float]  # where an iteration's time goes; sums to ``iteration_time_s``
-    communication_s: Mapping[str, float]  # all communication, hidden or not: all_reduce, wait, negotiate, misc
-    scaling_factor: float  # one device's iteration of the same share over this iteration
-    # ratio if all gradients went as one transfer (eq. 2 of the OSF model)
+    breakdown_s: Mapping[str, float]
+    communication_s: Mapping[str, float]
+    scaling_factor: float
     communication_to_computation: float
-    memory_bytes: Mapping[str, float]  # on the fullest device; sums to its ``total``
+    memory_bytes: Mapping[str, float]
     cost_usd: float | None = None
     breakdown_usd: Mapping[str, float] = field(default_factory=dict)
-    # known error of such predictions, or None where none has been measured
     relative_error: Mapping[str, Any] | None = None
-    # the family's own figures: schedule, counts, bound of the input
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -195,16 +215,48 @@ class Provenance:
 class Plan(Shown, Recorded):
     """The best configuration found, and how sure that is.
 
-    ``objective`` is re-evaluated by the cost model, never read off the solver; ``bound``: no plan does better, under
-    this cost model. ``substitutions``: names of the layer replacements that the configuration's network holds.
-
-    What stands under the headline: ``key_assumptions``, each with its effect, the largest first, while ``assumptions``
-    has the others; ``cautions``, warnings that keep the plan from being run as it is; ``instead``, the best plan that
-    some program can launch, where none can launch this one, or that none was found. ``beyond``: layouts that were not
-    searched, by name, with the objective that none of them beats, where that is better than the plan's.
-    ``recommended``: a configuration of less risk within the known error, if there is one; the plan itself, where that
-    was asked for. ``least_by_family``: what no plan of a family that was searched is below, on the network as given;
-    empty where there are others.
+    Attributes
+    ----------
+    goal
+        What is minimised, and its unit.
+    status
+        OPTIMAL where it is proven that nothing does better, else FEASIBLE.
+    objective
+        The plan's own, in the unit of ``goal``; re-evaluated by the cost model, never read off the solver.
+    bound
+        No plan does better, under this cost model.
+    family, configuration
+        Which family of layouts it is of, and its decisions, as a ``configuration`` block has them.
+    prediction
+        What the configuration costs.
+    explanation
+        What binds, and why other plans lost.
+    alternatives
+        Configurations that lost, in the order of their objective.
+    provenance
+        What is needed to repeat the answer.
+    key_assumptions, assumptions
+        What was taken to hold: those that stand under the headline, each with its effect, the largest first; and the
+        others.
+    cautions, warnings
+        What keeps the plan from being run as it is; and what else to know about it.
+    not_modelled
+        What no prediction here counts.
+    domain
+        Over what the proof holds, in words.
+    instead
+        The best plan that some program can launch, where none can launch this one, or that none was found.
+    beyond
+        Layouts that were not searched, by name, with the objective that none of them beats, where that is better than
+        the plan's.
+    problem
+        The resolved question, so that a document of the plan needs no other file.
+    substitutions
+        Names of the layer replacements that the configuration's network holds.
+    recommended
+        A configuration of less risk within the known error, if there is one; the plan itself, where that was asked for.
+    least_by_family
+        What no plan of a family that was searched is below, on the network as given; empty where there are others.
     """
 
     goal: Goal

@@ -22,12 +22,24 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution(Generic[T]):
-    """An answer and its proof. "No" is an answer too: ``value`` is then None, and nothing was raised."""
+    """An answer and its proof. "No" is an answer too: ``value`` is then None, and nothing was raised.
 
-    status: Status  # what was proven
-    objective: float  # of ``value``, re-evaluated by the cost model; ``inf`` without a value
-    bound: float  # no answer does better, under this cost model; ``inf`` where none exists
-    value: T | None  # what was searched for; None under INFEASIBLE and UNKNOWN
+    Attributes
+    ----------
+    status
+        What was proven.
+    objective
+        Of ``value``, re-evaluated by the cost model; ``inf`` without a value.
+    bound
+        No answer does better, under this cost model; ``inf`` where none exists.
+    value
+        What was searched for; None under INFEASIBLE and UNKNOWN.
+    """
+
+    status: Status
+    objective: float
+    bound: float
+    value: T | None
 
     @property
     def gap(self) -> float:

@@ -49,18 +49,35 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Recorded):
-    """Two plans compared."""
+    """Two plans compared.
 
-    goals: tuple[Goal, Goal]  # what each plan minimises
+    Attributes
+    ----------
+    goals, objectives
+        What each plan minimises, and its value.
+    headlines
+        Each plan in a few words.
+    better
+        0 or 1; None where both are equal, or they do not minimise the same.
+    saving
+        Share of the worse plan's objective that the better one saves.
+    decisions, question
+        What differs.
+    terms
+        Of the plans' times, the largest difference first; they add up to the difference of these.
+    warnings
+        Why the plans may not be comparable.
+    """
+
+    goals: tuple[Goal, Goal]
     objectives: tuple[float, float]
     headlines: tuple[str, str]
-    better: int | None  # 0 or 1; None where both are equal, or they do not minimise the same
-    saving: float  # share of the worse plan's objective that the better one saves
-    # decisions, question: what differs
+    better: int | None
+    saving: float
     decisions: tuple[Difference, ...]
     question: tuple[Difference, ...]
-    terms: tuple[Term, ...]  # of the plans' times, the largest difference first; they add up to the difference of these
-    warnings: tuple[str, ...]  # why the plans may not be comparable
+    terms: tuple[Term, ...]
+    warnings: tuple[str, ...]
 
     @property
     def objective_names(self) -> tuple[str, str]:

@@ -50,14 +50,27 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """Launch files."""
+    """Launch files.
 
-    target: str  # as it is named on the command line
-    version: str  # of the program that reads the files; it stands in each of them, too, where the format has comments
-    files: Mapping[str, str]  # text by file name; the first one is the one to begin with
-    # what the program cannot express, what that loses, and what is left to the user; nothing is dropped in silence
+    Attributes
+    ----------
+    target
+        As it is named on the command line.
+    version
+        Of the program that reads the files; it stands in each of them, too, where the format has comments.
+    files
+        Text by file name; the first one is the one to begin with.
+    notes
+        What the program cannot express, what that loses, and what is left to the user; nothing is dropped in silence.
+    how_to_run
+        The command, or the few, that start it.
+    """
+
+    target: str
+    version: str
+    files: Mapping[str, str]
     notes: tuple[str, ...] = ()
-    how_to_run: tuple[str, ...] = ()  # the command, or the few, that start it
+    how_to_run: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return ``planner.export/1``."""

@@ -30,26 +30,49 @@ NEAR = 0.01  # share of a time, or of a cost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A fleet and what training on it takes."""
+    """A fleet and what training on it takes.
+
+    Attributes
+    ----------
+    fleet, objective
+        The machines; and what the question minimises, of them.
+    training_s
+        Of each job, by its name: the time of its plan.
+    wall_s
+        Of each job, by its name: start-up, evaluation, checkpoints and failures included.
+    run_s
+        The parts of the wall time of all jobs together, which they sum to; of a month where jobs share the machines.
+    money_usd
+        The parts of the cost, which they sum to; of the run, or of a month.
+    energy_j, power_w
+        Electricity of the run, or of a month, and what the machines draw; None where unknown.
+    capital_usd, spent_usd
+        What is bought; and what has to be paid in all, the whole purchase instead of the run's share in it; of a month
+        the first one's, with all that reservations take at the start.
+    plans
+        By the job's name.
+    error
+        Measured / predicted - 1 of such plans, its least and its largest, where that is known for all of them.
+    unmeasured
+        Devices of the fleet on which no training step was measured.
+    carbon_g
+        CO2 of the electricity, where its intensity and the energy are known.
+    """
 
     fleet: Fleet
     objective: float
-    training_s: Mapping[str, float]  # of each job, by its name: the time of its plan
-    wall_s: Mapping[str, float]  # of each job, by its name: start-up, evaluation, checkpoints and failures included
-    # the parts of the wall time of all jobs together, which they sum to; of a month where jobs share the machines
+    training_s: Mapping[str, float]
+    wall_s: Mapping[str, float]
     run_s: Mapping[str, float]
-    money_usd: Mapping[str, float]  # the parts of the cost, which they sum to; of the run, or of a month
+    money_usd: Mapping[str, float]
     energy_j: float | None
     power_w: float | None
-    # capital_usd, spent_usd: what is bought; and what has to be paid in all, the whole purchase instead of the run's
-    # share in it; of a month the first one's, with all that reservations take at the start
     capital_usd: float
     spent_usd: float
-    plans: Mapping[str, Plan]  # by the job's name
-    # measured / predicted - 1 of such plans, its least and its largest, where that is known for all of them
+    plans: Mapping[str, Plan]
     error: tuple[float, float] | None = None
-    unmeasured: tuple[str, ...] = ()  # devices of the fleet on which no training step was measured
-    carbon_g: float | None = None  # CO2 of the electricity, where its intensity and the energy are known
+    unmeasured: tuple[str, ...] = ()
+    carbon_g: float | None = None
 
     @property
     def worth_usd(self) -> float:
@@ -98,26 +121,48 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Risk:
-    """What a fleet comes to at the pessimistic end of the predictions' error."""
+    """What a fleet comes to at the pessimistic end of the predictions' error.
 
-    training_s: Mapping[str, float]  # of each job, by its name: what its training takes there
-    origin: str  # whose error that is, in words
+    Attributes
+    ----------
+    training_s
+        Of each job, by its name: what its training takes there.
+    origin
+        Whose error that is, in words.
+    wall_s, cost_usd
+        Of all jobs together: how long they take there, and what they cost.
+    missed
+        Limits that are missed there: what each comes to, and the limit.
+    """
+
+    training_s: Mapping[str, float]
+    origin: str
     wall_s: float
     cost_usd: float
-    missed: tuple[str, ...]  # limits that are missed there: what each comes to, and the limit
+    missed: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What was proven, over what."""
+    """What was proven, over what.
+
+    Attributes
+    ----------
+    status, objective, bound
+        What was proven; what the chosen fleet comes to, and what no fleet beats.
+    bounds
+        By the most types of machines in a fleet: what no fleet of so many types beats.
+    domain
+        Over what, in words.
+    num_offers, num_markets, num_planned
+        Offers that could be had, sets of them that were searched, fleets that were planned.
+    """
 
     status: Status
     objective: float
     bound: float
-    bounds: Mapping[int, float]  # by the most types of machines in a fleet: what no fleet of so many types beats
-    domain: tuple[str, ...]  # over what, in words
-    # num_offers, num_markets, num_planned: offers that could be had, sets of them that were searched, fleets that were
-    # planned
+    bounds: Mapping[int, float]
+    domain: tuple[str, ...]
     num_offers: int
     num_markets: int
     num_planned: int
@@ -184,12 +229,39 @@ class BreakEven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Procured(Recorded):
-    """The answer.
+    """What to buy or rent, and how sure that is.
 
-    ``margin``: share by which training may take longer until a deadline is missed; ``stretch``: what it was taken to
-    take over what is predicted; ``risk``: None where no pessimistic end is known. ``by_deadline``: of the fleets that
-    were planned those that none of them beats in time and money, fastest first, with which limit on these each would
-    miss; of one training.
+    Attributes
+    ----------
+    objective_name
+        What is minimised: ``cost``, ``time``, ``energy`` or ``value_of_time``.
+    choice
+        The best fleet that was found.
+    certificate
+        What is proven of it.
+    explanation
+        What binds, and why others lost.
+    alternatives
+        Fleets that lost, each with the reason.
+    by_deadline
+        Of the fleets that were planned those that none of them beats in time and money, fastest first, with which limit
+        on these each would miss; of one training.
+    margin
+        Share by which training may take longer until a deadline is missed; None where nothing misses one.
+    risk
+        What the choice comes to at the pessimistic end; None where no such end is known.
+    stretch
+        What training was taken to take over what is predicted.
+    break_even
+        Renting against buying, of machines that can be had both ways.
+    pareto
+        The fleets that none beats in time and money, where they were asked for.
+    what_if
+        What single changes do to the decision.
+    assumptions, warnings, not_modelled
+        What was taken to hold, what to know, and what no figure here counts.
+    prices, problem
+        Where prices are from; and the resolved question, so that a document of the answer needs no other file.
     """
 
     objective_name: str

@@ -18,8 +18,12 @@ from planner.sweep.store import Store
 class Swept(Recorded):
     """What a sweep found.
 
-    ``columns``, ``rows``: of each question the fields that vary and its answer, as ``planner sweep --export`` writes
-    them. ``summary``: the document ``planner.sweep/1``, with the best rows and what each value of a field does.
+    Attributes
+    ----------
+    columns, rows
+        Of each question the fields that vary and its answer, as ``planner sweep --export`` writes them.
+    summary
+        The document ``planner.sweep/1``, with the best rows and what each value of a field does.
     """
 
     columns: tuple[str, ...]
