@@ -33,7 +33,7 @@ class Goal:
     @property
     def field(self) -> str:
         """The name with its unit, as JSON has it: ``epoch_time_s``."""
-        return f"{self.name}_{self.unit}"
+        return f"{self.name}_{self.unit.lower()}"
 
 
 def may_be_stale(details: Mapping[str, object]) -> bool:

@@ -197,6 +197,9 @@ def test_purchases_are_compared_by_what_was_minimised_there() -> None:
     assert found.objective_names == ("cost_usd", "cost_usd")
     assert found.better == 0
     assert comparison_text(found, NAMES).count("USD") == 2
+    energy = {**cheap.to_dict(), "objective": {**cheap.to_dict()["objective"], "name": "energy", "value": 3.6e6}}
+    assert planner.compare(energy, energy).objective_names == ("energy_j", "energy_j")
+    assert "energy 1 kWh" in comparison_text(planner.compare(energy, energy), NAMES)
     other = planner.compare(cheap, quick.to_dict())
     assert other.better is None
     assert {"fleet", "procure.budget"} <= {one.name for one in (*other.decisions, *other.question)}
