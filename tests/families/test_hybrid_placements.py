@@ -238,6 +238,14 @@ def test_the_search_finds_what_trying_every_layout_through_predict_finds(problem
             assert prediction.memory_bytes["total"] <= prediction.memory_bytes["limit"] * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("cutoff", [1e-9, 0.02])
+def test_layouts_slower_than_a_better_plan_elsewhere_are_not_said_not_to_fit(cutoff: float) -> None:
+    for cost in placements_of(costs_of(question())):
+        found = searched(cost, Search(cutoff=cutoff)).solution
+        assert found.status is not Status.INFEASIBLE
+        assert found.bound <= searched(cost, Search()).solution.objective
+
+
 def planned(problem: Problem) -> Plan:
     return plan(problem, Search(num_alternatives=6))
 

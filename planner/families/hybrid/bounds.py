@@ -1347,7 +1347,10 @@ class CutBounds(Bounds):
         columns = {name: column[whose] for name, column in rows.items()}
         for least, values in zip(behind, self._replicas_behind_s(columns, total, stages_s), strict=True):
             np.minimum.at(least, whose, values)
-        np.minimum.at(found, owner, np.maximum(alone_s, self._replicated_s(rows, whole, most, behind)))
+        few = {name: column[near] for name, column in rows.items()}
+        linked_s = self._replicated_s(few, whole[:, near], most[:, near], behind[:, near])
+        alone_s[near] = np.maximum(alone_s[near], linked_s)
+        np.minimum.at(found, owner, alone_s)
         return found
 
     def replicas_s(self, nodes: Columns, parts: Ints, data: Ints | None = None) -> tuple[Floats, Floats, Floats]:
