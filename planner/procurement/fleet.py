@@ -404,8 +404,9 @@ class Account:
             }
         criteria |= {name: counts[meant].sum(axis=0) for name, meant in self.quotas.items()}
         if asked.objective == "value_of_time":
-            saved_usd = (asked.usd_per_hour_saved or 0.0) / S_PER_H * criteria["time"]
-            return {**criteria, "objective": np.asarray(criteria["cost"] + saved_usd)}
+            with np.errstate(over="ignore"):
+                saved_usd = (asked.usd_per_hour_saved or 0.0) / S_PER_H * criteria["time"]
+                return {**criteria, "objective": np.asarray(criteria["cost"] + saved_usd)}
         return {**criteria, "objective": criteria[asked.objective]}
 
     def lead_s(self, counts: Floats) -> Floats:

@@ -355,13 +355,14 @@ class Fleets:
             left_s = np.minimum(enough_s / jobs[index].runs_per_month, deadlines[index] / BELOW)
         else:
             others = np.arange(len(jobs)) != index
-            left_s = (enough_s - (runs * walls)[others].sum(axis=0)) / jobs[index].runs_per_month
             order = sorted(range(len(jobs)), key=deadlines.__getitem__)  # in which they are done
-            for place in range(order.index(index), len(jobs)):
-                before = [one for one in order[: place + 1] if one != index]
-                left_s = np.minimum(left_s, deadlines[order[place]] / BELOW - walls[before].sum(axis=0))
+            with np.errstate(invalid="ignore"):  # where another one never ends: no number
+                left_s = (enough_s - (runs * walls)[others].sum(axis=0)) / jobs[index].runs_per_month
+                for place in range(order.index(index), len(jobs)):
+                    before = [one for one in order[: place + 1] if one != index]
+                    left_s = np.minimum(left_s, deadlines[order[place]] / BELOW - walls[before].sum(axis=0))
         run = self.procurement.asked.run
-        return np.maximum(left_s - (run.start_up or 0.0) - (run.evaluation or 0.0), 0.0) / self.account.stretch
+        return np.fmax(left_s - (run.start_up or 0.0) - (run.evaluation or 0.0), 0.0) / self.account.stretch
 
     def _month_s(self, fleet: Fleet, least_s: Floats) -> Floats:
         """Return the work of fleets that all share at least, infinite where a job is late; ``least_s``: (jobs, n)."""

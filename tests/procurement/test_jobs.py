@@ -267,6 +267,18 @@ def test_jobs_that_are_late_on_any_number_of_machines_are_told_without_dividing_
         purchases.answered(purchases.loaded(question))
 
 
+def test_beside_a_job_that_has_no_room_no_time_is_left_for_others(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """Not without deadlines either, where any time would do: that difference is no number."""
+    machines = {"t4": Machine(1.0), "v100-sxm2-16g": Machine(2.0, room=4.0)}
+    times = {name: MadeUpTimes(machines=machines, work=6000, need=need) for name, need in (("large", 4), ("small", 0))}
+    purchases.stub(monkeypatch, times, lambda offer: 1 / 600)
+    rows = [row("small", usd_per_h=1, most=2), row("large", device="v100-sxm2-16g", usd_per_h=20, most=1)]
+    question = purchases.asked(tmp_path / "list.csv", rows, dnn=None, jobs=[job("large", 1), job("small", 2)])
+    found = purchases.answered(purchases.loaded(question))
+    assert found.choice.fleet.headline == "1 x large"
+    assert found.certificate.status is Status.OPTIMAL
+
+
 def test_what_a_job_lacks_is_told_with_its_name_and_place(tmp_path: Path) -> None:
     """A question of several jobs has no block dnn; and no number of images is offered to a network that reads tokens."""
     words = {"zoo": "bert-base", "global_batch": 256, "epochs": 3}
