@@ -246,7 +246,8 @@ def _same_machines(asked: _Asked, name: str, rows: Rows, plan: Mapping[str, Any]
         key = offer.device, offer.devices_per_machine, rate, None if rate is None else rounded(offer.latency_s)
         here[key] = here.get(key, 0) + count
     there: dict[tuple[Any, ...], int] = {}
-    most = (plan["problem"].get("constraints") or {}).get("machines", {}).get("at_most", math.inf)  # of whole racks
+    limit = (plan["problem"].get("constraints") or {}).get("machines")
+    most = (limit.get("at_most") if isinstance(limit, Mapping) else None) or math.inf  # of whole racks
     for group in plan["problem"].get("cluster", {}).get("machines", ()):
         device = group["device"] if isinstance(group["device"], str) else group["device"]["name"]
         network, latency = group.get("network"), group.get("latency")

@@ -285,6 +285,16 @@ def test_hostile_figures_fail_a_check_and_no_more(name: str, place: str, value: 
 
 
 @pytest.mark.parametrize(
+    "machines", [lambda count: None, lambda count: count, lambda count: {"at_most": None}, lambda count: {}]
+)
+def test_a_plan_may_write_that_its_machines_are_not_limited(machines: Callable[[int], Any], folder: Path) -> None:
+    document = copy.deepcopy(answered("plain", folder))
+    (row,) = document["choice"]["fleet"]
+    document["choice"]["plans"]["training"]["problem"]["constraints"] = {"machines": machines(row["count"])}
+    assert faults_of(document, folder) <= {"plans.training.question"}
+
+
+@pytest.mark.parametrize(
     ("tamper", "message"),
     [
         (changed("choice", lambda choice: {}), r"choice.fleet: Field required"),
