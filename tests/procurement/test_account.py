@@ -129,7 +129,7 @@ def test_work_beyond_floating_point_is_infinite_without_a_warning(tmp_path: Path
 
 
 def test_a_time_whose_worth_is_beyond_floating_point_costs_without_end(tmp_path: Path) -> None:
-    block = {"objective": "value_of_time", "usd_per_hour_saved": 1e6}
-    procurement = purchases.loaded(purchases.asked(tmp_path / "list.csv", [row("box")], **block))
+    asked = purchases.asked(tmp_path / "list.csv", [row("box")], objective="value_of_time", usd_per_hour_saved=1e6)
+    procurement = purchases.loaded(asked)
     account = Account(procurement, procurement.offers)
     assert account.criteria(np.ones((1, 1)), np.array([1e308]))["objective"].tolist() == [inf]
