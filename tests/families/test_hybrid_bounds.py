@@ -157,8 +157,17 @@ FEWER_THAN_STAGES = launched(
 )
 ENDS_ALONE = question({**TINY, "layers": 4}, machines=1, devices=3, batch=6)  # 3 stages x 2 chunks = 4 layers + 2
 
+# Experts that no other rank shares, and PyTorch's copy of their weights under ZeRO 1: least memory without it.
+EXPERTS_ALONE = launched(
+    question(
+        {**NARROW, "hidden": 512, "experts": {"count": 4, "top_k": 1, "size": 8192}}, machines=1, devices=2, batch=4
+    ),
+    "composer-fsdp",
+)
+
 
 @settings(max_examples=80, deadline=None)
+@example(problem=EXPERTS_ALONE, share=0.1)
 @example(problem=ENDS_LAUNCHED, share=1.0)
 @example(problem=ENDS_ALONE, share=1.0)
 @example(problem=ENDS_ALONE, share=0.02)

@@ -867,12 +867,17 @@ class EvenBounds(Bounds):
         return {name: [one for one in self.space.rules if name in one.names] for name in OVERLAPS}
 
     def _may_be_smallest(self, columns: Columns) -> Bools:
-        """Return which layouts may need least memory: ZeRO 1 without buffers needs no more than 0; the host is free."""
+        """Return which layouts may need least memory: ZeRO 1 without buffers needs no more than 0; the host is free.
+
+        But where weights are gathered beside the ranks' own: of experts that no other rank shares these are all there are.
+        """
         zero, offload_optimizer = columns["zero"], columns["offload_optimizer"] == 1
         is_alone = columns["context"] * columns["data"] == 1
         found = np.ones(len(zero), dtype=bool)
+        kernels, has_experts = self._group.kernels, self.cost.transformer.experts is not None
+        has_copies = self._group.precision.gathers_weights and has_experts
         if 1 in self.space.axes["zero"].values and not (
-            self._group.kernels.shard_buffers_bytes or self._group.kernels.reduced_bytes
+            kernels.shard_buffers_bytes or kernels.reduced_bytes or has_copies
         ):
             found &= (zero > 0) | is_alone
         if 1 in self.space.axes["offload_optimizer"].values:
