@@ -869,7 +869,7 @@ class EvenBounds(Bounds):
     def _may_be_smallest(self, columns: Columns) -> Bools:
         """Return which layouts may need least memory: ZeRO 1 without buffers needs no more than 0; the host is free.
 
-        But where weights are gathered beside the ranks' own: of experts that no other rank shares these are all there are.
+        But where weights are gathered beside a rank's own: of experts that no other rank shares it has them twice.
         """
         zero, offload_optimizer = columns["zero"], columns["offload_optimizer"] == 1
         is_alone = columns["context"] * columns["data"] == 1
