@@ -198,6 +198,21 @@ def test_no_pipeline_on_two_kinds_is_quicker_than_whole_layers_let_it_be(network
     assert 0.99 < max(ratios) <= 1
 
 
+def test_one_micro_batch_with_little_room_is_bounded_by_whole_layers_too() -> None:
+    problem = question({**TINY, "layers": 4}, counts=(2, 2), devices=(2, 3), batch=10, memory="2 GB")
+    problem = replace(problem, limits=replace(problem.limits, machines=Range(least=2)))  # any part of each kind
+    for team in placements_of(costs_of(problem)):
+        if len(team.groups) == 1 or team.has_replicas:
+            continue
+        bounds, points = CutBounds(team), dict[str, Any]()
+        for level in range(len(bounds.space.grid().levels)):
+            points = bounds.space.grid().expand(points, level)
+        seconds = bounds.seconds(points)
+        assert np.isfinite(seconds).any()
+        most_s = float(seconds[np.isfinite(seconds)].max()) * (1 + 1e-9)
+        assert np.all(bounds.whole_s(points, bounds.communication_s(points), most_s) <= seconds * (1 + 1e-9))
+
+
 def test_ranks_whose_experts_lie_in_a_tensor_group_are_no_farther_apart_than_they_must_be() -> None:
     dnn = {"zoo": "deepseek-v2", "global_batch": 512, "dtype": "bf16", "optimizer": "adam"}
     machines = [{"count": 16, "devices": 8, "device": "h100-sxm", "inside": "nvlink-4", "network": "400 Gbit/s"}]
