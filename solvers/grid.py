@@ -502,8 +502,8 @@ class _Walk:
                 self.best.add(few.nodes, np.asarray(self.cost(few.nodes), dtype=np.float64))
                 self.num_dived += len(few)
 
-    def _box(self, nodes: Columns, level: int, bounds: Floats | None = None) -> _Box:
-        """Return what lies below nodes of the level before, whose bounds are known."""
+    def _box(self, nodes: Columns, level: int, bounds: Floats | None = None, limit: float = inf) -> _Box:
+        """Return what lies below nodes of the level before, whose bounds are known, and is not above a limit."""
         parts = self.grid.expand({**nodes, "": np.arange(_length_of(nodes))}, level)
         parents = parts.pop("")
         known = self._expanded.get(level, (0, 0))
@@ -514,8 +514,8 @@ class _Walk:
             own = np.asarray(own_bound(parts))
             own = np.where(np.isnan(own), -inf, own)  # what is no number cuts nothing
             least = np.maximum(least, own - np.where(np.isfinite(own), np.abs(own), 0.0) * _SLACK)
-        order = np.argsort(least, kind="stable")
-        order = order[least[order] < inf]
+        left = np.flatnonzero((least <= limit) & (least < inf))  # the fewest, often: these alone are sorted
+        order = left[np.argsort(least[left], kind="stable")]
         for name in parts:  # one by one: the arrays are large
             parts[name] = parts[name][order]
         return _Box(level=level, nodes=parts, least=least[order])
@@ -544,7 +544,7 @@ class _Walk:
                     self.best.add(chunk.nodes, np.asarray(self.cost(chunk.nodes), dtype=np.float64))
                     self.num_evaluated += len(chunk)
                 else:
-                    self.take_up(self._box(chunk.nodes, box.level + 1, chunk.least))
+                    self.take_up(self._box(chunk.nodes, box.level + 1, chunk.least, self._limit))
             except OverError:
                 self.was_broken_off = True
                 self.rest.append(chunk)

@@ -50,7 +50,7 @@ _AT_ONCE = 512  # fleets in one array of criteria: few, as it has a row for each
 _MOST_KEPT = 3
 _PAIR = 2  # offers
 _ROUND_UP = 1 + SAME / 2  # a limit that is met exactly is kept, whatever rounding makes of it
-_SHARE_OF_PAIRS = 0.8  # of the time that is left, for what each costs at least
+_SHARE_OF_PAIRS = 0.95  # of the time that is left, for what each costs at least
 _CLEARLY = 1.1  # times what money lasts for: parts of two kinds, each where it is quicker, take less than all of either
 _SOONER = tuple(1 - 0.002 * 1.08**step for step in range(75))  # shares of a time, down to 0.4, held against a budget
 _MANY = 1 << 62
@@ -766,7 +766,8 @@ class Fleets:
         stretch, part, known = self.account.stretch, search.part(search.left_s * _SHARE_OF_PAIRS), dict[object, float]()
         left: list[tuple[int, Fleet, list[float]]] = []
         kinds: dict[object, list[tuple[float, Offer]]] = {}
-        for offer, usd_per_s in zip(self.offers, self._usd_per_s.tolist(), strict=True):
+        usd_of = {offer.name: each for offer, each in zip(self.offers, self._usd_per_s.tolist(), strict=True)}
+        for offer, usd_per_s in zip(self.offers, usd_of.values(), strict=True):
             if offer.network_bytes_per_s is not None:
                 kinds.setdefault(_kind_of(offer), []).append((usd_per_s, offer))
 
@@ -781,7 +782,7 @@ class Fleets:
             market = markets[root]
             if floors[root] >= most * BELOW**4 or part.is_over:
                 break
-            names = tuple(_kind_of(offer) for offer in market.offers)
+            names = tuple(sorted((_kind_of(offer) for offer in market.offers), key=str))  # in either order one pair
             alike = [kinds.get(name, []) for name in names]
             if len(market.offers) != _PAIR or not all(alike) or not all(each for rows in alike for each, _ in rows):
                 continue
@@ -791,10 +792,7 @@ class Fleets:
                 fleet = Fleet(offers=tuple(best), counts=tuple(counts))
                 known[names] = least_usd(fleet, [min(each for each, _ in rows) for rows in alike])
             least, fleet = known[names], Fleet(offers=market.offers, counts=market.most)
-            own = [
-                next(each for each, one in rows if one.name == offer.name)
-                for rows, offer in zip(alike, market.offers, strict=True)
-            ]
+            own = [usd_of[offer.name] for offer in market.offers]
             if least < usd and any(len(rows) > 1 for rows in alike):
                 least = max(least, least_usd(fleet, own))
             found[root] = least if goal != "time" or least == inf else 0.0

@@ -9,7 +9,8 @@ import pytest
 import planner
 from planner.cost import Floats
 from planner.families import least_beside_of, least_parts_of
-from planner.families.hybrid.bounds import _last_stages
+from planner.families.hybrid.bounds import CutBounds, _last_stages
+from planner.families.hybrid.cost import HybridCost, Placement, costs_of
 from planner.problem import Problem
 from planner.search import Search
 
@@ -105,3 +106,27 @@ def test_shares_of_the_last_stages_add_up() -> None:
         for m, p in zip(number.tolist(), stages.tolist(), strict=True)
     ]
     assert _last_stages(number, stages).tolist() == pytest.approx(each, rel=1e-11)
+
+
+@pytest.mark.parametrize("name", ["llama3.2-1b", "mixtral-8x7b"])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_replicas_exchange_is_the_same_whatever_others_are_asked_about(name: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dnn = {"zoo": name, "global_batch": 64, "dataset_samples": 64, "epochs": 1}
+    block = {"dnn": dnn, "cluster": {"machines": drawn(rng)}, "families": ["hybrid"]}
+    bounds = CutBounds(HybridCost(tuple(costs_of(planner.load(block))), Placement.REPLICAS))
+    few = {"tensor": (1, 2), "context": (1, 2), "expert": (1, 2), "expert_tensor": (1,), "pipeline": (1, 2)}
+    few |= {"microbatch": (1, 2), "order": tuple(bounds.space.axes["order"].values), "sequence_parallel": (0, 1)}
+    if bool(rng.integers(2)):
+        few |= {"zero": (0, 1), "recompute": (0, 2), "recompute_modules": (0,), "context_method": (0, 2)}
+    if name != "mixtral-8x7b":
+        few["expert"] = (1,)
+    nodes = {axis: rng.choice(values, 60) for axis, values in few.items()}
+    parts, data = np.full((2, 60), 2), 2 * rng.integers(2, 9, 60)
+    together = bounds.replicas_s(nodes, parts, data)
+    for at in range(60):
+        alone = bounds.replicas_s(
+            {axis: column[[at]] for axis, column in nodes.items()}, parts[:, [at]], data[[at]]
+        )
+        for one, other in zip(together, alone, strict=True):
+            assert one[:, [at]] == pytest.approx(other, rel=1e-12)

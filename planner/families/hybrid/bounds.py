@@ -118,6 +118,8 @@ _MOST_SUMMED = 1 << 12  # terms of the harmonic series: of longer sums, what is 
 _HALVES = 8  # of an interval of seconds
 _ROUNDS = 2  # of what stages hold by what they pass, and that by what they hold
 EVERY_ZERO = (0, 1, 2, 3)
+# What nothing that replicas exchange depends on.
+_INSIDE_REPLICAS = {"sequence_parallel", "recompute", "recompute_modules", "context_method", "overlap_tensor"}
 _EVERY_RECOMPUTE = (0, 1, 2)
 _SHARDS_WEIGHTS = 3  # the stage of ZeRO that gathers in every micro-batch
 NOTHING_AGAIN = (int(Recompute.NONE), 0)  # is computed again
@@ -1063,19 +1065,23 @@ class CutBounds(Bounds):
         layers, ends = self.cost.transformer.num_layers, fixed.sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             stages, work = np.minimum(after[0], layers), layers + (fixed / layer).sum(axis=0)
+            order = np.argsort(layer, axis=0, kind="stable")  # of groups, the quickest first
+            ordered = order, np.take_along_axis(layer, order, axis=0)
             pace, warm_up = parts / layer, np.minimum(number, stages)
             slowest = np.maximum(work / pace.sum(axis=0), slowest)
-            once = ends + self._passed_s(layer, pace, slowest, number - (warm_up + 1) / 2)
+            once = ends + self._passed_s(ordered, pace, slowest, number - (warm_up + 1) / 2)
             found = np.maximum(number * slowest, once)
             pace_i = (_last_stages(number, after) - _last_stages(number, after - parts)) / layer
-            each = self._passed_s(layer, pace_i, work / pace_i.sum(axis=0), 1.0)
+            each = self._passed_s(ordered, pace_i, work / pace_i.sum(axis=0), 1.0)
             found = np.maximum(found, ends + np.where(number > 1, each, 0.0))
             if self.are_multiples:
-                twice = 2 * (ends + self._passed_s(layer, pace, slowest, (number - 1 - stages) / 2))
+                twice = 2 * (ends + self._passed_s(ordered, pace, slowest, (number - 1 - stages) / 2))
                 found = np.maximum(found, np.where(number > stages, twice, 0.0))
         return np.asarray(found)
 
-    def _passed_s(self, layer: Floats, pace: Floats, low: Floats | float, rounds: Floats | float) -> Floats:
+    def _passed_s(
+        self, ordered: tuple[Ints, Floats], pace: Floats, low: Floats | float, rounds: Floats | float
+    ) -> Floats:
         """Return the least of ``X + c T`` over all T from some seconds on, ends left out.
 
         In T seconds stages of group k do ``T q_k`` layers at most, and the quickest as many as they can in the least X.
@@ -1083,14 +1089,15 @@ class CutBounds(Bounds):
 
         Parameters
         ----------
-        layer, pace
-            z and q of each group, (groups, n).
+        ordered
+            Which groups are the quickest, and z in this order, (groups, n).
+        pace
+            q of each group, (groups, n).
         low, rounds
             T at least, and c; (n,).
         """
-        layers, order = self.cost.transformer.num_layers, np.argsort(layer, axis=0, kind="stable")
-        each, pace = np.take_along_axis(layer, order, axis=0), np.take_along_axis(pace, order, axis=0).cumsum(axis=0)
-        found = np.full(layer.shape[1], inf)
+        layers, (order, each) = self.cost.transformer.num_layers, ordered
+        pace, found = np.take_along_axis(pace, order, axis=0).cumsum(axis=0), np.full(each.shape[1], inf)
         for can in pace:  # of groups up to one
             turn = np.maximum(layers / can, low)
             held = np.diff(np.minimum(pace * turn, layers), axis=0, prepend=0)
@@ -1425,9 +1432,12 @@ class CutBounds(Bounds):
         found = np.full((len(stages_s), stages_s.shape[-1]), inf)
         for zero in self.space.axes["zero"].values if "zero" not in nodes else (None,):
             joint = self.cost.joint(columns if zero is None else {**columns, "zero": np.full_like(total, zero)})
-            each = joint.of(whose)
+            key = {name: column for name, column in nodes.items() if name not in _INSIDE_REPLICAS}
+            key |= {"data": total, "order": joint.order}
+            few, back = distinct(key, [*key])
+            each, which, one_of_each = joint.of(whose), back[whose], joint.of(few)
             for index, stage_s in enumerate(stages_s):
-                exchanged = [one[whose] for one in self.cost.joint_exchanges_s(joint, index)]
+                exchanged = [one[which] for one in self.cost.joint_exchanges_s(one_of_each, index)]
                 figures = self.cost.groups[index].figures
                 behind_s = behind_mean_stage_s(figures, each, exchanged, stage_s, hides=hides)
                 np.minimum(found[index], behind_s, out=found[index])
