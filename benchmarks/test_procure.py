@@ -16,9 +16,9 @@ Mixtral 8x7B, 2T tokens             9.0 (11.7)              11.0 (11.9)         
 
 Of two types, 1,326 sets of offers, on a busy machine, processor seconds: Llama 2 7B under a deadline is proven after
 7 s (``-k two_types``), Llama 3 70B for a value of time after 26 s, each pair that is not ruled out by its paces
-searched by itself in 0.05 to 2 s, Mixtral for a value of time after 57 s. Of Llama 2 7B under a deadline, the what-if table of ten changes is proven in 13 s, the answer
-included (``-k what_if``), and 17 points of the trade-off of time and money after 15 s (``-k trade_off_of_a_buyer``).
-The first answer comes after 1 to 5 s.
+searched by itself in 0.05 to 2 s, Mixtral for a value of time after 57 s. Of Llama 2 7B under a deadline, the what-if
+table of ten changes is proven in 13 s, the answer included (``-k what_if``), and 17 points of the trade-off of time
+and money after 15 s (``-k trade_off_of_a_buyer``). The first answer comes after 1 to 5 s.
 """
 
 from datetime import date

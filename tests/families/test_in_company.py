@@ -125,8 +125,6 @@ def test_what_replicas_exchange_is_the_same_whatever_others_are_asked_about(name
     parts, data = np.full((2, 60), 2), 2 * rng.integers(2, 9, 60)
     together = bounds.replicas_s(nodes, parts, data)
     for at in range(60):
-        alone = bounds.replicas_s(
-            {axis: column[[at]] for axis, column in nodes.items()}, parts[:, [at]], data[[at]]
-        )
+        alone = bounds.replicas_s({axis: column[[at]] for axis, column in nodes.items()}, parts[:, [at]], data[[at]])
         for one, other in zip(together, alone, strict=True):
             assert one[:, [at]] == pytest.approx(other, rel=1e-12)
