@@ -1277,7 +1277,7 @@ class CutBounds(Bounds):
                     most = np.take_along_axis(np.maximum(held_in(can_s), 0), order, axis=0).cumsum(axis=0)
                     some = np.diff(np.minimum(most, layers), axis=0, prepend=0)
                     through = ends + np.where(some > 0, some * np.take_along_axis(each, order, axis=0), 0.0).sum(axis=0)
-                    can_s = np.minimum(can_s, np.nan_to_num((seconds - through) / others, nan=inf, neginf=-inf))
+                    can_s = np.fmin(can_s, (seconds - through) / others)  # no number where both are 0
                     if self.are_multiples:
                         often_s = (seconds - 2 * through) / (number - 1 - stages)
                         can_s = np.where(number - 1 > stages, np.minimum(can_s, often_s), can_s)
