@@ -134,9 +134,9 @@ def every_point(cost: GroupCost) -> dict[str, Any]:
     return nodes
 
 
-def launched(found: Problem, program: str = "megatron-deepspeed") -> Problem:
+def launched(found: Problem, program: str = "megatron-deepspeed", **more: float) -> Problem:
     """A question whose layers wait for the host to launch them: embedding and head take next to nothing beside them."""
-    rates = {**RATES, "software": transformer_rates()["software"]}
+    rates = {**RATES, "software": {name: {**one, **more} for name, one in transformer_rates()["software"].items()}}
     return replace(found, transformer_rates=rates, calibration=replace(found.calibration, program=program))
 
 
@@ -155,6 +155,37 @@ ENDS_LAUNCHED = launched(question(NARROW, machines=1, devices=3, batch=6))
 FEWER_THAN_STAGES = launched(
     question({**NARROW, "layers": 2, "vocabulary": 1000}, machines=1, devices=2, batch=4), "torchtitan"
 )
+# Devices of two layers and of one: overlaps shorten the second, and leave more of the first one's exchange to be seen.
+UNEVEN = launched(
+    question(
+        {**NARROW, "layers": 3, "vocabulary": 1000, "gated": True, "experts": {"count": 4, "top_k": 2, "size": 1024}},
+        machines=4,
+        devices=2,
+        batch=8,
+        network="100 Gbit/s",
+    ),
+    "torchtitan",
+    launch_s=1e-6,
+)
+# Two devices of which one has the layer with experts: they overlap there, and what the other exchanges hides less.
+UNLIKE = launched(
+    question(
+        {
+            **{**NARROW, "hidden": 1024, "vocabulary": 32000, "kv_heads": 4, "gated": True},
+            **{"pattern": "M*-E", "mamba": ONE_PART["mamba"], "experts": {"count": 8, "top_k": 1, "size": 1024}},
+        },
+        machines=2,
+        devices=2,
+        batch=6,
+        network="200 Gbit/s",
+        cards=1,
+        fix={"tensor_parallel_size": 1},
+    ),
+    "megatron-core",
+    launch_s=1e-6,
+    launch_ratio=0.2,
+)
+UNLIKE = replace(UNLIKE, transformer_rates={**UNLIKE.transformer_rates, "constants": transformer_rates()["constants"]})
 ENDS_ALONE = question({**TINY, "layers": 4}, machines=1, devices=3, batch=6)  # 3 stages x 2 chunks = 4 layers + 2
 
 # Experts that no other rank shares, and PyTorch's copy of their weights under ZeRO 1: least memory without it.
@@ -172,6 +203,8 @@ EXPERTS_ALONE = launched(
 @example(problem=ENDS_ALONE, share=1.0)
 @example(problem=ENDS_ALONE, share=0.02)
 @example(problem=FEWER_THAN_STAGES, share=0.5)
+@example(problem=UNEVEN, share=1.0)
+@example(problem=UNLIKE, share=1.0)
 @given(problem=questions(), share=st.sampled_from([0.02, 0.5, 1.0]))
 def test_no_layout_is_below_the_bound_of_its_node(problem: Problem, share: float) -> None:
     holds_below_all_nodes(problem, share)

@@ -87,6 +87,7 @@ def question(
     devices: int = 4,
     batch: int = 8,
     network: str = "200 Gbit/s",
+    cards: int = 2,
     memory: str | None = None,
     host_link: str | None = None,
     rates: Mapping[str, Any] = RATES,
@@ -104,7 +105,7 @@ def question(
                     "inside": "nvlink-3",
                     "network": network,
                     "latency": "5 us",
-                    "nics": 2,
+                    "nics": cards,
                 }
             ]
         },

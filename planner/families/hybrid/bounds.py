@@ -19,10 +19,11 @@ Each rests on one thing that can only make a step longer, and that is left out o
   overlaps that the rules allow beside what is decided;
 - *schedule*: the same with the schedule and its transfers, and any recomputation, ZeRO stage and place of the optimiser
   that fits: the least that the next level has;
-- *memory*: what is kept exactly, but for overlaps, which only ever cost memory and save time.
+- *memory*: what is kept exactly, but for overlaps, which only ever cost memory.
 
 Recomputation only adds work, and more of it than communication can hide behind; communication that overlaps computing
-never takes longer than if it does not.
+never takes longer than if it does not. Where stages differ much, layers that take less may hide less of what another
+stage exchanges: the last three levels look without such overlaps, too.
 
 Virtual stages need micro-batches in multiples of the stages: where there are none such, stages hold layers that are
 known, and each is passed as a whole. Which layers, with experts or without, a device holds otherwise depends on its
@@ -65,7 +66,7 @@ FLOP of the network at the highest rate that was fitted. Tests hold every bound 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import product
 from math import comb, inf, prod
 from typing import Any, Self
@@ -88,6 +89,8 @@ from planner.models.layouts import (
     Recompute,
     Schedule,
     busiest_stages,
+    dealt_layers,
+    folded_layers,
     layers_by_kind,
     shared_bound_s,
 )
@@ -110,7 +113,7 @@ from planner.problem import Problem
 from planner.search import Search
 from planner.solution import BELOW
 from planner.solvers.grid import MOST_AT_ONCE, Axis, Columns, Grid, Level, OverError, Rule, distinct
-from planner.transformer import Transformer
+from planner.transformer import KINDS, Transformer
 
 _ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
 _WHOLE = 1 + 1e-9  # of layers in fractions
@@ -142,6 +145,7 @@ _BEST = {
     "order": 0,
     "context_method": ANY_CONTEXT_METHOD,
 }
+_OF_LAYERS = {"overlap_tensor": "tensor", "overlap_expert": "expert"}  # overlaps within a layer, by whose ranks
 _NUMBERED = ("sequence_parallel", "order")  # how ranks lie, which is decided after the replicas of each group
 _BEST_OF_CUTS = {**_BEST, **CODES_OF_CUTS}
 _MOST_CELLS = 100_000  # stages times layouts in one array
@@ -301,6 +305,33 @@ class Bounds(ABC):
 
 
 # -- even cuts on one group --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def _evenness(
+    network: Transformer,
+    pipeline: int,
+    interleave: int,
+    schedule: int,
+    cut: tuple[int, ...] | None,
+    *,
+    of_experts: bool,
+) -> float:
+    """Return the layers of the device with fewest over those of the one with most, of the kind where that is least.
+
+    ``cut``: the layers of every virtual stage, where they are not dealt out; ``of_experts``: of kinds with experts.
+    """
+    is_folded = schedule >= Schedule.ZB_V
+    pipeline = pipeline // 2 if schedule == Schedule.DUALPIPE else pipeline
+    if cut is None and is_folded:
+        cut = tuple(folded_layers(network.num_layers, pipeline).tolist())
+    elif cut is None:
+        cut = tuple(dealt_layers(network.num_layers, pipeline, interleave).ravel().tolist())
+    held = layers_by_kind(network, np.array(cut)).reshape(-1, len(cut) // pipeline, pipeline)
+    if is_folded:
+        held[:, 1::2] = held[:, 1::2, ::-1].copy()
+    counts = held.sum(axis=1)[[KINDS[kind].feed_forward == "moe" or not of_experts for kind in network.kind_counts]]
+    return float((counts.min(axis=1) / counts.max(axis=1)).min(initial=1.0))
 
 
 @dataclass(frozen=True)
@@ -703,13 +734,42 @@ class EvenBounds(Bounds):
         return found
 
     def _of_each_method(self, nodes: Columns, seconds: Bound) -> Floats:
-        """Return the least seconds of each method of context parallelism that is allowed, where that is open.
+        """Return the least seconds of each method of context parallelism, and without each overlap, that are open.
 
-        A method that takes less in one stage may hide less of what its replicas exchange, and this may be what a step
-        waits for: the least of each part is no bound of their sum.
+        What takes less in one stage may hide less of what its replicas exchange, and this may be what a step waits for:
+        the least of each part is no bound of their sum. Of stages that are nearly equal it is (:func:`_evenness`).
         """
+        found = self._of_each_context(nodes, seconds)
+        names = [name for name in _OF_LAYERS if name not in nodes and {*self.space.axes[name].values} == {0, 1}]
+        shows = {name: (found < inf) & (nodes[_OF_LAYERS[name]] > 1) & self._may_show(nodes, name) for name in names}
+        for sets in product((False, True), repeat=len(names)):
+            without = [name for name, is_without in zip(names, sets, strict=True) if is_without]
+            at = np.flatnonzero(np.logical_and.reduce([shows[name] for name in without])) if without else ()
+            if len(at):
+                columns = {name: column[at] for name, column in nodes.items()}
+                columns |= dict.fromkeys(without, np.zeros(len(at), dtype=np.int64))
+                found[at] = np.minimum(found[at], self._of_each_context(columns, seconds))
+        return found
+
+    def _may_show(self, nodes: Columns, overlap: str = "") -> Bools:
+        """Return whether layers that take less by an overlap, or by anything, may make a step longer.
+
+        Per second that each layer takes less the busiest stage gains as many as it has layers, and another one shows
+        all but the contention's share of as many as it has.
+        """
+        hidden = 1 - self._group.constants.contention
+        first, back = distinct(nodes, ("pipeline", "interleave", "schedule"))
+        rows = zip(*(nodes[name][first].tolist() for name in ("pipeline", "interleave", "schedule")), strict=True)
+        network, cut = self.cost.transformer, self.cost.first.cut
+        found = [_evenness(network, *row, cut, of_experts=overlap == "overlap_expert") < hidden for row in rows]
+        return np.array(found, dtype=bool)[back]
+
+    def _of_each_context(self, nodes: Columns, seconds: Bound) -> Floats:
+        """Return the same of each method of context parallelism, with all overlaps that are open."""
         methods = self.space.axes["context_method"].values
-        if "context_method" in nodes or len(methods) == 1 or len(self.cost.transformer.kind_counts) == 1:
+        if "context_method" in nodes or len(methods) == 1:
+            return seconds(nodes)
+        if len(self.cost.transformer.kind_counts) == 1 and not self._may_show(nodes).any():
             return seconds(nodes)
         found = np.full(len(nodes["context"]), inf)
         rules = [one for one in self.space.rules if "context_method" in one.names]
