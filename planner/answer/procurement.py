@@ -75,8 +75,8 @@ def procurement_answer(found: "Procured", view_of: ViewOf, *, history: History =
     is_monthly = (found.problem.get("procure") or {}).get("jobs") is not None
     takes = f"the trainings take {time} a month" if is_monthly else f"training {what} takes {time}"
     pays = f"{usd_words(choice.cost_usd)}{' a month' * is_monthly}"
-    if choice.capital_usd:
-        pays = f"{usd_words(choice.capital_usd)} at once, and {pays} count for {'them' if is_monthly else 'it'}"
+    if choice.at_once_usd:
+        pays = f"{usd_words(choice.at_once_usd)} at once, and {pays} count for {'them' if is_monthly else 'it'}"
     margin, verdict = _margin(found, is_monthly=is_monthly), _verdict(found)
     risk = f"{_error(found)}; at worst {_at_worst(found, is_monthly=is_monthly)}"
     page = {"Also assumed": found.assumptions, "Not modelled": found.not_modelled}
@@ -185,13 +185,12 @@ def _verdict(found: "Procured") -> str:
 
 def _first_rows(found: "Procured", is_monthly: bool) -> list[tuple[str, str]]:
     """Return what a buyer reads before signing: money, time, margin, risk, and what is next best; a line each."""
-    choice, at_once_usd = found.choice, found.choice.capital_usd + found.choice.upfront_usd
-    running_usd = choice.spent_usd - at_once_usd
+    choice, running_usd = found.choice, found.choice.spent_usd - found.choice.at_once_usd
     a_month = " a month" * is_monthly
     rows = []
     if choice.capital_usd:
         while_used = f", and {usd_words(running_usd)} {'a month' if is_monthly else 'while it runs'}"
-        rows.append(("to pay", f"{usd_words(at_once_usd)} at once{while_used * (running_usd > 0)}"))
+        rows.append(("to pay", f"{usd_words(choice.at_once_usd)} at once{while_used * (running_usd > 0)}"))
         worth = f"what is bought is worth {usd_words(choice.worth_usd)} afterwards, by straight-line wear"
         counts = f"count for {'a month of these trainings' if is_monthly else 'this training'}; {worth}"
         rows.append(("cost", f"{usd_words(choice.cost_usd)} {counts}"))
@@ -230,8 +229,8 @@ def _worth_it(found: "Procured") -> list[str]:
 
 
 def _cash(choice: "Choice") -> str:
-    """Return what has to be paid at once, of what is bought."""
-    return f"{usd_words(choice.capital_usd)} to pay at once" if choice.capital_usd else ""
+    """Return what has to be paid at once."""
+    return f"{usd_words(choice.at_once_usd)} to pay at once" if choice.at_once_usd else ""
 
 
 def _time(found: "Procured") -> str:
@@ -303,7 +302,7 @@ def _next_rows(found: "Procured") -> list[tuple[str, str]]:
             f"({_loss(one, found.choice)} of the {found.objective_name.replace('_', ' ')}{_beside(one, found)}"
             + f", without {joined(own)}" * is_another
             + ")"
-            + f"; {_cash(one)}" * bool(one.capital_usd)
+            + f"; {_cash(one)}" * bool(one.at_once_usd)
             + f"; {joined(one.unmeasured)} not measured" * bool(one.unmeasured)
             + f"; {note}" * note.startswith("or less"),
         )

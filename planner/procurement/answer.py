@@ -103,6 +103,11 @@ class Choice:
         return sum(count * (offer.upfront_usd or 0.0) for offer, count in each)
 
     @property
+    def at_once_usd(self) -> float:
+        """What is paid at the start: all that is bought, and what reservations take then."""
+        return self.capital_usd + self.upfront_usd
+
+    @property
     def cost_usd(self) -> float:
         """The sum of the parts."""
         return sum(self.money_usd.values())

@@ -18,6 +18,7 @@ from planner.procurement.answer import Procured
 from planner.procurement.fleet import Fleet
 from planner.procurement.oracle import Oracle
 from planner.procurement.question import Procurement
+from planner.search import Search
 from planner.solution import Status
 
 ROWS = [
@@ -89,6 +90,22 @@ def test_a_commitment_is_paid_month_by_month(
     opening = procured_text(found).split("Where the time goes")[0]
     assert f"  commits        to {hours:,.0f} h of each a, used or not; a month of them counts here\n" in opening
     assert "  to pay         50.00 USD at once, for reservations, a part of their rent until they end\n" in opening
+
+
+def test_what_another_fleet_takes_at_once_holds_what_its_reservations_take(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    terms = {"term": "reserved", "committed_h": 8760, "billing_s": 1}
+    machines = [
+        row("a", **terms, usd_per_h=2, upfront_usd=50),
+        row("b", **terms, usd_per_h=3, upfront_usd=700, device="v100-sxm2-16g"),
+    ]
+    made = MadeUpTimes({"t4": Machine(1), "v100-sxm2-16g": Machine(1)}, work=10 * 3600)
+    purchases.stub(monkeypatch, made, lambda offer: 1 / made.work)
+    question = purchases.asked(tmp_path / "l.csv", machines, dnn=None, terms=["reserved"], jobs=[job("j", 4)])
+    found = purchases.answered(purchases.loaded(question), search=Search(num_alternatives=1))
+    (line,) = [one for one in procured_text(found).splitlines() if one.startswith("  next best")]
+    assert line.startswith("  next best      1 x b (reserved)") and line.endswith("; 700.00 USD to pay at once")
 
 
 def test_a_budget_pays_for_all_that_reservations_take_at_the_start(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
