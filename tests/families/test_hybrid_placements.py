@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
+from planner.data.fits import transformer_rates
 from planner.decisions import LAYOUT
 from planner.errors import SpecError
 from planner.families.hybrid import family as hybrid
@@ -251,6 +252,17 @@ def test_the_search_finds_what_trying_every_layout_through_predict_finds(problem
             assert prediction.iteration_time_s == pytest.approx(found_s)
             assert prediction.iteration_time_s >= quick.solution.objective * (1 - 1e-9)
             assert prediction.memory_bytes["total"] <= prediction.memory_bytes["limit"] * (1 + 1e-9)
+
+
+def test_layouts_that_fit_only_without_the_buffers_of_sharded_states_are_found() -> None:
+    """Megatron-DeepSpeed gathers in buffers of 9 GB, whatever the network."""
+    asked = question({**TINY, "tied_embeddings": False}, memory="2 GB", fix={"microbatch_size": 1, "num_stages": 2})
+    rates = {**RATES, "software": transformer_rates()["software"]}
+    calibration = replace(asked.calibration, program="megatron-deepspeed")
+    for cost in placements_of(costs_of(replace(asked, transformer_rates=rates, calibration=calibration))):
+        found, slow = (searched(cost, Search(), uses_bounds=uses).solution for uses in (True, False))
+        assert found.objective == slow.objective
+        assert slow.value is not None or len(cost.groups) == 1
 
 
 @pytest.mark.parametrize("cutoff", [1e-9, 0.02])

@@ -304,6 +304,15 @@ class Bounds(ABC):
             yield slice(start, min(start + most, length))
 
 
+def _sharding_is_free(group: GroupCost) -> bool:
+    """Whether ZeRO 1 never needs more memory than 0: it has no buffers, and of no weights a copy beside what is shared.
+
+    Where experts' weights are gathered, a device may hold them twice: they may be its own alone.
+    """
+    has_copies = group.precision.gathers_weights and group.transformer.experts is not None
+    return not (group.kernels.shard_buffers_bytes or group.kernels.reduced_bytes or has_copies)
+
+
 # -- even cuts on one group --------------------------------------------------------------------------------------------
 
 
@@ -929,18 +938,11 @@ class EvenBounds(Bounds):
         return {name: [one for one in self.space.rules if name in one.names] for name in OVERLAPS}
 
     def _may_be_smallest(self, columns: Columns) -> Bools:
-        """Return which layouts may need least memory: ZeRO 1 without buffers needs no more than 0; the host is free.
-
-        But where weights are gathered beside a rank's own: of experts that no other rank shares it has them twice.
-        """
+        """Return which layouts may need least memory: sharded ones where they need no more; the host is free."""
         zero, offload_optimizer = columns["zero"], columns["offload_optimizer"] == 1
         is_alone = columns["context"] * columns["data"] == 1
         found = np.ones(len(zero), dtype=bool)
-        kernels, has_experts = self._group.kernels, self.cost.transformer.experts is not None
-        has_copies = self._group.precision.gathers_weights and has_experts
-        if 1 in self.space.axes["zero"].values and not (
-            kernels.shard_buffers_bytes or kernels.reduced_bytes or has_copies
-        ):
+        if 1 in self.space.axes["zero"].values and _sharding_is_free(self._group):
             found &= (zero > 0) | is_alone
         if 1 in self.space.axes["offload_optimizer"].values:
             found &= offload_optimizer | (zero > 1)
@@ -1242,10 +1244,19 @@ class CutBounds(Bounds):
         stages = self._stages(nodes)
         is_there = np.arange(int(stages.max(initial=1)))[:, None] < stages
         on = self.cost.stage_groups(nodes, len(is_there))
-        columns = self._filled(nodes, {"zero": max(self.space.axes["zero"].values, default=0)})
-        most = np.where(is_there, self.cost.most_layers(columns, on), 0)
-        enough = most.sum(axis=0) >= self.cost.transformer.num_layers
-        return np.where(enough & ((most >= 1) | ~is_there).all(axis=0), 1.0, 0.0)
+        zeros = self.space.axes["zero"].values or (0,)
+        if "zero" in nodes or (max(zeros) <= 1 and _sharding_is_free(self.cost.first)):
+            zeros = (max(zeros),)
+        found = np.zeros(len(stages), dtype=bool)
+        for zero in reversed(zeros):
+            left = np.flatnonzero(~found)
+            if not len(left):
+                break
+            columns = {name: column[left] for name, column in self._filled(nodes, {"zero": zero}).items()}
+            most = np.where(is_there[:, left], self.cost.most_layers(columns, on[:, left]), 0)
+            enough = most.sum(axis=0) >= self.cost.transformer.num_layers
+            found[left] = enough & ((most >= 1) | ~is_there[:, left]).all(axis=0)
+        return np.where(found, 1.0, 0.0)
 
     def _stages(self, nodes: Columns) -> Ints:
         """Return the stages in all."""
