@@ -144,6 +144,12 @@ def test_experts_spread_over_machines_wait_for_the_network() -> None:
 _SPREAD = (replace(TIERS[0], size=1), TIERS[1])  # devices that meet over the network alone
 
 
+def test_machines_of_one_device_have_no_links_that_a_network_could_be_as_fast_as() -> None:
+    alone = replace(TIERS[0], size=1, bandwidth_bytes_per_s=1.0)
+    assert figures_of(MIXTURE, tiers=(alone, TIERS[1])).num_inner_tiers == 1
+    assert figures_of(MIXTURE, tiers=(replace(TIERS[0], bandwidth_bytes_per_s=1.0), TIERS[1])).num_inner_tiers == 2
+
+
 def test_experts_reach_a_share_of_the_network_of_their_own() -> None:
     figures, layout = figures_of(MIXTURE, tiers=_SPREAD), Layouts.one(data=8, expert=8, microbatch=4)
     free = replace(CONSTANTS, hop_s=0.0, exchange_bytes_per_s=inf)
