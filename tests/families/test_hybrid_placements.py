@@ -174,6 +174,29 @@ def test_no_layout_on_two_kinds_costs_less_than_a_bound_above_it(
         assert np.all(least <= paid * (1 + 1e-9)), known
 
 
+@pytest.mark.parametrize("number", [1, 2, 8])
+def test_pipelines_on_two_kinds_cost_little_more_than_is_known_while_stages_are_open(number: int) -> None:
+    """Of machines that are nearly alike, with one device each: of any number of micro-batches."""
+    sizes = {"layers": 8, "hidden": 2048, "heads": 16, "vocabulary": 64, "sequence_length": 1024}
+    machines = [
+        {"name": name, "count": 1, "device": name, "network": "400 Gbit/s"}
+        for name in ("a100-sxm4-40gb", "a100-sxm4-80gb")
+    ]
+    dnn = {"transformer": sizes, "global_batch": 8, "dtype": "bf16"}
+    spec = {"dnn": dnn, "cluster": {"machines": machines}, "objective": "iteration_time"}
+    teams = placements_of(costs_of(planner.load(spec)))
+    team = next(one for one in teams if len(one.groups) > 1 and not one.has_replicas)
+    bounds, points = CutBounds(team), dict[str, Any]()
+    for level in range(len(bounds.space.grid().levels)):
+        points = bounds.space.grid().expand(points, level)
+    kept = np.flatnonzero(points["microbatch"] * points["data"] * number == 8)
+    points = {name: column[kept] for name, column in points.items()}
+    beside = Stages(bounds=bounds, usd_per_s=[1.0, 1.0], more_usd_per_s=0.0, within_s=np.inf)
+    opened = {name: column for name, column in points.items() if name not in bounds.space.part_names}
+    least = beside.usd(lambda nodes: np.zeros(len(kept)))(opened)
+    assert 0.75 < (least / (2 * bounds.seconds(points))).max() <= 1
+
+
 @pytest.mark.parametrize("network", ["100 Gbit/s", "5 Gbit/s"])
 def test_no_pipeline_on_two_kinds_is_quicker_than_whole_layers_let_it_be(network: str) -> None:
     """And the bound is close: some layouts take little more."""
