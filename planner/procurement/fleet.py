@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import floor, inf
-from operator import ge
 from typing import Any
 
 import numpy as np
@@ -123,7 +122,7 @@ def markets_of(procurement: Procurement, offers: Sequence[Offer], num_types: int
         limits += [] if machines is None else [machines - (num_types - 1)]
         most_of[offer.name] = min(limits)
     kept = [offer for offer in offers if most_of[offer.name] >= 1]
-    kept = _without_replaced(kept, list(asked.quotas)) if num_types == 1 else kept
+    kept = _without_replaced(kept) if num_types == 1 else kept
     return [
         Market(offers=chosen, most=tuple(most_of[offer.name] for offer in chosen))
         for chosen in combinations(kept, num_types)
@@ -131,17 +130,18 @@ def markets_of(procurement: Procurement, offers: Sequence[Offer], num_types: int
     ]
 
 
-def _without_replaced(offers: Sequence[Offer], quotas: Sequence[str]) -> list[Offer]:
-    """Return offers without those that another one replaces and no quota is about more of; the first of equal ones.
+def _without_replaced(offers: Sequence[Offer]) -> list[Offer]:
+    """Return offers without those that another one replaces; the first of equal ones.
 
-    As many machines of the other one train alike, and nothing that is limited or minimised is more.
+    As many machines of the other one train alike, and nothing that is limited or minimised is more. Who has a quota
+    replaces none: that is what can be had of it.
     """
-    kept: dict[Hardware, list[tuple[Offer, tuple[bool, ...]]]] = {}
+    kept: dict[Hardware, list[Offer]] = {}
     for offer in sorted(offers, key=lambda one: (one.usd_per_h, one.purchase_usd)):  # who replaces it came before
-        meant, rows = tuple(matches_offer(offer, [one]) for one in quotas), kept.setdefault(hardware_of(offer), [])
-        if not any(_replaces(other, offer) and all(map(ge, meant, others)) for other, others in rows):
-            rows.append((offer, meant))
-    names = {offer.name for rows in kept.values() for offer, _ in rows}
+        rows = kept.setdefault(hardware_of(offer), [])
+        if not any(_replaces(other, offer) for other in rows):
+            rows.append(offer)
+    names = {offer.name for rows in kept.values() for offer in rows}
     return [offer for offer in offers if offer.name in names]
 
 

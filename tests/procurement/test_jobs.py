@@ -124,6 +124,18 @@ def test_a_budget_pays_for_all_that_reservations_take_at_the_start(tmp_path: Pat
         answered("4459 USD")
 
 
+def test_a_reservation_that_takes_less_at_the_start_is_replaced_by_none_that_takes_more(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    terms = {"term": "reserved", "committed_h": 2920, "billing_s": 1}
+    machines = [row("a", **terms, usd_per_h=2, upfront_usd=4000), row("b", **terms, usd_per_h=2.5, upfront_usd=20)]
+    made = MadeUpTimes({"t4": Machine(1)}, work=10 * 3600)
+    purchases.stub(monkeypatch, made, lambda offer: 1 / made.work)
+    block = {"terms": ["reserved"], "jobs": [job("j", 4)], "budget": "2000 USD"}
+    found = purchases.answered(purchases.loaded(purchases.asked(tmp_path / "l.csv", machines, dnn=None, **block)))
+    assert (found.choice.fleet.offers[0].instance, found.choice.spent_usd) == ("b", 1840)
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     jobs(),
