@@ -185,7 +185,27 @@ UNLIKE = launched(
     launch_s=1e-6,
     launch_ratio=0.2,
 )
-UNLIKE = replace(UNLIKE, transformer_rates={**UNLIKE.transformer_rates, "constants": transformer_rates()["constants"]})
+# The same devices: experts that are computed again hide what they exchange, on the one that is not the busiest.
+HIDDEN_AGAIN = launched(
+    question(
+        {
+            **{**NARROW, "vocabulary": 1000, "sequence_length": 1024, "kv_heads": 4, "gated": True},
+            **{"pattern": "M*-E", "mamba": ONE_PART["mamba"], "experts": {"count": 2, "top_k": 1, "size": 4096}},
+        },
+        machines=2,
+        devices=3,
+        batch=6,
+        network="200 Gbit/s",
+        cards=1,
+    ),
+    "megatron-core",
+    launch_s=1e-6,
+    launch_ratio=0.2,
+)
+UNLIKE, HIDDEN_AGAIN = (
+    replace(one, transformer_rates={**one.transformer_rates, "constants": transformer_rates()["constants"]})
+    for one in (UNLIKE, HIDDEN_AGAIN)
+)
 ENDS_ALONE = question({**TINY, "layers": 4}, machines=1, devices=3, batch=6)  # 3 stages x 2 chunks = 4 layers + 2
 
 # Experts that no other rank shares, and PyTorch's copy of their weights under ZeRO 1: least memory without it.
@@ -205,6 +225,7 @@ EXPERTS_ALONE = launched(
 @example(problem=FEWER_THAN_STAGES, share=0.5)
 @example(problem=UNEVEN, share=1.0)
 @example(problem=UNLIKE, share=1.0)
+@example(problem=HIDDEN_AGAIN, share=1.0)
 @given(problem=questions(), share=st.sampled_from([0.02, 0.5, 1.0]))
 def test_no_layout_is_below_the_bound_of_its_node(problem: Problem, share: float) -> None:
     holds_below_all_nodes(problem, share)

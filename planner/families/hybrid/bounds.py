@@ -722,7 +722,11 @@ class EvenBounds(Bounds):
         return self._smallest_memory(nodes, {**self._free_memory, "recompute": _EVERY_RECOMPUTE})
 
     def communication_s(self, nodes: Columns) -> Floats:
-        """Return the seconds with the real links and the smallest bubble."""
+        """Return the seconds with the real links and the smallest bubble.
+
+        Work that is done again takes longer, but may hide more of what replicas exchange: of stages that are unlike
+        both may be of some use, so that the least of each part is taken (:meth:`_shown_s`).
+        """
 
         def seconds(columns: Columns) -> Floats:
             parts = self._best_parts(columns)
@@ -732,13 +736,13 @@ class EvenBounds(Bounds):
             busy = busy + np.where(is_beside, 0.0, parts["pipeline"])
             interval = self._group.interval(self._group.layouts(self._filled(columns)))
             step = self._any_schedule_s(columns, LeastSeconds.of_interval(self.cost.transformer, interval))
-            return np.maximum(busy, step) + parts["data"] + parts["optimizer"]
+            return np.maximum(busy, step) + self._shown_s(columns, parts["data"]) + parts["optimizer"]
 
         free: dict[str, Sequence[int]] = {"zero": EVERY_ZERO, "shard": self.space.axes["shard"].values}
         found = np.full(len(nodes["tensor"]), inf)
         columns, owner = self._with_recomputation(nodes)
         if len(owner):
-            least = partial(self._of_each_method, seconds=lambda nodes: seconds(self._with_share(nodes)))
+            least = partial(self._of_each_context, seconds=lambda nodes: seconds(self._with_share(nodes)))
             np.minimum.at(found, owner, self._minimum(columns, free, least))
         return found
 
@@ -758,6 +762,28 @@ class EvenBounds(Bounds):
                 columns = {name: column[at] for name, column in nodes.items()}
                 columns |= dict.fromkeys(without, np.zeros(len(at), dtype=np.int64))
                 found[at] = np.minimum(found[at], self._of_each_context(columns, seconds))
+        return found
+
+    def _shown_s(self, nodes: Columns, data_s: Floats) -> Floats:
+        """Return the seconds of what replicas exchange that show, of stages that are unlike the least of any work.
+
+        Behind the most work least shows: without overlaps that are open, and with whole layers computed again.
+
+        Parameters
+        ----------
+        data_s
+            What shows with the work that nodes name.
+        """
+        at = np.flatnonzero(self._may_show(nodes)) if len(self.cost.transformer.kind_counts) > 1 else ()
+        if not len(at):
+            return data_s
+        found = data_s.copy()
+        open_ones = [name for name in _OF_LAYERS if name not in nodes and 0 in self.space.axes[name].values]
+        for again in [one for one in self._again if one["recompute"] == Recompute.FULL] or self._again:
+            more = {**dict.fromkeys(open_ones, 0), **again, "recompute_layers": 0}
+            columns = {name: column[at] for name, column in nodes.items()}
+            columns |= {name: np.full(len(at), value) for name, value in more.items()}
+            found[at] = np.minimum(found[at], self._best_parts(columns)["data"])
         return found
 
     def _may_show(self, nodes: Columns, overlap: str = "") -> Bools:
