@@ -1,6 +1,7 @@
 """Layouts over several kinds of machines and with unlike stages: bounds, search, rules, and the way to a plan and back."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,17 @@ from tests.referee import second_physics
 from tests.referee.second_physics.hybrid import facts_of
 
 NO_PINS: dict[str, Any] = {}
+KINDS = (
+    ("old", "v100-sxm2-16g", "nvlink-2"),
+    ("new", "a100-sxm4-80gb", "nvlink-3"),
+    ("third", "h100-sxm", "nvlink-4"),
+)
 
 
 def question(
     transformer: dict[str, Any] = TINY,
     *,
+    kinds: tuple[tuple[str, str, str], ...] = KINDS,
     counts: tuple[int, ...] = (1, 1),
     devices: tuple[int, ...] = (2, 2),
     batch: int = 6,
@@ -42,11 +49,6 @@ def question(
     fix: dict[str, Any] = NO_PINS,
 ) -> Problem:
     """A transformer on machines of up to three kinds."""
-    kinds = [
-        ("old", "v100-sxm2-16g", "nvlink-2"),
-        ("new", "a100-sxm4-80gb", "nvlink-3"),
-        ("third", "h100-sxm", "nvlink-4"),
-    ]
     machines = [
         {"name": name, "count": count, "device": device, "devices": number, "inside": inside, "network": network,
          "latency": "5 us"}
@@ -111,6 +113,29 @@ def test_no_layout_is_quicker_than_a_bound_above_it(problem: Problem, which: int
 def test_in_no_company_is_a_device_quicker_than_the_least_that_parts_take_it(
     problem: Problem, which: int, share: float
 ) -> None:
+    hold_parts_against_layouts(problem, which, share)
+
+
+@pytest.mark.parametrize("replicas", [3, 8, 12, 16])
+def test_replicas_that_fill_machines_are_no_quicker_than_parts_though_fewer_reduce_more_slowly(replicas: int) -> None:
+    transformer = {**TINY, "layers": 6, "vocabulary": 256, "sequence_length": 8192, "tied_embeddings": False}
+    fix = dict.fromkeys(("tensor_parallel_size", "context_parallel_size", "num_stages", "microbatch_size"), 1)
+    for network, which in product(("10 Gbit/s", "30 Gbit/s"), (0, 1)):
+        problem = question(
+            transformer,
+            kinds=KINDS[1:],
+            counts=(2, 2),
+            devices=(8, 8),
+            batch=4 * replicas,
+            network=network,
+            fix={**fix, "data_parallel_size": replicas},
+        )
+        for share in (0.0, 0.5):
+            hold_parts_against_layouts(problem, which, share)
+
+
+def hold_parts_against_layouts(problem: Problem, which: int, share: float) -> None:
+    """Layouts on several kinds, of which the quicker ones have so great a share, take no less than all parts do."""
     problem = replace(problem, limits=replace(problem.limits, machines=Range(least=2)))  # any part of each kind
     teams = [one for one in placements_of(costs_of(problem)) if len(one.groups) > 1]
     if not teams:
@@ -119,6 +144,8 @@ def test_in_no_company_is_a_device_quicker_than_the_least_that_parts_take_it(
     points: dict[str, Any] = {}
     for level in range(len(bounds.space.grid().levels)):
         points = bounds.space.grid().expand(points, level)
+    if not len(points["tensor"]):
+        return
     kept = np.random.default_rng(0).permutation(len(points["tensor"]))[:1500]
     points = {name: column[kept] for name, column in points.items()}
     seconds = bounds.seconds(points)

@@ -21,6 +21,7 @@ from planner.models.communication import (
     group_of,
     groups_of,
     operation_s,
+    packed_group,
     ring_all_reduces,
     send,
     two_level_all_reduces,
@@ -311,3 +312,33 @@ def test_machines_of_one_device_exchange_over_the_network_alone() -> None:
 def test_a_cluster_without_tiers_is_refused() -> None:
     with pytest.raises(ModelError, match="at least one tier"):
         group((), 2)
+
+
+@given(
+    tiers_drawn,
+    st.integers(1, 40),
+    st.integers(0, 12),
+    st.sampled_from([1, 2, 3, 6, 8]),
+    st.sampled_from(["all_reduce", "gather"]),
+    sizes,
+    st.tuples(st.booleans(), st.booleans()),
+)
+def test_no_group_of_as_many_members_or_more_takes_less_than_one_that_fills_units(
+    tiers: tuple[Tier, ...],
+    fewest: int,
+    more: int,
+    stride: int,
+    operation: Operation,
+    size: float,
+    adds: tuple[bool, ...],
+) -> None:
+    tiers = (tiers[0], *(replace(tier, reduces=is_added) for tier, is_added in zip(tiers[1:], adds, strict=True)))
+    least = one(operation_s(operation, packed_group(tiers, np.array([fewest])), np.array([size])))
+    assert least <= one(operation_s(operation, group(tiers, fewest + more, stride), np.array([size]))) * (1 + 1e-9)
+
+
+def test_more_members_may_take_less_where_they_fill_units() -> None:
+    some, all_of_two = (one(operation_s("all_reduce", group(TIERS, number), np.array([1e9]))) for number in (15, 16))
+    assert some > 1.5 * all_of_two
+    packed = one(operation_s("all_reduce", packed_group(TIERS, np.array([16])), np.array([1e9])))
+    assert packed == pytest.approx(all_of_two, rel=0.02)  # but for latencies

@@ -26,8 +26,8 @@ computed again, and the micro-batch and the degrees that suit each part.
 - a *replica* of p stages has ``X = L z + 2 (p - 1) x`` in all, and takes ``(m + (p - 1) / 2) X / p + e(L / p, d)`` or
   more (:mod:`planner.families.hybrid.bounds`), L / p rounded up. Here d counts the replicas of all kinds, which do the
   whole batch in time, each device at the pace of the fastest kind or more slowly, and m any number with ``m (d - 1) b
-  <= batch``. Of d from one number up to the next that is tried, reductions are those of the least, and the optimiser's
-  share is that of the most.
+  <= batch``. Of d from one number up to the next that is tried, reductions are those of the least as if it filled
+  machines, and the optimiser's share is that of the most.
 
 The least of that over ``m l z``, or ``m L z / p``, is what any device takes over its pace. Of replicas m is whole, each
 has one micro-batch at least, and what they compute again for want of room counts.
@@ -54,8 +54,9 @@ from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs
 from planner.families.hybrid.grid_search import configuration_of_point
 from planner.families.hybrid.layer_table import DEGREES
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
-from planner.models.communication import ORDERS
+from planner.models.communication import ORDERS, axes_of, packed_group
 from planner.models.layouts import Bools, Ints, shared_bound_s
+from planner.models.transformer_interval import reached_tiers
 from planner.problem import Problem, Range
 from planner.routes import routes_of
 from planner.search import Search
@@ -275,13 +276,19 @@ def _sent_s(bounds: CutBounds, nodes: Columns) -> Floats:
 def _tails_s(bounds: CutBounds, nodes: Columns, held: Ints) -> tuple[Floats, Floats]:
     """Return what nothing hides of reductions and gathers, and the optimiser, of a stage of some layers: (rows, n).
 
-    Data ranks are as near as they can be: inside of all but the context's. ``held``: (rows, 1) or (rows, n).
+    No more replicas, and no other number of stages, reduce and gather in less: replicas fill machines
+    (:func:`planner.models.communication.packed_group`). ``held``: (rows, 1) or (rows, n).
     """
     length, columns = len(nodes["tensor"]), _filled(bounds, nodes, {"order": _DATA_NEAREST})
     layers, back = np.unique(held, axis=0, return_inverse=True)
     many = {name: np.tile(column, len(layers)) for name, column in columns.items()}
     each = np.broadcast_to(layers, (len(layers), length)).ravel()
     step = bounds.cost.step(many, np.stack([each] * _MIDDLE))
+    (seconds,) = step.groups
+    tiers, axes = reached_tiers(seconds.group.joint_tiers, seconds.figures.constants), axes_of(seconds.joint)
+    numbers = {name: np.prod([one for one, _ in axes[name]], axis=0) for name in ("replicas", "expert_replicas")}
+    packed = {name: packed_group(tiers, number) for name, number in numbers.items()}
+    vars(seconds)["groups"] = {**packed, "ends": packed["replicas"]}  # the stage in the middle has no end
     shown_s, moved_s = (one[1].reshape(len(layers), length)[back] for one in (step.exposed_s, step.optimizer_s))
     return shown_s, moved_s
 
