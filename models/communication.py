@@ -783,6 +783,37 @@ def packed_group(tiers: Sequence[Tier], num_members: Ints) -> Group:
     )
 
 
+def next_group(tiers: Sequence[Tier], stride: Ints) -> Group:
+    """Return pairs so many devices apart, of which no longer chain with as great a stride passes anything on sooner.
+
+    A pair is in one unit that has room for it; real chains also leave units that their own devices do not divide. Of a
+    longer chain a unit has no more members than fit.
+
+    Parameters
+    ----------
+    tiers, stride
+        From the inside outwards; of shape (n,).
+    """
+    below, size, rows = np.full(len(stride), 2.0), 1, []
+    for index, tier in enumerate(tiers):
+        inner, size = size, size * tier.size
+        units = np.where((2 * stride <= size) | (index == len(tiers) - 1), 1.0, 2.0)
+        most = min(tier.unit_bytes_per_s, tier.bandwidth_bytes_per_s * max(1.0, tier.num_rails / inner))
+        rows.append((below / units, np.minimum(tier.unit_bytes_per_s * np.maximum(inner / stride, 1.0) / inner, most)))
+        below = units
+    units_of, rates = (np.array(column) for column in zip(*rows, strict=True))
+    rates = np.minimum.accumulate(rates, axis=0)
+    return Group(
+        num_members=np.full(len(stride), 2.0),
+        units=units_of,
+        members=np.ones_like(units_of),
+        share_bytes_per_s=rates,
+        even_bytes_per_s=rates,
+        alone_bytes_per_s=rates,
+        latency_s=np.maximum.accumulate([[tier.latency_s] for tier in tiers]),
+    )
+
+
 def _strided(tier: Tier, axes: Axes, size: int) -> Floats:
     """Return which part of a tier's rate is left for groups whose neighbours lie several units of ``size`` apart.
 

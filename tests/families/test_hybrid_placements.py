@@ -134,6 +134,24 @@ def test_replicas_that_fill_machines_are_no_quicker_than_parts_though_fewer_redu
             hold_parts_against_layouts(problem, which, share)
 
 
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_two_stages_of_one_machine_are_no_quicker_than_parts_though_three_send_over_the_network(replicas: int) -> None:
+    transformer = {**TINY, "layers": 8, "vocabulary": 256, "sequence_length": 4096, "tied_embeddings": False}
+    fix = dict.fromkeys(("tensor_parallel_size", "context_parallel_size", "microbatch_size"), 1)
+    problem = question(
+        transformer,
+        kinds=KINDS[1:],
+        counts=(2, 2),
+        devices=(4, 4),
+        batch=32 * replicas,
+        network="20 Gbit/s",
+        memory="2.8 GB",
+        fix={**fix, "num_stages": 2, "data_parallel_size": replicas, "zero_stage": 0, "recompute": "none"},
+    )
+    for which in (0, 1):
+        hold_parts_against_layouts(problem, which, 0.5)
+
+
 def hold_parts_against_layouts(problem: Problem, which: int, share: float) -> None:
     """Layouts on several kinds, of which the quicker ones have so great a share, take no less than all parts do."""
     problem = replace(problem, limits=replace(problem.limits, machines=Range(least=2)))  # any part of each kind

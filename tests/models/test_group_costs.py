@@ -20,6 +20,7 @@ from planner.models.communication import (
     gathers,
     group_of,
     groups_of,
+    next_group,
     operation_s,
     packed_group,
     ring_all_reduces,
@@ -342,3 +343,19 @@ def test_more_members_may_take_less_where_they_fill_units() -> None:
     assert some > 1.5 * all_of_two
     packed = one(operation_s("all_reduce", packed_group(TIERS, np.array([16])), np.array([1e9])))
     assert packed == pytest.approx(all_of_two, rel=0.02)  # but for latencies
+
+
+@given(tiers_drawn, st.integers(2, 24), st.integers(1, 16), st.integers(1, 3), sizes)
+def test_no_chain_of_as_great_a_stride_or_a_multiple_passes_anything_on_sooner_than_the_nearest_pair(
+    tiers: tuple[Tier, ...], degree: int, stride: int, times: int, size: float
+) -> None:
+    least = one(operation_s("send", next_group(tiers, np.array([stride])), np.array([size])))
+    for more in (0, 64):  # devices of other ranks
+        chain = group(tiers, degree, stride * times, degree * stride * times + more)
+        assert least <= one(operation_s("send", chain, np.array([size]))) * (1 + 1e-9)
+
+
+def test_two_ranks_of_a_machine_pass_on_what_three_send_over_the_network() -> None:
+    pair, three = (one(operation_s("send", group(TIERS, number, 1, 24), np.array([1e6]))) for number in (2, 3))
+    assert one(operation_s("send", next_group(TIERS, np.array([1])), np.array([1e6]))) == pytest.approx(pair)
+    assert three > 5 * pair

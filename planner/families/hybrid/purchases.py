@@ -54,8 +54,9 @@ from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs
 from planner.families.hybrid.grid_search import configuration_of_point
 from planner.families.hybrid.layer_table import DEGREES
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
-from planner.models.communication import ORDERS, axes_of, packed_group
+from planner.models.communication import ORDERS, axes_of, next_group, packed_group
 from planner.models.layouts import Bools, Ints, shared_bound_s
+from planner.models.transformer_communication import communication_times, pipeline_communication
 from planner.models.transformer_interval import reached_tiers
 from planner.problem import Problem, Range
 from planner.routes import routes_of
@@ -68,6 +69,7 @@ _ROOMS_AT_ONCE = 256  # layouts whose memory is looked at
 _MIDDLE = 3  # stages, of which the second has neither embedding nor head
 _FACTOR = 1.3  # of numbers of replicas that are tried
 _ROUND_UP = 1 + 1e-9
+_TENSOR_NEAREST = next(index for index, order in enumerate(ORDERS) if order[0] == "tensor")
 _DATA_NEAREST = next(index for index, order in enumerate(ORDERS) if order[:2] == ("context", "data"))
 
 
@@ -190,7 +192,8 @@ class _Within:
             Of a layer without; micro-batches at most.
         """
         pace_s = nodes["tensor"] * nodes["context"] * self.bounds.cost.batch / nodes["microbatch"] * self._layers
-        sent_s, stages = _sent_s(self.bounds, nodes), np.arange(1, self._layers + 1)[:, None]
+        alone = {**nodes, "data": np.ones_like(nodes["data"])}  # its kind may have no other replica
+        sent_s, stages = _sent_s(self.bounds, alone), np.arange(1, self._layers + 1)[:, None]
         taken_s = pace_s * each_s * self._replicas(nodes, stages, each_s, sent_s, number, fastest_s)
         rows, columns = np.nonzero(taken_s < found_s)
         order = np.argsort(taken_s[rows, columns])
@@ -261,15 +264,27 @@ class _Within:
 
 
 def _sent_s(bounds: CutBounds, nodes: Columns) -> Floats:
-    """Return what stages send one way at least: to the same machines, or to others no quicker than these can send."""
+    """Return what stages send one way at least: to the same machines, or to others no quicker than these can send.
+
+    However many stages there are: the next one as near as any order and any place in a machine allow.
+    """
     group, axes = bounds.cost.first, bounds.space.axes
     link, length = routes_of(group.cluster).ring(group.cluster.num_machines), len(nodes["tensor"])
     ways = list(product(axes["sequence_parallel"].values, axes["order"].values))
-    columns = {name: np.tile(column, len(ways)) for name, column in _filled(bounds, nodes, {}).items()}
+    columns = {name: np.tile(column, len(ways)) for name, column in _filled(bounds, nodes, {"stages_0": 2}).items()}
     columns |= dict(zip(("sequence_parallel", "order"), np.repeat(np.array(ways).T, length, axis=1), strict=True))
     (seconds,) = bounds.cost.group_seconds(columns)
+    figures, own = seconds.figures, seconds.own
+    ((_, stride),) = axes_of(own)["pipeline"]
+    near = replace(own, order=np.full_like(own.order, _TENSOR_NEAREST))
+    groups = {
+        "pipeline": next_group(figures.reached_tiers, stride),
+        "tensor": replace(figures.groups_of(near)["tensor"], latency_s=np.zeros((1, 1))),
+    }
+    (sent,) = communication_times(pipeline_communication(figures.transformer, own), groups).values()
     reach = replace(seconds.group, between_bytes_per_s=link.bandwidth_bytes_per_s, between_latency_s=link.latency_s)
-    least_s = np.minimum(seconds.transfer_s, replace(seconds, group=reach).between_s)
+    between_s = replace(seconds, group=reach, own=near).between_s
+    least_s = np.minimum(sent.forward_s + figures.constants.send_s, between_s)
     return np.asarray(np.broadcast_to(least_s, len(ways) * length).reshape(len(ways), length).min(axis=0))
 
 
