@@ -206,6 +206,30 @@ UNLIKE, HIDDEN_AGAIN = (
     replace(one, transformer_rates={**one.transformer_rates, "constants": transformer_rates()["constants"]})
     for one in (UNLIKE, HIDDEN_AGAIN)
 )
+# Eight devices of a machine hop seven times in a ring, and fewer times where they are spread over both.
+MANY_HOPS = question(
+    {**TINY, "layers": 8},
+    batch=16,
+    cluster={
+        "machines": [
+            {
+                **{
+                    "count": 2,
+                    "devices": 8,
+                    "device": "h100-sxm",
+                    "nics": 8,
+                    "network": "400 Gbit/s",
+                    "latency": "2 us",
+                },
+                "inside": {"bandwidth": "100 Gbit/s", "latency": "5 us"},
+            }
+        ]
+    },
+    fix={
+        **{"tensor_parallel_size": 8, "context_parallel_size": 1, "data_parallel_size": 2, "num_stages": 1},
+        **{"microbatch_size": 1, "sequence_parallel": True},
+    },
+)
 ENDS_ALONE = question({**TINY, "layers": 4}, machines=1, devices=3, batch=6)  # 3 stages x 2 chunks = 4 layers + 2
 
 # Experts that no other rank shares, and PyTorch's copy of their weights under ZeRO 1: least memory without it.
@@ -226,6 +250,7 @@ EXPERTS_ALONE = launched(
 @example(problem=UNEVEN, share=1.0)
 @example(problem=UNLIKE, share=1.0)
 @example(problem=HIDDEN_AGAIN, share=1.0)
+@example(problem=MANY_HOPS, share=1.0)
 @given(problem=questions(), share=st.sampled_from([0.02, 0.5, 1.0]))
 def test_no_layout_is_below_the_bound_of_its_node(problem: Problem, share: float) -> None:
     holds_below_all_nodes(problem, share)

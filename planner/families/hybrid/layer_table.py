@@ -5,7 +5,7 @@ A table of the cost model's own figures, for bounds: of the tensor, context and 
 at its best: no recomputation, all overlaps that the question leaves open, sequence parallelism or not, and the order of
 ranks and the context method that suit each part. Ranks lie as near as they can: no more data ranks than experts are
 spread over, and one stage. In any layout with these degrees the strides of ranks are whole multiples of those, which
-makes no group touch fewer units of the network, and no collective quicker.
+makes no group touch fewer units of the network, and no collective quicker but for hops (:func:`_fewest_hops`).
 
 Rows are worked out when they are asked for first, and kept: a search asks for those alone that coarser bounds leave.
 
@@ -168,10 +168,9 @@ class LayerTable:
 
     def __post_init__(self) -> None:
         self._known = Known(self.values, 2 * len(self.figures.transformer.kind_counts) + len(_ENDS))
-        tiers, constants = tuple(replace(one, by_stride=()) for one in self.figures.tiers), self.figures.constants
-        if not self.has_links:
-            tiers, constants = IDEAL_TIERS, replace(constants, hop_s=0.0)
-        self._near = replace(self.figures, tiers=tiers, constants=constants)
+        constants = self.figures.constants
+        tiers = _fewest_hops(self.figures.tiers, constants.hop_s) if self.has_links else IDEAL_TIERS
+        self._near = replace(self.figures, tiers=tiers, constants=replace(constants, hop_s=0.0))
 
     @classmethod
     def kept(
@@ -288,6 +287,24 @@ Items = tuple[tuple[str, Any], ...]
 def _table(figures: LayerFigures, best: Items, tried: Items, values: Items, has_links: bool) -> LayerTable:
     """Return a table, which keeps what it has worked out: the same for equal arguments."""
     return LayerTable(figures=figures, best=dict(best), tried=dict(tried), values=dict(values), has_links=has_links)
+
+
+def _fewest_hops(tiers: Sequence[Tier], hop_s: float) -> tuple[Tier, ...]:
+    """Return tiers on which no group spread over them hops for less time than the nearest one.
+
+    Of ``n_i`` units on tier i of k a ring takes ``sum (n_i - 1) l_i``, where latencies ``l_i`` do not fall with i: 8
+    devices of a machine hop 7 times, and spread as 4 on each of 2 machines 3 times and once. A group that is spread has
+    as many units on the outermost tier or more, and so many on the others that the product is no less: one of n on the
+    innermost hops for ``k (n ** (1 / k) - 1) l_1`` or more besides, by the means, of whose share of ``(n - 1) l_1``
+    that of a whole machine is the least.
+    """
+    size, number = tiers[0].size, len(tiers)
+    innermost = number * (size ** (1 / number) - 1) / (size - 1) if size > 1 else 1.0
+    shares = [innermost, *[0.0] * (number - 2), 1.0][:number]
+    return tuple(
+        replace(tier, by_stride=(), latency_s=(tier.latency_s + hop_s) * share)
+        for tier, share in zip(tiers, shares, strict=True)
+    )
 
 
 def _nearest(layouts: Layouts) -> Layouts:
