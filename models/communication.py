@@ -467,6 +467,10 @@ class Tier:
         """What one unit of the tier below sends by all its rails, while all others do so too."""
         return self.num_rails * self.bandwidth_bytes_per_s / self.oversubscription
 
+    def most_bytes_per_s(self, num_devices: int) -> float:
+        """What one device of a unit of so many sends at most: by its rails, of which it has one or more."""
+        return min(self.unit_bytes_per_s, self.bandwidth_bytes_per_s * max(1.0, self.num_rails / num_devices))
+
 
 def tiers_of(cluster: Cluster) -> tuple[Tier, ...]:
     """Return the tiers of a cluster of equal machines, from the inside outwards.
@@ -728,7 +732,7 @@ def group_of(tiers: Sequence[Tier], axes: Axes, num_devices: Ints) -> Group:
             units = np.minimum(_units(axes, joined, num_devices), below)
         members = num_members / below
         active = np.minimum(size, num_devices)
-        most = min(tier.unit_bytes_per_s, tier.bandwidth_bytes_per_s * max(1.0, tier.num_rails / size))
+        most = tier.most_bytes_per_s(size)
         share = np.minimum(tier.unit_bytes_per_s / active, most)
         alone = np.minimum(tier.unit_bytes_per_s * members / active, most)
         share, even = np.broadcast_to(share, below.shape), np.broadcast_to(share * tier.even_share, below.shape)
@@ -766,7 +770,7 @@ def packed_group(tiers: Sequence[Tier], num_members: Ints) -> Group:
     for index, tier in enumerate(tiers):
         inner, size = size, size * tier.size
         units = np.maximum(num_members / size, 1.0) if index < len(tiers) - 1 else np.ones_like(below)
-        most = min(tier.unit_bytes_per_s, tier.bandwidth_bytes_per_s * max(1.0, tier.num_rails / inner))
+        most = tier.most_bytes_per_s(inner)
         share = np.full(below.shape, factor * min(tier.unit_bytes_per_s / inner, most))
         rows.append((below / units, num_members / below, share))
         below = units
@@ -798,7 +802,7 @@ def next_group(tiers: Sequence[Tier], stride: Ints) -> Group:
     for index, tier in enumerate(tiers):
         inner, size = size, size * tier.size
         units = np.where((2 * stride <= size) | (index == len(tiers) - 1), 1.0, 2.0)
-        most = min(tier.unit_bytes_per_s, tier.bandwidth_bytes_per_s * max(1.0, tier.num_rails / inner))
+        most = tier.most_bytes_per_s(inner)
         rows.append((below / units, np.minimum(tier.unit_bytes_per_s * np.maximum(inner / stride, 1.0) / inner, most)))
         below = units
     units_of, rates = (np.array(column) for column in zip(*rows, strict=True))

@@ -226,21 +226,16 @@ class Oracle:
         key = (_key_of(fleet), tuple(usd_per_s), more_usd_per_s, within_s, most_usd)
         if key in self._beside:
             return self._beside[key]
-        least = self._beside_usd(fleet, usd_per_s, more_usd_per_s, within_s, most_usd, part)
+        least = self._beside_usd(fleet, usd_per_s, (more_usd_per_s, within_s, most_usd), part)
         if not part.is_late:
             self._beside[key] = least
         return least
 
     def _beside_usd(
-        self,
-        fleet: Fleet,
-        usd_per_s: Sequence[float],
-        more_usd_per_s: float,
-        within_s: float,
-        most_usd: float,
-        part: Search,
+        self, fleet: Fleet, usd_per_s: Sequence[float], limits: tuple[float, float, float], part: Search
     ) -> float:
-        """Return the same, which is worked out."""
+        """Return the same, which is worked out; ``limits``: what is paid besides, the time and the money."""
+        more_usd_per_s, within_s, most_usd = limits
         bounds = [least_beside_of(family) for family in self.families]
         if None in bounds:
             return 0.0

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hybrid_questions import MOE, RATES, TINY, question
+from hybrid_questions import MOE, RATES, TINY, every_point, question
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tight_memory import TIGHT
@@ -122,16 +122,8 @@ def questions(draw: st.DrawFn) -> Problem:
 
 def a_memory_limit(cost: GroupCost, share: float) -> float:
     """Bytes between those of the smallest and of the largest layout."""
-    held = cost.memory(cost.layouts(every_point(cost)))["total"]
+    held = cost.memory(cost.layouts(every_point(Space.of(cost.even).grid())))["total"]
     return float(np.quantile(held, share))
-
-
-def every_point(cost: GroupCost) -> dict[str, Any]:
-    grid = Space.of(cost.even).grid()
-    nodes: dict[str, Any] = {}
-    for level in range(len(grid.levels)):
-        nodes = grid.expand(nodes, level)
-    return nodes
 
 
 def launched(found: Problem, program: str = "megatron-deepspeed", **more: float) -> Problem:
@@ -277,7 +269,7 @@ def test_no_layout_of_a_pinned_cut_is_below_the_bound_of_its_node(problem: Probl
 def holds_below_all_nodes(problem: Problem, share: float) -> None:
     """Bounds of a question's levels, against every layout; of some share of the memory that they need."""
     cost = costs_of(problem)[0]
-    points = every_point(cost)
+    points = every_point(Space.of(cost.even).grid())
     if not len(points["tensor"]):
         return
     limit = a_memory_limit(cost, share)
@@ -298,7 +290,7 @@ def holds_below_all_nodes(problem: Problem, share: float) -> None:
 
 
 def test_the_grid_holds_chunks_of_an_end_alone() -> None:
-    points = every_point(costs_of(ENDS_ALONE)[0])
+    points = every_point(Space.of(costs_of(ENDS_ALONE)[0].even).grid())
     assert ((points["pipeline"] == 3) & (points["interleave"] == 2)).any()
 
 
@@ -307,7 +299,7 @@ def test_the_grid_holds_chunks_of_an_end_alone() -> None:
 @given(problem=questions(), share=st.sampled_from([0.02, 0.5]))
 def test_a_search_with_bounds_finds_what_trying_every_layout_finds(problem: Problem, share: float) -> None:
     cost = costs_of(problem)[0]
-    points = every_point(cost)
+    points = every_point(Space.of(cost.even).grid())
     if not len(points["tensor"]):
         return
     limits = replace(problem.limits, memory_per_device_bytes=a_memory_limit(cost, share))
@@ -326,7 +318,7 @@ def test_a_search_with_bounds_finds_what_trying_every_layout_finds(problem: Prob
 @given(problem=questions(), which=st.integers(0, 10**6), more=st.sampled_from([-1, 0, 1]))
 def test_nothing_that_fits_tight_memory_is_missed(problem: Problem, which: int, more: int) -> None:
     cost = costs_of(problem)[0]
-    points = every_point(cost)
+    points = every_point(Space.of(cost.even).grid())
     if not len(points["tensor"]):
         return
     layouts = cost.layouts(points)
@@ -346,7 +338,7 @@ def test_nothing_that_fits_tight_memory_is_missed(problem: Problem, which: int, 
 
 @pytest.mark.parametrize("transformer", [TINY, MOE])
 def test_the_grid_holds_each_layout_once(transformer: dict[str, Any]) -> None:
-    points = every_point(costs_of(question(transformer))[0])
+    points = every_point(Space.of(costs_of(question(transformer))[0].even).grid())
     rows = set(zip(*(points[name].tolist() for name in LAYOUT), strict=True))
     assert len(rows) == len(points["tensor"]) > 1000
 

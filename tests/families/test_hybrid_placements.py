@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hybrid_questions import MOE, RATES, TINY
+from hybrid_questions import MOE, RATES, TINY, every_point
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -159,9 +159,7 @@ def hold_parts_against_layouts(problem: Problem, which: int, share: float) -> No
     if not teams:
         return
     bounds = CutBounds(teams[which % len(teams)])
-    points: dict[str, Any] = {}
-    for level in range(len(bounds.space.grid().levels)):
-        points = bounds.space.grid().expand(points, level)
+    points = every_point(bounds.space.grid())
     if not len(points["tensor"]):
         return
     kept = np.random.default_rng(0).permutation(len(points["tensor"]))[:1500]
@@ -231,9 +229,8 @@ def test_pipelines_on_two_kinds_cost_little_more_than_is_known_while_stages_are_
     spec = {"dnn": dnn, "cluster": {"machines": machines}, "objective": "iteration_time"}
     teams = placements_of(costs_of(planner.load(spec)))
     team = next(one for one in teams if len(one.groups) > 1 and not one.has_replicas)
-    bounds, points = CutBounds(team), dict[str, Any]()
-    for level in range(len(bounds.space.grid().levels)):
-        points = bounds.space.grid().expand(points, level)
+    bounds = CutBounds(team)
+    points = every_point(bounds.space.grid())
     kept = np.flatnonzero(points["microbatch"] * points["data"] * number == 8)
     points = {name: column[kept] for name, column in points.items()}
     beside = Stages(bounds=bounds, usd_per_s=[1.0, 1.0], more_usd_per_s=0.0, within_s=np.inf)
@@ -256,9 +253,8 @@ def test_no_pipeline_on_two_kinds_is_quicker_than_whole_layers_let_it_be(network
     for team in placements_of(costs_of(problem)):
         if len(team.groups) == 1 or team.has_replicas:
             continue
-        bounds, points = CutBounds(team), dict[str, Any]()
-        for level in range(len(bounds.space.grid().levels)):
-            points = bounds.space.grid().expand(points, level)
+        bounds = CutBounds(team)
+        points = every_point(bounds.space.grid())
         seconds = bounds.seconds(points)
         for index in np.random.default_rng(0).permutation(np.flatnonzero(np.isfinite(seconds)))[:40]:
             one, most_s = {name: column[[index]] for name, column in points.items()}, float(seconds[index]) * (1 + 1e-9)
@@ -273,9 +269,8 @@ def test_one_micro_batch_with_little_room_is_bounded_by_whole_layers_too() -> No
     for team in placements_of(costs_of(problem)):
         if len(team.groups) == 1 or team.has_replicas:
             continue
-        bounds, points = CutBounds(team), dict[str, Any]()
-        for level in range(len(bounds.space.grid().levels)):
-            points = bounds.space.grid().expand(points, level)
+        bounds = CutBounds(team)
+        points = every_point(bounds.space.grid())
         seconds = bounds.seconds(points)
         assert np.isfinite(seconds).any()
         for most_s in (float(seconds[np.isfinite(seconds)].max()) * (1 + 1e-9), np.inf):

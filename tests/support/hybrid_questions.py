@@ -20,6 +20,7 @@ from planner.problem import Problem
 from planner.question.spec import HybridSpec
 from planner.search import Search
 from planner.solution import Status
+from planner.solvers.grid import Grid
 
 __all__ = ["CHAIN", "MOE", "RATES", "TINY", "layout", "question", "whole_grid"]
 
@@ -118,6 +119,14 @@ def question(
     if memory is not None:
         asked["constraints"] = {**asked.get("constraints", {}), "memory_per_device": memory}
     return replace(planner.load(asked), transformer_rates=rates)
+
+
+def every_point(grid: Grid) -> dict[str, Any]:
+    """All that a grid has, rules kept, whatever its bounds."""
+    points: dict[str, Any] = {}
+    for level in range(len(grid.levels)):
+        points = grid.expand(points, level)
+    return points
 
 
 def given_layout(problem: Problem, **block: Any) -> HybridConfiguration:

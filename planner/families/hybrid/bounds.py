@@ -269,6 +269,11 @@ class Bounds(ABC):
         ]
 
     @property
+    def _most_again(self) -> Sequence[Mapping[str, int]]:
+        """What of it takes most work and, where all activations wait on the device, least memory: all, if allowed."""
+        return [one for one in self._again if one["recompute"] == Recompute.FULL] or self._again
+
+    @property
     def _context_method(self) -> int:
         """The only method of context parallelism that there may be, or whichever takes least."""
         values = self.space.axes["context_method"].values
@@ -646,7 +651,7 @@ class EvenBounds(Bounds):
         """
         if any(any(self.space.axes[name].values) for name in AWAY):
             return self._again
-        return [one for one in self._again if one["recompute"] == Recompute.FULL] or self._again
+        return self._most_again
 
     @property
     def _none(self) -> int:
@@ -779,7 +784,7 @@ class EvenBounds(Bounds):
             return data_s
         found = data_s.copy()
         open_ones = [name for name in _OF_LAYERS if name not in nodes and 0 in self.space.axes[name].values]
-        for again in [one for one in self._again if one["recompute"] == Recompute.FULL] or self._again:
+        for again in self._most_again:
             more = {**dict.fromkeys(open_ones, 0), **again, "recompute_layers": 0}
             columns = {name: column[at] for name, column in nodes.items()}
             columns |= {name: np.full(len(at), value) for name, value in more.items()}
@@ -1221,7 +1226,7 @@ class CutBounds(Bounds):
     def fits(self, nodes: Columns) -> Floats:
         """Return infinity where no recomputation leaves room for all layers, and else 0."""
         found = np.full(len(nodes["tensor"]), inf)
-        for again in [one for one in self._again if one["recompute"] == Recompute.FULL] or self._again:
+        for again in self._most_again:
             found[self._has_room(nodes, again)] = 0.0
         return found
 

@@ -553,10 +553,8 @@ class Stages(Beside):
         ``each``: devices of a stage; ``machines_usd``: of the least machines, a second.
         """
         space, layers = self.bounds.space, self.bounds.cost.transformer.num_layers
-        number, layer_s = (
-            self.bounds.cost.batch // (nodes["microbatch"] * nodes["data"]),
-            self.bounds.least_layers_s(nodes),
-        )
+        number = self.bounds.cost.batch // (nodes["microbatch"] * nodes["data"])
+        layer_s = self.bounds.least_layers_s(nodes)
         low = np.array([nodes.get(name, np.ones_like(each)) for name in space.part_names])
         rest = np.minimum(np.array(space.devices)[:, None] // each, layers - low.sum(axis=0) + low)
         high = np.array([nodes.get(name, most) for name, most in zip(space.part_names, rest, strict=True)])
