@@ -12,10 +12,10 @@ from tight_memory import TIGHT
 
 from planner.data.fits import transformer_rates
 from planner.decisions import LAYOUT
-from planner.families.hybrid.bounds import Bounds, lower_bound
+from planner.families.hybrid.bounds import lower_bound
 from planner.families.hybrid.configuration import COARSE
 from planner.families.hybrid.cost import GroupCost, costs_of
-from planner.families.hybrid.grid_search import searched
+from planner.families.hybrid.grid_search import bounds_of, searched
 from planner.families.hybrid.space import Space
 from planner.models.programs import PROGRAMS
 from planner.problem import Problem
@@ -275,7 +275,7 @@ def holds_below_all_nodes(problem: Problem, share: float) -> None:
     limit = a_memory_limit(cost, share)
     layouts = cost.layouts(points)
     costs = np.where(cost.memory(layouts)["total"] <= limit, cost.seconds(layouts), np.inf)
-    grid = Space.of(cost.even).grid(Bounds.of(cost.even, memory_limit_bytes=limit).all)
+    grid = Space.of(cost.even).grid(bounds_of(cost.even, memory_limit_bytes=limit).all)
     nodes: dict[str, Any] = {}
     for index, level in enumerate(grid.levels[:-1]):
         nodes = grid.expand(nodes, index)
@@ -356,7 +356,7 @@ def test_stages_that_no_rounds_of_micro_batches_go_with_are_passed_as_a_whole(ex
     for batch in (3, 4):  # virtual stages need a multiple of the two stages
         network = {**TINY, "layers": 8} if experts is None else {**TINY, "layers": 8, "experts": experts}
         (cost,) = costs_of(question(network, machines=1, devices=2, batch=batch))
-        bounds: Any = Bounds.of(cost.even)
+        bounds: Any = bounds_of(cost.even)
         degrees = {**dict.fromkeys((*COARSE, "microbatch"), 1), "pipeline": 2}
         nodes = {name: np.array([value]) for name, value in degrees.items()}
         each_s[batch] = float(bounds.layers_s(nodes)[0]) / batch

@@ -15,9 +15,9 @@ from planner.families.hybrid import cost as hybrid_cost
 from planner.families.hybrid import grid_search
 from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid import space as hybrid_space
-from planner.families.hybrid.bounds import Bounds
 from planner.families.hybrid.configuration import OVERLAPS, layouts_of
 from planner.families.hybrid.cost import HybridCost, costs_of, has_few_cuts
+from planner.families.hybrid.grid_search import bounds_of
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
 from planner.models import schedule as pipeline_schedule
@@ -153,7 +153,7 @@ def test_deciding_the_micro_batch_by_itself_changes_no_answer(monkeypatch: pytes
     split = plan(problem, Search())
     assert (split.objective, split.bound, split.configuration) == (known.objective, known.bound, known.configuration)
     cost = costs_of(problem)[0]
-    bounds = Bounds.of(cost.even)
+    bounds = bounds_of(cost.even)
     assert len(bounds.all) == len(bounds.space.levels) - 1
 
 

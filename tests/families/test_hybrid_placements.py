@@ -16,9 +16,9 @@ from planner.decisions import LAYOUT
 from planner.errors import SpecError
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid import search as hybrid_search
-from planner.families.hybrid.bounds import CutBounds
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of
+from planner.families.hybrid.cut_bounds import CutBounds
 from planner.families.hybrid.grid_search import Found, configuration_of_point, placements_of, searched
 from planner.families.hybrid.purchases import Replicas, Stages, parts_on
 from planner.families.hybrid.search import plan

@@ -9,8 +9,8 @@ import pytest
 import planner
 from planner.cost import Floats
 from planner.families import least_beside_of, least_parts_of
-from planner.families.hybrid.bounds import CutBounds, _last_stages
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of
+from planner.families.hybrid.cut_bounds import CutBounds, _last_stages
 from planner.problem import Problem
 from planner.search import Search
 

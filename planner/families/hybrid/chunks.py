@@ -17,9 +17,10 @@ from math import inf
 import numpy as np
 
 from planner.cost import Floats
-from planner.families.hybrid.bounds import EVERY_ZERO, NOTHING_AGAIN, EvenBounds, fullest_s, peak_step_s
+from planner.families.hybrid.bounds import fullest_s, peak_step_s
 from planner.families.hybrid.configuration import AWAY, COARSE, CODES_OF_CUTS, MOST_ZERO_OF_CUTS, OVERLAPS
 from planner.families.hybrid.cost import PLAIN_CODES, GroupCost, HybridCost, Placement
+from planner.families.hybrid.even_bounds import EVERY_ZERO, NOTHING_AGAIN, EvenBounds
 from planner.families.hybrid.layer_table import LeastSeconds
 from planner.families.hybrid.space import Bound
 from planner.models.layouts import Bools, Ints, Layouts, Recompute

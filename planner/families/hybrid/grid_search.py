@@ -40,7 +40,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.decisions import LAYOUT
-from planner.families.hybrid.bounds import Bounds, CutBounds, peak_step_s
+from planner.families.hybrid.bounds import Bounds, peak_step_s
 from planner.families.hybrid.configuration import (
     AWAY,
     CODES_OF_CUTS,
@@ -58,6 +58,8 @@ from planner.families.hybrid.cost import (
     cut_columns,
     has_few_cuts,
 )
+from planner.families.hybrid.cut_bounds import CutBounds
+from planner.families.hybrid.even_bounds import EvenBounds, GivenBounds
 from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints, Layouts, Schedule, dealt_layers, folded_layers
 from planner.search import Search
@@ -90,6 +92,12 @@ _MOST_MOVES = 16  # of a layer between chunks
 _MOST_MOVED = 40_000  # chunks of all cuts that are tried together
 _ON_HOST = ("offload_optimizer", *AWAY)
 _LAYERS = "layers_"  # of a column: a stage's or a chunk's
+
+
+def bounds_of(cost: HybridCost, search: Search | None = None, memory_limit_bytes: float = inf) -> Bounds:
+    """Return the bounds that go with a placement."""
+    kind = CutBounds if not cost.is_even else EvenBounds if cost.first.cut is None else GivenBounds
+    return kind(cost, search or Search(), memory_limit_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,12 +185,12 @@ def searched(
     dives
         As of :func:`planner.solvers.grid.solve`.
     """
-    bounds, number = Bounds.of(cost, search, memory_limit_bytes), 1 + max(search.num_alternatives, 0)
+    bounds, number = bounds_of(cost, search, memory_limit_bytes), 1 + max(search.num_alternatives, 0)
     group_by, first = bounds.space.group_by, None
     is_begun = before is not None
     if uses_bounds and not is_begun and cost.is_even and bounds.space.is_split:
         # Very many divisors: first an answer from some of them.
-        few = Bounds.of(cost, search.part(search.left_s / 2), memory_limit_bytes).of_space(bounds.space.narrow)
+        few = bounds_of(cost, search.part(search.left_s / 2), memory_limit_bytes).of_space(bounds.space.narrow)
         wanted = Wanted(num_answers=number, group_by=group_by, counts=False)
         first = solve(few.grid(), few.seconds, few.search, wanted)
     bare = replace(cost, groups=tuple(replace(one) for one in cost.groups))  # without what it has worked out, to travel
@@ -217,7 +225,7 @@ def _made_grid(
     cost: HybridCost, memory_limit_bytes: float, cutoff: float, process_limit_bytes: float | None
 ) -> tuple[Grid, Callable[[Columns], Floats]]:
     """Return the grid of a placement and the seconds of its points, as another process makes them."""
-    bounds = Bounds.of(cost, Search(cutoff=cutoff, memory_limit_bytes=process_limit_bytes), memory_limit_bytes)
+    bounds = bounds_of(cost, Search(cutoff=cutoff, memory_limit_bytes=process_limit_bytes), memory_limit_bytes)
     return bounds.grid(), bounds.seconds
 
 
@@ -433,7 +441,7 @@ def chunks_improved(
 def _with_chunks(placed: HybridCost, settings: Sequence[Point], search: Search) -> list[tuple[float, Point]]:
     """Return the best even layout with chunks of each of some degrees, with its seconds."""
     rows = []
-    all_bounds = Bounds.of(placed, search)
+    all_bounds = bounds_of(placed, search)
     chunks = tuple(one for one in all_bounds.space.axes["interleave"].values if one > 1)
     for setting in settings:
         few = {name: (value,) for name, value in setting.items()}

@@ -48,10 +48,12 @@ import numpy as np
 from planner.cost import Floats
 from planner.errors import InfeasibleError
 from planner.families.answer import CountBounds, Searched, iterations_of, plan_of
-from planner.families.hybrid.bounds import Bounds, CutBounds, EvenBounds, peak_step_s
+from planner.families.hybrid.bounds import Bounds, peak_step_s
 from planner.families.hybrid.configuration import NAME
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs_of
-from planner.families.hybrid.grid_search import configuration_of_point
+from planner.families.hybrid.cut_bounds import CutBounds
+from planner.families.hybrid.even_bounds import EvenBounds
+from planner.families.hybrid.grid_search import bounds_of, configuration_of_point
 from planner.families.hybrid.layer_table import DEGREES
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
 from planner.models.communication import ORDERS, axes_of, next_group, packed_group
@@ -418,7 +420,7 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
     for placement, share in ((cost.even, _SHARE_OF_EVEN), (HybridCost((cost,), Placement.STAGES), 1.0)):
         part = search.part(search.left_s * share)
         limited = _Limited(
-            bounds=Bounds.of(placement, part),
+            bounds=bounds_of(placement, part),
             weight_s=weight_s / steps,
             limit_s=limit_s / steps,
             reached_s=reached_s,
@@ -518,7 +520,7 @@ class Beside(ABC):
 class Stages(Beside):
     """Pipelines whose stages stand on several kinds of machines.
 
-    Where the stages of each kind are known, T is bounded (:class:`planner.families.hybrid.bounds.CutBounds`) and they
+    Where the stages of each kind are known, T is bounded (:class:`CutBounds`) and they
     fill whole machines; in the end their layers are whole. Before, T is of the most stages that kinds have devices for,
     and one stage of each is paid for. Besides, with ``n_k`` stages of each kind, p or fewer in all, that cost ``u_k`` a
     second each, the slowest takes ``T_1 >= L / sum n_k / z_k`` for one of m micro-batches, and the step no less than
@@ -603,7 +605,7 @@ class Replicas(Beside):
     """Whole replicas on several kinds of machines, D in all; which kind has how many of them is not decided.
 
     A replica takes ``g`` devices, and ``h + m x`` seconds or more for m micro-batches, with x of its slowest stage and
-    h of what fills it and is behind (:class:`planner.families.hybrid.bounds.CutBounds`). Kind k has ``b_k`` machines or
+    h of what fills it and is behind (:class:`CutBounds`). Kind k has ``b_k`` machines or
     more, as many as hold its first replicas, and each machine holds ``s_k``. In T seconds a replica does no more than
     ``n_k = (T - h_k) / x_k`` micro-batches; what the first machines of all kinds leave of the N of a batch, others do,
     those of the kind that is cheapest for it. So a second costs no less than the least over k of ::

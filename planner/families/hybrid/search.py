@@ -16,7 +16,7 @@ import numpy as np
 from planner.decisions import LAYOUT, row_of
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families.answer import TOO_SHORT, Searched, iterations_of, plan_of
-from planner.families.hybrid.bounds import Bounds, EvenBounds, lower_bound
+from planner.families.hybrid.bounds import lower_bound
 from planner.families.hybrid.chunks import OTHER_CHUNKS, all_chunks_bound_s
 from planner.families.hybrid.configuration import (
     COARSE,
@@ -30,9 +30,11 @@ from planner.families.hybrid.configuration import (
     pinned_cut,
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs_of, has_few_cuts, launches_graphs
+from planner.families.hybrid.even_bounds import EvenBounds
 from planner.families.hybrid.grid_search import (
     OTHER_CUTS,
     Found,
+    bounds_of,
     chunks_improved,
     configuration_of_point,
     cuts_searched,
@@ -711,7 +713,7 @@ def smallest_memory(
 
     ``num_machines``: in place of those that there are.
     """
-    bounds = Bounds.of(cost.even, search)
+    bounds = bounds_of(cost.even, search)
     assert isinstance(bounds, EvenBounds)
     if num_machines is not None:
         machines = ((num_machines, cost.group.devices_per_machine),)
