@@ -67,10 +67,10 @@ def load(question: str | Path | Mapping[str, object], *, allowed_code: str | Non
         source = read_source(question)
     if "sweep" in source.data:
         problem = "this asks many questions, which differ in what it varies."
-        raise SpecError.of([source.fault(("sweep",), problem, "Ask `planner sweep`, or leave sweep out.")])
+        raise source.error(("sweep",), problem, "Ask `planner sweep`, or leave sweep out.")
     if "procure" in source.data and "cluster" not in source.data:
         problem = "this asks which machines to have, not how to train on given ones."
-        raise SpecError.of([source.fault(("procure",), problem, "Ask `planner procure`, or give a cluster instead.")])
+        raise source.error(("procure",), problem, "Ask `planner procure`, or give a cluster instead.")
     if source.data.get("schema") == "planner.procurement/1":
         source = _plan_of_fleet(source)
     if source.data.get("schema") == "planner.plan/1":

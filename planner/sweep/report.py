@@ -124,7 +124,7 @@ def export(sweep: Sweep, store: Store, path: Path) -> int:
 
 def _fault(path: Path, problem: str, hint: str) -> SpecError:
     """Return the error of a file."""
-    return SpecError.one(f"{path}: {problem}", hint, file="command line", field="--export", value=str(path))
+    return SpecError.of_option("--export", f"{path}: {problem}", hint, value=str(path))
 
 
 def _text_file(path: Path) -> TextIO:
