@@ -116,8 +116,10 @@ def test_families_are_asked_before_tries_run_out_on_pins(plan: Plan) -> None:
     machines = [{"name": one, "device": one, "devices": 2, "network": "100 Gbit/s"} for one in kinds]
     problem = planner.load({**SERVED, "cluster": {"machines": machines}, "families": ["pipeline", "parameter_server"]})
     given = replace(plan, family="pipeline", status=Status.FEASIBLE, alternatives=(), least_by_family={})
+    search = Search(time_limit_s=60)
+    assert search.part(0).is_late  # a part was cut short, so that a narrower question may be answered better
     with patch("planner.planning.best_plan", side_effect=SpecError("none")) as searched:
-        assert _best_launchable(problem, given, Search(time_limit_s=60))[0] is None
+        assert _best_launchable(problem, given, search)[0] is None
     asked = [call.args[0].families for call in searched.call_args_list]
     assert ("parameter_server",) in asked
     assert "all_reduce" in asked[-1]
@@ -164,6 +166,13 @@ def test_a_proven_plan_is_not_searched_for_again_by_a_question_that_it_answers()
     again = launchable(problem, replace(best, least_by_family={}), Search())  # searches all_reduce once more
     assert launchable(problem, best, Search()) == again
     assert again.instead == found.instead != ""
+    # Nor is one that is not proven, unless a limit cut its search short: it would be the answer once more.
+    given, whole, cut = replace(best, status=Status.FEASIBLE, least_by_family={}), Search(), Search()
+    assert cut.part(0).is_late
+    for search, families in ((whole, [("all_reduce",)]), (cut, [("pipeline",), ("all_reduce",)])):
+        with patch("planner.planning.best_plan", wraps=best_plan) as searched:
+            launchable(problem, given, search)
+        assert [call.args[0].families for call in searched.call_args_list][: len(families)] == families
 
 
 @pytest.mark.parametrize(
