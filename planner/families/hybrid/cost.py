@@ -76,7 +76,7 @@ from planner.models.offload import (
     waits_s,
 )
 from planner.models.optimizers import OPTIMIZERS, Optimizer
-from planner.models.programs import PROGRAMS
+from planner.models.programs import PRECISION_AWARE, PROGRAMS
 from planner.models.recomputation import MODULE_SETS, modules_of
 from planner.models.transformer_interval import LAYER_PARTS, LayerFigures, interval_times, kind_times, mean_layer
 from planner.models.transformer_step import (
@@ -400,8 +400,10 @@ class GroupCost:
     def precision(self) -> Precision:
         """Bytes of weights, gradients and state."""
         program, optimizer = PROGRAMS[self.program].in_type(self.number_type), self.optimizer
+        found = (self.has_bf16_gradients and program.bf16_gradients) or program.precision
         return replace(
-            (self.has_bf16_gradients and program.bf16_gradients) or program.precision,
+            found,
+            spared_bytes=found.spared_bytes * (self.problem.training.optimizer in PRECISION_AWARE),
             optimizer_bytes=optimizer.state_bytes,
             end_bytes=optimizer.end_state_bytes - optimizer.state_bytes,
             has_whole_matrices=optimizer.needs_matrices,
