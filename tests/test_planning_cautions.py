@@ -73,6 +73,24 @@ def test_what_can_be_launched_on_two_kinds_of_machines_uses_both_where_that_is_b
     assert {stage.machines for stage in other.configuration.stages} == {*kinds}  # type: ignore[union-attr]
 
 
+def test_a_network_that_megatron_lm_lacks_is_launched_without_context_ranks() -> None:
+    """DeepSpeed trains any network, but splits no sequence over ranks that do not divide the heads."""
+    sizes = {"layers": 4, "hidden": 1536, "heads": 6, "vocabulary": 32_000, "sequence_length": 16_384}
+    block = {"norm": "rms_norm", "gated": True, "positions": "rotary", "norm_position": "output", "biases": False}
+    machines = [{"count": 1, "machine": "hgx-h100"}]
+    question = {"dnn": {"transformer": {**sizes, **block}, "global_batch": 2, "dtype": "bf16"}, "families": ["hybrid"]}
+    problem = planner.load({**question, "cluster": {"machines": machines}})
+    split = planned(problem, Search(time_limit_s=60))
+    assert split.configuration.context == 4  # type: ignore[attr-defined]
+    found = launchable(problem, split, Search(time_limit_s=60))
+    assert found.instead.endswith("ask for it with --families hybrid and fix.context_parallel_size: 1")
+    pinned = planner.plan(
+        planner.load({**question, "cluster": {"machines": machines}, "fix": {"context_parallel_size": 1}})
+    )
+    assert not pinned.cautions
+    assert pinned.configuration.headline in found.instead
+
+
 def test_it_is_said_where_time_cut_off_the_search_of_families_that_nobody_asked_for(
     asked: Problem, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -438,8 +438,7 @@ class Profiler:
         self._note_gradients(is_hybrid_asked=is_hybrid_asked)
         layers = 0 if dnn.transformer is None else dnn.transformer.num_layers
         note_low_precision(self.reading, self.training.low, given.program, layers)
-        has_gpus = any(device.kind == "gpu" for device in devices)
-        note_cuda_graphs(self.reading, self.training.low, given, is_hybrid_asked=is_hybrid_asked, has_gpus=has_gpus)
+        note_cuda_graphs(self.reading, self.training.low, given, devices, is_hybrid_asked=is_hybrid_asked)
         if not is_hybrid_asked or tuple(families) != (OF_TRANSFORMERS,):  # which has seconds and links of its own
             if is_by_rooflines:
                 fitted = transformer_rates()["devices"]

@@ -442,7 +442,9 @@ def _read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | 
             raise ValueError(
                 "the network has no multiply-adds, so that nothing is known of its time; give one that has"
             )
-        notes.assumptions.extend(imported.notes)
+        # what says how depths that predict further tokens are asked for is no news to who asks for them
+        told = (note for note in imported.notes if dnn.mtp_layers is None or "dnn.mtp_layers" not in note)
+        notes.assumptions.extend(told)
         if dnn.dtype is None and imported.dtype in get_args(Dtype):
             notes.assumptions.append(f"dtype: {imported.dtype}, as the weights are stored")
             reading.resolved["dnn"]["dtype"] = imported.dtype

@@ -146,10 +146,12 @@ def require(problem: Problem) -> None:
 def launches_graphs(problem: Problem) -> bool:
     """Return whether kernels are captured in CUDA graphs: as asked, else with short products where the program can.
 
-    The recipes that vendors publish for short products capture them.
+    The recipes that NVIDIA publishes for short products capture them; AMD's do not (``examples/megatron/configs`` of
+    github.com/AMD-AGI/Primus).
     """
     asked, program = problem.calibration.cuda_graphs, PROGRAMS[problem.calibration.program]
-    return program.has_cuda_graphs and (problem.training.low is not None if asked is None else asked)
+    is_usual = problem.training.low is not None and not any(one.device.is_amd for one in problem.cluster.machine_groups)
+    return program.has_cuda_graphs and (is_usual if asked is None else asked)
 
 
 def costs_of(problem: Problem) -> list["GroupCost"]:
