@@ -45,7 +45,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from planner.cost import Floats
+from planner.cost import Floats, Ints
 from planner.errors import ModelError
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe", "dualpipe_v")
@@ -408,8 +408,22 @@ def peak_weight(
     each = np.asarray(weights, dtype=np.float64)
     if schedule in ("gpipe", "1f1b"):
         return np.asarray(in_flight(schedule, p, m), dtype=np.float64) * each
-    orders = order_of(schedule, p, _enough(schedule, p, m), v)
-    return np.array([max(accumulate(_change(schedule, one[0]) * each[one[1]] for one in order)) for order in orders])
+    changes = _changes(schedule, p, _enough(schedule, p, m), v)
+    return np.array([np.cumsum(change * each[stage]).max() for change, stage in changes])
+
+
+@lru_cache(maxsize=8)
+def _changes(
+    schedule: str, num_devices: int, num_microbatches: int, chunks_per_device: int
+) -> tuple[tuple[Ints, Ints], ...]:
+    """Return, by device, by how many micro-batches each task in turn changes what is held, and of which stage."""
+    found = []
+    for order in order_of(schedule, num_devices, num_microbatches, chunks_per_device):
+        kinds, stages, _ = np.array(order).T
+        found.append(
+            (np.array([_change(schedule, kind) for kind in (FORWARD, BACKWARD, WEIGHTS, WHOLE)])[kinds], stages)
+        )
+    return tuple(found)
 
 
 @lru_cache(maxsize=512)

@@ -61,7 +61,8 @@ _MANY_CELLS = 1_000_000  # of them, for which to look for equal nodes first is w
 MOST_COUNTED = 20_000_000  # nodes times values of an axis that counting looks at: about a second
 MOST_AT_ONCE = 200_000  # nodes in one array
 _FIRST_NODES = 16  # of the first chunk: few, so that an incumbent is found soon
-_FIRST_KNOWN = 1024  # where several answers are asked for, or of the last levels: those known may be far from the best
+_FIRST_KNOWN = 1024  # where several answers are asked for,
+_FIRST_LATE = 256  # or of the last levels: those known may be far from the best
 _FIRST_POINTS = 256  # evaluated in one go: the better they are, the fewer follow
 _FIRST_STRICT = 1024  # of the last levels, where a good answer is known: less costs more in calls than it rules out
 _GROWTH = 4
@@ -576,8 +577,9 @@ class _Walk:
         is_known = bool(self.best.rows) or (self.is_strict and level > 0)
         if not is_known:
             return most, min(_FIRST_NODES, most)
-        is_late = level + _LATE_DIVING >= len(self.grid.levels)  # a better answer soon spares the most
-        return most, min(_FIRST_KNOWN, most) if is_late or self.best.number > 1 else most
+        if level + _LATE_DIVING >= len(self.grid.levels):  # a better answer soon spares the most
+            return most, min(_FIRST_LATE, most)
+        return most, min(_FIRST_KNOWN, most) if self.best.number > 1 else most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

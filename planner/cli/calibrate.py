@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import MemoryLimit, grouped
-from planner.errors import SpecError
+from planner.cli.options import MemoryLimit, flag_fault, grouped
 
 if TYPE_CHECKING:
     from planner.calibration.fits import Fitted
@@ -84,9 +83,7 @@ class ToMeasure:
             except ValueError:
                 match = None
             if match is None:
-                raise SpecError.of_option(
-                    "--range", f"{text!r} is no range.", "Write e.g. --range network=0.8..1.1.", value=text
-                )
+                raise flag_fault("--range", f"{text!r} is no range.", "Write e.g. --range network=0.8..1.1.", text)
         return given
 
 
@@ -158,9 +155,7 @@ def calibrate(
         return
     if measure:
         if data:
-            raise SpecError.of_option(
-                "--measure", "this measures here and now; files are given, too.", "Leave out one of them."
-            )
+            raise flag_fault("--measure", "this measures here and now; files are given, too.", "Leave out one of them.")
         from planner.calibration.canonical_loops import measure as measured
 
         with Progress("measuring"):
@@ -171,9 +166,7 @@ def calibrate(
         _print_measurements(data or [], wanted, is_json=output.json)
         return
     if not data:
-        raise SpecError.of_option(
-            "", "there is nothing to calibrate from.", "Name files, or write planner calibrate --measure."
-        )
+        raise flag_fault("", "there is nothing to calibrate from.", "Name files, or write planner calibrate --measure.")
     from planner.calibration.benchmarks import read_files
     from planner.calibration.fits import Asked, fit_all
     from planner.cli.output import check_outputs
@@ -190,7 +183,7 @@ def calibrate(
 
         if found.timings or found.iterations or found.profiles or found.layer_tables:
             mend = "Give the runs in a command of their own."
-            raise SpecError.of_option("", "measured runs are compared, other measurements are fitted.", mend)
+            raise flag_fault("", "measured runs are compared, other measurements are fitted.", mend)
         result = compare(found.runs)
         print(dump(result.to_document()) if output.json else result.text())
         return
@@ -199,7 +192,7 @@ def calibrate(
         fitted = fit_all(found, asked)
     if output.law_only and fitted.cluster_law is None:
         mend = "Add --spec with the cluster, and timings of all-reduces that fit its machines."
-        raise SpecError.of_option("--law-only", "there is no law of a cluster.", mend)
+        raise flag_fault("--law-only", "there is no law of a cluster.", mend)
     output.give(fitted, unsaid.date)
 
 
@@ -215,7 +208,7 @@ def _print_measurements(questions: list[Path], wanted: ToMeasure, *, is_json: bo
 
     if len(questions) != 1:
         mend = "Name one spec, or one plan that `planner plan --out` wrote."
-        raise SpecError.of_option("--plan-measurements", f"{len(questions)} files are given.", mend)
+        raise flag_fault("--plan-measurements", f"{len(questions)} files are given.", mend)
     ranges = wanted.ranges
     seconds, most_bytes = limit_s(wanted.time_limit), limit_bytes(wanted.memory_limit)
     search = Search(time_limit_s=seconds, memory_limit_bytes=most_bytes)

@@ -17,9 +17,10 @@ from math import prod
 
 import numpy as np
 
+from planner.cost import Floats
 from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import CHUNKS, Domain, hopeless_numbers
-from planner.models.stages import Stage
+from planner.models.stages import Stage, StageMemory
 from planner.search import Search
 from planner.solvers.chain import NONE, FewestDevices, Integers
 from planner.solvers.pipeline_bounds import Schedule
@@ -139,6 +140,7 @@ class _Splits:
     ) -> None:
         self.domain, self.number = domain, number
         self._least = None if least is None else least[0]
+        self._asked: tuple[Integers, StageMemory, list[Floats]] | None = None  # first layers, and what is theirs
         self.size = -(-domain.batch // number)
         self.is_plain = bool({"1f1b", "gpipe"} & set(domain.schedules))
         self.schedule = Schedule(num_microbatches=number, is_gpipe="1f1b" not in domain.schedules)
@@ -227,13 +229,12 @@ class _Splits:
 
     def _needs_by_group(self, k: int, firsts: Integers) -> Integers:
         """Return the devices by group, first and last layer; rounding errs on the side of fewer."""
-        costs, held = self.domain.cost.costs, int(self.schedule.in_flight(np.array(k)))
-        memory = costs.memory(firsts[:, None], np.arange(self.domain.num_layers)[None, :], num_samples=1)
-        fixed = memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes + costs.reserve_bytes
-        each = held * memory.in_flight_bytes + memory.error_bytes
+        if self._asked is None or not np.array_equal(self._asked[0], firsts):  # of short lines all are, every time
+            self._asked = firsts, *self._bytes(firsts)
+        _, memory, free_bytes = self._asked
+        each = int(self.schedule.in_flight(np.array(k))) * memory.in_flight_bytes + memory.error_bytes
         rows = []
-        for group in self.groups:
-            free = costs.machines[group].memory_limit_bytes * self.domain.memory_scale * (1 + 1e-12) - fixed
+        for group, free in zip(self.groups, free_bytes, strict=True):
             samples = np.divide(free, each, out=np.full(free.shape, float(self.size)), where=each > 0)
             samples = np.floor(np.minimum(samples, self.size))
             needed = np.ceil(self.size / np.maximum(samples, 1))
@@ -241,6 +242,14 @@ class _Splits:
             is_out = (free < 0) | (samples < 1) | (needed > self._most(group))
             rows.append(np.where(is_out, NONE, needed).astype(np.int64))
         return np.array(rows)
+
+    def _bytes(self, firsts: Integers) -> tuple[StageMemory, list[Floats]]:
+        """Return what stages hold, and by group what their weights and states leave free."""
+        costs = self.domain.cost.costs
+        memory = costs.memory(firsts[:, None], np.arange(self.domain.num_layers)[None, :], num_samples=1)
+        fixed = memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes + costs.reserve_bytes
+        limits = [costs.machines[group].memory_limit_bytes * self.domain.memory_scale for group in self.groups]
+        return memory, [limit * (1 + 1e-12) - fixed for limit in limits]
 
 
 def _interleaved(domain: Domain, search: Search, most: Callable[[], float]) -> Iterator[Shape]:
@@ -262,8 +271,7 @@ def _interleaved(domain: Domain, search: Search, most: Callable[[], float]) -> I
             for number in domain.numbers_of_microbatches:
                 if search.is_over:
                     return
-                replicas = _most_replicas(domain, group, p, number)
-                if number % p == 0 and replicas:
+                if number % p == 0 and (replicas := _most_replicas(domain, group, p, number)):
                     cuts = domain.balanced(group, p * chunks, replicas)
                     yield domain.shape(cuts, number, "interleaved", chunks)
 
