@@ -60,11 +60,10 @@ def data_parallel_memory(dnn: Dnn, precision: Precision, *, reserve_bytes: float
     reserve_bytes
         Workspaces and the framework's own context, which are left out otherwise.
     """
-    per_parameter = precision.master_bytes + precision.optimizer_bytes
     return MemoryUse(
         weights_bytes=dnn.num_trainable * precision.weight_bytes + dnn.num_moving * STATISTIC_BYTES,
         gradients_bytes=dnn.num_trainable * precision.gradient_bytes,
-        optimizer_bytes=dnn.num_trainable * per_parameter,
+        optimizer_bytes=dnn.num_trainable * precision.kept_bytes,
         activations_per_sample_bytes=ceil(kept_bytes(dnn, precision).sum()),
         reserve_bytes=reserve_bytes,
     )

@@ -106,9 +106,8 @@ def optimizer_step_s(num_trainable: int, device: Device, precision: Precision) -
     device, precision
         Whose memory is moved, and the bytes of a parameter.
     """
-    state_bytes = precision.master_bytes + precision.optimizer_bytes
     is_mixed = precision.master_bytes > 0
-    touched = precision.gradient_bytes + 2 * state_bytes + (1 if is_mixed else 2) * precision.weight_bytes
+    touched = precision.gradient_bytes + 2 * precision.kept_bytes + (1 if is_mixed else 2) * precision.weight_bytes
     return num_trainable * touched / device.memory_bandwidth_bytes_per_s
 
 

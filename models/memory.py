@@ -105,10 +105,11 @@ class Precision:
 
     Mixed precision keeps 2 + 2 + 4 + 8 = 16 bytes a parameter with Adam (S. Rajbhandari et al., SC20,
     arXiv:1910.02054); fp32 keeps 4 + 4 + 0 + 8. ``widened_bytes``: of the copy of a gradient in another type that an
-    optimiser of ZeRO 0, 2 and 3 makes for its step. ``end_bytes``: of state that embedding and head keep more than
-    other parameters. ``has_whole_matrices``: ranks that share state take whole matrices. ``gathers_weights``: with
-    ZeRO 1 and 2, too, a rank keeps its shard of weights alone, and what all gather of them in the type of activations
-    until their backward pass (FSDP2 with ``reshard_after_forward=False``; FSDP's SHARD_GRAD_OP).
+    optimiser of ZeRO 0, 2 and 3 makes for its step. ``spared_bytes``: of the master copy, what one of ZeRO 1 or
+    of one rank reads off the weight where nothing is offloaded. ``end_bytes``: of state that embedding and head keep
+    more than other parameters. ``has_whole_matrices``: ranks that share state take whole matrices. ``gathers_weights``:
+    with ZeRO 1 and 2, too, a rank keeps its shard of weights alone, and what all gather of them in the type of
+    activations until their backward pass (FSDP2 with ``reshard_after_forward=False``; FSDP's SHARD_GRAD_OP).
     """
 
     weight_bytes: int
@@ -117,9 +118,15 @@ class Precision:
     master_bytes: int
     optimizer_bytes: float
     widened_bytes: int = 0
+    spared_bytes: int = 0
     end_bytes: float = 0.0
     has_whole_matrices: bool = False
     gathers_weights: bool = False
+
+    @property
+    def kept_bytes(self) -> float:
+        """Of master copy and optimiser's state."""
+        return self.master_bytes + self.optimizer_bytes
 
     @classmethod
     def of(cls, dtype: str, optimizer: str) -> "Precision":
@@ -527,9 +534,17 @@ PRECISIONS: Mapping[str, Precision] = {
     # 18 bytes: gradients summed in fp32 (Megatron-LM with bf16; Korthikanti et al., figure 1).
     "megatron": Precision(weight_bytes=2, gradient_bytes=4, activation_bytes=2, master_bytes=4, optimizer_bytes=8),
     # The same with ``--grad-reduce-in-bf16``. The distributed optimiser reads them as they are, told so
-    # (``--use-precision-aware-optimizer``); others widen theirs (``_copy_model_grads_to_main_grads`` of Megatron-Core).
+    # (``--use-precision-aware-optimizer``), and of a weight's master copy keeps the two bytes that the weight has not
+    # (``store_param_remainders``, on unless told otherwise); others widen gradients
+    # (``_copy_model_grads_to_main_grads`` of Megatron-Core).
     "megatron-bf16-gradients": Precision(
-        weight_bytes=2, gradient_bytes=2, activation_bytes=2, master_bytes=4, optimizer_bytes=8, widened_bytes=4
+        weight_bytes=2,
+        gradient_bytes=2,
+        activation_bytes=2,
+        master_bytes=4,
+        optimizer_bytes=8,
+        widened_bytes=4,
+        spared_bytes=2,
     ),
     # Gradients in fp32, with fp8 copies of every weight, as it is and transposed (Transformer Engine).
     "megatron-fp8": Precision(weight_bytes=4, gradient_bytes=4, activation_bytes=2, master_bytes=4, optimizer_bytes=8),
@@ -772,12 +787,12 @@ class _Devices:
         ahead = np.where(layouts.overlap_data, block, 0.0)
         shards = layouts.sharing_ranks
         gathered = number * ((zero >= 3) * (np.maximum(block, ends) + ahead) + (zero >= 2) * trained_block)
-        buffers = self._kernels.shard_buffers_bytes * (zero >= 1)
         states = [
             np.where(zero >= least, (shared + routed * layouts.expert_share) / shards, shared + routed)
             for least in (3, 2, 1)
         ]
-        kept_bytes = precision.master_bytes + precision.optimizer_bytes
+        is_widened = (zero != 1) & (shards > 1)
+        kept_bytes = precision.kept_bytes - precision.spared_bytes * ~(is_widened | layouts.offload_optimizer)
         optimizer = kept_bytes * states[2]
         if precision.end_bytes:
             optimizer = optimizer + precision.end_bytes * np.where(zero >= 1, trained_ends / shards, trained_ends)
@@ -788,14 +803,14 @@ class _Devices:
         terms = {
             "weights": self._weights_bytes(shared + routed, states) + still,
             "gradients": precision.gradient_bytes * states[1]
-            + precision.widened_bytes * ((zero != 1) & (shards > 1)) * (1 - layouts.host_share) * states[2],
+            + precision.widened_bytes * is_widened * (1 - layouts.host_share) * states[2],
             "optimizer": optimizer * (1 - layouts.host_share),
             "activations": activations,
             "temporary": np.maximum(moment, 0.0)
             + placeholders
             + transit
             + self._dispatch_bytes(stage)
-            + np.where(shards > 1, gathered + buffers, 0.0),
+            + np.where(shards > 1, gathered + self._kernels.shard_buffers_bytes * (zero >= 1), 0.0),
             "reserve": np.full(size, float(self._reserve_bytes)),
         }
         terms = {name: np.broadcast_to(terms[name], size) for name in TERMS}

@@ -7,7 +7,8 @@ What they take in seconds stands, under the same names, in :mod:`planner.data.fi
 - ``megatron-lm-fused``: 18 bytes, as the GEMM that gives a gradient adds it up in four (the same, figure 1);
 - ``megatron-deepspeed-bf16``: DeepSpeed's optimiser for bf16 as it stood early in 2022: gradients in two bytes, their
   sums and the master copy in four, whole on every device; only the moments are sharded (docs/transformer_memory.md);
-- ``megatron-core``: 18 bytes; told so, gradients in two bytes (``--grad-reduce-in-bf16``);
+- ``megatron-core``: 18 bytes; told so, gradients in two bytes (``--grad-reduce-in-bf16``) and, of weights in bf16, a
+  master copy in two (``--use-precision-aware-optimizer``): 14;
 - ``nanotron``: 20 bytes: gradients in two bytes beside their sums in four (``accumulate_grad_in_fp32``);
 - ``composer-fsdp``, ``torchtitan``: PyTorch's fully sharded data parallel. Composer's loss is FlashAttention's
   kernel, torchtitan's is compiled with the model: neither copies logits. torchtitan's selective recomputation keeps
@@ -31,6 +32,8 @@ from planner.schedules import OF_PROGRAMS
 
 MEGATRON_CORE, PRIMUS = "megatron-core", "primus"
 CORES = (MEGATRON_CORE, PRIMUS)  # whose ranks and options are those of Megatron-Core
+# Optimisers that ``--use-precision-aware-optimizer`` goes with (``OptimizerConfig`` of Megatron-Core asks for Adam).
+PRECISION_AWARE = ("adam", "adamw", "adam_bf16", "adam_fp8")
 _WHOLE_MASTER = Precision(weight_bytes=2, gradient_bytes=10, activation_bytes=2, master_bytes=0, optimizer_bytes=8)
 
 
@@ -85,7 +88,7 @@ class Program:
         return replace(
             self,
             precision=replace(self.precision, weight_bytes=low.kept_weight_bytes),
-            bf16_gradients=None if wide is None else replace(wide, weight_bytes=low.kept_weight_bytes),
+            bf16_gradients=None if wide is None else replace(wide, weight_bytes=low.kept_weight_bytes, spared_bytes=0),
             kernels=replace(self.kernels, product_input_bytes=low.element_bytes),
         )
 

@@ -99,7 +99,7 @@ class DeviceLimits:
             bytes_per_s=reached_bytes_per_s(device, peak, dtype),
             num_multiprocessors=device.num_multiprocessors or 1,
             sustained_flop_per_s=sustained,
-            most_share=math.inf if device.kind == "gpu" and not device.name.startswith("mi") else _MOST_SHARE,
+            most_share=math.inf if device.kind == "gpu" and not device.is_amd else _MOST_SHARE,
         )
 
 

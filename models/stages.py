@@ -274,7 +274,7 @@ class LayerBytes:
             names=line.names,
             weights_bytes=trainable * precision.weight_bytes + moving * STATISTIC_BYTES,
             gradients_bytes=trainable * precision.gradient_bytes,
-            optimizer_bytes=trainable * (precision.master_bytes + precision.optimizer_bytes),
+            optimizer_bytes=trainable * precision.kept_bytes,
             activations_bytes=_prefix(kept_bytes(dnn, precision).tolist()),
             trainable_share=trainable / max(1.0, float(trainable[-1])),
             cut_bytes=np.array([0.0, *line.cut_elements.tolist(), 0.0]) * precision.activation_bytes,

@@ -54,6 +54,7 @@ from planner.models.recomputation import MODULE_SETS
 from planner.trained import EMBEDDING
 from planner.transformer import KINDS, LayerKind, Transformer
 
+_ELEMENT_BYTES = 2.0  # of one activation, and of one gradient of it
 _LOSS_BYTES = 4  # of one token's largest logit, its own logit and its sum, in fp32
 _LOSS_REDUCTIONS = 3
 _PARTLY = {"replicas": ("shards", "copies"), "expert_replicas": ("expert_shards", "expert_copies")}
@@ -128,7 +129,6 @@ def layer_communication(
     layouts: Layouts,
     kind: LayerKind,
     *,
-    element_bytes: float = 2.0,
     expert_imbalance: float = 1.0,
     sends_once: bool = False,
     gathered_bytes: float = 2.0,
@@ -139,19 +139,17 @@ def layer_communication(
     ----------
     transformer, layouts, kind
         The network, n layouts of it, and the kind of layer.
-    element_bytes
-        Of one activation, and of one gradient of it.
     expert_imbalance
         Tokens of the fullest device's experts, over the mean; >= 1.
     sends_once
         Whether a token travels once to several experts in one place.
     gathered_bytes
-        Of one activation that tensor groups gather for a product; what they scatter has ``element_bytes``. A gather
+        Of one activation that tensor groups gather for a product; what they scatter has two bytes. A gather
         and the reduce-scatter that goes with it stand in the table as two of their mean.
     """
-    token_bytes = element_bytes * _tokens(transformer, layouts)
+    token_bytes = _ELEMENT_BYTES * _tokens(transformer, layouts)
     size_bytes = token_bytes * transformer.hidden_size
-    split, of_gathers = layouts.sequence_parallel, (1 + gathered_bytes / element_bytes) / 2
+    split, of_gathers = layouts.sequence_parallel, (1 + gathered_bytes / _ELEMENT_BYTES) / 2
 
     def tensor(name: str, bytes_each: Floats, halves: ArrayLike) -> tuple[Communication, Communication]:
         """Return the all-reduces behind so many parts, or the gathers and reduce-scatters that replace them."""
@@ -184,8 +182,8 @@ def layer_communication(
         )
     if parts.is_prediction:  # an embedding and logits of its own, and what its first product gives, gathered
         ends = (
-            *first_stage_communication(transformer, layouts, element_bytes=element_bytes),
-            *last_stage_communication(transformer, layouts, element_bytes=element_bytes),
+            *first_stage_communication(transformer, layouts),
+            *last_stage_communication(transformer, layouts),
             _communication("tensor", "tensor", "gather", size_bytes, 1, 1),
         )
         communicated = (*communicated, *(replace(one, name="tensor") for one in ends))
@@ -275,17 +273,15 @@ def context_axes(transformer: Transformer, layouts: Layouts) -> Mapping[str, Axe
     return {"context_inner": ((inner, stride),), "context_outer": ((degree // inner, stride * inner),)}
 
 
-def context_communication(
-    transformer: Transformer, layouts: Layouts, kind: LayerKind, *, element_bytes: float = 2.0
-) -> list[Communication]:
+def context_communication(transformer: Transformer, layouts: Layouts, kind: LayerKind) -> list[Communication]:
     """Return how the context ranks of a layer see each other's keys and values: part of what a layer communicates.
 
     Parameters
     ----------
-    transformer, layouts, kind, element_bytes
+    transformer, layouts, kind
         As for :func:`layer_communication`.
     """
-    found = _context_communication(transformer, layouts, kind, element_bytes * _tokens(transformer, layouts))
+    found = _context_communication(transformer, layouts, kind, _ELEMENT_BYTES * _tokens(transformer, layouts))
     return list(_run(transformer, kind, [_with_recomputation(one, layouts) for one in found]))
 
 
@@ -379,9 +375,7 @@ def _tokens(transformer: Transformer, layouts: Layouts) -> Floats:
 # -- ends of the pipeline, and between its stages ----------------------------------------------------------------------
 
 
-def first_stage_communication(
-    transformer: Transformer, layouts: Layouts, *, element_bytes: float = 2.0
-) -> tuple[Communication, ...]:
+def first_stage_communication(transformer: Transformer, layouts: Layouts) -> tuple[Communication, ...]:
     """Return what the embedding, split over the vocabulary, communicates for one micro-batch: the sum of its parts.
 
     Backward needs no sum: every device keeps its rows' gradients. Under sequence parallelism the sum is a
@@ -389,12 +383,12 @@ def first_stage_communication(
 
     Parameters
     ----------
-    transformer, layouts, element_bytes
+    transformer, layouts
         As for :func:`layer_communication`.
     """
     if transformer.projector is not None:  # of an encoder, whose patches are whole on every rank
         return (_communication("embedding", "tensor", "all_reduce", np.zeros(1), 0, 0),)
-    size_bytes = element_bytes * _tokens(transformer, layouts) * transformer.hidden_size
+    size_bytes = _ELEMENT_BYTES * _tokens(transformer, layouts) * transformer.hidden_size
     gathers = np.where(layouts.sequence_parallel, 1, 0)
     found = (
         _communication("embedding", "tensor", "all_reduce", size_bytes, 1 - gathers, 0),
@@ -403,9 +397,7 @@ def first_stage_communication(
     return _run(transformer, EMBEDDING, found)
 
 
-def last_stage_communication(
-    transformer: Transformer, layouts: Layouts, *, element_bytes: float = 2.0
-) -> tuple[Communication, ...]:
+def last_stage_communication(transformer: Transformer, layouts: Layouts) -> tuple[Communication, ...]:
     """Return what the logits, split over the vocabulary, and the loss communicate for one micro-batch.
 
     Forward: three numbers a token (largest logit, the right word's logit, sum of exponentials); backward: the sum of
@@ -414,19 +406,19 @@ def last_stage_communication(
 
     Parameters
     ----------
-    transformer, layouts, element_bytes
+    transformer, layouts
         As for :func:`layer_communication`.
     """
     if transformer.projector is not None:  # the sum of its output, and of the error of its input
         width = transformer.projector.output_size, transformer.projector.joined_size(transformer.hidden_size)
         has_error = KINDS[transformer.layer_kinds[-1]].learning != "front"
-        rows_bytes = np.asarray(element_bytes * layouts.microbatch * transformer.image_tokens, dtype=np.float64)
+        rows_bytes = np.asarray(_ELEMENT_BYTES * layouts.microbatch * transformer.image_tokens, dtype=np.float64)
         return (
             _communication("projector", "tensor", "all_reduce", rows_bytes * width[0], 1, 0),
             _communication("projector", "tensor", "all_reduce", rows_bytes * width[1], 0, int(has_error)),
         )
     tokens = _tokens(transformer, layouts)
-    size_bytes = element_bytes * tokens * transformer.hidden_size
+    size_bytes = _ELEMENT_BYTES * tokens * transformer.hidden_size
     gathers = np.where(layouts.sequence_parallel, 1, 0)
     return (
         _communication("logits", "tensor", "all_reduce", size_bytes, 0, 1 - gathers),
@@ -435,14 +427,12 @@ def last_stage_communication(
     )
 
 
-def pipeline_communication(
-    transformer: Transformer, layouts: Layouts, *, element_bytes: float = 2.0
-) -> tuple[Communication, ...]:
+def pipeline_communication(transformer: Transformer, layouts: Layouts) -> tuple[Communication, ...]:
     """Return what one boundary between stages passes on for one micro-batch: once each way for every virtual stage.
 
     Parameters
     ----------
-    transformer, layouts, element_bytes
+    transformer, layouts
         As for :func:`layer_communication`.
 
     Notes
@@ -450,7 +440,7 @@ def pipeline_communication(
     The devices of a tensor group, which hold the same, send a part each and gather behind the boundary ([N] section
     4.1). Under sequence parallelism each holds a part, and nothing is gathered.
     """
-    size_bytes = element_bytes * _tokens(transformer, layouts) * transformer.hidden_size
+    size_bytes = _ELEMENT_BYTES * _tokens(transformer, layouts) * transformer.hidden_size
     sends = np.where(layouts.pipeline > 1, layouts.interleave, 0)
     gathers = np.where(layouts.sequence_parallel, 0, sends)
     return (

@@ -5,6 +5,7 @@ are full-duplex, but for those that lead one way. Mixed devices and mixed links 
 each other, and how fast they are, is told by :mod:`planner.routes`.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -48,6 +49,11 @@ class Device:
     # what large matrix products alone in bf16 were measured to reach; None where nobody measured
     matmul_flop_per_s: float | None = None
     source: str = ""  # where the figures stand
+
+    @property
+    def is_amd(self) -> bool:
+        """Whether it is one of AMD's accelerators, all of which are called so."""
+        return re.match(r"mi\d{2,3}", self.name) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

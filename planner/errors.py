@@ -127,6 +127,11 @@ class SpecError(PlannerError):
         place = Fault(problem=problem, mend=mend, field=field, value=value, file=str(file), line=line, column=column)
         return cls.of([place])
 
+    @classmethod
+    def of_option(cls, option: str, problem: str, mend: str = "", *, value: str = "") -> Self:
+        """Return the error of an option of the command line."""
+        return cls.one(problem, mend, file="command line", field=option, value=value)
+
 
 class ModelError(PlannerError):
     """A cost model was asked beyond its range."""

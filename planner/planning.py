@@ -401,8 +401,9 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tupl
 
     And whether families that were not asked for took all of their few seconds: with more there might be another plan.
     """
+    is_whole = not search.was_cut_short
     is_cut_off, best = False, _best_alternative(problem, plan, search)
-    waiting = [*_skipping(problem, plan), *_narrowed(problem, plan)]
+    waiting = [*_skipping(problem, plan), *_narrowed(problem, plan, is_whole=is_whole)]
     others, most_s = tuple(one for one in FAMILY_NAMES if one not in problem.families), float("inf")
     for tried in range(_MOST_PLANNED):
         is_last = not waiting or tried == _MOST_PLANNED - 1
@@ -430,7 +431,7 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tupl
             pins = [f"fix.{name}: {value}" for name, value in question.fixed.items() if name not in problem.fixed]
             best = found, _OF_JSON if skipped else " and ".join([f"--families {found.family}", *pins])
         else:
-            waiting += _narrowed(question, found)
+            waiting += _narrowed(question, found, is_whole=not search.was_cut_short)
     return best, is_cut_off
 
 
@@ -473,10 +474,11 @@ def _training_groups(problem: Problem) -> Sequence[MachineGroup]:
     return problem.cluster.training_groups(problem.fixed.get("device"))
 
 
-def _narrowed(problem: Problem, plan: Plan) -> list[tuple[Problem, frozenset[str]]]:
+def _narrowed(problem: Problem, plan: Plan, *, is_whole: bool) -> list[tuple[Problem, frozenset[str]]]:
     """Return the questions that leave out what a plan cannot be launched with: decisions of it, or its family.
 
-    Where the plan is proven best, no question that it answers itself: it would be the answer once more.
+    Where the plan is proven best, or no limit cut its search short (``is_whole``), no question that it answers itself:
+    it would be the answer once more.
     """
     families = tuple(one for one in problem.families if one != plan.family)
     found = [replace(problem, families=families)] if families else []
@@ -484,10 +486,12 @@ def _narrowed(problem: Problem, plan: Plan) -> list[tuple[Problem, frozenset[str
     pins: Sequence[Mapping[str, str | int]] = [{"schedule": "1f1b"}] if plan.family == "pipeline" else []
     if len(kinds) > 1:
         pins = [*pins, *({"device": name} for name in kinds)]
+    if plan.family == OF_TRANSFORMERS:  # DeepSpeed, which trains any network, splits no sequence beside other degrees
+        pins = [*pins, {"context_parallel_size": 1}]
     if plan.family == OF_TRANSFORMERS and any(group.device.kind == "tpu" for group in _training_groups(problem)):
         pins = [{"pipeline_parallel_size": 1}]  # MaxText alone writes files for them, and has no uneven stages
     own = [one for one in pins if not one.keys() & problem.fixed.keys() and one.keys() <= pinnable_keys(plan.family)]
-    if plan.status is Status.OPTIMAL:
+    if plan.status is Status.OPTIMAL or is_whole:
         network = network_of(problem, plan.substitutions)
         decided = usage_of(network, plan.family, plan.configuration, plan.prediction).decisions
         own = [one for one in own if any(decided.get(key) != value for key, value in one.items())]

@@ -69,6 +69,7 @@ class _Ends:
     aside: "Callable[[Callable[[], Plan]], None]" = lambda kept: None
     kept: "Callable[[], Plan] | None" = None
     is_asked: bool = False  # for the best so far alone: as at the end, without what takes time
+    is_felt: bool = False  # whether any part was told that it is over
 
     def best(self) -> "Plan":
         """Return the best so far as it is at the end of the search."""
@@ -156,6 +157,12 @@ class Search:
     @property
     def is_late(self) -> bool:
         """Whether the search is over, asked without counting: as often as one likes, where the work is."""
+        is_late = self._is_late()
+        self._ends.is_felt |= is_late
+        return is_late
+
+    def _is_late(self) -> bool:
+        """Whether the search is over."""
         if self.is_counted_out or self._is_full or self._ends.interrupted.is_set() or self._ends.is_asked:
             return True
         now_s = self.clock()
@@ -167,6 +174,11 @@ class Search:
             self._look_s = now_s + _LOOK_S
             self._is_full = not self.fits(0)
         return self._is_full or now_s >= self._end_s
+
+    @property
+    def was_cut_short(self) -> bool:
+        """Whether it, or any part of the search that it is a part of, was told that it is over."""
+        return self._ends.is_felt
 
     @property
     def is_counted_out(self) -> bool:

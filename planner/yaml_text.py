@@ -44,7 +44,7 @@ class Yaml:
     positions: Mapping[Place, tuple[int, int]]
 
 
-def read_yaml(text: str, file: str = "", *, most_letters: int = MOST_LETTERS) -> Yaml:
+def read_yaml(text: str, file: str = "") -> Yaml:
     """Return what one document of YAML holds.
 
     Raises
@@ -52,7 +52,7 @@ def read_yaml(text: str, file: str = "", *, most_letters: int = MOST_LETTERS) ->
     SpecError
         If it is no such document, or larger, deeper, or with more values than is read in bounded time.
     """
-    documents = list(_documents(text, file, most_letters))
+    documents = list(_documents(text, file, MOST_LETTERS))
     if len(documents) > 1:
         problem = f"{_NO_YAML}expected a single document in the stream."
         raise _error(file, problem, "Give each document a file of its own.", documents[1][1])

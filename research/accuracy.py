@@ -108,7 +108,9 @@ def bands(results: Iterable[MeasuredCase]) -> dict[str, dict[str, list[Band]]]:
             every = _rows_of(result, given.evaluation)
             for transport in (*sorted({row.transport for row in every}), "any"):
                 rows = [replace(row, group=row.setting) for row in every if transport in (row.transport, "any")]
-                low, high, coverage = _band(_factors(rows))
+                low, high, coverage = _band(
+                    [[row.measured / row.predicted - 1 for row in group] for group in _by_group(rows).values()]
+                )
                 band = {"transport": transport, "low": low, "high": high, "coverage": coverage}
                 band |= {"from": result.name, "parameters": given.parameters, "conditions": given.conditions}
                 found.setdefault(given.family, {}).setdefault(kind, []).append(band)
@@ -136,11 +138,6 @@ def _by_group(rows: Iterable[MeasuredRow]) -> dict[str, list[MeasuredRow]]:
     for row in rows:
         groups.setdefault(row.group, []).append(row)
     return groups
-
-
-def _factors(rows: Iterable[MeasuredRow]) -> list[list[float]]:
-    """Return measured / predicted - 1, group by group."""
-    return [[row.measured / row.predicted - 1 for row in group] for group in _by_group(rows).values()]
 
 
 def _band(groups: Sequence[Sequence[float]]) -> tuple[float, float, float]:

@@ -79,11 +79,11 @@ class Run:
         return self.kept.use(model, reserve_bytes).most_samples(DEVICE_BYTES)
 
 
-def read_kept(path: Path = TABLE) -> dict[tuple[str, str], Kept]:
+def read_kept() -> dict[tuple[str, str], Kept]:
     """Return what networks keep, by name and size of image."""
     per_parameter: float = _PRECISION.weight_bytes + _PRECISION.gradient_bytes + _PRECISION.master_bytes
     per_parameter += _PRECISION.optimizer_bytes
-    with path.open(newline="", encoding="utf-8") as file:
+    with TABLE.open(newline="", encoding="utf-8") as file:
         return {
             (row["network"], row["image_size"]): Kept(
                 fixed_bytes=int(row["parameters"]) * per_parameter + 4 * int(row["statistics"]),
@@ -128,10 +128,10 @@ def accepted(runs: Iterable[Run], model: str, reserve_bytes: float) -> list[Run]
     return [run for run in runs if run.next_size and run.most_samples(model, reserve_bytes) >= run.next_size]
 
 
-def fitted_reserve_bytes(runs: Sequence[Run], model: str = _SHIPPED) -> int:
+def fitted_reserve_bytes(runs: Sequence[Run]) -> int:
     """Return the largest reserve, in tenths of a GiB, with which none of the runs is refused."""
     reserve = 0
-    while reserve < DEVICE_BYTES and not refused(runs, model, reserve + _STEP_BYTES):
+    while reserve < DEVICE_BYTES and not refused(runs, _SHIPPED, reserve + _STEP_BYTES):
         reserve += _STEP_BYTES
     return reserve
 

@@ -24,7 +24,7 @@ from planner.data.devices import device
 from planner.models.layouts import Layouts, Recompute
 from planner.models.low_precision import NUMBER_TYPES
 from planner.models.memory import Kernels, Precision, memory_bytes
-from planner.models.programs import PROGRAMS
+from planner.models.programs import PROGRAMS, Program
 from planner.models.recomputation import MODULE_SETS
 from planner.question.calibration import EXPERT_PIECES_SHARE, TRANSFORMER_RESERVE_BYTES
 from planner.transformer import Transformer
@@ -138,10 +138,19 @@ _BRIDGE: Sequence[tuple[str, int, int, tuple[str, ...], bool, float]] = (
 )
 
 
+def _bf16_gradients(program: Program) -> Precision:
+    """Return what vendors' recipes keep: gradients in bf16, and whole master copies.
+
+    All of Megatron-Bridge 0.3 have ``use_precision_aware_optimizer = False``.
+    """
+    assert program.bf16_gradients is not None, "Megatron-Core's"
+    return replace(program.bf16_gradients, spared_bytes=0)
+
+
 def _bridge() -> Iterator[Peak]:
     """Yield peaks of mixtures of experts, as PyTorch allocated; gradients are in bf16 (its recipes)."""
     program, number = PROGRAMS["megatron-core"], {frozenset(one): index for index, one in enumerate(MODULE_SETS)}
-    assert program.bf16_gradients is not None
+    bf16_gradients = _bf16_gradients(program)
     for name, tokens, expert, modules, has_moments, measured in _BRIDGE:
         dnn = zoo.build(name).transformer
         assert dnn is not None
@@ -149,7 +158,7 @@ def _bridge() -> Iterator[Peak]:
         if modules:
             again = {"recompute": int(Recompute.SELECTIVE), "recompute_modules": number[frozenset(modules)]}
             layout = Layouts.one(data=16, expert=expert, zero=1, **again)
-        precision = program.bf16_gradients if has_moments else replace(program.bf16_gradients, optimizer_bytes=0.0)
+        precision = bf16_gradients if has_moments else replace(bf16_gradients, optimizer_bytes=0.0)
         kernels = replace(program.kernels, dispatch_bytes=0.0)
         yield Peak(
             source="Megatron-Bridge, experts on H100",
@@ -317,7 +326,7 @@ def _without_pieces_gib(row: Row) -> float:
 def _fitted_gib(row: Row) -> float:
     """Return what a row of the fit takes."""
     program = PROGRAMS[row.software]
-    precision = (row.has_bf16_gradients and program.bf16_gradients) or program.precision
+    precision = _bf16_gradients(program) if row.has_bf16_gradients else program.precision
     return _gib(row.transformer, row.layouts(), precision, program.kernels)
 
 
@@ -330,7 +339,7 @@ def vendor_fits(folder: Path) -> list[tuple[str, tuple[float, float, float], flo
     found = {}
     for one in read_low_rows(folder):
         program = PROGRAMS[one.row.software].in_type(None if one.low is None else NUMBER_TYPES[one.low])
-        precision = (one.row.has_bf16_gradients and program.bf16_gradients) or program.precision
+        precision = _bf16_gradients(program) if one.row.has_bf16_gradients else program.precision
         layouts = one.row.layouts()
         layouts = replace(layouts, overlap_expert=np.array([False]))  # left open, it is off where there is no room
         sets = np.arange(len(MODULE_SETS))

@@ -121,6 +121,18 @@ def test_kernels_are_captured_with_short_products_unless_it_is_told_otherwise() 
     assert said == [True, False, False, True]
 
 
+@pytest.mark.parametrize(("device", "usual"), [("mi355x", False), ("b200-sxm", True)])
+def test_recipes_of_amd_launch_kernels_one_by_one(device: str, usual: bool) -> None:
+    cluster = {"machines": [{"count": 1, "device": device, "devices": 8}]}
+    question = {**_QUESTION, "cluster": cluster, "dnn": {**_QUESTION["dnn"], "dtype": "mxfp8"}}
+    problem = planner.load(question)
+    (told,) = (one.text for one in problem.key_assumptions if "kernels are" in one.text)
+    assert ("launched one by one, as AMD's" in told) is not usual
+    found = [planner.load({**question, "calibration": {"cuda_graphs": on}}) for on in (usual, not usual)]
+    seconds = [planner.predict(one).breakdown_s["launch"] for one in (problem, *found)]
+    assert seconds[0] == seconds[1] != seconds[2]
+
+
 def test_experts_of_their_own_kernels_take_the_host_longer_the_more_there_are_on_a_device() -> None:
     network = {"zoo": "qwen3-30b-a3b", "dtype": "mxfp8"}
     launch = [

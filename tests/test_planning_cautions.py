@@ -73,6 +73,24 @@ def test_what_can_be_launched_on_two_kinds_of_machines_uses_both_where_that_is_b
     assert {stage.machines for stage in other.configuration.stages} == {*kinds}  # type: ignore[union-attr]
 
 
+def test_a_network_that_megatron_lm_lacks_is_launched_without_context_ranks() -> None:
+    """DeepSpeed trains any network, but splits no sequence over ranks that do not divide the heads."""
+    sizes = {"layers": 4, "hidden": 1536, "heads": 6, "vocabulary": 32_000, "sequence_length": 16_384}
+    block = {"norm": "rms_norm", "gated": True, "positions": "rotary", "norm_position": "output", "biases": False}
+    machines = [{"count": 1, "machine": "hgx-h100"}]
+    question = {"dnn": {"transformer": {**sizes, **block}, "global_batch": 2, "dtype": "bf16"}, "families": ["hybrid"]}
+    problem = planner.load({**question, "cluster": {"machines": machines}})
+    split = planned(problem, Search(time_limit_s=60))
+    assert split.configuration.context == 4  # type: ignore[attr-defined]
+    found = launchable(problem, split, Search(time_limit_s=60))
+    assert found.instead.endswith("ask for it with --families hybrid and fix.context_parallel_size: 1")
+    pinned = planner.plan(
+        planner.load({**question, "cluster": {"machines": machines}, "fix": {"context_parallel_size": 1}})
+    )
+    assert not pinned.cautions
+    assert pinned.configuration.headline in found.instead
+
+
 def test_it_is_said_where_time_cut_off_the_search_of_families_that_nobody_asked_for(
     asked: Problem, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,8 +134,10 @@ def test_families_are_asked_before_tries_run_out_on_pins(plan: Plan) -> None:
     machines = [{"name": one, "device": one, "devices": 2, "network": "100 Gbit/s"} for one in kinds]
     problem = planner.load({**SERVED, "cluster": {"machines": machines}, "families": ["pipeline", "parameter_server"]})
     given = replace(plan, family="pipeline", status=Status.FEASIBLE, alternatives=(), least_by_family={})
+    search = Search(time_limit_s=60)
+    assert search.part(0).is_late  # a part was cut short, so that a narrower question may be answered better
     with patch("planner.planning.best_plan", side_effect=SpecError("none")) as searched:
-        assert _best_launchable(problem, given, Search(time_limit_s=60))[0] is None
+        assert _best_launchable(problem, given, search)[0] is None
     asked = [call.args[0].families for call in searched.call_args_list]
     assert ("parameter_server",) in asked
     assert "all_reduce" in asked[-1]
@@ -164,6 +184,13 @@ def test_a_proven_plan_is_not_searched_for_again_by_a_question_that_it_answers()
     again = launchable(problem, replace(best, least_by_family={}), Search())  # searches all_reduce once more
     assert launchable(problem, best, Search()) == again
     assert again.instead == found.instead != ""
+    # Nor is one that is not proven, unless a limit cut its search short: it would be the answer once more.
+    given, whole, cut = replace(best, status=Status.FEASIBLE, least_by_family={}), Search(), Search()
+    assert cut.part(0).is_late
+    for search, families in ((whole, [("all_reduce",)]), (cut, [("pipeline",), ("all_reduce",)])):
+        with patch("planner.planning.best_plan", wraps=best_plan) as searched:
+            launchable(problem, given, search)
+        assert [call.args[0].families for call in searched.call_args_list][: len(families)] == families
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from planner.cases.forms import Hertz
 from planner.channel import fifo_end_s
 from planner.cost import Floats
 from planner.dnn import Dnn, Layer
-from planner.errors import Fault, ModelError, SpecError
+from planner.errors import ModelError, SpecError
 from planner.importers.text import read_text
 from planner.question.values import Count, Model, Name, Positive, Rate, Seconds
 
@@ -668,7 +668,7 @@ def _read_sheet(sheet: SheetInput, dnn: str) -> tuple[dict[int, float], dict[int
     found = [row for row in rows if (row["net"], row["device"]) == (dnn, sheet.device)]
     if not found:
         problem = f"{sheet.file} has no row of {dnn!r} on {sheet.device!r}."
-        raise SpecError.of([Fault(problem=problem, mend="Check both names.")])
+        raise SpecError.one(problem, "Check both names.")
     columns = [{int(row["batch"]): row[name] for row in found if row[name]} for name in ("measured_s", "predicted_s")]
     measured, predicted = ({size: float(text) for size, text in column.items()} for column in columns)
     return measured, predicted

@@ -224,17 +224,14 @@ def _shortened(one: Any, other: Any) -> tuple[Any, Any]:
     """Return two values as they fit into a line: long lists and mappings by their numbers of parts."""
 
     def short(value: Any) -> Any:
-        if isinstance(value, list | Mapping) and (len(value) > _MOST_PARTS or any(map(_is_nested, value))):
+        if isinstance(value, list | Mapping) and (
+            len(value) > _MOST_PARTS or any(isinstance(part, list | Mapping) for part in value)
+        ):
             return f"{len(value)} entries"
         return ", ".join(map(str, value)) if isinstance(value, list) else value
 
     texts = short(one), short(other)
     return (texts[0], f"{texts[1]}, other ones") if texts[0] == texts[1] else texts
-
-
-def _is_nested(value: Any) -> bool:
-    """Whether a part of a list is a list or a mapping itself."""
-    return isinstance(value, list | Mapping)
 
 
 def _collapsed(differences: Iterator[Difference]) -> Iterator[Difference]:

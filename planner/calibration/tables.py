@@ -434,7 +434,7 @@ def read_iteration_document(path: Path) -> list[IterationTime]:
     rows = source.data.get("rows")
     if not isinstance(rows, list) or not rows or len(rows) > _MOST_ITERATIONS:
         mend = "Write e.g. rows: [{fix: {num_devices: 4}, iteration_time: 182 ms}]."
-        raise SpecError.of([source.fault(("rows",), f"this is no list of 1 to {_MOST_ITERATIONS} rows.", mend)])
+        raise source.error(("rows",), f"this is no list of 1 to {_MOST_ITERATIONS} rows.", mend)
     faults: list[Fault] = []
     found = []
     for index, row in enumerate(rows):

@@ -339,4 +339,4 @@ def evaluate(operand: Operand, answers: Mapping[str, Answer], source: Source) ->
 def _error(operand: FieldOf | Applied, problem: str, source: Source) -> SpecError:
     path = (*operand.place, "field" if isinstance(operand, FieldOf) else "formula")
     problem, _, mend = problem.partition(". ")
-    return SpecError.of([source.fault(path, f"{problem.rstrip('.')}.", mend)])
+    return source.error(path, f"{problem.rstrip('.')}.", mend)

@@ -136,7 +136,7 @@ def run_folder(folder: Path) -> CaseResult:
             ours = value.number / scale_of(theirs.unit, value.dimension)
         except ValueError as error:
             place = (theirs.quantity, "unit")
-            raise SpecError.of([case.table.fault(place, str(error), "Mend the unit.")]) from None
+            raise case.table.error(place, str(error), "Mend the unit.") from None
         is_ok = is_within(ours, theirs.published, theirs.tolerance)
         return CaseRow(case=folder.name, ours=ours, ok=is_ok, **theirs.model_dump())
 
@@ -337,7 +337,7 @@ class Case:
             raise SpecError.of(faults_of(error, self.source, inputs, place)) from None
         except ModelError as error:
             place = ("questions", name, "model")
-            raise SpecError.of([self.source.fault(place, str(error), "Mend the inputs.")]) from None
+            raise self.source.error(place, str(error), "Mend the inputs.") from None
         except SpecError as error:
             raise SpecError.of(self._placed(name, replace(fault, field="model")) for fault in error.faults) from None
 
@@ -353,7 +353,7 @@ class Case:
             raise SpecError.of(self._placed(name, fault) for fault in error.faults) from None
         except (InfeasibleError, NoAnswerError) as error:
             place, problem = ("questions", name, "procure"), f"it has no answer: {error}"
-            raise SpecError.of([self.source.fault(place, problem, "Mend the limits.")]) from None
+            raise self.source.error(place, problem, "Mend the limits.") from None
         document, fleet = found.to_dict(), found.choice.fleet
         custom = [device["name"] for device in block.get("custom_devices") or ()]
         machines: dict[str, int] = {}
@@ -398,7 +398,7 @@ class Case:
         least, most = fit.between
         if excess(least) * excess(most) > 0:
             problem = f"both {least:g} and {most:g} leave the quantity on the same side of its target."
-            raise SpecError.of([self.source.fault(("fit", "between"), problem, "Widen it.")])
+            raise self.source.error(("fit", "between"), problem, "Widen it.")
         return {fit.parameter: float(brentq(excess, least, most))}
 
 

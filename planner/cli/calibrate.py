@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import MemoryLimit, flag_fault, grouped
+from planner.cli.options import MemoryLimit, grouped
+from planner.errors import SpecError
 
 if TYPE_CHECKING:
     from planner.calibration.fits import Fitted
@@ -83,7 +84,9 @@ class ToMeasure:
             except ValueError:
                 match = None
             if match is None:
-                raise flag_fault("--range", f"{text!r} is no range.", "Write e.g. --range network=0.8..1.1.", text)
+                raise SpecError.of_option(
+                    "--range", f"{text!r} is no range.", "Write e.g. --range network=0.8..1.1.", value=text
+                )
         return given
 
 
@@ -155,7 +158,9 @@ def calibrate(
         return
     if measure:
         if data:
-            raise flag_fault("--measure", "this measures here and now; files are given, too.", "Leave out one of them.")
+            raise SpecError.of_option(
+                "--measure", "this measures here and now; files are given, too.", "Leave out one of them."
+            )
         from planner.calibration.canonical_loops import measure as measured
 
         with Progress("measuring"):
@@ -166,7 +171,9 @@ def calibrate(
         _print_measurements(data or [], wanted, is_json=output.json)
         return
     if not data:
-        raise flag_fault("", "there is nothing to calibrate from.", "Name files, or write planner calibrate --measure.")
+        raise SpecError.of_option(
+            "", "there is nothing to calibrate from.", "Name files, or write planner calibrate --measure."
+        )
     from planner.calibration.benchmarks import read_files
     from planner.calibration.fits import Asked, fit_all
     from planner.cli.output import check_outputs
@@ -183,7 +190,7 @@ def calibrate(
 
         if found.timings or found.iterations or found.profiles or found.layer_tables:
             mend = "Give the runs in a command of their own."
-            raise flag_fault("", "measured runs are compared, other measurements are fitted.", mend)
+            raise SpecError.of_option("", "measured runs are compared, other measurements are fitted.", mend)
         result = compare(found.runs)
         print(dump(result.to_document()) if output.json else result.text())
         return
@@ -192,7 +199,7 @@ def calibrate(
         fitted = fit_all(found, asked)
     if output.law_only and fitted.cluster_law is None:
         mend = "Add --spec with the cluster, and timings of all-reduces that fit its machines."
-        raise flag_fault("--law-only", "there is no law of a cluster.", mend)
+        raise SpecError.of_option("--law-only", "there is no law of a cluster.", mend)
     output.give(fitted, unsaid.date)
 
 
@@ -208,7 +215,7 @@ def _print_measurements(questions: list[Path], wanted: ToMeasure, *, is_json: bo
 
     if len(questions) != 1:
         mend = "Name one spec, or one plan that `planner plan --out` wrote."
-        raise flag_fault("--plan-measurements", f"{len(questions)} files are given.", mend)
+        raise SpecError.of_option("--plan-measurements", f"{len(questions)} files are given.", mend)
     ranges = wanted.ranges
     seconds, most_bytes = limit_s(wanted.time_limit), limit_bytes(wanted.memory_limit)
     search = Search(time_limit_s=seconds, memory_limit_bytes=most_bytes)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import flag_fault, grouped
+from planner.cli.options import grouped
+from planner.errors import SpecError
 
 if TYPE_CHECKING:
     from planner.network_import import ImportedFile
@@ -61,14 +62,14 @@ def import_network(
         return
     if (file is None) == (run is None):
         problem = "there is nothing to import." if file is None else "a file and a factory are given."
-        raise flag_fault("", problem, "Give a file, or --run package:function.")
+        raise SpecError.of_option("", problem, "Give a file, or --run package:function.")
     from planner.cli.output import Progress, check_outputs
     from planner.network_import import import_code, import_file
 
     check_outputs({"--out": out}, None, {"the file that is imported": file})
     if run is not None:
         if given := [f"--{name.replace('_', '-')}" for name, value in asdict(unsaid).items() if value]:
-            raise flag_fault(" ".join(given), "a factory has no use for it.", "Leave it out.")
+            raise SpecError.of_option(" ".join(given), "a factory has no use for it.", "Leave it out.")
         found = import_code(run, Path.cwd())
     else:
         assert file is not None, "one of the two is given"
@@ -91,9 +92,11 @@ def _sizes(given: list[str]) -> dict[str, int]:
     for one in given:
         name, _, number = one.rpartition("=")
         if not name or not number.isascii() or not number.isdigit() or not 0 < int(number[:10]) < 10**9:
-            raise flag_fault("--dimension", f"{one!r} is no size of a dimension.", "Write e.g. seq=128.", one)
+            raise SpecError.of_option(
+                "--dimension", f"{one!r} is no size of a dimension.", "Write e.g. seq=128.", value=one
+            )
         if name in sizes:
-            raise flag_fault("--dimension", f"{name!r} has two sizes.", "Give one.", one)
+            raise SpecError.of_option("--dimension", f"{name!r} has two sizes.", "Give one.", value=one)
         sizes[name] = int(number)
     return sizes
 

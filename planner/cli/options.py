@@ -69,11 +69,6 @@ def json_of(schema: str) -> object:
     return typer.Option("--json", help=f"One JSON document ({schema}) on stdout.")
 
 
-def flag_fault(field: str, problem: str, mend: str, value: str = "") -> SpecError:
-    """Return the error of a flag."""
-    return SpecError.one(problem, mend, file="command line", field=field, value=value)
-
-
 def _address(text: str | None) -> str | None:
     """Return a scheduler's address if it can be one: a short search never asks it, and would keep silent on a slip."""
     if text is not None and not re.fullmatch(r"(\w+://)?[^\s/]+:\d+/?", text):
@@ -106,11 +101,11 @@ def check_helpers(workers: int, scheduler: str | None) -> None:
     if missing := [name for name in needed if find_spec(name) is None]:
         problem = f"more than one worker needs {' and '.join(missing)}, not installed here."
         mend = "pip install 'training-planner[distributed]', or leave out --workers and --scheduler."
-        raise flag_fault("--workers", problem, mend)
+        raise SpecError.of_option("--workers", problem, mend)
     if scheduler is None:
         if problem := too_many_workers(workers):
             mend = f"Give {most_workers()} or fewer; --scheduler has those of other machines help."
-            raise flag_fault("--workers", f"{problem}.", mend)
+            raise SpecError.of_option("--workers", f"{problem}.", mend)
         return
     if workers > 1:
         raise typer.BadParameter("--workers and --scheduler name different workers. Give one of the two.")

@@ -28,7 +28,7 @@ def _parsed(text: str, dimension: Dimension, field: str) -> float:
     try:
         return parse(text, dimension)
     except ValueError as error:
-        raise SpecError.one(str(error), file="command line", field=field, value=text) from None
+        raise SpecError.of_option(field, str(error), value=text) from None
 
 
 def limit_s(text: str) -> float:

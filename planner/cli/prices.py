@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from planner.cli.options import flag_fault, json_of
+from planner.cli.options import json_of
+from planner.errors import SpecError
 
 _SHOWN = 6  # names beside a reason
 
@@ -50,8 +51,11 @@ def import_catalogue(
     from planner.procurement.currencies import read_rates
 
     if out is not None and out.suffix.lower() != ".csv":
-        raise flag_fault(
-            "--out", "a list of prices is a table, not YAML or JSON.", "Name a .csv file, e.g. prices.csv.", str(out)
+        raise SpecError.of_option(
+            "--out",
+            "a list of prices is a table, not YAML or JSON.",
+            "Name a .csv file, e.g. prices.csv.",
+            value=str(out),
         )
     check_outputs({"--out": out}, None, {f"the catalogue {path}": path for path in files})
     with Progress("reading"):
@@ -82,7 +86,9 @@ def _day(text: str) -> Any:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise flag_fault("--date", f"{text!r} is not a date.", "Write year-month-day, e.g. 2026-11-02.", text) from None
+        raise SpecError.of_option(
+            "--date", f"{text!r} is not a date.", "Write year-month-day, e.g. 2026-11-02.", value=text
+        ) from None
 
 
 def _text(totals: dict[str, Any], files: str, out: Path | None) -> str:

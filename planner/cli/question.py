@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from planner.cli.options import flag_fault, in_short
+from planner.cli.options import in_short
 from planner.errors import SpecError
 from planner.importers.text import is_there
 
@@ -73,7 +73,9 @@ class ShortQuestion:
         if spec is not None:
             return _alone(spec, flags)
         if self.dnn is None:
-            raise flag_fault("", "there is no question.", "Give a spec (see `planner init`), or --dnn and --machines.")
+            raise SpecError.of_option(
+                "", "there is no question.", "Give a spec (see `planner init`), or --dnn and --machines."
+            )
         given = {
             source_of(self.dnn): self.dnn.removeprefix(_CODE),
             "batch_per_device": self.batch,
@@ -133,7 +135,7 @@ class ShortPurchase:
             return _alone(spec, flags)
         given = {name: value for name, value in flags.items() if value is not None}
         if self.dnn is None:
-            raise flag_fault(
+            raise SpecError.of_option(
                 "", "there is no question.", "Give a spec with a block procure, or --dnn and a --deadline."
             )
         families = {"families": _listed(self.families)} if self.families is not None else {}
@@ -154,7 +156,7 @@ class ShortPurchase:
 def _alone(spec: Path, flags: Mapping[str, Any]) -> Path:
     """Return the spec's path; refuse flags beside it."""
     if given := [f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None]:
-        raise flag_fault(
+        raise SpecError.of_option(
             " ".join(given), "a spec and flags are given.", "Give one or the other; put these into the spec."
         )
     return spec
@@ -168,7 +170,9 @@ def _fine_tuning(text: str) -> dict[str, Any]:
     """
     method, *more = text.split(":")
     if len(more) > 2 or (more and not more[0].isdecimal()):
-        raise flag_fault("--fine-tuning", f"{text!r} is no method with a rank and matrices.", "Write e.g. lora:8:q,v.")
+        raise SpecError.of_option(
+            "--fine-tuning", f"{text!r} is no method with a rank and matrices.", "Write e.g. lora:8:q,v."
+        )
     found: dict[str, Any] = {"method": method}
     if more:
         found["rank"] = int(more[0])
@@ -184,7 +188,7 @@ def _frozen(text: str) -> dict[str, Any]:
     names = _listed(text)
     numbers = [int(one) for one in names if one.isdecimal()]
     if len(numbers) > 1:
-        raise flag_fault("--frozen", f"{text!r} has several numbers of layers.", "Write e.g. 20,experts.")
+        raise SpecError.of_option("--frozen", f"{text!r} has several numbers of layers.", "Write e.g. 20,experts.")
     parts = [one for one in names if not one.isdecimal()]
     return {**({"layers": numbers[0]} if numbers else {}), **({"parts": parts} if parts else {})}
 
@@ -223,12 +227,14 @@ def _cluster(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return the cluster of ``--cluster`` or of ``--machines`` and the flags of its links."""
     if flags["cluster"] is not None:
         if also := [f"--{name}" for name in ("machines", *_LINKS) if flags[name] is not None]:
-            raise flag_fault(
+            raise SpecError.of_option(
                 " ".join(also), "--cluster describes the machines already.", "Leave it out, or the others."
             )
         return {"preset": flags["cluster"]}
     if flags["machines"] is None:
-        raise flag_fault("", "there are no machines.", "Add --machines 4x8xrtx-2080-ti, or --cluster osf-testbed.")
+        raise SpecError.of_option(
+            "", "there are no machines.", "Add --machines 4x8xrtx-2080-ti, or --cluster osf-testbed."
+        )
     links = {key: flags[key] for key in _LINKS if flags[key] is not None}
     return {"machines": [{**_machines(part), **links} for part in flags["machines"].split(",")]}
 
@@ -245,12 +251,12 @@ def _machines(text: str) -> dict[str, Any]:
     found = _MACHINES.fullmatch(text.strip())
     if found is None:
         mend = "Write machines x devices x type, e.g. 4x8xrtx-2080-ti, or 4xdgx-h100; put commas between unlike ones."
-        raise flag_fault("--machines", f"{text!r} has no meaning.", mend, text)
+        raise SpecError.of_option("--machines", f"{text!r} has no meaning.", mend, value=text)
     count, devices, name = found.groups()
     if data.is_machine(name):
         return {"count": int(count), "machine": name, **({"devices": int(devices)} if devices else {})}
     try:
         device = data.device_or_machine(name)
     except SpecError as error:
-        raise flag_fault("--machines", error.faults[0].problem, error.faults[0].mend, text) from None
+        raise SpecError.of_option("--machines", error.faults[0].problem, error.faults[0].mend, value=text) from None
     return {"count": int(count), "devices": int(devices or 1), "device": device}

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import MemoryLimit, flag_fault
+from planner.cli.options import MemoryLimit
+from planner.errors import SpecError
 
 _LIBRARIES = ("starlette", "uvicorn")
 _MOST_PROCESSES = 64
@@ -32,7 +33,7 @@ def serve(
     """
     if missing := [one for one in _LIBRARIES if find_spec(one) is None]:
         problem = f"planner serve needs {' and '.join(missing)}, not installed here."
-        raise flag_fault("", problem, "Install them: pip install 'training-planner[serve]'.")
+        raise SpecError.of_option("", problem, "Install them: pip install 'training-planner[serve]'.")
     from planner.cli.output import limit_s
     from planner.memory import default_limit_bytes
     from planner.serve.app import is_loopback
@@ -43,7 +44,9 @@ def serve(
     try:
         memory_bytes = default_limit_bytes(workers) if memory_limit is None else parse(memory_limit, Dimension.DATA)
     except ValueError as error:
-        raise flag_fault("--memory-limit", str(error), "Write e.g. '2 GiB'.", memory_limit or "") from None
+        raise SpecError.of_option(
+            "--memory-limit", str(error), "Write e.g. '2 GiB'.", value=memory_limit or ""
+        ) from None
     if not is_loopback(host):
         typer.echo(
             f"warning: whoever reaches {host} may ask here and take this machine's time, without encryption", err=True

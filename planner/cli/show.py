@@ -46,7 +46,9 @@ def show(
     what: Annotated[What | None, typer.Argument(help="Which table; the list of them if left out.")] = None,
     name: Annotated[
         str | None,
-        typer.Argument(help="A zoo network, testbed, device, machine, spec or price list; all names if left out."),
+        typer.Argument(
+            help="A zoo network or a file of one, testbed, device, machine, spec or price list; all names if left out."
+        ),
     ] = None,
     where: Annotated[
         str | None,
@@ -90,12 +92,11 @@ def show(
 
 def _dnn(name: str | None) -> Shown:
     """Return the networks of the zoo, or the layers of one."""
-    import planner
     from planner import zoo
 
     if name is None:
         return [{"name": known, **_totals(zoo.build(known))} for known in zoo.names()], {}
-    dnn = planner.load(Path(name)).dnn if Path(name).suffix in _SPECS else zoo.build(name)
+    dnn = _any_network(name)
     if dnn.transformer is not None:
         return _operators(dnn)
     rows = [
@@ -110,6 +111,29 @@ def _dnn(name: str | None) -> Shown:
         for layer in dnn.layers
     ]
     return rows, {**_totals(dnn), "source": dnn.source}
+
+
+def _any_network(name: str) -> "Dnn":
+    """Return a network of the zoo, of a spec, of its block alone, or of whatever else ``--dnn`` of a question takes."""
+    import planner
+    from planner import zoo
+    from planner.cli.question import source_of
+    from planner.network_import import import_file
+
+    source = source_of(name)
+    if source == "zoo":
+        return zoo.build(name)
+    if source != "file":
+        found = import_file(Path(name)).dnn
+        assert found is not None, "a launch file is no network's"
+        return found
+    try:
+        return planner.load(Path(name)).dnn
+    except SpecError as error:
+        if {fault.field for fault in error.faults} != {"cluster"}:
+            raise
+    machines = {"machines": [{"count": 1, "machine": "hgx-h100"}]}  # a block alone: which ones plays no part
+    return planner.load({"dnn": {"file": name}, "cluster": machines}).dnn
 
 
 def _operators(dnn: "Dnn") -> Shown:

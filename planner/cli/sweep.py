@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import MOST_WORKERS, MemoryLimit, check_helpers, flag_fault, grouped, json_of
+from planner.cli.options import MOST_WORKERS, MemoryLimit, check_helpers, grouped, json_of
+from planner.errors import SpecError
 
 if TYPE_CHECKING:
     from datetime import date
@@ -80,7 +81,9 @@ def sweep(
     check_outputs({"--store": path, "--export": output.export, "--html": output.html}, spec)
     today = datetime.now(tz=UTC).date()
     if output.report and not path.exists():
-        raise flag_fault("--store", f"there is no store {path}.", "Leave out --report to answer the sweep.", str(path))
+        raise SpecError.of_option(
+            "--store", f"there is no store {path}.", "Leave out --report to answer the sweep.", value=str(path)
+        )
     if not output.report:
         refuse_hopeless(asked, today)
     code = 0

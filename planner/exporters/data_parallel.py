@@ -16,6 +16,7 @@ release (June 2023).
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -267,9 +268,9 @@ def _ddp_notes(plan: DataParallel) -> list[str]:
     return notes
 
 
-def _recognises_ddp(path: Path, text: str) -> bool:
-    """Whether a file is ``planned_ddp.json``, whatever its name."""
-    return text.lstrip().startswith("{") and '"planner.ddp/1"' in text[:200]
+def _recognises(target: str, path: Path, text: str) -> bool:
+    """Whether a file is the target's table, ``planned_ddp.json`` say, whatever its name."""
+    return text.lstrip().startswith("{") and f'"planner.{target}/1"' in text[:200]
 
 
 def _ddp_degrees(path: Path, text: str) -> Mapping[str, object]:
@@ -433,11 +434,6 @@ def _horovod_notes(plan: DataParallel, best: _Threshold | None) -> list[str]:
     return notes
 
 
-def _recognises_horovod(path: Path, text: str) -> bool:
-    """Whether a file is ``planned_horovod.json``, whatever its name."""
-    return text.lstrip().startswith("{") and '"planner.horovod/1"' in text[:200]
-
-
 def _horovod_degrees(path: Path, text: str) -> Mapping[str, object]:
     """Return the decisions in ``planned_horovod.json``."""
     file = Parsed.of_json(path, text)
@@ -449,6 +445,6 @@ def _horovod_degrees(path: Path, text: str) -> Mapping[str, object]:
 
 
 EXPORTERS = {
-    "ddp": Exporter(_export_ddp, _recognises_ddp, _ddp_degrees),
-    "horovod": Exporter(_export_horovod, _recognises_horovod, _horovod_degrees),
+    "ddp": Exporter(_export_ddp, partial(_recognises, "ddp"), _ddp_degrees),
+    "horovod": Exporter(_export_horovod, partial(_recognises, "horovod"), _horovod_degrees),
 }

@@ -186,7 +186,7 @@ def export(target: str, job: Job) -> Export:
     if settings.program is not None and not row.starts_machines:
         starters = ", ".join(other for other, one in _OWN.items() if one.starts_machines)
         hint = f"Leave it out, or export to one of {starters}."
-        raise _fault("--program", settings.program, f"{name} trains itself.", hint)
+        raise SpecError.of_option("--program", f"{name} trains itself.", hint, value=settings.program)
     files = row.exporter(name).export(job)
     unused = [f"--{key}" for key in ("image", "name") if getattr(settings, key) is not None and not row.names_jobs]
     if not unused:
@@ -311,11 +311,6 @@ def _check(settings: Settings) -> None:
                 problem = f"this is no command line: {str(error).lower()}."
         if problem:
             hint = "Write it as on a command line, in one line." if key == "script" else "Write a name in one line."
-            faults += _fault(f"--{key}", text[:60], problem, hint).faults
+            faults += SpecError.of_option(f"--{key}", problem, hint, value=text[:60]).faults
     if faults:
         raise SpecError.of(faults)
-
-
-def _fault(field: str, value: str, problem: str, hint: str) -> SpecError:
-    """Return the error of an option of the command line."""
-    return SpecError.one(problem, hint, file="command line", field=field, value=value)

@@ -16,7 +16,6 @@ kubeflow-trainer-api 2.3.0).
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -37,7 +36,6 @@ _OPERATOR = "Kubeflow training operator 1.9, kubeflow.org/v1"
 _TRAINER = "Kubeflow Trainer 2.3, trainer.kubeflow.org/v1alpha1"
 _FOLDER = "/etc/planner"  # where the files of the launch are found in a container
 _MOST_CONFIG_BYTES = 2**20  # of a ConfigMap, as etcd allows
-_AMD = re.compile(r"mi\d{2,3}")  # how names of its accelerators start
 _TORCH_IMAGES = {"": "docker.io/pytorch/pytorch:latest", "amd": "docker.io/rocm/pytorch:latest"}
 _TENSORFLOW_IMAGES = {
     "": "docker.io/tensorflow/tensorflow:latest",
@@ -309,7 +307,7 @@ def _maker_of(job: Job, row: UsedMachines) -> str:
     device = device_of(job, row)
     if row.devices_per_machine == 0 or device.kind == "cpu":
         return ""
-    return "amd" if _AMD.match(device.name) else "nvidia"
+    return "amd" if device.is_amd else "nvidia"
 
 
 def _limits(key: str, maker: str, row: UsedMachines) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from planner.cluster import Device
-from planner.errors import Fault, InfeasibleError, SpecError
+from planner.errors import InfeasibleError, SpecError
 from planner.exporters.export import (
     PROGRAMS,
     TARGETS,
@@ -108,9 +108,7 @@ def inner_of(job: Job, target: str) -> Inner:
         if TARGETS[program].starts_machines or program == "tfjob":
             problem = f"{program!r} starts machines, as {target} does, and trains nothing itself."
             hint = "Name ddp, horovod, deepspeed, accelerate, megatron, megatron-bridge, primus, torchtitan or maxtext."
-            raise SpecError.of(
-                [Fault(file="command line", field="--program", value=program, problem=problem, mend=hint)]
-            )
+            raise SpecError.of_option("--program", problem, hint, value=program)
         files = export(program, inside)
     else:
         files = _first(target, inside)

@@ -77,7 +77,7 @@ def export(job: Job) -> Export:
         why = "its zero-bubble schedules have equal stages, so that it runs 1F1B"
         layout = layout.instead(why, schedule="1f1b", interleave=1)
     layout, environment, groups = words_of(layout, without_yarn(network), schedules=tuple(_SCHEDULES))
-    if others := sorted({row.device for row in layout.rows if not device_of(job, row).name.startswith("mi")}):
+    if others := sorted({row.device for row in layout.rows if not device_of(job, row).is_amd}):
         layout = layout.noted(f"Primus is for AMD's devices, and the plan is for {', '.join(others)}")
     if job.settings.script is not None:
         layout = layout.noted("--script: not used, since Primus brings its own program")

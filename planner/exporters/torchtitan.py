@@ -335,7 +335,7 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
         zero=0 if not freed else _SHARDS_WEIGHTS if freed == "always" else kept,
         recompute=recompute[0] if recompute else "selective",
     )
-    layers = [sum(_is_layer(name) for name in part.split(",")) for part in parts]
+    layers = [sum(name.strip().startswith("layers.") for name in part.split(",")) for part in parts]
     pins = pins_of(with_layers(file, chosen, layers, f"--{_FLAGS['interleave']}"), *pinned_by(TARGET))
     said = file.value(f"{_PARALLEL}pipeline_parallel_schedule", "") if stages > 1 else ""
     named = {NAMED[name].runs_in[TARGET]: name for name in _SCHEDULES}
@@ -361,10 +361,6 @@ def _data_of(file: Parsed, num_devices: int) -> tuple[int, int, int]:
     shards = given(name, num_devices // others)
     local = file.value(_FLAGS["microbatch"], "1")  # asked for where degrees are read
     return copies, shards, given("training.global_batch_size", int(local) * copies * shards if local.isdigit() else 1)
-
-
-def _is_layer(name: str) -> bool:
-    return name.strip().startswith("layers.")
 
 
 def network(path: Path, text: str) -> Transformer | None:

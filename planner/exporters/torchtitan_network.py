@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 from planner.exporters.scripts import LATENT, Parsed, said_in, said_of
 from planner.exporters.training_blocks import adapters_of, constants_of
 from planner.numerics import Numerics, Rotary, RotaryScaling, RotaryScalingKind, Routing
@@ -473,15 +473,11 @@ def network_of_module(path: Path, text: str) -> Transformer:
         table = ast.literal_eval(rows[0])
         return _network(table)
     except (SyntaxError, ValueError, TypeError, KeyError, IndexError, RecursionError, MemoryError) as error:
-        raise SpecError.of(
-            [
-                Fault(
-                    file=str(path),
-                    field=_NETWORK,
-                    problem=f"its table of figures says no network ({str(error)[:80] or type(error).__name__}).",
-                    mend="Export again, or correct the table.",
-                )
-            ]
+        raise SpecError.one(
+            f"its table of figures says no network ({str(error)[:80] or type(error).__name__}).",
+            "Export again, or correct the table.",
+            file=path,
+            field=_NETWORK,
         ) from None
 
 

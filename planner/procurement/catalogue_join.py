@@ -17,7 +17,7 @@ from pathlib import Path
 
 from planner import data
 from planner.data.presets import prices_text
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 from planner.letters import table_cell
 from planner.names import fold
 from planner.procurement.catalogues import Catalogue, Counted, Listed, read_catalogue
@@ -161,7 +161,7 @@ def import_prices(
     if len(rows) > MOST_ROWS:
         problem = f"{len(rows)} rows come of it, and a list of prices may hold {MOST_ROWS}."
         mend = "Add --region, e.g. --region 'us-*'."
-        raise SpecError.of([Fault(file=str(files[0]), field="--region", problem=problem, mend=mend)])
+        raise SpecError.one(problem, mend, file=files[0], field="--region")
     rows = _without_faults(rows, catalogue, held)
     not_joined = Counted()
     for row in rows:
@@ -179,7 +179,7 @@ def import_prices(
         if num_elsewhere:
             problem += f" {num_elsewhere} are of other regions."
         mend = "Is it a catalogue of virtual machines? Write the rows by hand otherwise: docs/prices.md."
-        raise SpecError.of([Fault(file=str(files[0]), problem=problem, mend=mend)])
+        raise SpecError.one(problem, mend, file=files[0])
     return found
 
 
@@ -199,7 +199,7 @@ def _without_faults(rows: list[dict[str, str]], catalogue: Catalogue, held: date
             return rows
         rows = sorted(rows, key=lambda row: bool(row["unusable"]))
     problem = f"more than {100 * _MOST_ROUNDS} of its prices are none that a list may hold."
-    raise SpecError.of([Fault(file=catalogue.source, problem=problem, mend="Is it the right file?")])
+    raise SpecError.one(problem, "Is it the right file?", file=catalogue.source)
 
 
 def _day_of(catalogue: Catalogue, file: Path, day: date | None, today: date) -> date:
@@ -208,10 +208,10 @@ def _day_of(catalogue: Catalogue, file: Path, day: date | None, today: date) -> 
     if held is None:
         problem = f"{catalogue.kind}: nothing says on which day its prices held."
         mend = "Add --date, the day on which it was downloaded, e.g. --date 2026-11-02."
-        raise SpecError.of([Fault(file=str(file), field="--date", problem=problem, mend=mend)])
+        raise SpecError.one(problem, mend, file=file, field="--date")
     if held > today:
         problem, mend = f"{held} is in the future: today is {today}.", "Write the day on which the prices held."
-        raise SpecError.of([Fault(file=str(file), field="--date", value=str(held), problem=problem, mend=mend)])
+        raise SpecError.one(problem, mend, file=file, field="--date", value=str(held))
     return held
 
 
@@ -222,7 +222,7 @@ def _in_dollars(one: Listed, rates: Mapping[str, float], file: Path) -> Listed:
     if currency not in rates:
         problem = f"its prices are in {currency[:20]}, and no rate of it is given."
         mend = f"Add --rate, e.g. --rate {currency[:3] or 'EUR'}=1.08USD."
-        raise SpecError.of([Fault(file=str(file), field="--rate", value=currency[:20], problem=problem, mend=mend)])
+        raise SpecError.one(problem, mend, file=file, field="--rate", value=currency[:20])
     rate = rates[currency]
     note = "; ".join(filter(None, (one.note, f"{one.per_h:g} {currency} an hour at {rate:g} USD")))
     return replace(one, per_h=one.per_h * rate, upfront=one.upfront * rate, currency="USD", note=note)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from planner.errors import Fault, SpecError
+from planner.errors import SpecError
 
 _CODE = re.compile(r"[A-Za-z]{3}", re.ASCII)
 _RATE = re.compile(r"([A-Za-z]{3})\s*=\s*(\d{1,9}(?:\.\d{1,12})?)\s*USD", re.ASCII)
@@ -30,9 +30,7 @@ def read_rates(texts: Iterable[str]) -> dict[str, float]:
             problem = f"{code} has two rates." if code in rates else problem
         if found is None or code in rates or code == "USD" or not _LEAST <= rate <= _MOST:
             mend = "Write the dollars for one unit, e.g. EUR=1.08USD."
-            raise SpecError.of(
-                [Fault(file="command line", field="--rate", value=text[:40], problem=problem, mend=mend)]
-            )
+            raise SpecError.of_option("--rate", problem, mend, value=text[:40])
         rates[code] = rate
     return rates
 

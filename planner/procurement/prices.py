@@ -155,7 +155,7 @@ def text_of(path: Path) -> str:
         size = 0  # read_text says why
     if size > MOST_BYTES:
         problem = f"it holds {size} bytes, more than {MOST_BYTES}."
-        raise SpecError.of([Fault(file=str(path), value=str(path), problem=problem, mend="Is it the right file?")])
+        raise SpecError.one(problem, "Is it the right file?", file=path, value=str(path))
     return read_text(path)
 
 
@@ -178,7 +178,7 @@ def read_rows(
             f"Write {', '.join(required)}.",
         )
         mend += " What a provider publishes is read by `planner prices import`."
-        raise SpecError.of([Fault(file=file, line=line, problem=problem, mend=mend)])
+        raise SpecError.one(problem, mend, file=file, line=line)
     known = {fold(name): name for name in (*required, *optional)}
     wrong = [(name, "the column is missing.", f"Add {name!r}.") for name in required if name not in columns]
     for index, name in enumerate(columns):
@@ -743,7 +743,7 @@ def _column(name: str, option: str) -> str:
         return find(name, {fold(key): key for key in _KEYS}, "column")
     except SpecError as error:
         fault = error.faults[0]
-        raise _option_error(option, name, fault.problem, fault.mend) from None
+        raise SpecError.of_option(option, fault.problem, fault.mend, value=name) from None
 
 
 def _condition(text: str) -> Callable[[Cells], bool]:
@@ -751,13 +751,13 @@ def _condition(text: str) -> Callable[[Cells], bool]:
     parts = _CONDITION.fullmatch(text)
     if not parts:
         mend = "Write e.g. provider=aws,device=a100*,usd_per_h<5."
-        raise _option_error("--where", text, f"{text.strip()!r} is not a condition.", mend)
+        raise SpecError.of_option("--where", f"{text.strip()!r} is not a condition.", mend, value=text)
     column, sign, value = _column(parts[1], "--where"), parts[2], parts[3]
     compare, wanted = _SIGNS[sign], _figure(value)
     is_date = column == "date"
     if sign not in ("=", "!=") and not (_DATE.fullmatch(value) if is_date else wanted is not None):
         mend = f"Write {'a day, e.g. 2026-07-20' if is_date else 'a number'}, or compare with = or !=."
-        raise _option_error("--where", text, f"{value!r} cannot be compared by its size.", mend)
+        raise SpecError.of_option("--where", f"{value!r} cannot be compared by its size.", mend, value=text)
 
     def holds(row: Cells) -> bool:
         cell = row[column]
@@ -779,8 +779,3 @@ def _figure(cell: object) -> float | None:
         return float(str(cell))
     except ValueError:
         return None
-
-
-def _option_error(option: str, value: str, problem: str, mend: str) -> SpecError:
-    """Return the error of an option of the command line."""
-    return SpecError.of([Fault(file="command line", field=option, value=value, problem=problem, mend=mend)])

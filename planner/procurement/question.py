@@ -812,7 +812,7 @@ def load_procurement(question: str | Path | Mapping[str, object], *, today: date
     if not isinstance(source.data, dict) or "procure" not in source.data:
         problem = "there is no block procure, which says what may be bought or rented."
         mend = "Add e.g. procure: {deadline: 24 h, budget: 500 USD}."
-        raise SpecError.of([source.fault(("procure",), problem, mend)])
+        raise source.error(("procure",), problem, mend)
     if source.data["procure"] is None:  # the block is there, and everything in it left as it is
         source = replace(source, data={**source.data, "procure": {}})
     source = with_network_files(source)

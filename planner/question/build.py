@@ -67,10 +67,10 @@ def load(question: str | Path | Mapping[str, object], *, allowed_code: str | Non
         source = read_source(question)
     if "sweep" in source.data:
         problem = "this asks many questions, which differ in what it varies."
-        raise SpecError.of([source.fault(("sweep",), problem, "Ask `planner sweep`, or leave sweep out.")])
+        raise source.error(("sweep",), problem, "Ask `planner sweep`, or leave sweep out.")
     if "procure" in source.data and "cluster" not in source.data:
         problem = "this asks which machines to have, not how to train on given ones."
-        raise SpecError.of([source.fault(("procure",), problem, "Ask `planner procure`, or give a cluster instead.")])
+        raise source.error(("procure",), problem, "Ask `planner procure`, or give a cluster instead.")
     if source.data.get("schema") == "planner.procurement/1":
         source = _plan_of_fleet(source)
     if source.data.get("schema") == "planner.plan/1":
@@ -317,7 +317,7 @@ def _layer_faults(layers: Sequence[int], fixed: Mapping[str, Any], num_layers: i
     if stages * chunks != count:
         said = f"{stages} stages" + f" of {chunks} chunks" * (chunks > 1)
         yield f"there are {said}, and {count} numbers are listed.", f"List {stages * chunks}."
-    if schedule is not None and (chunks > 1) != _has_chunks(schedule):
+    if schedule is not None and (chunks > 1) != (schedule in ("interleaved", *TURNED)):
         what = f"there are {stages} stages of {chunks} chunks" if chunks > 1 else f"no stage has chunks, of {count}"
         mend = "Write fix.schedule: interleaved" if chunks > 1 else "Pin num_stages: a part of them"
         yield f"{what}, and fix.schedule is {schedule}.", f"{mend}, or leave one of both out."
@@ -328,7 +328,3 @@ def _layer_faults(layers: Sequence[int], fixed: Mapping[str, Any], num_layers: i
         yield f"{what} {inside[0] + 1} of {count} holds no layer, and each holds one at least.", "Write 1 or more."
     if sum(layers) != num_layers:
         yield f"they add up to {sum(layers)} layers, and the network has {num_layers}.", f"List {num_layers} layers."
-
-
-def _has_chunks(schedule: str) -> bool:
-    return schedule in ("interleaved", *TURNED)

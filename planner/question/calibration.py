@@ -95,9 +95,7 @@ def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dic
             raise SpecError.of(faults_of(error, source, CalibrationSpec)) from None
     program = calibration.program
     if program != _PROGRAM and program not in (programs := transformer_rates()["software"]):  # which take long to read
-        raise SpecError.of(
-            [source.fault(path, f"{program!r} is not a known program.", nearest(program, programs), program)]
-        )
+        raise source.error(path, f"{program!r} is not a known program.", nearest(program, programs), program)
     curves = [_curve_with_points(curve, source.folder) for curve in calibration.curves]
     if block:
         resolved["calibration"] = dict(block)
@@ -133,7 +131,7 @@ def _block_of(own: Source) -> dict[str, Any]:
     except (KeyError, TypeError):
         problem = "this is no whole measurement: multiply_add or interference lacks rows, or figures of a row."
         mend = "Measure again: planner calibrate --measure --json."
-        raise SpecError.of([own.fault(("schema",), problem, mend)]) from None
+        raise own.error(("schema",), problem, mend) from None
 
 
 def calibration_of(spec: CalibrationSpec) -> Calibration:
@@ -440,8 +438,7 @@ class Profiler:
         self._note_gradients(is_hybrid_asked=is_hybrid_asked)
         layers = 0 if dnn.transformer is None else dnn.transformer.num_layers
         note_low_precision(self.reading, self.training.low, given.program, layers)
-        has_gpus = any(device.kind == "gpu" for device in devices)
-        note_cuda_graphs(self.reading, self.training.low, given, is_hybrid_asked=is_hybrid_asked, has_gpus=has_gpus)
+        note_cuda_graphs(self.reading, self.training.low, given, devices, is_hybrid_asked=is_hybrid_asked)
         if not is_hybrid_asked or tuple(families) != (OF_TRANSFORMERS,):  # which has seconds and links of its own
             if is_by_rooflines:
                 fitted = transformer_rates()["devices"]

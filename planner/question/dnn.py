@@ -442,7 +442,9 @@ def _read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | 
             raise ValueError(
                 "the network has no multiply-adds, so that nothing is known of its time; give one that has"
             )
-        notes.assumptions.extend(imported.notes)
+        # what says how depths that predict further tokens are asked for is no news to who asks for them
+        told = (note for note in imported.notes if dnn.mtp_layers is None or "dnn.mtp_layers" not in note)
+        notes.assumptions.extend(told)
         if dnn.dtype is None and imported.dtype in get_args(Dtype):
             notes.assumptions.append(f"dtype: {imported.dtype}, as the weights are stored")
             reading.resolved["dnn"]["dtype"] = imported.dtype
@@ -759,10 +761,10 @@ def _with_file(part: Any, source: Source, path: _Path, parts: _Parts) -> Any:
         return part
     at = (*path, "dnn", _FILE)
     if not isinstance(given[_FILE], str) or not given[_FILE]:
-        raise SpecError.of([source.fault(at, "this must be the name of a file.", "Write e.g. dnn.yaml.")])
+        raise source.error(at, "this must be the name of a file.", "Write e.g. dnn.yaml.")
     if also := [key for key in NETWORK_KEYS if key in given]:
         problem = f"{_FILE} and {also[0]} both name a network."
-        raise SpecError.of([source.fault((*path, "dnn", also[0]), problem, "Keep one of them.")])
+        raise source.error((*path, "dnn", also[0]), problem, "Keep one of them.")
     own = {key: value for key, value in given.items() if key != _FILE}
     block, file, root = _block(source.folder / given[_FILE])
     parts[(*path, "dnn")] = (file, root)
@@ -781,7 +783,7 @@ def _block(path: Path) -> tuple[dict[str, Any], Source, _Path]:
     block = found.data["dnn"] if has_key else found.data
     if not isinstance(block, dict) or _FILE in block:
         problem = "a file cannot name a further file." if isinstance(block, dict) else "this holds no network."
-        raise SpecError.of([found.fault(root, problem, "Give what `planner import FILE -o dnn.yaml` wrote.")])
+        raise found.error(root, problem, "Give what `planner import FILE -o dnn.yaml` wrote.")
     try:
         DnnSpec.model_validate(block)
     except ValidationError as error:

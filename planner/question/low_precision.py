@@ -4,9 +4,9 @@ Refused, with what would be allowed: a type that a device lacks, a network that 
 type, a program that has none, and families that do not count it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from planner.cluster import Cluster
+from planner.cluster import Cluster, Device
 from planner.dnn import Dnn
 from planner.models.low_precision import LOW_TYPES, NUMBER_TYPES, recipe_of, supports
 from planner.models.programs import PROGRAMS
@@ -97,7 +97,12 @@ def note_low_precision(reading: Reading, low: LowPrecision | None, program: str,
 
 
 def note_cuda_graphs(
-    reading: Reading, low: LowPrecision | None, calibration: CalibrationSpec, *, is_hybrid_asked: bool, has_gpus: bool
+    reading: Reading,
+    low: LowPrecision | None,
+    calibration: CalibrationSpec,
+    devices: Collection[Device],
+    *,
+    is_hybrid_asked: bool,
 ) -> None:
     """Say whether kernels are launched by CUDA graphs; refuse them of a program that captures none."""
     notes, path, asked = reading.notes, ("calibration", "cuda_graphs"), calibration.cuda_graphs
@@ -111,7 +116,10 @@ def note_cuda_graphs(
         words = "captured in CUDA graphs" if asked else "launched one by one"
         notes.assumptions.append(f"kernels are {words} (calibration.cuda_graphs)")
     elif low is not None and calibration.program in PROGRAMS and PROGRAMS[calibration.program].has_cuda_graphs:
-        text = f"kernels are captured in CUDA graphs, as vendors' recipes of {low.name} have it"
-        if not has_gpus:
+        is_amd = any(device.is_amd for device in devices)
+        text = f"kernels are captured in CUDA graphs, as NVIDIA's recipes of {low.name} have it"
+        if is_amd:
+            text = f"kernels are launched one by one, as AMD's recipes of {low.name} have it"
+        elif all(device.kind != "gpu" for device in devices):
             text = "the kernels of a step are started at once, as it is compiled as a whole"
-        notes.assume_aloud(text, path, other=False)
+        notes.assume_aloud(text, path, other=is_amd)

@@ -122,6 +122,10 @@ class Source:
         """Return a fault at ``path``, with its place."""
         return self.locate(Fault(field=_dotted(path), problem=problem, mend=mend, value=str(value)), path)
 
+    def error(self, path: Sequence[str | int], problem: str, mend: str, value: object = "") -> SpecError:
+        """Return the error of that fault alone."""
+        return SpecError.of([self.fault(path, problem, mend, value)])
+
 
 def read_source(file: object) -> Source:
     """Return the data of a YAML or JSON file.

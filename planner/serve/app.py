@@ -442,9 +442,7 @@ def _listening(host: str, port: int) -> socket.socket:
             found.listen()
         except (OSError, UnicodeError) as error:  # the second of a name that no DNS takes
             what = f"nothing can listen at {host}, port {port}: {getattr(error, 'strerror', None) or error}."
-            raise SpecError.one(
-                what, "Name another one.", file="command line", field="--port", value=str(port)
-            ) from None
+            raise SpecError.of_option("--port", what, "Name another one.", value=str(port)) from None
         undone.pop_all()
     return found
 

@@ -120,13 +120,13 @@ def load_sweep(
     hint = "cluster.machines.0.count: [1, 2, 4, 8]}."
     if "sweep" not in source.data:
         problem = "there is no block sweep, which says which fields vary."
-        raise SpecError.of([source.fault(("sweep",), problem, f"Add e.g. sweep: {{vary: {{{hint[:-1]}}}.")])
+        raise source.error(("sweep",), problem, f"Add e.g. sweep: {{vary: {{{hint[:-1]}}}.")
     try:
         spec = SweepSpec.model_validate(source.data["sweep"] or {})
     except ValidationError as error:
         raise SpecError.of(faults_of(error, source, SweepSpec, ("sweep",))) from None
     if not spec.vary and not spec.zip:
-        raise SpecError.of([source.fault(("sweep",), "nothing varies.", f"Add e.g. vary: {{{hint}")])
+        raise source.error(("sweep",), "nothing varies.", f"Add e.g. vary: {{{hint}")
     base = {key: value for key, value in source.data.items() if key != "sweep"}
     grid = Grid(base=base, axes=_axes(spec, source, base))
     files = Files(source.folder)
@@ -233,7 +233,7 @@ def _axes(spec: SweepSpec, source: Source, base: Mapping[str, Any]) -> tuple[Axi
     if math.prod(sizes) > MOST_QUESTIONS:
         product = " x ".join(map(str, sizes))
         problem = f"{product} are {math.prod(sizes)} questions, and {MOST_QUESTIONS} is the most."
-        raise SpecError.of([source.fault(("sweep",), problem, "Vary less, or take larger steps.")])
+        raise source.error(("sweep",), problem, "Vary less, or take larger steps.")
     return tuple(axes)
 
 

@@ -124,7 +124,7 @@ def export(sweep: Sweep, store: Store, path: Path) -> int:
 
 def _fault(path: Path, problem: str, hint: str) -> SpecError:
     """Return the error of a file."""
-    return SpecError.one(f"{path}: {problem}", hint, file="command line", field="--export", value=str(path))
+    return SpecError.of_option("--export", f"{path}: {problem}", hint, value=str(path))
 
 
 def _text_file(path: Path) -> TextIO:
@@ -271,7 +271,7 @@ class Summary:
     reasons: list[Reason] = field(default_factory=list)
 
 
-def summary_of(sweep: Sweep, store: Store, *, num_best: int = _MOST_BEST) -> Summary:
+def summary_of(sweep: Sweep, store: Store) -> Summary:
     """Return what a sweep found so far."""
     names: Counter[str] = Counter()
     reasons: dict[tuple[Outcome, str], Reason] = {}
@@ -302,7 +302,7 @@ def summary_of(sweep: Sweep, store: Store, *, num_best: int = _MOST_BEST) -> Sum
     for row in rows_of(sweep, store):
         if row.answer.objective_name == name and row.answer.objective is not None:
             objectives[row.position] = row.answer.objective
-            found.best = nsmallest(num_best, [*found.best, row], key=lambda one: (one.answer.objective, one.position))
+            found.best = nsmallest(_MOST_BEST, [*found.best, row], key=lambda one: (one.answer.objective, one.position))
             for pair, rows in fronts.items():
                 _add_to_front(rows, row, pair)
     found.effects = _effects(sweep, objectives)

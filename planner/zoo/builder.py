@@ -142,13 +142,13 @@ class Builder:
         )
         return self._append(layer, self._last)
 
-    def transposed_conv(self, name: str, num_channels: int, *, kernel: int, bias: bool = True) -> Self:
+    def transposed_conv(self, name: str, num_channels: int, *, kernel: int) -> Self:
         """Append a transposed convolution whose stride is its kernel: every position becomes a square of that size."""
         channels, height, width = self._image(name)
         shape = (num_channels, height * kernel, width * kernel)
         weight = Tensor(name=f"{name}.weight", num_elements=channels * num_channels * kernel * kernel)
         shift = Tensor(name=f"{name}.bias", num_elements=num_channels, role="bias")
-        tensors = (weight, shift) if bias else (weight,)
+        tensors = (weight, shift)
         # Squares do not overlap, so every number of the output reads the channels of one position.
         product = Product(rows=shape[1] * shape[2], inner=channels, columns=num_channels, count=1)
         operator = Operator(

@@ -16,7 +16,6 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from planner.cost import TransferCost
 from planner.models.communication import MeasuredCurve
 from planner.question.values import Count, Model, Name
 from research.measured import Measured, MeasuredRow, Parameters, fit_logs, left_out
@@ -74,7 +73,7 @@ def measure(inputs: Inputs, path: Path) -> Measured:
         sent += list(_merged(run, log, table))
 
     def predicted_s(one: Sent, parameters: Parameters) -> float:
-        return parameters[0] * _sum_s(curves[one.num_nodes], one.sizes_bytes)
+        return parameters[0] * float(np.sum(curves[one.num_nodes](np.array(one.sizes_bytes))))
 
     def fit(rows: Sequence[Sent]) -> Parameters:
         return fit_logs(rows, predicted_s, start=(1.0,), most=(100.0,))
@@ -164,11 +163,6 @@ def _row(evaluation: str, one: Sent, predicted_s: float) -> MeasuredRow:
         measured=1e3 * one.measured_s,
         predicted=1e3 * predicted_s,
     )
-
-
-def _sum_s(cost: TransferCost, sizes_bytes: Sequence[float]) -> float:
-    """Return the seconds of some all-reduces, one after the other."""
-    return float(np.sum(cost(np.array(sizes_bytes))))
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

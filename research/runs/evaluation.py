@@ -11,7 +11,7 @@ from math import log
 import numpy as np
 
 from planner import api
-from planner.calibration.run_files import IterationParts, Run, RunWorker
+from planner.calibration.run_files import IterationParts, Run
 from planner.calibration.runs import RunRow, ServerConstants, predict_all_reduce, predict_servers
 from planner.models.ddp import DdpConstants
 from research.runs.questions import to_spec
@@ -117,13 +117,8 @@ def _one_at_a_time(run: Run) -> Run:
 
 def _steady(run: Run) -> Run:
     """Return the run with workers that do not vary."""
-    workers = tuple(_steady_worker(worker) for worker in run.workers)
+    workers = tuple(replace(worker, alone=_steady_parts(worker.alone)) for worker in run.workers)
     return replace(run, workers=workers, all_workers=tuple(_steady_parts(parts) for parts in run.all_workers))
-
-
-def _steady_worker(worker: RunWorker) -> RunWorker:
-    """Return the worker without spread."""
-    return replace(worker, alone=_steady_parts(worker.alone))
 
 
 def _steady_parts(parts: IterationParts) -> IterationParts:

@@ -39,14 +39,8 @@ def to_spec(run: Run) -> dict[str, Any]:
     return all_reduce_spec(run) if run.family.is_all_reduce else _servers_spec(run)
 
 
-def all_reduce_spec(run: Run, *, with_groups: bool = True) -> dict[str, Any]:
+def all_reduce_spec(run: Run) -> dict[str, Any]:
     """Return the run as plain data of a spec, for :func:`planner.load`, or to be written as JSON or YAML.
-
-    Parameters
-    ----------
-    with_groups
-        Whether to give the buckets that formed as ``configuration``, for `planner predict`; `planner plan` chooses its
-        own groups either way.
 
     Raises
     ------
@@ -59,7 +53,8 @@ def all_reduce_spec(run: Run, *, with_groups: bool = True) -> dict[str, Any]:
     parts = worker_parts(run, slowest)
     number = run.num_workers
     copied_out_s = _copy_s_per_byte(settings) * settings.buckets[-1].size_bytes
-    spec: dict[str, Any] = {
+    groups = [{"tensors": list(names)} for names in _groups(slowest, settings)]
+    return {
         "dnn": {
             "name": run.job_id,
             "layers": [piece.to_spec() for piece in reversed(_pieces(run, slowest, settings))],
@@ -92,11 +87,8 @@ def all_reduce_spec(run: Run, *, with_groups: bool = True) -> dict[str, Any]:
                 }
             ],
         },
+        "configuration": {"all_reduce": {"num_devices": number, "fusion_groups": groups}},
     }
-    if with_groups:
-        groups = [{"tensors": list(names)} for names in _groups(slowest, settings)]
-        spec["configuration"] = {"all_reduce": {"num_devices": number, "fusion_groups": groups}}
-    return spec
 
 
 @dataclass(slots=True)

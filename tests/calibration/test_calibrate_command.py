@@ -329,14 +329,6 @@ def test_templates_print_what_is_told_apart_by_its_content(
     assert kind_of_file(tmp_path / "t")[0] is Kind(kind)
 
 
-# -- the page --------------------------------------------------------------------------------------------------------
-
-
-def _written(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
-
-
 # -- real logs -------------------------------------------------------------------------------------------------------
 
 

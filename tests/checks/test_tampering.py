@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import BLOCKS, digest, document_of, put
+from checked import BLOCKS, digest, document_of, numbers, put
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -237,15 +237,6 @@ FREE = {
 # Of losers alone, whose prediction does not stand in the plan: other values that cost exactly the same.
 AS_GOOD = {"gradient_accumulation_steps": "what is sent at the end in one piece waits for the last micro-batch anyway"}
 ROUNDING = 2e-9  # figures that are closer are the same
-
-
-def numbers(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], float]]:
-    """Every number of a document, with its path."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        yield path, value
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in parts:
-        yield from numbers(part, (*path, key))
 
 
 def changed(value: float) -> list[float]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from pages import contrast
 
 from planner.families import FAMILIES
 
@@ -128,19 +129,6 @@ def test_the_picture_names_what_exists_and_asks_for_nothing() -> None:
     }
     assert not re.search(r"href|url\(|@import|@font-face", PICTURE)
     assert "(architecture.svg)" in TEXT
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance of ``#rrggbb``, as https://www.w3.org/TR/WCAG21/#dfn-relative-luminance has it."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, other: str) -> float:
-    """Contrast of two colours, from 1 to 21."""
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
 
 
 GROUNDS = ("page", "ends", "graphs", "family", "models", "solvers", "many")

@@ -70,11 +70,34 @@ def test_bf16_halves_the_gradients_of_the_distributed_optimiser_and_never_takes_
     ranks, is_offloaded = block["data"] * block["context"], block["offload_optimizer"]
     share = 0.5 if block["zero"] == 1 or ranks == 1 or is_offloaded else 1.5  # others widen theirs beside
     assert short.memory_bytes["gradients"] == pytest.approx(share * whole.memory_bytes["gradients"])
-    for term in ("weights", "optimizer", "activations", "temporary", "reserve"):
+    is_joined = (block["zero"] == 1 or ranks == 1) and not is_offloaded  # master copies, of a weight and two bytes more
+    kept = (2 + 8) / (4 + 8) if is_joined else 1.0
+    assert short.memory_bytes["optimizer"] == pytest.approx(kept * whole.memory_bytes["optimizer"])
+    for term in ("weights", "activations", "temporary", "reserve"):
         assert short.memory_bytes[term] == whole.memory_bytes[term]
     assert short.iteration_time_s <= whole.iteration_time_s * (1 + 1e-12)
     problem = question("bf16", transformer)
     assert [f"{one.name}: {one.text}" for one in facts_of(problem, block, short).findings if not one.is_ok] == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "optimizer", "spared_bytes"),
+    [("bf16", "adamw", 2), ("bf16", "sgd", 0), ("fp8", "adam", 0)],
+    ids=["adam", "sgd", "fp8"],
+)
+def test_half_of_a_master_copy_is_kept_where_adam_reads_the_rest_off_weights_in_bf16(
+    dtype: str, optimizer: str, spared_bytes: int
+) -> None:
+    dnn = {"transformer": TINY, "global_batch": 16, "dtype": dtype, "optimizer": optimizer}
+    cluster = {"machines": [{**MACHINES, "device": "h100-sxm"}]}
+    held = {}
+    for gradients in ("bf16", "fp32"):
+        _, found, _ = predicted(question(gradients, dnn=dnn, cluster=cluster), {"data": 8, "zero": 1})
+        held[gradients] = found.memory_bytes["optimizer"]
+        is_told = "--use-precision-aware-optimizer" in " ".join(found.details["launch"])
+        assert is_told is (gradients == "bf16" and optimizer != "sgd")
+    kept_bytes = 4 if optimizer == "sgd" else 12
+    assert held["bf16"] / held["fp32"] == pytest.approx((kept_bytes - spared_bytes) / kept_bytes)
 
 
 def test_gradients_of_many_ranks_travel_in_half_the_bytes() -> None:

@@ -351,7 +351,7 @@ def test_layers_that_are_not_known_or_do_not_fit_are_refused(
 def test_what_is_left_out_is_noted(tmp_path: Path) -> None:
     notes = str(read(tmp_path, config("DeepSeek-V3")).notes)
     assert "the checkpoint is quantised (fp8)" in notes
-    assert "the 1 layers that predict further tokens (num_nextn_predict_layers) are not counted" in notes
+    assert "the layer that predicts further tokens (num_nextn_predict_layers) is not counted" in notes
     assert "the router's correction of its scores is a buffer" in notes
 
 

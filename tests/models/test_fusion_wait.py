@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import Tensors, affine_costs, log_linear_costs, tensors, timeouts_s
+from strategies import Tensors, affine_costs, in_the_papers_order, log_linear_costs, tensors, timeouts_s
 
 from planner.channel import schedule
 from planner.cost import Affine, Floats, TransferCost, Wait
@@ -14,12 +14,6 @@ from tests.referee.equations import unfused_update_time_s
 
 buffers = st.integers(0, 60).map(float) | st.just(math.inf)
 any_cost = affine_costs | log_linear_costs
-
-
-def in_the_papers_order(given: Tensors) -> tuple[list[float], list[float]]:
-    """Return D(1..n) and t_b(1..n): layer 1 first, where gradients in ready order begin with layer n."""
-    backward_s = np.diff(given.ready_s, prepend=0)
-    return given.size_bytes[::-1].tolist(), backward_s[::-1].tolist()
 
 
 class Ledger:

@@ -1,8 +1,7 @@
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import Tensors, affine_costs, log_linear_costs, tensors
+from strategies import Tensors, affine_costs, in_the_papers_order, log_linear_costs, tensors
 
 from planner import zoo
 from planner.channel import schedule
@@ -13,12 +12,6 @@ from planner.solvers.fusion import unfused
 from tests.referee.equations import osf, unfused_update_time_s
 
 seconds = st.floats(0.01, 100)
-
-
-def in_the_papers_order(given: Tensors) -> tuple[list[float], list[float]]:
-    """Return D(1..n) and t_b(1..n): layer 1 first, where gradients in ready order begin with layer n."""
-    backward_s = np.diff(given.ready_s, prepend=0)
-    return given.size_bytes[::-1].tolist(), backward_s[::-1].tolist()
 
 
 @given(tensors(max_size=8), affine_costs | log_linear_costs)

@@ -8,6 +8,7 @@ import plotly.graph_objects as go  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pages import contrast
 
 from planner.answer import charts
 from planner.answer.charts import plot_of
@@ -32,18 +33,6 @@ HOSTILE = (
 TOLD: Any = {"caption": "what is drawn", "alt": "in words"}
 seconds = st.floats(0, 1e7, allow_nan=False)
 names = st.text(max_size=60) | st.sampled_from(HOSTILE)
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance of WCAG 2.2."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, other: str) -> float:
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
 
 
 @pytest.mark.parametrize("colour", [*charts.COLOURS, charts.MUTED])

@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from checked import numbers
 from pytest import CaptureFixture, MonkeyPatch, TempPathFactory
 
 import planner
@@ -356,15 +357,6 @@ def is_free(path: tuple[str | int, ...]) -> bool:
     if path[0] == "alternatives" and path[-1] in ("devices_per_machine", "network_bytes_per_s", "latency_s"):
         return True  # of a machine that trains alone, on one device
     return path[-1] == "gradient_accumulation_steps"  # what is sent at the end in one piece waits for the last anyway
-
-
-def numbers(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], float]]:
-    """Every number of a document, with its path."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        yield path, value
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in parts:
-        yield from numbers(part, (*path, key))
 
 
 @pytest.mark.parametrize("name", ["plain", "bought", "shares"])

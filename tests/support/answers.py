@@ -28,10 +28,6 @@ def prediction_page(found: Any, problem: Problem, **options: Any) -> str:
     return page_of(prediction_answer(found, view_of(problem, found), **options))
 
 
-def prediction_text(found: Any, problem: Problem, **options: Any) -> str:
-    return text_of(prediction_answer(found, view_of(problem, found), **options))
-
-
 def procurement_page(found: Any, **options: Any) -> str:
     return page_of(procurement_answer(found, view_again, **options))
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -93,3 +93,12 @@ def rebuilt(family: str) -> tuple[Problem, dict[str, Any], Any]:
     document = json.loads(document_of(family))
     problem = planner.load(document)
     return problem, document["configuration"], planner.predict(problem)
+
+
+def numbers(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], float]]:
+    """Every number of a document, with its path."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, value
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield from numbers(part, (*path, key))

@@ -216,11 +216,6 @@ def _question(folder: Path, draw: Random) -> None:
         planner.plan(problem, time_limit_s=_PLAN_S)
 
 
-def _mapping(folder: Path, draw: Random) -> None:
-    """Load a question that is a mapping, as scripts give it."""
-    planner.load(json.loads((folder / "spec.yaml").read_text(encoding="utf-8")))
-
-
 def _configured(folder: Path, draw: Random) -> None:
     from planner.api import configuration_of, timeline
 
@@ -540,7 +535,7 @@ def _case_made(draw: Random) -> Files:
     files = dict(draw.choice(seeds.case_files()))
     found = {name: text.encode() for name, text in files.items()}
     if draw.random() < 0.75:
-        document = changed(_case_document(files["case.yaml"]), draw, _case_words())
+        document = changed(seeds.yaml_of(files["case.yaml"]), draw, _case_words())
         found["case.yaml"] = _text_of(document, draw)
     else:
         found["published.csv"] = _table_change(found["published.csv"], draw)
@@ -548,15 +543,8 @@ def _case_made(draw: Random) -> Files:
 
 
 @cache
-def _case_document(text: str) -> Any:
-    from ruamel.yaml import YAML
-
-    return YAML(typ="safe", pure=True).load(StringIO(text))
-
-
-@cache
 def _case_words() -> Vocabulary:
-    return seeds.vocabulary([_case_document(files["case.yaml"]) for files in seeds.case_files()])
+    return seeds.vocabulary([seeds.yaml_of(files["case.yaml"]) for files in seeds.case_files()])
 
 
 def _is_case(folder: Path) -> bool:

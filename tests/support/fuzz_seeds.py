@@ -113,7 +113,7 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
 _OBJECTIVES = ("training_time", "iteration_time")
 
 
-def _yaml(text: str) -> Any:
+def yaml_of(text: str) -> Any:
     from ruamel.yaml import YAML
 
     return YAML(typ="safe", pure=True).load(StringIO(text))
@@ -125,7 +125,7 @@ def blocks() -> tuple[dict[str, Any], ...]:
     found = []
     for page in sorted((ROOT / "docs").glob("*.md")):
         for text in re.findall(r"```yaml[^\n]*\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-            data = _yaml(text)
+            data = yaml_of(text)
             if isinstance(data, dict):
                 found.append(data)
     return tuple(found)
@@ -135,7 +135,7 @@ def _cases() -> list[dict[str, Any]]:
     """Every question of the cases, with what they share."""
     found = []
     for path in sorted((ROOT / "cases").glob("*/case.yaml")):
-        data = _yaml(path.read_text(encoding="utf-8"))
+        data = yaml_of(path.read_text(encoding="utf-8"))
         for question in (data.get("questions") or {}).values():
             shared = data.get("shared") or {}
             whole = {**shared, **question}
@@ -150,7 +150,7 @@ def _cases() -> list[dict[str, Any]]:
 @cache
 def questions() -> tuple[dict[str, Any], ...]:
     """Questions about given machines; those of the pages that name no file of theirs."""
-    shipped = _yaml((_EXAMPLES / "spec.yaml").read_text(encoding="utf-8"))
+    shipped = yaml_of((_EXAMPLES / "spec.yaml").read_text(encoding="utf-8"))
     aimed = [{**one, "objective": aim} for one, aim in zip(QUESTIONS, _OBJECTIVES, strict=False)]
     files = ("onnx", "huggingface", "torch", "profile", "trace", "file")
     paged = [
@@ -186,7 +186,7 @@ def configurations() -> tuple[dict[str, Any], ...]:
 @cache
 def purchases() -> tuple[dict[str, Any], ...]:
     """Questions of what to buy or rent, on the built-in list and on one beside the question."""
-    shipped = _yaml((_EXAMPLES / "procure.yaml").read_text(encoding="utf-8"))
+    shipped = yaml_of((_EXAMPLES / "procure.yaml").read_text(encoding="utf-8"))
     dnn = {"zoo": "alexnet", "global_batch": 256, "epochs": 1, "dataset_samples": 100_000}
     paged = [{"dnn": dnn, **one} for one in blocks() if "procure" in one and "file" not in str(one["procure"])]
     own = {"dnn": dnn, "procure": {"prices": "prices.csv", "budget": "500 USD"}, "families": ["all_reduce"]}

@@ -81,3 +81,16 @@ def read(page: str) -> Read:
     reader.close()
     assert reader.open == [], f"not closed: {reader.open}"
     return reader.found
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``#rrggbb``, as https://www.w3.org/TR/WCAG21/#dfn-relative-luminance has it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast of two colours, from 1 to 21."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)

@@ -56,3 +56,9 @@ log_linear_costs = st.builds(
     threshold_bytes=st.integers(1, 80).map(float),
 )
 timeouts_s = st.sampled_from([math.inf, 0.0, 3.0, 7.5])
+
+
+def in_the_papers_order(given: Tensors) -> tuple[list[float], list[float]]:
+    """Return D(1..n) and t_b(1..n): layer 1 first, where gradients in ready order begin with layer n."""
+    backward_s = np.diff(given.ready_s, prepend=0)
+    return given.size_bytes[::-1].tolist(), backward_s[::-1].tolist()

@@ -1,5 +1,6 @@
 """The transformers of the zoo, their graphs, and the way from a spec to them and to a plan."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,23 @@ def test_show_prints_a_block_of_each_kind_once(capsys: pytest.CaptureFixture[str
     assert "attention: causal: half of each product counts" in out
     assert run(["show", "dnn", "deepseek-v3"]) == 0
     assert "58 x block (moe)" in capsys.readouterr().out
+
+
+def test_show_reads_a_network_of_its_own_file_and_of_what_an_import_wrote(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sizes = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 3, "num_attention_heads": 4}
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 1000, **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    block = str(tmp_path / "dnn.yaml")
+    assert run(["import", str(tmp_path / "config.json"), "-o", block]) == 0
+    capsys.readouterr()
+    shown = []
+    for file in (str(tmp_path / "config.json"), str(tmp_path), block):
+        assert run(["show", "dnn", file]) == 0
+        shown.append(capsys.readouterr().out.partition("source:")[0])
+    assert "3 x block (dense)" in shown[0]
+    assert shown[0] == shown[1] == shown[2]
 
 
 def test_show_reads_a_transformer_from_a_spec(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ from planner.models.offload import (
     waits_s,
 )
 from planner.models.optimizers import OPTIMIZERS, Optimizer
-from planner.models.programs import PROGRAMS
+from planner.models.programs import PRECISION_AWARE, PROGRAMS
 from planner.models.recomputation import MODULE_SETS, modules_of
 from planner.models.transformer_interval import LAYER_PARTS, LayerFigures, interval_times, kind_times, mean_layer
 from planner.models.transformer_step import (
@@ -146,10 +146,12 @@ def require(problem: Problem) -> None:
 def launches_graphs(problem: Problem) -> bool:
     """Return whether kernels are captured in CUDA graphs: as asked, else with short products where the program can.
 
-    The recipes that vendors publish for short products capture them.
+    The recipes that NVIDIA publishes for short products capture them; AMD's do not (``examples/megatron/configs`` of
+    github.com/AMD-AGI/Primus).
     """
     asked, program = problem.calibration.cuda_graphs, PROGRAMS[problem.calibration.program]
-    return program.has_cuda_graphs and (problem.training.low is not None if asked is None else asked)
+    is_usual = problem.training.low is not None and not any(one.device.is_amd for one in problem.cluster.machine_groups)
+    return program.has_cuda_graphs and (is_usual if asked is None else asked)
 
 
 def costs_of(problem: Problem) -> list["GroupCost"]:
@@ -400,8 +402,10 @@ class GroupCost:
     def precision(self) -> Precision:
         """Bytes of weights, gradients and state."""
         program, optimizer = PROGRAMS[self.program].in_type(self.number_type), self.optimizer
+        found = (self.has_bf16_gradients and program.bf16_gradients) or program.precision
         return replace(
-            (self.has_bf16_gradients and program.bf16_gradients) or program.precision,
+            found,
+            spared_bytes=found.spared_bytes * (self.problem.training.optimizer in PRECISION_AWARE),
             optimizer_bytes=optimizer.state_bytes,
             end_bytes=optimizer.end_state_bytes - optimizer.state_bytes,
             has_whole_matrices=optimizer.needs_matrices,

@@ -13,7 +13,7 @@ import numpy as np
 from planner.decisions import FLAGS, LAYOUT
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, broken_rule, launch_rules
 from planner.families.hybrid.launch_network import network_lines, not_expressed, program_of, unsaid, without_yarn
-from planner.models.programs import MEGATRON_CORE
+from planner.models.programs import MEGATRON_CORE, PRECISION_AWARE
 from planner.models.transformer_communication import neighbours
 from planner.problem import LowPrecision
 from planner.schedules import runs_words
@@ -141,16 +141,17 @@ def _context_options(transformer: Transformer, chosen: HybridConfiguration, flag
     )
 
 
-def gradient_options(chosen: HybridConfiguration, gradients: str | None) -> tuple[str, ...]:
+def gradient_options(chosen: HybridConfiguration, gradients: str | None, optimizer: str) -> tuple[str, ...]:
     """Return the options by which gradients are kept and reduced in a type; none where that is the program's own.
 
-    The distributed optimiser, be it of one rank, is told to read gradients in bf16 as they are; one on the host has the
-    same option already, and that of ``--use-megatron-fsdp`` has none (Megatron-Bridge turns it off beside FSDP).
+    The distributed optimiser of Adam, be it of one rank, is told to read gradients in bf16 as they are, and then keeps
+    of each master copy the two bytes that the weight has not; one on the host has the same option already, and that of
+    ``--use-megatron-fsdp`` has none (Megatron-Bridge turns it off beside FSDP).
     """
     if gradients != "bf16":
         return ()
     is_alone = chosen.zero == 0 and chosen.data * chosen.context == 1
-    is_told = (is_alone or chosen.zero == 1) and not chosen.offload_optimizer
+    is_told = (is_alone or chosen.zero == 1) and not chosen.offload_optimizer and optimizer in PRECISION_AWARE
     return (
         "--grad-reduce-in-bf16",
         *_if(is_alone and is_told, "--use-distributed-optimizer"),
@@ -280,7 +281,11 @@ def all_options(transformer: Transformer, chosen: HybridConfiguration, launch: L
     """Return the options of the decisions, of gradients, of short numbers and of the optimiser; none for others."""
     if other_program(launch.program):
         return []
-    decided = [*options(transformer, chosen, launch.program), *gradient_options(chosen, launch.gradients), *launch.low]
+    decided = [
+        *options(transformer, chosen, launch.program),
+        *gradient_options(chosen, launch.gradients, launch.optimizer),
+        *launch.low,
+    ]
     return launch.with_own(decided, chosen)
 
 
@@ -325,7 +330,7 @@ def launch_lines(transformer: Transformer, chosen: HybridConfiguration, launch: 
     is_alone = transformer.experts is not None and chosen.expert == 1
     last = [
         *_HALVES.get(launch.dtype, ()),
-        *gradient_options(chosen, launch.gradients),
+        *gradient_options(chosen, launch.gradients, launch.optimizer),
         *launch.low,
         *_if(is_alone, "--moe-token-dispatcher-type alltoall"),
     ]

@@ -40,6 +40,7 @@ __all__ = ["HuggingFaceNetwork", "read_huggingface"]
 _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _DEFAULT_TOKENS = 4096  # of a sample, where the configuration allows more: few train on the longest that it names
 _UNKNOWN_TOKENS = 2048
+_PREDICTING = ("num_nextn_predict_layers", "num_mtp_modules")  # layers that predict further tokens; MiniMax's name last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,11 +236,14 @@ def _note(fields: Fields) -> None:
         method = quantised.get("quant_method")
         how = f" ({method})" if isinstance(method, str) and method.isidentifier() else ""
         fields.notes.append(f"the checkpoint is quantised{how}: its parameters are counted as they were before")
-    more = fields.values.get("num_nextn_predict_layers")
-    if type(more) is int and more > 0:
+    name = next((one for one in _PREDICTING if one in fields.values), "")
+    more = fields.values.get(name)
+    if type(more) is int and more > 0 and fields.flag("use_mtp", True):
+        told = f"the {more} layers" if more > 1 else "the layer"
+        verb = "predict" if more > 1 else "predicts"
+        are = "are" if more > 1 else "is"
         fields.notes.append(
-            f"the {more} layers that predict further tokens (num_nextn_predict_layers) are not counted; "
-            f"dnn.mtp_layers: {more} does"
+            f"{told} that {verb} further tokens ({name}) {are} not counted; dnn.mtp_layers: {more} does"
         )
 
 

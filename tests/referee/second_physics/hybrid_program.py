@@ -93,7 +93,10 @@ def program_of(block: Mapping[str, Any]) -> Program:
     found = replace(found, state=found.state - 8 + state_bytes(block))
     if block.get(GRADIENTS) != "bf16":
         return found
-    # Copies in four bytes, but of the distributed optimiser, be it of one rank, which reads gradients as they are.
+    # Copies in four bytes, but of the distributed optimiser, be it of one rank, which reads gradients as they are; that
+    # of Adam joins a weight in bf16 and two more bytes to its master copy.
     is_widened = block["zero"] != 1 and block["data"] * block["context"] > 1
     away = block.get("offload_percent", 100) / 100 if block["offload_optimizer"] else 0.0
-    return replace(found, gradient=2.0 + 4.0 * is_widened * (1 - away))
+    is_adam = block.get(OPTIMIZER, "adam") in ("adam", "adamw", "adam_bf16", "adam_fp8")
+    is_joined = is_adam and not is_widened and not block["offload_optimizer"]
+    return replace(found, gradient=2.0 + 4.0 * is_widened * (1 - away), state=found.state - 2.0 * is_joined)
