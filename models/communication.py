@@ -968,6 +968,10 @@ class Spread:
     # node-limited routing (the same, section 2.1.2)
     parts: int = 1
     most_parts: int = 1
+    # handed_bytes_per_s, handed_from: the most that a device receives of what its multiprocessors hand on, where the
+    # group crosses this tier or one outside of it
+    handed_bytes_per_s: float = inf
+    handed_from: int = 1
 
     def reached(self, units: Floats) -> Floats:
         """Return the units of so many, the own one included, that a piece reaches on average; shape of ``units``."""
@@ -997,11 +1001,16 @@ def all_to_alls(group: Group, spread: Spread | None = None) -> tuple[Affines, Af
         below = np.concatenate([group.members[1:], np.ones_like(outside[:1])])
         inner = np.where(inner > 0, outside / below, 0.0)
     inside = np.where(np.arange(len(outside))[:, None] == 0, outside - inner, outside)
+    # Received of all members alike, however they are placed: no group takes less for being spread.
+    received = (1 - 1 / group.num_members) * spread.reached(group.num_members) / spread.copies
+    is_handed = group.is_crossed[spread.handed_from :].any(axis=0)
+    handed_s = np.where(is_handed, received / spread.handed_bytes_per_s, 0.0)
     depth = np.ceil(np.log2(group.units))
+    by_pairs_s, in_rounds_s = inside / group.even_bytes_per_s, depth / 2 / group.even_bytes_per_s
     return (
-        Affines(startup_s=group.path_s, per_byte_s=(inside / group.even_bytes_per_s).max(axis=0)),
+        Affines(startup_s=group.path_s, per_byte_s=np.maximum(by_pairs_s.max(axis=0), handed_s)),
         Affines(
-            startup_s=(depth * group.latency_s).sum(axis=0), per_byte_s=(depth / 2 / group.even_bytes_per_s).sum(axis=0)
+            startup_s=(depth * group.latency_s).sum(axis=0), per_byte_s=np.maximum(in_rounds_s.sum(axis=0), handed_s)
         ),
     )
 

@@ -319,13 +319,14 @@ class Constants:
     routed_share: float = 1.0
     # share of the bandwidth between machines that all-to-alls of experts reach: every device sends along its own rail,
     # and waits for no ring. Assumed: DeepEP's kernels reach 0.87 of a card on four machines and 0.89 on eight (its
-    # README), and steps tell as much (research/transformer_fit/fit.py)
+    # README), and steps tell as much, those of NCCL's all-to-all, too (research/transformer_fit/fit.py)
     exchange_efficiency: float = 0.85
     # and the most that a device sends so, which its multiprocessors hand on: with cards of 100 GB/s two machines of
     # B300 reach 40 to 55 (DeepEP, issue 590)
     exchange_bytes_per_s: float = 50e9
     # ``contention`` of experts' exchange beside another micro-batch, which few multiprocessors and the cards' own
-    # engines do (DeepSeek-AI, arXiv 2412.19437, section 3.2.2). Assumed, as steps tell it (there)
+    # engines do (DeepSeek-AI, arXiv 2412.19437, section 3.2.2), where a program sends each token once. Assumed, as
+    # steps tell it (there)
     exchange_contention: float = 0.5
     # what a device waits whenever a (virtual) stage hands a micro-batch on or an error back, whatever is sent: sends
     # and receives are launched, and their events waited for. Assumed, of 10 to 100 us: hardly told by the rows
@@ -358,6 +359,11 @@ class Software:
     fp8_device_ratio: float = 1.0  # how fast its products are on devices with fp8, over what the device's share says
     # whether a token that several experts of one machine take travels there once, and is copied there (DeepEP)
     sends_once: bool = False
+    # the most that a device then receives of a group on several machines, whatever links inside reach: 24 of its
+    # multiprocessors hand tokens on. DeepEP's kernels received 134 to 147 GB/s on two machines, a sixteenth of it from
+    # the device itself, on H800 and on H200 alike, and so took half of a card (its README of 2025; its issues 285 and
+    # 493); HybridEP's more (16 H100 tell no such limit: research/transformer_fit/fit.py)
+    handed_bytes_per_s: float = 130e9
     overlaps_transfers: bool = False  # whether interleaved stages send and receive beside computing
     # of a tied embedding's gradient, as first and last stage add it up; 0: as of any other
     tied_gradient_bytes: float = 0.0

@@ -130,7 +130,7 @@ def layer_communication(
     kind: LayerKind,
     *,
     expert_imbalance: float = 1.0,
-    sends_once: bool = False,
+    spread: Spread | None = None,
     gathered_bytes: float = 2.0,
 ) -> tuple[Communication, ...]:
     """Return what one layer of a kind communicates for one micro-batch, on one device.
@@ -141,8 +141,8 @@ def layer_communication(
         The network, n layouts of it, and the kind of layer.
     expert_imbalance
         Tokens of the fullest device's experts, over the mean; >= 1.
-    sends_once
-        Whether a token travels once to several experts in one place.
+    spread
+        How a token that goes once to several experts in one place travels; None: it goes once to each of them.
     gathered_bytes
         Of one activation that tensor groups gather for a product; what they scatter has two bytes. A gather
         and the reduce-scatter that goes with it stand in the table as two of their mean.
@@ -178,7 +178,7 @@ def layer_communication(
                 ],
                 group="expert_tensor",
             ),
-            replace(sent, spread=Spread(experts.top_k, experts.groups, experts.top_groups)) if sends_once else sent,
+            replace(sent, spread=spread),
         )
     if parts.is_prediction:  # an embedding and logits of its own, and what its first product gives, gathered
         ends = (

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost import Floats
-from planner.models.communication import Group, Tier, groups_of
+from planner.models.communication import Group, Spread, Tier, groups_of
 from planner.models.compute import (
     Constants,
     DeviceRates,
@@ -63,6 +63,9 @@ COMMUNICATING = (
     *(*_COMPUTING, "pipeline", "data", *_RECOMPUTING),
     *("overlap_tensor", "overlap_expert", "order", "context_method"),
 )
+# Most devices that NVLink joins of which DeepEP has kernels between machines (``NUM_MAX_NVL_PEERS``): in larger domains
+# HybridEP sends, which hands on as fast as links inside go.
+_DEEPEP_PEERS = 8
 _LAUNCH_SHARPNESS = 3.0  # a layer's kernels differ: while some fill the device, others wait for the host
 # Where experts have kernels of their own, the host waits in their layer for their numbers of tokens and cannot launch
 # ahead: of 3, 2.5, 2, 1.5 and 1 what networks and containers left out tell.
@@ -122,6 +125,21 @@ class LayerFigures:
             least = min(found[number].bandwidth_bytes_per_s, most)
             found[number] = replace(found[number], bandwidth_bytes_per_s=least)
         return tuple(found)
+
+    @cached_property
+    def spread(self) -> Spread | None:
+        """How a token travels to its experts where it goes once to several in one place."""
+        experts, software = self.transformer.experts, self.software
+        if experts is None or not software.sends_once:
+            return None
+        size = prod(tier.size for tier in self.tiers[: self.num_inner_tiers])
+        return Spread(
+            copies=experts.top_k,
+            parts=experts.groups,
+            most_parts=experts.top_groups,
+            handed_bytes_per_s=software.handed_bytes_per_s if size <= _DEEPEP_PEERS else inf,
+            handed_from=self.num_inner_tiers,
+        )
 
     def groups_of(self, layouts: Layouts) -> Mapping[str, Group]:
         """Return all groups of ranks of some layouts, by name.
@@ -495,7 +513,7 @@ def _layer_parts(
             layouts,
             kind,
             expert_imbalance=figures.expert_imbalance,
-            sends_once=software.sends_once,
+            spread=figures.spread,
             gathered_bytes=software.gathered_bytes,
         ),
         groups,
@@ -543,13 +561,17 @@ def _layer_parts(
 def _exchange_contention(figures: LayerFigures, groups: Mapping[str, Group]) -> Floats:
     """Return the share of the shorter of computing and experts' exchange that shows where both run side by side.
 
-    Between machines cards send; inside one multiprocessors do. There nothing is hidden unless kernels are captured: the
-    host, which launches layers in pieces then, has no time left. On 64 B200 Qwen3-235B took 17.2 s with experts on 8
-    overlapped and 16.0 s without (Megatron-Bridge, pull request 1760), on B300 it was slower, too (issue 3399).
+    Between machines cards send, and beside them few multiprocessors where a program sends by DeepEP or HybridEP, as
+    many as for any collective where it sends by NCCL; inside one multiprocessors do. There nothing is hidden unless
+    kernels are captured: the host, which launches layers in pieces then, has no time left. On 64 B200 Qwen3-235B took
+    17.2 s with experts on 8 overlapped and 16.0 s without (Megatron-Bridge, pull request 1760), on B300 it was slower,
+    too (issue 3399).
     """
-    inside = figures.constants.contention if figures.software.launch_ratio < 1 else 1.0
+    software, constants = figures.software, figures.constants
+    inside = constants.contention if software.launch_ratio < 1 else 1.0
+    outside = constants.exchange_contention if software.sends_once else constants.contention
     is_outside = groups["expert"].is_crossed[figures.num_inner_tiers :].any(axis=0)
-    return np.where(is_outside, figures.constants.exchange_contention, inside)
+    return np.where(is_outside, outside, inside)
 
 
 def _context_s(

@@ -50,6 +50,17 @@ B200) are told best at 0.8 to 0.85 and 0.45 (3 % off in the root mean square; 9 
 of other collectives), networks in short products that are left out at 0.55 (7.6 %, and 7.9 at 0.4). GPT-OSS's recipes
 in bf16 and those that drop tokens name NCCL's all-to-all, which sends a token once for each of its experts, and so are
 read; the other recipes of Qwen3-235B on H100 name it, too, but are told 20 to 35 % too slow with it, and 2 % without.
+NCCL's all-to-all reaches the share, too: with 0.85 GPT-OSS on 64 B200 is told 3 % too fast, Qwen3-235B that drops
+tokens 9 % too slow, and Grok-1 1.8 % off; with the 0.715 of rings 7 and 18 % too slow, and 2.0 % off. What it hides is
+that of other collectives: no step tells, and programs that send by NCCL alone (DeepSpeed, Nanotron; torchtitan, whose
+`moe_comm_backend` is `standard` unless told otherwise) overlap no experts.
+
+On two machines the cards do not bind DeepEP: 43 GB/s of its README count what stays in a machine (issue 285), so that
+21 cross. A device receives 134 to 147 GB/s there, on H800 (links of 200) and on H200 (of 450; issue 493) alike, what
+multiprocessors hand on: 130 without the device's own part (`handed_bytes_per_s`), which gives 43, 57 and 49 GB/s on
+two, four and eight machines where 43, 58 and 51 were measured (``tests/models/test_group_costs.py``). HybridEP hands
+on more: both steps of Qwen3-30B on 16 H100 (Megatron-Bridge, pull request 5094) are 2 % off without that limit, and 11
+and 10 % too slow with it. No other step that was measured alters: on four machines and more cards bind.
 Two machines of B300 reach 0.4 to 0.55 of a card of 100 GB/s by HybridEP (DeepEP, issue 590), and so no device sends
 more than 50 GB/s (`exchange_bytes_per_s`). Inside a machine nothing is hidden unless kernels are captured: steps on
 B200 and B300 were slower with experts overlapped, where 0.65 tells 3 % less. What stands against it: steps of 2025 of
@@ -167,6 +178,7 @@ SOFTWARE: Mapping[str, Mapping[str, bool | float]] = {
 }
 _UNSAID = (
     "name",
+    "handed_bytes_per_s",
     "tied_gradient_bytes",
     "end_optimizer_bytes",
     "has_matrix_optimizer",
@@ -342,6 +354,7 @@ class Table:
                 row.software,
                 row.has_bf16_gradients,
                 row.sends_each,
+                row.has_hybrid,
             )
             together.setdefault(told, []).append(index)
         self._sweeps = [(np.array(indices), _joined([self.rows[i] for i in indices])) for indices in together.values()]

@@ -136,7 +136,7 @@ def _seconds(one: LowRow, figures: LowFigures, known: _Memory, ratios: _Memory |
     """Return the seconds of a row; equal ones are computed once."""
     row, fitted, is_captured = one.row, transformer_rates(), has_graphs(one)
     is_fused = fuses_experts(row.transformer, has_graphs=is_captured)
-    same = (one.wide_layers, one.is_tensorwise, tuple(row.device_figures.items()), row.sends_each)
+    same = (one.wide_layers, one.is_tensorwise, tuple(row.device_figures.items()), row.sends_each, row.has_hybrid)
     key = (row.transformer, row.device, tuple(sorted(row.layout.items())), one.low, is_captured, row.software, *same)
     if key in known:
         return known[key]

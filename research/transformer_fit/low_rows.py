@@ -266,6 +266,7 @@ def _row(cells: Mapping[str, str]) -> LowRow | None:
         device_figures=_LIMITED_H100 if is_limited else {},
         has_bf16_gradients=not is_titan,
         sends_each=any(word in cells["note"] for word in _EACH) or (model in _SENDS_EACH and low is None),
+        has_hybrid="hybridep" in cells["note"],
     )
     return LowRow(
         row=row,

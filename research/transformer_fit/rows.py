@@ -24,6 +24,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,8 @@ class Row:
     """One measured step. ``group``: family, network, devices and batch; within it only the layout differs.
 
     ``has_bf16_gradients``: whether the program is told to keep and reduce gradients in bf16. ``sends_each``: whether
-    tokens go to their experts by NCCL's all-to-all, once for each of them, and not by DeepEP or HybridEP.
+    tokens go to their experts by NCCL's all-to-all, once for each of them, and not by DeepEP or HybridEP;
+    ``has_hybrid``: whether it is HybridEP, though no more than eight devices are joined by NVLink.
     """
 
     family: str
@@ -160,11 +162,16 @@ class Row:
     device_figures: Mapping[str, float] = field(default_factory=dict)
     has_bf16_gradients: bool = False
     sends_each: bool = False
+    has_hybrid: bool = False
 
     def told(self, software: Software) -> Software:
         """Return what the row's program does, told as there."""
-        gradient_bytes = 2.0 if self.has_bf16_gradients else software.gradient_bytes
-        return replace(software, gradient_bytes=gradient_bytes, sends_once=software.sends_once and not self.sends_each)
+        return replace(
+            software,
+            gradient_bytes=2.0 if self.has_bf16_gradients else software.gradient_bytes,
+            sends_once=software.sends_once and not self.sends_each,
+            handed_bytes_per_s=inf if self.has_hybrid else software.handed_bytes_per_s,
+        )
 
     def layouts(self) -> Layouts:
         """Return the row's layout, alone."""

@@ -9,7 +9,7 @@ import pytest
 from hybrid_questions import MOE, given_layout, question
 from hypothesis import given
 from hypothesis import strategies as st
-from transformer_rates_drawn import MIXTURE, TIERS, figures_of
+from transformer_rates_drawn import MIXTURE, SOFTWARE, TIERS, figures_of
 
 from planner.errors import InfeasibleError, SpecError
 from planner.families.hybrid import family as hybrid
@@ -141,12 +141,13 @@ def test_what_is_hidden_never_makes_a_step_longer_and_one_micro_batch_alone_hide
     num_microbatches: int, expert: int
 ) -> None:
     spread = (replace(TIERS[0], size=1), TIERS[1])  # inside a machine nothing is hidden
+    figures = replace(figures_of(WIDE, tiers=spread), software=replace(SOFTWARE, sends_once=True))
     for degrees in ({"data": 8}, {"data": 8, "pipeline": 2, "interleave": 2}):
         if num_microbatches % degrees.get("pipeline", 1):
             continue
         off, on = (
             iteration_times(
-                figures_of(WIDE, tiers=spread),
+                figures,
                 Layouts.one(**degrees, expert=expert, num_microbatches=num_microbatches, overlap_expert=flag),
             )
             for flag in (False, True)

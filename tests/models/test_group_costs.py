@@ -253,6 +253,32 @@ def test_what_reaches_a_machine_once_is_handed_on_inside() -> None:
     assert once.per_byte_s * 300e9 == pytest.approx([reached * (1 - 1 / 4)])
 
 
+@pytest.mark.parametrize(("machines", "logical_bytes_per_s"), [(2, 43e9), (4, 58e9), (8, 51e9)])
+def test_experts_on_several_machines_are_exchanged_as_fast_as_deepep_was_measured(
+    machines: int, logical_bytes_per_s: float
+) -> None:
+    """On H800, by its README of 2025: 256 experts, 8 for a token on 4 machines at most; its own machine is counted."""
+    inside = Tier(size=8, bandwidth_bytes_per_s=0.85 * 200e9)
+    cards = Tier(size=64, bandwidth_bytes_per_s=0.85 * 50e9, num_rails=8)
+    spread = Spread(copies=8, parts=machines, most_parts=min(machines, 4), handed_bytes_per_s=130e9)
+    pairs, _ = all_to_alls(group((inside, cards), 8 * machines), spread)
+    found = spread.reached(np.array([machines])) / spread.copies / pairs.per_byte_s
+    assert found == pytest.approx([logical_bytes_per_s], rel=0.06)
+
+
+@given(tiers_drawn, powers, powers, st.integers(1, 8), st.sampled_from([1e8, 1e10, 1e12]), st.integers(1, 2))
+def test_what_is_handed_on_costs_where_a_tier_is_crossed_and_no_less_where_a_group_is_spread(
+    tiers: tuple[Tier, ...], degree: int, stride: int, copies: int, rate: float, tier: int
+) -> None:
+    found, near = group(tiers, degree, stride), group(tiers, degree)
+    plain, bounded = Spread(copies), Spread(copies, handed_bytes_per_s=rate, handed_from=tier)
+    least, most = (np.array([way.per_byte_s for way in all_to_alls(found, one)]) for one in (plain, bounded))
+    received = float(bounded.reached(np.array([degree]))[0]) * (1 - 1 / degree) / copies
+    handed = received / rate if found.is_crossed[tier:].any() else 0.0
+    assert most == pytest.approx(np.maximum(least, handed))
+    assert found.is_crossed[tier:].any() or not near.is_crossed[tier:].any()
+
+
 @given(tiers_drawn, operations, powers, sizes)
 def test_a_group_of_one_and_no_bytes_cost_nothing(
     tiers: tuple[Tier, ...], operation: Operation, stride: int, size: float

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cost import Floats
-from planner.models.communication import Tier, groups_of
+from planner.models.communication import Spread, Tier, groups_of
 from planner.models.layouts import ContextMethod, Layouts, Recompute
 from planner.models.operators import stage_parameters
 from planner.models.transformer_communication import (
@@ -174,11 +174,12 @@ def test_tokens_go_to_their_experts_and_back_each_way_with_the_stated_imbalance(
 def test_a_program_that_sends_a_token_once_to_a_machine_needs_less_of_the_network() -> None:
     assert MIXTRAL.experts is not None, "as defined above"
     many = replace(MIXTRAL, experts=replace(MIXTRAL.experts, num_experts=64, top_k=8))
-    for network, layout in ((MIXTRAL, Layouts.one(data=8, expert=8)), (many, Layouts.one(data=64, expert=64))):
+    for network, copies, members in ((MIXTRAL, 2, 8), (many, 8, 64)):
+        layout = Layouts.one(data=members, expert=members)
         groups = groups_of(TIERS, layout)
         each, once = (
-            communication_times(layer_communication(network, layout, "moe", sends_once=one), groups)["experts"]
-            for one in (False, True)
+            communication_times(layer_communication(network, layout, "moe", spread=one), groups)["experts"]
+            for one in (None, Spread(copies=copies))
         )
         assert 0.5 * each.total_s < once.total_s < 0.97 * each.total_s
 

@@ -11,6 +11,7 @@ from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE, TI
 
 from planner.cost import Floats
 from planner.models.communication import Tier, groups_of
+from planner.models.compute import Software
 from planner.models.layouts import EvenCut, Layouts, Recompute, Schedule, dealt_layers
 from planner.models.schedule import PipelineTimes, simulate
 from planner.models.transformer_communication import replica_communication, replica_times
@@ -187,12 +188,32 @@ def test_trays_that_nvlink_joins_are_one_machine_to_experts() -> None:
     assert overlapped == pytest.approx(plain)  # as inside a machine, nothing is hidden
 
 
+def test_what_multiprocessors_hand_on_bounds_an_exchange_between_machines_that_deepep_has_kernels_for() -> None:
+    machine, network = replace(TIERS[0], size=4), replace(TIERS[1], bandwidth_bytes_per_s=50e9, num_rails=4)
+    domain = (machine, replace(machine, size=3, num_rails=4))  # of 12 devices, for which HybridEP sends
+    slow, free = (
+        replace(SOFTWARE, sends_once=True, handed_bytes_per_s=rate) for rate in (SOFTWARE.handed_bytes_per_s / 100, inf)
+    )
+
+    def expert_s(software: Software, machine: tuple[Tier, ...], expert: int) -> float:
+        figures = replace(figures_of(MIXTURE, tiers=(*machine, network)), software=software)
+        return float(iteration_times(figures, Layouts.one(data=32, expert=expert, microbatch=4))["expert"][0])
+
+    assert expert_s(slow, (machine,), 8) > 2 * expert_s(free, (machine,), 8)
+    assert expert_s(slow, (machine,), 4) == expert_s(free, (machine,), 4)
+    assert expert_s(slow, domain, 8) == expert_s(free, domain, 8)
+    each = [replace(one, sends_once=False) for one in (slow, free)]
+    assert expert_s(each[0], (machine,), 8) == expert_s(each[1], (machine,), 8)
+
+
 def test_an_overlapped_exchange_of_experts_hides_between_machines_and_where_kernels_are_captured() -> None:
     layouts = [Layouts.one(data=8, expert=8, microbatch=4, overlap_expert=flag) for flag in (False, True)]
     captured = replace(SOFTWARE, launch_ratio=0.2)
     assert len({CONSTANTS.exchange_contention, CONSTANTS.contention, 1.0}) == 3
+    once = replace(SOFTWARE, sends_once=True)
     for tiers, software, shown in (
-        (_SPREAD, SOFTWARE, CONSTANTS.exchange_contention),
+        (_SPREAD, once, CONSTANTS.exchange_contention),
+        (_SPREAD, replace(once, sends_once=False), CONSTANTS.contention),
         (TIERS, captured, CONSTANTS.contention),
         (TIERS, SOFTWARE, 1.0),
     ):

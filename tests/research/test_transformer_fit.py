@@ -14,7 +14,7 @@ from planner.models.layouts import Schedule
 from research.bands import band
 from research.transformer_fit.__main__ import main
 from research.transformer_fit.fit import PRIORS, SOFTWARE, Table, as_unmeasured, described, fit, predict, software_of
-from research.transformer_fit.low_rows import fitted_rows, read_low_rows
+from research.transformer_fit.low_rows import fitted_rows, published_rows, read_low_rows
 from research.transformer_fit.report import bands, errors_of, folds, summary_text, table_text, unmeasured_band
 from research.transformer_fit.rows import FAMILIES, Row
 
@@ -200,7 +200,14 @@ def test_rows_whose_tokens_are_dropped_are_sent_to_each_expert(data_folder: Path
     for one in rows:
         told = one.row.told(program)
         assert told.sends_once is not one.row.sends_each
+        assert told.handed_bytes_per_s == program.handed_bytes_per_s
         assert told.gradient_bytes == (2.0 if one.row.has_bf16_gradients else program.gradient_bytes)
+
+
+def test_rows_that_hybridep_sends_are_bounded_by_no_multiprocessors_that_hand_on() -> None:
+    program = software_of(STARTS, "megatron-core")
+    hybrid = [one.row for one in published_rows() if one.row.told(program).handed_bytes_per_s > 1e15]
+    assert {(row.device, row.layout["expert"]) for row in hybrid} == {("h100-sxm", 16)}
 
 
 # Somewhat more than the fit leaves, by family: what a change of the model may not spoil unnoticed.
