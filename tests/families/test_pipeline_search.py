@@ -156,6 +156,20 @@ def test_sizes_of_micro_batches_side_by_side_are_each_as_by_itself(
                 assert np.array_equal(sides[0], sides[1])
 
 
+@settings(max_examples=60)
+@given(small_questions(), st.integers(0, 9))
+def test_under_gpipe_the_bound_does_not_depend_on_the_number_of_stages(asked: dict[str, Any], index: int) -> None:
+    """Which is why its tables are filled once, with that number open."""
+    domain = Domain(planner.load({**asked, "fix": {}}))
+    rows = StageRows(domain, [domain.numbers_of_microbatches[index % len(domain.numbers_of_microbatches)]])
+    stack, most = rows.stack(is_gpipe=True), max(domain.numbers_of_stages)
+    each, either = (Tables(rows, stack, number, Search()) for number in (most, 0))
+    assert np.array_equal(each.is_alive[1:].any(axis=0)[0], either.is_alive[0, 0])
+    for used in np.flatnonzero(either.is_alive[0, 0]).tolist():
+        alive = np.flatnonzero(each.is_alive[1:, 0, used]) + 1
+        assert each.entries[:, alive, 0, used].min(axis=1) == pytest.approx(either.entries[:, 0, 0, used])
+
+
 @settings(max_examples=150, deadline=None)
 @given(small_questions(), st.booleans())
 def test_no_source_is_ruled_out_below_whose_cutoff_it_has_a_pipeline(asked: dict[str, Any], is_coarse: bool) -> None:

@@ -396,7 +396,9 @@ class PlainSource:
         samples = schedule.num_microbatches * ceil(domain.batch / schedule.num_microbatches)
         self.least_s = domain.least_s_per_sample * samples
         self.bound_of_last = self.least_s
-        self._levels = [True, False]
+        # Under GPipe all micro-batches are in flight in every stage: with the number of stages no term of it rises.
+        is_any = "num_stages" not in domain.problem.fixed
+        self._levels = [True] if schedule.is_gpipe and is_any else [True, False]
         self._filled: tuple[PipelineCosts, TablesOfOne, int] | None = (
             None  # of the next level, until they are asked for
         )

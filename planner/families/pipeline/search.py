@@ -197,9 +197,9 @@ class InterleavedSource:
             if is_close or row.is_coarse:  # what a shape is bounded by closely does not hold for more replicas
                 self.bound_of_last = bound_s
                 return shape
-            if not self.domain.allows(shape):
-                continue
-            self._open.add(max(bound_s, self._bound_s(shape)), (index, True, row), rank=index)
+            close_s = max(bound_s, self._bound_s(shape))
+            if close_s < cutoff_s and self.domain.allows(shape):  # what memory it takes is asked of few
+                self._open.add(close_s, (index, True, row), rank=index)
         return None
 
     def _rows(self, cutoff_s: float) -> Iterator[tuple[float, _Row]]:
