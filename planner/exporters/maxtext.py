@@ -14,6 +14,10 @@ block, whose sigmoids it makes add up to one and scales by itself (``norm_topk_p
 and with a bias for the choice alone, it routes where ``model_name`` begins with ``deepseek3``. A named model takes its
 sizes from its own file before those of this one, so that the command repeats them.
 
+Products in eight bits are Qwix's on TPUs (``quantization: fp8_full`` with ``use_qwix_quantization``, of
+``src/maxtext/layers/quantizations.py``: values in e4m3, gradients in e5m2, in all layers and, where they are asked for,
+those of multi-token prediction, but for the router's); on GPUs others do it, of which none is written here.
+
 What it does otherwise: the axis ``fsdp`` shares weights, gradients and state (ZeRO 3), ``data`` copies them, or shares
 the optimiser's state alone (``shard_optimizer_over_data``); a pipeline runs the forward passes of all micro-batches
 before the first backward one.
@@ -40,6 +44,7 @@ from planner.transformer import Experts, LatentAttention, Transformer
 
 TARGET, VERSION, CONFIG = "maxtext", "MaxText 0.2", "maxtext.yml"
 _HEAD = "planner.export/1 maxtext"
+_EIGHT_BITS = "fp8_full"  # of Qwix
 _NUMBERS = {"bf16": "bfloat16", "fp32": "float32"}
 _OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd", "muon": "muon"}
 _ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu", "relu": "relu"}
@@ -75,7 +80,7 @@ _KNOWN = """
     rope_max_timescale local_rope_max_timescale max_position_embeddings original_max_position_embeddings rope_factor
     beta_fast beta_slow mscale rope_interleave rope_truncate rope_attention_scaling context_parallel_load_balance
     context_parallel_strategy use_qk_norm nope_layer_interval interleave_moe_layer_step temperature_tuning
-    partial_rotary_factor
+    partial_rotary_factor use_qwix_quantization quantize_router_proj quantize_mtp
 """
 KNOWN = frozenset({*_KNOWN.split(), *(f"{where}_{axis}_parallelism" for where in ("ici", "dcn") for axis in _AXES)})
 _LLAMA3 = RotaryScaling(kind="llama3", factor=8.0, original_length=8192)  # its constants
@@ -90,7 +95,7 @@ def export(job: Job) -> Export:
     InfeasibleError
         For networks that none of its blocks is like, and for layouts that its mesh cannot have.
     """
-    layout, network = transformer_layout(TARGET, job, kinds=("gpu", "tpu"))
+    layout, network = transformer_layout(TARGET, job, kinds=("gpu", "tpu"), low=("fp8",))
     if strange := _strange(network):
         raise layout.refused(f"none of its blocks has {', or '.join(strange)}", "Export to megatron, or to deepspeed.")
     layout = _as_run(layout, network)
@@ -246,6 +251,13 @@ def _check_training(layout: Layout, network: Transformer) -> None:
         raise layout.refused(f"it has no optimiser {name}", f"Write dnn.optimizer: {' or '.join(_OPTIMIZERS)}.")
     if name == "muon" and (block := _block(network)) not in _MUON:
         raise layout.refused(f"its Muon has no matrices of the block {block}", "Write dnn.optimizer: adam.")
+    if (low := layout.job.problem.training.low) is None:
+        return
+    if device_of(layout.job, layout.rows[0]).kind != "tpu":
+        hint = "Write dnn.dtype: bf16; or export to megatron, megatron-bridge, primus or torchtitan."
+        raise layout.refused(f"what is written for it has products in {low.name} on TPUs alone", hint)
+    if low.wide_layers:
+        raise layout.refused("its products in fp8 are those of all layers", "Write dnn.bf16_layers: 0.")
 
 
 def _as_run(layout: Layout, network: Transformer) -> Layout:
@@ -300,6 +312,10 @@ def _with_strategy(layout: Layout) -> Layout:
 def _left(layout: Layout, network: Transformer) -> list[str]:
     """Return what it does otherwise in ways that no figure is known of."""
     chosen, notes = layout.chosen, []
+    if (low := layout.job.problem.training.low) is not None:
+        notes.append(
+            f"its fp8 (Qwix) has a scale for each channel, found as it is turned; the plan counts {low.recipe}"
+        )
     if max(chosen.context, chosen.expert) > 1 and layout.chosen.zero != _SHARDS_WEIGHTS:
         notes.append("ranks that share a sequence, or experts, share the other weights, too (as ZeRO 3 does)")
     if chosen.recompute != "none":
@@ -448,6 +464,9 @@ def _layout_keys(layout: Layout, network: Transformer) -> dict[str, Any]:
         "optimizer_memory_host_offload": chosen.offload_optimizer,
         "dtype": _NUMBERS[layout.dtype],
     }
+    if layout.job.problem.training.low is not None:
+        found |= {"quantization": _EIGHT_BITS, "use_qwix_quantization": True, "quantize_router_proj": False}
+        found |= {"quantize_mtp": True} if network.num_mtp_layers else {}
     if chosen.context > 1:
         found["context_parallel_strategy"] = _STRATEGIES[chosen.context_method]
     if is_pipeline:
@@ -520,10 +539,13 @@ def training(path: Path, text: str) -> TrainingBlocks:
     """Return the numbers, optimiser and batch of a configuration; AdamW is read as ``adam``, which counts the same."""
     file = _read(path, text)
     names = {name: word for name, word in _OPTIMIZERS.items() if name != "adamw"}
+    dtype, short = named_word(file, "dtype", _NUMBERS, "bfloat16"), file.value("quantization", "")
+    if short not in ("", None, _EIGHT_BITS):
+        raise file.fault(f"{str(short)[:60]!r} is not read.", "quantization", f"Write {_EIGHT_BITS}, or leave it out.")
     return TrainingBlocks(
         dnn={
             "global_batch": _layout_of(file).global_batch_size,
-            "dtype": named_word(file, "dtype", _NUMBERS, "bfloat16"),
+            "dtype": "fp8" if short == _EIGHT_BITS else dtype,
             "optimizer": named_word(file, "opt_type", names, "adamw"),
         }
     )

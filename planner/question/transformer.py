@@ -154,11 +154,14 @@ class RotaryScalingSpec(Model):
     truncated: bool | None = None
 
 
+_Base = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]  # Mistral Small 3.1 has 1e9, Falcon-H1 1e11
+
+
 class RotarySpec(Model):
     """Rotary positions; see :class:`planner.numerics.Rotary`."""
 
-    base: Positive | None = None
-    local_base: Positive | None = None
+    base: _Base | None = None
+    local_base: _Base | None = None
     fraction: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
     interleaved: bool | None = None
     without_every: Annotated[int, Field(ge=0, le=4096)] | None = None

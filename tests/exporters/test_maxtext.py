@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from layout_jobs import even_job
+from layout_jobs import even_job, job_of
 from modern_blocks import DEEPSEEK, LLAMA, QWEN
 
+import planner
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters import degrees_of, export, network_of
 from planner.exporters.export import Job
 from planner.exporters.kubernetes import documents_of
-from planner.exporters.maxtext import KNOWN
+from planner.exporters.maxtext import EXPORTERS, KNOWN
+from planner.families.hybrid.configuration import HybridConfiguration
 from planner.zoo.transformers import block_of, row
 
 CONFIG = Path("maxtext.yml")
@@ -28,6 +30,13 @@ def keys_of(job: Job) -> dict[str, Any]:
 def named(name: str, **decisions: Any) -> Job:
     usual: dict[str, Any] = {"data": 64, "expert": 16, "zero": 3, "recompute": "full"}
     return even_job(block_of(row(name).transformer), **{**usual, **decisions})
+
+
+def on_tpus(transformer: dict[str, Any], device: str = "tpu-v7", **more: Any) -> Job:
+    machines = [{"count": 1, "device": device, "devices": 4}]
+    dnn = {"transformer": transformer, "global_batch": 16, "dtype": "fp8", **more}
+    problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}})
+    return job_of(problem, "hybrid", HybridConfiguration(global_batch_size=16, data=4, zero=3))
 
 
 def with_optimizer(job: Job, name: str) -> Job:
@@ -96,6 +105,26 @@ def test_gpt_oss_is_read_back() -> None:
 def test_what_its_code_would_train_otherwise_is_refused(job: Any, why: str) -> None:
     with pytest.raises(InfeasibleError, match=why):
         export("maxtext", job())
+
+
+def test_products_in_eight_bits_are_those_of_qwix_on_tpus_and_are_read_back() -> None:
+    found = export("maxtext", on_tpus({**DEEPSEEK, "mtp_layers": 1}))
+    text = found.files["maxtext.yml"]
+    keys = documents_of(text)[0]
+    assert (keys["quantization"], keys["use_qwix_quantization"], keys["quantize_mtp"]) == ("fp8_full", True, True)
+    assert keys["quantize_router_proj"] is False  # which the plan leaves in bf16
+    assert "the plan counts current" in str(found.notes)
+    assert EXPORTERS["maxtext"].training(CONFIG, text).dnn["dtype"] == "fp8"
+    with pytest.raises(SpecError, match=r"quantization: 'int8' is not read\. Write fp8_full"):
+        EXPORTERS["maxtext"].training(CONFIG, text.replace("quantization: fp8_full", "quantization: int8"))
+
+
+@pytest.mark.parametrize(
+    ("device", "more", "why"), [("h100-sxm", {}, "on TPUs alone"), ("tpu-v7", {"bf16_layers": 1}, "all layers")]
+)
+def test_products_in_eight_bits_that_it_has_not_are_refused(device: str, more: dict[str, Any], why: str) -> None:
+    with pytest.raises(InfeasibleError, match=why):
+        export("maxtext", on_tpus(LLAMA, device, **more))
 
 
 def test_context_ranks_pass_keys_and_values_as_planned_or_as_noted() -> None:

@@ -70,7 +70,8 @@ from maxtext.configs import pyconfig
 def read(one):
     more = ["skip_jax_distributed_system=true", "hardware=cpu", f"num_slices={one['machines']}"]
     found = pyconfig.initialize_pydantic(["train", one["path"], *one["words"], *more])
-    return {"layers": found.num_decoder_layers, "batch": found.global_batch_size_to_train_on}
+    short = str(found.quantization)
+    return {"layers": found.num_decoder_layers, "batch": found.global_batch_size_to_train_on, "short": short}
 answer(asked)
 """
 NEMOTRON: Mapping[str, Any] = {
@@ -137,10 +138,19 @@ def jobs() -> dict[str, Callable[[], Job]]:
         layers = (2, 3, 1) if "pattern" in block else (2, 1, 1)
         found |= {f"{name} {layout}": partial(even_job, block, **one) for layout, one in LAYOUTS.items()}
         found |= {f"{name} {numbers}": partial(trained, block, one) for numbers, one in NUMBERS.items()}
+        found[f"{name} tpu"] = partial(on_tpus, block)
         found[f"{name} uneven"] = partial(uneven_job, layers, block, data=2)
         if "experts" in block:
             found[f"{name} experts"] = partial(even_job, block, **EXPERTS)
     return found | {name: partial(of_zoo, name) for name in row_names()}
+
+
+def on_tpus(block: Mapping[str, Any]) -> Job:
+    """A plan whose products are in eight bits on TPUs, in one slice."""
+    machines = [{"count": 1, "device": "tpu-v7", "devices": 4, "inside": "ici-v7"}]
+    dnn = {"transformer": block, "global_batch": 16, "dtype": "fp8"}
+    problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}})
+    return job_of(problem, "hybrid", HybridConfiguration(global_batch_size=16, data=4, zero=3))
 
 
 def of_zoo(name: str) -> Job:
@@ -204,4 +214,5 @@ def test_the_reader_of_maxtext_takes_every_configuration(tmp_path: Path) -> None
         for name, (job, said) in part.items():
             network = job.problem.dnn.transformer
             assert network is not None
-            assert answers[name] == {"layers": network.num_main_layers, "batch": said["batch"]}
+            short = "QuantizationType.FP8_FULL" if job.problem.training.low is not None else "QuantizationType.NONE"
+            assert answers[name] == {"layers": network.num_main_layers, "batch": said["batch"], "short": short}

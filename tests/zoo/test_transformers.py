@@ -20,7 +20,7 @@ from planner.models.compute import profile_from_flop
 from planner.models.operators import flop_per_sample
 from planner.question.blocks import TransformerSpec
 from planner.transformer import Transformer
-from planner.zoo.transformers import _row, aliases, dnn_of, row, row_names, transformer_of
+from planner.zoo.transformers import _row, aliases, block_of, dnn_of, row, row_names, transformer_of
 
 SIZES_OF_MEGATRON = ("1.7b", "3.6b", "7.5b", "18b", "39b", "76b", "145b", "310b", "530b", "1t", "22b")
 WANTED = {
@@ -304,6 +304,14 @@ def test_show_prints_a_block_of_each_kind_once(capsys: pytest.CaptureFixture[str
     assert "attention: causal: half of each product counts" in out
     assert run(["show", "dnn", "deepseek-v3"]) == 0
     assert "58 x block (moe)" in capsys.readouterr().out
+
+
+def test_a_base_of_rotary_positions_as_large_as_published_ones_is_read_back() -> None:
+    positions = {"positions": "rotary", "rotary": {"base": 1e11, "local_base": 1e9}}
+    network = TransformerSpec.model_validate({**SMALL, **positions}).build()
+    assert network.rotary is not None
+    assert (network.rotary.base, network.rotary.local_base) == (1e11, 1e9)
+    assert TransformerSpec.model_validate(block_of(network)).build() == network
 
 
 def test_show_reads_a_network_of_its_own_file_and_of_what_an_import_wrote(
