@@ -75,6 +75,7 @@ from planner.models.operators import (
     FROZEN_BYTES,
     INDEXER,
     INPUT,
+    Parameters,
     TransformerOperator,
     block_operators,
     block_parameters,
@@ -558,6 +559,7 @@ PRECISIONS: Mapping[str, Precision] = {
 
 _SHARDS_WEIGHTS = 3  # the stage of ZeRO that does
 _FEW_STAGES = (8, 32, 128)  # that one of is a layout's fullest
+_FEWER_STAGES = 2  # times as few as there are moments, where each stage's fullest one is looked for first
 _MOST_TOGETHER = 1 << 13  # stages of all layouts in one array: they stay in the processor's cache
 
 
@@ -615,7 +617,8 @@ def memory_bytes(
     devices = _Devices(
         transformer, layouts.of(slice(None)), precision, kernels or Kernels(), reserve_bytes, expert_imbalance
     )
-    stages, best = fullest_stages(transformer, layouts, pipeline_layers), dict[str, Floats]()
+    stages = devices.at_most(fullest_stages(transformer, layouts, pipeline_layers))
+    best = dict[str, Floats]()
     number, columns = len(stages.index), np.arange(len(layouts))
     for start in range(0, number, together := max(1, _MOST_TOGETHER // len(layouts))):
         some = devices.terms(stages.of_rows(slice(start, start + together)))
@@ -670,10 +673,13 @@ class _Devices:
         self._layouts, self._precision, self._kernels = layouts, precision, kernels
         self._reserve_bytes = reserve_bytes
         number = precision.activation_bytes
-        self._layers = {
-            kind: (
-                block_parameters(transformer, kind, layouts),
-                trained_parameters(transformer, kind, layouts),
+        self._is_frozen = not all(one.trained.is_all for one in (transformer, transformer.encoder) if one is not None)
+        self._layers: dict[LayerKind, tuple[Parameters, Parameters, tuple[Floats, Floats], LayerBytes]] = {}
+        for kind in transformer.kind_counts:
+            held = block_parameters(transformer, kind, layouts)
+            self._layers[kind] = (
+                held,
+                trained_parameters(transformer, kind, layouts) if self._is_frozen else held,
                 frozen_bytes(transformer, kind, layouts),
                 layer_bytes(
                     transformer,
@@ -684,8 +690,6 @@ class _Devices:
                     expert_imbalance=expert_imbalance,
                 ),
             )
-            for kind in transformer.kind_counts
-        }
         self._embedding = self._gathered_embedding = embedding_parameters(transformer, layouts)
         self._head = head_parameters(transformer, layouts)
         self._embedding_trained = embedding_parameters(transformer, layouts, is_trained=True)
@@ -742,41 +746,59 @@ class _Devices:
                 kept = kept + sum(one.stream for one in _kept_elements(encoder, operators)) * number * own.microbatch
         self._embedding_kept = self._embedding_kept + kept
 
+    def at_most(self, stages: Stage) -> Stage:
+        """Return the stages of every layout, shape (r, n), each at one of its moments: of most activations.
+
+        All else that it holds is the same at any of them, which follow each other.
+        """
+        number, size = stages.index.shape
+        is_new = np.ones((size, number), dtype=bool)
+        is_new[:, 1:] = (np.diff(stages.index, axis=0) != 0).T
+        is_new[:, 1:] |= (np.diff(stages.layers, axis=1) != 0).any(axis=0).T
+        counts = is_new.sum(axis=1)
+        if counts.max(initial=1) * _FEWER_STAGES > number:
+            return stages
+        held, starts = self._activations(stages).T.ravel(), np.flatnonzero(is_new)
+        most = np.repeat(np.maximum.reduceat(held, starts), np.diff(starts, append=held.size))
+        fullest = np.flatnonzero(held == most)
+        fullest = fullest[np.searchsorted(fullest, starts)] % number  # the first moment of each
+        place = np.minimum(np.arange(counts.max())[:, None], counts - 1)
+        rows = fullest[np.cumsum(counts) - counts + place]
+        return Stage(
+            index=np.take_along_axis(stages.index, rows, axis=0),
+            layers=np.take_along_axis(stages.layers, rows[None], axis=1),
+            in_flight=np.take_along_axis(stages.in_flight, rows[None], axis=1),
+        )
+
     def terms(self, stage: Stage) -> dict[str, Floats]:
         """Return the terms of a stage of every layout, or of several, and their total."""
         layouts, precision, size = self._layouts, self._precision, np.shape(stage.index)
         number, zero, has_placeholders = precision.activation_bytes, layouts.zero, self._kernels.has_placeholders
-        end = np.where(layouts.is_folded, 0, layouts.pipeline - 1)  # of a V the first device has both ends
-        is_first, is_last = (stage.index == 0) * 1.0, (stage.index == end) * 1.0
+        is_first, is_last = self._ends(stage)
         trained_ends = is_first * self._embedding_trained + is_last * self._head_trained
         shared, routed = trained_ends, np.zeros(1)  # of what is trained
         frozen = FROZEN_BYTES * (is_first * self._embedding + is_last * self._head - trained_ends)
         frozen_routed = np.zeros(1)
-        first = chunk_in_flight(layouts, stage.index, 0)
-        last = chunk_in_flight(layouts, stage.index, layouts.interleave - 1)
-        activations = is_first * first * self._embedding_kept + is_last * last * self._head_kept
         working, block, trained_block, matrices = (is_first * one for one in self._encoder_needs)
         placeholders, transit = number * matrices * has_placeholders, np.zeros(1)
-        rows = zip(self._layers.values(), stage.layers, stage.in_flight, strict=True)
-        for (held, trained, still, layer), count, in_flight in rows:
+        for (held, trained, frozen_ones, layer), count in zip(self._layers.values(), stage.layers, strict=True):
+            is_there = count > 0
             shared, routed = shared + count * trained.shared, routed + count * trained.routed
-            frozen, frozen_routed = frozen + count * still[0], frozen_routed + count * still[1]
-            kept = layer.kept
-            if layouts.recompute_layers.any():  # of some layers of each virtual stage alone
-                share = layouts.recomputed_share(stage.layers.sum(axis=0))
-                kept = share * layer.kept + (1 - share) * layer.whole
+            if self._is_frozen:
+                frozen = frozen + count * frozen_ones[0]
+                frozen_routed = frozen_routed + count * frozen_ones[1]
+                trained_block = np.maximum(trained_block, is_there * trained.all)
             if layouts.offload_layers.any():  # what has come back, or is not gone yet, is that of one layer more
                 share = offloaded_share(layouts, stage.layers.sum(axis=0))
-                transit = np.maximum(transit, (share > 0) * (count > 0) * kept)
-                kept = (1 - share) * kept
-            transit, kept = np.maximum(transit, (count > 0) * layer.away), kept - layer.away
-            activations = activations + in_flight * kept
+                transit = np.maximum(transit, (share > 0) * is_there * self._kept(layer, stage))
+            if layouts.offload_modules.any():
+                transit = np.maximum(transit, is_there * layer.away)
             gradient = 0.0 if has_placeholders else number * trained.largest
-            working = np.maximum(working, (count > 0) * (layer.working + gradient))
-            block = np.maximum(block, (count > 0) * held.all)
-            trained_block = np.maximum(trained_block, (count > 0) * trained.all)
+            working = np.maximum(working, is_there * (layer.working + gradient))
+            block = np.maximum(block, is_there * held.all)
             if has_placeholders:
-                placeholders = np.maximum(placeholders, (count > 0) * number * trained.matrices)
+                placeholders = np.maximum(placeholders, is_there * (number * trained.matrices))
+        trained_block = trained_block if self._is_frozen else block
         # A micro-batch's logits are gone by the time that its layers run backward.
         moment = np.maximum(
             working - is_last * self._head_kept + self._reduced_bytes(trained_block, is_last * self._head_trained),
@@ -805,7 +827,7 @@ class _Devices:
             "gradients": precision.gradient_bytes * states[1]
             + precision.widened_bytes * is_widened * (1 - layouts.host_share) * states[2],
             "optimizer": optimizer * (1 - layouts.host_share),
-            "activations": activations,
+            "activations": self._activations(stage),
             "temporary": np.maximum(moment, 0.0)
             + placeholders
             + transit
@@ -815,6 +837,32 @@ class _Devices:
         }
         terms = {name: np.broadcast_to(terms[name], size) for name in TERMS}
         return {**terms, "total": sum(terms.values(), np.zeros(size))}
+
+    def _kept(self, layer: LayerBytes, stage: Stage) -> Floats:
+        """Return what a layer keeps of a micro-batch, where some layers of each virtual stage alone are recomputed."""
+        if not self._layouts.recompute_layers.any():
+            return layer.kept
+        share = self._layouts.recomputed_share(stage.layers.sum(axis=0))
+        return np.asarray(share * layer.kept + (1 - share) * layer.whole)
+
+    def _ends(self, stage: Stage) -> tuple[Floats, Floats]:
+        """Return 1 where a stage is the first one, and where it is the last; of a V the first device has both ends."""
+        end = np.where(self._layouts.is_folded, 0, self._layouts.pipeline - 1)
+        return (stage.index == 0) * 1.0, (stage.index == end) * 1.0
+
+    def _activations(self, stage: Stage) -> Floats:
+        """Return what is kept on the device of all micro-batches in flight."""
+        layouts, (is_first, is_last) = self._layouts, self._ends(stage)
+        first = chunk_in_flight(layouts, np.zeros(1, dtype=np.int64), 0)
+        end = np.where(layouts.is_folded, 0, layouts.pipeline - 1)
+        last = chunk_in_flight(layouts, end, layouts.interleave - 1)
+        found = is_first * first * self._embedding_kept + is_last * last * self._head_kept
+        for (_, _, _, layer), in_flight in zip(self._layers.values(), stage.in_flight, strict=True):
+            kept = self._kept(layer, stage)
+            if layouts.offload_layers.any():
+                kept = (1 - offloaded_share(layouts, stage.layers.sum(axis=0))) * kept
+            found = found + in_flight * (kept - layer.away)
+        return np.asarray(found)
 
     def _weights_bytes(self, trained: Floats, states: Sequence[Floats]) -> Floats:
         """Return the bytes of trained weights, of numbers in all and those of ZeRO 3, 2 and 1; gathered ones, too."""
