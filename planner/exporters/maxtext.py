@@ -255,7 +255,7 @@ def _check_training(layout: Layout, network: Transformer) -> None:
         return
     if device_of(layout.job, layout.rows[0]).kind != "tpu":
         hint = "Write dnn.dtype: bf16; or export to megatron, megatron-bridge, primus or torchtitan."
-        raise layout.refused(f"what is written for it has products in {low.name} on TPUs alone", hint)
+        raise layout.refused(f"what is written for it has no products in {low.name} but on TPUs", hint)
     if low.wide_layers:
         raise layout.refused("its products in fp8 are those of all layers", "Write dnn.bf16_layers: 0.")
 

@@ -1,6 +1,7 @@
 """MaxText's file has keys that it knows, and what its own code makes of them is the planned network."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def named(name: str, **decisions: Any) -> Job:
     return even_job(block_of(row(name).transformer), **{**usual, **decisions})
 
 
-def on_tpus(transformer: dict[str, Any], device: str = "tpu-v7", **more: Any) -> Job:
+def on_tpus(transformer: Mapping[str, Any], device: str = "tpu-v7", **more: Any) -> Job:
     machines = [{"count": 1, "device": device, "devices": 4}]
     dnn = {"transformer": transformer, "global_batch": 16, "dtype": "fp8", **more}
     problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}})
@@ -120,7 +121,7 @@ def test_products_in_eight_bits_are_those_of_qwix_on_tpus_and_are_read_back() ->
 
 
 @pytest.mark.parametrize(
-    ("device", "more", "why"), [("h100-sxm", {}, "on TPUs alone"), ("tpu-v7", {"bf16_layers": 1}, "all layers")]
+    ("device", "more", "why"), [("h100-sxm", {}, "but on TPUs"), ("tpu-v7", {"bf16_layers": 1}, "all layers")]
 )
 def test_products_in_eight_bits_that_it_has_not_are_refused(device: str, more: dict[str, Any], why: str) -> None:
     with pytest.raises(InfeasibleError, match=why):

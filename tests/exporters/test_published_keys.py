@@ -62,6 +62,7 @@ _OF_MEGATRON = """
 """
 OF_MEGATRON = frozenset(_OF_MEGATRON.split())
 # github.com/AI-Hypercomputer/maxtext, src/MaxText/configs/base.yml at 003b416; base_config names that file itself.
+# Of the last line, what release 0.2.5 has for Qwix.
 _AXES = ("data", "fsdp", "context", "tensor", "tensor_sequence", "pipeline", "expert")
 _MAXTEXT = """
     base_config run_name model_name override_model_config normalization_layer_epsilon enable_checkpointing
@@ -88,6 +89,7 @@ _MAXTEXT = """
     rope_interleave rope_truncate rope_attention_scaling context_parallel_load_balance
     context_parallel_strategy use_qk_norm nope_layer_interval interleave_moe_layer_step temperature_tuning
     partial_rotary_factor
+    use_qwix_quantization quantize_router_proj quantize_mtp
 """
 MAXTEXT = frozenset({*_MAXTEXT.split(), *(f"{where}_{axis}_parallelism" for where in ("ici", "dcn") for axis in _AXES)})
 NETWORKS = ("llama3.1-8b", "qwen2.5-7b", "qwen3-30b-a3b", "deepseek-v3", "gpt-oss-20b", "nemotron-h-8b", "mixtral-8x7b")
