@@ -24,9 +24,9 @@ plan: $(VENV)/.planner
 test: lint types
 	$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/heavy
 
-# The properties of `make test` with all of their examples, and what needs programs, libraries or time.
+# The properties of `make test` with all of their examples, what it leaves out as `long`, and what needs programs, libraries or time.
 test-heavy: $(VENV)/.dev $(HEAVY)/.ready $(SKY)/.ready $(NEW)/.ready
-	HYPOTHESIS_PROFILE=all $(BIN)/python -m pytest -n auto --dist worksteal -m hypothesis --ignore=tests/heavy
+	HYPOTHESIS_PROFILE=all $(BIN)/python -m pytest -n auto --dist worksteal -m "hypothesis or long" --ignore=tests/heavy
 	PLANNER_SKY=$(abspath $(SKY))/bin/python PLANNER_NEW=$(abspath $(NEW))/bin/python $(HEAVY)/bin/python -m pytest -p no:xdist tests/heavy tests/docs/test_commands.py
 
 # Every recorded answer asked again, three minutes; `make test` asks a sample.

@@ -21,6 +21,9 @@ settings.load_profile(PROFILE)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "long: asks at a real size what a test beside it asks at a smaller: `make test-heavy`"
+    )
     config.addinivalue_line("markers", "measured: reads measured data from the folder that PLANNER_DATA names")
 
 

@@ -63,6 +63,7 @@ def test_runs_on_a_machine_are_predicted_and_ranked(data_folder: Path) -> None:
     assert first.run.memory_bytes > 70e9  # as the page says of it
 
 
+@pytest.mark.long  # all rows of both programs; the test above has those of one machine
 @pytest.mark.measured
 def test_the_page_is_current(data_folder: Path) -> None:
     assert section(data_folder) in _PAGE.read_text(encoding="utf-8")
