@@ -115,6 +115,8 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
     ("olmo3", "Olmo3ForCausalLM", SMALL),
     ("cohere", "CohereForCausalLM", {**SMALL, "use_qk_norm": True}),
     ("cohere", "CohereForCausalLM", {**SMALL, **BIASED, **UNTIED}),
+    ("cohere2", "Cohere2ForCausalLM", {**SMALL, "sliding_window": 16, "sliding_window_pattern": 2}),
+    ("cohere2", "Cohere2ForCausalLM", {**SMALL, **BIASED, **UNTIED}),
     ("nemotron", "NemotronForCausalLM", {**SMALL, **BIASED, "mlp_bias": True}),
     ("nemotron", "NemotronForCausalLM", {**SMALL, **TIED}),
     ("starcoder2", "Starcoder2ForCausalLM", {**SMALL, "use_bias": False}),

@@ -348,6 +348,13 @@ def test_layers_that_are_not_known_or_do_not_fit_are_refused(
     assert words in text
 
 
+def test_command_a_sees_all_tokens_without_positions_in_every_fourth_layer(tmp_path: Path) -> None:
+    found = read(tmp_path, config("c4ai-command-a-03-2025"), sequence_length=8192).transformer
+    assert (found.mixers, found.window) == (("window",) * 3 + ("attention",), 4096)
+    assert found.rotary is not None
+    assert (found.rotary.without_every, found.rotary.is_interleaved, found.numerics.logit_scale) == (4, True, 0.25)
+
+
 def test_what_is_left_out_is_noted(tmp_path: Path) -> None:
     notes = str(read(tmp_path, config("DeepSeek-V3")).notes)
     assert "the checkpoint is quantised (fp8)" in notes

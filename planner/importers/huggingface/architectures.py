@@ -235,6 +235,11 @@ _ROWS: dict[str, _Row] = {
         query_key_norms=("use_qk_norm", False),
         fixed={**_LAYER_NORM, **_COHERE, "has_norm_biases": False, "is_gated": True},
     ),
+    "cohere2": _Row(
+        **_BIASES,
+        is_tied=True,
+        fixed={**_LAYER_NORM, "norm_position": "shared", "has_norm_biases": False, "is_gated": True},
+    ),
     "nemotron": _Row(**_ALL_BIASES, fixed=_LAYER_NORM),
     "starcoder2": _Row(
         **_KV,
@@ -412,7 +417,9 @@ _MIXERS = {
 }
 _DELTA = {**_MIXERS, "linear_attention": "delta"}
 # Every so many layers one sees all, where no key names the layers; Gemma 3 and EXAONE 4 have a key for it.
-_EVERY_FULL = {"gemma2": 2, "gemma3_text": 6, "gpt_oss": 2, "llama4_text": 4, "olmo3": 4, "exaone4": 4}
+_EVERY_FULL = {"gemma2": 2, "gemma3_text": 6, "gpt_oss": 2} | dict.fromkeys(
+    ("cohere2", "exaone4", "llama4_text", "olmo3"), 4
+)
 
 
 def _rotary_draft(fields: Fields, sizes: dict[str, Any]) -> Draft:

@@ -265,10 +265,10 @@ _FRACTIONS = {
     **dict.fromkeys(("gpt_neox", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "stablelm"), 0.25),
 }
 _INTERLEAVED = {"codegen", "cohere", "deepseek_v2", "deepseek_v3", "ernie4_5", "glm", "glm4", "gptj", "kimi_k2"} | {
-    *("deepseek_v32", "ernie4_5_moe", "glm4_moe_lite", "glm_moe_dsa", "llama4_text")
+    *("cohere2", "deepseek_v32", "ernie4_5_moe", "glm4_moe_lite", "glm_moe_dsa", "llama4_text")
 }
 _LOCAL_BASES = {"gemma3_text": 1e4}
-_WITHOUT_EVERY = {"llama4_text": 4, "smollm3": 4}
+_WITHOUT_EVERY = {"cohere2": 4, "llama4_text": 4, "smollm3": 4}
 _YARN_OF_GPT_OSS = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
 _KINDS = get_args(RotaryScalingKind)
 _PLAIN = ("default", "mrope", "proportional")
@@ -454,7 +454,7 @@ def _without_every(fields: Fields) -> int:
         return 0
     named = fields.wholes("no_rope_layers")  # 1 where there are positions
     if not named:
-        return fields.count_or(usual, "no_rope_layer_interval")
+        return fields.count_or(usual, "no_rope_layer_interval", "sliding_window_pattern")
     without = [index + 1 for index, has_positions in enumerate(named) if not has_positions]
     if not without:
         return 0
@@ -580,7 +580,7 @@ def numerics_of(fields: Fields, sizes: Mapping[str, Any]) -> Numerics:
         scaled["embedding_scale"] = fields.figure(1.0, "embedding_multiplier") or 1.0
         scaled["residual_scale"] = fields.figure(1.0, "residual_multiplier") or 1.0
         scaled["logit_scale"] = 1.0 / (fields.figure(1.0, "logits_scaling") or 1.0)
-    if name == "cohere":
+    if name in ("cohere", "cohere2"):
         scaled["logit_scale"] = fields.figure(0.0625, "logit_scale") or 1.0
     scalar = fields.figure(256.0 if name in ("gemma2", "gemma3_text") else None, "query_pre_attn_scalar")
     deviation = fields.figure(_DEVIATIONS.get(name, 0.02), "initializer_range", "init_std", most=1.0)
