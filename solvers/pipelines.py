@@ -497,20 +497,23 @@ def _layers_left(
     return least, most, ahead
 
 
-def fewest_devices(costs: PipelineCosts, stack: Stack, cutoff: float) -> Floats:
-    """Return, by source, devices that no pipeline below the cutoff has fewer of; of one type.
+@dataclass(frozen=True, slots=True)
+class LeastDevices:
+    """Devices of one type that no pipeline below a cutoff has fewer of, by source.
 
-    Parameters
-    ----------
-    costs, stack
-        Of the sources.
-    cutoff
-        Makespan.
+    ``line``: of all layers. ``stage``: of a stage, by first and last layer. ``ahead``: of all those before a layer.
     """
-    if cutoff == np.inf or costs.work_s is None:
-        return np.zeros(len(stack))
-    _, behind = _fewest_devices(costs, stack, _furthest(costs, stack, cutoff))
-    return behind[:, 0]
+
+    line: Floats
+    stage: Integers
+    ahead: Integers
+
+    @classmethod
+    def of(cls, costs: PipelineCosts, stack: Stack, cutoff: float) -> "LeastDevices":
+        """Return those of sources; ``cutoff``: makespan."""
+        furthest = _furthest(costs, stack, cutoff)
+        ahead, behind = _fewest_devices(costs, stack, furthest)
+        return cls(behind[:, 0], *_least_devices(costs, stack, furthest, ahead))
 
 
 def _fewest_devices(costs: PipelineCosts, stack: Stack, furthest: Integers) -> tuple[Floats, Floats]:
@@ -533,14 +536,14 @@ def _fewest_devices(costs: PipelineCosts, stack: Stack, furthest: Integers) -> t
     return ahead, behind
 
 
-def _least_devices(costs: PipelineCosts, moves: _Moves) -> tuple[Integers, Integers]:
-    """Return, of one source, the fewest devices of a stage by first and last layer, and of all those before a layer."""
+def _least_devices(costs: PipelineCosts, stack: Stack, furthest: Integers, ahead: Floats) -> tuple[Integers, Integers]:
+    """Return, by source, the fewest devices of a stage by first and last layer, and of all those before a layer."""
     num_layers, most = costs.num_layers, sum(costs.num_devices) + 1  # no pipeline has so many
-    by_end = np.full((num_layers, num_layers + 1), most, dtype=np.int64)
+    by_end = np.full((len(stack), num_layers, num_layers + 1), most, dtype=np.int64)
     sizes = np.array([one.num_devices for one in costs.choices])[:, None]
-    np.minimum.at(by_end, (np.arange(num_layers), moves.furthest), sizes)
-    least = np.minimum.accumulate(by_end[:, ::-1], axis=1)[:, -2::-1]
-    return np.asarray(least), np.minimum(moves.ahead[0], most).astype(np.int64)
+    np.minimum.at(by_end, (stack.sources[:, None], np.arange(num_layers), furthest), sizes)
+    least = np.minimum.accumulate(by_end[..., ::-1], axis=2)[..., -2::-1]
+    return np.asarray(least), np.minimum(ahead, most).astype(np.int64)
 
 
 def _works_s(stack: Stack, work_s: Floats) -> Floats:
@@ -720,8 +723,11 @@ class Tables:
         self._is_any_alive = self._alive_by_left[0].copy()  # with some number of stages left
         self._moves = _Moves.all(costs, stack, self._grid, cutoff)
         self.num_tried = 0
-        is_hopeless = len(self._moves) and fits is not None and not fits(*_least_devices(costs, self._moves))
-        self.is_complete = bool(is_hopeless) or self._fill(search)
+        is_hopeless = False
+        if len(self._moves) and fits is not None:
+            least, ahead = _least_devices(costs, stack, self._moves.furthest, self._moves.ahead)
+            is_hopeless = not fits(least[0], ahead[0])
+        self.is_complete = is_hopeless or self._fill(search)
 
     def of(self, source: int) -> TablesOfOne:
         """Return the tables of one source.

@@ -14,7 +14,7 @@ from planner.cost import Floats
 from planner.search import Search
 from planner.solvers import pipelines
 from planner.solvers.pipeline_bounds import FLUSHED, Integers, Schedule
-from planner.solvers.pipelines import BestFirst, Candidate, Choice, Stack, StageSeconds, Tables, fewest_devices
+from planner.solvers.pipelines import BestFirst, Candidate, Choice, LeastDevices, Stack, StageSeconds, Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +304,7 @@ def test_where_whole_layers_need_more_devices_than_there_are_no_stage_is_looked_
     stack = Stack.of(Schedule(num_microbatches=100), line)
     assert Tables(line, stack, 0, Search(), cutoff=100 * 2 * 1.9).num_tried == 0
     assert Tables(line, stack, 0, Search(), cutoff=100 * 2 * 2.1).is_alive[0, 0, 0]
-    assert [fewest_devices(line, stack, 100 * 2 * most) for most in (1.9, 2.1, math.inf)] == [5.0, 3.0, 0.0]
+    assert [LeastDevices.of(line, stack, 100 * 2 * most).line for most in (1.9, 2.1, math.inf)] == [5.0, 3.0, 1.0]
 
 
 def test_it_is_asked_whether_anything_fits_on_the_devices_that_the_cutoff_leaves_a_stage() -> None:

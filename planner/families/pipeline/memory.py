@@ -113,13 +113,13 @@ def _of_number(domain: Domain, number: int, search: Search) -> Fitting:
     return Fitting(shape=None, is_proven=is_proven)
 
 
-def may_fit(domain: Domain, number: int, search: Search, least: Integers, ahead: Integers) -> bool:
-    """Whether any pipeline of so many micro-batches may fit, under GPipe or 1F1B; True where that was not told.
+def may_fit(domain: Domain, ends: tuple[int, int], search: Search, least: Integers, ahead: Integers) -> bool:
+    """Whether any pipeline of some numbers of micro-batches may fit, under GPipe or 1F1B; True where it was not told.
 
-    Of one group. ``least``: devices that a stage has at least, by first and last layer; ``ahead``: and all those before
-    a layer.
+    Of one group. ``ends``: the least and the most of these numbers; ``least``: devices that a stage has at least, by
+    first and last layer; ``ahead``: and all those before a layer.
     """
-    splits = _Splits(domain, number, search, least=(least, ahead))
+    splits = _Splits(domain, ends[1], search, least=(least, ahead), fewest=ends[0])
     return any(splits.may_fit(one) for one in splits.numbers_of_stages()) or splits.fewest.is_stopped
 
 
@@ -127,7 +127,8 @@ class _Splits:
     """All splits for one number of micro-batches, under 1F1B or else GPipe.
 
     ``is_pooled``: all devices count as of the kind that suits a stage best; ``alone``: only one group may be used;
-    ``least``: devices of a stage, by first and last layer, and of all those before a layer.
+    ``least``: devices of a stage, by first and last layer, and of all those before a layer; ``fewest``: in place of
+    ``number`` as to what is in flight, and how many replicas have a sample of each micro-batch.
     """
 
     def __init__(
@@ -137,13 +138,14 @@ class _Splits:
         search: Search,
         alone: int | None = None,
         least: tuple[Integers, Integers] | None = None,
+        fewest: int | None = None,
     ) -> None:
-        self.domain, self.number = domain, number
+        self.domain, self.number, self._fewest = domain, number, fewest or number
         self._least = None if least is None else least[0]
         self._asked: tuple[Integers, StageMemory, list[Floats]] | None = None  # first layers, and what is theirs
         self.size = -(-domain.batch // number)
         self.is_plain = bool({"1f1b", "gpipe"} & set(domain.schedules))
-        self.schedule = Schedule(num_microbatches=number, is_gpipe="1f1b" not in domain.schedules)
+        self.schedule = Schedule(num_microbatches=self._fewest, is_gpipe="1f1b" not in domain.schedules)
         groups = range(len(domain.num_devices)) if alone is None else [alone]
         self.groups = sorted(groups, key=lambda group: (-domain.num_devices[group], group))
         counts = [domain.num_devices[group] for group in self.groups]
@@ -220,7 +222,7 @@ class _Splits:
 
     def _most(self, group: int) -> int:
         """Return the replicas that a stage may have: each has a sample of every micro-batch."""
-        return min(self.domain.num_devices[group], self.domain.batch // self.number)
+        return min(self.domain.num_devices[group], self.domain.batch // self._fewest)
 
     def _needs(self, k: int, firsts: Integers) -> Integers:
         """Return the devices that stages need, see :mod:`planner.solvers.chain`."""

@@ -29,12 +29,12 @@ from planner.solvers.pipelines import (
     BestFirst,
     Candidate,
     Choice,
+    LeastDevices,
     PipelineCosts,
     Stack,
     StageSeconds,
     Tables,
     TablesOfOne,
-    fewest_devices,
     table_bytes,
 )
 
@@ -49,6 +49,7 @@ _MOST_TRIED = 3e7  # or stages that the cutoff left to the open table, by number
 _MOST_BYTES = 7 << 28  # of the tables of a source, most never written: larger, it is bounded, but not searched
 _MOST_TOGETHER = 5e6  # the same of all tables that are filled together: beyond, longer arrays save no time
 _MOST_PASSED = 1e6  # choices times layers that are looked at together
+_NEAR = 1.15  # ratio of numbers of micro-batches that memory is asked for together
 _MOST_SHARED = 5e5  # entries of tables that are filled together, by layer, state and number of stages
 # Of quick shapes:
 _MOST_SHAPES = 240  # of one group each
@@ -528,8 +529,10 @@ def passing_s(domain: Domain, numbers: Sequence[int], cutoff_s: float, search: S
     and X in all, a step takes ``m w_i + sum of w_j over j < i`` or more. The most of these is least where all are
     equal, with ``X = (1 - (1 - 1 / m)^n)`` times it.
 
-    Infinite where below the cutoff whole layers and whole samples need more devices than there are: asked of large
-    groups, whose tables are filled one by one.
+    Infinite where below the cutoff whole layers and whole samples need more devices than there are, or with what memory
+    asks for besides: asked of large groups, whose tables are filled one by one. Of several numbers memory is asked for
+    together: each of the largest one's samples, which are fewest, and in flight as of the smallest, which keeps least;
+    with the fewest devices that any of them needs for a stage in time.
     """
     most_stages = max(domain.numbers_of_stages)
     for together in _in_parts(domain, numbers):
@@ -539,11 +542,27 @@ def passing_s(domain: Domain, numbers: Sequence[int], cutoff_s: float, search: S
         stack = rows.stack(is_gpipe=False)
         layer_s = np.minimum.reduceat(np.diff(rows.line_s, axis=1), stack.starts)
         found = BELOW * layer_s.sum(axis=1)
-        if domain.is_coarse and len(domain.num_devices) == 1:
-            needed = fewest_devices(rows, stack, cutoff_s - domain.least_stall_s)
-            found[needed > domain.num_devices[0]] = inf
+        if domain.is_coarse and len(domain.num_devices) == 1 and cutoff_s < inf:
+            least = LeastDevices.of(rows, stack, cutoff_s - domain.least_stall_s)
+            found[least.line > domain.num_devices[0]] = inf
+            for some in _alike(together, np.flatnonzero(found < inf)):
+                ends = together[some[0]], together[some[-1]]
+                if not may_fit(domain, ends, search, least.stage[some].min(axis=0), least.ahead[some].min(axis=0)):
+                    found[some] = inf
         for number, whole_s in zip(together, found.tolist(), strict=True):
             yield number, whole_s / (1.0 if number == 1 else -expm1(most_stages * log1p(-1 / number)))
+
+
+def _alike(numbers: Sequence[int], places: Integers) -> Iterator[list[int]]:
+    """Yield places of rising numbers, those of numbers that differ little together."""
+    some: list[int] = []
+    for place in places.tolist():
+        if some and numbers[place] > _NEAR * numbers[some[0]]:
+            yield some
+            some = []
+        some.append(place)
+    if some:
+        yield some
 
 
 def _in_parts(domain: Domain, numbers: Sequence[int]) -> Iterator[list[int]]:
@@ -600,7 +619,8 @@ class Neighbours:
             allowed = domain.allowed(np.indices([number + 1 for number in domain.num_devices]))
         fits = None
         if asking.is_coarse and len(domain.num_devices) == 1:  # memory is asked of single sources with large tables
-            fits = partial(may_fit, domain, asking.schedule.num_microbatches, asking.search)
+            number = asking.schedule.num_microbatches
+            fits = partial(may_fit, domain, (number, number), asking.search)
         known = [one.viable for one in together if one.viable is not None]
         viable = np.concatenate(known) if len(known) == len(together) else None
         cutoff_s -= domain.least_stall_s
