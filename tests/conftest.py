@@ -50,6 +50,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture
+def wordless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let plans of layouts not say why devices stay idle: other searches, a quarter of the time, that choose nothing."""
+    monkeypatch.setattr("planner.families.hybrid.search.idle_words", lambda *_: [])
+
+
+@pytest.fixture
 def data_folder() -> Path:
     """The folder of measured data; without it the test is skipped, and the reason is shown."""
     name = os.environ.get("PLANNER_DATA")

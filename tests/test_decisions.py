@@ -20,6 +20,8 @@ from planner.problem import Problem
 from planner.question.spec import ConfigurationSpec, ExcludeSpec, FixSpec, HybridSpec
 from planner.search import Search
 
+pytestmark = pytest.mark.usefixtures("wordless")
+
 # What a block says beside rows: forms of its own, and the batch, which the question's `dnn` decides.
 OWN_FORM = {
     "all_reduce": {"machines", "groups", "global_batch_size", "compression", "fusion_groups"},

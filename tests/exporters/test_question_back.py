@@ -18,6 +18,8 @@ from planner.families.hybrid.configuration import HybridConfiguration
 from planner.network_import import ImportedFile, import_file
 from planner.problem import Problem
 
+pytestmark = pytest.mark.usefixtures("wordless")
+
 READER = megatron.EXPORTERS["megatron"]
 FIRST = {"megatron": "launch.sh", "megatron-bridge": "recipe.py", "primus": "primus.yaml", "maxtext": "maxtext.yml"}
 FIRST |= {"torchtitan": "launch.sh", "deepspeed": "ds_config.json", "accelerate": "accelerate.yaml"}

@@ -20,6 +20,8 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
 
+pytestmark = pytest.mark.usefixtures("wordless")
+
 NINE: dict[str, Any] = {**TINY, "layers": 9}
 
 

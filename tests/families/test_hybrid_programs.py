@@ -78,6 +78,7 @@ def test_an_unknown_program_is_refused_with_the_nearest_one(tmp_path: Path) -> N
     assert caught.value.faults[0].line == 2
 
 
+@pytest.mark.usefixtures("wordless")
 @pytest.mark.parametrize("program", EVERY)
 @pytest.mark.parametrize("transformer", [TINY, MOE], ids=["dense", "experts"])
 def test_a_plan_of_every_program_passes_the_whole_checker(program: str, transformer: dict[str, Any]) -> None:

@@ -18,6 +18,8 @@ from planner.problem import Problem
 from planner.question.spec import ConfigurationSpec
 from planner.search import Search
 
+pytestmark = pytest.mark.usefixtures("wordless")
+
 # Which keys `plan` must have at what they mean when they are left out, where memory is no matter.
 MUST = {
     "all_reduce": {"gradient_accumulation_steps", "fusion_groups"},
