@@ -29,6 +29,10 @@ every state the tables hold the least rest, each number by itself, and the least
   stage. Of one type, such stages hold whole layers and whole samples: the fewest devices that the layers before a state
   and behind it need then are another limit, and where all need more than there are nothing is looked at. Entries at or
   above T are given up at once.
+- *Slack.* A micro-batch passes the stages ahead of a state both ways, besides what takes ``F`` from there on: so those
+  below T leave it T less the least way of any stages that lead there, each with time for its own ``m w`` behind its own
+  way. A first pass over the states, from the first layer to the last, finds that slack of each; stages with more work,
+  and entries with a longer F, are part of no pipeline below T. With units of 1 alone: else states are not exact.
 - *Viable stages.* Whatever a stage has ahead of it, no pipeline takes less than the stage and what follows. So a stage
   that lowers no entry is part of no pipeline below the cutoff, and the search passes it over; so do tables by number
   of stages those of open ones.
@@ -65,6 +69,7 @@ from planner.cost import Floats
 from planner.search import Search
 from planner.solvers.branch_and_bound import OpenBoxes
 from planner.solvers.pipeline_bounds import (
+    FINISHED,
     FLUSHED,
     NOTHING,
     REST,
@@ -389,10 +394,21 @@ class _Pairs:
         columns = ([getattr(one, name) for one in run] for name in ("move", "first", "begin", "stop"))
         return cls(*map(np.concatenate, columns))
 
+    def at(self, which: Integers) -> "_Pairs":
+        """Return those of some indices."""
+        return _Pairs(*(one.take(which) for one in (self.move, self.first, self.begin, self.stop)))
+
     @property
     def widths(self) -> Integers:
         """Return the numbers of ends."""
         return self.stop - self.begin
+
+    @property
+    def ends(self) -> tuple[Integers, Integers]:
+        """Return which of them each stage is of, and the layer behind it."""
+        widths = self.widths
+        which = np.repeat(np.arange(len(widths)), widths)
+        return which, np.arange(len(which)) - np.repeat(np.cumsum(widths) - widths - self.begin, widths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,12 +435,20 @@ class _Moves:
         return len(self.state)
 
     @classmethod
-    def all(cls, costs: PipelineCosts, stack: Stack, grid: _Grid, cutoff: float) -> "_Moves":
-        """Return all states with the choices that are left in them, and the layers that the cutoff leaves for both."""
+    def all(
+        cls, costs: PipelineCosts, stack: Stack, grid: _Grid, cutoff: float, viable: NDArray[np.bool_] | None
+    ) -> "_Moves":
+        """Return all states with the choices that are left in them, and the layers that are left for both.
+
+        By the cutoff, and by the stages that are ``viable``, where that is known.
+        """
         units, shape, used = np.array(grid.units), np.array(grid.shape), grid.used
         types = np.array([one.type_index for one in costs.choices])
         sizes = np.array([one.num_devices for one in costs.choices]) // units[types]
         furthest = _furthest(costs, stack, cutoff)
+        if viable is not None:
+            last = viable.shape[2] - 1 - viable[:, :, ::-1].argmax(axis=2)
+            furthest = np.minimum(furthest, np.where(viable.any(axis=2), last, 0))
         least, most, ahead = _layers_left(costs, stack, grid, cutoff, furthest)
         open_states = np.flatnonzero((least <= most).any(axis=0))  # often few
         state, choice = np.nonzero(used[types][:, open_states].T + sizes < shape[types])
@@ -451,9 +475,16 @@ class _Moves:
             np.tile(np.array(grid.num_devices)[:, None] - grid.most_left, len(stack)),
         )
 
-    def pairs(self, num_layers: int) -> Iterator[_Pairs]:
-        """Yield the stages that may start at a layer, those of the last layers first; none of layers without any."""
+    def pairs(self, num_layers: int, *, is_forward: bool = False) -> Iterator[_Pairs]:
+        """Yield the stages that may start at a layer, those of the last layers first; none of layers without any.
+
+        ``is_forward``: those of the first layers first.
+        """
         together = max(1, _MOST_PAIRS // max(1, len(self)))
+        if is_forward:
+            for low in range(0, num_layers, together):
+                yield from self._pairs(low, min(low + together, num_layers))
+            return
         for high in range(num_layers, 0, -together):
             yield from reversed(self._pairs(max(0, high - together), high))
 
@@ -582,6 +613,41 @@ def _last_within(rows_s: Floats, most_s: Floats) -> Integers:
     return np.array([np.searchsorted(one, most, side="right") - 1 for one, most in zip(rows_s, most_s, strict=True)])
 
 
+def _slack_s(
+    costs: PipelineCosts, stack: Stack, moves: _Moves, num_states: int, search: Search, cutoff: float
+) -> Floats:
+    """Return, by layer and state, the seconds that the way both ways of the stages ahead leaves below the cutoff.
+
+    0 where no stages lead there that each have time for all micro-batches. ``num_states``: of all sources.
+    """
+    shape, most_s, line_s = (costs.num_layers + 1, num_states), cutoff * (1 + _ROUNDING), _line_s(costs)
+    if cutoff == np.inf or line_s is None or max(costs.units) > 1:
+        return np.broadcast_to(most_s, shape)
+    slack_s, numbers = _zeros(shape), np.array(stack.num_microbatches)
+    flat_s = slack_s.reshape(-1)
+    slack_s[0, :: num_states // len(stack)] = most_s  # nothing is used ahead of the first layer
+    for pairs in moves.pairs(costs.num_layers, is_forward=True):
+        if search.is_late:
+            break
+        first = int(pairs.first[0])
+        left_s = slack_s[first].take(moves.state[pairs.move])
+        near = np.flatnonzero(left_s)
+        which, ends = pairs.at(near).ends
+        which = near.take(which)
+        move, left_s = pairs.move.take(which), left_s.take(which)
+        choice, after = moves.choice.take(move), ends * num_states + moves.after.take(move)
+        seconds = line_s[choice, ends] - line_s[choice, first]
+        fits = np.flatnonzero(numbers.take(moves.source.take(move)) * seconds <= left_s)
+        np.maximum.at(flat_s, after.take(fits), left_s.take(fits) - seconds.take(fits))
+    return slack_s
+
+
+def _line_s(costs: PipelineCosts) -> Floats | None:
+    """Return what layers take at least by choice, as sums of those before each; or unknown."""
+    line_s = costs.line_s
+    return line_s if line_s is not None and np.isfinite(line_s).all() else None
+
+
 # The tables
 
 
@@ -592,7 +658,7 @@ class _Stages:
     By stage: ``choice``; ``end``, the layer behind it; ``after``, the entry behind it by layer and state; f, b and y;
     ``out_s``, cf and cb that a boundary behind it takes at least; ``most_in_flight``; ``schedules``; ``group``. By
     group: ``starts``, its first stage; ``state``, the entry that it lowers; ``first``; ``floor_s``; ``in_s`` of a
-    boundary before it.
+    boundary before it; ``slack_s`` of that entry.
     """
 
     choice: Integers
@@ -610,6 +676,7 @@ class _Stages:
     first: Integers
     floor_s: Floats
     in_s: Floats
+    slack_s: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -654,12 +721,12 @@ def table_bytes(costs: PipelineCosts, stack: Stack, num_stages: int) -> int:
 
     Notes
     -----
-    Entries by stages left, layer and state; moves by state and choice, all of whose arrays count; by choice and
-    layer how far a stage reaches and what a boundary behind or before it takes, with what that is worked out from; and
-    which stages are viable.
+    Entries by stages left, layer and state, and what leads to them; moves by state and choice, all of whose arrays
+    count; by choice and layer how far a stage reaches and what a boundary behind or before it takes, with what that is
+    worked out from; and which stages are viable.
     """
     states, choices = _Grid.of(costs).size, len(costs.choices)
-    entries = 2 * REST * (num_stages + 1) * (costs.num_layers + 1) * len(stack) * states
+    entries = 2 * (REST * (num_stages + 1) + 1) * (costs.num_layers + 1) * len(stack) * states
     moves = _ARRAYS_OF_MOVES * states * choices
     reach = (3 + _ARRAYS_OF_SIDES * max(costs.num_places)) * choices * (costs.num_layers + 1)
     viable = (num_stages + 1) * choices * costs.num_layers * (costs.num_layers + 1)
@@ -721,7 +788,11 @@ class Tables:
         self._flat, self._flat_alive = by_entry.reshape(-1, 2 * REST), self.is_alive.reshape(-1)  # the same numbers
         self._alive_by_left = self.is_alive.reshape(num_stages + 1, -1)
         self._is_any_alive = self._alive_by_left[0].copy()  # with some number of stages left
-        self._moves = _Moves.all(costs, stack, self._grid, cutoff)
+        self._moves = _Moves.all(costs, stack, self._grid, cutoff, viable)
+        self._line_s = _line_s(costs)
+        # Of the last error back at an entry, with any number of stages left; 0 where there is no entry.
+        self._finish_s = _zeros((self._is_any_alive.size,))
+        self._slack_s: Floats = np.zeros(0)
         self.num_tried = 0
         is_hopeless = False
         if len(self._moves) and fits is not None:
@@ -762,12 +833,23 @@ class Tables:
         if run:
             yield run
 
+    def _reached(self, all_pairs: Iterable[_Pairs]) -> Iterator[_Pairs]:
+        """Yield the stages that start where any lead."""
+        for pairs in all_pairs:
+            near = np.flatnonzero(self._slack_s[pairs.first[0]].take(self._moves.state[pairs.move]))
+            if near.size:
+                yield pairs.at(near)
+
     # -- the entries -------------------------------------------------------------------------------------------------
 
     def _fill(self, search: Search) -> bool:
         """Fill the tables from the last layer to the first; return whether there was time."""
         most = max(1, _MOST_AT_ONCE // len(self.left))
-        for run in self._runs(self._moves.pairs(self.costs.num_layers)):
+        num_states = self.entries.shape[-1]
+        self._slack_s = _slack_s(self.costs, self.stack, self._moves, num_states, search, self.cutoff)
+        if search.is_late:
+            return False
+        for run in self._runs(self._reached(self._moves.pairs(self.costs.num_layers))):
             pairs = run[0] if len(run) == 1 else _Pairs.joined(run)
             ends = np.cumsum(pairs.widths)
             low = 0
@@ -783,36 +865,42 @@ class Tables:
 
     def _stages(self, pairs: _Pairs) -> _Stages | None:
         """Return the stages that something can follow and that may be part of a pipeline below the cutoff, if any."""
-        widths, costs, moves = pairs.widths, self.costs, self._moves
-        which = np.repeat(np.arange(len(widths)), widths)
+        costs, moves, numbers = self.costs, self._moves, np.array(self.stack.num_microbatches)
+        which, ends = pairs.ends
         self.num_tried += len(which)
-        ends = np.arange(len(which)) - np.repeat(np.cumsum(widths) - widths - pairs.begin, widths)
-        move = pairs.move[which]
-        after = ends * self.entries.shape[-1] + moves.after[move]
+        after = ends * self.entries.shape[-1] + moves.after[pairs.move].take(which)
         # Nothing can follow most of them: the end of all work is known for few states, and the cutoff leaves fewer.
         alive = np.flatnonzero(self._is_any_alive.take(after))
-        if not alive.size:
-            return None
-        which, ends, move = which.take(alive), ends.take(alive), move.take(alive)
-        first, choice = pairs.first[which], moves.choice[move]
+        which, ends, after = which.take(alive), ends.take(alive), after.take(alive)
+        slack_s = self._slack_s[pairs.first, moves.state[pairs.move]].take(which)
+        if self._line_s is not None:
+            choice, first = moves.choice[pairs.move], pairs.first
+            begins_s, line_s = self._line_s[choice, first].take(which), self._line_s.reshape(-1)
+            work_s = line_s.take(choice.take(which) * self._line_s.shape[1] + ends) - begins_s
+            many = numbers.take(moves.source[pairs.move].take(which)) if len(numbers) > 1 else numbers
+            near = np.flatnonzero(np.maximum(many * work_s, work_s + self._finish_s.take(after)) <= slack_s)
+            which, ends, after, slack_s = which.take(near), ends.take(near), after.take(near), slack_s.take(near)
+        first, move = pairs.first.take(which), pairs.move.take(which)
+        choice = moves.choice.take(move)
         if self._looked_at is not None:
             near = np.flatnonzero(self._looked_at[choice, first, ends])
-            if not near.size:
-                return None
-            alive, which, ends, move = alive.take(near), which.take(near), ends.take(near), move.take(near)
-            first, choice = first.take(near), choice.take(near)
-        after, place = after.take(alive), moves.place[move]
+            which, ends, after, slack_s = which.take(near), ends.take(near), after.take(near), slack_s.take(near)
+            first, move, choice = first.take(near), move.take(near), choice.take(near)
+        if not which.size:
+            return None
+        place = moves.place.take(move)
         found, schedules = costs.stages(first, ends - 1, choice, place), self.stack.schedules(moves.source[move])
         # As if nothing stood behind them, they are below the cutoff, and some micro-batches fit.
         m = schedules.num_microbatches
-        least_s = m * (found.forward_s + found.backward_s) + found.flush_s
+        works_s = m * (found.forward_s + found.backward_s)
+        is_soon = (works_s <= slack_s) & (works_s + found.flush_s <= self.cutoff * (1 + _ROUNDING))
         held = m if self.stack.is_gpipe else 1
-        may_be = np.flatnonzero((least_s <= self.cutoff * (1 + _ROUNDING)) & (found.most_in_flight >= held))
+        may_be = np.flatnonzero(is_soon & (found.most_in_flight >= held))
         if not may_be.size:
             return None
         which, ends, move, after = which.take(may_be), ends.take(may_be), move.take(may_be), after.take(may_be)
         first, choice, place = first.take(may_be), choice.take(may_be), place.take(may_be)
-        found, schedules = found.part(may_be), schedules.part(may_be)
+        found, schedules, slack_s = found.part(may_be), schedules.part(may_be), slack_s.take(may_be)
         starts = _starts(which)
         moved, begin = move[starts], first[starts]
         return _Stages(
@@ -831,6 +919,7 @@ class Tables:
             begin,
             costs.floor_s[moves.choice[moved]],
             costs.in_s(begin, moves.choice[moved], moves.place[moved], moves.used[:, moves.state[moved]]),
+            slack_s[starts],
         )
 
     def _add(self, stages: _Stages) -> None:
@@ -838,11 +927,11 @@ class Tables:
         left, column = np.nonzero(self._alive_by_left[: len(self.left)].take(stages.after, axis=1))
         # While the number of stages is open every one of them has something behind it.
         least = self._least(left, slice(None) if self.is_open else column, stages)
-        kept = np.flatnonzero(least[FLUSHED] < self.cutoff)
+        group = stages.group[column]
+        kept = np.flatnonzero((least[FLUSHED] < self.cutoff) & (least[FINISHED] <= stages.slack_s[group]))
         if not kept.size:
             return
-        least, left, column = least.take(kept, axis=1), left[kept], column[kept]
-        group = stages.group[column]
+        least, left, column, group = least.take(kept, axis=1), left[kept], column[kept], group[kept]
         if self._is_viable.flags.writeable:
             self._is_viable[left, stages.choice[column], stages.first[group], stages.end[column]] = True
         starts = _starts(left * len(stages.state) + group)
@@ -851,7 +940,8 @@ class Tables:
             best[FLUSHED] = np.maximum(best[FLUSHED], np.where(stages.first == 0, stages.floor_s, 0.0)[group])
         out_s, back_s = stages.in_s[:, group]
         before = behind_channel(best, out_s, back_s, stages.schedules.part(stages.starts[group]))
-        is_kept = before[FLUSHED] < self.cutoff  # nor is anything in front of it
+        # Nor is anything in front of it.
+        is_kept = (before[FLUSHED] < self.cutoff) & (before[FINISHED] <= stages.slack_s[group])
         best, before, group, left = best[:, is_kept], before[:, is_kept], group[is_kept], left[is_kept]
         state, left = stages.state[group], left + (not self.is_open)
         at = left * len(self._is_any_alive) + state
@@ -860,6 +950,9 @@ class Tables:
         at = at[starts]
         known = np.where(self._flat_alive[at, None], self._flat.take(at, axis=0), np.inf)
         self._flat[at] = np.minimum(known, values.T)
+        state = at % len(self._is_any_alive)
+        self._finish_s[state[~self._is_any_alive[state]]] = np.inf
+        np.minimum.at(self._finish_s, state, values[REST + FINISHED])
         self._flat_alive[at], self._is_any_alive[state] = True, True
 
     def _least(self, left: Integers, column: Integers | slice, stages: _Stages) -> Floats:

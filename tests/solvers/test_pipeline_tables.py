@@ -107,10 +107,13 @@ def lines(draw: st.DrawFn) -> Line:
     )
 
 
-def below(line: Line, schedule: Schedule, cutoff: float, most: float, *, is_open: bool) -> list[Candidate]:
+def below(
+    line: Line, schedule: Schedule, cutoff: float, most: float, *, is_open: bool, tables: Tables | None = None
+) -> list[Candidate]:
     """All candidates with a bound below ``most`` of a search whose tables know a cutoff."""
     numbers = range(1, min(line.num_layers, sum(line.num_devices)) + 1)
-    ordered = BestFirst(line, schedule, numbers, Search(), cutoff=cutoff, is_open=is_open)
+    filled = None if tables is None else tables.of(0)
+    ordered = BestFirst(line, schedule, numbers, Search(), cutoff=cutoff, is_open=is_open, tables=filled)
     found = []
     while (candidate := ordered.next(most)) is not None:
         found.append(candidate)
@@ -270,7 +273,7 @@ def test_a_cutoff_units_passes_and_viable_stages_lose_no_candidate_below_the_cut
 
 @settings(max_examples=120, deadline=None)
 @given(lines(), schedules, st.booleans(), st.integers(0, 12))
-def test_tables_of_the_stages_that_open_ones_of_one_forward_one_backward_left_are_those_of_all(
+def test_tables_of_the_stages_that_open_ones_of_one_forward_one_backward_left_lose_no_candidate_below_the_cutoff(
     line: Line, schedule: Schedule, is_open: bool, rank: int
 ) -> None:
     some = sorted(one.bound for one in below(line, schedule, math.inf, math.inf, is_open=is_open))[: rank + 1]
@@ -279,9 +282,24 @@ def test_tables_of_the_stages_that_open_ones_of_one_forward_one_backward_left_ar
     known = Tables(line, looser, 0, Search(), cutoff * (1 + 1e-6)).of(0).is_viable[0]
     stack, most = Stack.of(schedule, line), most_stages_of(line, is_open)
     every, part = (Tables(line, stack, most, Search(), cutoff, viable=viable) for viable in (None, known))
-    assert np.array_equal(every.entries, part.entries)
-    assert np.array_equal(every.is_alive, part.is_alive)
-    assert np.array_equal(every.of(0).is_viable, part.of(0).is_viable)
+    found, same = (below(line, schedule, cutoff, cutoff, is_open=is_open, tables=one) for one in (every, part))
+    assert plain(found) == plain(same)
+    assert not (part.is_alive & ~every.is_alive).any()
+    assert (part.entries >= every.entries)[:, part.is_alive].all()
+    assert not (part.of(0).is_viable & ~every.of(0).is_viable).any()
+
+
+def test_the_way_of_the_stages_ahead_leaves_what_follows_less_of_the_cutoff() -> None:
+    """6 equal layers on 4 devices by one or two: 4 micro-batches of 2 s a layer on one of them, below 30 s."""
+    line = equal_layers(6, [1, 2])
+    stack = Stack.of(Schedule(num_microbatches=4), line)
+    tables = Tables(line, stack, 0, Search(), 30.0)
+    # Ahead of layer 3: one device takes 6 s of each, two 3 s, one and two behind it 2 + 2 s; none is left of four.
+    assert tables._slack_s[3] == pytest.approx([0, 24, 27, 26, 0])
+    # Ahead of layer 4 one device would take 8 s: 32 s of all.
+    assert tables._slack_s[4] == pytest.approx([0, 0, 26, 25, 0])
+    assert tables._slack_s[0] == pytest.approx([30, 0, 0, 0, 0])
+    assert np.isinf(Tables(line, stack, 0, Search())._slack_s).all()
 
 
 def equal_layers(layers: int, sizes: Sequence[int]) -> Line:
