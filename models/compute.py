@@ -364,6 +364,9 @@ class Software:
     # the device itself, on H800 and on H200 alike, and so took half of a card (its README of 2025; its issues 285 and
     # 493); HybridEP's more (16 H100 tell no such limit: research/transformer_fit/fit.py)
     handed_bytes_per_s: float = 130e9
+    # the most that it receives of a group inside one machine: DeepEP's kernels received 337 GB/s on links of 450 (its
+    # issue 16; an eighth of it from the device itself), 290 without; HybridEP's have no such limit in any step
+    exchanged_bytes_per_s: float = inf
     overlaps_transfers: bool = False  # whether interleaved stages send and receive beside computing
     # of a tied embedding's gradient, as first and last stage add it up; 0: as of any other
     tied_gradient_bytes: float = 0.0

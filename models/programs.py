@@ -36,6 +36,22 @@ CORES = (MEGATRON_CORE, PRIMUS)  # whose ranks and options are those of Megatron
 PRECISION_AWARE = ("adam", "adamw", "adam_bf16", "adam_fp8")
 _WHOLE_MASTER = Precision(weight_bytes=2, gradient_bytes=10, activation_bytes=2, master_bytes=0, optimizer_bytes=8)
 
+DEEPEP, HYBRIDEP = "deepep", "hybridep"
+DEEPEP_BYTES_PER_S = 290e9  # that a device receives inside a machine at most: see ``Software.exchanged_bytes_per_s``
+_BLACKWELL = ("b200", "b300", "gb200", "gb300")
+
+
+def token_backend(device: str) -> str:
+    """Return what sends tokens to experts in Megatron-Core: HybridEP on Blackwell, elsewhere DeepEP.
+
+    Source: Megatron-Bridge, which refuses DeepEP on GB200 and GB300 (``training/flex_dispatcher_backend.py``). It found
+    8 % more with HybridEP on B200 (issue 1731), and recipes of B300 went over to it (issue 3399).
+
+    >>> token_backend("gb300"), token_backend("h100-sxm")
+    ('hybridep', 'deepep')
+    """
+    return HYBRIDEP if device.startswith(_BLACKWELL) else DEEPEP
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:

@@ -115,10 +115,14 @@ class LayerFigures:
 
     @cached_property
     def exchanging_tiers(self) -> tuple[Tier, ...]:
-        """The tiers with the bandwidths that experts' all-to-alls reach: of a network at most so much a device."""
+        """The tiers with the bandwidths that experts' all-to-alls reach: at most so much a device."""
         constants, number = self.constants, self.num_inner_tiers
         found = list(reached_tiers(self.tiers, replace(constants, outside_efficiency=constants.exchange_efficiency)))
-        found[:number] = self.reached_tiers[:number]
+        exchanged = self.software.exchanged_bytes_per_s if self.software.sends_once else inf
+        found[:number] = [
+            replace(tier, bandwidth_bytes_per_s=min(tier.bandwidth_bytes_per_s, exchanged))
+            for tier in self.reached_tiers[:number]
+        ]
         if number < len(found):
             size = prod(tier.size for tier in self.tiers[:number])
             most = constants.exchange_bytes_per_s * size / found[number].num_rails

@@ -46,11 +46,11 @@ from planner.families.hybrid.launch import (
     needs_distributed_optimizer,
     options,
     orders_of,
-    token_backend,
     younger_options,
 )
 from planner.families.hybrid.launch_network import not_expressed, program_of, unsaid
 from planner.models.low_precision import LOW_TYPES
+from planner.models.programs import token_backend
 from planner.schedules import NAMED
 from planner.transformer import Transformer
 

@@ -61,6 +61,10 @@ multiprocessors hand on: 130 without the device's own part (`handed_bytes_per_s`
 two, four and eight machines where 43, 58 and 51 were measured (``tests/models/test_group_costs.py``). HybridEP hands
 on more: both steps of Qwen3-30B on 16 H100 (Megatron-Bridge, pull request 5094) are 2 % off without that limit, and 11
 and 10 % too slow with it. No other step that was measured alters: on four machines and more cards bind.
+Inside a machine a device receives 290 GB/s from DeepEP's kernels (337 with its own part, on H20's links of 450; issue
+16), and not the 0.85 of links that rings reach (`exchanged_bytes_per_s`): Qwen3-30B on 32 H100 is 3 % too fast with it,
+6 % without. On Blackwell, where NVIDIA went over to HybridEP, steps tell no such limit: with 300 GB/s Qwen3-30B on B200
+is told 17 % slower, DeepSeek-V3 6 %, which no share of products makes up for.
 Two machines of B300 reach 0.4 to 0.55 of a card of 100 GB/s by HybridEP (DeepEP, issue 590), and so no device sends
 more than 50 GB/s (`exchange_bytes_per_s`). Inside a machine nothing is hidden unless kernels are captured: steps on
 B200 and B300 were slower with experts overlapped, where 0.65 tells 3 % less. What stands against it: steps of 2025 of
@@ -179,6 +183,7 @@ SOFTWARE: Mapping[str, Mapping[str, bool | float]] = {
 _UNSAID = (
     "name",
     "handed_bytes_per_s",
+    "exchanged_bytes_per_s",
     "tied_gradient_bytes",
     "end_optimizer_bytes",
     "has_matrix_optimizer",

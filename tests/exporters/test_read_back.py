@@ -216,7 +216,7 @@ def test_weights_in_short_numbers_go_with_a_distributed_optimiser() -> None:
 
 
 def test_tokens_go_to_experts_as_the_devices_have_it_and_their_kernels_are_captured_so() -> None:
-    for device, backend in (("gb300", "hybridep"), ("b200-sxm", "deepep")):
+    for device, backend in (("gb300", "hybridep"), ("b200-sxm", "hybridep")):
         machines = [{"count": 1, "device": device, "devices": 4, "network": "400 Gbit/s", "latency": "5 us"}]
         problem = planner.load(
             {

@@ -22,6 +22,7 @@ import planner  # noqa: E402  # behind the skips
 from planner.exporters import export  # noqa: E402
 from planner.exporters.export import Job  # noqa: E402
 from planner.families.hybrid.configuration import HybridConfiguration  # noqa: E402
+from planner.models.programs import token_backend  # noqa: E402
 from planner.zoo.transformers import block_of, row  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of libraries that are imported
@@ -220,7 +221,7 @@ def test_the_whole_configuration_passes_its_own_checks_on_the_planned_devices(
     )
     assert found.data_parallel_size == decisions["data"]
     if "expert" in decisions:
-        assert found.model.moe_flex_dispatcher_backend == ("hybridep" if device == "gb300" else "deepep")
+        assert found.model.moe_flex_dispatcher_backend == token_backend(device)
     if "fine_tuning" in dnn:
         assert found.peft.dim == 16
     if block is WINDOWS:  # FlashAttention has no sinks

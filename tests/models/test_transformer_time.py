@@ -202,6 +202,9 @@ def test_what_multiprocessors_hand_on_bounds_an_exchange_between_machines_that_d
     assert expert_s(slow, (machine,), 8) > 2 * expert_s(free, (machine,), 8)
     assert expert_s(slow, (machine,), 4) == expert_s(free, (machine,), 4)
     assert expert_s(slow, domain, 8) == expert_s(free, domain, 8)
+    inside = replace(free, exchanged_bytes_per_s=TIERS[0].bandwidth_bytes_per_s / 10)
+    assert expert_s(inside, (machine,), 4) > 5 * expert_s(free, (machine,), 4)
+    assert expert_s(replace(inside, sends_once=False), (machine,), 4) < expert_s(inside, (machine,), 4)
     each = [replace(one, sends_once=False) for one in (slow, free)]
     assert expert_s(each[0], (machine,), 8) == expert_s(each[1], (machine,), 8)
 

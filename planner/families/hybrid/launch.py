@@ -26,7 +26,6 @@ _SHARDS_WEIGHTS = 2  # from this stage of ZeRO on another part of the program is
 _PORT = 6000
 # A token is sent once to a machine, with its scores in fp32.
 _DEEPEP = "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep --moe-router-dtype fp32"
-_OF_RACKS = ("gb200", "gb300")  # whose domains are larger than a machine, for which DeepEP is not made
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
@@ -162,17 +161,6 @@ def gradient_options(chosen: HybridConfiguration, gradients: str | None, optimiz
 FP8_RECIPES = {"current": "tensorwise", "delayed": "delayed", "blockwise": "blockwise"}
 
 
-def token_backend(device: str) -> str:
-    """Return what sends tokens to experts: HybridEP within racks that NVLink joins, elsewhere DeepEP.
-
-    Source: Megatron-Bridge, ``training/flex_dispatcher_backend.py``, which refuses DeepEP on GB200 and GB300.
-
-    >>> token_backend("gb300"), token_backend("h100-sxm")
-    ('hybridep', 'deepep')
-    """
-    return "hybridep" if device.startswith(_OF_RACKS) else "deepep"
-
-
 _GATHERS = ("--fp8-param-gather", "--reuse-grad-buf-for-mxfp8-param-ag")
 
 
@@ -260,7 +248,7 @@ class Launch:
     """What a launcher is told beside network and layout.
 
     ``gradients``: as ``calibration.gradients``. ``low``: of :func:`low_precision_options`. ``backend``: of
-    :func:`token_backend`.
+    :func:`planner.models.programs.token_backend`.
     """
 
     dtype: str

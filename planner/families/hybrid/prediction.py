@@ -19,7 +19,6 @@ from planner.families.hybrid.launch import (
     launch_words,
     low_precision_options,
     other_program,
-    token_backend,
 )
 from planner.families.hybrid.launch_network import not_expressed
 from planner.families.hybrid.timeline import Pipeline, Tail, draw
@@ -27,7 +26,7 @@ from planner.models.compute import UNCALIBRATED
 from planner.models.layouts import Ints, Layouts, Schedule, folded_back, layers_by_kind
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample, trained_stage_parameters
-from planner.models.programs import MEGATRON_CORE, PROGRAMS
+from planner.models.programs import MEGATRON_CORE, PROGRAMS, token_backend
 from planner.models.transformer_interval import LAYER_PARTS, kind_times
 from planner.models.transformer_step import Step
 from planner.models.transformer_time import PARTS, filling_s, filling_transfers_s
