@@ -24,6 +24,7 @@ def shown(cell: dict[str, Any]) -> list[str]:
     return texts
 
 
+@pytest.mark.long  # test_notebook.py and test_python.py have what the cells call
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_stands_there(path: Path) -> None:
     pytest.importorskip("pandas", reason="pandas is not installed")

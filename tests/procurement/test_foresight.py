@@ -123,6 +123,7 @@ def test_a_search_whose_crew_is_gone_goes_on_alone(tmp_path: Path) -> None:
     assert dump(helped.to_dict()) == dump(alone.to_dict())
 
 
+@pytest.mark.long  # helpers that are gone stand above, in this process; that of the pool kills processes in test_pool.py
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_trade_offs_are_the_same_byte_for_byte_though_all_worker_processes_are_killed_at_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

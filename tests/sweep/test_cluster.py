@@ -62,6 +62,7 @@ def whole(folder: Path, sweep: Sweep) -> dict[str, Any]:
     return contents(folder / "whole.sqlite")
 
 
+@pytest.mark.long  # the test below kills workers, too, and holds what is stored to one worker's
 def test_two_workers_store_what_one_stores_though_one_of_them_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

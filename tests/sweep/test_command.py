@@ -205,7 +205,7 @@ def test_a_question_that_would_take_long_is_given_up_and_not_stored(tmp_path: Pa
 
 
 def test_two_sweeps_at_once_on_one_store_share_the_work(tmp_path: Path) -> None:
-    number = 150
+    number = 60
     store = tmp_path / "s.sqlite"
     specs = [write_spec(tmp_path / f"{name}.yaml", batches(size)) for name, size in (("a", number), ("b", number + 20))]
     with ExitStack() as stack:
