@@ -1,6 +1,7 @@
 """Recomputation by module and by number of layers as a question meets it: blocks, pins, refusals, search, launch."""
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hybrid_questions import MOE, TINY, question
@@ -8,13 +9,15 @@ from layout_jobs import even_job
 
 import planner
 from planner.decisions import LAYOUT
-from planner.errors import SpecError
+from planner.errors import InfeasibleError, SpecError
 from planner.exporters import export
 from planner.exporters.megatron import EXPORTERS
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import costs_of
 from planner.models.recomputation import MODULE_SETS
 from planner.problem import Problem
+from planner.ranking import best_plan
+from planner.search import Search
 
 LATENT: dict[str, Any] = {
     **MOE,
@@ -69,6 +72,14 @@ def chosen(problem: Problem) -> HybridConfiguration:
     found = planner.plan(problem).configuration
     assert isinstance(found, HybridConfiguration)
     return found
+
+
+def test_modules_that_no_layer_has_are_refused_before_a_grid_is_searched() -> None:
+    with (
+        patch("planner.families.hybrid.search.searched", side_effect=AssertionError("a grid was searched")),
+        pytest.raises(InfeasibleError, match="no layer of the network has layernorm as a module of its own"),
+    ):
+        best_plan(question(TINY, fix={"recompute_modules": ["layernorm"]}), Search(time_limit_s=60))
 
 
 def test_a_pin_of_modules_asks_for_selective_recomputation_even_where_they_are_the_usual_ones() -> None:

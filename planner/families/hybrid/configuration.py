@@ -768,6 +768,12 @@ def _has_modules(key: str, lacking: Mapping[int, str]) -> LayoutRule:
     )
 
 
+def module_rule(transformer: Transformer) -> LayoutRule:
+    """Return the rule that layers have the modules that are computed again; norms in a matrix's kernel are none."""
+    lacking = {number: words for number in range(len(MODULE_SETS)) if (words := absent_words(transformer, number))}
+    return _has_modules("recompute_modules", {code: f"{one} as a module of its own" for code, one in lacking.items()})
+
+
 def _recompute_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     """Yield what recomputation by module, and of some layers only, asks for.
 
@@ -779,8 +785,7 @@ def _recompute_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         lambda one: (one["recompute_modules"] == 0) | (one["recompute"] == Recompute.SELECTIVE),
         "modules are computed again by themselves with recompute: selective only.",
     )
-    lacking = {number: words for number in range(len(MODULE_SETS)) if (words := absent_words(transformer, number))}
-    yield _has_modules("recompute_modules", lacking)
+    yield module_rule(transformer)
     yield _rule(
         "recompute_layers",
         "recompute recompute_layers",

@@ -27,6 +27,7 @@ from planner.families.hybrid.configuration import (
     broken_rule,
     graph_rules,
     microbatches_a_stage,
+    module_rule,
     pinned_cut,
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs_of, has_few_cuts, launches_graphs
@@ -84,8 +85,9 @@ def plan(problem: Problem, search: Search) -> Plan:
         If the time limit struck before the first layout that fits was found.
     """
     costs = costs_of(problem)
-    barred = _broken_pin(problem, graph_rules(launches_graphs(problem), costs[0].transformer))
-    if barred is not None:
+    # What pins break in every layout is said before any is set up: conflict lists ask for dozens of other values.
+    ever = *graph_rules(launches_graphs(problem), costs[0].transformer), module_rule(costs[0].transformer)
+    if (barred := _broken_pin(problem, ever)) is not None:
         raise InfeasibleError(f"No plan fits: fix.{barred[0]} is {problem.fixed[barred[0]]}: {barred[1]}")
     count = float(iterations_of(problem, costs[0].batch))
     found: list[Found] = []
