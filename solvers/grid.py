@@ -32,9 +32,10 @@ Source: branch and bound as in :mod:`planner.solvers.branch_and_bound`, depth fi
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from math import inf, prod
@@ -52,6 +53,7 @@ Columns = Mapping[str, Ints]  # arrays of one length, by axis
 Point = Mapping[str, int]
 Cost = Callable[[Columns], Floats]
 GridMaker = Callable[[], tuple["Grid", Cost]]  # may be pickled
+Grids = Callable[[int, Search], tuple["Grid", Cost]]  # by their place, within the limits of a search
 
 _MOST_CODES = 1 << 62
 _MOST_TABLE = 1 << 20
@@ -352,6 +354,9 @@ class _Box:
         return _Box(level=self.level, nodes=nodes, least=self.least)
 
 
+_ROOT = _Box(level=0, nodes={}, least=np.array([-inf]))  # of a whole grid, of which nothing is known
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     """A point, its cost, its group, and its place in the grid."""
@@ -460,11 +465,18 @@ class _Walk:
         try:
             box = self._box({}, 0)
         except OverError:  # before anything was known of the first level
-            self.rest.append(_Box(level=0, nodes={}, least=np.array([-inf])))
+            self.rest.append(_ROOT)
             return
         if self.dives:
             self._dive(box)
         self.take_up(box)
+
+    def look_at(self, box: _Box) -> None:
+        """Look at all points below the nodes of a box; without any, at the whole grid."""
+        if box.nodes:
+            self.take_up(box)
+        else:
+            self.from_root()
 
     def go_on(self, before: "GridAnswer") -> None:
         """Look at what an earlier search left, with the points that it found."""
@@ -475,10 +487,7 @@ class _Walk:
             self.best.add(points, np.array([cost for cost, _ in rows]))
         self.num_evaluated = before.num_evaluated
         for box in sorted(before.rest, key=lambda one: one.bound):
-            if box.nodes:
-                self.take_up(box)
-            else:  # it was over before anything was known
-                self.from_root()
+            self.look_at(box)
 
     def _dive(self, box: _Box) -> None:
         """Evaluate a few points below the most hopeful nodes, so that a good answer is known before all is looked at.
@@ -587,6 +596,7 @@ class _Shares:
     """How a search is shared out: how many answers that differ in which axes, and nodes in one array.
 
     ``expanded``: how many nodes had how many children on each level so far. ``memory_limit_bytes``: of each process.
+    ``index``: of the grid, where the origin makes several.
     """
 
     names: tuple[str, ...]
@@ -594,6 +604,7 @@ class _Shares:
     most_at_once: int
     expanded: Mapping[int, tuple[int, int]]
     memory_limit_bytes: float | None
+    index: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -606,18 +617,19 @@ class _Explored:
     rows: tuple[_Row, ...]
     rest: tuple[_Box, ...]
     num_evaluated: int
+    expanded: Mapping[int, tuple[int, int]]
     has_room: bool = True
 
 
-def _explored(made: tuple[Grid, Cost], shares: _Shares, box: _Box, limit: float, share_s: float) -> _Explored:
+def _explored(made: tuple[Grid, Cost] | Grids, shares: _Shares, box: _Box, limit: float, share_s: float) -> _Explored:
     """Return what lies below a box, as far as it costs no more than a limit.
 
     A function of its arguments but for where its share of time ends, which moves points from ``rows`` to ``rest``.
     """
-    grid, cost = made
-    best = _Best(grid=grid, names=shares.names, number=shares.number)
     end_s = time.thread_time() + share_s
     search = Search(cutoff=limit, memory_limit_bytes=shares.memory_limit_bytes)
+    grid, cost = made if isinstance(made, tuple) else made(shares.index or 0, search)
+    best = _Best(grid=grid, names=shares.names, number=shares.number)
     walk = _Walk(
         grid=grid,
         cost=cost,
@@ -629,94 +641,63 @@ def _explored(made: tuple[Grid, Cost], shares: _Shares, box: _Box, limit: float,
         _expanded=dict(shares.expanded),
     )
     try:
-        walk.take_up(box.unpacked())
+        walk.look_at(box.unpacked())
     except MemoryError:  # what was looked at by then is not known
-        return _Explored(rows=(), rest=(box,), num_evaluated=0, has_room=False)
-    has_room = not (walk.was_broken_off or search.is_late)
-    within = [one.within(min(limit, best.limit)) for one in walk.rest]
-    rest = tuple(one.packed() for one in within if len(one))
-    return _Explored(rows=tuple(best.rows), rest=rest, num_evaluated=walk.num_evaluated, has_room=has_room)
+        return _Explored(rows=(), rest=(box,), num_evaluated=0, expanded={}, has_room=False)
+    return _Explored(
+        rows=tuple(best.rows),
+        rest=tuple(one.packed() for one in (one.within(min(limit, best.limit)) for one in walk.rest) if len(one)),
+        num_evaluated=walk.num_evaluated,
+        expanded=walk._expanded,
+        has_room=not (walk.was_broken_off or search.is_late),
+    )
 
 
 @dataclass(slots=True)
-class _Client:
-    """Has a worker pool look at all that a walk left: boxes that wait, by level, and pieces that are at work."""
+class _Part:
+    """A grid that a client has searched: its walk, what waits of it, by level, and how many pieces are at work."""
 
     walk: _Walk
     shares: _Shares
-    origin: Origin
-    pool: WorkerPool
-    search: Search
-    share_s: float
-    _has_room: bool = True
-    _open: dict[int, list[_Box]] = field(default_factory=dict)
-    _at_work: dict[int, _Box] = field(default_factory=dict)
-    _lost: list[_Box] = field(default_factory=list)
-
-    def run(self, meanwhile: Callable[[], None]) -> None:
-        """Send pieces and take in what comes back, until nothing is left or the time is over.
-
-        The walk's best points, counts and rest are then those of the whole search. ``meanwhile`` is called once, when
-        all who help have something to do.
-        """
-        self._put_rest()
-        self._send()
-        meanwhile()
-        while (self._open or self._at_work) and not self.search.is_over:
-            self._send()
-            if self._open:  # more than anybody has room for
-                self._take_up()
-            for number, explored in self.pool.poll(0.0 if self._open else _POLL_S, self._at_work):
-                self._take(self._at_work.pop(number), explored)
-        boxes = [*chain.from_iterable(self._open.values()), *self._at_work.values(), *self._lost]
-        self.walk.rest = [box for box in (one.within(self._limit) for one in boxes) if len(box)]
-
-    def _take_up(self) -> None:
-        """Look at a piece here, for a share of time."""
-        end_s, before = time.thread_time() + _OWN * self.share_s, self.walk.num_chunks
-        self.walk.is_full = lambda walk: walk.num_chunks > before and time.thread_time() >= end_s
-        if (piece := self._piece(len(self._at_work) + 1)) is not None:
-            self.walk.take_up(piece)
-            self._put_rest()
+    waiting: dict[int, list[_Box]] = field(default_factory=dict)
+    num_at_work: int = 0
+    lost: list[_Box] = field(default_factory=list)
 
     @property
-    def _limit(self) -> float:
+    def limit(self) -> float:
         """Cost above which nothing counts."""
-        return min(self.walk.best.limit, self.search.cutoff)
+        return min(self.walk.best.limit, self.walk.search.cutoff)
 
-    def _put(self, box: _Box) -> None:
-        """Open a box, as far as it may hold an answer."""
-        within = box.within(self._limit)
+    @property
+    def is_open(self) -> bool:
+        """Whether any of it waits, or is at work."""
+        return bool(self.waiting or self.num_at_work)
+
+    def put(self, box: _Box) -> None:
+        """Have a box wait, as far as it may hold an answer."""
+        within = box.within(self.limit)
         if len(within):
-            self._open.setdefault(within.level, []).append(within)
+            self.waiting.setdefault(within.level, []).append(within)
 
-    def _put_rest(self) -> None:
-        """Open what the walk left."""
+    def put_rest(self) -> None:
+        """Have what the walk left wait."""
         for box in self.walk.rest:
-            self._put(box)
+            self.put(box)
         self.walk.rest = []
 
-    def _send(self) -> None:
-        """Send as many pieces as are wanted."""
-        room = self.pool.room() if self._has_room else 0
-        while room > 0 and (piece := self._piece(room + 1)) is not None:
-            arguments = (self.shares, piece.packed(), self._limit, self.share_s)
-            self._at_work[self.pool.submit(_explored, self.origin, arguments)] = piece
-            room -= 1
-
-    def _piece(self, room: int) -> _Box | None:
+    def piece(self, room: int) -> _Box | None:
         """Return nodes of one level that wait, the least bounds first; None where none is left.
 
         Of the finest level of which many wait, since what is asked of many at once takes less time for each, and so
         that few wait. Else of the coarsest, below which most is left to do, so many that all who have room, and this
         process, get as many; of the last levels no crumbs.
         """
-        while self._open:
-            waiting = {level: sum(map(len, boxes)) for level, boxes in self._open.items()}
+        while self.waiting:
+            waiting = {level: sum(map(len, boxes)) for level, boxes in self.waiting.items()}
             level = max((one for one, number in waiting.items() if number >= _PIECE), default=min(waiting))
             above = len(self.walk.grid.levels) - 1 - level  # of the points themselves
             least = _LEAST_PIECE if 0 < above <= _LATE_DIVING else 1
-            left, boxes, some = min(_PIECE, max(-(-waiting[level] // room), least)), self._open[level], list[_Box]()
+            left, boxes, some = min(_PIECE, max(-(-waiting[level] // room), least)), self.waiting[level], list[_Box]()
             boxes.sort(key=lambda one: -one.bound)
             while boxes and sum(map(len, some)) < left:
                 some.append(boxes.pop())
@@ -724,24 +705,90 @@ class _Client:
             if left < len(together):
                 boxes.append(together.part(slice(left, None)))
             if not boxes:
-                del self._open[level]
-            if len(piece := together.part(slice(0, left)).within(self._limit)):
+                del self.waiting[level]
+            if len(piece := together.part(slice(0, left)).within(self.limit)):
                 return piece
         return None
 
-    def _take(self, piece: _Box, explored: _Explored | FailedTask) -> None:
+
+@dataclass(slots=True)
+class _Client:
+    """Has a worker pool look at all that waits of some grids, those of the first before those of the next."""
+
+    parts: Collection[_Part]
+    origin: Origin
+    pool: WorkerPool
+    search: Search
+    share_s: float
+    on_taken: Callable[[], None] = lambda: None
+    _has_room: bool = True
+    _at_work: dict[int, tuple[_Part, _Box]] = field(default_factory=dict)
+
+    def run(self, part: _Part, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Send pieces and take in what comes back, until nothing is left of a part or the time is over.
+
+        Its walk's best points, counts and rest are then those of the whole search of it. ``meanwhile`` is called once,
+        when all who help have something to do.
+        """
+        self._send()
+        meanwhile()
+        while part.is_open and not self.search.is_over:
+            self._send()
+            is_waiting = any(one.waiting for one in self.parts)
+            if is_waiting:  # more than anybody has room for
+                self._take_up()
+            wanted = 0.0 if is_waiting else _POLL_S
+            for number, explored in self.pool.poll(wanted, self._at_work):
+                self._take(*self._at_work.pop(number), explored)
+        at_work = [box for one, box in self._at_work.values() if one is part]
+        boxes = [*chain.from_iterable(part.waiting.values()), *at_work, *part.lost]
+        part.walk.rest = [box for box in (one.within(part.limit) for one in boxes) if len(box)]
+
+    def _piece(self, room: int) -> tuple[_Part, _Box] | None:
+        """Return nodes that wait of the first part of which any do."""
+        for part in self.parts:
+            if (piece := part.piece(room)) is not None:
+                return part, piece
+        return None
+
+    def _take_up(self) -> None:
+        """Look at a piece here, for a share of time."""
+        if (found := self._piece(len(self._at_work) + 1)) is not None:
+            part, piece = found
+            end_s, before = time.thread_time() + _OWN * self.share_s, part.walk.num_chunks
+            part.walk.is_full = lambda walk: walk.num_chunks > before and time.thread_time() >= end_s
+            part.walk.look_at(piece)
+            self.on_taken()
+            part.put_rest()
+
+    def _send(self) -> None:
+        """Send as many pieces as are wanted."""
+        room = self.pool.room() if self._has_room else 0
+        while room > 0 and (found := self._piece(room + 1)) is not None:
+            part, piece = found
+            shares = replace(part.shares, expanded=dict(part.walk._expanded))
+            arguments = (shares, piece.packed(), part.limit, self.share_s)
+            self._at_work[self.pool.submit(_explored, self.origin, arguments)] = found
+            part.num_at_work += 1
+            room -= 1
+
+    def _take(self, part: _Part, piece: _Box, explored: _Explored | FailedTask) -> None:
         """Take in what came back of a piece."""
+        part.num_at_work -= 1
         if isinstance(explored, FailedTask):
             if explored.is_gone:
-                self._put(piece)
+                part.put(piece)
                 return
-            self._lost.append(piece)
+            part.lost.append(piece)
             self.pool.tell(f"a part of the search failed and counts as not looked at: {explored.why}")
             return
-        self.walk.best.join(explored.rows)
-        self.walk.num_evaluated += explored.num_evaluated
+        part.walk.best.join(explored.rows)
+        part.walk.num_evaluated += explored.num_evaluated
+        for level, known in explored.expanded.items():  # whichever knows most
+            part.walk._expanded[level] = max(known, part.walk._expanded.get(level, (0, 0)))
+        self.on_taken()
         for box in explored.rest:
-            self._put(box.unpacked())
+            part.put(box.unpacked())
         if not explored.has_room:
             self._has_room = False
             self.pool.tell("a worker's memory limit was reached; the search went on without workers")
@@ -887,21 +934,120 @@ def solve(
                 memory_limit_bytes=search.memory_limit_bytes,
             )
             share_s = min(pool.share_s, max(_LEAST_SHARE_S, left_s[0] / _SHARES))
-            client = _Client(walk=walk, shares=shares, origin=origin, pool=pool, search=search, share_s=share_s)
-            client.run(meanwhile=lambda: counted.append(grid.count() if counts else None))
-    best = walk.best.rows
-    objective = best[0].cost if best else inf
-    bound = min([objective, *(box.bound for box in walk.rest)])
-    if (best or is_strict) and grid.has_bounds and search.cutoff < objective:
-        bound = min(bound, search.cutoff)  # what costs more was passed over
+            part = _Part(walk=walk, shares=shares)
+            part.put_rest()
+            client = _Client(parts=[part], origin=origin, pool=pool, search=search, share_s=share_s)
+            client.run(part, meanwhile=lambda: counted.append(grid.count() if counts else None))
     if not counted:
         counted.append(None if search.is_over or not counts else grid.count())
+    return _answer_of(walk, counted[0])
+
+
+def _answer_of(walk: _Walk, num_points: int | None) -> GridAnswer:
+    """Return what a walk found; ``num_points``: of its grid, where they were counted."""
+    best, search = walk.best.rows, walk.search
+    objective = best[0].cost if best else inf
+    bound = min([objective, *(box.bound for box in walk.rest)])
+    if (best or walk.is_strict) and walk.grid.has_bounds and search.cutoff < objective:
+        bound = min(bound, search.cutoff)  # what costs more was passed over
     asked = walk.num_evaluated + walk.num_dived  # some of which twice
     return GridAnswer(
         solution=Solution.proven(best[0].point if best else None, objective=objective, bound=bound, tolerance=0.0),
         others=tuple((row.cost, row.point) for row in best[1:]),
-        num_points=asked if counted[0] is None else counted[0],
-        num_evaluated=asked if counted[0] is None else min(asked, counted[0]),
-        is_counted=counted[0] is not None,
+        num_points=asked if num_points is None else num_points,
+        num_evaluated=asked if num_points is None else min(asked, num_points),
+        is_counted=num_points is not None,
         rest=tuple(walk.rest),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One of several grids that are searched in turn.
+
+    Attributes
+    ----------
+    index
+        Its place among those that the origin makes.
+    grid, cost
+        As of :func:`solve`; they ask ``search``.
+    search
+        Of its own: its cutoff falls as better points of earlier grids are found.
+    group_by
+        Axes in which two answers must differ.
+    """
+
+    index: int
+    grid: Grid
+    cost: Cost
+    search: Search
+    group_by: tuple[str, ...]
+
+
+def solve_in_turn(
+    turns: Sequence[Turn],
+    search: Search,
+    origin: Origin,
+    known: Sequence[float],
+    *,
+    num_answers: int = 1,
+    most_at_once: int = MOST_AT_ONCE,
+    counts: bool = True,
+) -> Iterator[GridAnswer]:
+    """Yield the best points of several grids, each as if it was searched after the one before; they are searched at once.
+
+    Of each grid those that cost no more than the best known, of which as many count as answers are wanted: what is
+    known at the time, and what earlier grids have found. Who helps looks at later grids where an earlier one has
+    nothing to do for them, so that nobody waits for the last piece of each. Their limits are looser meanwhile, which
+    costs work, never an answer: a grid's points up to the limit that counts in its turn are among those up to any
+    earlier one.
+
+    Parameters
+    ----------
+    search
+        Ends all of them; its pool helps.
+    origin
+        Makes :data:`Grids`.
+    known
+        Costs of points known elsewhere, in order: whoever takes an answer puts its points in before the next one.
+    num_answers, most_at_once
+        As of :class:`Wanted`.
+    counts
+        Whether to count the points of the grids: of those before one of which they are too many.
+    """
+    pool = search.pool
+    assert pool is not None
+    number, few = max(num_answers, 1), -(-most_at_once // _FEWER)
+    parts = []
+    for turn in turns:
+        best = _Best(grid=turn.grid, names=turn.group_by, number=number)
+        walk = _Walk(turn.grid, turn.cost, turn.search, best, few, is_strict=True)
+        shares = _Shares(
+            names=turn.group_by,
+            number=number,
+            most_at_once=few,
+            expanded={},
+            memory_limit_bytes=search.memory_limit_bytes,
+            index=turn.index,
+        )
+        parts.append(_Part(walk=walk, shares=shares, waiting={0: [_ROOT]}))
+    left = deque(parts)
+
+    def tighten() -> None:
+        """Hold each grid against what is known, and what those before it have found."""
+        costs = [*known[:number], *[inf] * (number - len(known))]
+        for part in left:
+            part.walk.search.cutoff = min(part.walk.search.cutoff, costs[-1])
+            costs = sorted([*costs, *(row.cost for row in part.walk.best.rows)])[:number]
+
+    client = _Client(parts=left, origin=origin, pool=pool, search=search, share_s=pool.share_s, on_taken=tighten)
+    while left:
+        tighten()
+        part = left[0]
+        client.run(part)
+        walk = part.walk
+        walk.best.rows = [row for row in walk.best.rows if row.cost <= walk.search.cutoff]
+        num_points = walk.grid.count() if counts and not search.is_over else None
+        counts = num_points is not None
+        yield _answer_of(walk, num_points)
+        left.popleft()

@@ -1,7 +1,9 @@
 """Layouts on several kinds of machines are the same whoever helps."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from shuffled_pool import ShuffledPool
 
 import planner
@@ -21,10 +23,14 @@ QUESTION: dict[str, Any] = {
 }
 
 
-def answered(pool: ShuffledPool | None) -> dict[str, Any]:
+_H200 = {"device": "h200-sxm", "count": 1, "devices": 2, "inside": "nvlink-4", **_LINKS}
+
+
+def answered(pool: ShuffledPool | None, machines: Sequence[dict[str, Any]] = (), number: int = 2) -> dict[str, Any]:
     """What is found with the help of a pool, without how many layouts were evaluated."""
-    plan: Plan = planner.plan(planner.load(QUESTION), num_alternatives=2, pool=pool)
-    words = [one for one in plan.explanation if not one.startswith("layouts in the grid")]
+    question = {**QUESTION, "cluster": {"machines": [*QUESTION["cluster"]["machines"], *machines]}}
+    plan: Plan = planner.plan(planner.load(question), num_alternatives=number, pool=pool)
+    words = [one for one in plan.explanation if not one.startswith("layouts ")]
     names = ("status", "objective", "bound", "configuration", "prediction", "alternatives")
     return {"words": words, **{name: getattr(plan, name) for name in names}}
 
@@ -33,3 +39,21 @@ def test_a_layout_on_two_kinds_of_machines_is_the_same_whoever_helps() -> None:
     pool = ShuffledPool(seed=1, num_workers=3)
     assert answered(pool) == answered(None)
     assert pool.num_parts > 0
+
+
+@pytest.mark.parametrize(("number", "gone_after"), [(0, None), (2, 10)])
+def test_placements_on_three_kinds_that_are_searched_at_once_give_what_they_give_in_turn(
+    number: int, gone_after: int | None
+) -> None:
+    pool = ShuffledPool(seed=1, num_workers=4, gone_after=gone_after)
+    assert answered(pool, [_H200], number) == answered(None, [_H200], number)
+    assert pool.num_parts > (gone_after or 19)  # placements: more than one part of each
+
+
+def test_a_placement_of_which_a_part_was_lost_is_not_proven() -> None:
+    pool = ShuffledPool(seed=4, num_workers=4, lost=range(1, 1_000))
+    found = planner.plan(planner.load(QUESTION), pool=pool)
+    alone = planner.plan(planner.load(QUESTION))
+    assert found.bound <= alone.bound
+    assert found.objective >= alone.objective
+    assert pool.notes

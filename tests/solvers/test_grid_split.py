@@ -16,7 +16,7 @@ from shuffled_pool import ShuffledPool
 from planner.cost import Floats
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, Wanted, solve
+from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, Turn, Wanted, solve, solve_in_turn
 from planner.worker_pool import Origin
 
 seeds = st.integers(0, 10_000)
@@ -30,6 +30,55 @@ def made(case: Case) -> tuple[Grid, object]:
 def shared(case: Case, search: Search, **options: Any) -> GridAnswer:
     """What is found with the search's worker pool."""
     return solve(case.grid(), case.cost, search, Wanted(**options), maker=partial(made, case))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Several:
+    """The grids and costs of cases, as a worker makes them."""
+
+    cases: tuple[Case, ...]
+
+    def __call__(self, index: int, search: Search) -> tuple[Grid, Any]:
+        return made(self.cases[index])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    several=st.lists(cases(), min_size=1, max_size=4).map(tuple),
+    number=st.integers(1, 3),
+    known=st.lists(st.integers(-3, 9).map(float), min_size=1, max_size=4).map(sorted),
+    most=st.sampled_from([1, 2, 10_000]),
+    seed=seeds,
+    workers=st.integers(1, 5),
+    gone_after=st.one_of(st.none(), st.integers(0, 5)),
+)
+def test_grids_that_are_searched_at_once_give_what_they_give_in_turn(
+    several: tuple[Case, ...],
+    number: int,
+    known: list[float],
+    most: int,
+    seed: int,
+    workers: int,
+    gone_after: int | None,
+) -> None:
+    search = Search(pool=ShuffledPool(seed, workers, gone_after=gone_after))
+    turns = [
+        Turn(index=index, grid=case.grid(), cost=case.cost, search=search.part(inf), group_by=tuple(case.names))
+        for index, case in enumerate(several)
+    ]
+    origin = Origin.of(partial(Several, several))
+    assert origin is not None
+    answers = solve_in_turn(turns, search, origin, known, num_answers=number, most_at_once=most)
+    for case, found in zip(several, answers, strict=False):  # the last one's end is not waited for
+        cutoff = [*known, *[inf] * number][number - 1]
+        options: dict[str, Any] = {"num_answers": number, "most_at_once": most, "is_strict": True}
+        alone = case.solve(Search(cutoff=cutoff), group_by=list(case.names), **options)
+        rows = [row for row in rows_of(alone, case) if row[0] <= cutoff]
+        assert rows_of(found, case) == rows
+        assert found.solution.bound == alone.solution.bound
+        # Whoever takes an answer may find a better one near its best.
+        known += [cost - 0.5 * (place == 0) for place, (cost, _) in enumerate(rows)]
+        known.sort()
 
 
 @settings(deadline=None, max_examples=40)

@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, permutations
-from math import comb, factorial, inf
+from math import inf
 
 import numpy as np
 
@@ -64,9 +64,10 @@ from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints, Layouts, Schedule, dealt_layers, folded_layers
 from planner.search import Search
 from planner.solution import Solution, Status
-from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, GridAnswer, Point, Wanted, solve
+from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, GridAnswer, Point, Turn, Wanted, solve, solve_in_turn
 from planner.units import Dimension, format_human
 from planner.words import percent_words
+from planner.worker_pool import Origin
 
 DOMAIN = (
     "stages of unlike layers, and layouts over several kinds of machines: 1F1B without chunks, ZeRO 0 and 1, stages or "
@@ -215,9 +216,14 @@ def searched(
         num_asked = answer.num_evaluated + first.num_evaluated
         answer = replace(first, solution=best, num_evaluated=num_asked, rest=answer.rest)
         answer = replace(answer, is_counted=False, num_points=answer.num_evaluated)
+    return _no_less_than_peak(answer, cost)
+
+
+def _no_less_than_peak(answer: GridAnswer, cost: HybridCost) -> GridAnswer:
+    """Return an answer that is bounded by what devices take at their peak, should it have been stopped early."""
     solution, peak_s = answer.solution, peak_step_s(cost.groups)
-    if solution.bound < peak_s and solution.status in (Status.FEASIBLE, Status.UNKNOWN):  # it was stopped early
-        answer = replace(answer, solution=replace(solution, bound=min(peak_s, solution.objective)))
+    if solution.bound < peak_s and solution.status in (Status.FEASIBLE, Status.UNKNOWN):
+        return replace(answer, solution=replace(solution, bound=min(peak_s, solution.objective)))
     return answer
 
 
@@ -263,32 +269,79 @@ def cuts_searched(
     """
     if costs[0].problem.training.fixed_batch_size is None:
         return []
+    placements = [*placements_of(costs)]
+    some = {one.placement: one for one in placements if one.placement not in search.skipped}
+    is_open = {kind: Space.of(one).is_open for kind, one in some.items()}  # pins leave as much to all of a kind
     found: list[Found] = []
-    is_open: dict[Placement, bool] = {}  # pins leave as much to all pipelines, and to all replicas
+    together: Iterator[GridAnswer] | None = None
     number, rows = max(search.num_alternatives, 0), sorted(known_s)
-    sizes = range(2, min(len(costs), _MOST_GROUPS) + 1)
-    left = len(costs) + sum(comb(len(costs), size) * (1 + factorial(size)) for size in sizes)
-    for cost in placements_of(costs):
-        left -= 1
-        if cost.placement not in is_open:
-            is_open[cost.placement] = Space.of(cost).is_open
-        if not is_open[cost.placement] or cost.placement in search.skipped:
+    for index, cost in enumerate(placements):
+        if not is_open.get(cost.placement, False):
             continue
-        if search.is_over:
+        if search.is_over and together is None:
             fastest = sorted(costs, key=lambda one: peak_step_s([one]))[:_MOST_GROUPS]
             return [*found, Found(cost=cost, answer=_nothing(peak_step_s(fastest)))]
         worst_s = [*rows, *[inf] * (1 + number)][number]
-        share_s = search.left_s / min(left + 1, _MOST_SHARES)
+        share_s = search.left_s / min(len(placements) - index, _MOST_SHARES)
         part = search.part(share_s, cutoff=min([search.cutoff, worst_s]))
-        one = _cuts_improved(Found(cost=cost, answer=searched(cost, part, is_strict=bool(rows))), part, rows)
+        if together is None and len(cost.groups) > 1 and rows:
+            left = [(at, one) for at, one in enumerate(placements) if at >= index and is_open.get(one.placement, False)]
+            together = _searched_together(costs, left, search, rows)
+        answer = searched(cost, part, is_strict=bool(rows)) if together is None else next(together)
+        one = _cuts_improved(Found(cost=cost, answer=answer), part, rows)
         if len(cost.groups) == 1 and search.good_enough < inf and not search.is_brief:
             best_s = min([*rows[:1], *(seconds for seconds, _ in one.rows), search.cutoff])
             one = replace(one, all_cuts_s=all_cuts_bound_s(cost, best_s, search))
         found.append(one)
         if one.rows:
-            rows = sorted([*rows, *(seconds for seconds, _ in one.rows)])
+            rows += [seconds for seconds, _ in one.rows]
+            rows.sort()
             on_found(found)
     return found
+
+
+def _searched_together(
+    costs: Sequence[GroupCost], placements: Sequence[tuple[int, HybridCost]], search: Search, rows: Sequence[float]
+) -> Iterator[GridAnswer] | None:
+    """Return the answers of placements, by their places among all, which a worker pool looks at together.
+
+    None where nobody helps yet, or what is found depends on the order. ``rows``: seconds of layouts, as they are known
+    when each answer is taken.
+    """
+    pool, is_ordered = search.pool, search.questions_left is not None or search.good_enough > -inf
+    if pool is None or is_ordered or not pool.is_worth(0.0):
+        return None
+    bare = tuple(replace(one) for one in costs)  # without what they have worked out, to travel
+    if (origin := Origin.of(partial(_Grids, bare))) is None:
+        return None
+    turns, grids = [], _Grids(costs)
+    for index, _ in placements:
+        part = search.part(search.left_s)
+        grid, seconds = grids(index, part)
+        group_by = grids.bounds[index].space.group_by
+        turns.append(Turn(index=index, grid=grid, cost=seconds, search=part, group_by=group_by))
+    number = 1 + max(search.num_alternatives, 0)
+    answers = solve_in_turn(
+        turns, search, origin, rows, num_answers=number, most_at_once=_MOST_CUTS_AT_ONCE, counts=not search.is_brief
+    )
+    return (_no_less_than_peak(one, cost) for one, (_, cost) in zip(answers, placements, strict=True))
+
+
+class _Grids:
+    """The grids of all placements, by their place, each made when it is first asked for."""
+
+    def __init__(self, costs: Sequence[GroupCost]) -> None:
+        self.placements = [*placements_of(costs)]
+        self.bounds: dict[int, Bounds] = {}
+
+    def __call__(self, index: int, search: Search) -> tuple[Grid, Callable[[Columns], Floats]]:
+        """Return a grid and the seconds of its points, within the limits of a search."""
+        if index in self.bounds:
+            self.bounds[index].search.cutoff = search.cutoff
+        else:
+            self.bounds[index] = bounds_of(self.placements[index], search)
+        bounds = self.bounds[index]
+        return bounds.grid(), bounds.seconds
 
 
 def _nothing(bound_s: float, *, is_counted: bool = False) -> GridAnswer:
