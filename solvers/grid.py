@@ -994,7 +994,7 @@ def solve_in_turn(
     most_at_once: int = MOST_AT_ONCE,
     counts: bool = True,
 ) -> Iterator[GridAnswer]:
-    """Yield the best points of several grids, each as if it was searched after the one before; they are searched at once.
+    """Yield the best points of grids that are searched at once, each as if it was searched after the one before.
 
     Of each grid those that cost no more than the best known, of which as many count as answers are wanted: what is
     known at the time, and what earlier grids have found. Who helps looks at later grids where an earlier one has
