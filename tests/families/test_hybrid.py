@@ -195,6 +195,7 @@ def test_the_checks_find_degrees_that_do_not_divide_and_time_that_is_too_short()
     assert bad == {*seconds, "memory terms", "memory of the fullest stage"}
 
 
+@pytest.mark.usefixtures("wordless")
 @pytest.mark.parametrize(
     "pins",
     [

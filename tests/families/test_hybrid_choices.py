@@ -33,6 +33,7 @@ EXCLUSIONS: list[dict[str, list[Any]]] = [
 ]
 
 
+@pytest.mark.usefixtures("wordless")
 @pytest.mark.parametrize("excluded", EXCLUSIONS)
 def test_excluded_values_are_not_chosen_and_what_is_left_is_the_optimum(excluded: dict[str, list[Any]]) -> None:
     """The referee: every layout of the grid without exclusions, those with excluded values struck out."""

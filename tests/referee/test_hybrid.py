@@ -222,6 +222,7 @@ def test_experts_with_unlike_numbers_of_tokens_take_longer_keep_more_and_pass() 
 LIKE_OTHERS = ("llama3-70b", "deepseek-v3", "bert-large", "dit-xl-2")
 
 
+@pytest.mark.usefixtures("wordless")
 @pytest.mark.parametrize(
     "name",
     [
