@@ -293,6 +293,13 @@ def _words(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
         meant = [one for one in _meant(key) if one in known]
         elsewhere = [f"{one}.{key}" for one in _BLOCKS if key in _fields_at(model, (one,))]
         mend = f"Did you mean {(meant or elsewhere)[0]!r}?" if meant or elsewhere else nearest(key, known)
+        families = [
+            one
+            for one in known
+            if [*location[:-1]] == ["configuration"] and key in _fields_at(model, ("configuration", one))
+        ]
+        if families:  # a plan has its family beside its configuration, a spec above it
+            mend = f"Write the block below its family, e.g. {families[0]}: {{{key}: ...}}."
         return f"unknown key {key!r}.", mend
     if kind == "missing":
         return "this key is missing.", "Add it."

@@ -73,6 +73,8 @@ def test_a_spec_file_is_read_into_si_units(tmp_path: Path) -> None:
         ("objective: epoch_time", "calibration: {utilisation: 50%}", 5, "calibration.utilisation", "not a number greater than 0"),
         ("objective: epoch_time", "calibration: none.yaml", None, "calibration", "there is no such file"),
         ("objective: epoch_time", "fix: {device: h900}", 5, "fix.device", "is not a known device"),
+        ("objective: epoch_time", "configuration: {num_devices: 8}", 5, "configuration.num_devices", "below its family, e.g. all_reduce: {num_devices: ...}"),
+        ("objective: epoch_time", "configuration: {num_microbatches: 8}", 5, "configuration.num_microbatches", "below its family, e.g. pipeline: {num_microbatches: ...}"),
         ("zoo: vgg16", "profile: nowhere.graph.txt", None, "dnn.profile", "there is no such file"),
         ("zoo: vgg16", "profile: .", None, "dnn.profile", "this is a folder"),
         ("batch_per_device: 64", "max_global_batch: 64", 5, "objective", "trivially fastest per iteration"),
