@@ -488,8 +488,6 @@ def _narrowed(problem: Problem, plan: Plan, *, is_whole: bool) -> list[tuple[Pro
         pins = [*pins, *({"device": name} for name in kinds)]
     if plan.family == OF_TRANSFORMERS:  # DeepSpeed, which trains any network, splits no sequence beside other degrees
         pins = [*pins, {"context_parallel_size": 1}]
-    if plan.family == OF_TRANSFORMERS and any(group.device.kind == "tpu" for group in _training_groups(problem)):
-        pins = [{"pipeline_parallel_size": 1}]  # MaxText alone writes files for them, and has no uneven stages
     own = [one for one in pins if not one.keys() & problem.fixed.keys() and one.keys() <= pinnable_keys(plan.family)]
     if plan.status is Status.OPTIMAL or is_whole:
         network = network_of(problem, plan.substitutions)

@@ -18,7 +18,10 @@ from planner.exporters import degrees_of, export, network_of
 from planner.exporters.export import Job
 from planner.exporters.kubernetes import documents_of
 from planner.exporters.maxtext import EXPORTERS, KNOWN
-from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid import space
+from planner.families.hybrid.configuration import HybridConfiguration, broken_rule, maxtext_rules
+from planner.families.hybrid.cost import costs_of
+from planner.solvers.grid import Grid, Level
 from planner.zoo.transformers import block_of, row
 
 CONFIG = Path("maxtext.yml")
@@ -148,3 +151,43 @@ def test_its_own_count_of_the_batch_is_the_planned_one(data: int, microbatch: in
         assert "its mesh lays" in str(error)
         return
     assert int(data * tensor * keys["per_device_batch_size"]) == data * microbatch
+
+
+SMALL = {"layers": 4, "hidden": 256, "heads": 4, "feed_forward": 512, "gated": True, "positions": "rotary"} | {
+    "norm": "rms_norm",
+    "biases": False,
+    "vocabulary": 1024,
+    "sequence_length": 64,
+    "tied_embeddings": False,
+}
+EXPERTS = {"experts": {"count": 4, "top_k": 2, "size": 512}}
+
+
+@pytest.mark.parametrize("more", [{}, EXPERTS], ids=["dense", "experts"])
+@pytest.mark.parametrize(("slices", "chips"), [(1, 4), (2, 2), (2, 3)])
+def test_layouts_searched_on_tpus_are_those_that_it_runs_unchanged(
+    more: dict[str, Any], slices: int, chips: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = [{"count": slices, "device": "tpu-v5p", "devices": chips, "network": "100 Gbit/s", "latency": "10 us"}]
+    dnn = {"transformer": {**SMALL, **more}, "global_batch": 12, "dtype": "bf16"}
+    asked = {"dnn": dnn, "cluster": {"machines": machines}, "families": ["hybrid"], "objective": "iteration_time"}
+    problem = planner.load(asked)
+    (cost,) = costs_of(problem)
+    rules = [*maxtext_rules(cost.transformer, 12, chips)]
+    monkeypatch.setattr(space, "maxtext_rules", lambda *_: ())
+    every = space.Space.of(cost.even)
+    grid = Grid(levels=(Level(axes=(*every.axes.values(),)),), rules=every.rules)
+    columns, kinds = grid.expand({}, 0), set()
+    number = len(columns["data"])
+    for at in range(0, number, max(1, number // 48)):
+        codes = {name: int(column[at]) for name, column in columns.items()}
+        chosen = HybridConfiguration.of(codes, batch=12)
+        try:
+            notes = export("maxtext", job_of(problem, "hybrid", chosen)).notes
+        except InfeasibleError:
+            runs = False
+        else:
+            runs = not any("an iteration then takes" in note for note in notes)
+        assert runs == (broken_rule(rules, codes) is None), chosen
+        kinds.add(runs)
+    assert kinds == {True, False}

@@ -7,6 +7,7 @@ decision is called, may be and means stands in its row (:data:`planner.decisions
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -1084,6 +1085,86 @@ def launch_rules(program: str, transformer: Transformer) -> tuple[LayoutRule, ..
             "Megatron-Core makes groups of a pipeline inside of data ranks only if experts and the devices that share "
             f"each, {{expert}} x {{{cut}}}, are as many as context x tensor ranks, {{context}} x {{tensor}}.",
         ),
+    )
+
+
+def maxtext_rules(transformer: Transformer, batch: int, slice_devices: int) -> Iterator[LayoutRule]:
+    """Yield which even layouts of a batch MaxText runs as they are planned, on slices of so many TPUs.
+
+    A decision that is pinned is not asked for its reasons. Why: :mod:`planner.exporters.maxtext`, which says of others
+    what it changes, or why it refuses them.
+    """
+    plain = {
+        "order": f"MaxText numbers ranks {ORDER_NAMES[0]}, from the inside outwards.",
+        "recompute_modules": "MaxText computes no modules again by themselves.",
+        "recompute_layers": "MaxText computes all layers again, or none.",
+        **dict.fromkeys(AWAY, "MaxText keeps activations on the device."),
+    }
+    for name, words in plain.items():
+        yield _rule(name, name, lambda one, name=name: one[name] == 0, words)  # type: ignore[misc]  # bound now
+    yield _rule(
+        "context_method",
+        "context context_method",
+        lambda one: (one["context"] == 1) | (one["context_method"] == ContextMethod.ALL_GATHER),
+        "MaxText's context ranks gather keys and values on TPUs.",
+    )
+    yield _rule(
+        "zero",
+        "data zero",
+        lambda one: (one["data"] == 1) | (one["zero"] != _SHARDS_WEIGHTS),
+        "where MaxText shares gradients, it shares weights, too (ZeRO 3).",
+    )
+    if transformer.experts is not None:
+        yield _rule(
+            "expert_tensor",
+            "tensor expert_tensor",
+            lambda one: one["expert_tensor"] == one["tensor"],
+            "MaxText cuts experts by the tensor degree, as all else.",
+        )
+        yield _rule(
+            "expert",
+            "data expert",
+            lambda one: one["data"] % one["expert"] == 0,
+            "MaxText spreads experts over data ranks, and {data} do not divide by {expert}.",
+        )
+        yield _rule(
+            "shard",
+            "expert shard",
+            lambda one: (one["shard"] <= 1) | (one["shard"] % one["expert"] == 0),
+            "MaxText spreads experts over ranks that share weights, and {shard} do not divide by {expert}.",
+        )
+    degrees = ("tensor", "context", "pipeline", "data")
+    # Each axis takes what it can of the devices that are left of a slice; all are taken just where they divide.
+    yield _rule(
+        "data",
+        " ".join(degrees),
+        lambda one: np.asarray(
+            (prod(one[name] for name in degrees) <= slice_devices)
+            | (prod(one[name] for name in degrees) % slice_devices == 0)
+        ),
+        f"MaxText's mesh fills slices of {slice_devices} devices.",
+    )
+    yield _rule(
+        "schedule",
+        "pipeline schedule",
+        lambda one: (one["pipeline"] == 1) | (one["schedule"] == Schedule.GPIPE),
+        "MaxText runs the forward passes of all micro-batches before the first backward one (GPipe).",
+    )
+    is_whole = transformer.num_mtp_layers == 0 and (
+        transformer.latent is None or transformer.experts is None or transformer.experts.num_dense_first == 0
+    )
+    layers = transformer.num_layers
+    yield _rule(
+        "pipeline",
+        "pipeline",
+        lambda one: (one["pipeline"] == 1) | (is_whole & (layers % one["pipeline"] == 0)),
+        "MaxText's stages are of layers of one kind, as many in each.",
+    )
+    yield _rule(
+        "microbatch",
+        "data microbatch pipeline",
+        lambda one: (batch // (one["data"] * one["microbatch"])) % one["pipeline"] == 0,
+        "MaxText's micro-batches are a multiple of the {pipeline} stages.",
     )
 
 

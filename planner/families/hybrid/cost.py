@@ -315,6 +315,11 @@ class GroupCost:
         return self.problem.calibration.program
 
     @property
+    def is_tpu(self) -> bool:
+        """Whether the machines are slices of TPUs."""
+        return self.group.device.kind == "tpu"
+
+    @property
     def has_bf16_gradients(self) -> bool:
         """Whether the program is asked to keep and reduce gradients in bf16."""
         return self.problem.calibration.gradients == "bf16"

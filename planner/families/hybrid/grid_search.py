@@ -241,10 +241,11 @@ def _made_grid(
 def placements_of(costs: Sequence[GroupCost]) -> Iterator[HybridCost]:
     """Yield the placements of other cuts: stages on each group, replicas on several, and their stages in any order.
 
-    Replicas come before pipelines: they are searched sooner, and their best bounds the others.
+    Replicas come before pipelines: they are searched sooner, and their best bounds the others. On TPUs alone stages are
+    alike (:func:`planner.families.hybrid.configuration.maxtext_rules`).
     """
     if pinned_cut(costs[0].problem) is None:  # of a given cut even layouts know all
-        yield from (HybridCost((one,), Placement.STAGES) for one in costs)
+        yield from (HybridCost((one,), Placement.STAGES) for one in costs if not one.is_tpu)
     several = [
         some
         for number in range(2, min(len(costs), _MOST_GROUPS) + 1)

@@ -523,7 +523,9 @@ def _launch_lines(priced: _Priced) -> list[str]:
         return [other]
     strange = {one.group.device.kind: one.group.device.name for one in cost.groups if one.group.device.kind != "gpu"}
     if strange:
-        files = "; `planner export --to maxtext` writes files for TPUs, of one stage or several" * ("tpu" in strange)
+        files = "; `planner export --to maxtext` writes files for TPUs, and its layouts are searched" * (
+            "tpu" in strange
+        )
         return [f"no command is printed for {' and '.join(strange.values())}: Megatron-LM runs on GPUs{files}"]
     if cost.has_replicas and (chosen.pipeline > 1 or len({one.num_microbatches for one in chosen.replicas}) > 1):
         return [

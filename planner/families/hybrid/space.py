@@ -29,6 +29,7 @@ from planner.families.hybrid.configuration import (
     graph_rules,
     is_spread,
     launch_rules,
+    maxtext_rules,
     pinned_cut,
     rules_of,
     training_rules,
@@ -214,6 +215,8 @@ class Space:
         # Few, of two stages with embedding and head alone at most; or as many as make them alike.
         chunks = {*range(1, min((layers + 2) // 2, MOST_UNLIKE_CHUNKS) + 1)}
         chunks |= {1, *_divisors(layers, layers), *_divisors(layers + 2, layers)}
+        if self.cost.first.is_tpu and pinned is None and not self._is_given(LAYOUT["interleave"].key):
+            chunks = {1}  # as :func:`maxtext_rules` has it
         return {
             **{name: self._kept(name, range(len(row.values))) for name, row in LAYOUT.items() if row.values},
             "tensor": self._kept("tensor", tensor),
@@ -439,6 +442,15 @@ class Space:
         if "rank_order" not in self.problem.fixed and not has_replicas:
             for one in launch_rules(self.problem.calibration.program, self.transformer):
                 yield from self._of_parts(one)
+        if self.cost.is_even and self.cost.first.is_tpu:
+            pinned = {decision for key, decision in PINS.items() if key in self.problem.fixed} | given
+            if pinned_cut(self.problem) is not None:
+                pinned |= {"pipeline", "interleave"}
+            if "num_microbatches" in self.problem.fixed:
+                pinned.add("microbatch")
+            for one in maxtext_rules(self.transformer, self.batch, self.machines[0][1]):
+                if one.key not in pinned:
+                    yield from self._of_parts(one)
 
     def _of_parts(self, rule: LayoutRule) -> Iterator[Rule]:
         """Yield a rule on decisions of this placement; none where it is on others.
