@@ -164,7 +164,7 @@ def test_under_gpipe_the_bound_does_not_depend_on_the_number_of_stages(asked: di
     rows = StageRows(domain, [domain.numbers_of_microbatches[index % len(domain.numbers_of_microbatches)]])
     stack, most = rows.stack(is_gpipe=True), max(domain.numbers_of_stages)
     each, either = (Tables(rows, stack, number, Search()) for number in (most, 0))
-    assert np.array_equal(each.is_alive[1:].any(axis=0)[0], either.is_alive[0, 0])
+    assert np.array_equal(each.is_alive[1:, 0].any(axis=0), either.is_alive[0, 0])
     for used in np.flatnonzero(either.is_alive[0, 0]).tolist():
         alive = np.flatnonzero(each.is_alive[1:, 0, used]) + 1
         assert each.entries[:, alive, 0, used].min(axis=1) == pytest.approx(either.entries[:, 0, 0, used])
