@@ -813,7 +813,7 @@ class _Devices:
             np.where(zero >= least, (shared + routed * layouts.expert_share) / shards, shared + routed)
             for least in (3, 2, 1)
         ]
-        is_widened = (zero != 1) & (shards > 1)
+        is_widened = (zero > 1) | ((zero == 0) & (shards > 1))  # FSDP's, be it of one rank: nothing tells it otherwise
         kept_bytes = precision.kept_bytes - precision.spared_bytes * ~(is_widened | layouts.offload_optimizer)
         optimizer = kept_bytes * states[2]
         if precision.end_bytes:

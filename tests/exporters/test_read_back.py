@@ -16,6 +16,7 @@ from planner.errors import InfeasibleError, SpecError
 from planner.exporters import degrees_of, export, network_of
 from planner.exporters.export import Job
 from planner.exporters.layouts import pins_of
+from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.models.operators import flop_per_sample
 from planner.transformer import Transformer
@@ -216,7 +217,7 @@ def test_weights_in_short_numbers_go_with_a_distributed_optimiser() -> None:
 
 
 def test_tokens_go_to_experts_as_the_devices_have_it_and_their_kernels_are_captured_so() -> None:
-    for device, backend in (("gb300", "hybridep"), ("b200-sxm", "hybridep")):
+    for device, backend, name in (("gb300", "hybridep", "HybridEP"), ("b200-sxm", "hybridep", "HybridEP")):
         machines = [{"count": 1, "device": device, "devices": 4, "network": "400 Gbit/s", "latency": "5 us"}]
         problem = planner.load(
             {
@@ -229,6 +230,8 @@ def test_tokens_go_to_experts_as_the_devices_have_it_and_their_kernels_are_captu
         for text in (export("megatron", job).files["launch.sh"], " ".join(job.plan.prediction.details["launch"])):
             assert f"--moe-flex-dispatcher-backend {backend} --moe-router-dtype fp32" in text
             assert "--cuda-graph-scope attn moe_router moe_preprocess" in text  # not the products, of any number
+        said = hybrid.explain(problem, hybrid_of(job), job.plan.prediction)
+        assert f"tokens go to their experts by {name}" in " ".join(said)
         assert read("primus", job)[0] == problem.dnn.transformer
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from hybrid_questions import MOE, TINY
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import planner
@@ -58,6 +58,7 @@ LAYOUTS = st.fixed_dictionaries(
 
 
 @settings(max_examples=60, deadline=None)
+@example(layout={"zero": 3, "offload_optimizer": False}, transformer=TINY)  # FSDP of one rank
 @given(layout=LAYOUTS, transformer=st.sampled_from([TINY, MOE]))
 def test_bf16_halves_the_gradients_of_the_distributed_optimiser_and_never_takes_longer(
     layout: dict[str, Any], transformer: dict[str, Any]
@@ -68,9 +69,11 @@ def test_bf16_halves_the_gradients_of_the_distributed_optimiser_and_never_takes_
         assume(False)
         raise
     ranks, is_offloaded = block["data"] * block["context"], block["offload_optimizer"]
-    share = 0.5 if block["zero"] == 1 or ranks == 1 or is_offloaded else 1.5  # others widen theirs beside
+    is_told = block["zero"] == 1 or (block["zero"] == 0 and ranks == 1)
+    share = 0.5 if is_told or is_offloaded else 1.5  # others widen theirs beside
     assert short.memory_bytes["gradients"] == pytest.approx(share * whole.memory_bytes["gradients"])
-    is_joined = (block["zero"] == 1 or ranks == 1) and not is_offloaded  # master copies, of a weight and two bytes more
+    is_joined = is_told and not is_offloaded  # master copies, of a weight and two bytes more
+    assert is_joined is ("--use-precision-aware-optimizer" in " ".join(short.details["launch"]) and not is_offloaded)
     kept = (2 + 8) / (4 + 8) if is_joined else 1.0
     assert short.memory_bytes["optimizer"] == pytest.approx(kept * whole.memory_bytes["optimizer"])
     for term in ("weights", "activations", "temporary", "reserve"):

@@ -13,7 +13,7 @@ import numpy as np
 from planner.decisions import FLAGS, LAYOUT
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, broken_rule, launch_rules
 from planner.families.hybrid.launch_network import network_lines, not_expressed, program_of, unsaid, without_yarn
-from planner.models.programs import MEGATRON_CORE, PRECISION_AWARE
+from planner.models.programs import DEEPEP, HYBRIDEP, MEGATRON_CORE, PRECISION_AWARE
 from planner.models.transformer_communication import neighbours
 from planner.problem import LowPrecision
 from planner.schedules import runs_words
@@ -257,7 +257,7 @@ class Launch:
     gradients: str | None = None
     low: tuple[str, ...] = ()
     optimizer: str = "adam"
-    backend: str = "deepep"
+    backend: str = DEEPEP
 
     def with_own(self, groups: Sequence[str], chosen: HybridConfiguration) -> list[str]:
         """Return groups of options with those of the back end and of the optimiser, and with gathers as they go."""
@@ -353,7 +353,7 @@ def launch_words(transformer: Transformer, chosen: HybridConfiguration, launch: 
     else:
         lines = [f"{start}, on made-up data{where}:"]
         lines += launch_lines(transformer, chosen, launch)
-    by_hand = _by_hand(transformer, chosen, launch.dtype, launch.devices_per_machine)
+    by_hand = _by_hand(transformer, chosen, launch)
     return [*lines, *by_hand, *_optimizer_by_hand(launch.optimizer, chosen)]
 
 
@@ -378,9 +378,9 @@ def younger_options(transformer: Transformer, chosen: HybridConfiguration) -> li
     return found
 
 
-def _by_hand(transformer: Transformer, chosen: HybridConfiguration, dtype: str, devices_per_machine: int) -> list[str]:
+def _by_hand(transformer: Transformer, chosen: HybridConfiguration, launch: Launch) -> list[str]:
     """Return what the options do not say."""
-    lines = []
+    lines, devices_per_machine = [], launch.devices_per_machine
     left = chosen.num_devices % devices_per_machine
     if chosen.num_devices > devices_per_machine and left:
         lines.append(f"the last machine has {left} devices to start: write --nproc-per-node {left} there")
@@ -391,8 +391,9 @@ def _by_hand(transformer: Transformer, chosen: HybridConfiguration, dtype: str, 
         )
     lines += younger_options(transformer, chosen)
     if chosen.expert > 1:
-        lines.append("tokens go to their experts by DeepEP, which is installed apart from Megatron-Core")
-    if transformer.experts is not None and chosen.expert > 1 and dtype != "bf16":
+        backend = {DEEPEP: "DeepEP", HYBRIDEP: "HybridEP (of DeepEP's branch hybrid-ep)"}[launch.backend]
+        lines.append(f"tokens go to their experts by {backend}, which is installed apart from Megatron-Core")
+    if transformer.experts is not None and chosen.expert > 1 and launch.dtype != "bf16":
         lines.append("Megatron-LM spreads experts in bf16 only: write dtype: bf16")
     if figures := unsaid(transformer):
         lines.append(f"Megatron-LM has no option for {'; for '.join(figures)}: set them in its code")

@@ -95,7 +95,7 @@ def program_of(block: Mapping[str, Any]) -> Program:
         return found
     # Copies in four bytes, but of the distributed optimiser, be it of one rank, which reads gradients as they are; that
     # of Adam joins a weight in bf16 and two more bytes to its master copy.
-    is_widened = block["zero"] != 1 and block["data"] * block["context"] > 1
+    is_widened = block["zero"] > 1 or (block["zero"] == 0 and block["data"] * block["context"] > 1)
     away = block.get("offload_percent", 100) / 100 if block["offload_optimizer"] else 0.0
     is_adam = block.get(OPTIMIZER, "adam") in ("adam", "adamw", "adam_bf16", "adam_fp8")
     is_joined = is_adam and not is_widened and not block["offload_optimizer"]
