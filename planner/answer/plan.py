@@ -75,6 +75,7 @@ _MOST_WEIGHED = 60  # alternatives that are predicted anew for the plot of time 
 _MOST_LETTERS = 100  # of a line that decisions share
 _MOST_DEVICES = 50_000
 _MOST_LAYERS = 10_000  # of a network whose schedule is drawn: it takes a page as long as a plan
+_MOST_TASKS = 50_000  # forwards and backwards of a step that is drawn: some seconds
 _NOT_SEARCHED = " (a batch per device, per iteration: their number was not searched)"
 _WHOLE = "--json has all of them"
 
@@ -452,11 +453,13 @@ def plan_blocks(found: Plan | Predicted, view: PlanView, *, has_timeline: bool =
         blocks.append(drawing_of(problem.cluster, view.family.placement()))
     else:
         blocks.append(Text(f"The cluster has {num_devices:,} devices, too many to draw."))
-    if num_layers > _MOST_LAYERS:
-        words = f"The network has {num_layers:,} layers, too many to draw what runs when; --trace writes it."
-        blocks.append(Text(words))
+    num_tasks = _num_tasks(found)
+    is_drawn = num_layers <= _MOST_LAYERS and num_tasks <= _MOST_TASKS
+    if not is_drawn:
+        many_of = f"network has {num_layers:,} layers" if num_layers > _MOST_LAYERS else f"step has {num_tasks:,} tasks"
+        blocks.append(Text(f"The {many_of}, too many to draw what runs when; --trace writes it."))
     blocks += view.family.blocks()
-    if has_timeline and num_layers <= _MOST_LAYERS:
+    if has_timeline and is_drawn:
         with suppress(ModelError, SpecError):  # a family without a schedule, or one of too many tasks
             drawn = Drawn(devices="kinds", has_parts=False)
             blocks.append(timeline_chart(trace_of(view.timeline(), found.prediction, drawn, about={})))
@@ -472,6 +475,13 @@ def plan_blocks(found: Plan | Predicted, view: PlanView, *, has_timeline: bool =
         if not isinstance(value, list) and not (isinstance(value, Mapping) and len(value) > 6)
     ]
     return [*blocks, *([Table(caption="Decisions", columns=("decision", "value"), rows=rows)] if rows else [])]
+
+
+def _num_tasks(found: Plan | Predicted) -> int:
+    """Return the forwards and backwards that a step's micro-batches make in the stages of a hybrid layout; else 0."""
+    chosen = found.configuration.to_document()
+    num_stages = chosen.get("pipeline", 0) * chosen.get("interleave", 1)
+    return int(2 * num_stages * found.prediction.details.get("num_microbatches", 1))
 
 
 def _plain(value: Any) -> str:

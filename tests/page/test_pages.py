@@ -13,12 +13,15 @@ from pages import Read, read
 from purchases import asked, row
 
 import planner
+from planner.answer.plan import plan_blocks
 from planner.api import predicted
 from planner.case.run import run_case
 from planner.networks import asked as open_question
 from planner.networks import network_of
 from planner.plan import Plan
+from planner.planning import view_of
 from planner.problem import Problem
+from planner.sections import Text
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 GROUP = {"count": 4, "devices": 1, "device": "rtx-2080-ti", "network": "10 Gbit/s", "latency": "20 us"}
@@ -350,3 +353,18 @@ def test_a_sweep_without_any_plan_says_so() -> None:
     empty = {**summary, "objective_name": None, "best": [], "pareto": None, "effects": []}
     found = read(sweep_page(empty, []))
     assert "None of 5 questions has a plan." in found.text
+
+
+def test_a_step_of_too_many_tasks_is_not_drawn_but_told() -> None:
+    """Thirty seconds of drawing, which stood between the answer and its page, for bars narrower than a pixel."""
+    question = {
+        "dnn": {"zoo": "llama3.1-405b", "global_batch": 1024},
+        "cluster": {"machines": [{"count": 64, "machine": "hgx-h100"}]},
+        "configuration": {"hybrid": {"tensor": 8, "pipeline": 32, "data": 2, "interleave": 4, "microbatch": 1}},
+    }
+    problem, found = predicted(planner.load(question))
+    drawn: list[int] = []
+    view = replace(view_of(problem, found), timeline=lambda: drawn.append(1))  # type: ignore[arg-type,return-value]
+    told = [block.text for block in plan_blocks(found, view) if isinstance(block, Text)]
+    assert any("The step has 131,072 tasks, too many to draw what runs when" in text for text in told)
+    assert not drawn
