@@ -203,6 +203,29 @@ def test_no_source_is_ruled_out_below_whose_cutoff_it_has_a_pipeline(asked: dict
             assert all(ahead[one.first] <= before for one, before in zip(shape.stages, used, strict=False))
 
 
+@settings(max_examples=60)
+@given(small_questions(), st.integers(0, 99))
+def test_numbers_that_are_ruled_out_together_are_so_each_alone(asked: dict[str, Any], which: int) -> None:
+    """On devices, and within times, of which some numbers of micro-batches just have enough."""
+    asked["cluster"]["machines"] = asked["cluster"]["machines"][:1]
+    asked["dnn"].pop("batch_per_device", None)
+    asked["dnn"] |= {"global_batch": 3 + which % 10}
+    name = ("1f1b", "gpipe")[which % 2]
+    asked |= {"fix": {"schedule": name}, "constraints": {}, "objective": "epoch_time"}
+    with patch.object(pipeline_domain, "MOST_REPLICAS", 0), patch.object(pipeline_rows, "_NEAR", 8):
+        domain = Domain(planner.load(asked))
+        numbers = range(1, 3 + which % 10)  # of the batch itself each would hold the least that there is
+        shapes = [one for one in every_shape(domain.problem, domain.cost) if one.schedule == name]
+        for shape in shapes[which % 7 :: max(1, len(shapes) // 20)]:
+            held = max(row["total"] / row["limit"] for row in domain.cost.memory_bytes(shape))
+            tight = domain.with_memory(held * (1 + 1e-9))
+            cutoff_s = domain.cost.iteration_time_s(shape) * (1 + 1e-9)
+            together = dict(passing_s(tight, numbers, cutoff_s, Search()))
+            for number in numbers:
+                alone = dict(passing_s(tight, [number], cutoff_s, Search()))
+                assert together[number] <= alone[number]
+
+
 @settings(max_examples=40)
 @given(small_questions())
 def test_the_plan_is_as_good_whether_tables_are_filled_together_or_each_alone(asked: dict[str, Any]) -> None:

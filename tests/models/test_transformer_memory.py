@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from transformers_drawn import transformers
 
 from planner import zoo
 from planner.cost import Floats
+from planner.models import memory
 from planner.models.layouts import (
     SCHEDULE_NAMES,
     Layouts,
@@ -314,6 +316,10 @@ def test_the_fullest_stage_of_many_layouts_is_that_of_each(
         assert terms["reserve"] == 7.0
         assert terms["total"] == pytest.approx(sum(terms[name] for name in TERMS))
         assert terms["total"] == pytest.approx(float(stages["total"].max()))
+    # Of few moments of many stages the fullest is not looked for first, unless told so.
+    with patch.object(memory, "_FEWER_STAGES", 0):
+        first = memory_bytes(dnn, many, **options, reserve_bytes=7.0)
+    assert all(np.array_equal(first[name], found[name]) for name in (*TERMS, "total"))
 
 
 @settings(max_examples=200)

@@ -302,6 +302,26 @@ def test_the_way_of_the_stages_ahead_leaves_what_follows_less_of_the_cutoff() ->
     assert np.isinf(Tables(line, stack, 0, Search())._slack_s).all()
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_what_stages_do_after_their_last_backward_takes_nothing_of_the_way_back(is_open: bool) -> None:
+    """Two layers on a device each; the last one flushes for 9 s, while errors pass back through the first."""
+    line = equal_layers(2, [1])
+    line = replace(line, num_devices=(2,), flush_s=np.broadcast_to([[0.0, 9.0], [0.0, 9.0]], (1, 2, 2)))
+    every = below(line, Schedule(num_microbatches=2), math.inf, math.inf, is_open=is_open)
+    split = [one for one in every if len(one.stages) == 2]
+    cutoff = split[0].bound * (1 + 1e-6)
+    assert plain(below(line, Schedule(num_microbatches=2), cutoff, cutoff, is_open=is_open)) == plain(split)
+
+
+def test_where_devices_are_counted_in_units_a_stage_of_fewer_leads_to_states_that_no_move_does() -> None:
+    """Two stages of one device each, where two count as one: neither takes a unit, and yet one unit is left of two."""
+    line = replace(equal_layers(2, [1]), units=(2,))
+    every = below(line, Schedule(num_microbatches=4), math.inf, math.inf, is_open=True)
+    cutoff = every[0].bound * (1 + 1e-6)
+    assert len(every[0].stages) == 2
+    assert plain(below(line, Schedule(num_microbatches=4), cutoff, cutoff, is_open=True)) == plain(every[:1])
+
+
 def equal_layers(layers: int, sizes: Sequence[int]) -> Line:
     """Layers of a second each way, without loss, on 4 devices by stages of some numbers of them."""
     return Line(
