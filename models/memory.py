@@ -847,15 +847,18 @@ class _Devices:
 
     def _ends(self, stage: Stage) -> tuple[Floats, Floats]:
         """Return 1 where a stage is the first one, and where it is the last; of a V the first device has both ends."""
-        end = np.where(self._layouts.is_folded, 0, self._layouts.pipeline - 1)
-        return (stage.index == 0) * 1.0, (stage.index == end) * 1.0
+        return (stage.index == 0) * 1.0, (stage.index == self._end) * 1.0
+
+    @cached_property
+    def _end(self) -> Ints:
+        """The device that holds the last layers; shape (n,)."""
+        return np.where(self._layouts.is_folded, 0, self._layouts.pipeline - 1)
 
     def _activations(self, stage: Stage) -> Floats:
         """Return what is kept on the device of all micro-batches in flight."""
         layouts, (is_first, is_last) = self._layouts, self._ends(stage)
         first = chunk_in_flight(layouts, np.zeros(1, dtype=np.int64), 0)
-        end = np.where(layouts.is_folded, 0, layouts.pipeline - 1)
-        last = chunk_in_flight(layouts, end, layouts.interleave - 1)
+        last = chunk_in_flight(layouts, self._end, layouts.interleave - 1)
         found = is_first * first * self._embedding_kept + is_last * last * self._head_kept
         for (_, _, _, layer), in_flight in zip(self._layers.values(), stage.in_flight, strict=True):
             kept = self._kept(layer, stage)

@@ -271,6 +271,7 @@ class FamilyView:
     lines: Sequence[str] = ()  # what a terminal shows of the decisions before those that are plain values
     told: frozenset[str] | None = frozenset()  # decisions that ``lines`` tell; None: they tell all
     memory: Sequence[Memory] = ()  # what the memory holds, where the family tells several kinds of devices apart
+    num_tasks: int = 0  # of a step's timeline, where they may be too many for a page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -453,7 +453,7 @@ def plan_blocks(found: Plan | Predicted, view: PlanView, *, has_timeline: bool =
         blocks.append(drawing_of(problem.cluster, view.family.placement()))
     else:
         blocks.append(Text(f"The cluster has {num_devices:,} devices, too many to draw."))
-    num_tasks = _num_tasks(found)
+    num_tasks = view.family.num_tasks
     is_drawn = num_layers <= _MOST_LAYERS and num_tasks <= _MOST_TASKS
     if not is_drawn:
         many_of = f"network has {num_layers:,} layers" if num_layers > _MOST_LAYERS else f"step has {num_tasks:,} tasks"
@@ -475,13 +475,6 @@ def plan_blocks(found: Plan | Predicted, view: PlanView, *, has_timeline: bool =
         if not isinstance(value, list) and not (isinstance(value, Mapping) and len(value) > 6)
     ]
     return [*blocks, *([Table(caption="Decisions", columns=("decision", "value"), rows=rows)] if rows else [])]
-
-
-def _num_tasks(found: Plan | Predicted) -> int:
-    """Return the forwards and backwards that a step's micro-batches make in the stages of a hybrid layout; else 0."""
-    chosen = found.configuration.to_document()
-    num_stages = chosen.get("pipeline", 0) * chosen.get("interleave", 1)
-    return int(2 * num_stages * found.prediction.details.get("num_microbatches", 1))
 
 
 def _plain(value: Any) -> str:

@@ -1139,8 +1139,7 @@ def maxtext_rules(transformer: Transformer, batch: int, slice_devices: int) -> I
         "data",
         " ".join(degrees),
         lambda one: np.asarray(
-            (prod(one[name] for name in degrees) <= slice_devices)
-            | (prod(one[name] for name in degrees) % slice_devices == 0)
+            ((number := prod(one[name] for name in degrees)) <= slice_devices) | (number % slice_devices == 0)
         ),
         f"MaxText's mesh fills slices of {slice_devices} devices.",
     )

@@ -10,7 +10,7 @@ sums over its layers, one after the other.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -284,10 +284,15 @@ def _of_task(line: Line, kind: str, stage: int) -> tuple[StagePass, float]:
     return passed, weights_s if kind == "weights" else passed.seconds - weights_s
 
 
+def _num_tasks(num_stages: int, num_chunks: int, num_microbatches: int) -> int:
+    """Return the forwards and backwards of a step."""
+    return 2 * num_stages * num_chunks * num_microbatches
+
+
 def _replayed(line: Line) -> tuple[dict[Any, float], list[list[tuple[str, int, int]]]]:
     """Return the end of every task and of its sending, and the order of tasks on every device."""
     p, v = len(line.names), line.num_chunks
-    if 2 * p * v * line.num_microbatches > _MOST_TASKS:
+    if _num_tasks(p, v, line.num_microbatches) > _MOST_TASKS:
         raise SpecError(
             f"--trace: {line.num_microbatches} micro-batches through {p * v} stages are too many tasks to draw. Take "
             f"{_MOST_TASKS // (2 * p * v)} micro-batches or fewer, or leave out --trace."
@@ -400,7 +405,7 @@ _LETTERS = {
 def view(cluster: Cluster, block: Mapping[str, object], prediction: Prediction) -> FamilyView:
     """Return what a layout's document and its prediction show."""
     rows: Sequence[Mapping[str, Any]] = prediction.details.get("stages", ())
-    is_staged = len(rows) > 1
+    is_staged, chosen = len(rows) > 1, cast("Mapping[str, Any]", block)
     memory: list[Memory] = []
     if is_staged and all("terms_bytes" in one for one in rows):
         for index, one in enumerate(rows):
@@ -412,6 +417,9 @@ def view(cluster: Cluster, block: Mapping[str, object], prediction: Prediction) 
         placement=lambda: _placement(cluster, block),
         blocks=lambda: [_stages_table(rows)] if has_table else (),
         memory=memory,
+        num_tasks=_num_tasks(
+            chosen["pipeline"], chosen.get("interleave", 1), prediction.details.get("num_microbatches", 1)
+        ),
     )
 
 
