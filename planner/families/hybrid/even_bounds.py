@@ -467,6 +467,7 @@ class EvenBounds(Bounds):
         """Decisions behind the first levels on which memory depends, and their values among which one needs least."""
         plain, schedules = int(Schedule.ONE_F_ONE_B), self.space.axes["schedule"].values
         may_lack = plain not in schedules or PROGRAMS[self._group.program].fills_stages
+        may_lack |= self._group.is_tpu  # whose stages go with GPipe alone
         free: dict[str, Sequence[int]] = {
             "sequence_parallel": (0, 1),
             # 1F1B keeps no more than the others, but for some that turn at the last device.

@@ -429,10 +429,13 @@ def _cuts_improved(found: Found, search: Search, known_s: Sequence[float]) -> Fo
 
 
 def even_improved(found: Found, best_s: float, search: Search) -> Found | None:
-    """Return the best cut near the even one of one group's best layout; None where none is better than all known."""
+    """Return the best cut near the even one of one group's best layout; None where none is better than all known.
+
+    Nor on TPUs, whose stages are alike: see :func:`placements_of`.
+    """
     cost = HybridCost(found.cost.groups, Placement.STAGES)
     bounds = CutBounds(cost)
-    is_open = cost.problem.training.fixed_batch_size is not None and bounds.space.is_open
+    is_open = cost.problem.training.fixed_batch_size is not None and bounds.space.is_open and not cost.first.is_tpu
     if search.is_over or search.good_enough == inf or not is_open:
         return None
     for seconds, row in found.rows[:1]:
