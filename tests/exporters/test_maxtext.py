@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hybrid_questions import layout
 from hypothesis import given
 from hypothesis import strategies as st
-from hybrid_questions import layout
 from layout_jobs import even_job, job_of
 from modern_blocks import DEEPSEEK, LLAMA, QWEN
 
