@@ -30,7 +30,8 @@ element, tensor degree t:
   weights, or the fewer that hold the same experts. ZeRO 0: an all-reduce of the gradients. 1 and 2: a reduce-scatter of
   the gradients and an all-gather of the updated weights, the same volume. 3: layer by layer an all-gather of the
   weights before forward and another before backward, for every micro-batch where weights are freed in between, and a
-  reduce-scatter of the gradients: 1.5 times the volume of one all-reduce. A tied embedding stands on the first and on
+  reduce-scatter of the gradients: 1.5 times the volume of one all-reduce; in a pipeline once more than there are
+  micro-batches, and one reduce-scatter. A tied embedding stands on the first and on
   the last stage, which add up its gradient by one all-reduce ([N] section 2.2).
 
 Leaves out single numbers, and norms' gradients under sequence parallelism. Sources: [K] V. Korthikanti et al., arXiv
@@ -527,9 +528,14 @@ def replica_communication(
     # ZeRO 3 gathers frozen weights, too.
     whole = trained if transformer.trained.is_all else of_stages(stage_parameters(transformer, layouts))
     zero, passes = layouts.zero, layouts.num_microbatches
-    gathers = np.where(zero == 3, 2 * passes if by.frees_weights else 1, np.where(zero >= 1, 1, 0))
+    # In a pipeline FSDP2's backward passes free nothing: forward passes before the first of them gather, and then each
+    # that follows a forward pass, m + 1 times in GPipe and 1F1B (several chunks: some more). Gradients are reduced
+    # behind the last one: see ``_held_zero`` of :mod:`planner.models.memory`.
+    is_pipeline = layouts.pipeline > 1
+    often = np.where(is_pipeline, passes + 1, 2 * passes)
+    gathers = np.where(zero == 3, often if by.frees_weights else 1, np.where(zero >= 1, 1, 0))
     is_whole = (zero == 0) | ((zero == 1) & (not by.shards_gradients))
-    scatters = np.where((zero >= 2) & by.reduces_every_microbatch, passes, np.where(is_whole, 0, 1))
+    scatters = np.where((zero >= 2) & by.reduces_every_microbatch & ~is_pipeline, passes, np.where(is_whole, 0, 1))
     communicated = []
     names = (("dense", "replicas"), ("experts", "expert_replicas"))
     for (name, group), parameters, every in zip(names, trained, whole, strict=True):
