@@ -71,6 +71,7 @@ EVERY_ZERO = (0, 1, 2, 3)
 _EVERY_RECOMPUTE = (0, 1, 2)
 _SHARDS_WEIGHTS = 3  # the stage of ZeRO that gathers in every micro-batch
 NOTHING_AGAIN = (int(Recompute.NONE), 0)  # is computed again
+NONE_AND_ALL = (Recompute.NONE, Recompute.FULL)
 _OF_LAYERS = {"overlap_tensor": "tensor", "overlap_expert": "expert"}  # overlaps within a layer, by whose ranks
 _MOST_PACED = 1 << 14  # nodes whose pace is worked out together: their columns stay in the processor's cache
 
@@ -380,19 +381,39 @@ class EvenBounds(Bounds):
         return np.where(self._has_room(nodes, self._most_saving), 0.0, inf)
 
     def _has_room(self, nodes: Columns, again: Sequence[Mapping[str, int]]) -> Bools:
-        """Return whether some layout below nodes of the first levels fits, with one of what may be computed again.
+        """Return whether some layout below nodes of the first levels fits, with one of what may be computed again."""
+        found = np.zeros(len(nodes["tensor"]), dtype=bool)
+        for one in again:
+            left = np.flatnonzero(~found)
+            if not len(left):
+                break
+            columns, owner, _ = self._with_each({name: column[left] for name, column in nodes.items()}, [one])
+            found[left[owner[self._may_fit(columns)]]] = True
+        return found
+
+    def _with_each(self, nodes: Columns, again: Sequence[Mapping[str, int]]) -> tuple[dict[str, Ints], Ints, Ints]:
+        """Return nodes once for each of what may be computed again, as rules allow; whose they are, and which it is."""
+        free = {name: tuple(dict.fromkeys(one[name] for one in again)) for name in ("recompute", "recompute_modules")}
+        columns, owner = self.space.below(nodes, free)
+        place = np.full(len(owner), -1)
+        for index, one in enumerate(again):
+            place[np.logical_and.reduce([columns[name] == value for name, value in one.items()])] = index
+        kept = place >= 0
+        return {name: column[kept] for name, column in columns.items()}, owner[kept], place[kept]
+
+    def _may_fit(self, nodes: Columns) -> Bools:
+        """Return whether some layout below nodes fits, of which is decided what is computed again.
 
         Stages of the fewest chunks are looked at first, and others where these do not fit: of layers of several kinds
         chunks may share them out better.
         """
         found = np.zeros(len(nodes["tensor"]), dtype=bool)
         chunks = self._free_memory.get("interleave", ())
-        for one, some in product(again, (chunks[:1], chunks[1:]) if len(chunks) > 1 else (chunks,)):
-            if found.all():
-                break
-            free = {**self._free_memory, **{name: (value,) for name, value in one.items()}}
-            free |= {"interleave": some} if some else {}
+        for some in (chunks[:1], chunks[1:]) if len(chunks) > 1 else (chunks,):
             left = np.flatnonzero(~found)
+            if not len(left):
+                break
+            free = {**self._free_memory, **({"interleave": some} if some else {})}
             columns = {name: column[left] for name, column in nodes.items()}
             found[left] = self._smallest_memory(columns, free) <= self._limit_bytes * _ROUNDING
         return found
@@ -426,16 +447,22 @@ class EvenBounds(Bounds):
         def worked_out(few: Columns) -> Floats:
             found, share = np.zeros(len(few["tensor"]), dtype=np.int64), np.zeros(len(few["tensor"]))
             left = np.flatnonzero(self._has_room(few, self._most_saving))
-            for place, again in enumerate(self._again):
-                if not len(left):
-                    break
-                columns = {name: column[left] for name, column in few.items()}
-                is_full = again["recompute"] == Recompute.FULL
-                found[left] |= np.where(is_full or self._has_room(columns, [again]), 1 << place, 0)
-                if is_full:
-                    share[left] = self._least_share(columns)
-                if again["recompute"] == Recompute.NONE:
-                    left = left[found[left] == 0]
+            none, full = ([one for one in self._again if one["recompute"] == kind] for kind in NONE_AND_ALL)
+            if none and len(left):
+                found[left] |= np.where(
+                    self._has_room({name: column[left] for name, column in few.items()}, none), self._none, 0
+                )
+                left = left[found[left] == 0]
+            if not len(left):
+                return np.array([found.astype(np.float64), share])
+            columns = {name: column[left] for name, column in few.items()}
+            if some := [one for one in self._again if one not in none and one not in full]:
+                each, owner, place = self._with_each(columns, some)  # all at once: few nodes take as long as many
+                bits = np.array([1 << self._again.index(one) for one in some], dtype=np.int64)
+                np.bitwise_or.at(found, left[owner], np.where(self._may_fit(each), bits[place], 0))
+            if full:
+                found[left] |= 1 << self._again.index(full[0])
+                share[left] = self._least_share(columns)
             return np.array([found.astype(np.float64), share])
 
         (codes, shares), back = self._rooms.of(nodes, worked_out)
@@ -568,13 +595,12 @@ class EvenBounds(Bounds):
             return seconds(nodes)
         found = np.full(len(nodes["context"]), inf)
         rules = [one for one in self.space.rules if "context_method" in one.names]
-        for method in methods:
-            asked = {**nodes, "context_method": np.full(len(found), method)}
-            holds = [rule.holds(asked) for rule in rules if asked.keys() >= set(rule.names)]
-            at = np.flatnonzero(np.logical_and.reduce([np.ones(len(found), dtype=bool), *holds]))
-            if len(at):
-                columns = {name: column[at] for name, column in asked.items()}
-                found[at] = np.minimum(found[at], seconds(columns))
+        columns = {name: np.tile(column, len(methods)) for name, column in nodes.items()}
+        columns["context_method"] = np.repeat(np.array(methods, dtype=np.int64), len(found))
+        holds = [rule.holds(columns) for rule in rules if columns.keys() >= set(rule.names)]
+        at = np.flatnonzero(np.logical_and.reduce([np.ones(len(found) * len(methods), dtype=bool), *holds]))
+        if len(at):
+            np.minimum.at(found, at % len(found), seconds({name: column[at] for name, column in columns.items()}))
         return found
 
     def schedule_s(self, nodes: Columns) -> Floats:
