@@ -99,6 +99,8 @@ def test_what_is_installed_is_shown_with_its_distribution(site: Path) -> None:
     done = run(site, "-m", "planner", "show", "plugins")
     assert done.stdout.count("planner-sample 1.0") == len(GROUPS)
     assert "plugins: 5" in done.stdout
+    none = run(ROOT, "-m", "planner", "show", "plugins")
+    assert none.stdout == "plugins: 0\n"
 
 
 def test_nothing_of_a_plug_in_is_read_for_a_question_that_names_none(site: Path) -> None:
@@ -180,7 +182,7 @@ def test_two_of_one_name_and_the_name_of_a_built_in_one_are_refused(folder: Path
     entry(folder, "fourth", "planner.cost_models", "other = fourth:cost", "cost = print")
     entry(folder, "third", "planner.importers", "graph = third:X", "X = 3")
     named.cache_clear()
-    assert ALL_REDUCES["other"] is print  # and so are others of the group
+    assert callable(ALL_REDUCES["other"])  # and so are others of the group
     assert list(IMPORTERS) == list(IMPORTERS.own)  # a name that is built in stays ours
 
 

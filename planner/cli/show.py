@@ -85,7 +85,8 @@ def show(
         print(dump({**document, "rows": rows, "totals": totals}))
         return
     text_of = {What.PRICES: _prices_text, What.DEVICES: _devices_text}
-    print(table(rows) if what is None else text_of.get(what, table)(rows))
+    if rows:
+        print(table(rows) if what is None else text_of.get(what, table)(rows))
     for key, value in totals.items():
         print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
 
