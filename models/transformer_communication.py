@@ -469,9 +469,10 @@ class ReplicaCommunication:
     all_reduces: Floats
     reduce_scatters: Floats
     gathers: Floats
-    # whether only a part of the ranks shares a copy: these scatter and gather, and the parts are then added up over the
-    # copies by all-reduces
+    # whether only a part of the ranks shares a copy: these scatter and gather, and so often a step the parts are then
+    # added up over the copies by all-reduces
     is_partly: Bools
+    copies_reduced: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -487,6 +488,7 @@ class Reduction:
     frees_weights: bool = True
     # whether ZeRO-2 and 3 reduce the gradients of every micro-batch, rather than of the step
     reduces_every_microbatch: bool = False
+    reduces_copies_once: bool = False  # whether copies are then added up once a step all the same
     shards_gradients: bool = True  # whether ZeRO-1 reduces by a reduce-scatter; else by an all-reduce, as without ZeRO
     # of one parameter of a tied embedding, between first and last stage; 0: as of any other
     tied_gradient_bytes: float = 0.0
@@ -552,6 +554,7 @@ def replica_communication(
                 reduce_scatters=scatters.astype(np.float64),
                 gathers=gathers.astype(np.float64),
                 is_partly=(layouts.shard > 0) & (zero > 0),
+                copies_reduced=np.minimum(scatters, 1.0) if by.reduces_copies_once else scatters.astype(np.float64),
             )
         )
     nothing = np.zeros(1)
@@ -565,6 +568,7 @@ def replica_communication(
         reduce_scatters=nothing,
         gathers=nothing,
         is_partly=np.zeros(1, dtype=bool),
+        copies_reduced=nothing,
     )
     return (*communicated, tied)
 
@@ -588,10 +592,9 @@ def replica_times(
         gather_s = one.gathers * operation_s("gather", group, gathered)
         if one.is_partly.any():
             inner, copies = (groups[_PARTLY[one.group][at]] for at in (0, 1))
-            part_s = operation_s("gather", inner, reduced) + operation_s(
-                "all_reduce", copies, reduced / inner.num_members
-            )
-            reduction_s = np.where(one.is_partly, one.all_reduces * whole_s + one.reduce_scatters * part_s, reduction_s)
+            part_s = one.reduce_scatters * operation_s("gather", inner, reduced)
+            copies_s = one.copies_reduced * operation_s("all_reduce", copies, reduced / inner.num_members)
+            reduction_s = np.where(one.is_partly, one.all_reduces * whole_s + part_s + copies_s, reduction_s)
             gather_s = np.where(one.is_partly, one.gathers * operation_s("gather", inner, gathered), gather_s)
         times[one.name] = (pieces * reduction_s, pieces * gather_s)
     return times

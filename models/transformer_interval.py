@@ -165,6 +165,7 @@ class LayerFigures:
             weight_bytes=software.weight_bytes,
             bucket_bytes=software.bucket_bytes,
             reduces_every_microbatch=software.reduces_every_microbatch,
+            reduces_copies_once=software.reduces_copies_once,
             shards_gradients=software.shards_gradients,
             tied_gradient_bytes=software.tied_gradient_bytes,
         )

@@ -187,6 +187,7 @@ _UNSAID = (
     "exchanged_bytes_per_s",
     "tied_gradient_bytes",
     "end_optimizer_bytes",
+    "reduces_copies_once",
     "has_matrix_optimizer",
     "weight_bytes",
     "gathered_bytes",

@@ -65,6 +65,29 @@ def test_a_file_read_back_has_the_parameters_flop_and_layout_of_its_plan(target:
         assert pins["chunks_per_device"] == chosen.interleave
     if chosen.data * chosen.context > 1 and target != "maxtext" and not chosen.offload_optimizer:
         assert pins["zero_stage"] == chosen.zero
+        assert pins["data_parallel_shard_size"] == chosen.shard
+
+
+@pytest.mark.parametrize("target", [*FILES, "torchtitan", "accelerate"])
+def test_copies_of_states_that_some_ranks_share_are_read_back(target: str) -> None:
+    path = Path({**FILES, "torchtitan": "launch.sh", "accelerate": "accelerate.yaml"}[target])
+    of_experts = [] if target == "accelerate" else [even_job(QWEN, data=8, expert=2, shard=2, zero=3)]
+    for job in [even_job(LLAMA, data=8, zero=3, shard=4), *of_experts]:
+        found = export(target, job)
+        assert not any("all data ranks" in note for note in found.notes)
+        _, pins = degrees_of(path, found.files[path.name]) or ("", {})
+        kept = pins_of(hybrid_of(job), "data", "zero", "shard")
+        assert {key: pins[key] for key in kept} == kept
+
+
+def test_what_cannot_copy_states_says_what_it_shards_over_all_ranks_for() -> None:
+    """MaxText's optimiser is sharded over all data ranks or none; and all ranks are what a shard of all of them is."""
+    notes = export("maxtext", even_job(LLAMA, data=8, zero=1, shard=4)).notes
+    assert any("it shards over all data ranks" in note for note in notes)
+    for target in ("maxtext", "deepspeed"):
+        assert not any(
+            "all data ranks" in note for note in export(target, even_job(LLAMA, data=8, zero=1, shard=8)).notes
+        )
 
 
 @pytest.mark.parametrize("target", FILES)

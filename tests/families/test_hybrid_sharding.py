@@ -65,6 +65,33 @@ def test_what_is_gathered_stays_inside_and_what_is_reduced_is_added_up_outside()
     assert pieces == LLAMA.num_layers
 
 
+@pytest.mark.parametrize("once", [True, False])
+def test_copies_are_added_up_once_a_step_or_in_every_micro_batch(once: bool) -> None:
+    """Megatron-FSDP scatters in all of 4 micro-batches and adds up its copies behind the last; FSDP2 in each."""
+    one, by = Layouts.one(data=64, zero=3, num_microbatches=4, shard=8), {"reduces_every_microbatch": True}
+    dense, *_ = replica_communication(LLAMA, one, Reduction(**by, reduces_copies_once=once))
+    reduced, _ = replica_times([dense], groups_of(TIERS, one))["dense"]
+    size = float(dense.gradient_bytes[0])
+    outside = 2 * 7 / 8 * size / 8 / 25e9
+    assert float(reduced[0]) == pytest.approx(4 * 7 / 8 * size / 400e9 + (1 if once else 4) * outside, rel=1e-6)
+
+
+def test_programs_add_up_copies_as_their_sources_have_it() -> None:
+    """Ten megabits a second between machines: what copies add up is nearly all that a step takes."""
+    block: dict[str, Any] = {"zero": 3, "shard": 4, "microbatch": 1, "overlap_data": True}
+    for program, number in (("megatron-core", 1), ("composer-fsdp", 4)):
+        asked = [
+            question(
+                TINY, batch=8 * steps, network="10 Mbit/s", calibration={"program": program},
+                configuration={"hybrid": {"data": 8, **block}},
+            )
+            for steps in (1, 4)
+        ]  # fmt: skip
+        seconds = [planner.predict(replace(one, transformer_rates=transformer_rates())) for one in asked]
+        ratio = seconds[1].communication_s["data"] / seconds[0].communication_s["data"]
+        assert ratio == pytest.approx(number, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("network", "program", "block", "words"),
     [

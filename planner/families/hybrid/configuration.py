@@ -199,6 +199,11 @@ class HybridConfiguration(LayoutDecisions):
         return self.recompute != "none"
 
     @property
+    def num_copies(self) -> int:
+        """How many copies of all states ZeRO keeps: over parts of the data ranks, more than one."""
+        return self.data // (self.shard or self.data)
+
+    @property
     def has_modules_away(self) -> bool:
         """Whether inputs of some modules wait in host memory."""
         return self.offload_modules != NO_MODULES

@@ -91,7 +91,7 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         f"--global-batch-size {chosen.global_batch_size}",
         *_if(chosen.sequence_parallel, flag["sequence_parallel"]),
         *sharding,
-        *_if(chosen.shard > 0, f"{flag['shard']} {chosen.data // (chosen.shard or 1)}"),
+        *_if(chosen.shard > 0, f"{flag['shard']} {chosen.num_copies}"),
         *value("recompute", is_written=chosen.recompute != "none"),
         *value("recompute_modules", is_written=chosen.recompute_modules != LAYOUT["recompute_modules"].default),
         *_if(chosen.recompute == "full", f"--recompute-method {'block' if chosen.recompute_layers else 'uniform'}"),
