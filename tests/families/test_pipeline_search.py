@@ -401,7 +401,7 @@ def test_interleaved_pipelines_that_just_stay_below_the_cutoff_are_given() -> No
     domain, work_s = Domain(planner.load(question(dnn={"layers": layers, "global_batch": 16}))), []
     for p, chunks, number in product((2, 4), (2, 3, 4), (4, 16)):
         shape = domain.shape(domain.balanced(0, p * chunks, 1), number, "interleaved", chunks)
-        source, shapes = InterleavedSource(domain, Search()), []
+        source, shapes = InterleavedSource(domain, Search()), list[Shape | None]()
         seconds = domain.cost.iteration_time_s(shape)
         while source.bound < seconds * (1 + 1e-9) and len(shapes) < 1_000:
             shapes.append(source.next(seconds * (1 + 1e-9), seconds))

@@ -67,6 +67,7 @@ from planner.solvers.grid import MOST_AT_ONCE, Axis, Columns, Rule, distinct
 from planner.transformer import KINDS, Transformer
 
 _ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
+_NEXT_TO_NONE = 1e-9  # of the layers of a virtual stage, computed again: so few save nothing
 EVERY_ZERO = (0, 1, 2, 3)
 _EVERY_RECOMPUTE = (0, 1, 2)
 _SHARDS_WEIGHTS = 3  # the stage of ZeRO that gathers in every micro-batch
@@ -471,9 +472,10 @@ class EvenBounds(Bounds):
     def _least_share(self, nodes: Columns) -> Floats:
         """Return the least share of a stage's layers that must be computed again, where some may be.
 
-        The fullest stage without recomputation holds ``N`` bytes, ``A`` of them activations, of which a share s of
-        layers saves no more than ``s A``: so ``s >= (N - limit) / A``. A stage of fewer layers has as many computed
-        again, so that the one of most layers may have a share a little less.
+        With next to no layer computed again, but an encoder, which then is, too, the fullest stage holds ``N`` bytes,
+        ``A`` of them activations, of which a share s of layers saves no more than ``s A``: so ``s >= (N - limit) / A``.
+        A stage of fewer layers has as many computed again, so that the one of most layers may have a share a little
+        less.
         """
         if not any(self.space.axes["recompute_layers"].values):
             return np.ones(len(nodes["tensor"]))
@@ -483,7 +485,8 @@ class EvenBounds(Bounds):
             return (held["total"] - self._limit_bytes * _ROUNDING) / np.maximum(held["activations"], 1.0)
 
         on_device = {name: (0,) for name in AWAY if 0 in self.space.axes[name].values}  # as all do that compute again
-        self._over_memory(nodes, {**self._free_memory, **on_device}, found, shares)
+        again = {"recompute": int(Recompute.FULL), "recompute_layers": _NEXT_TO_NONE}
+        self._over_memory(nodes, {**self._free_memory, **on_device}, found, shares, again)
         layers = self.cost.transformer.num_layers
         most, few = -(-layers // nodes["pipeline"]), 1 + bool(self._folded)
         less = np.where(layers % nodes["pipeline"] > 0, np.maximum(most - few, 0) / most, 1.0)
@@ -711,8 +714,12 @@ class EvenBounds(Bounds):
         more: Mapping[str, Sequence[int]],
         found: Floats,
         number_of: Callable[[Mapping[str, Floats]], Floats],
+        values: Mapping[str, float] | None = None,
     ) -> None:
-        """Lower numbers of nodes to the least of what layouts below them give that may need least memory."""
+        """Lower numbers of nodes to the least of what layouts below them give that may need least memory.
+
+        ``values``: of decisions that are open, in place of the best.
+        """
         free = {**self._most_away, "zero": EVERY_ZERO, "offload_optimizer": (0, 1), **more}
         smallest = np.full(len(found), self.smallest_microbatch)  # needs least, where open
         kept = {"microbatch": smallest, **{name: nodes[name] for name in nodes if name != "order"}}
@@ -721,10 +728,10 @@ class EvenBounds(Bounds):
             rows = self._may_be_smallest(columns)
             columns, owner = {name: column[rows] for name, column in columns.items()}, owner[rows]
             if len(owner):
-                layouts = self._group.layouts(self._filled(columns, dict.fromkeys(OVERLAPS, 0)))
+                layouts = self._group.layouts(self._filled(columns, {**dict.fromkeys(OVERLAPS, 0), **(values or {})}))
                 np.minimum.at(found[part], owner, number_of(self._group.memory(layouts)))
 
-    def _filled(self, nodes: Columns, values: Mapping[str, int] | None = None) -> dict[str, Ints]:
+    def _filled(self, nodes: Columns, values: Mapping[str, float] | None = None) -> dict[str, Ints]:
         """Return nodes with the decisions that are still open at their best, or at values given.
 
         What may run beside computing does so, unless a rule on what is decided forbids it.
@@ -795,7 +802,7 @@ class GivenBounds(EvenBounds):
             ahead = np.zeros_like(ahead)
         return np.asarray((number * loads + ahead).max(axis=0))
 
-    def _filled(self, nodes: Columns, values: Mapping[str, int] | None = None) -> dict[str, Ints]:
+    def _filled(self, nodes: Columns, values: Mapping[str, float] | None = None) -> dict[str, Ints]:
         """Return the same with the chunks that are given."""
         found = super()._filled(nodes, values)
         if "interleave" not in nodes:
