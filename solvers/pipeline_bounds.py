@@ -70,7 +70,7 @@ Integers = NDArray[np.int64]
 _Seconds = Floats | float
 
 REST = 6  # rows of a rest: R, G, H, F, E, L
-FIRST, FINISHED, FLUSHED, DRAINED = 1, 3, 4, 5  # the rows of G, F, E and L
+FIRST, LAST, FINISHED, FLUSHED, DRAINED = range(1, REST)  # the rows of G, H, F, E and L
 NOTHING = np.zeros(REST)  # behind the last stage
 
 

@@ -60,17 +60,19 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.search import Search
-from planner.solvers.branch_and_bound import OpenBoxes
 from planner.solvers.pipeline_bounds import (
+    DRAINED,
     FINISHED,
+    FIRST,
     FLUSHED,
+    LAST,
     NOTHING,
     REST,
     Integers,
@@ -82,7 +84,7 @@ from planner.solvers.pipeline_bounds import (
 )
 
 _MOST_AT_ONCE = 200_000  # stages times numbers of stages in one pass: beyond the processor's cache it gets slower
-_MOST_PAIRS = 400_000  # moves times layers that are looked at together
+_MOST_PAIRS = 400_000  # stages by state, choice and first layer that are kept from one pass to the next: 20 MB
 _FEW_LAYERS = 64  # whose sums are compared each with each
 _BYTES = 8  # of a number
 _LARGE_BYTES = 1 << 22  # of an array for which numpy asks for large pages
@@ -91,8 +93,8 @@ _ARRAYS_OF_SIDES = 5
 _ROUNDING = 1e-9
 _MOST_EXTENDED = 100_000  # stages that are tried at once behind several nodes, at most
 _MOST_VIABLE = 20_000_000  # of which it is known whether they may be part of a pipeline below the cutoff
+_MOST_KNOWN = 200_000  # stages that may come next, by state, that are kept: 30 MB
 _MOST_NODES = 400_000  # that wait to be extended, and may be added by one: half a gibibyte
-_ASKED_EVERY = 4_096  # nodes that are added
 
 
 # What is chosen, and what it costs
@@ -377,26 +379,30 @@ class _Grid:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """_Moves with first layers: stages that start at ``first`` and end before ``begin``, ..., ``stop - 1``."""
+    """Stages by state, choice and first layer, and the state behind them: with ``begin``, ..., ``stop - 1`` behind."""
 
-    move: Integers
+    state: Integers
+    choice: Integers
+    after: Integers
     first: Integers
     begin: Integers
     stop: Integers
 
+    def __len__(self) -> int:
+        return len(self.state)
+
+    @property
+    def _columns(self) -> tuple[Integers, ...]:
+        return self.state, self.choice, self.after, self.first, self.begin, self.stop
+
     def part(self, low: int, high: int) -> "_Pairs":
         """Return some of them."""
-        return _Pairs(self.move[low:high], self.first[low:high], self.begin[low:high], self.stop[low:high])
+        return _Pairs(*(one[low:high] for one in self._columns))
 
     @classmethod
     def joined(cls, run: Sequence["_Pairs"]) -> "_Pairs":
         """Return the stages of several first layers together."""
-        columns = ([getattr(one, name) for one in run] for name in ("move", "first", "begin", "stop"))
-        return cls(*map(np.concatenate, columns))
-
-    def at(self, which: Integers) -> "_Pairs":
-        """Return those of some indices."""
-        return _Pairs(*(one.take(which) for one in (self.move, self.first, self.begin, self.stop)))
+        return cls(*map(np.concatenate, zip(*(one._columns for one in run), strict=True)))
 
     @property
     def widths(self) -> Integers:
@@ -406,43 +412,45 @@ class _Pairs:
     @property
     def ends(self) -> tuple[Integers, Integers]:
         """Return which of them each stage is of, and the layer behind it."""
-        widths = self.widths
-        which = np.repeat(np.arange(len(widths)), widths)
-        return which, np.arange(len(which)) - np.repeat(np.cumsum(widths) - widths - self.begin, widths)
+        which, index = _spread(self.widths)
+        return which, index + self.begin.take(which)
+
+
+def _spread(counts: Integers) -> tuple[Integers, Integers]:
+    """Return of things of which each has a number of parts, part by part, the thing and which of its parts it is."""
+    which = np.repeat(np.arange(len(counts)), counts)
+    return which, np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Moves:
-    """A state's devices used and a choice for the stage that starts there, of every source; ordered by state.
+    """Choices for stages by state, of all sources: the states of the first one first.
 
-    ``furthest``, by choice and first layer: behind which layer a stage ends at most. ``ahead``, by source and layer:
-    devices that the layers before it need at least, of one type.
+    By choice ``sizes``, units taken of its type, ``types`` and ``steps``, between the states before and behind it; by
+    source its ``starts``. By state ``least`` and ``most``, the first layer of a stage, from and to; by type and state
+    ``left``, units, ``used``, devices at least, and ``places``. ``furthest``, by choice and first layer: behind which
+    layer a stage ends at most. ``ahead``, by source and layer: devices that the layers before it need at least, of one
+    type.
     """
 
-    source: Integers
-    state: Integers  # of all sources, those of the first one first
-    choice: Integers
-    place: Integers
-    after: Integers  # the state behind the stage
-    earliest: Integers  # the layer behind it, at least
-    least: Integers  # its first layer, from
-    most: Integers  # to
+    sizes: Integers
+    types: Integers
+    steps: Integers
+    starts: Integers
+    least: Integers
+    most: Integers
+    left: Integers
+    used: Integers
+    places: Integers
     furthest: Integers
     ahead: Floats
-    used: Integers  # devices by type and state, at least
-
-    def __len__(self) -> int:
-        return len(self.state)
 
     @classmethod
-    def all(
+    def of(
         cls, costs: PipelineCosts, stack: Stack, grid: _Grid, cutoff: float, viable: NDArray[np.bool_] | None
     ) -> "_Moves":
-        """Return all states with the choices that are left in them, and the layers that are left for both.
-
-        By the cutoff, and by the stages that are ``viable``, where that is known.
-        """
-        units, shape, used = np.array(grid.units), np.array(grid.shape), grid.used
+        """Return what the cutoff leaves, and the stages that are ``viable``, where that is known."""
+        units, shape, used, count = np.array(grid.units), np.array(grid.shape), grid.used, len(stack)
         types = np.array([one.type_index for one in costs.choices])
         sizes = np.array([one.num_devices for one in costs.choices]) // units[types]
         furthest = _furthest(costs, stack, cutoff)
@@ -450,54 +458,36 @@ class _Moves:
             last = viable.shape[2] - 1 - viable[:, :, ::-1].argmax(axis=2)
             furthest = np.minimum(furthest, np.where(viable.any(axis=2), last, 0))
         least, most, ahead = _layers_left(costs, stack, grid, cutoff, furthest)
-        open_states = np.flatnonzero((least <= most).any(axis=0))  # often few
-        state, choice = np.nonzero(used[types][:, open_states].T + sizes < shape[types])
-        state = open_states[state]
-        source = stack.sources[choice]
-        if len(stack) > 1:
-            order = np.argsort(source * grid.size + state, kind="stable")
-            source, state, choice = source[order], state[order], choice[order]
-        axis = types[choice]
-        place = (used[axis, state] * units[axis]) % np.array(costs.num_places)[axis]
-        after = state + sizes[choice] * np.array(grid.strides)[axis]
-        first = source * grid.size
         return cls(
-            source,
-            first + state,
-            choice,
-            place,
-            first + after,
-            least[source, after],
-            least[source, state],
-            most[source, state],
+            sizes,
+            types,
+            sizes * np.array(grid.strides)[types],
+            np.append(stack.starts, len(sizes)),
+            least.reshape(-1),
+            most.reshape(-1),
+            np.tile(shape[:, None] - 1 - used, count),
+            np.tile(np.array(grid.num_devices)[:, None] - grid.most_left, count),
+            np.tile(used * units[:, None] % np.array(costs.num_places)[:, None], count),
             furthest,
             ahead,
-            np.tile(np.array(grid.num_devices)[:, None] - grid.most_left, len(stack)),
         )
 
-    def pairs(self, num_layers: int, *, is_forward: bool = False) -> Iterator[_Pairs]:
-        """Yield the stages that may start at a layer, those of the last layers first; none of layers without any.
-
-        ``is_forward``: those of the first layers first.
-        """
-        together = max(1, _MOST_PAIRS // max(1, len(self)))
-        if is_forward:
-            for low in range(0, num_layers, together):
-                yield from self._pairs(low, min(low + together, num_layers))
-            return
-        for high in range(num_layers, 0, -together):
-            yield from reversed(self._pairs(max(0, high - together), high))
-
-    def _pairs(self, low: int, high: int) -> list[_Pairs]:
-        """Return the stages that may start at the layers from ``low`` to before ``high``, by layer."""
-        firsts = np.arange(low, high)[:, None]
-        near = np.flatnonzero((self.least < high) & (self.most >= low))
-        begins = np.maximum(self.earliest[near], firsts + 1)
-        stops = self.furthest[self.choice[near], firsts] + 1
-        rows, at = np.nonzero((begins < stops) & (self.least[near] <= firsts) & (firsts <= self.most[near]))
-        found = _Pairs(near[at], rows + low, begins[rows, at], stops[rows, at])
-        ends = np.searchsorted(rows, np.arange(high - low + 1)).tolist()
-        return [found.part(begin, stop) for begin, stop in pairwise(ends) if begin < stop]
+    def pairs(self, first: int, reached: NDArray[np.bool_]) -> _Pairs:
+        """Return the stages that may start at a layer, in the states that are ``reached`` there."""
+        stops = self.furthest[:, first] + 1
+        choices = np.flatnonzero(stops > first + 1)
+        starts = np.searchsorted(choices, self.starts)
+        states = np.flatnonzero(reached & (self.least <= first) & (first <= self.most))
+        source = states * (len(starts) - 1) // len(self.least)
+        which, index = _spread(np.diff(starts)[source])
+        state, choice = states.take(which), choices.take(index + starts[source].take(which))
+        fits = np.flatnonzero(self.sizes.take(choice) <= self.left[self.types.take(choice), state])
+        state, choice = state.take(fits), choice.take(fits)
+        after, stop = state + self.steps.take(choice), stops.take(choice)
+        begin = np.maximum(self.least.take(after), first + 1)
+        kept = np.flatnonzero(begin < stop)
+        columns = (one.take(kept) for one in (state, choice, after, np.full(len(state), first), begin, stop))
+        return _Pairs(*columns)
 
 
 def _layers_left(
@@ -614,32 +604,36 @@ def _last_within(rows_s: Floats, most_s: Floats) -> Integers:
 
 
 def _slack_s(
-    costs: PipelineCosts, stack: Stack, moves: _Moves, num_states: int, search: Search, cutoff: float
-) -> Floats:
+    costs: PipelineCosts, stack: Stack, moves: _Moves, search: Search, cutoff: float
+) -> tuple[Floats, list[_Pairs] | None]:
     """Return, by layer and state, the seconds that the way both ways of the stages ahead leaves below the cutoff.
 
-    0 where no stages lead there that each have time for all micro-batches. ``num_states``: of all sources.
+    0 where no stages lead there that each have time for all micro-batches. And the stages that start where any lead, by
+    first layer, where they are few enough to be kept.
     """
+    num_states = len(moves.least)
     shape, most_s, line_s = (costs.num_layers + 1, num_states), cutoff * (1 + _ROUNDING), _line_s(costs)
     if cutoff == np.inf or line_s is None or max(costs.units) > 1:
-        return np.broadcast_to(most_s, shape)
-    slack_s, numbers = _zeros(shape), np.array(stack.num_microbatches)
-    flat_s = slack_s.reshape(-1)
+        return np.broadcast_to(most_s, shape), None
+    slack_s, numbers = _zeros(shape), np.repeat(stack.num_microbatches, stack.num_choices)
+    flat_s, kept, size = slack_s.reshape(-1), list[_Pairs](), 0
     slack_s[0, :: num_states // len(stack)] = most_s  # nothing is used ahead of the first layer
-    for pairs in moves.pairs(costs.num_layers, is_forward=True):
+    for first in range(costs.num_layers):
         if search.is_late:
             break
-        first = int(pairs.first[0])
-        left_s = slack_s[first].take(moves.state[pairs.move])
-        near = np.flatnonzero(left_s)
-        which, ends = pairs.at(near).ends
-        which = near.take(which)
-        move, left_s = pairs.move.take(which), left_s.take(which)
-        choice, after = moves.choice.take(move), ends * num_states + moves.after.take(move)
-        seconds = line_s[choice, ends] - line_s[choice, first]
-        fits = np.flatnonzero(numbers.take(moves.source.take(move)) * seconds <= left_s)
+        pairs = moves.pairs(first, slack_s[first] > 0)
+        size += len(pairs)
+        kept.append(pairs)
+        if size > _MOST_PAIRS:
+            kept.clear()
+        which, ends = pairs.ends
+        left_s, choice = slack_s[first].take(pairs.state).take(which), pairs.choice.take(which)
+        at = choice * line_s.shape[1]
+        seconds = line_s.take(at + ends) - line_s[:, first].take(choice)
+        fits = np.flatnonzero(numbers.take(choice) * seconds <= left_s)
+        after = ends * num_states + pairs.after.take(which)
         np.maximum.at(flat_s, after.take(fits), left_s.take(fits) - seconds.take(fits))
-    return slack_s
+    return slack_s, kept if size <= _MOST_PAIRS else None
 
 
 def _line_s(costs: PipelineCosts) -> Floats | None:
@@ -788,14 +782,14 @@ class Tables:
         self._flat, self._flat_alive = by_entry.reshape(-1, 2 * REST), self.is_alive.reshape(-1)  # the same numbers
         self._alive_by_left = self.is_alive.reshape(num_stages + 1, -1)
         self._is_any_alive = self._alive_by_left[0].copy()  # with some number of stages left
-        self._moves = _Moves.all(costs, stack, self._grid, cutoff, viable)
+        self._moves = _Moves.of(costs, stack, self._grid, cutoff, viable)
         self._line_s = _line_s(costs)
         # Of the last error back at an entry, with any number of stages left; 0 where there is no entry.
         self._finish_s = _zeros((self._is_any_alive.size,))
         self._slack_s: Floats = np.zeros(0)
         self.num_tried = 0
         is_hopeless = False
-        if len(self._moves) and fits is not None:
+        if fits is not None and (self._moves.least <= self._moves.most).any():
             least, ahead = _least_devices(costs, stack, self._moves.furthest, self._moves.ahead)
             is_hopeless = not fits(least[0], ahead[0])
         self.is_complete = is_hopeless or self._fill(search)
@@ -833,23 +827,22 @@ class Tables:
         if run:
             yield run
 
-    def _reached(self, all_pairs: Iterable[_Pairs]) -> Iterator[_Pairs]:
-        """Yield the stages that start where any lead."""
-        for pairs in all_pairs:
-            near = np.flatnonzero(self._slack_s[pairs.first[0]].take(self._moves.state[pairs.move]))
-            if near.size:
-                yield pairs.at(near)
+    def _reached(self, kept: list[_Pairs] | None) -> Iterator[_Pairs]:
+        """Yield the stages that start where any lead, those of the last layers first; none of layers without any."""
+        for first in reversed(range(self.costs.num_layers)):
+            pairs = self._moves.pairs(first, self._slack_s[first] > 0) if kept is None else kept[first]
+            if len(pairs):
+                yield pairs
 
     # -- the entries -------------------------------------------------------------------------------------------------
 
     def _fill(self, search: Search) -> bool:
         """Fill the tables from the last layer to the first; return whether there was time."""
         most = max(1, _MOST_AT_ONCE // len(self.left))
-        num_states = self.entries.shape[-1]
-        self._slack_s = _slack_s(self.costs, self.stack, self._moves, num_states, search, self.cutoff)
+        self._slack_s, kept = _slack_s(self.costs, self.stack, self._moves, search, self.cutoff)
         if search.is_late:
             return False
-        for run in self._runs(self._reached(self._moves.pairs(self.costs.num_layers))):
+        for run in self._runs(self._reached(kept)):
             pairs = run[0] if len(run) == 1 else _Pairs.joined(run)
             ends = np.cumsum(pairs.widths)
             low = 0
@@ -865,31 +858,32 @@ class Tables:
 
     def _stages(self, pairs: _Pairs) -> _Stages | None:
         """Return the stages that something can follow and that may be part of a pipeline below the cutoff, if any."""
-        costs, moves, numbers = self.costs, self._moves, np.array(self.stack.num_microbatches)
+        costs, moves, stack = self.costs, self._moves, self.stack
         which, ends = pairs.ends
         self.num_tried += len(which)
-        after = ends * self.entries.shape[-1] + moves.after[pairs.move].take(which)
+        after = ends * self.entries.shape[-1] + pairs.after.take(which)
         # Nothing can follow most of them: the end of all work is known for few states, and the cutoff leaves fewer.
         alive = np.flatnonzero(self._is_any_alive.take(after))
         which, ends, after = which.take(alive), ends.take(alive), after.take(alive)
-        slack_s = self._slack_s[pairs.first, moves.state[pairs.move]].take(which)
+        slack_s = self._slack_s[pairs.first, pairs.state].take(which)
         if self._line_s is not None:
-            choice, first = moves.choice[pairs.move], pairs.first
-            begins_s, line_s = self._line_s[choice, first].take(which), self._line_s.reshape(-1)
-            work_s = line_s.take(choice.take(which) * self._line_s.shape[1] + ends) - begins_s
-            many = numbers.take(moves.source[pairs.move].take(which)) if len(numbers) > 1 else numbers
+            begins_s, line_s = self._line_s[pairs.choice, pairs.first].take(which), self._line_s.reshape(-1)
+            work_s = line_s.take(pairs.choice.take(which) * self._line_s.shape[1] + ends) - begins_s
+            many: Integers | int = stack.num_microbatches[0]
+            if len(stack) > 1:
+                many = np.repeat(stack.num_microbatches, stack.num_choices)[pairs.choice].take(which)
             near = np.flatnonzero(np.maximum(many * work_s, work_s + self._finish_s.take(after)) <= slack_s)
             which, ends, after, slack_s = which.take(near), ends.take(near), after.take(near), slack_s.take(near)
-        first, move = pairs.first.take(which), pairs.move.take(which)
-        choice = moves.choice.take(move)
+        first, choice = pairs.first.take(which), pairs.choice.take(which)
         if self._looked_at is not None:
             near = np.flatnonzero(self._looked_at[choice, first, ends])
             which, ends, after, slack_s = which.take(near), ends.take(near), after.take(near), slack_s.take(near)
-            first, move, choice = first.take(near), move.take(near), choice.take(near)
+            first, choice = first.take(near), choice.take(near)
         if not which.size:
             return None
-        place = moves.place.take(move)
-        found, schedules = costs.stages(first, ends - 1, choice, place), self.stack.schedules(moves.source[move])
+        state = pairs.state.take(which)
+        place = moves.places[moves.types[choice], state]
+        found, schedules = costs.stages(first, ends - 1, choice, place), stack.schedules(stack.sources[choice])
         # As if nothing stood behind them, they are below the cutoff, and some micro-batches fit.
         m = schedules.num_microbatches
         works_s = m * (found.forward_s + found.backward_s)
@@ -898,11 +892,11 @@ class Tables:
         may_be = np.flatnonzero(is_soon & (found.most_in_flight >= held))
         if not may_be.size:
             return None
-        which, ends, move, after = which.take(may_be), ends.take(may_be), move.take(may_be), after.take(may_be)
+        which, ends, after = which.take(may_be), ends.take(may_be), after.take(may_be)
         first, choice, place = first.take(may_be), choice.take(may_be), place.take(may_be)
         found, schedules, slack_s = found.part(may_be), schedules.part(may_be), slack_s.take(may_be)
         starts = _starts(which)
-        moved, begin = move[starts], first[starts]
+        state, begin, chosen = state.take(may_be.take(starts)), first.take(starts), choice.take(starts)
         return _Stages(
             choice,
             ends,
@@ -910,15 +904,15 @@ class Tables:
             found.forward_s,
             found.backward_s,
             found.flush_s,
-            costs.out_s(ends - 1, choice, place, moves.used[:, moves.after[move]]),
+            costs.out_s(ends - 1, choice, place, moves.used[:, pairs.after.take(which)]),
             found.most_in_flight,
             schedules,
             np.cumsum(np.bincount(starts, minlength=len(which))) - 1,
             starts,
-            begin * self.entries.shape[-1] + moves.state[moved],
+            begin * self.entries.shape[-1] + state,
             begin,
-            costs.floor_s[moves.choice[moved]],
-            costs.in_s(begin, moves.choice[moved], moves.place[moved], moves.used[:, moves.state[moved]]),
+            costs.floor_s[chosen],
+            costs.in_s(begin, chosen, place.take(starts), moves.used[:, state]),
             slack_s[starts],
         )
 
@@ -1005,50 +999,113 @@ def _starts(rows: Integers) -> Integers:
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
-    """The first stages of a configuration, and what they take; ``num_stages`` in all, or 0 where that is open.
+class _Nodes:
+    """The first stages of configurations that have as many of them; the last axis goes by configuration.
 
-    ``columns``: f, b and y by stage; ``sent``: cf and cb by boundary between them; ``place``: of the last stage.
+    ``num_stages``: in all, or 0 where that is open. By known stage ``choices``, ``ends``, the layer behind it, ``room``
+    for micro-batches in flight, and ``columns``: f, b and y. ``sent``: cf and cb by boundary between them. ``used`` by
+    type; ``place`` of the last stage.
     """
 
-    num_stages: int
-    stages: tuple[Stage, ...]
-    used: tuple[int, ...]
-    columns: tuple[tuple[float, float, float], ...] = ()
-    sent: tuple[tuple[float, float], ...] = ()
-    room: tuple[int, ...] = ()
-    place: int = 0
+    bounds: Floats
+    num_stages: Integers
+    choices: Integers
+    ends: Integers
+    room: Integers
+    columns: Floats
+    sent: Floats
+    used: Integers
+    place: Integers
+
+    @classmethod
+    def roots(cls, bounds: Floats, num_stages: Integers, num_types: int) -> "_Nodes":
+        """Return configurations of which no stage is known."""
+        size, none = len(bounds), np.zeros((0, len(bounds)), dtype=np.int64)
+        used, place = np.zeros((num_types, size), dtype=np.int64), np.zeros(size, dtype=np.int64)
+        return cls(bounds, num_stages, none, none, none, np.zeros((3, 0, size)), np.zeros((2, 0, size)), used, place)
+
+    @classmethod
+    def joined(cls, parts: Sequence["_Nodes"]) -> "_Nodes":
+        """Return the nodes of all parts, one after the other."""
+        return cls(*(np.concatenate(rows, axis=-1) for rows in zip(*(one._rows for one in parts), strict=True)))
 
     @property
-    def first(self) -> int:
+    def _rows(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def at(self, which: Integers | slice) -> "_Nodes":
+        """Return some of them."""
+        return _Nodes(*(one[..., which] for one in self._rows))
+
+    @property
+    def position(self) -> int:
+        """Known stages of each."""
+        return len(self.ends)
+
+    @property
+    def firsts(self) -> Integers:
         """The layer that comes next."""
-        return self.stages[-1].last + 1 if self.stages else 0
+        return self.ends[-1] if self.position else np.zeros(len(self), dtype=np.int64)
+
+    def stages(self, row: int = 0) -> tuple[Stage, ...]:
+        """Return those of one of them."""
+        ends, choices = self.ends[:, row].tolist(), self.choices[:, row].tolist()
+        return tuple(
+            Stage(first=first, last=end - 1, choice=choice)
+            for first, end, choice in zip([0, *ends], ends, choices, strict=False)
+        )
 
 
-_NextStage = tuple[float, int, int, int, int, tuple[float, float], tuple[float, float, float], int]
+class _Waiting:
+    """Nodes that wait, of as many known stages: least bound first, of equal ones the first added."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Nodes] = []  # each in the order of its bounds
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    @property
+    def bound(self) -> float:
+        """The least."""
+        return min((float(part.bounds[0]) for part in self._parts), default=np.inf)
+
+    def add(self, nodes: _Nodes) -> None:
+        """Keep some more."""
+        self._parts.append(nodes.at(np.argsort(nodes.bounds, kind="stable")))
+
+    def first(self, number: int) -> _Nodes:
+        """Return the first nodes, of equal bounds those of fewer stages."""
+        nodes = _Nodes.joined(self._parts)
+        return nodes.at(np.lexsort((nodes.num_stages, nodes.bounds))[:number])
+
+    def pop(self, until: float, most: float, size: Callable[[Integers], Integers]) -> _Nodes:
+        """Take off the first node, and those that follow up to a bound while all but the last are within a size."""
+        near = [int(np.searchsorted(part.bounds, until, side="right")) for part in self._parts]
+        bounds = np.concatenate([part.bounds[:count] for part, count in zip(self._parts, near, strict=True)])
+        firsts = np.concatenate([part.firsts[:count] for part, count in zip(self._parts, near, strict=True)])
+        order = np.argsort(bounds, kind="stable")
+        taken = order[: 1 + np.searchsorted(np.cumsum(size(firsts[order])), most, side="right")]
+        counts = np.bincount(np.repeat(np.arange(len(near)), near)[taken], minlength=len(near)).tolist()
+        nodes = _Nodes.joined([part.at(slice(n)) for part, n in zip(self._parts, counts, strict=True) if n])
+        rest = (part.at(slice(n, None)) if n else part for part, n in zip(self._parts, counts, strict=True))
+        self._parts = [part for part in rest if len(part)]
+        return nodes.at(np.argsort(nodes.bounds, kind="stable"))
 
 
 @dataclass(frozen=True, slots=True)
-class _Next:
-    """Stages that may come next behind some nodes: behind which, what each takes, and the bound with it."""
+class _Ways:
+    """Stages that may come next in one state, and what does not depend on the stages ahead of them.
 
-    node: Integers
-    last: Integers
-    choice: Integers
-    place: Integers
-    sent: Floats
-    found: StageSeconds
-    bounds: Floats
+    ``whole``: rows of the choice, the layer behind the stage, its place, and the micro-batches that fit. ``seconds``:
+    f, b and y; the rest behind it; and of the rest from the boundary before it on E, F, L and G + H.
+    """
 
-    def part(self, which: Integers) -> Iterator[_NextStage]:
-        """Yield some: bound, node, last layer, choice, place, cf and cb before it, f with b and y, and its room."""
-        found = self.found
-        columns = (found.forward_s, found.backward_s, found.flush_s)
-        sent, seconds = (zip(*(one[which].tolist() for one in rows), strict=True) for rows in (self.sent, columns))
-        rows = (self.bounds, self.node, self.last, self.choice, self.place)
-        bound, node, last, choice, place = (one[which].tolist() for one in rows)
-        room = found.most_in_flight[which].tolist()
-        return zip(bound, node, last, choice, place, sent, seconds, room, strict=True)
+    whole: Integers
+    seconds: Floats
 
 
 class BestFirst:
@@ -1091,20 +1148,23 @@ class BestFirst:
     ) -> None:
         self.costs, self.schedule, self.search = costs, schedule, search
         self.numbers_of_stages = frozenset(numbers_of_stages)
+        self._cutoff = cutoff
         self._types = np.array([one.type_index for one in costs.choices])
         self._sizes = np.array([one.num_devices for one in costs.choices])
         if tables is None:
             most, stack = 0 if is_open else max(numbers_of_stages), Stack.of(schedule, costs)
             tables = Tables(costs, stack, most, search, cutoff, allowed).of(0)
         self._tables, self._is_open = tables, is_open
-        self._known_ways: dict[tuple[int, int], tuple[Integers, Integers]] = {}  # by stages left and first layer
+        self._known_ends: dict[tuple[int, int], tuple[Integers, Integers]] = {}  # by stages left and first layer
+        self._known: dict[tuple[int, ...], _Ways] = {}  # by stages left, first layer and devices used
+        self._num_known = 0
         self.is_too_large = False
         # By number of known stages, and whether all are: nodes of one kind are extended together.
-        self._open: dict[tuple[int, bool], OpenBoxes[_Node]] = {}
-        for number in [0] if is_open else sorted(self.numbers_of_stages):
-            if self._tables.is_complete and self._tables.is_alive[number, 0, 0]:
-                least_s = float(self._tables.entries[FLUSHED, number, 0, 0])
-                self._push(least_s, _Node(number, (), (0,) * len(costs.num_devices)), cutoff)
+        self._open: dict[tuple[int, bool], _Waiting] = {}
+        if self._tables.is_complete:
+            numbers = np.array([0] if is_open else sorted(self.numbers_of_stages), dtype=np.int64)
+            least_s = np.where(tables.is_alive[numbers, 0, 0], tables.entries[FLUSHED, numbers, 0, 0], np.inf)
+            self._push(_Nodes.roots(least_s, numbers, len(costs.num_devices)), cutoff)
 
     @property
     def bound(self) -> float:
@@ -1114,7 +1174,7 @@ class BestFirst:
         """
         if not self._tables.is_complete:
             return 0.0
-        return min((boxes.bound for boxes in self._open.values()), default=np.inf)
+        return min((nodes.bound for nodes in self._open.values()), default=np.inf)
 
     def next(self, cutoff: float, until: float = np.inf) -> Candidate | None:
         """Return the next configuration with a bound below ``cutoff`` and of at most ``until``.
@@ -1129,26 +1189,29 @@ class BestFirst:
             Seconds; what lies above it is kept for later.
         """
         while self._open and not self.is_too_large and not self.search.is_over:
-            key, boxes = min(self._open.items(), key=lambda item: item[1].bound)
-            if not (boxes.bound < cutoff and boxes.bound <= until):
+            key, waiting = min(self._open.items(), key=lambda item: item[1].bound)
+            bound, is_complete = waiting.bound, key[1]
+            if not (bound < cutoff and bound <= until):
                 return None
-            is_complete = key[1]
-            nodes = [boxes.pop()] if is_complete else self._taken(boxes, cutoff)
-            if not boxes:
+            # As many as one pass extends, of which the cutoff will hardly spare one.
+            is_one = is_complete or cutoff == np.inf
+            nodes = waiting.pop(
+                bound if is_one else bound + (cutoff - bound) / 2, -1 if is_complete else _MOST_EXTENDED, self._size
+            )
+            if not len(waiting):
                 del self._open[key]
-            bound, node = nodes[0]
             if not is_complete:
                 self._expand(nodes, cutoff)
-            elif node.num_stages:
-                return Candidate(bound=bound, stages=node.stages)
+            elif nodes.num_stages[0]:
+                return Candidate(bound=bound, stages=nodes.stages())
             else:
-                self._close(bound, node, cutoff)
+                self._close(nodes, cutoff)
         return None
 
     def dive(self, number: int, cutoff: float = np.inf) -> list[Candidate]:
         """Return the configurations that the least bound leads to, step by step, from the most promising roots.
 
-        Nothing is taken away from what :meth:`next` gives. The bounds are those of the last step.
+        Before the first :meth:`next`, from whose answers nothing is taken. The bounds are those of the last step.
 
         Parameters
         ----------
@@ -1157,129 +1220,158 @@ class BestFirst:
         cutoff
             Seconds; nothing at or above it is followed.
         """
-        candidates = []
-        roots = [pair for key, boxes in self._open.items() if not key[0] for pair in boxes.in_order()]
-        for _, root in sorted(roots, key=lambda pair: (pair[0], pair[1].num_stages))[:number]:
-            node, bound = root, 0.0
-            while not self.search.is_over and not self._is_complete(node):
-                following = self._following([node])
-                index = int(following.bounds.argmin()) if following.bounds.size else 0
-                if not following.bounds[index : index + 1].min(initial=np.inf) < cutoff:
-                    break
-                (stage,) = following.part(np.array([index]))
-                bound, node = stage[0], self._extended(node, stage)
-            if self._is_complete(node):  # else a limit struck on the way
-                candidates.append(Candidate(bound=bound, stages=node.stages))
-        return candidates
+        if (roots := self._open.get((0, False))) is None:
+            return []
+        found: dict[int, Candidate] = {}  # by number of stages, in which roots differ
+        nodes = ahead = roots.first(number)
+        while len(nodes) and not self.search.is_over:
+            following = self._following(replace(nodes, bounds=np.zeros(len(nodes))), cutoff)
+            order = np.lexsort((following.bounds, following.num_stages))
+            nodes = following.at(order[_starts(following.num_stages[order])])
+            is_complete = self._is_complete(nodes)
+            for row in np.flatnonzero(is_complete).tolist():
+                found[int(nodes.num_stages[row])] = Candidate(bound=float(nodes.bounds[row]), stages=nodes.stages(row))
+            nodes = nodes.at(np.flatnonzero(~is_complete))
+        return [found[one] for one in ahead.num_stages.tolist() if one in found]
 
-    def _is_complete(self, node: _Node) -> bool:
+    def _is_complete(self, nodes: _Nodes) -> NDArray[np.bool_]:
         """Whether all layers have their stages."""
-        return node.first == self.costs.num_layers
+        return np.asarray(nodes.firsts == self.costs.num_layers)
 
-    def _push(self, bound: float, node: _Node, cutoff: float) -> None:
-        """Keep a node that may still beat the best answer; first in, first out among equals."""
-        if bound < cutoff:
-            key = len(node.stages), self._is_complete(node)
-            self._open.setdefault(key, OpenBoxes()).add(bound, node)
+    def _push(self, nodes: _Nodes, cutoff: float) -> None:
+        """Keep nodes that may still beat the best answer; first in, first out among equals."""
+        is_complete, is_near = self._is_complete(nodes), nodes.bounds < cutoff
+        for which in (False, True):
+            if len(rows := np.flatnonzero(is_near & (is_complete == which))):
+                self._open.setdefault((nodes.position, which), _Waiting()).add(nodes.at(rows))
 
-    def _taken(self, boxes: OpenBoxes[_Node], cutoff: float) -> list[tuple[float, _Node]]:
-        """Take off the first nodes: as many as one pass extends, of which the cutoff will hardly spare one."""
-        first = boxes.pop()
-        until = first[0] + (cutoff - first[0]) / 2 if cutoff < np.inf else first[0]
-        nodes, size = [first], 0
-        while boxes and boxes.bound <= until:
-            size += len(self._sizes) * (self.costs.num_layers - nodes[-1][1].first)
-            if size > _MOST_EXTENDED:
-                break
-            nodes.append(boxes.pop())
-        return nodes
+    def _size(self, firsts: Integers) -> Integers:
+        """Return how many stages may come next at most, by first layer."""
+        return len(self._sizes) * (self.costs.num_layers - firsts)
 
-    def _close(self, bound: float, node: _Node, cutoff: float) -> None:
+    def _close(self, node: _Nodes, cutoff: float) -> None:
         """Bound a complete configuration again by its number of stages, now known; drop it if it does not fit."""
-        n = len(node.stages)
-        held = self.schedule.in_flight(np.arange(n, 0, -1)).tolist()
-        if n in self.numbers_of_stages and all(one <= most for one, most in zip(held, node.room, strict=True)):
-            stages = [(*column, k) for column, k in zip(node.columns, held, strict=True)]
-            true = float(through(stages, node.sent, NOTHING, self.schedule))
-            self._push(max(bound, true), replace(node, num_stages=n), cutoff)
+        n = node.position
+        held = self.schedule.in_flight(np.arange(n, 0, -1))
+        if n in self.numbers_of_stages and (held <= node.room[:, 0]).all():
+            stages = [(*column, k) for column, k in zip(node.columns[..., 0].T.tolist(), held.tolist(), strict=True)]
+            sent = [(out_s, back_s) for out_s, back_s in node.sent[..., 0].T.tolist()]
+            true_s = through(stages, sent, NOTHING, self.schedule)
+            self._push(replace(node, bounds=np.maximum(node.bounds, true_s), num_stages=np.array([n])), cutoff)
 
-    def _expand(self, nodes: Sequence[tuple[float, _Node]], cutoff: float) -> None:
-        """Add every next stage below the cutoff; where they are too many, or the search is over, keep the nodes."""
-        following = self._following([node for _, node in nodes])
-        kept = np.flatnonzero(following.bounds < cutoff)
-        self.is_too_large = sum(map(len, self._open.values())) + len(kept) > _MOST_NODES
-        for number, stage in enumerate(following.part(kept)):
-            if self.is_too_large or (number % _ASKED_EVERY == _ASKED_EVERY - 1 and self.search.is_over):
-                for bound, node in nodes:
-                    self._push(bound, node, cutoff)
-                return
-            bound, node = nodes[stage[1]]
-            self._push(max(bound, stage[0]), self._extended(node, stage), cutoff)
+    def _expand(self, nodes: _Nodes, cutoff: float) -> None:
+        """Add every next stage below the cutoff; where they are too many, keep the nodes."""
+        following = self._following(nodes, cutoff)
+        self.is_too_large = sum(map(len, self._open.values())) + len(following) > _MOST_NODES
+        self._push(nodes if self.is_too_large else following, cutoff)
 
-    def _extended(self, node: _Node, stage: _NextStage) -> _Node:
-        """Return a node with one stage more."""
-        _, _, last, choice, place, sent, column, room = stage
-        kind, used = self.costs.choices[choice], list(node.used)
-        used[kind.type_index] += kind.num_devices
-        return _Node(
-            node.num_stages,
-            (*node.stages, Stage(first=node.first, last=last, choice=choice)),
-            tuple(used),
-            (*node.columns, column),
-            (*node.sent, sent) if node.stages else (),
-            (*node.room, room),
-            place,
-        )
-
-    def _ways(self, left: int, first: int) -> tuple[Integers, Integers]:
+    def _ends(self, left: int, first: int) -> tuple[Integers, Integers]:
         """Return choices and ends of the viable stages that start at a layer, with so many stages left behind them."""
-        if (left, first) not in self._known_ways:
+        if (left, first) not in self._known_ends:
             choices, steps = np.nonzero(self._tables.is_viable[left, :, first, first + 1 :])
-            self._known_ways[left, first] = choices, steps + first + 1
-        return self._known_ways[left, first]
+            self._known_ends[left, first] = choices, steps + first + 1
+        return self._known_ends[left, first]
 
-    def _following(self, nodes: Sequence[_Node]) -> _Next:
-        """Return what may come next behind nodes of as many stages; the bound is ``inf`` where that does not fit."""
-        costs, m, is_gpipe = self.costs, self.schedule.num_microbatches, self.schedule.is_gpipe
-        position, firsts = len(nodes[0].stages), np.array([node.first for node in nodes])
-        numbers = np.array([node.num_stages for node in nodes])
-        left = np.maximum(numbers - position - 1, 0)
-        ways = [self._ways(*one) for one in zip(left.tolist(), firsts.tolist(), strict=True)]
-        node = np.repeat(np.arange(len(nodes)), [len(choices) for choices, _ in ways])
-        choice, end = (np.concatenate(one) for one in zip(*ways, strict=True))
+    def _ways(self, states: Sequence[tuple[int, ...]]) -> list[_Ways]:
+        """Return the stages that may come next in some states: stages left behind them, first layer, devices used."""
+        costs, schedule, numbers = self.costs, self.schedule, np.array(states)
+        left, first, used = numbers[:, 0], numbers[:, 1], numbers[:, 2:].T
+        ends = [self._ends(*one[:2]) for one in states]
+        which = np.repeat(np.arange(len(states)), [len(choices) for choices, _ in ends])
+        choice, end = (np.concatenate(one) for one in zip(*ends, strict=True))
         # Where devices are left for them.
-        used = np.array([one.used for one in nodes])
-        left_over = np.array(costs.num_devices) - used
-        fits = np.flatnonzero(self._sizes[choice] <= left_over[node, self._types[choice]])
-        node, choice, end = node[fits], choice[fits], end[fits]
-        # Where the stage would stand, and what is used up with it.
-        types, after, number = self._types[choice], used[node], np.arange(len(node))
-        place = after[number, types] % np.array(costs.num_places)[types]
-        after[number, types] += self._sizes[choice]
-        # Where something may follow.
-        state = self._tables.state(after.T)
-        alive = np.flatnonzero(self._tables.is_alive[left[node], end, state])
-        node, choice, end, place, after, state = (one[alive] for one in (node, choice, end, place, after, state))
-        sent = np.zeros((2, len(node)))
-        if position:
-            before = np.array([(one.stages[-1].choice, one.place) for one in nodes])[node].T
-            sent = costs.boundary_s(firsts[node], before[0], before[1], choice, place)
-        found = costs.stages(firsts[node], end - 1, choice, place)
-        out_s = costs.out_s(end - 1, choice, place, after.T)
-        at = self._tables.entries[:, left[node], end, state]
-        rest = np.maximum(behind_channel(at[:REST], out_s[0], out_s[1], self.schedule), at[REST:])
-        n = numbers[node]
-        held = [m if is_gpipe or self._is_open else np.minimum(m, n - s) for s in range(position + 1)]
-        columns, between = (
-            np.array([one.columns for one in nodes])[node].T,
-            np.array([one.sent for one in nodes])[node].T,
+        unused = np.array(costs.num_devices)[:, None] - used
+        fits = np.flatnonzero(self._sizes[choice] <= unused[self._types[choice], which])
+        which, choice, end = which[fits], choice[fits], end[fits]
+        # Where the stage would stand, and what is used up with it; where something may follow.
+        types, after, number = self._types[choice], used[:, which], np.arange(len(which))
+        place = after[types, number] % np.array(costs.num_places)[types]
+        after[types, number] += self._sizes[choice]
+        state = self._tables.state(after)
+        alive = np.flatnonzero(self._tables.is_alive[left[which], end, state])
+        which, choice, end, place, state, after = (one[..., alive] for one in (which, choice, end, place, state, after))
+        found, out_s = costs.stages(first[which], end - 1, choice, place), costs.out_s(end - 1, choice, place, after)
+        at = self._tables.entries[:, left[which], end, state]
+        rest = np.maximum(behind_channel(at[:REST], out_s[0], out_s[1], schedule), at[REST:])
+        m, is_gpipe = schedule.num_microbatches, schedule.is_gpipe
+        held = m if is_gpipe or self._is_open else np.minimum(m, left[which] + 1)
+        columns = found.forward_s, found.backward_s, found.flush_s
+        own = behind_stage(rest, *columns, held, schedule, is_open=self._is_open)
+        in_s, back_s = costs.in_s(first[which], choice, place, used[:, which])
+        before = behind_channel(own, in_s, back_s, schedule)
+        is_near = (own[FLUSHED] < self._cutoff) & (
+            found.most_in_flight >= (1 if self._is_open and not is_gpipe else held)
         )
-        stages = [(*columns[:, s], held[s]) for s in range(position)]
-        last = (found.forward_s, found.backward_s, found.flush_s, held[-1])
-        sends = [*(tuple(between[:, s]) for s in range(position - 1)), tuple(sent)][:position]
-        bounds = through([*stages, last], sends, rest, self.schedule, is_open=self._is_open)
+        kept = np.flatnonzero(is_near)
+        rows = (*columns, *rest, before[FLUSHED], before[FINISHED], before[DRAINED], before[FIRST] + before[LAST])
+        seconds = np.array(rows)[:, kept]
+        whole = np.array((choice, end, place, found.most_in_flight))[:, kept]
+        cuts = np.searchsorted(which[kept], np.arange(len(states) + 1)).tolist()
+        return [_Ways(whole[:, low:high], seconds[:, low:high]) for low, high in pairwise(cuts)]
+
+    def _following(self, nodes: _Nodes, cutoff: float) -> _Nodes:
+        """Return the nodes with every stage more that the cutoff leaves, those of each node together."""
+        position = nodes.position
+        left = np.maximum(nodes.num_stages - position - 1, 0)
+        rows = np.vstack((left, nodes.firsts, nodes.used)).T.tolist()
+        index: dict[tuple[int, ...], int] = {}
+        states = np.array([index.setdefault(one, len(index)) for one in map(tuple, rows)])
+        if self._num_known > _MOST_KNOWN:
+            self._known, self._num_known = {}, 0
+        if new := [one for one in index if one not in self._known]:
+            self._known.update(zip(new, self._ways(new), strict=True))
+            self._num_known += sum(self._known[one].seconds.shape[1] for one in new)
+        ways = [self._known[one] for one in index]
+        whole, seconds = (np.concatenate([getattr(one, name) for one in ways], axis=1) for name in _Ways.__slots__)
+        counts = np.array([one.whole.shape[1] for one in ways])
+        widths, begins = counts[states], (np.cumsum(counts) - counts)[states]
+        which, at = _spread(widths)
+        at += begins.take(which)
+        # What the stages ahead leave for each: of most ways nothing.
+        least_s = self._ahead_s(nodes).take(which, axis=1) + seconds[-4:].take(at, axis=1)
+        near = np.flatnonzero(least_s.max(axis=0) < cutoff * (1 + _ROUNDING))
+        nodes, at = nodes.at(which[near]), at[near]
+        (choice, end, place, room), seconds = whole.take(at, axis=1), seconds.take(at, axis=1)
+        columns, sent = np.concatenate((nodes.columns, seconds[:3, None]), axis=1), nodes.sent
+        if position:
+            sent_s = self.costs.boundary_s(nodes.firsts, nodes.choices[-1], nodes.place, choice, place)
+            sent = np.concatenate((sent, sent_s[:, None]), axis=1)
+        stages = [(*columns[:, s], self._held(nodes, s)) for s in range(position + 1)]
+        sends = [tuple(sent[:, s]) for s in range(position)]
+        bounds = through(stages, sends, seconds[3 : 3 + REST], self.schedule, is_open=self._is_open)
         if not position:
-            bounds = np.maximum(bounds, costs.floor_s[choice])
-        least = 1 if self._is_open and not is_gpipe else held[-1]
-        bounds = np.where(found.most_in_flight >= least, bounds, np.inf)
-        return _Next(node, end - 1, choice, place, sent, found, bounds)
+            bounds = np.maximum(bounds, self.costs.floor_s[choice])
+        used = nodes.used.copy()
+        used[self._types[choice], np.arange(len(choice))] += self._sizes[choice]
+        choices, ends, rooms = (
+            np.vstack(rows) for rows in ((nodes.choices, choice), (nodes.ends, end), (nodes.room, room))
+        )
+        found = _Nodes(
+            np.maximum(bounds, nodes.bounds), nodes.num_stages, choices, ends, rooms, columns, sent, used, place
+        )
+        return found.at(np.flatnonzero(bounds < cutoff))
+
+    def _held(self, nodes: _Nodes, position: int) -> Integers | int:
+        """Return the micro-batches in flight in a stage; m while the number of stages is open."""
+        m = self.schedule.num_microbatches
+        return m if self.schedule.is_gpipe or self._is_open else np.minimum(m, nodes.num_stages - position)
+
+    def _ahead_s(self, nodes: _Nodes) -> Floats:
+        """Return rows of what the stages of nodes add to E, F, L and G + H from the boundary behind them on, at least.
+
+        ``E(0) >= V + E``, ``Z + F`` and ``V + (m - 1) A + L`` with V the way of all known stages, Z that and back, and
+        A the slowest task of either; and of 1F1B, from any stage s with ``K < m`` on, ``E(s) >= S + L`` with
+        ``S >= Z + G + (m - 1 - K) w`` and ``L >= Z + H + y``.
+        """
+        m, (f, b, y) = self.schedule.num_microbatches, nodes.columns
+        if not nodes.position:
+            return np.tile([[0.0], [0.0], [0.0], [-np.inf]], len(nodes))
+        out_s, back_s = np.concatenate((nodes.sent, np.zeros((2, 1, len(nodes)))), axis=1)
+        ways_s, trips_s = np.cumsum(f + out_s, axis=0), np.cumsum((f + b + out_s + back_s)[::-1], axis=0)[::-1]
+        turned_s = np.full(len(nodes), -np.inf)
+        if not self.schedule.is_gpipe and not self._is_open:
+            between = m - 1 - np.array([self._held(nodes, s) for s in range(nodes.position)])
+            each_s = ways_s - f - out_s + 2 * trips_s + y + between * (f + b)
+            turned_s = np.where(between >= 0, each_s, -np.inf).max(axis=0)
+        slowest_s = (m - 1) * np.maximum(f, out_s).max(axis=0)
+        return np.array((ways_s[-1], trips_s[0], ways_s[-1] + slowest_s, turned_s))

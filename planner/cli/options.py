@@ -238,12 +238,11 @@ class TraceOptions:
         if self.trace is None:
             return
         from planner.answer.timeline import file_of, table_text
-        from planner.api import timelines
+        from planner.api import timeline
         from planner.cli.output import Progress, write_bytes
 
-        is_packed = self.trace.suffix == ".gz"
-        with Progress("drawing"):
-            draw = timelines(
+        def draw(most: int) -> dict[str, Any]:
+            return timeline(
                 problem,
                 family,
                 configuration,
@@ -251,7 +250,11 @@ class TraceOptions:
                 num_iterations=self.trace_iterations or 1,
                 has_parts=True,
                 measured=measured,
+                most_events=most,
             )
+
+        is_packed = self.trace.suffix == ".gz"
+        with Progress("drawing"):
             content, found = file_of(draw, is_packed=is_packed)
         write_bytes(self.trace, content)
         for note in found["otherData"].get("notes", ()):

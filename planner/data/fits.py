@@ -5,7 +5,7 @@ reach, and how far seconds by their rooflines are off; errors of measured distri
 transformers' steps were measured, and the fitted figures of their cost model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -28,11 +28,25 @@ def _text(name: str) -> str:
     return resources.files("planner.data").joinpath(name).read_text(encoding="utf-8")
 
 
-@cache
-def _file(name: str) -> Rows:
-    """Return a file's content, whose mappings nobody can change."""
-    rows: dict[str, Any] = plain_yaml(_text(name))
-    return MappingProxyType({key: MappingProxyType(row) for key, row in rows.items() if isinstance(row, dict)})
+class _Blocks(Rows):
+    """A file's blocks, which nobody can change; each is parsed when it is asked for, as most never are."""
+
+    def __init__(self, name: str) -> None:
+        self._texts, self._parsed = blocks_of(_text(name)), dict[str, Mapping[str, Any]]()
+
+    def __getitem__(self, key: str) -> Mapping[str, Any]:
+        if key not in self._parsed:
+            self._parsed[key] = MappingProxyType(plain_yaml(self._texts[key])[key])
+        return self._parsed[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+_file = cache(_Blocks)
 
 
 # What the measured runs of all-reduce have in common; which networks of layers and transports: the bands' own rows.
@@ -298,14 +312,13 @@ def transformer_ranges() -> Rows:
     return _file("transformer_ranges.yaml")
 
 
-@cache
 def transformer_constants() -> Mapping[str, Any]:
     """Return ``constants`` of :func:`transformer_rates` alone, whose file takes long to parse.
 
     >>> transformer_constants() == transformer_rates()["constants"]
     True
     """
-    return MappingProxyType(plain_yaml(blocks_of(_text("transformer_rates.yaml"))["constants"])["constants"])
+    return _file("transformer_rates.yaml")["constants"]
 
 
 @cache
