@@ -348,7 +348,13 @@ class Software:
     optimizer_bytes: float = 30.0  # moved per parameter by the optimiser's step
     bucket_bytes: float = float("inf")  # largest piece of gradients that is sent at once
     reduces_every_microbatch: bool = False  # whether ZeRO-2 and 3 reduce the gradients of every micro-batch
+    # whether copies of all states that parts of the ranks share (HSDP) are then added up once a step all the same:
+    # ``outer_fsdp_group_grad_reduce`` of megatron_fsdp.py, Megatron-Core 0.16; FSDP2 does so in every micro-batch
+    reduces_copies_once: bool = False
     shards_gradients: bool = True  # whether ZeRO-1 reduces gradients by a reduce-scatter; else by an all-reduce
+    # whether a pipeline's stage reduces its gradients behind its last backward pass, and not beside it
+    # (``perform_reduce_grad`` of torch/distributed/pipelining/stage.py, PyTorch 2.13)
+    reduces_behind_stages: bool = False
     attention_ratio: float = 1.0  # how fast its flash attention is, over FlashAttention-2
     pads_vocabulary: bool = True  # whether the vocabulary is filled up to a width that every rank's tensor cores like
     # how much of all but attention selective recomputation repeats, in attention's place; 0: attention alone

@@ -21,7 +21,8 @@ al., arXiv 2205.14135). Left out: a norm's two statistics a token.
 - ``weights``, ``gradients`` and ``optimizer`` (fp32 copy and moments) of its layers; the first stage those of the
   embedding, the last one those of the head. ZeRO 1, 2 and 3 shards the optimiser, the gradients too, the weights too,
   over ``data x context`` devices, experts over ``data x context / expert`` (S. Rajbhandari et al., SC20, arXiv
-  1910.02054, section 5: 16, 4 + 12/d, 2 + 14/d and 16/d bytes a parameter);
+  1910.02054, section 5: 16, 4 + 12/d, 2 + 14/d and 16/d bytes a parameter); stages of a pipeline hold gradients and
+  weights whole;
 - ``activations`` of all micro-batches in flight (:mod:`planner.models.layouts`), layer by layer, with the embedding's
   and an encoder's on the first stage, and the last norm's and the logits' on the last one;
 - ``temporary``: the larger of what one layer's backward pass needs beside that (full recomputation: all that a layer
@@ -658,6 +659,17 @@ def stage_memory_bytes(
     return {name: array[last] for name, array in moments.items()}
 
 
+def _held_zero(layouts: Layouts) -> Ints:
+    """Return the stage of ZeRO by which a device holds states: in a pipeline no more than 1.
+
+    FSDP2 reduces gradients behind a pipeline's last backward pass, and holds them whole until then, in the type in
+    which it reduces them. Nor does a backward pass free the weights that it has gathered, which ZeRO 3 then frees in
+    the next forward pass alone: all of a stage's are there once in every micro-batch (``backward_maybe_with_nosync`` of
+    ``torch/distributed/pipelining/stage.py``, PyTorch 2.13).
+    """
+    return np.where(layouts.pipeline > 1, np.minimum(layouts.zero, 1), layouts.zero)
+
+
 class _Devices:
     """What a device of any stage holds; what does not depend on the stage is computed once."""
 
@@ -773,7 +785,7 @@ class _Devices:
     def terms(self, stage: Stage) -> dict[str, Floats]:
         """Return the terms of a stage of every layout, or of several, and their total."""
         layouts, precision, size = self._layouts, self._precision, np.shape(stage.index)
-        number, zero, has_placeholders = precision.activation_bytes, layouts.zero, self._kernels.has_placeholders
+        number, zero, has_placeholders = precision.activation_bytes, _held_zero(layouts), self._kernels.has_placeholders
         is_first, is_last = self._ends(stage)
         trained_ends = is_first * self._embedding_trained + is_last * self._head_trained
         shared, routed = trained_ends, np.zeros(1)  # of what is trained
@@ -872,7 +884,7 @@ class _Devices:
         found = self._precision.weight_bytes * states[0]
         if not self._precision.gathers_weights:
             return found
-        layouts, zero = self._layouts, self._layouts.zero
+        layouts, zero = self._layouts, _held_zero(self._layouts)
         is_kept = (zero >= 1) & (zero < _SHARDS_WEIGHTS) & (layouts.sharing_ranks > 1)
         whole = self._precision.weight_bytes * states[2] + self._precision.activation_bytes * trained
         return np.where(is_kept, whole, found)

@@ -36,21 +36,30 @@ CORES = (MEGATRON_CORE, PRIMUS)  # whose ranks and options are those of Megatron
 PRECISION_AWARE = ("adam", "adamw", "adam_bf16", "adam_fp8")
 _WHOLE_MASTER = Precision(weight_bytes=2, gradient_bytes=10, activation_bytes=2, master_bytes=0, optimizer_bytes=8)
 
-DEEPEP, HYBRIDEP = "deepep", "hybridep"
+DEEPEP, HYBRIDEP, ALL_TO_ALL = "deepep", "hybridep", "alltoall"
 DEEPEP_BYTES_PER_S = 290e9  # that a device receives inside a machine at most: see ``Software.exchanged_bytes_per_s``
 _BLACKWELL = ("b200", "b300", "gb200", "gb300")
+_HOPPER = ("h100-sxm", "h20", "h800-sxm")  # H200 among them
+_INSTINCT = ("mi3",)
 
 
-def token_backend(device: str) -> str:
-    """Return what sends tokens to experts in Megatron-Core: HybridEP on Blackwell, elsewhere DeepEP.
+def token_backend(device: str, program: str = MEGATRON_CORE) -> str:
+    """Return what sends tokens to experts: HybridEP on Blackwell, DeepEP on Hopper with NVLink, else an all-to-all.
 
     Source: Megatron-Bridge, which refuses DeepEP on GB200 and GB300 (``training/flex_dispatcher_backend.py``). It found
-    8 % more with HybridEP on B200 (issue 1731), and recipes of B300 went over to it (issue 3399).
+    8 % more with HybridEP on B200 (issue 1731), and recipes of B300 went over to it (issue 3399). DeepEP wants NVLink
+    and eight devices a machine (its issues 104 and 296), and its authors never ran it between machines of A100 (149,
+    162 and 234). AMD's Instinct has kernels of its own in Primus (``use_turbo_deepep``), and none in Megatron-LM
+    (MORI is an option of AMD's copy alone: ROCm/Megatron-LM, pull request 135).
 
-    >>> token_backend("gb300"), token_backend("h100-sxm")
-    ('hybridep', 'deepep')
+    >>> token_backend("gb300"), token_backend("h100-sxm"), token_backend("a100-sxm4-80gb")
+    ('hybridep', 'deepep', 'alltoall')
+    >>> token_backend("mi300x"), token_backend("mi300x", PRIMUS)
+    ('alltoall', 'deepep')
     """
-    return HYBRIDEP if device.startswith(_BLACKWELL) else DEEPEP
+    if device.startswith(_BLACKWELL):
+        return HYBRIDEP
+    return DEEPEP if device.startswith(_HOPPER + _INSTINCT * (program == PRIMUS)) else ALL_TO_ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,8 @@ element, tensor degree t:
   weights, or the fewer that hold the same experts. ZeRO 0: an all-reduce of the gradients. 1 and 2: a reduce-scatter of
   the gradients and an all-gather of the updated weights, the same volume. 3: layer by layer an all-gather of the
   weights before forward and another before backward, for every micro-batch where weights are freed in between, and a
-  reduce-scatter of the gradients: 1.5 times the volume of one all-reduce. A tied embedding stands on the first and on
+  reduce-scatter of the gradients: 1.5 times the volume of one all-reduce; in a pipeline once more than there are
+  micro-batches, and one reduce-scatter. A tied embedding stands on the first and on
   the last stage, which add up its gradient by one all-reduce ([N] section 2.2).
 
 Leaves out single numbers, and norms' gradients under sequence parallelism. Sources: [K] V. Korthikanti et al., arXiv
@@ -468,9 +469,10 @@ class ReplicaCommunication:
     all_reduces: Floats
     reduce_scatters: Floats
     gathers: Floats
-    # whether only a part of the ranks shares a copy: these scatter and gather, and the parts are then added up over the
-    # copies by all-reduces
+    # whether only a part of the ranks shares a copy: these scatter and gather, and so often a step the parts are then
+    # added up over the copies by all-reduces
     is_partly: Bools
+    copies_reduced: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -486,6 +488,7 @@ class Reduction:
     frees_weights: bool = True
     # whether ZeRO-2 and 3 reduce the gradients of every micro-batch, rather than of the step
     reduces_every_microbatch: bool = False
+    reduces_copies_once: bool = False  # whether copies are then added up once a step all the same
     shards_gradients: bool = True  # whether ZeRO-1 reduces by a reduce-scatter; else by an all-reduce, as without ZeRO
     # of one parameter of a tied embedding, between first and last stage; 0: as of any other
     tied_gradient_bytes: float = 0.0
@@ -527,9 +530,14 @@ def replica_communication(
     # ZeRO 3 gathers frozen weights, too.
     whole = trained if transformer.trained.is_all else of_stages(stage_parameters(transformer, layouts))
     zero, passes = layouts.zero, layouts.num_microbatches
-    gathers = np.where(zero == 3, 2 * passes if by.frees_weights else 1, np.where(zero >= 1, 1, 0))
+    # In a pipeline FSDP2's backward passes free nothing: forward passes before the first of them gather, and then each
+    # that follows a forward pass, m + 1 times in GPipe and 1F1B (several chunks: some more). Gradients are reduced
+    # behind the last one: see ``_held_zero`` of :mod:`planner.models.memory`.
+    is_pipeline = layouts.pipeline > 1
+    often = np.where(is_pipeline, passes + 1, 2 * passes)
+    gathers = np.where(zero == 3, often if by.frees_weights else 1, np.where(zero >= 1, 1, 0))
     is_whole = (zero == 0) | ((zero == 1) & (not by.shards_gradients))
-    scatters = np.where((zero >= 2) & by.reduces_every_microbatch, passes, np.where(is_whole, 0, 1))
+    scatters = np.where((zero >= 2) & by.reduces_every_microbatch & ~is_pipeline, passes, np.where(is_whole, 0, 1))
     communicated = []
     names = (("dense", "replicas"), ("experts", "expert_replicas"))
     for (name, group), parameters, every in zip(names, trained, whole, strict=True):
@@ -546,6 +554,7 @@ def replica_communication(
                 reduce_scatters=scatters.astype(np.float64),
                 gathers=gathers.astype(np.float64),
                 is_partly=(layouts.shard > 0) & (zero > 0),
+                copies_reduced=np.minimum(scatters, 1.0) if by.reduces_copies_once else scatters.astype(np.float64),
             )
         )
     nothing = np.zeros(1)
@@ -559,6 +568,7 @@ def replica_communication(
         reduce_scatters=nothing,
         gathers=nothing,
         is_partly=np.zeros(1, dtype=bool),
+        copies_reduced=nothing,
     )
     return (*communicated, tied)
 
@@ -582,10 +592,9 @@ def replica_times(
         gather_s = one.gathers * operation_s("gather", group, gathered)
         if one.is_partly.any():
             inner, copies = (groups[_PARTLY[one.group][at]] for at in (0, 1))
-            part_s = operation_s("gather", inner, reduced) + operation_s(
-                "all_reduce", copies, reduced / inner.num_members
-            )
-            reduction_s = np.where(one.is_partly, one.all_reduces * whole_s + one.reduce_scatters * part_s, reduction_s)
+            part_s = one.reduce_scatters * operation_s("gather", inner, reduced)
+            copies_s = one.copies_reduced * operation_s("all_reduce", copies, reduced / inner.num_members)
+            reduction_s = np.where(one.is_partly, one.all_reduces * whole_s + part_s + copies_s, reduction_s)
             gather_s = np.where(one.is_partly, one.gathers * operation_s("gather", inner, gathered), gather_s)
         times[one.name] = (pieces * reduction_s, pieces * gather_s)
     return times

@@ -165,6 +165,7 @@ class LayerFigures:
             weight_bytes=software.weight_bytes,
             bucket_bytes=software.bucket_bytes,
             reduces_every_microbatch=software.reduces_every_microbatch,
+            reduces_copies_once=software.reduces_copies_once,
             shards_gradients=software.shards_gradients,
             tied_gradient_bytes=software.tied_gradient_bytes,
         )
@@ -611,7 +612,7 @@ def behind_schedule_s(
     """Return what nothing hides of a step's reductions, and of its gathers.
 
     Beside the stage's work, launching included: ZeRO-3 in every micro-batch, the others beside the last one's backward
-    and the next one's forward.
+    and the next one's forward. Programs that reduce gradients of a pipeline behind it hide nothing of that.
 
     Parameters
     ----------
@@ -626,11 +627,12 @@ def behind_schedule_s(
     is_whole = layouts.zero == 3
     passes = np.where(is_whole, layouts.num_microbatches, 1)
     ahead = np.where(is_whole, gathered / 2, gathered)  # ZeRO-3 gathers half beside forward, half beside backward
-    behind = reduced + np.where(is_whole, gathered / 2, 0.0)
+    alone = np.where(figures.software.reduces_behind_stages & (layouts.pipeline > 1), reduced, 0.0)
+    behind = reduced - alone + np.where(is_whole, gathered / 2, 0.0)
     overlaps = layouts.overlap_data & (layouts.context * layouts.data > 1)
     hidden_ahead = figures.beside(passes * forward, ahead)
     hidden_behind = figures.beside(passes * (both - forward), behind)
-    return np.where(overlaps, hidden_behind, behind), np.where(overlaps, hidden_ahead, ahead)
+    return alone + np.where(overlaps, hidden_behind, behind), np.where(overlaps, hidden_ahead, ahead)
 
 
 def optimizer_bytes(

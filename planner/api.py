@@ -8,7 +8,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from planner.answer.timeline import MOST_EVENTS, MOST_ITERATIONS, Drawn, Measured, measured_step, trace_of
+from planner.answer.timeline import MOST_EVENTS, MOST_ITERATIONS, Drawn, Measured, measured_step, traces_of
 from planner.errors import SpecError
 from planner.families import FAMILIES
 from planner.importers.imported import Imported
@@ -391,6 +391,29 @@ def timeline(
     SpecError
         If a parameter is none of these, the schedule has too many tasks to draw, or the measured trace cannot be read.
     """
+    draw = timelines(
+        question,
+        family,
+        configuration,
+        devices=devices,
+        num_iterations=num_iterations,
+        has_parts=has_parts,
+        measured=measured,
+    )
+    return draw(most_events)
+
+
+def timelines(
+    question: Question,
+    family: str,
+    configuration: Configuration,
+    *,
+    devices: str | None,
+    num_iterations: int,
+    has_parts: bool,
+    measured: Path | Measured | None,
+) -> Callable[[int], dict[str, Any]]:
+    """Return what gives :func:`timeline` with at most so many events; the schedule is made once."""
     if devices not in (None, "all", "kinds"):
         raise SpecError(f"--trace-devices: {devices!r} is not known. Write all or kinds.")
     if not 1 <= num_iterations <= MOST_ITERATIONS:
@@ -401,10 +424,10 @@ def timeline(
     if (its_own := as_asked(problem, chosen)[0]) != family:
         raise SpecError(f"this is a configuration of {its_own}, not of {family}. Name its own family.")
     schedule = FAMILIES[family].timeline(problem, chosen, num_iterations=num_iterations)
-    return trace_of(
+    return traces_of(
         schedule,
         FAMILIES[family].predict(problem, chosen),
-        Drawn(devices=devices, num_iterations=num_iterations, has_parts=has_parts, most_events=most_events),
+        Drawn(devices=devices, num_iterations=num_iterations, has_parts=has_parts),
         about={"family": family, "configuration": configuration.headline},
         measured=measured_step(measured) if isinstance(measured, Path) else measured,
     )

@@ -559,7 +559,8 @@ FLAGS: Mapping[str, Mapping[str, str]] = {
     "fsdp": {
         "tensor": "parallelism_config.parallelism_config_tp_size",
         "context": "parallelism_config.parallelism_config_cp_size",
-        "data": "parallelism_config.parallelism_config_dp_shard_size",
+        "data": "parallelism_config.parallelism_config_dp_replicate_size",
+        "shard": "parallelism_config.parallelism_config_dp_shard_size",
         "zero": "fsdp_config.fsdp_reshard_after_forward",
         "recompute": "fsdp_config.fsdp_activation_checkpointing",
     },

@@ -149,10 +149,14 @@ _NETWORK = ("nics", "network", "links")  # places of a spec that say what joins 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeighedAssumptions:
-    """Those that change the answer, a line each with effect and flag, the most important first; and the minor ones."""
+    """Those that change the answer, a line each with effect and flag, the most important first; and the minor ones.
+
+    ``cautions``: that some effects were not computed, where a search had no time for them or was stopped.
+    """
 
     key: tuple[str, ...]
     minor: tuple[str, ...]
+    cautions: tuple[str, ...] = ()
 
 
 def weigh_assumptions(
@@ -161,8 +165,8 @@ def weigh_assumptions(
     """Return the assumptions of a question, ordered by their effect on the objective of a configuration.
 
     Links that were left out come first, then the network's cards and rate, whatever their effect; what has no other
-    value to compare with is a minor one. After an
-    interruption, or once the time is over, no effect is computed, and none is told.
+    value to compare with is a minor one. After an interruption, or once the time is over, no effect is computed, and
+    a caution says so.
 
     Parameters
     ----------
@@ -176,10 +180,12 @@ def weigh_assumptions(
         rest = Search(time_limit_s=_GRACE_S)
     rows: list[tuple[int, float, str]] = []
     minor: list[str] = []
+    num_open = 0
     for one in problem.key_assumptions:
         effect = None
         if not rest.is_over:
             effect = search.bounded(partial(_effect, problem, family, configuration, objective, one), None)
+        num_open += effect is None and one.other is not None and rest.is_over
         words, size = effect or ("", -1.0)  # what was not computed comes after all that was
         is_latency = one.flag == "--latency"
         is_network = not is_latency and any(part in _NETWORK for part in one.field)
@@ -193,7 +199,12 @@ def weigh_assumptions(
     texts = [text for *_, text in rows]
     told = {one.text for one in problem.key_assumptions}
     others = [one for one in problem.assumptions if one not in told]
-    return WeighedAssumptions(key=tuple(texts[:MOST_ASSUMPTIONS]), minor=(*texts[MOST_ASSUMPTIONS:], *minor, *others))
+    why = "the search was stopped" if search.was_interrupted else "no time left"
+    return WeighedAssumptions(
+        key=tuple(texts[:MOST_ASSUMPTIONS]),
+        minor=(*texts[MOST_ASSUMPTIONS:], *minor, *others),
+        cautions=(f"what {num_open} of the assumptions would change was not computed: {why}",) * bool(num_open),
+    )
 
 
 def _effect(
@@ -581,7 +592,7 @@ def weighed(problem: Problem, plan: Plan, search: Search) -> Plan:
     """Return a plan with the assumptions that change it, and a warning of memory that is all but full."""
     network = network_of(problem, plan.substitutions)
     found = weigh_assumptions(network, plan.family, plan.configuration, plan.objective, search)
-    cautions = (*plan.cautions, *little_memory(network, plan.prediction))
+    cautions = (*plan.cautions, *found.cautions, *little_memory(network, plan.prediction))
     return replace(plan, key_assumptions=found.key, assumptions=found.minor, cautions=cautions)
 
 
@@ -663,7 +674,7 @@ def predicted(problem: Problem) -> tuple[Problem, Predicted]:
         warnings=problem.warnings,
         not_modelled=FAMILIES[family].NOT_MODELLED,
         key_assumptions=effects.key,
-        cautions=little_memory(problem, prediction),
+        cautions=(*effects.cautions, *little_memory(problem, prediction)),
     )
     return problem, found
 

@@ -6,7 +6,7 @@ that is not built in, or for all of its names; what one stands for is imported w
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
 
@@ -46,7 +46,10 @@ def planner_version() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """An entry point: ``place`` is ``module:object`` of the distribution that gives it."""
+    """An entry point: ``place`` is ``module:object`` of the distribution that gives it.
+
+    ``twin``: another distribution that gives the same name, so that neither can be had.
+    """
 
     group: str
     name: str
@@ -54,6 +57,7 @@ class Plugin:
     version: str
     place: str
     load: Callable[[], Any]
+    twin: str | None = None
 
     @property
     def origin(self) -> str:
@@ -68,13 +72,7 @@ class Plugin:
 
 @cache
 def named(group: str) -> Mapping[str, Plugin]:
-    """Return the plug-ins of a group by their name, without importing any.
-
-    Raises
-    ------
-    SpecError
-        If two distributions give the same name.
-    """
+    """Return the plug-ins of a group by their name, without importing any."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - takes a while
 
     found: dict[str, Plugin] = {}
@@ -90,8 +88,7 @@ def named(group: str) -> Mapping[str, Plugin]:
         )
         other = found.setdefault(point.name, plugin)
         if (other.origin, other.place) != (plugin.origin, plugin.place):
-            text = f"two distributions give a {GROUPS[group]} {point.name!r}: {other.origin} and {plugin.origin}."
-            raise _wrong(text, "Uninstall one of them.")
+            found[point.name] = replace(other, twin=plugin.origin)
     return found
 
 
@@ -163,17 +160,8 @@ class Registry(Mapping[str, T]):
 
     @property
     def plugins(self) -> Mapping[str, Plugin]:
-        """The plug-ins by their name.
-
-        Raises
-        ------
-        SpecError
-            If one bears the name of what is built in, or two bear the same.
-        """
-        found = named(self.group)
-        for name in found.keys() & self.own.keys():
-            raise _wrong(f"{found[name].words} bears the name of a built-in one.", "Rename it, or uninstall it.")
-        return found
+        """The plug-ins by their name; not those that bear the name of what is built in, which stays."""
+        return {name: plugin for name, plugin in named(self.group).items() if name not in self.own}
 
     def origin(self, name: str) -> str | None:
         """Return the distribution, with its version, that gives a name; None of what is built in or not there."""
@@ -200,6 +188,10 @@ class Registry(Mapping[str, T]):
 
     def _loaded(self, plugin: Plugin) -> T:
         """Import a plug-in; whatever goes wrong in it is told with its name."""
+        if plugin.twin is not None:
+            both = f"{plugin.origin} and {plugin.twin}"
+            text = f"two distributions give a {GROUPS[plugin.group]} {plugin.name!r}: {both}."
+            raise _wrong(text, "Uninstall one of them.")
         try:
             found = plugin.load()
             lacking = [name for name in self._needs if not hasattr(found, name)]

@@ -847,7 +847,7 @@ class Wanted:
         Whether a first answer is looked for below the most hopeful nodes; None: unless a cutoff is known that counts,
         or what is found may depend on the order.
     is_proof
-        Whether no answer is likely: then as many nodes as may be are looked at together from the beginning.
+        Whether no answer is likely, or nodes are few: then as many as may be are looked at together from the beginning.
     """
 
     num_answers: int = 1

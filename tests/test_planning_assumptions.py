@@ -95,6 +95,7 @@ def test_what_no_longer_fits_or_is_not_possible_has_no_figure(problem: Problem, 
     )
     asked = replace(tight, key_assumptions=odd)
     found = weigh_assumptions(asked, plan.family, plan.configuration, plan.objective, Search(time_limit_s=60))
+    assert not found.cautions
     assert found.key == (
         "optimizer; with adam: does not fit in memory   (--c)",
         "batch; with fp7: another configuration is needed   (--a)",
@@ -108,6 +109,10 @@ def test_after_an_interruption_nothing_more_is_computed(problem: Problem, plan: 
     found = weigh_assumptions(problem, plan.family, plan.configuration, plan.objective, search)
     assert found.key
     assert not any("with" in line for line in found.key)
+    number = sum(one.other is not None for one in problem.key_assumptions)
+    assert found.cautions == (
+        f"what {number} of the assumptions would change was not computed: the search was stopped",
+    )
 
 
 def test_no_assumption_is_told_twice(problem: Problem) -> None:

@@ -99,6 +99,8 @@ def test_what_is_installed_is_shown_with_its_distribution(site: Path) -> None:
     done = run(site, "-m", "planner", "show", "plugins")
     assert done.stdout.count("planner-sample 1.0") == len(GROUPS)
     assert "plugins: 5" in done.stdout
+    none = run(ROOT, "-m", "planner", "show", "plugins")
+    assert none.stdout == "plugins: 0\n"
 
 
 def test_nothing_of_a_plug_in_is_read_for_a_question_that_names_none(site: Path) -> None:
@@ -158,11 +160,15 @@ def test_a_question_that_names_a_broken_plug_in_says_whose_it_is(folder: Path) -
         True,
     )
     entry(folder, "clashes", "planner.devices", "h100-sxm = leaves:NPU")
-    done = run(folder, *words, "2xno-such-npu")
-    assert (done.returncode, "bears the name of a built-in one" in done.stderr) == (2, True)
     done = run(folder, "-m", "planner", "show", "plugins")
-    assert (done.returncode, "bears the name of a built-in one" in done.stdout) == (0, True)
-    assert "cost model 'absent' of absent 1.0" in done.stdout  # the other groups are listed all the same
+    assert (done.returncode, "not used: it bears the name of a built-in one" in done.stdout) == (0, True)
+    assert "cost model 'absent' of absent 1.0" in done.stdout
+    assert "device 'left-npu' of leaves 1.0" in done.stdout  # the others of its group are listed all the same
+    done = run(folder, "-m", "planner", "show", "devices")
+    assert (done.returncode, "left out: left-npu; planner show plugins says why" in done.stdout) == (0, True)
+    pinned.write_text(pinned.read_text(encoding="utf-8").replace("absent", "absemt"), encoding="utf-8")
+    done = run(folder, "-m", "planner", "plan", str(pinned))
+    assert "'in_network' or 'absent'; got 'absemt'. Did you mean 'absent'?" in done.stderr
 
 
 def test_two_of_one_name_and_the_name_of_a_built_in_one_are_refused(folder: Path) -> None:
@@ -173,12 +179,29 @@ def test_two_of_one_name_and_the_name_of_a_built_in_one_are_refused(folder: Path
     ):
         ALL_REDUCES["mine"]
     assert callable(ALL_REDUCES["ring"])  # what is built in is there all the same
+    entry(folder, "fourth", "planner.cost_models", "other = fourth:cost", "cost = print")
     entry(folder, "third", "planner.importers", "graph = third:X", "X = 3")
     named.cache_clear()
-    with pytest.raises(
-        planner.errors.SpecError, match=r"importer 'graph' of third 1\.0 bears the name of a built-in one"
-    ):
-        list(IMPORTERS)
+    assert callable(ALL_REDUCES["other"])  # and so are others of the group
+    assert list(IMPORTERS) == list(IMPORTERS.own)  # a name that is built in stays ours
+
+
+def test_what_is_no_device_is_told_as_such(folder: Path) -> None:
+    entry(folder, "number", "planner.devices", "number-npu = number:NPU", "NPU = 3")
+    with pytest.raises(planner.errors.SpecError, match=r"number:NPU is no planner\.cluster\.Device"):
+        DEVICES["number-npu"]
+
+
+def test_what_a_plug_in_returned_is_not_laid_to_us_alone(folder: Path) -> None:
+    entry(folder, "word", "planner.cost_models", "word = word:cost", "def cost(places): return 'fast'")
+    asked = folder / "asked.yaml"
+    asked.write_text(
+        "dnn: {zoo: alexnet}\ncluster: {preset: osf-testbed}\nfamilies: [all_reduce]\nfix: {algorithm: word}\n",
+        encoding="utf-8",
+    )
+    done = run(folder, "-m", "planner", "plan", str(asked))
+    assert done.returncode == 70
+    assert "a bug of ours, or of the cost model 'word' of word 1.0: AttributeError" in done.stderr
 
 
 def test_what_fails_in_a_plug_in_is_laid_to_it_and_not_to_us(folder: Path) -> None:

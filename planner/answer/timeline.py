@@ -15,6 +15,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from planner.errors import SpecError
 from planner.plan import Prediction
 from planner.timeline import Counter, Flow, Process, Span, Timeline
@@ -24,6 +26,9 @@ MOST_DRAWN = 64  # devices that are all drawn unless it is said otherwise
 MOST_ITERATIONS = 100
 MOST_EVENTS = 1_000_000
 MOST_BYTES = 20_000_000  # of a file; gzip takes a tenth of what plain JSON does
+_FIRST_EVENTS = 20_000
+_MORE, _FULL = 3, 0.85  # how often more events are drawn, into a file that is not so full
+_THINNED = "thinned to "
 _OF_A_ROW = 2  # events that name it
 _NS = 1e9  # of a second
 _PROCESS = "schedule"
@@ -78,15 +83,17 @@ class Drawn:
     most_events: int = MOST_EVENTS  # beyond which the shortest spans are left out
 
 
-def trace_of(
+def traces_of(
     timeline: Timeline,
     prediction: Prediction,
     drawn: Drawn,
     *,
     about: Mapping[str, object],
     measured: Measured | None = None,
-) -> dict[str, Any]:
-    """Return the trace of a family's timeline, which holds all iterations already.
+) -> Callable[[int], dict[str, Any]]:
+    """Return what gives the trace of a family's timeline, which holds all iterations already, of so many events.
+
+    It raises an error if the rows alone are more.
 
     Parameters
     ----------
@@ -94,11 +101,6 @@ def trace_of(
         What the file is of, for ``otherData``.
     measured
         Whose seconds stand beside the predicted ones; compared in ``otherData.measured``.
-
-    Raises
-    ------
-    SpecError
-        If the rows alone are too many events.
     """
     number = num_devices(timeline)
     is_expanded = drawn.devices == "all" or (drawn.devices is None and number <= MOST_DRAWN)
@@ -107,12 +109,6 @@ def trace_of(
         found = with_breakdown(found, prediction.breakdown_s, prediction.iteration_time_s, drawn.num_iterations)
     if measured is not None:
         found = with_measured(found, measured)
-    try:
-        found = thinned(found, is_expanded=is_expanded, most=drawn.most_events)
-    except ValueError as error:
-        raise SpecError(f"--trace-devices: {error} Write --trace-devices kinds.") from None
-    if is_expanded:
-        found = with_all(found)
     told = {
         **about,
         "iteration_time_s": prediction.iteration_time_s,
@@ -121,15 +117,25 @@ def trace_of(
         "devices": "all" if is_expanded else "one of each kind",
         **({} if measured is None else {"measured": compared(timeline, measured)}),
     }
-    return timeline_document(*found, about=told)
+
+    def draw(most: int) -> dict[str, Any]:
+        try:
+            fewer = thinned(found, is_expanded=is_expanded, most=most)
+        except ValueError as error:
+            raise SpecError(f"--trace-devices: {error} Write --trace-devices kinds.") from None
+        return timeline_document(*(with_all(fewer) if is_expanded else fewer), about=told)
+
+    return draw
+
+
+def trace_of(timeline: Timeline, prediction: Prediction, drawn: Drawn, **more: Any) -> dict[str, Any]:
+    """Return the trace of a timeline, as :func:`traces_of` has it, of the events that ``drawn`` allows."""
+    return traces_of(timeline, prediction, drawn, **more)(drawn.most_events)
 
 
 def pieces_of(trace: Mapping[str, Any]) -> Iterator[str]:
     """Yield a trace as JSON, an event at a time: of a million the text is not held beside them."""
-
-    def text(value: Any) -> str:
-        return json.dumps(value, separators=(",", ":"))
-
+    text = json.JSONEncoder(separators=(",", ":")).encode
     yield '{"traceEvents":['
     for index, event in enumerate(trace["traceEvents"]):
         yield f",{text(event)}" if index else text(event)
@@ -146,14 +152,19 @@ def file_of(draw: Callable[[int], dict[str, Any]], *, is_packed: bool) -> tuple[
     is_packed
         Whether the file is compressed, as Perfetto and :func:`measured_step` read it.
     """
-    most = MOST_EVENTS
+    most, more = _FIRST_EVENTS, _MORE  # few events tell how many go into a file: a million would be drawn for nothing
     while True:
         trace = draw(most)
         number = len(trace["traceEvents"])
         content, num_written = _content(trace, is_packed=is_packed)
-        if content is not None:
+        if content is None:
+            most = int(0.95 * min(most, number) * num_written / number)
+            more = 0
+            continue
+        notes = trace.get("otherData", {}).get("notes", ())
+        if not more or len(content) > _FULL * MOST_BYTES or not any(one.startswith(_THINNED) for one in notes):
             return content, trace
-        most = int(0.95 * min(most, number) * num_written / number)
+        most, more = min(MOST_EVENTS, int(0.97 * MOST_BYTES * number / len(content))), more - 1
 
 
 def _content(trace: Mapping[str, Any], *, is_packed: bool) -> tuple[bytes | None, int]:
@@ -443,17 +454,12 @@ def thinned(timeline: Timeline, *, is_expanded: bool, most: int = MOST_EVENTS) -
     if sum(weights) + sum(arrows) + sum(points) <= left:
         return timeline
 
-    def rank(index: int) -> tuple[bool, float]:
-        span = timeline.spans[index]
-        return span.kind != _BREAKDOWN_KIND, span.start_s - span.end_s
-
-    kept = []
-    for index in sorted(range(len(weights)), key=rank):
-        if weights[index] > left:
-            break
-        left -= weights[index]
-        kept.append(index)
-    kept.sort()
+    is_other = [span.kind != _BREAKDOWN_KIND for span in timeline.spans]
+    order = np.lexsort(([span.start_s - span.end_s for span in timeline.spans], is_other))
+    taken = np.cumsum(np.array(weights)[order])
+    number = int(np.searchsorted(taken, left, side="right"))
+    left -= int(taken[number - 1]) if number else 0
+    kept = sorted(order[:number].tolist())
     found = _with_spans(timeline, kept)
     flows, counters = [], []
     for flow in found.flows:
@@ -466,7 +472,7 @@ def thinned(timeline: Timeline, *, is_expanded: bool, most: int = MOST_EVENTS) -
             left -= number
             counters.append(counter)
     gone = (
-        f"thinned to {most:,} events: of {len(weights):,} spans the {len(weights) - len(kept):,} shortest are left "
+        f"{_THINNED}{most:,} events: of {len(weights):,} spans the {len(weights) - len(kept):,} shortest are left "
         f"out, of {len(arrows):,} arrows {len(arrows) - len(flows):,}, of {len(points):,} counters "
         f"{len(points) - len(counters):,}"
     )

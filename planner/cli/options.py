@@ -238,11 +238,12 @@ class TraceOptions:
         if self.trace is None:
             return
         from planner.answer.timeline import file_of, table_text
-        from planner.api import timeline
+        from planner.api import timelines
         from planner.cli.output import Progress, write_bytes
 
-        def draw(most: int) -> dict[str, Any]:
-            return timeline(
+        is_packed = self.trace.suffix == ".gz"
+        with Progress("drawing"):
+            draw = timelines(
                 problem,
                 family,
                 configuration,
@@ -250,11 +251,7 @@ class TraceOptions:
                 num_iterations=self.trace_iterations or 1,
                 has_parts=True,
                 measured=measured,
-                most_events=most,
             )
-
-        is_packed = self.trace.suffix == ".gz"
-        with Progress("drawing"):
             content, found = file_of(draw, is_packed=is_packed)
         write_bytes(self.trace, content)
         for note in found["otherData"].get("notes", ()):

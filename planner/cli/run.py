@@ -125,10 +125,11 @@ def _refused(error: OSError) -> SpecError:
 
 def _bug(error: Exception, *, is_json: bool) -> int:
     """Report what should not have happened, and return its exit code."""
-    from planner.plugins import blamed
+    from planner.plugins import blamed, loaded
 
     plugin = blamed(error)
-    whose = "a bug of ours" if plugin is None else f"the {plugin.words} failed"
+    others = "".join(f", or of the {one.words}" for one in loaded())  # what one returned may be what failed
+    whose = f"a bug of ours{others}" if plugin is None else f"the {plugin.words} failed"
     told = "please report it" if plugin is None else "report it to its authors"
     message = f"planner: {whose}: {type(error).__name__}: {error}"
     _say(f"{message}\nSet PLANNER_DEBUG=1 for the traceback, and {told}.", sys.stderr)

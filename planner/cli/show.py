@@ -85,7 +85,8 @@ def show(
         print(dump({**document, "rows": rows, "totals": totals}))
         return
     text_of = {What.PRICES: _prices_text, What.DEVICES: _devices_text}
-    print(table(rows) if what is None else text_of.get(what, table)(rows))
+    if rows:
+        print(table(rows) if what is None else text_of.get(what, table)(rows))
     for key, value in totals.items():
         print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
 
@@ -288,21 +289,18 @@ def _plugins(wanted: str | None) -> Shown:
     from planner.families import FAMILIES
     from planner.importers.kinds import IMPORTERS
     from planner.models.communication import ALL_REDUCES
-    from planner.plugins import Registry
+    from planner.plugins import Registry, named
 
     tables: list[Registry[Any]] = [FAMILIES, DEVICES, TARGETS, IMPORTERS, ALL_REDUCES]
     rows = []
     for table in tables:
-        try:
-            plugins = table.plugins
-        except SpecError as error:  # two of a name: none of the group is read
-            rows.append({"group": table.group, "name": "", "distribution": "", "state": str(error)})
-            continue
-        for name, plugin in plugins.items():
+        for name, plugin in named(table.group).items():
             try:
                 state = f"loaded from {plugin.place}" if table[name] is not None else ""
             except SpecError as error:
                 state = str(error)
+            if name in table.own:
+                state = "not used: it bears the name of a built-in one. Rename it, or uninstall it."
             rows.append({"group": table.group, "name": name, "distribution": plugin.origin, "state": state})
     if wanted is not None and not (rows := [row for row in rows if row["name"] == wanted]):
         message = f"no plug-in {wanted!r} is installed. `planner show plugins` lists them."
@@ -313,11 +311,15 @@ def _plugins(wanted: str | None) -> Shown:
 def _devices(name: str | None) -> Shown:
     """Return the device table, or the figures of one device with their units and its source."""
     from planner import data
+    from planner.data.devices import DEVICES
 
     rows = data.device_rows()
     if name is None:
         found = [{column: row[column] for column in ("name", *_HEADS)} for row in rows]
-        return found, {"devices": len(rows), "units": _UNITS_OF_DEVICES, "sources": "planner show devices NAME"}
+        totals = {"devices": len(rows), "units": _UNITS_OF_DEVICES, "sources": "planner show devices NAME"}
+        broken = sorted(DEVICES.plugins.keys() - {row["name"] for row in rows})
+        why = {"left out": f"{', '.join(broken)}; planner show plugins says why"} if broken else {}
+        return found, {**totals, **why}
     known = data.device(name).name
     cells = [cell for row in rows if row["name"] == known for cell in row.items() if cell[1]]
     return [{"field": _FIELDS.get(key, key), "value": data.with_unit(key, cell)} for key, cell in cells], {}

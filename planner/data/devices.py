@@ -15,7 +15,7 @@ from typing import Any
 
 from planner.cluster import Device, Link
 from planner.names import find, fold
-from planner.plugins import Plugin, Registry
+from planner.plugins import Plugin, PluginError, Registry
 from planner.units import Dimension, parse
 
 _DEVICES, _LINKS, _MACHINES = "devices.csv", "links.csv", "machines.csv"
@@ -75,7 +75,7 @@ class _Table(Mapping[str, Device]):
 
 def _of_plugin(found: Any, plugin: Plugin) -> Device:
     """Return the device of a plug-in, which gives it, or what returns it."""
-    one = found if isinstance(found, Device) else found()
+    one = found() if callable(found) else found
     if not isinstance(one, Device):
         raise TypeError(f"{plugin.place} is no planner.cluster.Device")
     return replace(one, name=plugin.name, source=f"{one.source}{'; ' * bool(one.source)}plug-in {plugin.origin}")
@@ -151,11 +151,14 @@ def _device_of(name: str) -> Device:
 def device_rows() -> list[dict[str, str]]:
     """Return the device table as it is printed, for display; an empty cell is not known or does not exist.
 
-    Rows of plug-ins come last, with the figures of every device.
+    Rows of plug-ins come last, with the figures of every device, where they can be loaded.
     """
     rows = [dict(row) for row in table(_DEVICES).values()]
     for name in DEVICES.plugins:
-        one, empty = DEVICES[name], dict.fromkeys(rows[0], "")
+        try:
+            one, empty = DEVICES[name], dict.fromkeys(rows[0], "")
+        except PluginError:  # a broken one hides none of the others; who asks for it is told
+            continue
         peaks = {f"{dtype}_tflop_per_s": f"{peak / 1e12:.6g}" for dtype, peak in one.peak_flop_per_s.items()}
         held = {
             "memory_gib": one.memory_bytes / 2**30,

@@ -108,7 +108,7 @@ def run_with(layout: Layout, engine: Engine) -> Layout:
     """
     if engine is Engine.MEGATRON_LM:
         return _with_megatron(layout)
-    layout = layout.with_whole_layers().with_whole_shards()
+    layout = layout.with_whole_layers()
     if engine is Engine.FSDP:
         layout = _with_fsdp(layout)
     elif layout.chosen.recompute == "full":
@@ -144,6 +144,8 @@ def run_with(layout: Layout, engine: Engine) -> Layout:
 
 def _with_fsdp(layout: Layout) -> Layout:
     chosen = layout.chosen
+    if chosen.shard == 1:  # over context ranks alone, which its ``ParallelismConfig`` refuses
+        layout = layout.with_whole_shards()
     if chosen.sequence_parallel and chosen.tensor > 1:
         why = "its tensor parallelism (the model's own plan) does not split the sequence, and overlaps nothing by that"
         layout = layout.instead(why, sequence_parallel=False, overlap_tensor=False)
@@ -237,9 +239,9 @@ def _fsdp_flags(layout: Layout) -> dict[str, Any]:
         "fsdp_config.fsdp_offload_params": False,
         "fsdp_config.fsdp_state_dict_type": "SHARDED_STATE_DICT",
     }
-    if chosen.tensor > 1 or chosen.context > 1:
-        own = "parallelism_config.parallelism_config_"
-        flags |= {f"{own}dp_replicate_size": 1, _FSDP["data"]: chosen.data}
+    if chosen.tensor > 1 or chosen.context > 1 or chosen.num_copies > 1:
+        own, copies = "parallelism_config.parallelism_config_", chosen.num_copies
+        flags |= {_FSDP["data"]: copies, _FSDP["shard"]: chosen.data // copies}
         flags |= {_FSDP["tensor"]: chosen.tensor, _FSDP["context"]: chosen.context}
         flags |= {f"{own}cp_backend": "torch", f"{own}cp_comm_strategy": "allgather"}
         flags |= {f"{own}sp_size": 1, f"{own}sp_backend": "deepspeed"}
@@ -293,10 +295,12 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     file = Parsed(path, documents[0])
     number, kind = file.count("num_processes"), str(file.value("distributed_type"))
     if kind == Engine.FSDP.value:
+        copies = file.count(_FSDP["data"], 1)
         chosen = read_layout(
             file,
             "fsdp",
             num_devices=number,
+            shard=file.count(_FSDP["shard"], 1) if copies > 1 else 0,
             zero=3 if file.value(_FSDP["zero"], True) else 2,
             recompute="full" if file.value(_FSDP["recompute"]) else "none",
         )

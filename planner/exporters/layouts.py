@@ -266,7 +266,9 @@ class Layout:
 
     def with_whole_shards(self) -> "Layout":
         """Return the layout with states shared out over all data ranks."""
-        return self.instead("it shards over all data ranks", shard=0) if self.chosen.shard else self
+        if self.chosen.num_copies == 1:
+            return replace(self, chosen=replace(self.chosen, shard=0))
+        return self.instead("it shards over all data ranks", shard=0)
 
     def with_usual_order(self, why: str = "ranks are always numbered") -> "Layout":
         """Return the layout with ranks numbered from the tensor degree outwards, as most programs have it."""

@@ -8,7 +8,7 @@ and torchtitan expect it.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from planner.cluster import Device
+from planner.cluster import Device, MachineGroup
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters.export import (
     PROGRAMS,
@@ -49,9 +49,14 @@ def machine_words(rows: Iterable[UsedMachines]) -> str:
     return " + ".join(f"{row.num_machines} x {row.devices_per_machine} {row.device}" for row in rows)
 
 
+def group_of(job: Job, row: UsedMachines) -> MachineGroup:
+    """Return the group of machines of a row."""
+    return next(group for group in job.problem.cluster.machine_groups if group.name == row.group)
+
+
 def device_of(job: Job, row: UsedMachines) -> Device:
     """Return the type of device of a row."""
-    return next(group.device for group in job.problem.cluster.machine_groups if group.name == row.group)
+    return group_of(job, row).device
 
 
 def num_devices(rows: Iterable[UsedMachines]) -> int:

@@ -288,6 +288,8 @@ def _as_run(layout: Layout, network: Transformer) -> Layout:
     if chosen.data > 1 and chosen.zero == _SHARDS_GRADIENTS:
         why = "where it shares gradients, it shares weights, too (ZeRO 3)"
         layout = layout.instead(why, zero=_SHARDS_WEIGHTS if chosen.pipeline == 1 else _SHARDS_STATE)
+    if layout.chosen.zero == _SHARDS_STATE:
+        layout = layout.with_whole_shards()
     if network.experts is not None and chosen.expert_tensor != chosen.tensor:
         why = "its experts are cut by the tensor degree, as all else is"
         if network.experts.expert_size % chosen.tensor:
@@ -511,7 +513,10 @@ def _layout_of(file: Parsed) -> HybridConfiguration:
     layers = file.count("base_num_decoder_layers")
     chunk = file.count("num_layers_per_pipeline_stage", layers) if stages > 1 else layers
     chunks = max(1, layers // (stages * chunk))
-    tensor = axes["tensor"] * axes["tensor_sequence"]
+    tensor, shards = axes["tensor"] * axes["tensor_sequence"], axes["fsdp"] * axes["expert"]
+    # Ranks of the axes ``context`` and ``expert`` share weights, too (``logical_axis_rules``: ``embed``).
+    shares_state = file.value("shard_optimizer_over_data") is True
+    is_shared = axes["fsdp"] > 1 or (shards * axes["context"] > 1 and not shares_state)
     return HybridConfiguration(
         global_batch_size=batch,
         tensor=tensor,
@@ -526,8 +531,8 @@ def _layout_of(file: Parsed) -> HybridConfiguration:
         interleave=chunks,
         stages=(PipelineStage(layers=chunk),) * (stages * chunks if stages > 1 else 0),
         microbatch=batch // (data * steps),
-        shard=axes["fsdp"] * axes["expert"] if axes["fsdp"] > 1 and axes["data"] > 1 else 0,
-        zero=_SHARDS_WEIGHTS if axes["fsdp"] > 1 else int(file.value("shard_optimizer_over_data") is True),
+        shard=shards if is_shared and axes["data"] > 1 else 0,
+        zero=_SHARDS_WEIGHTS if is_shared else int(shares_state),
         recompute=recompute,
         schedule="gpipe" if stages > 1 else "1f1b",
         sequence_parallel=axes["tensor_sequence"] > 1,

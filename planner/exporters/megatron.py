@@ -27,7 +27,7 @@ from planner.exporters.layouts import (
     transformer_layout,
     with_layers,
 )
-from planner.exporters.machines import device_of
+from planner.exporters.machines import group_of
 from planner.exporters.megatron_network import ENDS, is_stack, parts_of_stack, transformer_of
 from planner.exporters.scripts import Parsed, launched, script_words
 from planner.exporters.training_blocks import training_of_options
@@ -160,13 +160,15 @@ def words_of(
     gradients = job.problem.calibration.gradients
     low = low_precision_options(job.problem.training.low, has_cuda_graphs=launches_graphs(job.problem), network=network)
     _check_optimizer(layout)
+    group = group_of(job, layout.rows[0])
     launch = Launch(
         dtype=layout.dtype,
-        devices_per_machine=1,
+        devices_per_machine=group.host_size,
         gradients=gradients,
         low=low,
         optimizer=job.problem.training.optimizer,
-        backend=token_backend(device_of(job, layout.rows[0]).name),
+        backend=token_backend(group.device.name, layout.target),
+        domain_size=group.devices_per_machine,
     )
     lines = launch_lines(network, layout.chosen, launch)
     start = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))

@@ -59,7 +59,7 @@ _SCHEDULES: Mapping[str, Mapping[str, object]] = {
 }
 _V, _CHUNK = "zero_bubble_v_schedule", "num_layers_per_virtual_pipeline_stage"
 _PENDING = "zero_bubble_max_pending_backward"
-_OWN = {"model_type", "patch_zero_bubble", _PENDING, "enable_primus_turbo", "use_turbo_deepep", "moe_router_dtype"}
+_OWN = {"model_type", "patch_zero_bubble", _PENDING, "enable_primus_turbo", "use_turbo_deepep"}
 _OWN |= {key for keys in _SCHEDULES.values() for key in keys}
 
 
@@ -110,8 +110,8 @@ def _overrides(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
             found[_KEYS.get(option, option.replace("-", "_"))] = value
     if "hybrid-override-pattern" in values:
         found["model_type"] = "mamba"
-    if chosen.expert > 1:  # its own DeepEP, in the place of the dispatcher that is named
-        found |= {"enable_primus_turbo": True, "use_turbo_deepep": True, "moe_router_dtype": "fp32"}
+    if "moe-flex-dispatcher-backend" in values:  # its own DeepEP, in the place of the dispatcher that is named
+        found |= {"enable_primus_turbo": True, "use_turbo_deepep": True}
     if chosen.pipeline > 1 and chosen.schedule in _SCHEDULES:
         found |= {"patch_zero_bubble": True, **_SCHEDULES[chosen.schedule]}
         if "enable_zero_bubble" in found:

@@ -308,7 +308,11 @@ def _words(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
         return f"{problem.rstrip('.')}.", mend
     if kind not in _WORDS:
         return f"{details['msg']}; got {_short(details['input'])}.", "Mend this value."
-    what, mend = _WORDS[kind]  # words of ours alone are a format; what pydantic says may quote the input
+    what, mend = _WORDS[kind]
+    if kind == "literal_error" and isinstance(details["input"], str):
+        near = nearest(details["input"], re.findall(r"'([^']+)'", details["ctx"]["expected"]))
+        mend = near if near.startswith("Did") else mend  # else it names what is known already
+    # Words of ours alone are a format; what pydantic says may quote the input.
     return f"{what.format(**details.get('ctx', {}))}; got {_short(details['input'])}.", mend
 
 

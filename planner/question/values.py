@@ -18,7 +18,7 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
 )
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from planner.errors import SpecError
 from planner.letters import visible
@@ -204,9 +204,15 @@ class OrPlugin:
         def check(value: object, known: ValidatorFunctionWrapHandler) -> Any:
             try:
                 return known(value)
-            except ValidationError:
-                if isinstance(value, str) and value in named(self.group):
+            except ValidationError as error:
+                more = named(self.group)
+                if isinstance(value, str) and value in more:
                     return value
+                fault = error.errors()[0]
+                if more and fault["type"] == "literal_error":
+                    names = ", ".join((fault["ctx"]["expected"].replace(" or ", ", "), *map(repr, more)))
+                    expected = " or ".join(names.rsplit(", ", 1))
+                    raise PydanticKnownError("literal_error", {"expected": expected}) from None
                 raise
 
         as_it_is = core_schema.plain_serializer_function_ser_schema(lambda value: value)

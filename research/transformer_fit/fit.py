@@ -141,8 +141,9 @@ _FULLY_SHARDED: Mapping[str, bool | float] = {
     "reduces_every_microbatch": True,
     "stops_early": True,
 }
-# Recomputes every second product, and keeps attention.
-_TORCHTITAN = {**_FULLY_SHARDED, "selective_share": 0.5}
+# Recomputes every second product, and keeps attention. Gradients are reduced in four bytes (``mixed_precision_reduce``
+# of torchtitan/config/configs.py takes nothing else), in a pipeline behind its last backward pass.
+_TORCHTITAN = {**_FULLY_SHARDED, "gradient_bytes": 4, "reduces_behind_stages": True, "selective_share": 0.5}
 SOFTWARE: Mapping[str, Mapping[str, bool | float]] = {
     "megatron-lm": _MEGATRON,
     # From 2022: the product that gives a weight's gradient adds it to the others itself.
@@ -186,6 +187,7 @@ _UNSAID = (
     "exchanged_bytes_per_s",
     "tied_gradient_bytes",
     "end_optimizer_bytes",
+    "reduces_copies_once",
     "has_matrix_optimizer",
     "weight_bytes",
     "gathered_bytes",

@@ -31,7 +31,7 @@ from typing import Any
 from planner.models.communication import Tier
 from planner.models.compute import Software
 from planner.models.layouts import Layouts, Recompute
-from planner.models.programs import DEEPEP, DEEPEP_BYTES_PER_S, MEGATRON_CORE, token_backend
+from planner.models.programs import ALL_TO_ALL, DEEPEP, DEEPEP_BYTES_PER_S, MEGATRON_CORE, token_backend
 from planner.transformer import Experts, Transformer
 from planner.zoo import transformers
 from research.nanotron_runs import GLOBAL_BATCH, LATENCY_S, NETWORKS, SEQUENCE_LENGTH, Run, read_runs
@@ -166,13 +166,14 @@ class Row:
 
     def told(self, software: Software) -> Software:
         """Return what the row's program does, told as there."""
-        is_hybrid = self.has_hybrid or token_backend(self.device) != DEEPEP
+        backend = token_backend(self.device, software.name)
+        is_each = self.sends_each or backend == ALL_TO_ALL
         return replace(
             software,
             gradient_bytes=2.0 if self.has_bf16_gradients else software.gradient_bytes,
-            sends_once=software.sends_once and not self.sends_each,
+            sends_once=software.sends_once and not is_each,
             handed_bytes_per_s=inf if self.has_hybrid else software.handed_bytes_per_s,
-            exchanged_bytes_per_s=inf if is_hybrid else DEEPEP_BYTES_PER_S,
+            exchanged_bytes_per_s=DEEPEP_BYTES_PER_S if backend == DEEPEP and not self.has_hybrid else inf,
         )
 
     def layouts(self) -> Layouts:

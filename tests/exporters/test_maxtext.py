@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hybrid_questions import layout
 from hypothesis import given
 from hypothesis import strategies as st
 from layout_jobs import even_job, job_of
@@ -191,3 +192,12 @@ def test_layouts_searched_on_tpus_are_those_that_it_runs_unchanged(
         assert runs == (broken_rule(rules, codes) is None), chosen
         kinds.add(runs)
     assert kinds == {True, False}
+
+
+def test_stages_on_tpus_are_found_and_stay_alike_where_other_cuts_would_be_quicker() -> None:
+    machines = [{"count": 1, "device": "tpu-v5p", "devices": 6, "network": "100 Gbit/s", "latency": "10 us"}]
+    transformer = {**SMALL, "layers": 24, "vocabulary": 50000, "sequence_length": 256}
+    dnn = {"transformer": transformer, "global_batch": 48, "dtype": "bf16"}
+    asked = {"dnn": dnn, "cluster": {"machines": machines}, "families": ["hybrid"], "objective": "iteration_time"}
+    chosen = layout(planner.load({**asked, "fix": {"pipeline_parallel_size": 6}}))
+    assert (chosen.pipeline, chosen.schedule, chosen.stages) == (6, "gpipe", ())

@@ -65,6 +65,29 @@ def test_a_file_read_back_has_the_parameters_flop_and_layout_of_its_plan(target:
         assert pins["chunks_per_device"] == chosen.interleave
     if chosen.data * chosen.context > 1 and target != "maxtext" and not chosen.offload_optimizer:
         assert pins["zero_stage"] == chosen.zero
+        assert pins["data_parallel_shard_size"] == chosen.shard
+
+
+@pytest.mark.parametrize("target", [*FILES, "torchtitan", "accelerate"])
+def test_copies_of_states_that_some_ranks_share_are_read_back(target: str) -> None:
+    path = Path({**FILES, "torchtitan": "launch.sh", "accelerate": "accelerate.yaml"}[target])
+    of_experts = [] if target == "accelerate" else [even_job(QWEN, data=8, expert=2, shard=2, zero=3)]
+    for job in [even_job(LLAMA, data=8, zero=3, shard=4), *of_experts]:
+        found = export(target, job)
+        assert not any("all data ranks" in note for note in found.notes)
+        _, pins = degrees_of(path, found.files[path.name]) or ("", {})
+        kept = pins_of(hybrid_of(job), "data", "zero", "shard")
+        assert {key: pins[key] for key in kept} == kept
+
+
+def test_what_cannot_copy_states_says_what_it_shards_over_all_ranks_for() -> None:
+    """MaxText's optimiser is sharded over all data ranks or none; and all ranks are what a shard of all of them is."""
+    notes = export("maxtext", even_job(LLAMA, data=8, zero=1, shard=4)).notes
+    assert any("it shards over all data ranks" in note for note in notes)
+    for target in ("maxtext", "deepspeed"):
+        assert not any(
+            "all data ranks" in note for note in export(target, even_job(LLAMA, data=8, zero=1, shard=8)).notes
+        )
 
 
 @pytest.mark.parametrize("target", FILES)
@@ -233,6 +256,76 @@ def test_tokens_go_to_experts_as_the_devices_have_it_and_their_kernels_are_captu
         said = hybrid.explain(problem, hybrid_of(job), job.plan.prediction)
         assert f"tokens go to their experts by {name}" in " ".join(said)
         assert read("primus", job)[0] == problem.dnn.transformer
+
+
+def experts_job(group: Mapping[str, Any], **decisions: Any) -> Job:
+    """A layout of a network with experts on machines of a group."""
+    machines = [{"network": "400 Gbit/s", "latency": "5 us", **group}]
+    question = {
+        "dnn": {"transformer": {**QWEN, "experts": {**QWEN["experts"], "count": 48}}, "global_batch": 96},
+        "cluster": {"machines": machines},
+        "families": ["hybrid"],
+    }
+    chosen = HybridConfiguration(global_batch_size=96, zero=1, **decisions)
+    return job_of(planner.load(question), "hybrid", chosen)
+
+
+@pytest.mark.parametrize(
+    ("device", "megatron", "is_primus_own"),
+    [
+        ("h100-sxm", "flex --moe-flex-dispatcher-backend deepep --moe-router-dtype fp32", True),
+        ("h200-sxm", "flex --moe-flex-dispatcher-backend deepep --moe-router-dtype fp32", True),
+        ("h100-pcie", "alltoall", False),
+        ("a100-sxm4-80gb", "alltoall", False),
+        ("mi300x", "alltoall", True),
+        ("mi250x", "alltoall", False),
+    ],
+)
+def test_tokens_go_by_collectives_to_experts_where_a_program_has_no_kernels_for_the_device(
+    device: str, megatron: str, is_primus_own: bool
+) -> None:
+    job = experts_job({"count": 2, "device": device, "devices": 4}, data=8, expert=8)
+    for text in (export("megatron", job).files["launch.sh"], " ".join(job.plan.prediction.details["launch"])):
+        assert f"--moe-token-dispatcher-type {megatron}" in text
+        assert ("flex" in text) == (megatron != "alltoall")
+        assert "HYBRID_EP" not in text
+    assert ("DeepEP" in " ".join(hybrid.explain(job.problem, hybrid_of(job), job.plan.prediction))) == (
+        megatron != "alltoall"
+    )
+    assert ("use_turbo_deepep: true" in export("primus", job).files["primus.yaml"]) == is_primus_own
+    assert read("primus", job)[0] == read("megatron", job)[0] == job.problem.dnn.transformer
+
+
+def test_a_step_is_told_as_its_launch_files_send_tokens() -> None:
+    job = experts_job({"count": 2, "device": "mi300x", "devices": 4}, data=8, expert=8)
+    chosen, seconds = hybrid_of(job), {}
+    for program in ("megatron-core", "primus"):  # each copy by RCCL; once to a machine by kernels of its own
+        calibration = replace(job.problem.calibration, program=program)
+        found = planner.predict(replace(job.problem, calibration=calibration), chosen)
+        seconds[program] = found.breakdown_s["expert"]
+    assert 1 < seconds["megatron-core"] / seconds["primus"] <= 2  # a token has two experts
+
+
+@pytest.mark.parametrize(
+    ("group", "expert", "ranks", "domain", "is_wide"),
+    [
+        ({"count": 2, "device": "b200-sxm", "devices": 8}, 4, 4, 8, 0),
+        ({"count": 2, "device": "b200-sxm", "devices": 8}, 16, 8, 8, 0),
+        ({"count": 1, "device": "gb300", "devices": 16, "devices_per_host": 4}, 16, 16, 16, 1),
+        ({"count": 2, "device": "gb300", "devices": 12, "devices_per_host": 4}, 8, 4, 12, 1),  # the second is cut
+    ],
+)
+def test_hybridep_is_told_which_ranks_nvlink_joins(
+    group: Mapping[str, Any], expert: int, ranks: int, domain: int, is_wide: int
+) -> None:
+    number = group["count"] * group["devices"] // 8 * 8
+    job = experts_job(group, data=number, expert=expert)
+    line = f"NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN={ranks} NVLINK_DOMAIN_SIZE={domain} USE_MNNVL={is_wide}"
+    for target in ("megatron", "megatron-bridge"):
+        assert f"export {line}\n" in export(target, job).files["launch.sh"]
+    assert f"export {line}" in job.plan.prediction.details["launch"]
+    alone = experts_job(group, data=number)
+    assert "HYBRID_EP" not in export("megatron", alone).files["launch.sh"]
 
 
 def test_sinks_are_not_asked_of_flash_attention() -> None:

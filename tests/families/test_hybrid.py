@@ -334,8 +334,7 @@ def test_options_carry_every_decision_to_the_launcher() -> None:
         "--tensor-model-parallel-size 2",
         "--pipeline-model-parallel-size 2",
         "--context-parallel-size 2",
-        "--expert-model-parallel-size 2 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep "
-        "--moe-router-dtype fp32",
+        "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall",
         "--expert-tensor-parallel-size 2",
         "--num-layers-per-virtual-pipeline-stage 1",
         "--micro-batch-size 2",

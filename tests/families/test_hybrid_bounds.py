@@ -232,9 +232,30 @@ EXPERTS_ALONE = launched(
     "composer-fsdp",
 )
 
+# Stages that go with GPipe alone, which keeps more activations than 1F1B.
+ON_TPUS = question(
+    {**NARROW, "layers": 2},
+    batch=4,
+    cluster={"machines": [{"count": 1, "devices": 2, "device": "tpu-v5p", "network": "1 Gbit/s", "latency": "5 us"}]},
+    fix={"pipeline_parallel_size": 2},
+)
+
+# An encoder that is computed again as a whole where one layer behind it is, and then leaves room for the other.
+ENCODER_AGAIN = launched(
+    question(
+        {**NARROW, "layers": 2, "vocabulary": 1000, "encoder": SEEING},
+        machines=1,
+        batch=4,
+        fix={"context_parallel_size": 4, "data_parallel_size": 1},
+    ),
+    "megatron-core",
+)
+
 
 @settings(max_examples=80, deadline=None)
 @example(problem=EXPERTS_ALONE, share=0.1)
+@example(problem=ENCODER_AGAIN, share=0.18)
+@example(problem=ON_TPUS, share=1.0)
 @example(problem=ENDS_LAUNCHED, share=1.0)
 @example(problem=ENDS_ALONE, share=1.0)
 @example(problem=ENDS_ALONE, share=0.02)
@@ -296,6 +317,8 @@ def test_the_grid_holds_chunks_of_an_end_alone() -> None:
 
 @settings(max_examples=25, deadline=None)
 @example(problem=ENDS_ALONE, share=0.02)
+@example(problem=ON_TPUS, share=0.5)
+@example(problem=ENCODER_AGAIN, share=0.18)
 @given(problem=questions(), share=st.sampled_from([0.02, 0.5]))
 def test_a_search_with_bounds_finds_what_trying_every_layout_finds(problem: Problem, share: float) -> None:
     cost = costs_of(problem)[0]

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from planner.families.hybrid.chunks import OTHER_CHUNKS, ChunkBounds, all_chunks_bound_s
 from planner.families.hybrid.configuration import COARSE, HybridConfiguration
 from planner.families.hybrid.cost import costs_of
+from planner.families.hybrid.grid_search import _with_chunks, bounds_of
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints
 from planner.question.build import load
 from planner.search import Search
-from planner.solvers.grid import Grid, Level
+from planner.solvers.grid import Grid, Level, solve
 from planner.trained import Trained
 from planner.zoo.transformers import dnn_of
 
@@ -88,6 +89,25 @@ def points_of(space: Space, rng: np.random.Generator) -> dict[str, Ints]:
         some = rng.permutation(np.flatnonzero(kept))[:200]
         nodes = {name: column[some] for name, column in nodes.items()}
     return {name: column[:20] for name, column in nodes.items()}
+
+
+@settings(max_examples=4, deadline=None)
+@given(kind=st.sampled_from([TINY, OF_FOUR_KINDS]), memory=st.sampled_from(["80 GiB", "3.5 GiB"]))
+def test_the_best_layouts_with_chunks_of_some_degrees_are_those_of_each_alone(
+    kind: dict[str, Any], memory: str
+) -> None:
+    (cost,) = costs_of(question({**kind, "layers": 11}, batch=8, machines=1, devices=4, memory=memory))
+    _, settings_of = all_chunks_bound_s(cost, np.inf, Search())
+    bounds = bounds_of(cost.even)
+    chunks = tuple(one for one in bounds.space.axes["interleave"].values if one > 1)
+    expected = []
+    for setting in settings_of:
+        few = {**{name: (value,) for name, value in setting.items()}, "interleave": chunks}
+        alone = bounds.of_space(bounds.space.of_values(few))
+        best = solve(alone.grid(uses_bounds=False), alone.seconds, Search()).solution
+        expected += [] if best.value is None else [(best.objective, best.value)]
+    assert _with_chunks(cost.even, settings_of, Search()) == expected
+    assert len(expected) > 1 or memory != "80 GiB"
 
 
 def test_frozen_layers_without_room_are_bounded_by_a_number() -> None:

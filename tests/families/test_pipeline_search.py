@@ -34,7 +34,7 @@ from planner.problem import Limits, Problem
 from planner.search import Search
 from planner.solution import Status
 from planner.solvers.pipeline_bounds import Schedule, bound_s
-from planner.solvers.pipelines import Tables
+from planner.solvers.pipelines import LeastDevices, Tables
 
 
 def line_of(found: Plan) -> PipelineConfiguration:
@@ -226,6 +226,23 @@ def test_numbers_that_are_ruled_out_together_are_so_each_alone(asked: dict[str, 
                 assert together[number] <= alone[number]
 
 
+@pytest.mark.parametrize("slack", [1.2, 1.5, 3])
+def test_numbers_together_are_asked_for_memory_on_devices_that_each_of_them_has(slack: float) -> None:
+    with patch.object(pipeline_domain, "MOST_REPLICAS", 0), patch.object(pipeline_rows, "_NEAR", 8):
+        domain = Domain(planner.load(question()))
+        cutoff_s, with_more = slack * domain.least_s_per_sample * domain.batch, 0
+        with patch.object(pipeline_rows, "may_fit", return_value=True) as fits:
+            assert [*passing_s(domain, range(1, 9), cutoff_s, Search())]
+        for _, (fewest, most), _, stage, ahead in (call.args for call in fits.call_args_list):
+            for number in range(fewest, most + 1):
+                rows = StageRows(domain, [number])
+                own = LeastDevices.of(rows, rows.stack(is_gpipe=False), cutoff_s - domain.least_stall_s)
+                assert (stage <= own.stage[0]).all()
+                assert (ahead <= own.ahead[0]).all()
+                with_more += bool((ahead < own.ahead[0]).any() and (stage < own.stage[0]).any())
+    assert with_more
+
+
 @settings(max_examples=40)
 @given(small_questions())
 def test_the_plan_is_as_good_whether_tables_are_filled_together_or_each_alone(asked: dict[str, Any]) -> None:
@@ -377,6 +394,20 @@ def test_where_few_micro_batches_do_not_fit_the_fewest_that_do_are_tried_first()
     domain = Domain(problem)
     fitting = [shape for shape in islice(quick_shapes(domain), 40) if domain.allows(shape)]
     assert any(shape.num_microbatches < domain.batch // 100 for shape in fitting)
+
+
+def test_interleaved_pipelines_that_just_stay_below_the_cutoff_are_given() -> None:
+    layers = [layer(index, 2, "4 B", "4 B") for index in range(16)]  # what is sent takes next to nothing
+    domain, work_s = Domain(planner.load(question(dnn={"layers": layers, "global_batch": 16}))), []
+    for p, chunks, number in product((2, 4), (2, 3, 4), (4, 16)):
+        shape = domain.shape(domain.balanced(0, p * chunks, 1), number, "interleaved", chunks)
+        source, shapes = InterleavedSource(domain, Search()), list[Shape | None]()
+        seconds = domain.cost.iteration_time_s(shape)
+        while source.bound < seconds * (1 + 1e-9) and len(shapes) < 1_000:
+            shapes.append(source.next(seconds * (1 + 1e-9), seconds))
+        assert shape in shapes
+        work_s.append(0.006 * len(layers) * domain.batch / p / seconds)
+    assert max(work_s) > 0.98  # of a device, in all that time
 
 
 def test_interleaved_pipelines_are_not_listed_once_the_search_is_over() -> None:

@@ -48,6 +48,7 @@ JOBS: dict[str, Any] = {
     "FSDP": lambda: even_job(data=8, zero=3, recompute="full"),
     "FSDP, ZeRO 2": lambda: even_job(data=4, zero=2),
     "FSDP over tensor ranks": lambda: even_job(tensor=2, data=4, context=2, zero=3),
+    "FSDP over copies": lambda: even_job(data=8, zero=3, shard=4),
     "DEEPSPEED": lambda: even_job(data=8, zero=1),
     "MEGATRON_LM": lambda: even_job(tensor=2, pipeline=2, data=2, zero=1, sequence_parallel=True),
 }
@@ -83,14 +84,11 @@ def test_its_launcher_has_the_planned_degrees(name: str, tmp_path: Path) -> None
         assert args.use_fsdp
         assert str(args.fsdp_version) == "2"
         assert args.fsdp_reshard_after_forward == (chosen.zero == 3)
-    if name == "FSDP over tensor ranks":
+    if name.startswith("FSDP over"):
         assert args.use_parallelism_config
-        sizes = (
-            args.parallelism_config_tp_size,
-            args.parallelism_config_cp_size,
-            args.parallelism_config_dp_shard_size,
-        )
-        assert sizes == (chosen.tensor, chosen.context, chosen.data)
+        sizes = [getattr(args, f"parallelism_config_{name}_size") for name in ("tp", "cp", "dp_shard", "dp_replicate")]
+        shards = chosen.shard or chosen.data
+        assert sizes == [chosen.tensor, chosen.context, shards, chosen.data // shards]
     if name == "MEGATRON_LM":
         assert args.use_megatron_lm
         assert (args.megatron_lm_tp_degree, args.megatron_lm_pp_degree) == (chosen.tensor, chosen.pipeline)
@@ -100,8 +98,9 @@ def test_its_launcher_has_the_planned_degrees(name: str, tmp_path: Path) -> None
         assert args.deepspeed_config_file == "ds_config.json"
 
 
-def test_degrees_make_a_mesh_of_its_own_of_all_devices(tmp_path: Path) -> None:
-    args = launch_options(tmp_path, files_of(JOBS["FSDP over tensor ranks"]())["accelerate.yaml"])
+@pytest.mark.parametrize("name", [one for one in JOBS if one.startswith("FSDP over")])
+def test_degrees_make_a_mesh_of_its_own_of_all_devices(name: str, tmp_path: Path) -> None:
+    args = launch_options(tmp_path, files_of(JOBS[name]())["accelerate.yaml"])
     config = import_module("accelerate.parallelism_config").ParallelismConfig
     names = {"dp_replicate", "dp_shard", "tp", "cp"}
     found = config(**{f"{name}_size": getattr(args, f"parallelism_config_{name}_size") for name in names})

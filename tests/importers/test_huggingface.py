@@ -156,6 +156,57 @@ def test_all_layers_may_be_dense(tmp_path: Path) -> None:
     assert read(tmp_path, config("Qwen3-30B-A3B", mlp_only_layers=list(range(48)))).transformer.experts is None
 
 
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"moe_topk": [8] * 31 + [4]}, "moe_topk"),
+        ({"num_shared_expert": [1] * 31 + [2]}, "num_shared_expert"),
+        ({"moe_intermediate_size": 2048}, "moe_intermediate_size"),
+        ({"moe_layer_num_skipped": 1}, "moe_layer_num_skipped"),
+        ({"model_type": "hunyuan", "use_cla": True, "cla_share_factor": 2}, "use_cla"),
+        ({"use_mla": True}, "use_mla"),
+        ({"use_mixed_mlp_moe": False}, "use_mixed_mlp_moe"),
+    ],
+)
+def test_what_hunyuan_could_be_and_is_not_counted_is_refused(
+    changed: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    (found,) = wrong(tmp_path, config("Hunyuan-A13B-Instruct", **changed))
+    assert found[0] == name
+    assert "not counted here" in found[1]
+
+
+def test_hunyuans_angles_have_the_base_that_its_alpha_gives(tmp_path: Path) -> None:
+    rotary = read(tmp_path, config("Hunyuan-A13B-Instruct")).transformer.rotary
+    assert rotary is not None
+    assert rotary.base == 11_158_840.0  # which Hy3 has by itself
+    assert rotary.scaling is None
+
+
+@pytest.mark.parametrize("pattern", [4, "LLLG"])
+def test_layers_of_exaone_that_see_all_have_no_positions_where_there_are_windows(
+    pattern: str | int, tmp_path: Path
+) -> None:
+    told = {"sliding_window_pattern": pattern, "layer_types": ...}
+    found = read(tmp_path, config("K-EXAONE-236B-A23B", **told)).transformer
+    assert found == read(tmp_path, config("K-EXAONE-236B-A23B")).transformer
+    assert found.rotary is not None
+    assert (found.rotary.without_every, found.mixers) == (4, ("window", "window", "window", "attention"))
+    full = read(tmp_path, config("K-EXAONE-236B-A23B", sliding_window=None, layer_types=...)).transformer
+    assert full.rotary is not None
+    assert full.rotary.without_every == 0
+
+
+@pytest.mark.parametrize(("name", "is_normed"), [("BailingMoeV2ForCausalLM", True), ("BailingMoeForCausalLM", False)])
+def test_ling_has_norms_of_queries_from_its_second_version_on(name: str, is_normed: bool, tmp_path: Path) -> None:
+    values = config("Ling-mini-2.0", architectures=[name], use_qk_norm=...)
+    assert read(tmp_path, values).transformer.has_query_key_norms is is_normed
+    experts = read(tmp_path, config("Ling-mini-2.0")).transformer.experts
+    assert experts is not None
+    assert (experts.groups, experts.top_groups) == (8, 4)
+    assert (experts.routing.score, experts.routing.scale, experts.routing.bias_update_rate) == ("sigmoid", 2.5, 1e-3)
+
+
 def test_latent_attention_without_a_rank_of_queries_says_so_by_null(tmp_path: Path) -> None:
     latent = read(tmp_path, config("DeepSeek-V2-Lite")).transformer.latent
     assert latent is not None
@@ -394,6 +445,11 @@ def test_what_would_be_counted_wrong_is_refused(name: str, changed: dict[str, An
         ({"model_type": "mamba"}, "some of its layers are recurrent"),
         ({"model_type": "granite_swa"}, "learned sinks"),
         ({"model_type": "swin"}, "its layers differ in width"),
+        ({"model_type": "lfm2_moe"}, "short convolutions"),
+        ({"model_type": "falcon_h1"}, "attention and Mamba side by side"),
+        ({"model_type": "bailing_moe_linear"}, "recurrent or linear in the length"),
+        ({"model_type": "longcat_flash"}, "two attentions"),
+        ({"model_type": "gemma4", "text_config": {"model_type": "gemma4_text"}}, "heads of two widths"),
         (
             {"model_type": "llava_next", "text_config": {"model_type": "llama"}, "vision_config": {}},
             r"text_config beside vision_config; .* its text part \(model_type 'llama'\) alone .* --text-only",
@@ -426,6 +482,16 @@ def test_the_text_of_several_parts_is_taken_when_that_is_asked_for(tmp_path: Pat
     assert plain.transformer.num_parameters == TABLE["gpt2"]["parameters"]
 
 
+def test_the_text_of_an_omni_network_is_that_of_its_thinker(tmp_path: Path) -> None:
+    text = config("Qwen3-30B-A3B", model_type="qwen3_omni_moe_text", architectures=...)
+    thinker = {"model_type": "qwen3_omni_moe_thinker", "text_config": text, "audio_config": {}, "vision_config": {}}
+    values = {"model_type": "qwen3_omni_moe", "thinker_config": thinker, "talker_config": {"model_type": "x"}}
+    told = r"text_config beside vision_config and audio_config; .* \(model_type 'qwen3_omni_moe_text'\) alone"
+    assert re.search(told, str(error_of(tmp_path, values)))
+    found = read(tmp_path, values, is_text_only=True).transformer
+    assert found.num_parameters == TABLE["Qwen3-30B-A3B"]["parameters"]
+
+
 def test_a_text_part_may_leave_out_what_its_publisher_leaves_to_the_library(tmp_path: Path) -> None:
     inner = {
         **{"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34},
@@ -443,11 +509,16 @@ def test_an_unknown_architecture_names_the_nearest_and_the_mend(
     monkeypatch.setitem(sys.modules, "transformers", None)
     (fault,) = error_of(tmp_path, {"architectures": ["X"], "model_type": "lama"}).faults
     assert (fault.field, fault.value, fault.line) == ("model_type", "lama", 5)
-    assert "'lama' is none of the architectures that are known here. Nearest that is known without it: 'llama'" in str(
-        fault
-    )
+    known = f"'lama' is none of the {len(READERS)} architectures that are known here."
+    assert f"{known} Nearest that is known without it: 'llama'" in str(fault)
     assert "pip install 'training-planner[hf]'" in fault.mend
-    assert "Known are apertus, arcee, bamba, bert, " in str(error_of(tmp_path, {"model_type": "x1"}))
+    unknown = str(error_of(tmp_path, {"model_type": "x1"}))
+    assert "docs/huggingface.md lists them" in unknown
+    assert len(unknown.removeprefix(str(tmp_path))) < 240  # no list of 80 names
+    # What the library would only refuse once it is installed is told to be described otherwise.
+    with_experts = str(error_of(tmp_path, {"model_type": "x1", "num_experts": 8}))
+    assert "has no num_experts" in with_experts
+    assert "pip install" not in with_experts
 
 
 @pytest.mark.parametrize(

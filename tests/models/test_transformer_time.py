@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE, TIERS, figures_of
 
 from planner.cost import Floats
+from planner.data.fits import transformer_rates
 from planner.models.communication import Tier, groups_of
 from planner.models.compute import Software
 from planner.models.layouts import EvenCut, Layouts, Recompute, Schedule, dealt_layers
@@ -360,6 +361,26 @@ def test_zero_1_that_reduces_by_an_all_reduce_exchanges_half_as_much_again() -> 
         for flag in (True, False)
     )
     assert whole == pytest.approx(1.5 * sharded)
+
+
+def test_what_is_reduced_behind_a_pipeline_hides_nowhere() -> None:
+    """Of ZeRO 1 in bf16 reductions and gathers are alike: half of what is exchanged shows, and of the rest a part."""
+    layout = {"pipeline": 2, "data": 8, "zero": 1, "microbatch": 8, "num_microbatches": 2}
+    network = replace(GPT, has_tied_embeddings=False)
+    beside, behind = (
+        figures_of(network, software=replace(SOFTWARE, reduces_behind_stages=flag)) for flag in (False, True)
+    )
+    shown = [
+        iteration_times(one, Layouts.one(**layout, overlap_data=flag))["data"].item()
+        for one, flag in ((beside, True), (behind, True), (behind, False))
+    ]
+    assert shown[0] < shown[2] / 2 < shown[1] < shown[2]
+    one_stage = {**layout, "pipeline": 1, "overlap_data": True}
+    seconds = [iteration_times(one, Layouts.one(**one_stage)) for one in (beside, behind)]
+    assert seconds[0]["data"] == seconds[1]["data"]
+    software = transformer_rates()["software"]
+    told = {name: one["gradient_bytes"] for name, one in software.items() if one["reduces_behind_stages"]}
+    assert told == {"torchtitan": 4, "torchtitan-eager": 4}
 
 
 @pytest.mark.parametrize("zero", [0, 1, 3])

@@ -259,6 +259,7 @@ def test_a_utilisation_above_1_is_warned_of_and_not_refused() -> None:
         ("fix: {algorithm: nowhere}", "fix.algorithm", "it must be 'ring', 'tree', 'two_level' or 'in_network'"),
         ("fix: {schedule: nowhere}", "fix.schedule", "it must be 'gpipe', '1f1b', 'interleaved', 'zb_h1'"),
         ("families: [nowhere]", "families.0", "it must be 'all_reduce', 'parameter_server'"),
+        ("families: [hybird]", "families.0", "Did you mean 'hybrid'?"),
         ("constraints: {max_staleness: -1}", "constraints.max_staleness", "Write a whole number of 0 or more."),
         ("constraints: {max_staleness: some}", "constraints.max_staleness", "Write 0 or more, or unbounded."),
     ],

@@ -224,11 +224,13 @@ def test_rows_that_are_too_many_by_themselves_are_refused() -> None:
         thinned(DEVICES, is_expanded=True, most=10)
 
 
+@pytest.mark.parametrize("first", [100, 20_000])
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_a_file_holds_no_more_than_20_mb_and_as_much_as_goes_into_it(
-    is_packed: bool, monkeypatch: pytest.MonkeyPatch
+    is_packed: bool, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("planner.answer.timeline.MOST_BYTES", 20_000)
+    monkeypatch.setattr("planner.answer.timeline._FIRST_EVENTS", first)
     spans = [replace(span("a", index, index + (index % 7 + 1) / 10), name=f"{index**3}") for index in range(4000)]
     whole = Timeline(spans=tuple(spans), flows=(), rows=("a",))
     content, trace = file_of(

@@ -199,6 +199,11 @@ class HybridConfiguration(LayoutDecisions):
         return self.recompute != "none"
 
     @property
+    def num_copies(self) -> int:
+        """How many copies of all states ZeRO keeps: over parts of the data ranks, more than one."""
+        return self.data // (self.shard or self.data)
+
+    @property
     def has_modules_away(self) -> bool:
         """Whether inputs of some modules wait in host memory."""
         return self.offload_modules != NO_MODULES
@@ -887,7 +892,8 @@ def _zero_rules(program: str) -> Iterator[LayoutRule]:
     Megatron-Core's distributed optimiser, DeepSpeed's engine for pipelines and Nanotron: ZeRO 1. torchtitan shards over
     the data ranks of each stage (``fsdp_reshard_after_forward``): by default what is gathered stays for the step, which
     is planned as ZeRO 1, as are gradients that are held whole until the last micro-batch; or it is gathered anew for
-    every micro-batch, ZeRO 3 (``distributed/fsdp.py``, ``get_fsdp_reshard_after_forward_policy``).
+    every micro-batch, ZeRO 3 (``distributed/fsdp.py``, ``get_fsdp_reshard_after_forward_policy``), which spares no
+    memory there (``_held_zero`` of :mod:`planner.models.memory`).
     """
     has_whole = PROGRAMS[program].gathers_in_stages
     words = "ZeRO {zero} gathers and reduces anew for every micro-batch of each of {pipeline} stages, which " + (

@@ -76,7 +76,15 @@ from planner.models.offload import (
     waits_s,
 )
 from planner.models.optimizers import OPTIMIZERS, Optimizer
-from planner.models.programs import DEEPEP, DEEPEP_BYTES_PER_S, PRECISION_AWARE, PROGRAMS, token_backend
+from planner.models.programs import (
+    ALL_TO_ALL,
+    CORES,
+    DEEPEP,
+    DEEPEP_BYTES_PER_S,
+    PRECISION_AWARE,
+    PROGRAMS,
+    token_backend,
+)
 from planner.models.recomputation import MODULE_SETS, modules_of
 from planner.models.transformer_interval import LAYER_PARTS, LayerFigures, interval_times, kind_times, mean_layer
 from planner.models.transformer_step import (
@@ -328,7 +336,11 @@ class GroupCost:
     def software(self) -> Software:
         """What it takes; where gradients are kept in shards, every micro-batch must reduce them."""
         fields = {**self.problem.transformer_rates["software"][self.program], "reduces_every_microbatch": True}
-        if token_backend(self.group.device.name) == DEEPEP:
+        fields["reduces_copies_once"] = self.program in CORES
+        backend = token_backend(self.group.device.name, self.program)
+        if backend == ALL_TO_ALL:  # NCCL's, RCCL's or a TPU's, which sends a token to each of its experts
+            fields["sends_once"] = False
+        elif backend == DEEPEP:
             fields["exchanged_bytes_per_s"] = DEEPEP_BYTES_PER_S
         if self.has_bf16_gradients:
             fields["gradient_bytes"] = self.precision.gradient_bytes

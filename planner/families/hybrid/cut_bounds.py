@@ -292,19 +292,23 @@ class CutBounds(Bounds):
         if self.search.good_enough == inf and self.search.cutoff == inf:  # any layout that fits will do
             return self.fits(nodes)
         found, left = np.full(len(nodes["tensor"]), inf), np.arange(len(nodes["tensor"]))
-        for again in self._again:
-            columns = {name: column[left] for name, column in nodes.items()}
-            if again["recompute"] == Recompute.NONE:  # the bound of the level before is of this one
-                has_room = self._has_room(columns, again)
-                found[left[has_room]] = 0.0
-                left = left[~has_room]
-                continue
-            columns |= {name: np.full(len(left), value) for name, value in again.items()}
-            seconds = self.communication_s(columns)
-            near = np.flatnonzero(seconds <= self.search.cutoff)  # of others it does not matter whether they have room
-            has_room = self._has_room({name: column[near] for name, column in columns.items()}, again)
-            seconds[near[~has_room]] = inf
-            found[left] = np.minimum(found[left], seconds)
+        none = [one for one in self._again if one["recompute"] == Recompute.NONE]
+        for again in none:  # the bound of the level before is of this one
+            has_room = self._has_room(nodes, again)
+            found[has_room] = 0.0
+            left = np.flatnonzero(~has_room)
+        others = [one for one in self._again if one not in none]
+        if not others or not len(left):
+            return found
+        owner = np.tile(left, len(others))  # all at once: few nodes take as long as many
+        columns = {name: column[owner] for name, column in nodes.items()}
+        for name in others[0]:
+            columns[name] = np.repeat(np.array([one[name] for one in others], dtype=np.int64), len(left))
+        seconds = self.communication_s(columns)
+        near = np.flatnonzero(seconds <= self.search.cutoff)  # of others it does not matter whether they have room
+        has_room = self._has_room({name: column[near] for name, column in columns.items()}, {})
+        seconds[near[~has_room]] = inf
+        np.minimum.at(found, owner, seconds)
         return found
 
     def _has_room(self, nodes: Columns, again: Mapping[str, int]) -> Bools:

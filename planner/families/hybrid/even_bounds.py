@@ -67,10 +67,12 @@ from planner.solvers.grid import MOST_AT_ONCE, Axis, Columns, Rule, distinct
 from planner.transformer import KINDS, Transformer
 
 _ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
+_NEXT_TO_NONE = 1e-9  # of the layers of a virtual stage, computed again: so few save nothing
 EVERY_ZERO = (0, 1, 2, 3)
 _EVERY_RECOMPUTE = (0, 1, 2)
 _SHARDS_WEIGHTS = 3  # the stage of ZeRO that gathers in every micro-batch
 NOTHING_AGAIN = (int(Recompute.NONE), 0)  # is computed again
+NONE_AND_ALL = (Recompute.NONE, Recompute.FULL)
 _OF_LAYERS = {"overlap_tensor": "tensor", "overlap_expert": "expert"}  # overlaps within a layer, by whose ranks
 _MOST_PACED = 1 << 14  # nodes whose pace is worked out together: their columns stay in the processor's cache
 
@@ -380,19 +382,39 @@ class EvenBounds(Bounds):
         return np.where(self._has_room(nodes, self._most_saving), 0.0, inf)
 
     def _has_room(self, nodes: Columns, again: Sequence[Mapping[str, int]]) -> Bools:
-        """Return whether some layout below nodes of the first levels fits, with one of what may be computed again.
+        """Return whether some layout below nodes of the first levels fits, with one of what may be computed again."""
+        found = np.zeros(len(nodes["tensor"]), dtype=bool)
+        for one in again:
+            left = np.flatnonzero(~found)
+            if not len(left):
+                break
+            columns, owner, _ = self._with_each({name: column[left] for name, column in nodes.items()}, [one])
+            found[left[owner[self._may_fit(columns)]]] = True
+        return found
+
+    def _with_each(self, nodes: Columns, again: Sequence[Mapping[str, int]]) -> tuple[dict[str, Ints], Ints, Ints]:
+        """Return nodes once for each of what may be computed again, as rules allow; whose they are, and which it is."""
+        free = {name: tuple(dict.fromkeys(one[name] for one in again)) for name in ("recompute", "recompute_modules")}
+        columns, owner = self.space.below(nodes, free)
+        place = np.full(len(owner), -1)
+        for index, one in enumerate(again):
+            place[np.logical_and.reduce([columns[name] == value for name, value in one.items()])] = index
+        kept = place >= 0
+        return {name: column[kept] for name, column in columns.items()}, owner[kept], place[kept]
+
+    def _may_fit(self, nodes: Columns) -> Bools:
+        """Return whether some layout below nodes fits, of which is decided what is computed again.
 
         Stages of the fewest chunks are looked at first, and others where these do not fit: of layers of several kinds
         chunks may share them out better.
         """
         found = np.zeros(len(nodes["tensor"]), dtype=bool)
         chunks = self._free_memory.get("interleave", ())
-        for one, some in product(again, (chunks[:1], chunks[1:]) if len(chunks) > 1 else (chunks,)):
-            if found.all():
-                break
-            free = {**self._free_memory, **{name: (value,) for name, value in one.items()}}
-            free |= {"interleave": some} if some else {}
+        for some in (chunks[:1], chunks[1:]) if len(chunks) > 1 else (chunks,):
             left = np.flatnonzero(~found)
+            if not len(left):
+                break
+            free = {**self._free_memory, **({"interleave": some} if some else {})}
             columns = {name: column[left] for name, column in nodes.items()}
             found[left] = self._smallest_memory(columns, free) <= self._limit_bytes * _ROUNDING
         return found
@@ -426,16 +448,22 @@ class EvenBounds(Bounds):
         def worked_out(few: Columns) -> Floats:
             found, share = np.zeros(len(few["tensor"]), dtype=np.int64), np.zeros(len(few["tensor"]))
             left = np.flatnonzero(self._has_room(few, self._most_saving))
-            for place, again in enumerate(self._again):
-                if not len(left):
-                    break
-                columns = {name: column[left] for name, column in few.items()}
-                is_full = again["recompute"] == Recompute.FULL
-                found[left] |= np.where(is_full or self._has_room(columns, [again]), 1 << place, 0)
-                if is_full:
-                    share[left] = self._least_share(columns)
-                if again["recompute"] == Recompute.NONE:
-                    left = left[found[left] == 0]
+            none, full = ([one for one in self._again if one["recompute"] == kind] for kind in NONE_AND_ALL)
+            if none and len(left):
+                found[left] |= np.where(
+                    self._has_room({name: column[left] for name, column in few.items()}, none), self._none, 0
+                )
+                left = left[found[left] == 0]
+            if not len(left):
+                return np.array([found.astype(np.float64), share])
+            columns = {name: column[left] for name, column in few.items()}
+            if some := [one for one in self._again if one not in none and one not in full]:
+                each, owner, place = self._with_each(columns, some)  # all at once: few nodes take as long as many
+                bits = np.array([1 << self._again.index(one) for one in some], dtype=np.int64)
+                np.bitwise_or.at(found, left[owner], np.where(self._may_fit(each), bits[place], 0))
+            if full:
+                found[left] |= 1 << self._again.index(full[0])
+                share[left] = self._least_share(columns)
             return np.array([found.astype(np.float64), share])
 
         (codes, shares), back = self._rooms.of(nodes, worked_out)
@@ -444,9 +472,10 @@ class EvenBounds(Bounds):
     def _least_share(self, nodes: Columns) -> Floats:
         """Return the least share of a stage's layers that must be computed again, where some may be.
 
-        The fullest stage without recomputation holds ``N`` bytes, ``A`` of them activations, of which a share s of
-        layers saves no more than ``s A``: so ``s >= (N - limit) / A``. A stage of fewer layers has as many computed
-        again, so that the one of most layers may have a share a little less.
+        With next to no layer computed again, but an encoder, which then is, too, the fullest stage holds ``N`` bytes,
+        ``A`` of them activations, of which a share s of layers saves no more than ``s A``: so ``s >= (N - limit) / A``.
+        A stage of fewer layers has as many computed again, so that the one of most layers may have a share a little
+        less.
         """
         if not any(self.space.axes["recompute_layers"].values):
             return np.ones(len(nodes["tensor"]))
@@ -456,7 +485,8 @@ class EvenBounds(Bounds):
             return (held["total"] - self._limit_bytes * _ROUNDING) / np.maximum(held["activations"], 1.0)
 
         on_device = {name: (0,) for name in AWAY if 0 in self.space.axes[name].values}  # as all do that compute again
-        self._over_memory(nodes, {**self._free_memory, **on_device}, found, shares)
+        again = {"recompute": int(Recompute.FULL), "recompute_layers": _NEXT_TO_NONE}
+        self._over_memory(nodes, {**self._free_memory, **on_device}, found, shares, again)
         layers = self.cost.transformer.num_layers
         most, few = -(-layers // nodes["pipeline"]), 1 + bool(self._folded)
         less = np.where(layers % nodes["pipeline"] > 0, np.maximum(most - few, 0) / most, 1.0)
@@ -467,6 +497,7 @@ class EvenBounds(Bounds):
         """Decisions behind the first levels on which memory depends, and their values among which one needs least."""
         plain, schedules = int(Schedule.ONE_F_ONE_B), self.space.axes["schedule"].values
         may_lack = plain not in schedules or PROGRAMS[self._group.program].fills_stages
+        may_lack |= self._group.is_tpu  # whose stages go with GPipe alone
         free: dict[str, Sequence[int]] = {
             "sequence_parallel": (0, 1),
             # 1F1B keeps no more than the others, but for some that turn at the last device.
@@ -567,13 +598,12 @@ class EvenBounds(Bounds):
             return seconds(nodes)
         found = np.full(len(nodes["context"]), inf)
         rules = [one for one in self.space.rules if "context_method" in one.names]
-        for method in methods:
-            asked = {**nodes, "context_method": np.full(len(found), method)}
-            holds = [rule.holds(asked) for rule in rules if asked.keys() >= set(rule.names)]
-            at = np.flatnonzero(np.logical_and.reduce([np.ones(len(found), dtype=bool), *holds]))
-            if len(at):
-                columns = {name: column[at] for name, column in asked.items()}
-                found[at] = np.minimum(found[at], seconds(columns))
+        columns = {name: np.tile(column, len(methods)) for name, column in nodes.items()}
+        columns["context_method"] = np.repeat(np.array(methods, dtype=np.int64), len(found))
+        holds = [rule.holds(columns) for rule in rules if columns.keys() >= set(rule.names)]
+        at = np.flatnonzero(np.logical_and.reduce([np.ones(len(found) * len(methods), dtype=bool), *holds]))
+        if len(at):
+            np.minimum.at(found, at % len(found), seconds({name: column[at] for name, column in columns.items()}))
         return found
 
     def schedule_s(self, nodes: Columns) -> Floats:
@@ -684,8 +714,12 @@ class EvenBounds(Bounds):
         more: Mapping[str, Sequence[int]],
         found: Floats,
         number_of: Callable[[Mapping[str, Floats]], Floats],
+        values: Mapping[str, float] | None = None,
     ) -> None:
-        """Lower numbers of nodes to the least of what layouts below them give that may need least memory."""
+        """Lower numbers of nodes to the least of what layouts below them give that may need least memory.
+
+        ``values``: of decisions that are open, in place of the best.
+        """
         free = {**self._most_away, "zero": EVERY_ZERO, "offload_optimizer": (0, 1), **more}
         smallest = np.full(len(found), self.smallest_microbatch)  # needs least, where open
         kept = {"microbatch": smallest, **{name: nodes[name] for name in nodes if name != "order"}}
@@ -694,10 +728,10 @@ class EvenBounds(Bounds):
             rows = self._may_be_smallest(columns)
             columns, owner = {name: column[rows] for name, column in columns.items()}, owner[rows]
             if len(owner):
-                layouts = self._group.layouts(self._filled(columns, dict.fromkeys(OVERLAPS, 0)))
+                layouts = self._group.layouts(self._filled(columns, {**dict.fromkeys(OVERLAPS, 0), **(values or {})}))
                 np.minimum.at(found[part], owner, number_of(self._group.memory(layouts)))
 
-    def _filled(self, nodes: Columns, values: Mapping[str, int] | None = None) -> dict[str, Ints]:
+    def _filled(self, nodes: Columns, values: Mapping[str, float] | None = None) -> dict[str, Ints]:
         """Return nodes with the decisions that are still open at their best, or at values given.
 
         What may run beside computing does so, unless a rule on what is decided forbids it.
@@ -768,7 +802,7 @@ class GivenBounds(EvenBounds):
             ahead = np.zeros_like(ahead)
         return np.asarray((number * loads + ahead).max(axis=0))
 
-    def _filled(self, nodes: Columns, values: Mapping[str, int] | None = None) -> dict[str, Ints]:
+    def _filled(self, nodes: Columns, values: Mapping[str, float] | None = None) -> dict[str, Ints]:
         """Return the same with the chunks that are given."""
         found = super()._filled(nodes, values)
         if "interleave" not in nodes:

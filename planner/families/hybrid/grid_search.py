@@ -61,10 +61,21 @@ from planner.families.hybrid.cost import (
 from planner.families.hybrid.cut_bounds import CutBounds
 from planner.families.hybrid.even_bounds import EvenBounds, GivenBounds
 from planner.families.hybrid.space import Space
-from planner.models.layouts import Ints, Layouts, Schedule, dealt_layers, folded_layers
+from planner.models.layouts import Bools, Ints, Layouts, Schedule, dealt_layers, folded_layers
 from planner.search import Search
 from planner.solution import Solution, Status
-from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, GridAnswer, Point, Turn, Wanted, solve, solve_in_turn
+from planner.solvers.grid import (
+    MOST_AT_ONCE,
+    Columns,
+    Grid,
+    GridAnswer,
+    Point,
+    Rule,
+    Turn,
+    Wanted,
+    solve,
+    solve_in_turn,
+)
 from planner.units import Dimension, format_human
 from planner.words import percent_words
 from planner.worker_pool import Origin
@@ -429,10 +440,13 @@ def _cuts_improved(found: Found, search: Search, known_s: Sequence[float]) -> Fo
 
 
 def even_improved(found: Found, best_s: float, search: Search) -> Found | None:
-    """Return the best cut near the even one of one group's best layout; None where none is better than all known."""
+    """Return the best cut near the even one of one group's best layout; None where none is better than all known.
+
+    Nor on TPUs, whose stages are alike: see :func:`placements_of`.
+    """
     cost = HybridCost(found.cost.groups, Placement.STAGES)
     bounds = CutBounds(cost)
-    is_open = cost.problem.training.fixed_batch_size is not None and bounds.space.is_open
+    is_open = cost.problem.training.fixed_batch_size is not None and bounds.space.is_open and not cost.first.is_tpu
     if search.is_over or search.good_enough == inf or not is_open:
         return None
     for seconds, row in found.rows[:1]:
@@ -493,17 +507,31 @@ def chunks_improved(
 
 
 def _with_chunks(placed: HybridCost, settings: Sequence[Point], search: Search) -> list[tuple[float, Point]]:
-    """Return the best even layout with chunks of each of some degrees, with its seconds."""
-    rows = []
-    all_bounds = bounds_of(placed, search)
-    chunks = tuple(one for one in all_bounds.space.axes["interleave"].values if one > 1)
-    for setting in settings:
-        few = {name: (value,) for name, value in setting.items()}
-        bounds = all_bounds.of_space(all_bounds.space.of_values({**few, "interleave": chunks}))
-        part = search.part(search.left_s, good_enough=-inf, cutoff=inf)
-        solution = solve(bounds.grid(), bounds.seconds, part, Wanted(counts=False, dives=False)).solution
-        rows += [] if solution.value is None else [(solution.objective, solution.value)]
-    return rows
+    """Return the best even layout with chunks of each of some degrees, with its seconds.
+
+    All degrees are searched at once: few nodes take about as long as many.
+    """
+    if not settings:
+        return []
+    names, space = tuple(settings[0]), bounds_of(placed, search).space
+    asked = {name: {setting[name] for setting in settings} for name in names}
+    few = {name: tuple(value for value in space.axes[name].values if value in asked[name]) for name in names}
+    few["interleave"] = tuple(value for value in space.axes["interleave"].values if value > 1)
+    bounds = bounds_of(placed, search).of_space(space.of_values(few))
+    chosen = [tuple(setting.values()) for setting in settings]
+
+    def is_asked(columns: Columns) -> Bools:
+        some = [[columns[name] == value for name, value in zip(names, one, strict=True)] for one in chosen]
+        return np.asarray(np.logical_or.reduce([np.logical_and.reduce(one) for one in some]))
+
+    grid = bounds.grid()
+    grid = replace(grid, rules=(*grid.rules, Rule(names=names, holds=is_asked)))
+    part = search.part(search.left_s, good_enough=-inf, cutoff=inf)
+    wanted = Wanted(num_answers=len(chosen), group_by=names, counts=False, dives=False, is_proof=True)
+    answer = solve(grid, bounds.seconds, part, wanted)
+    value = answer.solution.value
+    rows = [] if value is None else [(answer.solution.objective, value), *answer.others]
+    return sorted(rows, key=lambda row: chosen.index(tuple(row[1][name] for name in names)))
 
 
 def _chunk_starts(

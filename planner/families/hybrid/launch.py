@@ -7,13 +7,14 @@ program cannot do is said in words; for another program there is no command.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 import numpy as np
 
 from planner.decisions import FLAGS, LAYOUT
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, broken_rule, launch_rules
 from planner.families.hybrid.launch_network import network_lines, not_expressed, program_of, unsaid, without_yarn
-from planner.models.programs import DEEPEP, HYBRIDEP, MEGATRON_CORE, PRECISION_AWARE
+from planner.models.programs import ALL_TO_ALL, DEEPEP, HYBRIDEP, MEGATRON_CORE, PRECISION_AWARE
 from planner.models.transformer_communication import neighbours
 from planner.problem import LowPrecision
 from planner.schedules import runs_words
@@ -26,6 +27,7 @@ _SHARDS_WEIGHTS = 2  # from this stage of ZeRO on another part of the program is
 _PORT = 6000
 # A token is sent once to a machine, with its scores in fp32.
 _DEEPEP = "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep --moe-router-dtype fp32"
+_ALL_TO_ALL = "--moe-token-dispatcher-type alltoall"
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
@@ -89,7 +91,7 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         f"--global-batch-size {chosen.global_batch_size}",
         *_if(chosen.sequence_parallel, flag["sequence_parallel"]),
         *sharding,
-        *_if(chosen.shard > 0, f"{flag['shard']} {chosen.data // (chosen.shard or 1)}"),
+        *_if(chosen.shard > 0, f"{flag['shard']} {chosen.num_copies}"),
         *value("recompute", is_written=chosen.recompute != "none"),
         *value("recompute_modules", is_written=chosen.recompute_modules != LAYOUT["recompute_modules"].default),
         *_if(chosen.recompute == "full", f"--recompute-method {'block' if chosen.recompute_layers else 'uniform'}"),
@@ -248,7 +250,7 @@ class Launch:
     """What a launcher is told beside network and layout.
 
     ``gradients``: as ``calibration.gradients``. ``low``: of :func:`low_precision_options`. ``backend``: of
-    :func:`planner.models.programs.token_backend`.
+    :func:`planner.models.programs.token_backend`. ``domain_size``: devices that NVLink joins.
     """
 
     dtype: str
@@ -258,11 +260,32 @@ class Launch:
     low: tuple[str, ...] = ()
     optimizer: str = "adam"
     backend: str = DEEPEP
+    domain_size: int = 1
 
     def with_own(self, groups: Sequence[str], chosen: HybridConfiguration) -> list[str]:
         """Return groups of options with those of the back end and of the optimiser, and with gathers as they go."""
-        backed = [group.replace("-backend deepep", f"-backend {self.backend}") for group in groups]
+        is_own = self.backend == ALL_TO_ALL  # Megatron-Core's, by NCCL
+        dispatcher = _ALL_TO_ALL if is_own else _DEEPEP.replace("-backend deepep", f"-backend {self.backend}")
+        backed = [group.replace(_DEEPEP, dispatcher) for group in groups]
         return _with_gathers(with_optimizer(backed, self.optimizer, chosen), chosen, self.optimizer)
+
+    def exchange_environment(self, chosen: HybridConfiguration) -> list[str]:
+        """Return the environment that HybridEP reads; none for others, or without experts over ranks.
+
+        Which devices NVLink joins it is told, as ``scripts/performance/perf_plugins.py`` of Megatron-Bridge does (pull
+        request 1888): old versions read the size of a domain, younger ones how many ranks of a group lie in one, and
+        whether it is larger than a machine. Ranks of a group follow one another, so that as many as divide both lie in
+        one domain; all of them do where the whole layout does.
+        """
+        if self.backend != HYBRIDEP or chosen.expert == 1:
+            return []
+        group = chosen.expert * chosen.expert_tensor
+        ranks = group if chosen.num_devices <= self.domain_size else gcd(group, self.domain_size)
+        is_wide = self.domain_size > self.devices_per_machine
+        return [
+            f"export NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN={ranks} NVLINK_DOMAIN_SIZE={self.domain_size} "
+            f"USE_MNNVL={int(is_wide)}"
+        ]
 
 
 def all_options(transformer: Transformer, chosen: HybridConfiguration, launch: Launch) -> list[str]:
@@ -320,7 +343,7 @@ def launch_lines(transformer: Transformer, chosen: HybridConfiguration, launch: 
         *_HALVES.get(launch.dtype, ()),
         *gradient_options(chosen, launch.gradients, launch.optimizer),
         *launch.low,
-        *_if(is_alone, "--moe-token-dispatcher-type alltoall"),
+        *_if(is_alone, _ALL_TO_ALL),
     ]
     groups += [" ".join(last)] if last else []
     groups = launch.with_own(groups, chosen)
@@ -333,6 +356,7 @@ def launch_lines(transformer: Transformer, chosen: HybridConfiguration, launch: 
         environment = ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
     if chosen.has_modules_away:  # Transformer Engine from 2.10 on would take the weights, too
         environment.append("export NVTE_CPU_OFFLOAD_V1=1")
+    environment += launch.exchange_environment(chosen)
     return (*environment, *(f"{line} \\" for line in groups[:-1]), groups[-1])
 
 
@@ -390,7 +414,7 @@ def _by_hand(transformer: Transformer, chosen: HybridConfiguration, launch: Laun
             f"Megatron-Core does from 0.16 on; before, fix.tensor_parallel_size: {transformer.num_kv_heads}"
         )
     lines += younger_options(transformer, chosen)
-    if chosen.expert > 1:
+    if chosen.expert > 1 and launch.backend != ALL_TO_ALL:
         backend = {DEEPEP: "DeepEP", HYBRIDEP: "HybridEP (of DeepEP's branch hybrid-ep)"}[launch.backend]
         lines.append(f"tokens go to their experts by {backend}, which is installed apart from Megatron-Core")
     if transformer.experts is not None and chosen.expert > 1 and launch.dtype != "bf16":

@@ -124,7 +124,8 @@ class _Priced(ABC):
             low=low_precision_options(
                 first.problem.training.low, has_cuda_graphs=first.has_cuda_graphs, network=self.cost.transformer
             ),
-            backend=token_backend(first.group.device.name),
+            backend=token_backend(first.group.device.name, first.program),
+            domain_size=first.group.devices_per_machine,
         )
 
     @property

@@ -9,8 +9,9 @@ sums over its layers, one after the other.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class StagePass:
     parts_s: Mapping[str, float]  # what ``seconds`` are made of, by part; they are scaled to it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Line:
     """One pipeline: the processes of its stages, and the passes of every stage, chunk by chunk.
 
@@ -72,19 +73,21 @@ class Line:
         """Virtual stages; of DualPipe those of both copies."""
         return len(self.names) * self.num_chunks
 
-    @property
+    @cached_property
     def has_weights(self) -> bool:
         """Whether gradients of weights are tasks of their own."""
         return any(any(one) for one in self.weights_s)
 
-    @property
+    @cached_property
     def order(self) -> str:
         """The name of the schedule, as orders have it."""
         return order_name(self.schedule, self.num_chunks)
 
-    def place(self, stage: int) -> tuple[int, int]:
-        """Return the device of a virtual stage, and which of its chunks it is."""
-        return devices_of(self.order, len(self.names), self.num_chunks)[stage], stage // len(self.names)
+    @cached_property
+    def places(self) -> Sequence[tuple[int, int]]:
+        """The device of every virtual stage, and which of its chunks it is."""
+        devices = devices_of(self.order, len(self.names), self.num_chunks)
+        return [(device, stage // len(self.names)) for stage, device in enumerate(devices)]
 
     def neighbour(self, kind: str, stage: int) -> int | None:
         """Return the virtual stage to which a task's result goes."""
@@ -235,6 +238,8 @@ def draw_line(drawing: Drawing, line: Line, scheduled_s: float | None = None) ->
     ``scheduled_s``: when the last backward shall have ended; left out, when it does.
     """
     ends, order = _replayed(line)
+    kinds = {(kind, stage) for tasks in order for kind, stage, _ in tasks}
+    drawn = {(kind, stage): _Task.of(line, kind, stage) for kind, stage in kinds}
     has_parts = sum(map(len, order)) * len(LAYER_PARTS) <= _MOST_PARTS
     if not has_parts:
         drawing.notes.append(_NO_PARTS)
@@ -244,40 +249,69 @@ def draw_line(drawing: Drawing, line: Line, scheduled_s: float | None = None) ->
         drawing.notes.append(f"times of the schedule are {factor:.6g} of the replay's, as the closed form has it")
     spans: dict[tuple[str, int, int], int | None] = {}
     counts: list[list[tuple[float, int]]] = []
-    for device, tasks in enumerate(order):
-        found = []
+    for tasks in order:
+        found: list[tuple[float, int]] = []
         for task in tasks:
             kind, stage, number = task
-            passed, weights_s = _of_task(line, kind, stage)
-            sent_s = 0.0 if kind == "weights" else passed.sent_s
-            sent = ("sent", "backward" if kind == "whole" else kind, stage, number)
-            end_s = ends[sent] if sent_s else ends[task]
-            start_s = ends[task] - weights_s
-            way = "backward" if kind == "whole" else kind
-            times = (start_s * factor, ends[task] * factor)
-            spans[way, stage, number] = _draw_task(drawing, line, task, times)
+            one, end_s = drawn[kind, stage], ends[task]
+            start_s = (end_s - one.seconds) * factor
+            name = f"{one.words} {number + 1}{one.where}"
+            spans[one.way, stage, number] = drawing.add(
+                one.row, name, start_s, end_s * factor, one.way, microbatch=number + 1, chunk=one.chunk
+            )
             if has_parts and kind != "weights":
-                _draw_parts(drawing, line, task, passed, times)
-            if sent_s:
-                name = {"forward": "send output", "backward": "send error"}[way]
-                spans["sent " + way, stage, number] = drawing.add(
-                    line.names[device],
-                    f"{name} {number + 1}",
-                    ends[task] * factor,
-                    end_s * factor,
-                    "pipeline",
-                    microbatch=number + 1,
+                _draw_parts(drawing, line, task, one.passed, (start_s, end_s * factor))
+            if one.send:
+                sent_s, name = ends["sent", one.way, stage, number], f"{one.send} {number + 1}"
+                spans["sent " + one.way, stage, number] = drawing.add(
+                    one.row, name, end_s * factor, sent_s * factor, "pipeline", microbatch=number + 1
                 )
-            is_last = kind in (("weights", "whole") if line.has_weights else ("backward", "whole"))
-            found += [(start_s * factor, 1)] if kind == "forward" else [(ends[task] * factor, -1)] * is_last
+            if kind == "forward":
+                found.append((start_s, 1))
+            elif one.is_last:
+                found.append((end_s * factor, -1))
         counts.append(found)
     _draw_flows(drawing, line, spans)
     return counts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """What the tasks of a kind have in common on a virtual stage; ``send``: in words, where they send."""
+
+    passed: StagePass
+    seconds: float
+    way: str
+    words: str
+    where: str
+    row: str
+    chunk: int | None
+    send: str
+    is_last: bool  # whether activations go with it
+
+    @classmethod
+    def of(cls, line: Line, kind: str, stage: int) -> Self:
+        """Return a stage's."""
+        passed, seconds = _of_task(line, kind, stage)
+        chunk = stage // len(line.names) + 1 if line.num_chunks > 1 else None
+        way = "backward" if kind == "whole" else kind
+        sends = {"forward": "send output", "backward": "send error"} if passed.sent_s else {}
+        return cls(
+            passed=passed,
+            seconds=seconds,
+            way=way,
+            words="gradients of weights" if way == "weights" else way,
+            where="" if chunk is None else f", chunk {chunk}",
+            row=line.names[line.places[stage][0]],
+            chunk=chunk,
+            send=sends.get(way, ""),
+            is_last=kind in (("weights", "whole") if line.has_weights else ("backward", "whole")),
+        )
+
+
 def _of_task(line: Line, kind: str, stage: int) -> tuple[StagePass, float]:
     """Return the pass of a task and its seconds."""
-    device, chunk = line.place(stage)
+    device, chunk = line.places[stage]
     passed = (line.forward if kind == "forward" else line.backward)[device][chunk]
     is_split = kind in ("backward", "weights") and line.weights_s
     weights_s = min(line.weights_s[device][chunk], passed.seconds) if is_split else 0.0
@@ -328,16 +362,6 @@ def _replayed(line: Line) -> tuple[dict[Any, float], list[list[tuple[str, int, i
     return ends, order
 
 
-def _draw_task(drawing: Drawing, line: Line, task: tuple[str, int, int], times: tuple[float, float]) -> int | None:
-    """Draw a task."""
-    kind, stage, number = task
-    chunk = stage // len(line.names) + 1 if line.num_chunks > 1 else None
-    words = {"weights": "gradients of weights", "whole": "backward"}.get(kind, kind)
-    where = f", chunk {chunk}" if chunk is not None else ""
-    row, colour = line.names[line.place(stage)[0]], "backward" if kind == "whole" else kind
-    return drawing.add(row, f"{words} {number + 1}{where}", *times, colour, microbatch=number + 1, chunk=chunk)
-
-
 def _draw_parts(
     drawing: Drawing, line: Line, task: tuple[str, int, int], passed: StagePass, times: tuple[float, float]
 ) -> None:
@@ -345,24 +369,26 @@ def _draw_parts(
     kind, stage, number = task
     parts = {name: seconds for name, seconds in passed.parts_s.items() if seconds > 0}
     if kind == "backward" and line.has_weights:
-        device, chunk = line.place(stage)
+        device, chunk = line.places[stage]
         parts["compute"] = max(parts.get("compute", 0.0) - line.weights_s[device][chunk], 0.0)
     whole_s = sum(parts.values())
     now_s, end_s = times
     scale = (end_s - now_s) / whole_s if whole_s else 0.0
     for name, seconds in parts.items():
         until_s = min(now_s + seconds * scale, end_s)
-        row = line.names[line.place(stage)[0]]
+        row = line.names[line.places[stage][0]]
         drawing.add(row, name, now_s, until_s, name, is_part=True, microbatch=number + 1)
         now_s = until_s
 
 
 def _draw_flows(drawing: Drawing, line: Line, spans: Mapping[tuple[str, int, int], int | None]) -> None:
     """Draw arrows from what is sent to what waits for it."""
+    ways = ("forward", "backward")
+    targets = {(kind, stage): line.neighbour(kind, stage) for kind in ways for stage in range(line.num_stages)}
     for (kind, stage, number), span in spans.items():
-        if kind not in ("forward", "backward"):
+        if kind not in ways:
             continue
-        target = line.neighbour(kind, stage)
+        target = targets[kind, stage]
         name = "output" if kind == "forward" else "error"
         if target is not None:
             way = spans.get((f"sent {kind}", stage, number))

@@ -74,6 +74,10 @@ def read_huggingface(
     """
     values, text, file = read_config(path)
     check_is_network(values, file)
+    if isinstance(
+        thinker := values.get("thinker_config"), Mapping
+    ):  # the part of Qwen's Omni that reads and writes text
+        values = {**thinker, **values}
     part = values.get("text_config")
     if is_text_only and isinstance(part, Mapping):
         kept = ("tie_word_embeddings", "torch_dtype", "dtype")
@@ -149,8 +153,9 @@ def _add_left_out(fields: Fields, owner: str = "") -> None:
 
 
 # What a publisher's own code calls what transformers has by another name: ``model_type`` in
-# ``configuration_minimax_text_01.py`` and ``configuration_minimax_m1.py`` of huggingface.co/MiniMaxAI.
-_OF_PUBLISHERS = dict.fromkeys(("minimax_text_01", "minimax_m1"), "minimax")
+# ``configuration_minimax_text_01.py`` and ``configuration_minimax_m1.py`` of huggingface.co/MiniMaxAI, and
+# ``configuration_hunyuan.py`` of huggingface.co/tencent.
+_OF_PUBLISHERS = dict.fromkeys(("minimax_text_01", "minimax_m1"), "minimax") | {"hunyuan": "hunyuan_v1_moe"}
 
 
 def _model_type(values: Mapping[str, Any], text: str, file: Path) -> str:
@@ -347,7 +352,7 @@ _REASONS = {
     **dict.fromkeys(
         (
             *("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm", "recurrent_gemma", "jamba", "zamba", "zamba2"),
-            *("lfm2", "lfm2_moe", "kimi_linear", "olmo_hybrid", "bailing_hybrid", "zaya"),
+            *("kimi_linear", "olmo_hybrid", "bailing_hybrid", "bailing_moe_linear", "zaya"),
         ),
         _RECURRENT,
     ),
@@ -369,7 +374,11 @@ _REASONS = {
     "apertus1p5_text": "its activation has parameters of its own",
     "falcon_h1": "every layer has attention and Mamba side by side",
     "dbrx": "its configuration has nested parts, which are not read",
-    "gemma3n_text": "its layers have parts that no other network has",
+    **dict.fromkeys(("lfm2", "lfm2_moe"), "most of its layers are short convolutions with gates"),
+    "gemma3n_text": "its layers have parts that no other network has (AltUp, LAuReL, embeddings of their own)",
+    "gemma4_text": "its layers have embeddings of their own, and heads of two widths",
+    "longcat_flash": "a layer has two attentions, and experts that compute nothing",
+    "mimo_v2_flash": "its values are narrower than its keys, and its windows have heads of another number",
     "reformer": "its attention is by hashing",
     "longformer": "its attention is by windows with a second set of projections",
     "big_bird": "its attention is sparse",
@@ -430,8 +439,7 @@ def _plain_decoder(fields: Fields) -> Draft:
     """
     values = _canonical(fields)
     _check_counted(fields, values)
-    signs = [name for name, value in values.items() if _SIGNS.search(name) and value not in (None, 0, False, [], {})]
-    if signs:
+    if signs := _signs(values):
         reason = f"{signs[0]} is no part of a plain decoder, and what it does is not known here"
         raise _not_counted(fields, reason, OTHER_WAYS)
     causal = import_module("transformers.models.auto.modeling_auto").MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -448,6 +456,11 @@ def _plain_decoder(fields: Fields) -> Draft:
     return replace(_assumed(replace(fields, values=values)), expected_parameters=expected)
 
 
+def _signs(values: Mapping[str, Any]) -> list[str]:
+    """Return the keys that a plain decoder does not have."""
+    return [name for name, value in values.items() if _SIGNS.search(name) and value not in (None, 0, False, [], {})]
+
+
 def _config(fields: Fields) -> Any:
     """Return the library's configuration object."""
     given = {key: value for key, value in fields.values.items() if key != "model_type"}
@@ -461,12 +474,16 @@ def _canonical(fields: Fields) -> dict[str, Any]:
         return refusal(fields.file, fields.text, fields.architecture, problem, hint)
 
     near = difflib.get_close_matches(fields.architecture, READERS, n=1, cutoff=0.6)
-    known = f" Nearest that is known without it: {near[0]!r}." if near else f" Known are {', '.join(sorted(READERS))}."
-    problem = f"{fields.architecture!r} is none of the architectures that are known here.{known}"
+    known = f" Nearest that is known without it: {near[0]!r}." if near else " docs/huggingface.md lists them."
+    problem = f"{fields.architecture!r} is none of the {len(READERS)} architectures that are known here.{known}"
     try:
         mapping = import_module("transformers").CONFIG_MAPPING
     except ImportError:
         hint = "Check the name, or let transformers read it: pip install 'training-planner[hf]'"
+        if signs := _signs(fields.values):  # which would be refused then, too
+            hint = (
+                f"Check the name. {OTHER_WAYS[:-1]}: a plain decoder, which transformers could tell, has no {signs[0]}."
+            )
         raise refused(problem, hint) from None
     if fields.architecture not in mapping:
         raise refused(f"{problem} Nor does transformers know it.", "Check the name.")

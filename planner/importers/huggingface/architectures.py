@@ -133,11 +133,13 @@ def _qwen_layers(fields: Fields, num_layers: int) -> dict[str, Any] | None:
 
 def _deepseek_layers(fields: Fields, num_layers: int) -> dict[str, Any] | None:
     """All layers behind the first dense ones."""
-    usual = {"glm4_moe_lite": 1, "glm_moe_dsa": 3}.get(fields.architecture, 0)
+    usual = {"exaone_moe": 1, "glm4_moe_lite": 1, "glm_moe_dsa": 3, "hy_v3": 1}.get(fields.architecture, 0)
     first = fields.count_or(usual, "first_k_dense_replace", least=0, most=MOST_LAYERS)
     step = fields.count_or(1, "moe_layer_freq", most=MOST_LAYERS)
     if types := fields.words("mlp_layer_types"):
         return _at(fields, "mlp_layer_types", [at for at, one in enumerate(types) if one == "sparse"], num_layers)
+    if isinstance(flags := fields.get("is_moe_layer"), list):  # of K-EXAONE's publisher
+        return _at(fields, "is_moe_layer", [at for at, one in enumerate(flags) if one is True], num_layers)
     chosen = [index for index in range(num_layers) if index >= first and index % step == 0]
     return _at(fields, "moe_layer_freq", chosen, num_layers)
 
@@ -198,6 +200,8 @@ _DEEPSEEK_EXPERTS = _Mixture(
     is_grouped=True,
 )
 
+_SHARED_EXPERTS = replace(_DEEPSEEK_EXPERTS, count=("num_experts",), shared_count="num_shared_experts")
+
 _QWEN_2 = _Row(**_KV, qkv=True)
 _QWEN_3 = _Row(**_BIASES, **_SIZED, query_key_norms=True)
 _QWEN_3_MOE = _Row(**_BIASES, **_KV, query_key_norms=True, mixture=_QWEN_EXPERTS)
@@ -210,6 +214,7 @@ _ROWS: dict[str, _Row] = {
     "apertus": _Row(**_BIASES, query_key_norms=True, fixed={"norm": "rms_norm"}),
     "mistral": _Row(**_KV),
     "ministral": _Row(**_KV),
+    "ministral3": _Row(**_SIZED),
     "phi3": _Row(),
     "qwen2": _QWEN_2,
     "qwen3": _QWEN_3,
@@ -284,8 +289,10 @@ _ROWS: dict[str, _Row] = {
     "qwen3_moe": _QWEN_3_MOE,
     # Text parts of networks that read images, too.
     "qwen2_5_vl_text": _QWEN_2,
+    "qwen2_5_omni_text": _QWEN_2,
     "qwen3_vl_text": _QWEN_3,
     "qwen3_vl_moe_text": _QWEN_3_MOE,
+    "qwen3_omni_moe_text": _QWEN_3_MOE,
     # A router whose correction is no parameter.
     "glm4_moe": _Row(
         **_KV, qkv=("attention_bias", False), query_key_norms=("use_qk_norm", False), mixture=_DEEPSEEK_EXPERTS
@@ -296,6 +303,14 @@ _ROWS: dict[str, _Row] = {
         mixture=_Mixture(pattern=_ernie_layers, count=("moe_num_experts",), shared_count="moe_num_shared_experts"),
     ),
     "dots1": _Row(**_BIASES, query_key_norms=True, mixture=_DEEPSEEK_EXPERTS),
+    "exaone_moe": _Row(**_KV, query_key_norms=True, mixture=_SHARED_EXPERTS),
+    "hy_v3": _Row(**_BIASES, **_SIZED, query_key_norms=True, mixture=_SHARED_EXPERTS),
+    "solar_open": _Row(
+        **_SIZED,
+        qkv=("attention_bias", False),
+        inner="",
+        mixture=replace(_DEEPSEEK_EXPERTS, pattern=_every_layer),
+    ),
     "minimax_m2": _Row(
         **_SIZED,
         query_key_norms=True,
@@ -331,10 +346,11 @@ _CORRECTION = "the router's correction of its scores is a buffer, not a paramete
 def _of_row(row: _Row, fields: Fields) -> Draft:
     if fields.architecture == "apertus":
         fields.notes.append("the two numbers of each layer's activation (xIELU) are not counted")
-    if fields.architecture == "ernie4_5_moe":
+    if fields.architecture in ("ernie4_5_moe", "exaone_moe", "hy_v3", "solar_open"):
         fields.notes.append(_CORRECTION)
-        if fields.flag("use_bias", False):
-            fields.refuse("use_bias", _SOME_BIASES)
+        for name in ("use_bias", "mlp_bias"):
+            if fields.flag(name, False):
+                fields.refuse(name, _SOME_BIASES)
     sizes = _attention(row, fields)
     inner = row.inner or (row.mixture.size if row.mixture is not None else "intermediate_size")
     sizes["feed_forward_size"] = fields.count(inner)
@@ -378,7 +394,7 @@ def _experts(fields: Fields, mixture: _Mixture, num_layers: int) -> Experts | No
         return None
     known = len(fields.faults)
     count = fields.count(*mixture.count, most=MOST_EXPERTS)
-    top_k = fields.count("num_experts_per_tok", "moe_k", most=MOST_EXPERTS)
+    top_k = fields.count("num_experts_per_tok", "moe_k", "moe_topk", most=MOST_EXPERTS)
     are_counted = len(fields.faults) == known  # else what they are held against would be told of a number of ours
     size = fields.count(mixture.size, most=MOST_WIDTH)
     num_shared, shared_size = 0, size
@@ -418,7 +434,7 @@ _MIXERS = {
 _DELTA = {**_MIXERS, "linear_attention": "delta"}
 # Every so many layers one sees all, where no key names the layers; Gemma 3 and EXAONE 4 have a key for it.
 _EVERY_FULL = {"gemma2": 2, "gemma3_text": 6, "gpt_oss": 2} | dict.fromkeys(
-    ("cohere2", "exaone4", "llama4_text", "olmo3"), 4
+    ("cohere2", "exaone4", "exaone_moe", "llama4_text", "olmo3"), 4
 )
 
 
@@ -475,6 +491,46 @@ def _usual_mixers(fields: Fields, num_layers: int) -> tuple[str, ...]:
     return tuple("window" if (index + 1) % step else "attention" for index in range(num_layers))
 
 
+def _hunyuan_moe(fields: Fields) -> Draft:
+    """Return Hunyuan's mixture of experts, whose publisher names some sizes once for each layer."""
+    values = dict(fields.values)
+    for name in ("moe_intermediate_size", "moe_topk", "num_experts", "num_shared_expert"):
+        named = values.get(name)
+        if isinstance(named, list) and named:
+            values[name] = named[0]
+            if any(one != named[0] for one in named):
+                fields.refuse(name, "layers whose experts differ are not counted here.")
+    fields = replace(fields, values=values)
+    if fields.count_or(fields.count("intermediate_size"), "moe_intermediate_size") != values.get("intermediate_size"):
+        fields.refuse("moe_intermediate_size", "experts of another width than intermediate_size are not counted here.")
+    if fields.count_or(0, "moe_layer_num_skipped", least=0, most=MOST_LAYERS):
+        fields.refuse("moe_layer_num_skipped", "layers without experts are not counted here.")
+    if fields.flag("use_cla", False) and fields.count_or(1, "cla_share_factor", most=MOST_LAYERS) > 1:
+        fields.refuse("use_cla", "layers that take keys and values of the one before are not counted here.")
+    if fields.flag("use_mla", False):
+        fields.refuse("use_mla", "latent attention of Hunyuan is not counted here.")
+    if not fields.flag("use_mixed_mlp_moe", True):
+        fields.refuse("use_mixed_mlp_moe", "experts without a shared one are not counted here.")
+    values.setdefault("num_shared_expert", 1)
+    mixture = replace(_OF_INTERMEDIATE, shared_count="num_shared_expert")
+    return _of_row(_Row(**_BIASES, query_key_norms=("use_qk_norm", True), inner="", mixture=mixture), fields)
+
+
+def _bailing_moe(fields: Fields) -> Draft:
+    """Return Ling or Ring; those of the second version, which the class or the name says, have norms of queries."""
+    is_second = fields.architecture == "bailing_moe_v2" or "V2" in "".join(fields.words("architectures")[:1])
+    row = _Row(
+        **_KV,
+        qkv=("use_qkv_bias", False),
+        output=("use_bias", True),
+        query_key_norms=("use_qk_norm", is_second),
+        mixture=_SHARED_EXPERTS,
+    )
+    if fields.flag("moe_router_enable_expert_bias", False):
+        fields.notes.append(_CORRECTION)
+    return _of_row(row, fields)
+
+
 def _stablelm(fields: Fields) -> Draft:
     """Return StableLM, whose halves may run side by side."""
     if fields.flag("qk_layernorm", False):
@@ -520,7 +576,7 @@ def _deepseek(fields: Fields) -> Draft:
             "top_k": fields.count("index_topk", most=MOST_TOKENS),
         }
         sizes["sparse"] = None if fields.faults else SparseAttention(**indexer)
-    if fields.architecture != "deepseek_v2":
+    if fields.architecture not in ("deepseek_v2", "mistral4"):
         fields.notes.append(_CORRECTION)
     sizes["experts"] = _experts(fields, _DEEPSEEK_EXPERTS, sizes["num_layers"])
     return _rotary_draft(fields, sizes)
@@ -953,6 +1009,8 @@ def _vit(fields: Fields) -> Draft:
 READERS: dict[str, Reader] = {
     **{name: partial(_of_row, row) for name, row in _ROWS.items()},
     "stablelm": _stablelm,
+    "hunyuan_v1_moe": _hunyuan_moe,
+    **dict.fromkeys(("bailing_moe", "bailing_moe_v2"), _bailing_moe),
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _qwen3_next),
     **dict.fromkeys(("bamba", "granitemoehybrid"), _mamba_hybrid),
     "minimax": _minimax,
@@ -963,6 +1021,7 @@ READERS: dict[str, Reader] = {
     "kimi_k2": _deepseek,
     "glm4_moe_lite": _deepseek,
     "glm_moe_dsa": _deepseek,
+    "mistral4": _deepseek,
     "gpt2": _gpt2,
     "gpt_bigcode": _gpt2,
     "gpt_neo": _gpt_neo,

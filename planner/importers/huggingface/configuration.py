@@ -255,9 +255,11 @@ class Fields:
 
 _BASES = {
     **dict.fromkeys(("cohere", "ernie4_5", "ernie4_5_moe", "llama4_text", "olmo3"), 5e5),
-    **dict.fromkeys(("gemma3_text", "minimax", "mixtral", "phimoe"), 1e6),
+    **dict.fromkeys(("gemma3_text", "minimax", "mixtral", "phimoe", "solar_open"), 1e6),
+    **dict.fromkeys(("qwen2_5_omni_text", "qwen3_omni_moe_text"), 1e6),
     "apertus": 1.2e7,
     "gpt_oss": 1.5e5,
+    "hy_v3": 11_158_840.0,
     "minimax_m2": 5e6,
 }
 _FRACTIONS = {
@@ -265,10 +267,10 @@ _FRACTIONS = {
     **dict.fromkeys(("gpt_neox", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "stablelm"), 0.25),
 }
 _INTERLEAVED = {"codegen", "cohere", "deepseek_v2", "deepseek_v3", "ernie4_5", "glm", "glm4", "gptj", "kimi_k2"} | {
-    *("cohere2", "deepseek_v32", "ernie4_5_moe", "glm4_moe_lite", "glm_moe_dsa", "llama4_text")
+    *("cohere2", "deepseek_v32", "ernie4_5_moe", "glm4_moe_lite", "glm_moe_dsa", "llama4_text", "mistral4")
 }
 _LOCAL_BASES = {"gemma3_text": 1e4}
-_WITHOUT_EVERY = {"cohere2": 4, "llama4_text": 4, "smollm3": 4}
+_WITHOUT_EVERY = dict.fromkeys(("cohere2", "exaone4", "exaone_moe", "llama4_text", "smollm3"), 4)
 _YARN_OF_GPT_OSS = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
 _KINDS = get_args(RotaryScalingKind)
 _PLAIN = ("default", "mrope", "proportional")
@@ -434,6 +436,9 @@ def rotary_of(fields: Fields, *, head_size: int) -> Rotary:
         usual = _FRACTIONS.get(name, 1.0) if turned is None else turned / head_size
         fraction = fields.figure(usual, "partial_rotary_factor", "rotary_pct", most=1.0)
     longest = fields.count_or(0, "max_position_embeddings", "n_positions", most=2**40)
+    alpha = _figure(fields, scaling, "alpha") if name.startswith("hunyuan") else None
+    if alpha is not None and head_size > 2:  # a base that is larger from the start on, called dynamic
+        base, scaling = float(round((base or 1e4) * alpha ** (head_size / (head_size - 2)))), {}
     if fields.faults:
         return Rotary()
     return Rotary(
@@ -452,6 +457,10 @@ def _without_every(fields: Fields) -> int:
     usual = _WITHOUT_EVERY.get(fields.architecture)
     if usual is None:
         return 0
+    if fields.architecture.startswith("exaone"):  # where windows are, what sees all has no positions
+        pattern = fields.get("sliding_window_pattern")
+        step = len(pattern) if isinstance(pattern, str) else fields.count_or(usual, "sliding_window_pattern")
+        return step if fields.get("sliding_window") else 0
     named = fields.wholes("no_rope_layers")  # 1 where there are positions
     if not named:
         return fields.count_or(usual, "no_rope_layer_interval", "sliding_window_pattern")
@@ -467,6 +476,8 @@ def _without_every(fields: Fields) -> int:
 def _scaling(fields: Fields, given: Mapping[str, Any], longest: int) -> RotaryScaling | None:
     """Return how angles are stretched; None where they are not."""
     kind = given.get("rope_type", given.get("type", "default"))
+    if given.get("llama_4_scaling_beta"):
+        fields.notes.append("queries grow with their position (llama_4_scaling_beta), which launch files do not say")
     if kind in _PLAIN:
         return None
     if kind not in _KINDS:
@@ -549,6 +560,11 @@ def numerics_of(fields: Fields, sizes: Mapping[str, Any]) -> Numerics:
         "apertus",
         "bamba",
         "ernie4_5_moe",
+        "exaone_moe",
+        "hunyuan_v1_moe",
+        "hy_v3",
+        "ministral3",
+        "solar_open",
         "glm_moe_dsa",
         "gpt_oss",
         "llama4_text",
@@ -624,7 +640,7 @@ def _activation(fields: Fields, *, is_gated: bool) -> Activation | None:
 # section 2.4; NVIDIA, Nemotron 3 Nano, section 2.
 _BY_BIAS = (
     *("deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "nemotron_h"),
-    *("dots1", "ernie4_5_moe", "minimax_m2"),
+    *("dots1", "ernie4_5_moe", "minimax_m2", "exaone_moe", "hy_v3", "solar_open"),
 )
 _BIAS_RATE, _BESIDE_BIAS = 1e-3, 1e-4
 _SEQUENCE = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe")
@@ -638,15 +654,16 @@ def routing_of(fields: Fields) -> Routing:
     """Return how the router of an architecture with experts scores and balances."""
     name = fields.architecture
     is_sigmoid = name in (*_BY_BIAS, "llama4_text") and name != "ernie4_5_moe"
-    word = fields.word("scoring_func") or ("sigmoid" if is_sigmoid else "softmax")
+    word = fields.word("scoring_func", "score_function") or ("sigmoid" if is_sigmoid else "softmax")
     word = "sigmoid" if (name, word) == ("dots1", "noaux_tc") else word  # the name of how its bias balances
     if word not in _SCORES:
         fields.fault("scoring_func", f"{shown(word)} is no score of experts.", "Write softmax or sigmoid.")
-    is_by_bias = name in _BY_BIAS
-    weight = fields.figure(_BESIDE_BIAS if is_by_bias else 1e-3, "aux_loss_alpha", "router_aux_loss_coef")
-    scale = fields.figure(
-        2.5 if name in ("deepseek_v3", "deepseek_v32", "glm_moe_dsa") else 1.0, "routed_scaling_factor"
+    is_by_bias = name in _BY_BIAS or (
+        name.startswith("bailing_moe") and fields.flag("moe_router_enable_expert_bias", False)
     )
+    weight = fields.figure(_BESIDE_BIAS if is_by_bias else 1e-3, "aux_loss_alpha", "router_aux_loss_coef")
+    usual_scale = dict.fromkeys(("deepseek_v3", "deepseek_v32", "exaone_moe", "glm_moe_dsa"), 2.5) | {"hy_v3": 2.826}
+    scale = fields.figure(usual_scale.get(name, 1.0), "routed_scaling_factor", "router_scaling_factor")
     z_loss = fields.figure(0.0, "router_z_loss_coef")
     is_normalised = fields.flag("norm_topk_prob", name not in _NOT_NORMALISED)
     is_of_sequence = fields.flag("seq_aux", name in _SEQUENCE)
@@ -664,7 +681,7 @@ def routing_of(fields: Fields) -> Routing:
             else "sequence"
             if is_of_sequence
             else "global_batch"
-            if name.startswith(("qwen3_moe", "qwen3_next", "qwen3_vl_moe", "qwen3_5_moe"))
+            if name.startswith(("qwen3_moe", "qwen3_next", "qwen3_omni_moe", "qwen3_vl_moe", "qwen3_5_moe"))
             else "batch"
         ),
         auxiliary_coefficient=weight or 0.0,

@@ -158,6 +158,8 @@ def _row(
     layers: Mapping[LayerKind, Layer],
 ) -> dict[str, float]:
     """Return the bytes of one stage, which holds chunks of kinds of layers."""
+    if block["pipeline"] > 1:  # FSDP2 holds gradients and weights whole there
+        block = {**block, "zero": min(block["zero"], 1)}
     is_last = stage == block["pipeline"] - 1
     held = [layers[kind] for chunk in chunks for kind in chunk]
     first, last = ends_of(network, block)
