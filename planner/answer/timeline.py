@@ -154,7 +154,13 @@ def file_of(draw: Callable[[int], dict[str, Any]], *, is_packed: bool) -> tuple[
     """
     most, more = _FIRST_EVENTS, _MORE  # few events tell how many go into a file: a million would be drawn for nothing
     while True:
-        trace = draw(most)
+        try:
+            trace = draw(most)
+        except SpecError:  # rows alone are more than a few
+            if not more:
+                raise
+            most, more = MOST_EVENTS, 0
+            continue
         number = len(trace["traceEvents"])
         content, num_written = _content(trace, is_packed=is_packed)
         if content is None:
@@ -162,7 +168,8 @@ def file_of(draw: Callable[[int], dict[str, Any]], *, is_packed: bool) -> tuple[
             more = 0
             continue
         notes = trace.get("otherData", {}).get("notes", ())
-        if not more or len(content) > _FULL * MOST_BYTES or not any(one.startswith(_THINNED) for one in notes):
+        is_full = most == MOST_EVENTS or len(content) > _FULL * MOST_BYTES
+        if not more or is_full or not any(one.startswith(_THINNED) for one in notes):
             return content, trace
         most, more = min(MOST_EVENTS, int(0.97 * MOST_BYTES * number / len(content))), more - 1
 

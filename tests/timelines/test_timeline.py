@@ -8,8 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import faults_of
 
-from planner.answer.timeline import file_of, num_devices, of_each_kind, thinned, timeline_document, with_all, with_parts
+from planner.answer.timeline import (
+    MOST_EVENTS,
+    file_of,
+    num_devices,
+    of_each_kind,
+    thinned,
+    timeline_document,
+    with_all,
+    with_parts,
+)
 from planner.cases.forms.dag_model import Iteration, run, task_graph
+from planner.errors import SpecError
 from planner.models.input import Strategy
 from planner.timeline import Counter, Flow, Process, Span, Timeline, repeated
 
@@ -222,6 +232,21 @@ def test_a_timeline_is_thinned_to_its_longest_spans_with_a_note(most: int, is_ex
 def test_rows_that_are_too_many_by_themselves_are_refused() -> None:
     with pytest.raises(ValueError, match="4 devices and links are too many"):
         thinned(DEVICES, is_expanded=True, most=10)
+
+
+def test_a_file_has_all_rows_though_they_are_more_than_are_drawn_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.answer.timeline._FIRST_EVENTS", 10)
+
+    def draw(most: int) -> dict[str, Any]:
+        try:
+            return timeline_document(*with_all(thinned(DEVICES, is_expanded=True, most=most)))
+        except ValueError as error:
+            raise SpecError(str(error)) from None
+
+    assert file_of(draw, is_packed=False)[1] == draw(MOST_EVENTS)
+    monkeypatch.setattr("planner.answer.timeline.MOST_EVENTS", 12)
+    with pytest.raises(SpecError, match="are too many to draw"):
+        file_of(draw, is_packed=False)
 
 
 @pytest.mark.parametrize("first", [100, 20_000])
