@@ -49,13 +49,14 @@ step that is delayed by one iteration (their section 5.2), and reads of the host
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import inf
 
 import numpy as np
 
 from planner.cost import Floats
 from planner.models import scans
+from planner.models.known import Known
 from planner.models.layouts import (
     ContextMethod,
     Ints,
@@ -528,6 +529,7 @@ def _kept_elements(
 
 TERMS = ("weights", "gradients", "optimizer", "activations", "temporary", "reserve")
 _LOSS_COPY_BYTES = 4
+_HOLDING_NOTHING = ("order", "overlap_tensor", "context_method")  # decisions that change no bytes, but for a method
 
 # Bytes of a weight, its gradient, an activation, the fp32 copy, and Adam's moments.
 PRECISIONS: Mapping[str, Precision] = {
@@ -596,6 +598,43 @@ def memory_bytes(
     -------
     The terms :data:`TERMS`, and ``total``, their sum; arrays of shape (n,).
     """
+    kernels, names = kernels or Kernels(), (*TERMS, "total")
+    if pipeline_layers is not None:
+        return _fullest_bytes(
+            transformer, layouts, precision, kernels, reserve_bytes, expert_imbalance, tuple(pipeline_layers)
+        )
+
+    def worked_out(places: Ints) -> Floats:
+        some = layouts.of(places)
+        found = _fullest_bytes(transformer, some, precision, kernels, reserve_bytes, expert_imbalance)
+        return np.array([found[name] for name in names])
+
+    arrays = layouts.arrays()
+    gathers = (layouts.context > 1) & (layouts.context_method == ContextMethod.ALL_GATHER)  # as other methods do not
+    numbers = [*(arrays[name] for name in arrays if name not in _HOLDING_NOTHING), gathers]
+    known = _known_bytes(transformer, precision, kernels, reserve_bytes, expert_imbalance)
+    rows = known.of(np.broadcast_arrays(*numbers, np.zeros(len(layouts), dtype=bool)), worked_out)
+    return dict(zip(names, rows, strict=True))
+
+
+@lru_cache(maxsize=16)
+def _known_bytes(
+    transformer: Transformer, precision: Precision, kernels: Kernels, reserve_bytes: float, expert_imbalance: float
+) -> Known:  # keys of the cache
+    """Return what is known of the bytes of layouts."""
+    return Known()
+
+
+def _fullest_bytes(
+    transformer: Transformer,
+    layouts: Layouts,
+    precision: Precision,
+    kernels: Kernels,
+    reserve_bytes: float,
+    expert_imbalance: float,
+    pipeline_layers: tuple[int, ...] | None = None,
+) -> Mapping[str, Floats]:
+    """Return the bytes of every layout's fullest stage, as :func:`memory_bytes` does."""
     # Those with few stages to look at are looked at by themselves: of layers of several kinds some have hundreds.
     classes = np.searchsorted(_FEW_STAGES, fullest_counts(transformer, layouts, pipeline_layers))
     met = np.unique(classes)
@@ -603,21 +642,14 @@ def memory_bytes(
         found = {name: np.empty(len(layouts)) for name in (*TERMS, "total")}
         for one in met.tolist():
             rows = np.flatnonzero(classes == one)
-            part = memory_bytes(
-                transformer,
-                layouts.of(rows),
-                precision=precision,
-                kernels=kernels,
-                reserve_bytes=reserve_bytes,
-                pipeline_layers=pipeline_layers,
-                expert_imbalance=expert_imbalance,
+            few = layouts.of(rows)
+            part = _fullest_bytes(
+                transformer, few, precision, kernels, reserve_bytes, expert_imbalance, pipeline_layers
             )
             for name, column in found.items():
                 column[rows] = part[name]
         return found
-    devices = _Devices(
-        transformer, layouts.of(slice(None)), precision, kernels or Kernels(), reserve_bytes, expert_imbalance
-    )
+    devices = _Devices(transformer, layouts.of(slice(None)), precision, kernels, reserve_bytes, expert_imbalance)
     stages = devices.at_most(fullest_stages(transformer, layouts, pipeline_layers))
     best = dict[str, Floats]()
     number, columns = len(stages.index), np.arange(len(layouts))

@@ -12,17 +12,15 @@ Behind the schedule stand what nothing hides of replicas' communication, and the
 to measured steps (docs/accuracy_transformers.md); equations of the parts are cited in the chapters that have them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from math import inf, prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.cost import Floats
-from planner.models.communication import Group, Spread, Tier, groups_of
+from planner.models.communication import Group, Spread, Tier, groups_of, operation_s
 from planner.models.compute import (
     Constants,
     DeviceRates,
@@ -34,6 +32,7 @@ from planner.models.compute import (
     layer_seconds,
     move_s,
 )
+from planner.models.known import Known
 from planner.models.layouts import ANY_CONTEXT_METHOD, Bools, ContextMethod, Ints, Layouts, Recompute, Schedule
 from planner.models.operators import TransformerOperator, encoder_layouts, trained_elements, trained_ends
 from planner.models.optimizers import matrices_of
@@ -57,6 +56,8 @@ from planner.transformer import KINDS, LayerKind, Transformer
 LAYER_PARTS = ("compute", "recompute", "tensor", "expert", "context", "launch")  # of what a device does for its layers
 # Of compute, what the forward pass takes; what overlapped experts hide:
 INTERVAL_PARTS = (*LAYER_PARTS, "forward", "hidden")
+_ENDS = ("embedding", "embedding_forward", "head", "head_forward")
+_HANDED = ("sent", "gathered")  # from one stage to the next
 _COMPUTING = ("tensor", "context", "expert", "expert_tensor", "microbatch", "sequence_parallel")
 _RECOMPUTING = ("recompute", "recompute_modules")
 COMMUNICATING = (
@@ -145,6 +146,11 @@ class LayerFigures:
             handed_from=self.num_inner_tiers,
         )
 
+    @cached_property
+    def known_intervals(self) -> Known:
+        """What is known of micro-batches with these figures, whoever asks for them."""
+        return _known_intervals(self)
+
     def groups_of(self, layouts: Layouts) -> Mapping[str, Group]:
         """Return all groups of ranks of some layouts, by name.
 
@@ -193,6 +199,12 @@ class LayerFigures:
             Seconds of computing, both ways; of communication.
         """
         return times.total_s + self.beside(compute / 2, times.hidden_backward_s)
+
+
+@lru_cache(maxsize=64)
+def _known_intervals(figures: LayerFigures) -> Known:  # a key of the cache
+    """Return what is known of micro-batches with some figures."""
+    return Known()
 
 
 def reached_tiers(tiers: Sequence[Tier], constants: Constants) -> tuple[Tier, ...]:
@@ -310,27 +322,42 @@ def _recomputed_intervals(figures: LayerFigures, layouts: Layouts) -> Mapping[st
 def _alike_intervals(figures: LayerFigures, layouts: Layouts) -> Mapping[str, Floats]:
     """Return the same of layers that are all computed again or none, once for each combination of few decisions."""
     interval_of, to_interval = layouts.distinct(COMMUNICATING)
-    few = layouts.of(interval_of)
-    found = _group_intervals(figures, few, figures.groups_of(few))
-    return {name: array[..., to_interval] for name, array in found.items()}
+    few, kinds = layouts.of(interval_of), len(figures.transformer.kind_counts)
+
+    def worked_out(places: Ints) -> Floats:
+        some = few.of(places)
+        times = _group_intervals(figures, some, figures.groups_of(some))
+        return np.concatenate([*(times[name] for name in INTERVAL_PARTS), [times[name] for name in (*_ENDS, *_HANDED)]])
+
+    arrays = few.arrays()
+    rows = figures.known_intervals.of([arrays[name] for name in COMMUNICATING], worked_out)
+    parts = {name: rows[index * kinds : (index + 1) * kinds] for index, name in enumerate(INTERVAL_PARTS)}
+    parts |= dict(zip((*_ENDS, *_HANDED), rows[len(parts) * kinds :], strict=True))
+    counts = (one.forward for one in pipeline_communication(figures.transformer, few))
+    handed_s = sum_of(few, (number * parts.pop(name) for name, number in zip(_HANDED, counts, strict=True)))
+    parts["transfer"] = handed_s / few.interleave
+    return {name: array[..., to_interval] for name, array in parts.items()}
 
 
 def _group_intervals(figures: LayerFigures, layouts: Layouts, groups: Mapping[str, Group]) -> dict[str, Floats]:
-    """Return the same of layouts whose groups of ranks are known."""
+    """Return the same of layouts whose groups of ranks are known; of a transfer the seconds of its operations."""
     network, constants, software = figures.transformer, figures.constants, figures.software
     layer_of, to_layer = layouts.distinct(_COMPUTING)
     few = layouts.of(layer_of)
     sets = np.unique(np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0))
     module_sets = tuple(int(one) for one in sets if one)
-    interval = {name: np.zeros((len(network.kind_counts), len(layouts))) for name in INTERVAL_PARTS}
+    shape = (len(network.kind_counts), len(layouts))
+    interval: dict[str, Floats] = {name: np.zeros(shape) for name in INTERVAL_PARTS}
     by_kind, embedding, head = _computing_s(figures, few, module_sets)
     for index, (kind, count) in enumerate(network.kind_counts.items()):
         layer = by_kind[index]
         layer = LayerSeconds(**{name: getattr(layer, name)[..., to_layer] for name in LayerSeconds.__slots__})
         for name, seconds in _layer_parts(figures, layouts, kind, layer, groups, module_sets).items():
             interval[name][index] = count * seconds
-    sent = communication_times(pipeline_communication(network, layouts), groups)
-    interval["transfer"] = sum_of(layouts, (one.forward_s for one in sent.values())) / layouts.interleave
+    for name, one in zip(_HANDED, pipeline_communication(network, layouts), strict=True):
+        interval[name] = np.zeros(len(layouts))
+        if one.forward.any():
+            interval[name] = operation_s(one.operation, groups[one.group], one.size_bytes)
     # The ends' tensor-parallel communication is exposed, but for the gather beside the head's backward product.
     if network.projector is None:
         head = head + constants.head_floor_ratio * software.launch_s * software.launch_ratio
@@ -367,99 +394,13 @@ def encoder_s(figures: LayerFigures, encoder: Transformer, layouts: Layouts, gro
     return layers_s + interval["embedding"] + interval["head"], ahead_s
 
 
-# -- numbers that depend on a few whole numbers of a layout: worked out when they are asked for first, and kept
-#
-# A search asks for the same layers again and again: at several levels of its grid, in cuts beside even layouts, and in
-# the questions that a recommendation asks. What is kept changes no number, only how often it is worked out.
-
-_LEFT_BITS = 17  # of each number before the last ones, which have:
-_RIGHT_BITS = (17, 24, 1)
-_MOST_LEFT = 1 << 20  # combinations of the first numbers
-_MOST_KEPT = 1 << 18  # columns
-
-
-class KnownColumns:
-    """Columns of numbers, each of six whole numbers, the last one 0 or 1.
-
-    Parameters
-    ----------
-    num_rows
-        Numbers in a column.
-    """
-
-    def __init__(self, num_rows: int) -> None:
-        self._left: dict[int, int] = {}
-        self._codes, self._places = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        self._rows = np.zeros((num_rows, 0))
-
-    def of(self, numbers: Sequence[NDArray[Any]], worked_out: Callable[[Ints], Floats]) -> Floats:
-        """Return the column of each combination, shape (rows, n).
-
-        Parameters
-        ----------
-        numbers
-            Six arrays of shape (n,), no combination twice.
-        worked_out
-            Gives the columns of some of the combinations, by their places; asked for those that are missing.
-        """
-        codes = self._codes_of(numbers)
-        if codes is None:
-            return worked_out(np.arange(len(numbers[0])))
-        found = np.searchsorted(self._codes, codes)
-        is_new = np.ones(len(codes), dtype=bool)
-        within = found < len(self._codes)
-        is_new[within] = self._codes[found[within]] != codes[within]
-        if is_new.any():
-            new = np.flatnonzero(is_new)
-            columns = worked_out(new)
-            if len(self._codes) + len(new) > _MOST_KEPT:
-                return columns if len(new) == len(codes) else worked_out(np.arange(len(codes)))
-            self._add(codes[new], columns)
-            found = np.searchsorted(self._codes, codes)
-        return np.asarray(self._rows[:, self._places[found]])
-
-    def _add(self, codes: Ints, columns: Floats) -> None:
-        """Keep more columns."""
-        places = np.arange(self._rows.shape[1], self._rows.shape[1] + len(codes))
-        self._rows = np.concatenate([self._rows, columns], axis=1)
-        codes, places = np.concatenate([self._codes, codes]), np.concatenate([self._places, places])
-        order = np.argsort(codes, kind="stable")
-        self._codes, self._places = codes[order], places[order]
-
-    def _codes_of(self, numbers: Sequence[NDArray[Any]]) -> Ints | None:
-        """Return one number of each combination; None where some are too large for that, or in fractions."""
-        columns = [np.asarray(one).astype(np.int64) for one in numbers]
-        if any((one != given).any() for one, given in zip(columns, numbers, strict=True)):
-            return None
-        left, right = columns[: -len(_RIGHT_BITS)], columns[-len(_RIGHT_BITS) :]
-        limits = [1 << _LEFT_BITS] * len(left) + [1 << bits for bits in _RIGHT_BITS]
-        if any(
-            one.max(initial=0) >= limit or one.min(initial=0) < 0 for one, limit in zip(columns, limits, strict=True)
-        ):
-            return None
-        first = np.zeros(len(columns[0]), dtype=np.int64)
-        for one in left:
-            first = first << _LEFT_BITS | one
-        present, back = np.unique(first, return_inverse=True)
-        code = np.array([self._left.setdefault(one, len(self._left)) for one in present.tolist()], dtype=np.int64)
-        if len(self._left) >= _MOST_LEFT:
-            return None
-        code = code[back]
-        for one, bits in zip(right, _RIGHT_BITS, strict=True):
-            code = code << bits | one
-        return code
-
-
 _ROWS = ("forward_s", "backward_s", "attention_s", "last_s")  # of a layer that are kept
 
 
 @lru_cache(maxsize=64)
-def _known_computing(
-    transformer: Transformer, speeds: Speeds, expert_imbalance: float, module_set: int
-) -> KnownColumns:
+def _known_computing(transformer: Transformer, speeds: Speeds, expert_imbalance: float, module_set: int) -> Known:
     """Return what is known of layers and ends on one device, and of what a set of modules computes again: see below."""
-    kinds = len(transformer.kind_counts)
-    return KnownColumns(kinds if module_set else kinds * len(_ROWS) + 2)
+    return Known()
 
 
 def _computing_s(

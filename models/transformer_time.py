@@ -518,8 +518,9 @@ def transformer_profile(
         forward_s[:, layers] += ahead_s[:, None] * (work / work.sum())
         backward_s[:, layers] += back_s[:, None] * (work / work.sum())
 
+    of_kind = {kind: layer_seconds(network, kind, layouts, speeds) for kind in {one.kind: None for one in repeats}}
     for one in repeats:
-        layer = layer_seconds(network, one.kind, layouts, speeds)
+        layer = of_kind[one.kind]
         end = one.first + one.num_layers * one.count
         for start in range(one.first, end, one.num_layers):
             share_out(slice(start, start + one.num_layers), layer.forward_s, layer.backward_s)
