@@ -80,10 +80,11 @@ def export(job: Job) -> Export:
         layout, inner = deepspeed.with_files(layout.noted(note))
     else:
         layout, inner = run_with(layout, engine), tuning_files(job.problem.dnn.transformer)
+    layout, environment = layout.with_sums_in_network()
     head = [f"{VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes]
-    environment = []
     if engine in {Engine.MULTI_GPU, Engine.NO, Engine.FSDP}:
-        environment = [f"export ACCELERATE_GRADIENT_ACCUMULATION_STEPS={layout.chosen.num_microbatches}"]
+        steps = f"export ACCELERATE_GRADIENT_ACCUMULATION_STEPS={layout.chosen.num_microbatches}"
+        environment = (steps, *environment)
     is_one = sum(row.num_machines for row in layout.rows) == 1
     where = "" if is_one else '--machine_rank "$NODE_RANK" --main_process_ip "$MASTER_ADDR" '
     program = script_words(job.settings.script, "train.py")

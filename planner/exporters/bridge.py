@@ -90,6 +90,7 @@ _FIELDS: Mapping[str, tuple[str, str] | None] = {
     "overlap-param-gather": ("DDP", "overlap_param_gather"),
     "rotary-seq-len-interpolation-factor": ("MODEL", "seq_len_interpolation_factor"),
     "spec": None,
+    "sharp-enabled-group": ("DIST", "sharp_enabled_group"),
     "sgd-momentum": ("OPTIMIZER", "sgd_momentum"),
     "split": ("DATASET", "split"),
     "tokenizer-type": None,
@@ -100,6 +101,7 @@ _FIELDS: Mapping[str, tuple[str, str] | None] = {
     "use-megatron-fsdp": ("DDP", "use_megatron_fsdp"),
     "use-precision-aware-optimizer": ("OPTIMIZER", "use_precision_aware_optimizer"),
     "use-rope-scaling": ("MODEL", "rope_scaling"),
+    "use-sharp": ("DIST", "use_sharp"),
     "use-tp-pp-dp-mapping": ("DIST", "use_tp_pp_dp_mapping"),
 }
 # Switches whose field says the opposite.

@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.channel import Ends
 from planner.cost import Floats
+from planner.exporters.scripts import COLLNET
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.cost import AllReduceCost
 from planner.families.all_reduce.fusion import Buckets, best_cap, by_tensor, exchange_of, round_mib
@@ -110,7 +111,7 @@ def nccl_lines(kind: str, fused: AllReduceConfiguration | None) -> tuple[str, ..
     if kind == "gpu" and len(algorithms) == 1 and algorithms[0] in _NCCL_NAMES:
         return (f'export NCCL_ALGO="${{NCCL_ALGO:-{_NCCL_NAMES[algorithms[0]]}}}"',)
     if kind == "gpu" and "in_network" in algorithms:
-        return ('export NCCL_COLLNET_ENABLE="${NCCL_COLLNET_ENABLE:-1}"',)
+        return (COLLNET,)
     return ()
 
 

@@ -14,10 +14,11 @@ from planner.decisions import FLAGS, LAYOUT, NO_MODULES, written
 from planner.errors import InfeasibleError
 from planner.exporters.export import Export, Job, refused
 from planner.exporters.machines import device_of, require_kinds, used_machines
-from planner.exporters.scripts import Parsed, comment_lines, how_to_run, torchrun_script
+from planner.exporters.scripts import COLLNET, Parsed, comment_lines, how_to_run, torchrun_script
 from planner.families import FAMILIES
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage
+from planner.families.hybrid.launch import added_up
 from planner.plan import Prediction
 from planner.trained import EVERYTHING, Trained
 from planner.transformer import Transformer
@@ -40,6 +41,14 @@ _MODULES = {
     "feed_forward": ("layer.mlp",),
     "experts": ("layer.mlp.experts",),
     "router": ("layer.mlp.gate",),
+}
+_TOLD_ENDS = "the program must be told where they end, so that attention stops there"
+# Of documents in a pack. Sources: ``FinetuningDatasetConfig`` and its checks in ``training/config.py`` of
+# Megatron-Bridge 0.3; ``get_attention_config`` of ``models/common/config_utils.py`` of torchtitan 0.3.
+_ENDS_OF_DOCUMENTS = {
+    "megatron-bridge": "give its recipe, as dataset, FinetuningDatasetConfig(packed_sequence_specs=PackedSequenceSpecs("
+    "...)), which takes micro-batches of 1",
+    "torchtitan": "attention stops where its data say that one ends; they have documents of their own lengths",
 }
 _OTHER_TARGET = "Choose another target."
 _SAME = 5e-4  # shares of an iteration below this are not worth a figure
@@ -270,6 +279,14 @@ class Layout:
             return replace(self, chosen=replace(self.chosen, shard=0))
         return self.instead("it shards over all data ranks", shard=0)
 
+    def with_sums_in_network(self) -> tuple["Layout", tuple[str, ...]]:
+        """Return the layout with a note of switches that add up what it counts on, and the environment for it."""
+        if not (self.is_hybrid and added_up(self.job.problem.cluster, self.chosen)):
+            return self, ()
+        own = self.target in ("megatron", "megatron-bridge")  # which clear the variable, and have an option
+        words = "the network's switches add up gradients: NCCL needs its plug-in for SHARP"
+        return self.noted(words), () if own else (COLLNET,)
+
     def with_usual_order(self, why: str = "ranks are always numbered") -> "Layout":
         """Return the layout with ranks numbered from the tensor degree outwards, as most programs have it."""
         if self.chosen.order == ORDER_NAMES[0] or not self.is_hybrid:
@@ -345,8 +362,8 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
     found = Layout(target=target, job=job, chosen=chosen, rows=rows)
     if network is not None and network.document_length is not None:
         found = found.noted(
-            f"samples are packed with documents of {network.document_length:,} tokens: the program must be told where "
-            f"they end, so that attention stops there"
+            f"samples are packed with documents of {network.document_length:,} tokens: "
+            f"{_ENDS_OF_DOCUMENTS.get(target, _TOLD_ENDS)}"
         )
     if tuning is not None and target not in ("megatron-bridge", "torchtitan"):  # which write them themselves
         adapters = f"LoraConfig(r={tuning.rank}, lora_alpha={tuning.alpha:g}, target_modules={list(tuning.modules)})"
@@ -463,8 +480,9 @@ def layout_export(
     notes
         Before those of the layout; they stand in no file.
     """
+    layout, more = layout.with_sums_in_network()
     head = comment_lines([f"{version}: {layout.job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes])
-    script = torchrun_script(layout.rows, program, head=head, environment=environment)
+    script = torchrun_script(layout.rows, program, head=head, environment=(*environment, *more))
     return Export(
         target=layout.target,
         version=version,

@@ -40,6 +40,7 @@ from planner.families.hybrid.launch import (
     SHARDING,
     VERSION,
     Launch,
+    added_up,
     keeps_short_weights,
     launch_lines,
     low_precision_options,
@@ -91,11 +92,11 @@ _KNOWN = """
     pipeline-model-parallel-size position-embedding-type q-lora-rank qk-head-dim qk-l2-norm qk-layernorm
     qk-pos-emb-head-dim quick-geglu recompute-granularity recompute-method recompute-modules recompute-num-layers
     reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base rotary-interleaved rotary-percent
-    rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length sequence-parallel sgd-momentum softmax-type
-    spec split squared-relu swiglu te-rng-tracker tensor-model-parallel-size tokenizer-type tp-comm-overlap
-    train-iters untie-embeddings-and-output-weights use-distributed-optimizer use-megatron-fsdp
-    use-precision-aware-optimizer use-rope-scaling use-tp-pp-dp-mapping v-head-dim vocab-size window-attn-skip-freq
-    window-size yarn-beta-fast yarn-beta-slow yarn-correction-range-round-to-int
+    rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length sequence-parallel sgd-momentum
+    sharp-enabled-group softmax-type spec split squared-relu swiglu te-rng-tracker tensor-model-parallel-size
+    tokenizer-type tp-comm-overlap train-iters untie-embeddings-and-output-weights use-distributed-optimizer
+    use-megatron-fsdp use-precision-aware-optimizer use-rope-scaling use-sharp use-tp-pp-dp-mapping v-head-dim
+    vocab-size window-attn-skip-freq window-size yarn-beta-fast yarn-beta-slow yarn-correction-range-round-to-int
     yarn-original-max-position-embeddings
 """
 _LAYOUT = "pipeline-model-parallel-layout"
@@ -169,6 +170,7 @@ def words_of(
         optimizer=job.problem.training.optimizer,
         backend=token_backend(group.device.name, layout.target),
         domain_size=group.devices_per_machine,
+        added_up="" if layout.target == "primus" else added_up(job.problem.cluster, layout.chosen),
     )
     lines = launch_lines(network, layout.chosen, launch)
     start = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))

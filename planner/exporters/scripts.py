@@ -17,6 +17,7 @@ from planner.used_machines import UsedMachines
 
 VERSION = "PyTorch 2.13"
 PORT = 29500  # torchrun's own
+COLLNET = 'export NCCL_COLLNET_ENABLE="${NCCL_COLLNET_ENABLE:-1}"'  # switches of the network may add up (SHARP)
 _NAME = re.compile(r"[^a-z0-9]+")
 _PYTHON = re.compile(r"(?:.*/)?python[0-9.]*|-u")
 _MOST_LETTERS = 50  # of a name: Kubernetes allows 63, and adds to it

@@ -58,7 +58,8 @@ _OF_MEGATRON = """
     linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads linear_num_value_heads linear_value_head_dim
     mamba_head_dim mamba_num_groups mamba_num_heads mamba_state_dim moe_apply_probs_on_input
     moe_flex_dispatcher_backend moe_latent_size moe_shared_expert_gate no_rope_freq offload_modules
-    recompute_modules reuse_grad_buf_for_mxfp8_param_ag softmax_type window_attn_skip_freq window_size
+    recompute_modules reuse_grad_buf_for_mxfp8_param_ag sharp_enabled_group softmax_type use_sharp
+    window_attn_skip_freq window_size
 """
 OF_MEGATRON = frozenset(_OF_MEGATRON.split())
 # github.com/AI-Hypercomputer/maxtext, src/MaxText/configs/base.yml at 003b416; base_config names that file itself.

@@ -7,7 +7,7 @@ import pytest
 from hybrid_questions import TINY, given_layout, layout, question, whole_grid
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layout_jobs import even_job
+from layout_jobs import even_job, job_of
 from modern_blocks import LLAMA
 
 import planner
@@ -143,6 +143,18 @@ def test_packed_documents_shorten_attention_alone() -> None:
     )
     with pytest.raises(SpecError, match="documents of 8,192 tokens are longer than the sequence of 4,096"):
         asked(8192)
+
+
+def test_files_say_how_their_program_learns_where_documents_end() -> None:
+    dnn = {"transformer": LLAMA, "global_batch": 4, "dtype": "bf16", "packed": 1024}
+    problem = planner.load({**QUESTION, "dnn": dnn, "calibration": {}, "families": ["hybrid"]})
+    job = job_of(problem, "hybrid", given_layout(problem, context=2, data=2))
+    for target, words in (
+        ("megatron", "must be told where they end"),
+        ("megatron-bridge", "PackedSequenceSpecs"),
+        ("torchtitan", "where its data say that one ends"),
+    ):
+        assert any("documents of 1,024 tokens" in one and words in one for one in export(target, job).notes)
 
 
 def test_keys_of_windows_pass_round_no_ring_of_megatron_core() -> None:

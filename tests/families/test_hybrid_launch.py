@@ -7,16 +7,22 @@ import argparse
 import shlex
 from typing import Any
 
+import numpy as np
 import pytest
 from hybrid_questions import MOE, TINY, question
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from layout_jobs import job_of
+from modern_blocks import LLAMA
 
 import planner
+from planner.exporters import export
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
 from planner.families.hybrid.launch import Launch, launch_lines, launch_words, orders_of
 from planner.families.hybrid.launch_network import not_expressed
+from planner.models.communication import Tier, groups_of, operation_s
+from planner.models.layouts import Layouts
 from planner.transformer import Transformer
 from planner.zoo.transformers import row, row_names
 
@@ -263,3 +269,54 @@ def test_the_search_offers_an_order_of_ranks_that_can_be_launched_unless_another
     assert network is not None
     assert found().order in (*orders_of(network, found()), *ORDER_NAMES[3:4])
     assert found(rank_order=ORDER_NAMES[1]).order == ORDER_NAMES[1]
+
+
+@pytest.mark.parametrize(
+    ("block", "group"),
+    [
+        ({"data": 36, "zero": 0}, "dp"),
+        ({"data": 36, "zero": 1, "shard": 4}, "dp_replica"),
+        ({"data": 36, "zero": 1}, ""),  # reduce-scatters and gathers, which rings do
+        ({"data": 9, "tensor": 4, "zero": 0}, "dp"),
+        ({"data": 4, "pipeline": 2, "zero": 0}, ""),  # replicas within a machine
+        ({"data": 8, "zero": 0}, ""),  # of two machines a ring does as well
+    ],
+)
+@pytest.mark.parametrize("reduces", [True, False])
+def test_switches_that_add_up_what_a_layout_counts_on_are_asked_to(
+    block: dict[str, Any], group: str, reduces: bool
+) -> None:
+    """Where a cluster's switches do, all-reduces over three machines or more are told so: in words, and in launch files."""
+    kind = {"count": 9, "device": "h100-sxm", "devices": 4, "network": "400 Gbit/s", "latency": "5 us"}
+    spec = {"kind": "fat-tree", "leaf": 3, "spines": 1, "reduces": reduces}
+    asked = {"dnn": {"transformer": LLAMA, "global_batch": 72, "dtype": "bf16"}, "families": ["hybrid"]}
+    problem = planner.load({**asked, "cluster": {"machines": [kind], "topology": spec}, "objective": "iteration_time"})
+    chosen = HybridConfiguration(global_batch_size=72, **block)
+    job = job_of(problem, "hybrid", chosen)
+    is_told = reduces and bool(group)
+    lines = hybrid.explain(problem, chosen, job.plan.prediction)
+    assert any(line.startswith("in_network: the network's switches add up") for line in lines) == is_told
+    option = f"--use-sharp --sharp-enabled-group {group}"
+    script, recipe = export("megatron", job).files["launch.sh"], export("megatron-bridge", job).files["recipe.py"]
+    assert (option in script) == is_told
+    assert ('"use_sharp": True' in recipe) == is_told
+    assert "--use-sharp" not in script or is_told
+    if "pipeline" in block or block["zero"] == 1:
+        return
+    for target in ("torchtitan", "accelerate"):
+        found = export(target, job)
+        assert ("NCCL_COLLNET_ENABLE" in found.files["launch.sh"]) == is_told
+        assert any("plug-in for SHARP" in note for note in found.notes) == is_told
+
+
+def test_an_all_reduce_that_switches_add_up_takes_half_of_a_rings_bytes() -> None:
+    """Of 64 machines' D bytes over B each: D / B up, and as much down at the same time, not 2 x 63 / 64 D / B."""
+    seconds = []
+    for reduces in (True, False):
+        tiers = (
+            Tier(size=8, bandwidth_bytes_per_s=400e9),
+            Tier(size=64, bandwidth_bytes_per_s=50e9, num_rails=8, reduces=reduces),
+        )
+        groups = groups_of(tiers, Layouts.one(tensor=8, data=64))
+        seconds.append(float(operation_s("all_reduce", groups["replicas"], np.array([1e9]))[0]))
+    assert seconds == pytest.approx([1e9 / 50e9, 2 * 63 / 64 * 1e9 / 50e9])

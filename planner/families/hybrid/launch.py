@@ -11,9 +11,17 @@ from math import gcd
 
 import numpy as np
 
+from planner.cluster import Cluster
 from planner.decisions import FLAGS, LAYOUT
-from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, broken_rule, launch_rules
+from planner.families.hybrid.configuration import (
+    ORDER_NAMES,
+    HybridConfiguration,
+    broken_rule,
+    launch_rules,
+    layouts_of,
+)
 from planner.families.hybrid.launch_network import network_lines, not_expressed, program_of, unsaid, without_yarn
+from planner.models.communication import groups_of, tiers_of
 from planner.models.programs import ALL_TO_ALL, DEEPEP, HYBRIDEP, MEGATRON_CORE, PRECISION_AWARE
 from planner.models.transformer_communication import neighbours
 from planner.problem import LowPrecision
@@ -250,7 +258,8 @@ class Launch:
     """What a launcher is told beside network and layout.
 
     ``gradients``: as ``calibration.gradients``. ``low``: of :func:`low_precision_options`. ``backend``: of
-    :func:`planner.models.programs.token_backend`. ``domain_size``: devices that NVLink joins.
+    :func:`planner.models.programs.token_backend`. ``domain_size``: devices that NVLink joins. ``added_up``: of
+    :func:`added_up`.
     """
 
     dtype: str
@@ -261,12 +270,15 @@ class Launch:
     optimizer: str = "adam"
     backend: str = DEEPEP
     domain_size: int = 1
+    added_up: str = ""
 
     def with_own(self, groups: Sequence[str], chosen: HybridConfiguration) -> list[str]:
         """Return groups of options with those of the back end and of the optimiser, and with gathers as they go."""
         is_own = self.backend == ALL_TO_ALL  # Megatron-Core's, by NCCL
         dispatcher = _ALL_TO_ALL if is_own else _DEEPEP.replace("-backend deepep", f"-backend {self.backend}")
         backed = [group.replace(_DEEPEP, dispatcher) for group in groups]
+        if self.added_up:
+            backed += [f"--use-sharp --sharp-enabled-group {self.added_up}"]
         return _with_gathers(with_optimizer(backed, self.optimizer, chosen), chosen, self.optimizer)
 
     def exchange_environment(self, chosen: HybridConfiguration) -> list[str]:
@@ -286,6 +298,24 @@ class Launch:
             f"export NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN={ranks} NVLINK_DOMAIN_SIZE={self.domain_size} "
             f"USE_MNNVL={int(is_wide)}"
         ]
+
+
+def added_up(cluster: Cluster, chosen: HybridConfiguration) -> str:
+    """Return whose gradients switches of the network add up (SHARP), as ``--sharp-enabled-group`` has it; "": nobody's.
+
+    All-reduces alone: of all replicas (``dp``), or of the copies of what ZeRO shares out (``dp_replica``), on three
+    machines or more. Megatron-Core clears ``NCCL_COLLNET_ENABLE`` but for that group, which needs the option
+    (``initialize_model_parallel`` of ``megatron/core/parallel_state.py``, 0.16).
+    """
+    if not cluster.reduces or not cluster.has_equal_machines or len(chosen.groups) > 1:
+        return ""
+    name = "copies" if chosen.zero and chosen.num_copies > 1 else "" if chosen.zero else "replicas"
+    if not name:
+        return ""
+    columns = {key: np.array([code]) for key, code in chosen.codes().items()}
+    group = groups_of(tiers_of(cluster), layouts_of(columns, chosen.global_batch_size))[name]
+    is_so = bool((group.reduces & (group.units > 2)).any())  # of two units a ring does as well
+    return {"copies": "dp_replica", "replicas": "dp"}[name] if is_so else ""
 
 
 def all_options(transformer: Transformer, chosen: HybridConfiguration, launch: Launch) -> list[str]:

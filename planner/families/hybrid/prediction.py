@@ -14,6 +14,7 @@ from planner.families.hybrid.configuration import AWAY, OVERLAPS, HybridConfigur
 from planner.families.hybrid.cost import OFFLOAD, GroupCost, HybridCost
 from planner.families.hybrid.launch import (
     Launch,
+    added_up,
     all_options,
     launch_lines,
     launch_words,
@@ -126,6 +127,7 @@ class _Priced(ABC):
             ),
             backend=token_backend(first.group.device.name, first.program),
             domain_size=first.group.devices_per_machine,
+            added_up="" if self.cost.has_replicas else added_up(first.cluster, self.chosen),
         )
 
     @property
@@ -426,6 +428,10 @@ def explain(problem: Problem, configuration: HybridConfiguration, prediction: Pr
         f"{'' if cost.first.number_type is None else 'bf16 '}peak goes into "
         f"the network's own FLOP"
     )
+    if whose := priced.launched.added_up:
+        copies = " copies of" * (whose == "dp_replica")
+        sums = f"the network's switches add up{copies} gradients, as the cluster says"
+        lines.append(f"in_network: {sums}; inside machines rings do")
     if cost.first.expert_imbalance > 1:
         lines.append(
             f"the rank whose experts have most tokens is taken to have {cost.first.expert_imbalance:g} times the mean "
