@@ -1,6 +1,6 @@
 """Figures and terms in words, as all texts have them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from planner.units import Dimension, format_human
@@ -68,6 +68,16 @@ def objective_words(value: float, unit: str) -> str:
         return usd_words(value)
     dimension = {"s": Dimension.TIME, "J": Dimension.ENERGY}.get(unit)
     return f"{value:.6g} {unit}" if dimension is None else format_human(value, dimension)
+
+
+def progress_words(bound: float, incumbent: float, said: Callable[[float], str]) -> str:
+    """Return how far a search is: the best so far, and what nothing is below, where anything is proven.
+
+    >>> progress_words(0.0, 2.0, time_words), progress_words(1.5, 2.0, time_words)
+    ('2 s', '2 s, none below 1.5 s')
+    """
+    best = "none yet" if incumbent == float("inf") else said(incumbent)
+    return f"{best}, none below {said(bound)}" if bound > 0 else best
 
 
 def goal_words(name: str) -> str:

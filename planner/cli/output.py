@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from planner.errors import Fault, InfeasibleError, NoAnswerError, SpecError
 from planner.targets import check_targets, reason_of, whole
 from planner.units import Dimension, format_human, parse
+from planner.words import progress_words
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -270,8 +271,7 @@ class Progress:
         if self._bar is None or time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + _EVERY_S
-        best = "none yet" if incumbent == float("inf") else self._said(incumbent)
-        line = f"{self._number:,} {self._what}; best {best}, none below {self._said(bound)}"
+        line = f"{self._what}: {self._number:,}; best: {progress_words(bound, incumbent, self._said)}"
         self._bar.update(self._bar.task_ids[0], description=line)
 
     def __enter__(self) -> "Progress":

@@ -1,6 +1,7 @@
 """``planner plan``, ``predict`` and ``procure``: the best plan, what a given one costs, what to buy or rent."""
 
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -82,7 +83,7 @@ def plan(
     from planner.cli.output import Progress, check_outputs, check_page, give, left_s, write_page, write_refusal
     from planner.networks import asked, network_of
     from planner.planning import view_of
-    from planner.words import time_words
+    from planner.words import objective_words
 
     html = output.html
     check_page(html, spec)
@@ -93,7 +94,8 @@ def plan(
     with Progress("reading the question"):
         problem = planner.load(source, run=run or question.code)
     command = ("planner", "plan", "question.yaml", *ranking.words, *search.words)
-    with Progress("planning", "steps", time_words) as progress, write_refusal(html) as refused, search.pool() as pool:
+    words = partial(objective_words, unit=problem.goal.unit)
+    with Progress("planning", "steps", words) as progress, write_refusal(html) as refused, search.pool() as pool:
         refused.asks(problem.dnn.name, command, lambda: problem.resolved)
         found = planner.plan(
             problem,
@@ -211,19 +213,23 @@ def procure(
     from planner.answer.procurement import procurement_answer
     from planner.cli.output import Progress, check_outputs, check_page, give, write_page, write_refusal
     from planner.planning import view_again
+    from planner.procurement.answer import amount
     from planner.procurement.question import load_procurement
 
     check_page(output.html, spec)
     check_outputs({"--out": output.out, "--html": output.html}, spec, {"the price list": short.prices})
     question = short.asked(spec)
     command = ("planner", "procure", "question.yaml", *wanted.words, *search.words)
+    today = datetime.now(tz=UTC).date()
+    read = cache(lambda: load_procurement(question, today=today))  # only where progress or a refusal is told
     with (
-        Progress("looking for fleets", "fleets planned", lambda value: f"{value:.6g}") as progress,
+        Progress(
+            "looking for fleets", "fleets planned", lambda value: amount(value, read().asked.objective)
+        ) as progress,
         write_refusal(output.html) as refused,
         search.pool() as pool,
     ):
-        today = datetime.now(tz=UTC).date()
-        refused.asks("What to buy or rent", command, lambda: load_procurement(question, today=today).resolved)
+        refused.asks("What to buy or rent", command, lambda: read().resolved)
         found = planner.procure(
             question,
             num_alternatives=wanted.top,

@@ -33,7 +33,7 @@ from planner.procurement.answer import amount
 from planner.procurement.question import load_procurement
 from planner.sections import Tiles
 from planner.serve.form import UPLOAD, UPLOADED
-from planner.words import objective_words, time_words
+from planner.words import objective_words, progress_words
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -121,9 +121,7 @@ class _Progress:
             self.history.append((bound, incumbent, self._number))
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + _EVERY_S
-            best = "none yet" if incumbent == float("inf") else self._words(incumbent)
-            proven = f", none below {self._words(bound)}" if bound > 0 else ""
-            self._tell({"progress": f"best so far {best}{proven}"})
+            self._tell({"progress": f"best so far {progress_words(bound, incumbent, self._words)}"})
 
 
 def _with_upload(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +159,8 @@ def _command(kind: str, task: Mapping[str, Any]) -> tuple[str, ...]:
 def _plan(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """Answer how to train on given machines."""
     question, seconds = _question(task), task["time_limit_s"]
-    problem, progress = planner.load(question), _Progress(tell, time_words)
+    problem = planner.load(question)
+    progress = _Progress(tell, partial(objective_words, unit=problem.goal.unit))
     tell({"progress": "the question is read"})
     limit = task["memory_limit_bytes"]
     command = _command("plan", task)

@@ -68,7 +68,7 @@ def test_what_takes_long_says_so_on_a_terminal_and_takes_its_line_away(term: str
         os.close(leader)
         assert process.wait() == 0, said.decode()
     assert (b"thinking" in said) is is_shown
-    assert (b"1 steps; best 2.0, none below 1.0" in said) is is_shown
+    assert (b"steps: 1; best: 2.0, none below 1.0" in said) is is_shown
     if is_shown:
         assert said.endswith(CLEARED)
     else:

@@ -1,6 +1,7 @@
 """What no plan on so many equal machines takes less than: true for every number, and met by the plan that it names."""
 
-from functools import cache
+from functools import cache, partial
+from itertools import count
 from math import inf
 
 import numpy as np
@@ -21,8 +22,8 @@ MOST = 6
 NEAR = 2e-4  # layouts that take little more than the best share are looked at, too, so that bounds are a little higher
 
 
-def asked(family: str, count: int) -> Problem:
-    machines = {"count": count, "device": "a100-sxm4-80gb", "devices": 4, "network": "25 Gbit/s"}
+def asked(family: str, number: int) -> Problem:
+    machines = {"count": number, "device": "a100-sxm4-80gb", "devices": 4, "network": "25 Gbit/s"}
     block = {"dnn": NETWORKS[family], "cluster": {"machines": [machines]}, "objective": "training_time"}
     return planner.load({**block, "families": [family]})
 
@@ -78,6 +79,25 @@ def test_limits_that_no_plan_is_below_are_proven_at_once(family: str) -> None:
     found = least(family, limit_s)
     assert found.num_machines is None
     assert (found.bounds_s >= limit_s * (1 - 1e-9)).all()
+
+
+def test_whenever_a_search_is_cut_off_its_bounds_hold_and_are_of_no_less_than_nothing() -> None:
+    family = "hybrid"
+    taken_s = np.array(best_s(family))
+    limit_s = taken_s[0] * 2 / np.arange(1, MOST + 1)
+    search_all = least_by_count_of(family)
+    assert search_all is not None
+    problem, unbounded = asked(family, MOST), 0
+    for moment in range(3, 66, 3):
+        calls = count(1)
+        search = Search(time_limit_s=60, clock=partial(lambda calls, most: 60.0 * (next(calls) > most), calls, moment))
+        found = search_all(problem, limit_s, limit_s, search)
+        assert found is not None
+        assert (found.bounds_s >= 0).all()
+        assert (at_most(found) <= taken_s * (1 + 1e-9)).all()
+        assert found.plan is None or found.plan.bound >= 0
+        unbounded += int((found.bounds_s == 0).any())
+    assert unbounded  # some were cut off before anything was bounded
 
 
 def test_trays_are_bounded_with_their_racks() -> None:

@@ -429,7 +429,7 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
         if not limited.bounds.space.is_open:
             continue
         answer = limited.least(part, least, is_loose=is_loose and least == 1.0)
-        bound = min(bound, answer.solution.bound)
+        bound = min(bound, max(answer.solution.bound, 0.0))  # -inf where it was cut off before anything was bounded
         if (point := answer.solution.value) is not None and answer.solution.objective < least:
             least, best = answer.solution.objective, (placement, point)
             machines = int(limited.num_machines({name: np.array([value]) for name, value in point.items()})[0])
@@ -514,7 +514,7 @@ class Beside(ABC):
         part = search.part(search.left_s, cutoff=most_usd, good_enough=-inf)
         part.pool = None
         found = solve(grid, cost, part, Wanted(counts=False, is_strict=True, dives=False, is_proof=True))
-        return min(found.solution.bound, most_usd)
+        return min(max(found.solution.bound, 0.0), most_usd)
 
 
 class Stages(Beside):
