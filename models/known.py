@@ -37,25 +37,22 @@ class Known:
         """
         if (keys := _keys_of(numbers)) is None:
             return worked_out(np.arange(len(numbers[0])))
-        found = [self._columns.get(key) for key in keys]
+        found = [*map(self._columns.get, keys)]
         if None in found:
-            places: dict[bytes, int] = {}
-            for place, (key, column) in enumerate(zip(keys, found, strict=True)):
-                if column is None:
-                    places.setdefault(key, place)
-            columns = worked_out(np.array([*places.values()]))
-            if len(places) == len(keys):
-                self._keep(places, columns)
+            missing = [place for place, column in enumerate(found) if column is None]
+            places = {keys[place]: place for place in reversed(missing)}  # the first of each
+            columns = worked_out(np.array([*places.values()][::-1]))
+            new = self._keep([*places][::-1], columns)
+            if len(new) == len(keys):
                 return columns
-            new = self._keep(places, columns)
             found = [new[key] if column is None else column for key, column in zip(keys, found, strict=True)]
         rows = np.frombuffer(b"".join(column for column in found if column is not None))
         return rows.reshape(len(keys), -1).T.copy()
 
-    def _keep(self, places: Sequence[bytes] | dict[bytes, int], columns: Floats) -> dict[bytes, bytes]:
+    def _keep(self, keys: Sequence[bytes], columns: Floats) -> dict[bytes, bytes]:
         """Keep columns of combinations, as far as there is room, and return them."""
         width, packed = columns.shape[0] * 8, np.ascontiguousarray(columns.T, dtype=np.float64).tobytes()
-        new = dict(zip(places, _pieces(packed, width), strict=True))
+        new = dict(zip(keys, _pieces(packed, width), strict=True))
         if len(self._columns) + len(new) <= _MOST_KEPT:
             self._columns.update(new)
         return new

@@ -568,7 +568,9 @@ def fullest_counts(transformer: Transformer, layouts: Layouts, pipeline_layers: 
 _Cut = tuple[int, int, int, int, int]  # p, v, chunks that wait beyond the schedule's; of a V its schedule and m, else 0
 
 
-def _of_cuts(layouts: Layouts, rows_of: Callable[[int, int, int, int, int], "Sequence[tuple[int, ...]]"]) -> Ints:
+def _of_cuts(
+    layouts: Layouts, rows_of: Callable[[int, int, int, int, int], "Ints | Sequence[tuple[int, ...]]"]
+) -> Ints:
     """Return rows of numbers of each layout's cut, asked once for each p, v and chunks that wait beyond the schedule's.
 
     Of a V also for each schedule and number of micro-batches, as far as that changes anything. Of shape (rows, numbers,
@@ -591,9 +593,9 @@ def _of_cuts(layouts: Layouts, rows_of: Callable[[int, int, int, int, int], "Seq
         is_met[code] = True
         where = (np.cumsum(is_met) - 1)[code]
         met = [(*divmod(one // 2, widest), one % 2, 0, 0) for one in np.flatnonzero(is_met).tolist()]
-    rows = [rows_of(*one) for one in met]
-    tables = [[row[min(rank, len(row) - 1)] for row in rows] for rank in range(max(map(len, rows)))]
-    return np.array(tables, dtype=np.int64).swapaxes(1, 2)[:, :, where]
+    tables = [np.asarray(rows_of(*one), dtype=np.int64) for one in met]
+    rank = np.arange(max(map(len, tables)))
+    return np.stack([one[np.minimum(rank, len(one) - 1)] for one in tables], axis=2)[:, :, where]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -638,7 +640,7 @@ def busiest_stages(
 
 
 @lru_cache(maxsize=4_096)
-def _busiest(kinds: tuple[LayerKind, ...], pipeline: int, interleave: int, schedule: int = 0) -> list[tuple[int, ...]]:
+def _busiest(kinds: tuple[LayerKind, ...], pipeline: int, interleave: int, schedule: int = 0) -> Ints:
     """Return the stages of an even cut one of which is the busiest.
 
     Of each: its index; layers by kind; those before it; and whether all virtual stages are alike.
@@ -651,7 +653,7 @@ def _busiest(kinds: tuple[LayerKind, ...], pipeline: int, interleave: int, sched
             between.append(stage)
     is_alike = int((chunks == chunks[:, :1, :1]).all())
     kept = [0, *between[::-1], pipeline - 1]
-    return [(stage, *held[:, stage].tolist(), *before[:, stage].tolist(), is_alike) for stage in kept]
+    return np.array([(stage, *held[:, stage], *before[:, stage], is_alike) for stage in kept])
 
 
 def fullest_layers(
@@ -688,7 +690,7 @@ def _fullest(
     schedule: int,
     num_microbatches: int,
     pipeline_layers: tuple[int, ...] | None,
-) -> "list[_Row]":
+) -> Ints:
     """Return the moments of stages one of which is the fullest of p stages of v chunks: see the chapter.
 
     ``more``: chunks that wait beyond what the schedule has; ``schedule`` and micro-batches: of a V, else 0.
@@ -701,13 +703,13 @@ def _fullest(
         for one in others:
             if not any(all(a >= b for a, b in zip(other, one, strict=True)) for other in fullest):
                 fullest.append(one)
-        return [*rows[0], *((1, *one) for one in fullest)]
+        return np.array([*rows[0], *((1, *one) for one in fullest)])
     kept: list[int] = []
     for stage in range(pipeline):
         is_less = (chunks[:, :, kept] >= chunks[:, :, stage : stage + 1]).all(axis=(0, 1)).any()
         if stage == pipeline - 1 or not is_less:
             kept.append(stage)
-    return [row for stage in kept for row in _moments(chunks, stage, more)]
+    return np.array([row for stage in kept for row in _moments(chunks, stage, more)])
 
 
 def every_stage(
@@ -769,8 +771,8 @@ def _chunks(
     return folded_back(found) if schedule else found
 
 
-# Of a stage at one moment: its index; its layers by kind; and those in flight, or else -1 of each, where it holds as
-# many in each chunk, and they follow from the number of chunks in flight.
+# Of a stage at one moment: its index; its layers by kind; and those in flight, or else, where it holds as many in each
+# chunk, and they follow from the number of chunks in flight, -1 less those of a chunk.
 _Row = tuple[int, ...]
 
 
@@ -779,7 +781,7 @@ def _moments(table: Ints, stage: int, more: int) -> list[_Row]:
     chunks = table[:, :, stage]
     layers = tuple(chunks.sum(axis=1).tolist())
     if bool((chunks == chunks[:, :1]).all()):
-        return [(stage, *layers, *[-1] * len(layers))]
+        return [(stage, *layers, *(-1 - chunks[:, 0]).tolist())]
     interleave, pipeline = table.shape[1:]
     turn, warm = interleave * pipeline, 2 * (pipeline - stage - 1) + (interleave - 1) * pipeline + 1 + more
     chunk = np.arange(warm + turn) % turn // pipeline
@@ -811,9 +813,7 @@ def _stage(layouts: Layouts, rows: Ints) -> Stage:
     is_gpipe = layouts.schedule == Schedule.GPIPE
     most = layouts.num_microbatches * layers
     in_turn = np.where(is_gpipe, most, np.minimum(moment, most))
-    return Stage(
-        index=index, layers=layers, in_flight=np.where(moment < 0, number * layers // layouts.interleave, in_turn)
-    )
+    return Stage(index=index, layers=layers, in_flight=np.where(moment < 0, number * (-1 - moment), in_turn))
 
 
 # -- cuts by speed -----------------------------------------------------------------------------------------------------

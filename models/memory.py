@@ -637,23 +637,23 @@ def _fullest_bytes(
     """Return the bytes of every layout's fullest stage, as :func:`memory_bytes` does."""
     # Those with few stages to look at are looked at by themselves: of layers of several kinds some have hundreds.
     classes = np.searchsorted(_FEW_STAGES, fullest_counts(transformer, layouts, pipeline_layers))
-    met = np.unique(classes)
-    if len(met) > 1:
-        found = {name: np.empty(len(layouts)) for name in (*TERMS, "total")}
-        for one in met.tolist():
-            rows = np.flatnonzero(classes == one)
-            few = layouts.of(rows)
-            part = _fullest_bytes(
-                transformer, few, precision, kernels, reserve_bytes, expert_imbalance, pipeline_layers
-            )
-            for name, column in found.items():
-                column[rows] = part[name]
-        return found
-    devices = _Devices(transformer, layouts.of(slice(None)), precision, kernels, reserve_bytes, expert_imbalance)
-    stages = devices.at_most(fullest_stages(transformer, layouts, pipeline_layers))
+    found = {name: np.empty(len(layouts)) for name in (*TERMS, "total")}
+    for one in np.unique(classes).tolist():
+        rows = np.flatnonzero(classes == one)
+        few = layouts.of(rows)
+        devices = _Devices(transformer, few, precision, kernels, reserve_bytes, expert_imbalance)
+        part = _of_fullest(devices, devices.at_most(fullest_stages(transformer, few, pipeline_layers)))
+        for name, column in found.items():
+            column[rows] = part[name]
+    return found
+
+
+def _of_fullest(devices: "_Devices", stages: Stage) -> Mapping[str, Floats]:
+    """Return the terms of the fullest of the stages of every layout, and their total."""
     best = dict[str, Floats]()
-    number, columns = len(stages.index), np.arange(len(layouts))
-    for start in range(0, number, together := max(1, _MOST_TOGETHER // len(layouts))):
+    number, size = stages.index.shape
+    columns = np.arange(size)
+    for start in range(0, number, together := max(1, _MOST_TOGETHER // size)):
         some = devices.terms(stages.of_rows(slice(start, start + together)))
         at = (np.argmax(some["total"], axis=0), columns)
         fullest = {name: array[at] for name, array in some.items()}

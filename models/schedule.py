@@ -650,21 +650,25 @@ _MOST_PLAYED = 256  # rounds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waves:
-    """A part whose tasks include what they send, in waves that do not depend on one another."""
+    """A part whose tasks include what they send, in waves that do not depend on one another.
 
-    # registers of the two predecessors and of the nodes, and the indices of their seconds
-    waves: tuple[tuple[Ints, Ints, Ints, Ints], ...]
+    Registers of nodes follow one another as their waves do.
+    """
+
+    # of each wave the first register and the one behind the last, and registers of the two predecessors
+    waves: tuple[tuple[int, int, Ints, Ints], ...]
+    index: Ints  # of the seconds of each node
     num_registers: int  # in all
     kept: Ints  # the registers of devices and of waiting arrivals behind all nodes
 
     def run(self, state: Floats, seconds: Floats) -> Floats:
-        """Return the registers that are kept, of n pipelines, from those before."""
-        ends = np.empty((self.num_registers, seconds.shape[1]))
-        ends[: len(state)] = state
-        for one, other, own, index in self.waves:
-            found = np.maximum(ends[one], ends[other])
-            found += seconds[index]
-            ends[own] = found
+        """Return the registers that are kept, of n pipelines, from those before; ``seconds``: of each node."""
+        first, ends = len(state), np.empty((self.num_registers, seconds.shape[1]))
+        ends[:first] = state
+        for low, high, one, other in self.waves:
+            found = ends[low:high]
+            np.maximum(ends.take(one, axis=0), ends.take(other, axis=0), out=found)
+            found += seconds[low - first : high - first]
         return np.asarray(ends[self.kept])
 
 
@@ -687,9 +691,14 @@ def _waves(schedule: str, p: int, m: int, v: int) -> tuple[_Waves, ...]:
             levels.append(1 + max(levels[one], levels[other]))
         nodes, level = np.array(part.nodes, dtype=np.int64).reshape(-1, 3), np.array(levels[first:], dtype=np.int64)
         order = np.argsort(level, kind="stable")
-        groups = np.split(order, np.flatnonzero(np.diff(level[order])) + 1)
-        waves = tuple((nodes[some, 0], nodes[some, 1], first + some, nodes[some, 2]) for some in groups)
-        found.append(_Waves(waves, len(levels), np.array(part.kept, dtype=np.int64)))
+        place = np.arange(len(levels))  # of each register, in the order of waves
+        place[first + order] = np.arange(first, len(levels))
+        one, other, index = nodes[order].T
+        bounds = [0, *(np.flatnonzero(np.diff(level[order])) + 1).tolist(), len(order)]
+        waves = tuple(
+            (first + low, first + high, place[one[low:high]], place[other[low:high]]) for low, high in pairwise(bounds)
+        )
+        found.append(_Waves(waves, index, len(levels), place[np.array(part.kept, dtype=np.int64)]))
         waiting = len(part.waiting)
     return tuple(found)
 
@@ -726,13 +735,14 @@ def played_s(
     seconds = np.concatenate([forward_s, backward_s, apart_s, backward_s + apart_s])
     least = least_microbatches(p, schedule)
     first, *steady = _waves(schedule, p, min(m, least), v)
-    state = first.run(np.zeros((3 * p, seconds.shape[1])), seconds)
+    state = first.run(np.zeros((3 * p, seconds.shape[1])), seconds[first.index])
     if steady:
         one_round, drain = steady
+        round_s = seconds[one_round.index]
         moving = np.r_[0:p, 3 * p : len(state)]
         left, ends_s = (m - least) // _round_microbatches(p, schedule) + 1, [state[moving].max(axis=0)]
         while left and len(ends_s) <= _MOST_PLAYED:
-            after = one_round.run(state, seconds)
+            after = one_round.run(state, round_s)
             added, left, state = (after - state)[moving], left - 1, after
             ends_s.append(after[moving].max(axis=0))
             if (np.ptp(added, axis=0) <= _ROUNDING * ends_s[-1]).all():
@@ -741,5 +751,5 @@ def played_s(
         if left:
             half = len(ends_s) // 2
             state[moving] += left * (ends_s[-1] - ends_s[-1 - half]) / half
-        state = drain.run(state, seconds)
+        state = drain.run(state, seconds[drain.index])
     return np.asarray(state[:p].max(axis=0))
