@@ -945,10 +945,13 @@ def solve(
 
 def _answer_of(walk: _Walk, num_points: int | None) -> GridAnswer:
     """Return what a walk found; ``num_points``: of its grid, where they were counted."""
-    best, search = walk.best.rows, walk.search
+    best, search, passes_over = walk.best.rows, walk.search, walk.grid.has_bounds
+    if walk.is_strict:  # a point may cost more than all that bounds it
+        best = [row for row in best if row.cost <= search.cutoff]
+        passes_over |= len(best) < len(walk.best.rows)
     objective = best[0].cost if best else inf
     bound = min([objective, *(box.bound for box in walk.rest)])
-    if (best or walk.is_strict) and walk.grid.has_bounds and search.cutoff < objective:
+    if (best or walk.is_strict) and passes_over and search.cutoff < objective:
         bound = min(bound, search.cutoff)  # what costs more was passed over
     asked = walk.num_evaluated + walk.num_dived  # some of which twice
     return GridAnswer(
@@ -1046,7 +1049,6 @@ def solve_in_turn(
         part = left[0]
         client.run(part)
         walk = part.walk
-        walk.best.rows = [row for row in walk.best.rows if row.cost <= walk.search.cutoff]
         num_points = walk.grid.count() if counts and not search.is_over else None
         counts = num_points is not None
         yield _answer_of(walk, num_points)

@@ -1,9 +1,11 @@
 """Activations that wait in host memory, as a question meets it: blocks, pins, refusals, seconds, launch."""
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-from hybrid_questions import MOE, RATES, TINY, question
+from hybrid_questions import MOE, RATES, TINY, question, whole_grid
 from layout_jobs import even_job
 from modern_blocks import LLAMA
 
@@ -11,11 +13,17 @@ import planner
 from planner.checks import report_text
 from planner.data.fits import transformer_rates
 from planner.decisions import LAYOUT
-from planner.errors import InfeasibleError, SpecError
+from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.exporters import export, megatron
 from planner.exporters.bridge import EXPORTERS as BRIDGE
+from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid.cost import costs_of
+from planner.families.hybrid.grid_search import searched
+from planner.families.hybrid.search import plan
 from planner.problem import Problem
+from planner.search import Search
+from planner.solution import Status
 from tests.referee.second_physics import check
 
 ALONE: dict[str, Any] = {"data": 4, "microbatch": 2}
@@ -210,6 +218,51 @@ def test_copies_take_the_place_of_computing_again_where_the_link_is_known_and_qu
     report = check(quick, away)
     assert report.is_ok, report_text(report)
     assert planner.plan(slow).objective == pytest.approx(again.objective)
+
+
+def tight(share: float, **pins: Any) -> tuple[Problem, float]:
+    """A question of tight memory, and the seconds of its best even layout, activations on the host among them.
+
+    ``share``: how far up the devices' memory stands between that of the smallest and of the largest layout.
+    """
+    network = {**TINY, "layers": 8, "hidden": 2048, "sequence_length": 4096}
+    asked = question(network, machines=1, devices=2, host_link="25 GB/s", fix={"schedule": "gpipe", **pins})
+    cost = replace(costs_of(asked)[0], opens_offload=True)
+    layouts = cost.layouts(whole_grid(cost))
+    held = cost.memory(layouts)["total"]
+    limit_bytes = float(np.quantile(np.unique(held), share))
+    seconds = cost.seconds(layouts)[held <= limit_bytes].min()
+    return replace(asked, limits=replace(asked.limits, memory_per_device_bytes=limit_bytes)), float(seconds)
+
+
+@pytest.mark.usefixtures("wordless")
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.2, 0.5])
+def test_the_best_layout_of_tight_memory_is_planned_whether_it_has_activations_on_the_host(share: float) -> None:
+    asked, seconds = tight(share)
+    found = plan(asked, Search())
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(seconds)
+
+
+@pytest.mark.usefixtures("wordless")
+def test_a_search_that_ends_before_activations_on_the_host_are_looked_at_proves_nothing_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 0.0
+
+    def late(*given: Any, **named: Any) -> Any:
+        nonlocal now_s
+        answer, now_s = searched(*given, **named), 9.0
+        return answer
+
+    monkeypatch.setattr(hybrid_search, "searched", late)
+    asked, seconds = tight(0.2)
+    found = plan(asked, Search(time_limit_s=5.0, clock=lambda: now_s))
+    assert found.status is Status.FEASIBLE
+    assert found.bound <= seconds < found.objective
+    now_s = 0.0
+    with pytest.raises(NoAnswerError):  # there is one, with activations on the host
+        plan(tight(0.03, recompute="none", offload_optimizer=False)[0], Search(time_limit_s=5.0, clock=lambda: now_s))
 
 
 def test_what_fits_stays_as_it_is() -> None:

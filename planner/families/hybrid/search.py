@@ -182,17 +182,13 @@ def _with_activations_away(found: Sequence[Found], search: Search, count: float)
         return after
     for index, one in enumerate(found):
         opened = replace(one.cost.first, opens_offload=True)
-        if (
-            not opened.may_offload
-            or Space.of(opened.even).known_axes == Space.of(one.cost).known_axes
-            or search.is_over
-        ):
+        if not opened.may_offload or Space.of(opened.even).known_axes == Space.of(one.cost).known_axes:
             continue
         best_s = min(other.answer.solution.objective for other in after)
         part = search.part(
             search.left_s / (len(found) - index + 1),
             good_enough=search.good_enough / count,
-            cutoff=min(search.cutoff / count, best_s * (1 - SAME)),
+            cutoff=min(search.cutoff / count, best_s * (1 - SAME / 2)),  # half: rounding leaves the best one proven
         )
         answer = searched(opened.even, part, is_strict=best_s < inf)
         if answer.solution.value is None:
