@@ -1,6 +1,7 @@
 """Why a plan is as it is: what binds, where its time goes, what other hardware would bring, and the alternatives."""
 
 from dataclasses import asdict, dataclass, replace
+from math import inf
 
 from planner import perturb
 from planner.answer.explanation import LEFT_OUT
@@ -21,6 +22,7 @@ from planner.words import beyond_words, clipped
 # The plan in hand stays an answer wherever its configuration is one on the changed hardware: so a search that ends
 # early never makes better hardware look worse.
 
+_MEMORY = "memory_x2"
 _MOST_GROUPS = 4  # of machines, each of which is asked for
 _MOST_WORDS = 110  # letters of a reason
 _TOO_LATE = "not asked: the time limit came first"
@@ -36,6 +38,7 @@ class Perturbation:
     words: str  # for readers: ``a network twice as wide``
     problem: Problem | None  # the changed question; None where it cannot be asked
     reason: str = ""  # why not, or what to know about it
+    is_faster_only: bool = False  # whether all that differs is that something takes less time
     can_hurt: bool = False  # whether it takes something away; better hardware can be left unused
 
 
@@ -48,7 +51,10 @@ def perturbations(problem: Problem) -> list[Perturbation]:
     found = []
 
     def add(name: str, words: str, changed: Problem | None, reason: str = "") -> None:
-        found.append(Perturbation(name=name, words=words, problem=changed, reason=reason))
+        is_faster_only = name != _MEMORY
+        found.append(
+            Perturbation(name=name, words=words, problem=changed, reason=reason, is_faster_only=is_faster_only)
+        )
 
     if cluster.links:
         add("network_bandwidth_x2", "a network twice as fast", perturb.wider_network(problem, 2.0))
@@ -74,7 +80,7 @@ def perturbations(problem: Problem) -> list[Perturbation]:
         add("input_x2", "storage, decoding and copying twice as fast", perturb.faster_input(problem, 2.0))
     is_known = any(group.device.memory_bytes < float("inf") for group in groups)
     if is_known or allowed_memory_bytes(problem) < float("inf"):
-        add("memory_x2", "twice the memory of a device", more_memory(problem, 2.0))
+        add(_MEMORY, "twice the memory of a device", more_memory(problem, 2.0))
     is_last = cluster.num_machines == 1
     asked = groups
     if len(groups) > _MOST_GROUPS:  # such as the leaves of a fat tree: of those that are alike one is asked for all
@@ -167,7 +173,7 @@ def _sensitivity(change: Perturbation, plan: Plan, search: Search) -> Sensitivit
         return Sensitivity(name=change.name, words=change.words, note=note)
     found: Plan | None = None
     try:
-        found, note = best_plan(change.problem, search), _NOT_KNOWN
+        found, note = _answer(change, plan, search), _NOT_KNOWN
     except NoAnswerError:
         note = f"{LEFT_OUT} before it was answered" if search.was_interrupted else _TOO_SHORT
     except InfeasibleError as error:
@@ -189,6 +195,24 @@ def _sensitivity(change: Perturbation, plan: Plan, search: Search) -> Sensitivit
         plan=headline(found),
         is_other_plan=headline(found) != headline(plan),
     )
+
+
+def _answer(change: Perturbation, plan: Plan, search: Search) -> Plan:
+    """Return the best plan on changed hardware.
+
+    Families that were proven to have none are not asked again where links, devices or input are faster and nothing else
+    differs: what fits, and what limits and pins allow, is the same. A deadline alone may be met then, of which
+    :func:`planner.ranking.best_plan` is told by all plans together. Why there is none is looked for where none is.
+    """
+    problem = change.problem
+    assert problem is not None, "asked by the caller"
+    if change.is_faster_only:
+        some = [one for one in problem.families if plan.least_by_family.get(one, 0.0) < inf]
+        problem = replace(problem, families=tuple(some))
+    try:
+        return best_plan(problem, search.part(search.left_s, has_reasons=False))
+    except InfeasibleError:
+        return best_plan(change.problem, search)  # with its reasons
 
 
 def _no_worse(problem: Problem, plan: Plan, found: Plan | None) -> Plan | None:

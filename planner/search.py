@@ -103,6 +103,9 @@ class Search:
         Whether to look for the layouts of less memory, too, each as fast as can be; one family has these.
     is_brief
         Whether the best answer alone is wanted: no reasons, nothing beside it, and none why there is no answer.
+    has_reasons
+        Whether an answer tells what lies near it, what would use idle devices, how many there are and what was not
+        searched, or why there is none. The answer itself is the same without.
     skipped
         Kinds of answers that are not wanted, by a family's own names of them. The bound it returns is of the others.
     seed
@@ -126,6 +129,7 @@ class Search:
     cutoff: float = float("inf")
     has_frontier: bool = False
     is_brief: bool = False
+    has_reasons: bool = True
     skipped: frozenset[str] = frozenset()
     seed: int = 0
     questions_left: int | None = None
@@ -264,6 +268,7 @@ class Search:
         cutoff: float | None = None,
         questions_left: int | None = None,
         is_brief: bool | None = None,
+        has_reasons: bool | None = None,
         skipped: frozenset[str] | None = None,
         told: Callable[[float, float], None] | None = None,
     ) -> "Search":
@@ -279,6 +284,7 @@ class Search:
             cutoff=self.cutoff if cutoff is None else cutoff,
             has_frontier=self.has_frontier,
             is_brief=self.is_brief if is_brief is None else is_brief,
+            has_reasons=self.has_reasons if has_reasons is None else has_reasons,
             skipped=self.skipped if skipped is None else skipped,
             seed=self.seed,
             questions_left=questions_left,

@@ -215,7 +215,7 @@ def searched(
             group_by=group_by,
             most_at_once=MOST_AT_ONCE if cost.is_even else _MOST_CUTS_AT_ONCE,
             is_strict=is_strict,
-            counts=counts and not search.is_brief,
+            counts=counts and search.has_reasons and not search.is_brief,
             dives=dives,
         ),
         maker=partial(_made_grid, bare, memory_limit_bytes, search.cutoff, search.memory_limit_bytes),
@@ -301,7 +301,7 @@ def cuts_searched(
             together = _searched_together(costs, left, search, rows)
         answer = searched(cost, part, is_strict=bool(rows)) if together is None else next(together)
         one = _cuts_improved(Found(cost=cost, answer=answer), part, rows)
-        if len(cost.groups) == 1 and search.good_enough < inf and not search.is_brief:
+        if len(cost.groups) == 1 and search.good_enough < inf and search.has_reasons and not search.is_brief:
             best_s = min([*rows[:1], *(seconds for seconds, _ in one.rows), search.cutoff])
             one = replace(one, all_cuts_s=all_cuts_bound_s(cost, best_s, search))
         found.append(one)

@@ -245,7 +245,7 @@ def _plan_of(
     is_proven = objective_s - bound_s <= SAME * objective_s
     cuts_s = other_cuts_s(found, bound_s)
     more: list[str] = []
-    if search.good_enough < inf and not search.is_brief:  # more is asked than whether anything fits
+    if search.good_enough < inf and search.has_reasons and not search.is_brief:  # more is asked than whether any fits
         more = frontier_words(best.cost.first, point, search) if configuration.is_even else []
         more += idle_words(best.cost, configuration, search)
     rows = sorted([(seconds, one, at) for one in found for seconds, at in one.rows], key=lambda row: row[0])

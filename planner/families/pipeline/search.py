@@ -452,7 +452,7 @@ class _Tried:
         is_cut_off = self.largest.problem.training.fixed_batch_size is None and search.is_over
         if min(one.bound for one in self.results) < float("inf") or is_cut_off:
             return NoAnswerError(TOO_SHORT)
-        if search.good_enough == float("inf"):
+        if search.good_enough == float("inf") or not search.has_reasons:
             return InfeasibleError(self.largest.why_empty() or "No plan fits: no pipeline meets all limits and pins.")
         is_alone = search.cutoff == float("inf")
         part = search.part(_REASON_S) if is_alone else search.part(search.left_s, questions_left=_SHORT_REASON)
