@@ -529,7 +529,8 @@ def _kept_elements(
 
 TERMS = ("weights", "gradients", "optimizer", "activations", "temporary", "reserve")
 _LOSS_COPY_BYTES = 4
-_HOLDING_NOTHING = ("order", "overlap_tensor", "context_method")  # decisions that change no bytes, but for a method
+# Decisions that change no bytes, but for modules and a method as :func:`_holding` has them.
+_HOLDING_NOTHING = ("order", "overlap_tensor", "context_method", "recompute_modules")
 
 # Bytes of a weight, its gradient, an activation, the fp32 copy, and Adam's moments.
 PRECISIONS: Mapping[str, Precision] = {
@@ -609,12 +610,19 @@ def memory_bytes(
         found = _fullest_bytes(transformer, some, precision, kernels, reserve_bytes, expert_imbalance)
         return np.array([found[name] for name in names])
 
-    arrays = layouts.arrays()
-    gathers = (layouts.context > 1) & (layouts.context_method == ContextMethod.ALL_GATHER)  # as other methods do not
-    numbers = [*(arrays[name] for name in arrays if name not in _HOLDING_NOTHING), gathers]
-    known = _known_bytes(transformer, precision, kernels, reserve_bytes, expert_imbalance)
-    rows = known.of(np.broadcast_arrays(*numbers, np.zeros(len(layouts), dtype=bool)), worked_out)
+    rows = _known_bytes(transformer, precision, kernels, reserve_bytes, expert_imbalance).of(
+        _holding(layouts), worked_out
+    )
     return dict(zip(names, rows, strict=True))
+
+
+def _holding(layouts: Layouts) -> Sequence[Ints]:
+    """Return all numbers of layouts on which any bytes depend, of shape (n,)."""
+    arrays = layouts.arrays()
+    modules = np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0)
+    gathers = (layouts.context > 1) & (layouts.context_method == ContextMethod.ALL_GATHER)  # as other methods do not
+    numbers = [arrays[name] for name in arrays if name not in _HOLDING_NOTHING]
+    return np.broadcast_arrays(*numbers, modules, gathers, np.zeros(len(layouts), dtype=bool))
 
 
 @lru_cache(maxsize=16)
@@ -1046,6 +1054,14 @@ class _Lines:
         return np.asarray(self.states[:, None] + in_flight * self.kept[:, None])
 
 
+@lru_cache(maxsize=16)
+def _known_lines(
+    transformer: Transformer, precision: Precision, kernels: Kernels, reserve_bytes: float, expert_imbalance: float
+) -> Known:  # keys of the cache
+    """Return what is known of what stages of layouts hold."""
+    return Known()
+
+
 @dataclass(frozen=True, kw_only=True)
 class CutMemory:
     """Bytes of the stages of cuts, for many layouts at once; fields as of :func:`memory_bytes`.
@@ -1147,6 +1163,19 @@ class CutMemory:
 
     def _lines(self, layouts: Layouts) -> "_Lines":
         """Return what stages hold, as lines in their layers and micro-batches in flight."""
+        kinds, number = len(self.transformer.kind_counts), 3 << len(self.transformer.kind_counts)
+
+        def worked_out(places: Ints) -> Floats:
+            found = self._lines_of(layouts.of(places))
+            return np.concatenate([found.rest.reshape(number, -1), found.states, found.kept])
+
+        known = _known_lines(self.transformer, self.precision, self.kernels, self.reserve_bytes, self.expert_imbalance)
+        rows = known.of(_holding(layouts), worked_out)
+        rest, states, kept = np.split(rows, [number, number + kinds])
+        return _Lines(rest=rest.reshape(3, 1 << kinds, -1), states=states, kept=kept)
+
+    def _lines_of(self, layouts: Layouts) -> "_Lines":
+        """Return the same, worked out."""
         devices, pipeline, nothing = self._devices(layouts), layouts.pipeline, np.zeros(len(layouts), dtype=np.int64)
         counts = len(self.transformer.kind_counts)
         alone = np.eye(counts, dtype=np.int64)

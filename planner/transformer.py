@@ -389,6 +389,10 @@ class Transformer:
     encoder: "Transformer | None" = None
     num_images: int = 0
 
+    def __hash__(self) -> int:
+        """Return that of a few numbers: networks are keys of caches, which are asked thousands of times a search."""
+        return hash((self.num_layers, self.hidden_size, self.num_heads, self.vocabulary_size, self.sequence_length))
+
     def __post_init__(self) -> None:
         self._check_sizes()
         if self.encoder is not None:
