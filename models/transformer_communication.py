@@ -530,9 +530,10 @@ def replica_communication(
     # ZeRO 3 gathers frozen weights, too.
     whole = trained if transformer.trained.is_all else of_stages(stage_parameters(transformer, layouts))
     zero, passes = layouts.zero, layouts.num_microbatches
-    # In a pipeline FSDP2's backward passes free nothing: forward passes before the first of them gather, and then each
-    # that follows a forward pass, m + 1 times in GPipe and 1F1B (several chunks: some more). Gradients are reduced
-    # behind the last one: see ``_held_zero`` of :mod:`planner.models.memory`.
+    # In a pipeline FSDP2's backward passes free nothing: those forward passes gather that follow none of them, and
+    # those backward passes that follow a forward one, so that m of each gather m + 1 times in any order, as the first
+    # is a forward and the last a backward pass. Gradients are reduced behind the last one: see ``_held_zero`` of
+    # :mod:`planner.models.memory`.
     is_pipeline = layouts.pipeline > 1
     often = np.where(is_pipeline, passes + 1, 2 * passes)
     gathers = np.where(zero == 3, often if by.frees_weights else 1, np.where(zero >= 1, 1, 0))

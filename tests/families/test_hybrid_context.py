@@ -12,7 +12,7 @@ from modern_blocks import LLAMA
 
 import planner
 from planner.decisions import LAYOUT
-from planner.errors import SpecError
+from planner.errors import InfeasibleError, SpecError
 from planner.exporters import export
 from planner.exporters.export import degrees_of
 from planner.families.hybrid import family as hybrid
@@ -106,6 +106,9 @@ def test_a_program_without_the_method_refuses_it_and_others_run_their_own() -> N
     asked: dict[str, Any] = {"hybrid": {"context": 2, "context_method": "ulysses", "global_batch_size": 8}}
     with pytest.raises(SpecError, match="torchtitan has no such method of context parallelism: it has ring"):
         planner.predict(planner.load({**QUESTION, "configuration": asked}))
+    fix = {"context_parallel_size": 2, "context_parallel_method": "ulysses"}
+    with pytest.raises(InfeasibleError, match="it can be ring: torchtitan has no such method of context parallelism"):
+        planner.plan(planner.load({**QUESTION, "families": ["hybrid"], "fix": fix}))
     job = even_job(LLAMA, context=2, data=2, zero=2, context_method="ulysses")
     assert any("round a ring" in one for one in export("torchtitan", job).notes)
     ring = even_job(TINY, context=2, data=2, zero=2)

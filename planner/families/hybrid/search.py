@@ -29,6 +29,7 @@ from planner.families.hybrid.configuration import (
     microbatches_a_stage,
     module_rule,
     pinned_cut,
+    program_rules,
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs_of, has_few_cuts, launches_graphs
 from planner.families.hybrid.even_bounds import EvenBounds
@@ -543,7 +544,8 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
     """Return which decision has no value left, or that they do not go together."""
     spaces = [Space.of(cost.even) for cost in costs]
     space, problem = spaces[0], spaces[0].problem
-    broken, why = _broken_pin(problem, space.layout_rules) or ("", "")
+    rules = (*space.layout_rules, *program_rules(problem.calibration.program))
+    broken, why = _broken_pin(problem, rules) or ("", "")
     free = [replace(one, problem=replace(problem, fixed={}, excluded={})) for one in spaces]
     for key, name in PINS.items():
         values = dict.fromkeys(value for one in free for value in one.axes[name].values)

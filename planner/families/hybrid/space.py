@@ -24,13 +24,14 @@ from planner.families.hybrid.configuration import (
     MOST_ZERO_OF_CUTS,
     OVERLAPS,
     PINS,
-    RECOMPUTED,
     LayoutRule,
+    broken_rule,
     graph_rules,
     is_spread,
     launch_rules,
     maxtext_rules,
     pinned_cut,
+    program_rules,
     rules_of,
     training_rules,
     uneven_rules,
@@ -39,7 +40,7 @@ from planner.families.hybrid.configuration import (
 from planner.families.hybrid.cost import HybridCost, launches_graphs, useful_offload_sets
 from planner.models.communication import ORDERS
 from planner.models.layouts import SCHEDULE_NAMES, Bools, Ints, Schedule
-from planner.models.programs import CORES, PROGRAMS
+from planner.models.programs import PROGRAMS
 from planner.problem import Problem, Range
 from planner.solvers.grid import Axis, Columns, Grid, Level, Rule
 from planner.transformer import Transformer
@@ -158,17 +159,11 @@ class Space:
         for key, name in PINS.items():
             row = LAYOUT[name]
             if (pinned := self.problem.fixed.get(key)) is not None:
-                has = name not in OVERLAPS or row.code(pinned) in values[name]  # of the program
-                program = PROGRAMS[self.problem.calibration.program]
-                if name in RECOMPUTED and not program.recomputes_modules:
-                    has = row.code(pinned) == 0
-                if name == "offload_percent" and self.problem.calibration.program not in CORES:
-                    has = row.code(pinned) == row.default
-                if name in AWAY and not program.offloads_activations:
-                    has = row.code(pinned) == 0
-                if name == "shard" and not program.shards_partly:
-                    has = row.code(pinned) == 0
-                values[name] = [one for one in [row.code(pinned)] if has and (one >= row.least or not row.is_count)]
+                code = row.code(pinned)
+                has = name not in OVERLAPS or code in values[name]  # of the program
+                alone = [one for one in program_rules(self.problem.calibration.program) if one.names == (name,)]
+                has &= broken_rule(alone, {name: code}) is None
+                values[name] = [one for one in [code] if has and (one >= row.least or not row.is_count)]
             left_out = {row.code(one) for one in self._excluded(key)}
             values[name] = [one for one in values[name] if one not in left_out]
         if (cut := pinned_cut(self.problem)) is not None:
