@@ -251,8 +251,15 @@ ENCODER_AGAIN = launched(
     "megatron-core",
 )
 
+# Gradients that ZeRO 1 adds up on all ranks, as without ZeRO, and ZeRO 2 in shards: half of what the network sends.
+ADDED_UP = launched(
+    question({**NARROW, "vocabulary": 1000, "hidden": 1024}, machines=2, devices=1, batch=4, network="1 Gbit/s"),
+    "megatron-deepspeed-bf16",
+)
+
 
 @settings(max_examples=80, deadline=None)
+@example(problem=ADDED_UP, share=1.0)
 @example(problem=EXPERTS_ALONE, share=0.1)
 @example(problem=ENCODER_AGAIN, share=0.18)
 @example(problem=ON_TPUS, share=1.0)

@@ -229,15 +229,18 @@ class EvenBounds(Bounds):
         return Known({name: self.space.axes[name].values for name in COARSE}, num_rows=len(self._by_order))
 
     def _least_exchanged(self, few: Columns) -> Floats:
-        """Return what replicas exchange in each order, in shards or not; nothing where other layouts exchange less."""
+        """Return what replicas exchange in each order, in shards or not; nothing where other layouts exchange less.
+
+        With the largest micro-batch: ZeRO 2 and 3 may exchange in every one.
+        """
         size = len(few["tensor"])
         found = np.zeros((len(self._by_order), size))
         if self._folded or len(self.space.axes["shard"].values) > 1:
             return found
-        zeros = {min(one, 1) for one in self.space.axes["zero"].values}
+        zeros = self.space.axes["zero"].values
         for row, names in enumerate(self._by_order):
-            near = {"order": ORDERS.index((*names, "pipeline")), "microbatch": self.smallest_microbatch}
-            columns = {**few, **{name: np.full(size, value) for name, value in near.items()}}
+            order = np.full(size, ORDERS.index((*names, "pipeline")))
+            columns = {**few, "order": order, "microbatch": self.cost.batch // few["data"]}
             layouts = [self._group.layouts(self._filled({**columns, "zero": np.full(size, one)})) for one in zeros]
             found[row] = np.min([least_exchanged_s(self._group.figures, one) for one in layouts], axis=0)
         return found
