@@ -349,8 +349,8 @@ class StageCosts:
         return {}
 
     @cached_property
-    def _syncs_s(self) -> dict[tuple[int, int, Place], float]:
-        """Seconds of exchanges by first layer, last layer and place."""
+    def _syncs_s(self) -> dict[tuple[int, int, int, int, int], float]:
+        """Seconds of exchanges by first layer, last layer, and group, start and replicas of the place."""
         return {}
 
     def forward_s(self, first: Positions, last: Positions, *, group: int, num_samples: Numbers) -> Floats:
@@ -419,7 +419,7 @@ class StageCosts:
         first, last, place
             Of one stage: its layers, and where it stands.
         """
-        key = first, last, place
+        key = first, last, place.group, place.start, place.replicas
         if key not in self._syncs_s:  # searches ask this for the same few stages, many times
             if place.replicas > 1 and place not in self._all_reduces:
                 self._all_reduces[place] = self.machines[place.group].all_reduce(place)

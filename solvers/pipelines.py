@@ -192,7 +192,7 @@ class StageSeconds:
     flush_s
         After the last backward.
     most_in_flight
-        Micro-batches that fit in memory; 0 where not even one does.
+        Micro-batches that fit in memory, wherever the stage stands; 0 where not even one does.
     """
 
     forward_s: Floats
@@ -743,7 +743,7 @@ class Tables:
     allowed
         By number of devices used of each type: whether so many may be used in all; None: all may. Only with units of 1.
     fits
-        Of one type and one source, asked where the cutoff leaves stages: whether any pipeline may fit in memory, or the
+        Of one type, by source, asked where the cutoff leaves stages: whether any pipeline may fit in memory, or the
         tables stay empty. Given the devices that the cutoff leaves a stage at least, by first and last layer, and those
         of all stages before each layer.
     viable
@@ -753,7 +753,7 @@ class Tables:
     Attributes
     ----------
     num_tried
-        Stages that the cutoff left to be looked at.
+        Stages that the cutoff left to be looked at, by source.
     is_alive
         By stages left, layer and state: whether there is an entry.
     """
@@ -766,10 +766,10 @@ class Tables:
         search: Search,
         cutoff: float = np.inf,
         allowed: NDArray[np.bool_] | None = None,
-        fits: Callable[[Integers, Integers], bool] | None = None,
+        fits: Sequence[Callable[[Integers, Integers], bool]] | None = None,
         viable: NDArray[np.bool_] | None = None,
     ) -> None:
-        self.costs, self.stack, self.cutoff, self._looked_at = costs, stack, cutoff, viable
+        self.costs, self.stack, self.cutoff = costs, stack, cutoff
         self.is_open = not num_stages
         self.left = np.arange(1, num_stages + 1) if num_stages else np.array([max(stack.num_microbatches)])
         self._grid = _Grid.of(costs)
@@ -778,6 +778,12 @@ class Tables:
         by_entry, self.is_alive = _zeros((*shape, 2 * REST)), np.zeros(shape, dtype=np.bool_)
         self.entries = np.moveaxis(by_entry, -1, 0)
         self.is_alive[0, -1] = True if allowed is None else np.tile(allowed.reshape(-1), len(stack))
+        if viable is not None and stack.is_gpipe:  # and all micro-batches are in flight in each
+            choice, first, end = np.nonzero(viable)
+            room = costs.stages(first, end - 1, choice, np.zeros_like(first)).most_in_flight
+            viable = viable.copy()
+            viable[choice, first, end] = room >= np.repeat(stack.num_microbatches, stack.num_choices)[choice]
+        self._looked_at = viable
         self._is_viable = _viable((num_stages + 1, len(costs.choices), costs.num_layers, costs.num_layers + 1))
         self._flat, self._flat_alive = by_entry.reshape(-1, 2 * REST), self.is_alive.reshape(-1)  # the same numbers
         self._alive_by_left = self.is_alive.reshape(num_stages + 1, -1)
@@ -787,12 +793,19 @@ class Tables:
         # Of the last error back at an entry, with any number of stages left; 0 where there is no entry.
         self._finish_s = _zeros((self._is_any_alive.size,))
         self._slack_s: Floats = np.zeros(0)
-        self.num_tried = 0
-        is_hopeless = False
-        if fits is not None and (self._moves.least <= self._moves.most).any():
-            least, ahead = _least_devices(costs, stack, self._moves.furthest, self._moves.ahead)
-            is_hopeless = not fits(least[0], ahead[0])
-        self.is_complete = is_hopeless or self._fill(search)
+        self.num_tried = np.zeros(len(stack), dtype=np.int64)
+        if fits is not None:
+            self._leave_out(fits)
+        self.is_complete = self._fill(search)
+
+    def _leave_out(self, fits: Sequence[Callable[[Integers, Integers], bool]]) -> None:
+        """Look at no stage of sources of which nothing fits."""
+        moves, shape = self._moves, (len(self.stack), -1)
+        least_devices, ahead = _least_devices(self.costs, self.stack, moves.furthest, moves.ahead)
+        least, most = moves.least.reshape(shape), moves.most.reshape(shape)
+        for source, may_fit in enumerate(fits):
+            if (least[source] <= most[source]).any() and not may_fit(least_devices[source], ahead[source]):
+                least[source] = self.costs.num_layers
 
     def of(self, source: int) -> TablesOfOne:
         """Return the tables of one source.
@@ -860,7 +873,7 @@ class Tables:
         """Return the stages that something can follow and that may be part of a pipeline below the cutoff, if any."""
         costs, moves, stack = self.costs, self._moves, self.stack
         which, ends = pairs.ends
-        self.num_tried += len(which)
+        self.num_tried += np.bincount(stack.sources[pairs.choice], pairs.widths, minlength=len(stack)).astype(np.int64)
         after = ends * self.entries.shape[-1] + pairs.after.take(which)
         # Nothing can follow most of them: the end of all work is known for few states, and the cutoff leaves fewer.
         alive = np.flatnonzero(self._is_any_alive.take(after))

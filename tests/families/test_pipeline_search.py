@@ -256,6 +256,23 @@ def test_the_plan_is_as_good_whether_tables_are_filled_together_or_each_alone(as
     assert found[0] == pytest.approx(found[1])
 
 
+@settings(max_examples=40)
+@given(small_questions())
+def test_of_large_groups_the_plan_is_the_same_whether_tables_are_filled_together_or_each_alone(
+    asked: dict[str, Any],
+) -> None:
+    problem, found = planner.load(asked), []
+    for most in (0, pipeline_plain._MOST_COARSE_SHARED):
+        patched = patch.object(pipeline_plain, "_MOST_COARSE_SHARED", most)
+        with patched, patch.object(pipeline_domain, "MOST_REPLICAS", 0):
+            try:
+                answer = plan(problem, Search())
+                found.append((answer.objective, answer.bound, answer.configuration, answer.explanation))
+            except (InfeasibleError, NoAnswerError) as error:
+                found.append((str(error),))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(("most", "has_more"), [(-1, False), (pipeline_rows._MOST_TRIED, True)])
 def test_tables_by_number_of_stages_are_filled_where_the_cutoff_left_few_stages(most: float, has_more: bool) -> None:
     domain = Domain(planner.load(question(6, dnn={"global_batch": 64})))
@@ -265,11 +282,13 @@ def test_tables_by_number_of_stages_are_filled_where_the_cutoff_left_few_stages(
     assert source.needs(is_open=False) is has_more
 
 
-def test_sources_that_need_tables_get_them_together() -> None:
+@pytest.mark.parametrize("most_replicas", [0, 1024])
+def test_sources_that_need_tables_get_them_together(most_replicas: int) -> None:
     problem, numbers = planner.load(question(6, dnn={"global_batch": 64})), []
     for most in (0.0, pipeline_plain._MOST_TOGETHER):
         together = patch.object(pipeline_plain, "_MOST_TOGETHER", most)
-        with together, patch.object(pipeline_plain, "Tables", wraps=Tables) as filled:
+        coarse = patch.object(pipeline_domain, "MOST_REPLICAS", most_replicas)
+        with together, coarse, patch.object(pipeline_plain, "Tables", wraps=Tables) as filled:
             plan(problem, Search())
         numbers.append(filled.call_count)
         assert (max(len(call.args[1]) for call in filled.call_args_list) > 1) == (most > 0)

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.cost import Floats
@@ -353,10 +353,43 @@ def test_it_is_asked_whether_anything_fits_on_the_devices_that_the_cutoff_leaves
         asked.append((least, ahead))
         return False
 
-    tables = Tables(line, Stack.of(Schedule(num_microbatches=100), line), 0, Search(), 100 * 2 * 2.1, None, fits)
+    tables = Tables(line, Stack.of(Schedule(num_microbatches=100), line), 0, Search(), 100 * 2 * 2.1, None, [fits])
     ((least, ahead),) = asked
     assert least[0].tolist() == [1, 1, 2, 2, 5, 5] and ahead.tolist() == [0, 1, 1, 2, 2, 3, 3]
     assert tables.is_complete and not tables.num_tried and not tables.is_alive[0, 0, 0]
+
+
+@settings(max_examples=80, deadline=None)
+@given(many_sizes(), st.booleans(), st.integers(0, 99))
+def test_sources_of_which_nothing_fits_are_left_out_and_the_others_are_as_alone(
+    line: Sizes, is_gpipe: bool, drawn: int
+) -> None:
+    line = replace(line, num_devices=line.num_devices[:1], units=(1,), sums_s=line.sums_s[:, :1])
+    kept = [number for number, one in enumerate(line.choices) if one.type_index == 0]
+    numbers = np.repeat(np.arange(len(line.sizes)), line.num_choices)[kept]
+    line = replace(
+        line,
+        choices=tuple(line.choices[one] for one in kept),
+        losses=line.losses[kept],
+        flush_s=line.flush_s[kept],
+        room=line.room[kept],
+        num_choices=tuple(np.bincount(numbers, minlength=len(line.sizes)).tolist()),
+    )
+    assume(min(line.num_choices))
+    rng = np.random.default_rng(drawn)
+    answers = (rng.random(len(line.sizes)) < 0.5).tolist()
+    microbatches = tuple(rng.integers(1, 6, len(line.sizes)).tolist())
+    stack = Stack(num_microbatches=microbatches, num_choices=line.num_choices, is_gpipe=is_gpipe)
+    fits = [lambda least, ahead, answer=answer: answer for answer in answers]
+    tables = Tables(line, stack, 0, Search(), 60.0, fits=fits)
+    for source, answer in enumerate(answers):
+        one, found = line.of(source), tables.of(source)
+        alone = Tables(one, Stack.of(stack.schedule(source), one), 0, Search(), 60.0)
+        if answer:
+            assert np.array_equal(found.entries, alone.of(0).entries)
+            assert tables.num_tried[source] == alone.num_tried[0]
+        else:
+            assert not tables.num_tried[source] and not found.is_viable.any()
 
 
 def test_large_tables_start_with_zeros_and_keep_what_is_written() -> None:

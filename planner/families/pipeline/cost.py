@@ -249,8 +249,8 @@ class PipelineCost:
         p = shape.num_devices_in_line
         return places_of(shape.stages[:p], self.costs.machines) * shape.chunks_per_device
 
-    def times(self, shape: Shape) -> StageTimes:
-        """Return the seconds of every stage and boundary."""
+    def times(self, shape: Shape, *, num_transfers: int | None = None) -> StageTimes:
+        """Return the seconds of every stage and boundary, or of the first boundaries alone."""
         costs, places, stages = self.costs, self.places(shape), shape.stages
         computing = (
             costs.computing_s(one.first, one.last, group=one.group, num_samples=shape.num_samples(one))
@@ -262,7 +262,7 @@ class PipelineCost:
             backward_s=backward_s,
             transfer_s=tuple(
                 costs.transfer_s(stages[k + 1].first, places[k], places[k + 1], microbatch_size=shape.microbatch_size)
-                for k in range(len(stages) - 1)
+                for k in range(len(stages) - 1 if num_transfers is None else num_transfers)
             ),
             sync_s=tuple(costs.sync_s(one.first, one.last, place) for one, place in zip(stages, places, strict=True)),
             update_s=update_s,

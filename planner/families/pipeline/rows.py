@@ -50,7 +50,8 @@ _MOST_BYTES = 7 << 28  # of the tables of a source, most never written: larger, 
 _MOST_TOGETHER = 5e6  # the same of all tables that are filled together: beyond, longer arrays save no time
 _MOST_PASSED = 1e6  # choices times layers that are looked at together
 _NEAR = 1.15  # ratio of numbers of micro-batches that memory is asked for together
-_MOST_SHARED = 5e5  # entries of tables that are filled together, by layer, state and number of stages
+_MOST_SHARED = 5e5  # entries of tables that are filled together, by layer, state and number of stages,
+_MOST_COARSE_SHARED = 5e6  # or of large groups, which stages reach few of
 # Of quick shapes:
 _MOST_SHAPES = 240  # of one group each
 _MOST_STAGES = 8
@@ -400,9 +401,8 @@ class PlainSource:
         # Under GPipe all micro-batches are in flight in every stage: with the number of stages no term of it rises.
         is_any = "num_stages" not in domain.problem.fixed
         self._levels = [True] if schedule.is_gpipe and is_any else [True, False]
-        self._filled: tuple[PipelineCosts, TablesOfOne, int] | None = (
-            None  # of the next level, until they are asked for
-        )
+        # Of the next level, until they are asked for: with the stages that were tried, and the cutoff.
+        self._filled: tuple[PipelineCosts, TablesOfOne, int, float] | None = None
         self._viable: NDArray[np.bool_] | None = None  # of the open level
         self._found: BestFirst | None = None
         self.is_too_large = False
@@ -425,12 +425,13 @@ class PlainSource:
         """Return the next shape, or None where this step only raised the bound."""
         if self._found is None or self._levels:
             self.least_s = self.bound
+            self.forget(cutoff_s)
             if self._filled is None:
                 self._neighbours.fill(self, cutoff_s)
             if self._filled is None:
                 self.is_too_large = True
                 return None
-            (costs, tables, num_tried), self._filled = self._filled, None
+            (costs, tables, num_tried, _), self._filled = self._filled, None
             if self.is_open:
                 self._viable = tables.is_viable[0]
             self._found = BestFirst(
@@ -475,12 +476,17 @@ class PlainSource:
         name = "gpipe" if self.schedule.is_gpipe else "1f1b"
         return self.domain.shape(stages, self.schedule.num_microbatches, name)
 
-    def take(self, costs: PipelineCosts, tables: TablesOfOne, num_tried: int) -> None:
+    def take(self, costs: PipelineCosts, tables: TablesOfOne, num_tried: int, cutoff_s: float) -> None:
         """Keep the tables of the next level until they are asked for; a cutoff that fell since leaves them true.
 
-        ``num_tried``: stages that were looked at for them, and for others filled with them.
+        ``num_tried``: stages that were looked at for them, and, but in large groups, for others filled with them.
         """
-        self._filled = costs, tables, num_tried
+        self._filled = costs, tables, num_tried, cutoff_s
+
+    def forget(self, cutoff_s: float) -> None:
+        """Let go tables of large groups for another cutoff: of a lower one far less is left, and better answers few."""
+        if self._filled is not None and self.is_coarse and self._filled[-1] != cutoff_s:
+            self._filled = None
 
     def _is_small(self, costs: PipelineCosts, num_tried: int) -> bool:
         """Whether tables by number of stages may be filled, too: few stages in all, or few that the cutoff left."""
@@ -594,10 +600,13 @@ class Neighbours:
 
     def fill(self, asking: PlainSource, cutoff_s: float) -> None:
         """Fill the tables of a source's next level, and with them those of others; none where they are too large."""
-        domain, together = asking.domain, [asking]
-        if not asking.is_coarse:  # else choices and units differ by source, and tables are large
+        domain, together, is_of_one = asking.domain, [asking], len(asking.domain.num_devices) == 1
+        if is_of_one or not asking.is_coarse:  # else speeds of groups differ by source, and tables are large
+            for one in self.sources:
+                one.forget(cutoff_s)
             others = [one for one in self.sources if one is not asking and one.needs(is_open=asking.is_open)]
-            size, most = asking.size * self._share, min(self._most[asking.is_open], _MOST_SHARED // asking.num_entries)
+            size, shared = asking.size * self._share, _MOST_COARSE_SHARED if asking.is_coarse else _MOST_SHARED
+            most = min(self._most[asking.is_open], shared // asking.num_entries)
             for one in sorted(others, key=lambda one: one.bound):
                 size += one.size * self._share
                 if len(together) >= most or size >= _MOST_TOGETHER or one.bound >= cutoff_s:
@@ -608,9 +617,10 @@ class Neighbours:
         while True:
             rows = StageRows(domain, [one.schedule.num_microbatches for one in together])
             stack = rows.stack(is_gpipe=asking.schedule.is_gpipe)
-            if _has_room(rows, stack, num_stages, asking.search):
+            is_single = len(together) == 1  # else units are as of each alone
+            if (is_single or max(rows.units) == 1) and _has_room(rows, stack, num_stages, asking.search):
                 break
-            if len(together) == 1:
+            if is_single:
                 return
             together = together[: len(together) // 2]
             self._most[asking.is_open] = len(together)
@@ -618,16 +628,16 @@ class Neighbours:
         if domain.is_limited and not domain.is_coarse:  # coarse choices may use more than they count
             allowed = domain.allowed(np.indices([number + 1 for number in domain.num_devices]))
         fits = None
-        if asking.is_coarse and len(domain.num_devices) == 1:  # memory is asked of single sources with large tables
-            number = asking.schedule.num_microbatches
-            fits = partial(may_fit, domain, (number, number), asking.search)
+        if asking.is_coarse and is_of_one:  # memory is asked where tables are large
+            fits = [partial(may_fit, domain, (number, number), asking.search) for number in stack.num_microbatches]
         known = [one.viable for one in together if one.viable is not None]
         viable = np.concatenate(known) if len(known) == len(together) else None
-        cutoff_s -= domain.least_stall_s
-        tables = Tables(rows, stack, num_stages, asking.search, cutoff_s, allowed, fits, viable)
-        self._share = tables.num_tried / sum(one.size for one in together)
+        tables = Tables(rows, stack, num_stages, asking.search, cutoff_s - domain.least_stall_s, allowed, fits, viable)
+        num_tried = int(tables.num_tried.sum())
+        self._share = num_tried / sum(one.size for one in together)
         for index, one in enumerate(together):
-            one.take(rows.of(index), tables.of(index), tables.num_tried)
+            own = int(tables.num_tried[index]) if asking.is_coarse else num_tried
+            one.take(rows.of(index), tables.of(index), own, cutoff_s)
 
 
 def _has_room(costs: PipelineCosts, stack: Stack, num_stages: int, search: Search) -> bool:

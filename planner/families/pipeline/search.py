@@ -266,10 +266,11 @@ class InterleavedSource:
 
     def _bound_s(self, shape: Shape) -> float:
         """Return what no simulation of a shape is below; input bounds it by itself where it is copied ahead."""
-        times, p, v = self.domain.cost.times(shape), shape.num_devices_in_line, shape.chunks_per_device
+        p, v = shape.num_devices_in_line, shape.chunks_per_device
+        times = self.domain.cost.times(shape, num_transfers=p - 1)
         rows = (times.forward_s, times.backward_s, times.sync_s, times.update_s)
-        forward_s, backward_s, sync_s, update_s = (np.array(one).reshape(v, p) for one in rows)
-        sent_s = np.array(times.transfer_s[: p - 1])
+        forward_s, backward_s, sync_s, update_s = np.array(rows).reshape(4, v, p)
+        sent_s = np.array(times.transfer_s)
         head_s = np.concatenate(([0.0], np.cumsum(forward_s[0, :-1] + sent_s)))
         tail_s = np.concatenate(([0.0], np.cumsum(backward_s[0, :-1] + sent_s)))
         ends_s = head_s + shape.num_microbatches * (forward_s + backward_s).sum(axis=0)
