@@ -195,7 +195,7 @@ def test_no_source_is_ruled_out_below_whose_cutoff_it_has_a_pipeline(asked: dict
             stack = rows.stack(is_gpipe=shape.schedule == "gpipe")
             fits = Mock(wraps=may_fit)
             asking = partial(fits, domain, (number, number), Search())
-            tables = Tables(rows, stack, 0, Search(), cutoff_s - domain.least_stall_s, None, asking)
+            tables = Tables(rows, stack, 0, Search(), cutoff_s - domain.least_stall_s, None, [asking])
             assert tables.is_alive[0, 0, 0]
             ((*_, least, ahead),) = [call.args for call in fits.call_args_list]
             used = np.cumsum([0, *(one.replicas for one in shape.stages)])
@@ -261,7 +261,7 @@ def test_the_plan_is_as_good_whether_tables_are_filled_together_or_each_alone(as
 def test_of_large_groups_the_plan_is_the_same_whether_tables_are_filled_together_or_each_alone(
     asked: dict[str, Any],
 ) -> None:
-    problem, found = planner.load(asked), []
+    problem, found = planner.load(asked), list[tuple[Any, ...]]()
     for most in (0, pipeline_plain._MOST_COARSE_SHARED):
         patched = patch.object(pipeline_plain, "_MOST_COARSE_SHARED", most)
         with patched, patch.object(pipeline_domain, "MOST_REPLICAS", 0):
