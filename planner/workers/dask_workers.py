@@ -165,6 +165,8 @@ class DaskWorkers(Generic[_Task, _Answer]):
                 "distributed.nanny.pre-spawn-environ": _ENVIRONMENT,
                 "distributed.scheduler.http.routes": [],
                 "distributed.worker.http.routes": [],
+                # Stacks sampled a hundred times a second and kept for an hour: up to a gigabyte in each worker.
+                "distributed.worker.profile.enabled": False,
             }
         )
 

@@ -255,6 +255,17 @@ def test_an_address_that_is_refused_leaves_no_client_that_closes_itself_later(
     assert [client.status for client in clients] == ["closed"]
 
 
+def test_a_worker_keeps_no_stacks_of_what_it_did() -> None:
+    """An hour of them takes up to a gigabyte."""
+    workers: DaskWorkers[Task, Result] = DaskWorkers.on_this_machine(1, work_all, failed)
+    try:
+        workers.client.wait_for_workers(1, timeout=120)
+        kept = workers.client.run(lambda dask_worker: "profile" in dask_worker.periodic_callbacks)
+        assert list(kept.values()) == [False]
+    finally:
+        workers.close()
+
+
 def test_a_closing_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, freed: threading.Event) -> None:
     ended: list[bool] = []
     part = SimpleNamespace(status="running", close=lambda **options: ended.append(freed.wait(60)))
