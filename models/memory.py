@@ -644,7 +644,9 @@ def _fullest_bytes(
 ) -> Mapping[str, Floats]:
     """Return the bytes of every layout's fullest stage, as :func:`memory_bytes` does."""
     # Those with few stages to look at are looked at by themselves: of layers of several kinds some have hundreds.
-    classes = np.searchsorted(_FEW_STAGES, fullest_counts(transformer, layouts, pipeline_layers))
+    counts = fullest_counts(transformer, layouts, pipeline_layers)
+    is_small = len(layouts) * int(counts.max(initial=0)) <= _MOST_TOGETHER  # whose calls take longer than their work
+    classes = np.zeros_like(counts) if is_small else np.searchsorted(_FEW_STAGES, counts)
     found = {name: np.empty(len(layouts)) for name in (*TERMS, "total")}
     for one in np.unique(classes).tolist():
         rows = np.flatnonzero(classes == one)

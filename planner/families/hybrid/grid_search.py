@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, permutations
-from math import inf
+from math import inf, prod
 
 import numpy as np
 
@@ -101,6 +101,8 @@ _MOST_NEIGHBOURS = 20_000_000  # stages of all near cuts of one setting
 _AT_ONCE = 32  # cuts evaluated together, the most hopeful ones first
 _GAIN = 1e-9  # relative; less is rounding
 _MOST_MOVES = 16  # of a layer between chunks
+_BEFORE_MEMORY = ("microbatch", "schedule", "interleave", "sequence_parallel", "order")  # decided, of some degrees
+_FEW_NODES = 20_000  # of these, as many as there may be
 _MOST_MOVED = 40_000  # chunks of all cuts that are tried together
 _ON_HOST = ("offload_optimizer", *AWAY)
 _LAYERS = "layers_"  # of a column: a stage's or a chunk's
@@ -524,7 +526,10 @@ def _with_chunks(placed: HybridCost, settings: Sequence[Point], search: Search) 
         some = [[columns[name] == value for name, value in zip(names, one, strict=True)] for one in chosen]
         return np.asarray(np.logical_or.reduce([np.logical_and.reduce(one) for one in some]))
 
-    grid = bounds.grid()
+    assert isinstance(bounds, EvenBounds)
+    number = len(chosen) * prod(len(bounds.space.axes[name].values) for name in _BEFORE_MEMORY)
+    left_out = (bounds.communication_s, bounds.schedule_s) if number <= _FEW_NODES else ()  # longer than what follows
+    grid = bounds.space.grid([None if one in left_out else one for one in bounds.all])
     grid = replace(grid, rules=(*grid.rules, Rule(names=names, holds=is_asked)))
     part = search.part(search.left_s, good_enough=-inf, cutoff=inf)
     wanted = Wanted(num_answers=len(chosen), group_by=names, counts=False, dives=False, is_proof=True)
