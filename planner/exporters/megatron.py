@@ -41,6 +41,7 @@ from planner.families.hybrid.launch import (
     VERSION,
     Launch,
     added_up,
+    has_copies_of_experts,
     keeps_short_weights,
     launch_lines,
     low_precision_options,
@@ -195,6 +196,9 @@ def as_run(layout: Layout, network: Transformer, *, schedules: Sequence[str] = (
         layout = layout.instead(why, schedule="1f1b", interleave=1)  # chunks of a V are not interleaved
     if layout.target == TARGET:
         layout = layout.noted(*younger_options(network, layout.chosen))
+    elif has_copies_of_experts(chosen):
+        why = "its Megatron-FSDP (core 0.16) copies no shards of spread experts"
+        raise layout.refused(why, "Pin fix.data_parallel_shard_size: 0, or fix.zero_stage: 1.")
     elif network.pattern is not None and layout.chosen.pipeline > 1:
         layout = _with_plain_stages(layout, network)
     if chosen.order not in orders_of(network, chosen):

@@ -71,13 +71,22 @@ def test_a_file_read_back_has_the_parameters_flop_and_layout_of_its_plan(target:
 @pytest.mark.parametrize("target", [*FILES, "torchtitan", "accelerate"])
 def test_copies_of_states_that_some_ranks_share_are_read_back(target: str) -> None:
     path = Path({**FILES, "torchtitan": "launch.sh", "accelerate": "accelerate.yaml"}[target])
-    of_experts = [] if target == "accelerate" else [even_job(QWEN, data=8, expert=2, shard=2, zero=3)]
+    zero = 1 if target in ("megatron-bridge", "primus") else 3
+    of_experts = [] if target == "accelerate" else [even_job(QWEN, data=8, expert=2, shard=2, zero=zero)]
     for job in [even_job(LLAMA, data=8, zero=3, shard=4), *of_experts]:
         found = export(target, job)
         assert not any("all data ranks" in note for note in found.notes)
         _, pins = degrees_of(path, found.files[path.name]) or ("", {})
         kept = pins_of(hybrid_of(job), "data", "zero", "shard")
         assert {key: pins[key] for key in kept} == kept
+
+
+def test_fully_sharded_experts_are_copied_by_younger_versions_of_megatron_core_alone() -> None:
+    job = even_job(QWEN, data=8, expert=2, shard=2, zero=3)
+    assert any("spread experts in Megatron-LM after core_v0.16 alone" in note for note in export("megatron", job).notes)
+    for target in ("megatron-bridge", "primus"):
+        with pytest.raises(InfeasibleError, match="copies no shards of spread experts"):
+            export(target, job)
 
 
 def test_what_cannot_copy_states_says_what_it_shards_over_all_ranks_for() -> None:

@@ -420,6 +420,15 @@ def _optimizer_by_hand(name: str, chosen: HybridConfiguration) -> list[str]:
     return []
 
 
+def has_copies_of_experts(chosen: HybridConfiguration) -> bool:
+    """Whether fully sharded experts are spread, and copied: Megatron-Core 0.16 gives them the groups of all else.
+
+    ``_init_dist_index`` of ``megatron/core/distributed/fsdp/mcore_fsdp_adapter.py``; its distributed optimiser (ZeRO 1)
+    has groups for them.
+    """
+    return chosen.zero >= _SHARDS_WEIGHTS and chosen.num_copies > 1 and chosen.expert > 1
+
+
 def younger_options(transformer: Transformer, chosen: HybridConfiguration) -> list[str]:
     """Return which options of a command younger versions alone read, in words."""
     found = []
@@ -427,6 +436,8 @@ def younger_options(transformer: Transformer, chosen: HybridConfiguration) -> li
         found.append("a pattern of layers is cut into stages by Megatron-LM from core_v0.17 on")
     if transformer.pattern is not None and chosen.has_modules_away:  # ``preprocess_for_fine_grained_offloading``
         found.append("inputs of modules of a pattern of layers wait on the host in Megatron-LM after core_v0.16 alone")
+    if has_copies_of_experts(chosen):
+        found.append("copies of what FSDP shards go with spread experts in Megatron-LM after core_v0.16 alone")
     if without_yarn(transformer) is not transformer:
         found.append("YaRN beside this attention is read by Megatron-LM from core_v0.19 on")
     return found
