@@ -226,7 +226,7 @@ def tight(share: float, **pins: Any) -> tuple[Problem, float]:
     ``share``: how far up the devices' memory stands between that of the smallest and of the largest layout.
     """
     network = {**TINY, "layers": 8, "hidden": 2048, "sequence_length": 4096}
-    asked = question(network, machines=1, devices=2, host_link="25 GB/s", fix={"schedule": "gpipe", **pins})
+    asked = question(network, machines=1, devices=2, host_link="25 GB/s", fix=pins)
     cost = replace(costs_of(asked)[0], opens_offload=True)
     layouts = cost.layouts(whole_grid(cost))
     held = cost.memory(layouts)["total"]
@@ -236,9 +236,13 @@ def tight(share: float, **pins: Any) -> tuple[Problem, float]:
 
 
 @pytest.mark.usefixtures("wordless")
-@pytest.mark.parametrize("share", [0.05, 0.1, 0.2, 0.5])
-def test_the_best_layout_of_tight_memory_is_planned_whether_it_has_activations_on_the_host(share: float) -> None:
-    asked, seconds = tight(share)
+@pytest.mark.parametrize(
+    ("share", "pins"), [*((share, {"schedule": "gpipe"}) for share in (0.05, 0.1, 0.5)), (0.7, {"num_stages": 1})]
+)
+def test_the_best_layout_of_tight_memory_is_planned_whether_it_has_activations_on_the_host(
+    share: float, pins: dict[str, Any]
+) -> None:
+    asked, seconds = tight(share, **pins)
     found = plan(asked, Search())
     assert found.status is Status.OPTIMAL
     assert found.objective == pytest.approx(seconds)
@@ -256,13 +260,14 @@ def test_a_search_that_ends_before_activations_on_the_host_are_looked_at_proves_
         return answer
 
     monkeypatch.setattr(hybrid_search, "searched", late)
-    asked, seconds = tight(0.2)
+    asked, seconds = tight(0.2, schedule="gpipe")
     found = plan(asked, Search(time_limit_s=5.0, clock=lambda: now_s))
     assert found.status is Status.FEASIBLE
     assert found.bound <= seconds < found.objective
     now_s = 0.0
+    asked, _ = tight(0.03, schedule="gpipe", recompute="none", offload_optimizer=False)
     with pytest.raises(NoAnswerError):  # there is one, with activations on the host
-        plan(tight(0.03, recompute="none", offload_optimizer=False)[0], Search(time_limit_s=5.0, clock=lambda: now_s))
+        plan(asked, Search(time_limit_s=5.0, clock=lambda: now_s))
 
 
 def test_what_fits_stays_as_it_is() -> None:

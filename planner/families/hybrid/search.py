@@ -50,7 +50,7 @@ from planner.families.hybrid.grid_search import (
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
 from planner.families.hybrid.risk import IDLE, WITH_DEGREES
 from planner.families.hybrid.space import Space
-from planner.models.layouts import Ints, Recompute
+from planner.models.layouts import Ints
 from planner.plan import Alternative, Plan
 from planner.problem import Limits, Problem, Range
 from planner.search import Search
@@ -173,14 +173,12 @@ def _stages_on(group: GroupCost, found: Sequence[Found | None]) -> list[tuple[fl
 
 
 def _with_activations_away(found: Sequence[Found], search: Search, count: float) -> list[Found]:
-    """Return what even cuts give where activations may wait on the host, if memory asks for it.
+    """Return what even cuts give where activations may wait on the host.
 
-    That is where the best layout computes some of them again, or none fits. A layout that has them on the host is never
-    faster than the same one without, were there room.
+    A layout that has them there is never faster than the same one without, were there room; but it may be where the
+    best one without computes nothing again: this may have no room for other degrees.
     """
-    after, best = list(found), _best(found)
-    if best.rows and best.rows[0][1]["recompute"] == Recompute.NONE:
-        return after
+    after = list(found)
     for index, one in enumerate(found):
         opened = replace(one.cost.first, opens_offload=True)
         if not opened.may_offload or Space.of(opened.even).known_axes == Space.of(one.cost).known_axes:
