@@ -204,15 +204,16 @@ def _answer(change: Perturbation, plan: Plan, search: Search) -> Plan:
     differs: what fits, and what limits and pins allow, is the same. A deadline alone may be met then, of which
     :func:`planner.ranking.best_plan` is told by all plans together. Why there is none is looked for where none is.
     """
-    problem = change.problem
-    assert problem is not None, "asked by the caller"
+    changed = change.problem
+    assert changed is not None, "asked by the caller"
+    problem = changed
     if change.is_faster_only:
         some = [one for one in problem.families if plan.least_by_family.get(one, 0.0) < inf]
         problem = replace(problem, families=tuple(some))
     try:
         return best_plan(problem, search.part(search.left_s, has_reasons=False))
     except InfeasibleError:
-        return best_plan(change.problem, search)  # with its reasons
+        return best_plan(changed, search)  # with its reasons
 
 
 def _no_worse(problem: Problem, plan: Plan, found: Plan | None) -> Plan | None:

@@ -241,8 +241,9 @@ def _ranked(problem: Problem, best: Plan, losers: Iterable[Plan], refusals: Sequ
         warnings=(*best.warnings, *warnings, *about_overlap(problem, best, losers)),
         beyond=beyond,
         least_by_family=by_family,
-        domain=tuple(
-            f"{name}: {FAMILIES[name].domain()}" for name in dict.fromkeys(one.family for one in (best, *losers))
+        domain=(
+            *(f"{name}: {FAMILIES[name].domain()}" for name in dict.fromkeys(one.family for one in (best, *losers))),
+            *dict.fromkeys(line for one in (best, *losers) for line in one.domain),
         ),
     )
 

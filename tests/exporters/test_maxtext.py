@@ -22,6 +22,7 @@ from planner.exporters.maxtext import EXPORTERS, KNOWN
 from planner.families.hybrid import space
 from planner.families.hybrid.configuration import HybridConfiguration, broken_rule, maxtext_rules
 from planner.families.hybrid.cost import costs_of
+from planner.planning import configuration_of
 from planner.solvers.grid import Grid, Level
 from planner.zoo.transformers import block_of, row
 
@@ -201,3 +202,55 @@ def test_stages_on_tpus_are_found_and_stay_alike_where_other_cuts_would_be_quick
     asked = {"dnn": dnn, "cluster": {"machines": machines}, "families": ["hybrid"], "objective": "iteration_time"}
     chosen = layout(planner.load({**asked, "fix": {"pipeline_parallel_size": 6}}))
     assert (chosen.pipeline, chosen.schedule, chosen.stages) == (6, "gpipe", ())
+
+
+def _on_v5e(**more: Any) -> dict[str, Any]:
+    """Seven layers that no tensor or context rank shares, on four TPUs."""
+    link = {"bandwidth": "45 GB/s", "latency": "1 us"}
+    machine = {"count": 1, "devices": 4, "device": "tpu-v5e", "inside": link}
+    sizes = {"layers": 7, "hidden": 6144, "heads": 1, "vocabulary": 32_000, "sequence_length": 2047}
+    return {
+        "dnn": {"transformer": sizes, "global_batch": 4},
+        "cluster": {"machines": [machine]},
+        "families": ["hybrid"],
+        **more,
+    }
+
+
+def test_a_question_that_unequal_stages_alone_answer_is_refused_with_how_to_have_them() -> None:
+    with pytest.raises(InfeasibleError, match=r"Pin fix\.num_stages: 2 \(MaxText runs equal stages of layers") as none:
+        planner.plan(_on_v5e())
+    assert "nothing launches these" in str(none.value)
+    pinned = planner.load(_on_v5e(fix={"num_stages": 2}))
+    found = planner.plan(pinned)
+    assert found.configuration.pipeline == 2  # type: ignore[attr-defined]
+    with pytest.raises(InfeasibleError):
+        export("maxtext", Job(problem=pinned, plan=found))
+    # Where it is no matter of memory, too; a batch of one leaves no replicas.
+    exactly = _on_v5e(constraints={"devices": {"at_least": 4}}, objective="iteration_time")
+    exactly["dnn"] = {**exactly["dnn"], "global_batch": 1}
+    with pytest.raises(InfeasibleError, match=r"on TPUs MaxText runs equal stages .* \(fix\.num_stages allows others"):
+        planner.plan(exactly)
+
+
+def test_experts_are_exchanged_beside_no_other_micro_batch_on_tpus() -> None:
+    link = {"bandwidth": "45 GB/s", "latency": "1 us"}
+    machine = {"count": 2, "devices": 2, "inside": link, "network": "100 Gbit/s", "latency": "5 us"}
+    question = {"dnn": {"transformer": QWEN, "global_batch": 16}, "families": ["hybrid"]}
+
+    def asked(device: str, **more: Any) -> dict[str, Any]:
+        return {**question, "cluster": {"machines": [{**machine, "device": device}]}, **more}
+
+    block: dict[str, Any] = {"data": 4, "expert": 4}
+    for device, is_beside in (("h100-sxm", True), ("tpu-v5p", False)):
+        _, chosen = configuration_of(planner.load(asked(device, configuration={"hybrid": block})))
+        assert chosen.overlap_expert is is_beside  # type: ignore[attr-defined]
+    with pytest.raises(SpecError, match="MaxText, which trains on TPUs, runs the experts' exchange beside no other"):
+        planner.predict(planner.load(asked("tpu-v5p", configuration={"hybrid": {**block, "overlap_expert": True}})))
+    pins = {"expert_parallel_size": 4}
+    found = planner.plan(asked("tpu-v5p", fix=pins))
+    assert not found.configuration.overlap_expert  # type: ignore[attr-defined]
+    assert any("layouts that MaxText runs" in line for line in found.domain)
+    with pytest.raises(InfeasibleError, match="beside no other micro-batch"):
+        planner.plan(asked("tpu-v5p", fix={**pins, "overlap_expert": True}))
+    assert not any("MaxText" in line for line in planner.plan(asked("h100-sxm", fix=pins)).domain)

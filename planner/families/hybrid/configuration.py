@@ -1094,6 +1094,14 @@ def launch_rules(program: str, transformer: Transformer) -> tuple[LayoutRule, ..
     )
 
 
+def device_rules(kind: str) -> tuple[LayoutRule, ...]:
+    """Return what a layout asks of a kind of devices: what MaxText, which trains on TPUs, has no option for."""
+    if kind != "tpu":
+        return ()
+    words = "MaxText, which trains on TPUs, runs the experts' exchange beside no other micro-batch."
+    return (_rule("overlap_expert", "overlap_expert", lambda one: one["overlap_expert"] == 0, words),)
+
+
 def maxtext_rules(transformer: Transformer, batch: int, slice_devices: int) -> Iterator[LayoutRule]:
     """Yield which even layouts of a batch MaxText runs as they are planned, on slices of so many TPUs.
 
@@ -1269,7 +1277,9 @@ def completed(problem: Problem, given: Mapping[str, Any], batch: int) -> dict[st
     assert transformer is not None, "asked by why_not"
     found = {name: given[name] for name in LAYOUT}
     rules = rules_of(transformer, batch, program=problem.calibration.program)
+    kinds = {one.device.kind for one in problem.cluster.machine_groups if given["machines"] in (None, one.name)}
     rules = (*rules, *training_rules(problem.training), *unlike_rules(transformer))
+    rules += tuple(one for kind in sorted(kinds) for one in device_rules(kind))
     program = PROGRAMS[problem.calibration.program]
     has = program.has
     if found["expert_tensor"] is None:

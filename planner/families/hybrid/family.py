@@ -27,6 +27,7 @@ from planner.families.hybrid.configuration import (
     ReplicaGroup,
     broken_rule,
     completed,
+    device_rules,
     graph_rules,
     is_spread,
     left_out_words,
@@ -236,6 +237,7 @@ def _rules(cost: GroupCost, found: HybridConfiguration) -> list[LayoutRule]:
         *program_rules(cost.program),
         *training_rules(cost.problem.training),
         *graph_rules(launches_graphs(cost.problem), cost.transformer),
+        *device_rules(cost.group.device.kind),
     )
     return [one for one in rules if not (found.replicas and "data" in one.names)]
 

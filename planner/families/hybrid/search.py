@@ -26,6 +26,7 @@ from planner.families.hybrid.configuration import (
     LayoutRule,
     broken_rule,
     graph_rules,
+    maxtext_rules,
     microbatches_a_stage,
     module_rule,
     pinned_cut,
@@ -256,7 +257,7 @@ def _plan_of(
     # Of stages on several groups whose cuts are many only one of each setting was tried: no bound is of all.
     has_open_cuts = len(best.cost.groups) > 1 and not best.cost.has_replicas and pinned_cut(problem) is None
     has_open_cuts &= not has_few_cuts(best.cost.transformer.num_layers, configuration.pipeline)
-    return plan_of(
+    answer = plan_of(
         problem,
         Searched(
             family=NAME,
@@ -280,6 +281,14 @@ def _plan_of(
         alternatives=[*alternatives, *rungs],
         warnings=warnings(best.cost, configuration),
     )
+    return replace(answer, domain=_ON_TPUS) if any(one.cost.first.is_tpu for one in found) else answer
+
+
+_ON_TPUS = (
+    f"{NAME} on TPUs: layouts that MaxText runs as they are planned, where no pin asks for another: GPipe with equal "
+    f"stages of layers of one kind, no chunks, no experts' exchange beside another micro-batch, no modules computed "
+    f"again by themselves, experts over data ranks and cut as all else is, slices that the mesh fills",
+)
 
 
 def _counts(problem: Problem, found: Sequence[Found], is_proven: bool, batch: int) -> list[str]:
@@ -564,6 +573,8 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
     if lacking := _lacking_schedule(costs):
         return f"No plan fits: {lacking}"
     words = f", and {problem.devices_words}" if problem.devices_words else ""
+    if any(_unlike_numbers(cost) for cost in costs):
+        words += f", and on TPUs MaxText runs {_ALIKE} alone (fix.num_stages allows others, which nothing launches)"
     devices = [one.devices for one in spaces]
     return (
         f"No plan fits: no layout of up to {sum(map(sum, devices)):,} devices meets all limits and pins: degrees must "
@@ -632,6 +643,7 @@ def relaxations(cost: GroupCost, needed_bytes: float, search: Search) -> Iterato
     part, problem = search.part(_TRIED_S), cost.problem
     if needed_bytes * _ROUND_UP <= cost.group.device.memory_bytes:  # the user's limit is what stands in the way
         yield f"raise memory_per_device to {format_human(needed_bytes * _ROUND_UP, Dimension.DATA, 4)}"
+    yield from _unlike_stages(cost, part)
     yield from _without_pins(cost, part)
     yield from _more_machines(cost, part)
     # Listed devices of enough memory, the smallest first: all terms but the reserve are the same on them.
@@ -645,6 +657,30 @@ def relaxations(cost: GroupCost, needed_bytes: float, search: Search) -> Iterato
         names = [f"{name!r} ({format_human(size, Dimension.DATA)})" for size, name in enough[:_MOST_LISTED]]
         size = format_human(smallest * _ROUND_UP, Dimension.DATA, 4)
         yield f"take as many devices of {size} or more, e.g. {', '.join(names)}"
+
+
+_ALIKE = "equal stages of layers of one kind"
+
+
+def _unlike_numbers(cost: GroupCost) -> list[int]:
+    """Return the numbers of stages on TPUs that are not searched, since these would not be alike; none elsewhere."""
+    pins = {key for key, name in PINS.items() if name == "pipeline"}
+    if not cost.is_tpu or pins & cost.problem.fixed.keys() or pinned_cut(cost.problem) is not None:
+        return []
+    space = Space.of(cost.even)
+    rules = maxtext_rules(cost.transformer, cost.batch, space.machines[0][1])
+    (alike,) = (one for one in rules if one.names == ("pipeline",))
+    numbers = np.array(space.axes["pipeline"].values)
+    return [int(one) for one in numbers[~np.asarray(alike.holds({"pipeline": numbers}))]]
+
+
+def _unlike_stages(cost: GroupCost, search: Search) -> Iterator[str]:
+    """Yield the fewest stages that are not alike, on TPUs, of which a layout fits once they are pinned."""
+    for number in search.watch(_unlike_numbers(cost), every=1):
+        pinned = replace(cost.problem, fixed={**cost.problem.fixed, "num_stages": number})
+        if smallest_memory(replace(cost, problem=pinned), search)[0] <= cost.memory_limit_bytes:
+            yield f"pin fix.num_stages: {number} (MaxText runs {_ALIKE} alone: nothing launches these)"
+            return
 
 
 def _without_pins(cost: GroupCost, search: Search) -> Iterator[str]:

@@ -26,6 +26,7 @@ from planner.families.hybrid.configuration import (
     PINS,
     LayoutRule,
     broken_rule,
+    device_rules,
     graph_rules,
     is_spread,
     launch_rules,
@@ -148,6 +149,7 @@ class Space:
             *(() if is_dealt else uneven_rules(program)),
             *training_rules(self.problem.training),
             *graph_rules(launches_graphs(self.problem), self.transformer),
+            *device_rules(self.cost.first.group.device.kind),
         )
 
     # -- values --------------------------------------------------------------------------------------------------------
