@@ -451,7 +451,8 @@ def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         "tensor context context_method",
         lambda one: has_heads(transformer, one["context"], one["tensor"], one["context_method"]),
         f"{keys} heads of keys and values, over a tensor degree of {{tensor}}, cannot be shared out by {{context}} "
-        f"context ranks: ulysses gives each of them whole heads, hierarchical each of some neighbours.",
+        f"context ranks so: ulysses gives each of them whole heads, hierarchical each of as many neighbours as share "
+        f"them out evenly, and leaves some ranks for a ring.",
     )
     yield _rule(
         "sequence_parallel",
