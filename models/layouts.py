@@ -850,23 +850,36 @@ def balanced_layers(
     most = np.where(is_there, np.minimum(most_layers, num_layers), 0)
     can = np.asarray(((most >= 1) | ~is_there).all(axis=0) & (most.sum(axis=0) >= num_layers))
     can = np.asarray(can & (is_there.sum(axis=0) <= num_layers))
-    fewest = np.where(is_there, 1, 0)
+    fewest, is_absent = np.where(is_there, 1.0, 0.0), ~is_there
+    highest = np.maximum(most, fewest)
+
+    def fitting(slowest_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return whole numbers, in place: they are asked for some forty times."""
+        found = np.asarray(slowest_s - fixed_s)
+        found /= layer_s
+        found += _ROUNDING
+        np.floor(found, out=found)
+        np.minimum(np.maximum(found, fewest, out=found), highest, out=found)
+        np.copyto(found, 0.0, where=is_absent)
+        return found
+
+    def is_enough_in(slowest_s: NDArray[np.float64]) -> Bools:
+        return np.asarray(fitting(slowest_s).sum(axis=0) >= num_layers)
 
     def held(slowest_s: NDArray[np.float64]) -> Ints:
-        fitting = np.floor((slowest_s - fixed_s) / layer_s + _ROUNDING)
-        return np.where(is_there, np.clip(fitting, fewest, np.maximum(most, fewest)), 0).astype(np.int64)
+        return fitting(slowest_s).astype(np.int64)
 
     low = np.where(is_there, fixed_s + layer_s, 0.0).max(axis=0)
     high = np.where(is_there, fixed_s + np.maximum(most, 1) * layer_s, 0.0).max(axis=0)
-    low_is_enough = held(low).sum(axis=0) >= num_layers
+    low_is_enough = is_enough_in(low)
     high = np.where(low_is_enough, low, high)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        is_enough = held(middle).sum(axis=0) >= num_layers
+        is_enough = is_enough_in(middle)
         low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
     # Of the values that stages can take the next above the last that is too little, where that is enough.
     following = np.where(is_there & (held(low) < most), fixed_s + (held(low) + 1) * layer_s, np.inf).min(axis=0)
-    next_is_enough = (following < high) & (held(following).sum(axis=0) >= num_layers)
+    next_is_enough = (following < high) & is_enough_in(following)
     layers = held(np.where(next_is_enough & ~low_is_enough, following, high))
     number = int(groups.max(initial=0)) + 1
     slowness = np.array([np.where(is_there & (groups == one), layer_s, -1.0).max(axis=0) for one in range(number)])
