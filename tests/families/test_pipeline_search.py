@@ -9,7 +9,7 @@ from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pipelines import MACHINE, every_shape, is_allowed, layer, question, small_questions
 from tight_memory import TIGHT
@@ -22,7 +22,7 @@ from planner.families.pipeline import rows as pipeline_plain
 from planner.families.pipeline import rows as pipeline_rows
 from planner.families.pipeline import search as pipeline_sources
 from planner.families.pipeline.cost import PipelineConfiguration, PipelineCost, Shape
-from planner.families.pipeline.domain import Domain
+from planner.families.pipeline.domain import CHUNKS, Domain
 from planner.families.pipeline.memory import may_fit
 from planner.families.pipeline.rows import PlainSource, StageRows, passing_s, quick_shapes
 from planner.families.pipeline.search import InterleavedSource, plan
@@ -293,6 +293,25 @@ def test_sources_that_need_tables_get_them_together(most_replicas: int) -> None:
         numbers.append(filled.call_count)
         assert (max(len(call.args[1]) for call in filled.call_args_list) > 1) == (most > 0)
     assert numbers[1] < numbers[0]
+
+
+@settings(max_examples=60)
+@given(small_questions(), st.integers(0, 999))
+def test_interleaved_shapes_are_listed_where_memory_allows_them(asked: dict[str, Any], drawn: int) -> None:
+    domain, shapes = Domain(planner.load({**asked, "fix": {}})), {}
+    for group, most in enumerate(domain.num_devices):
+        for p, chunks, number in product(domain.numbers_of_stages, CHUNKS, domain.numbers_of_microbatches):
+            if p >= 2 and p * chunks <= domain.num_layers and not number % p:
+                for replicas in range(1, min(most // p, domain.batch // number) + 1):
+                    stages = domain.balanced(group, p * chunks, replicas)
+                    shapes[group, p, chunks, number, replicas] = domain.shape(stages, number, "interleaved", chunks)
+    assume(shapes)
+    least = list(shapes.values())[drawn % len(shapes)]
+    held = max(row["total"] / row["limit"] for row in domain.cost.memory_bytes(least))
+    domain = domain.with_memory(held * (1 + 1e-9))
+    rows = [row for _, row in InterleavedSource(domain, Search())._rows(float("inf"))]
+    listed = {(row.group, row.p, row.chunks, row.number, row.replicas) for row in rows}
+    assert listed == {key for key, shape in shapes.items() if domain.fits(shape)}
 
 
 @settings(max_examples=60)

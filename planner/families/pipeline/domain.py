@@ -207,8 +207,12 @@ class Domain:
             and bool(self.allowed(np.array(used)))
             and len(line) in self.numbers_of_stages
             and all(one.replicas <= most for one in line)
-            and all(row["total"] <= row["limit"] * self.memory_scale for row in self.cost.memory_bytes(shape))
+            and self.fits(shape)
         )
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether memory allows a shape."""
+        return all(row["total"] <= row["limit"] * self.memory_scale for row in self.cost.memory_bytes(shape))
 
     @cached_property
     def numbers_of_microbatches(self) -> list[int]:

@@ -23,8 +23,10 @@ first shape of such a source then stays that of what was not simulated; the stat
 next. Which ones are searched, and what bounds the others, is told in :mod:`planner.families.pipeline.domain`.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from math import ceil, log2
 from typing import Protocol
@@ -48,6 +50,7 @@ from planner.families.pipeline.domain import (
 from planner.families.pipeline.memory import fitting, least_share, why_nothing_fits
 from planner.families.pipeline.rows import Neighbours, PlainSource, passing_s, quick_shapes
 from planner.models.input import Strategy
+from planner.models.stages import Stage
 from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search
@@ -227,7 +230,12 @@ class InterleavedSource:
                         both_s = both_s.reshape(-1, p, len(samples))
                         path_s = np.cumsum(both_s[0], axis=0) - both_s[0]
                         least_s = (path_s + number * both_s.sum(axis=0)).max(axis=0) * (1 - 1e-9)
-                        for one in np.flatnonzero(least_s < cutoff_s).tolist():
+                        near_rows = np.flatnonzero(least_s < cutoff_s).tolist()
+                        fits = partial(self._fits, cuts, chunks, number)
+                        # In large groups a row stands for more replicas, too, that hold less.
+                        if near_rows and not self.is_coarse and not fits(replicas[near_rows[0]]):
+                            near_rows = near_rows[bisect_left(replicas[near_rows], True, key=fits) :]
+                        for one in near_rows:
                             if self.search.is_over:
                                 return
                             row = _Row(
@@ -239,6 +247,11 @@ class InterleavedSource:
                                 is_coarse=self.is_coarse,
                             )
                             yield float(least_s[one]), row
+
+    def _fits(self, cuts: Sequence[Stage], chunks: int, number: int, replicas: int) -> bool:
+        """Whether memory allows so many replicas of each stage: of more each has no more samples, and holds no more."""
+        stages = [replace(one, replicas=int(replicas)) for one in cuts]
+        return self.domain.fits(self.domain.shape(stages, number, "interleaved", chunks))
 
     def _near(self, group: int, p: int, cutoff_s: float) -> list[tuple[int, Integers, Integers]]:
         """Return the numbers of micro-batches whose work p devices might do in time, with replicas and their samples.
