@@ -825,6 +825,12 @@ class GridAnswer:
         """Points that bounds ruled out, or that were not come to."""
         return self.num_points - self.num_evaluated
 
+    def of_points(self, number: int | None) -> "GridAnswer":
+        """Return the answer with the points of its grid, where they were counted."""
+        if number is None:
+            return self
+        return replace(self, num_points=number, num_evaluated=min(self.num_evaluated, number), is_counted=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -957,11 +963,11 @@ def _answer_of(walk: _Walk, num_points: int | None) -> GridAnswer:
     return GridAnswer(
         solution=Solution.proven(best[0].point if best else None, objective=objective, bound=bound, tolerance=0.0),
         others=tuple((row.cost, row.point) for row in best[1:]),
-        num_points=asked if num_points is None else num_points,
-        num_evaluated=asked if num_points is None else min(asked, num_points),
-        is_counted=num_points is not None,
+        num_points=asked,
+        num_evaluated=asked,
+        is_counted=False,
         rest=tuple(walk.rest),
-    )
+    ).of_points(num_points)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -995,9 +1001,10 @@ def solve_in_turn(
     *,
     num_answers: int = 1,
     most_at_once: int = MOST_AT_ONCE,
-    counts: bool = True,
 ) -> Iterator[GridAnswer]:
     """Yield the best points of grids that are searched at once, each as if it was searched after the one before.
+
+    Their points are not counted.
 
     Of each grid those that cost no more than the best known, of which as many count as answers are wanted: what is
     known at the time, and what earlier grids have found. Who helps looks at later grids where an earlier one has
@@ -1015,8 +1022,6 @@ def solve_in_turn(
         Costs of points known elsewhere, in order: whoever takes an answer puts its points in before the next one.
     num_answers, most_at_once
         As of :class:`Wanted`.
-    counts
-        Whether to count the points of the grids: of those before one of which they are too many.
     """
     pool = search.pool
     assert pool is not None
@@ -1049,7 +1054,5 @@ def solve_in_turn(
         part = left[0]
         client.run(part)
         walk = part.walk
-        num_points = walk.grid.count() if counts and not search.is_over else None
-        counts = num_points is not None
-        yield _answer_of(walk, num_points)
+        yield _answer_of(walk, None)
         left.popleft()

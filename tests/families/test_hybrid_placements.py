@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,15 +14,24 @@ from hypothesis import strategies as st
 import planner
 from planner.data.fits import transformer_rates
 from planner.decisions import LAYOUT
-from planner.errors import SpecError
+from planner.errors import InfeasibleError, SpecError
 from planner.families.hybrid import family as hybrid
+from planner.families.hybrid import grid_search
 from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of
 from planner.families.hybrid.cut_bounds import CutBounds
-from planner.families.hybrid.grid_search import Found, configuration_of_point, placements_of, searched
+from planner.families.hybrid.grid_search import (
+    Found,
+    _Count,
+    _nothing,
+    configuration_of_point,
+    placements_of,
+    searched,
+)
 from planner.families.hybrid.purchases import Replicas, Stages, parts_on
 from planner.families.hybrid.search import plan
+from planner.families.hybrid.space import Space
 from planner.plan import Alternative, Plan
 from planner.problem import Problem, Range
 from planner.search import Search
@@ -106,6 +116,32 @@ def test_no_layout_is_quicker_than_a_bound_above_it(problem: Problem, which: int
         assert bound is not None
         least = bound({name: points[name] for name in known})
         assert np.all((least <= seconds * (1 + 1e-9)) | np.isinf(seconds)), names
+
+
+@given(QUESTIONS, st.booleans())
+@settings(max_examples=6, deadline=None)
+def test_stages_on_the_same_machines_in_another_order_are_counted_as_many(problem: Problem, are_three: bool) -> None:
+    if are_three:
+        problem = question(counts=(1, 2, 1), devices=(2, 3, 4), batch=4, fix=dict(problem.fixed))
+    count, nothing = _Count(Search()), _nothing(np.inf)
+    for cost in placements_of(costs_of(problem)):
+        assert count.put_in(nothing, cost).num_points == Space.of(cost).grid().count()
+
+
+@given(QUESTIONS, st.integers(0, 2))
+@settings(max_examples=6, deadline=None)
+def test_what_is_found_first_on_several_kinds_alters_no_answer(problem: Problem, number: int) -> None:
+    def found() -> tuple[Any, ...]:
+        try:
+            one = plan(problem, Search(num_alternatives=number))
+        except InfeasibleError as error:
+            return (str(error),)
+        return one.status, one.objective, one.bound, one.configuration, one.alternatives
+
+    helped = found()
+    nothing = Found(cost=HybridCost((costs_of(problem)[0],), Placement.STAGES), answer=_nothing(np.inf))
+    with patch.object(grid_search, "_first_found", return_value=(nothing, np.inf)):
+        assert found() == helped
 
 
 @given(QUESTIONS, st.integers(0, 99), st.sampled_from([0.05, 0.5, 1.0]))

@@ -31,7 +31,7 @@ left to the even ones. Other cuts and numbers of micro-batches that ``predict`` 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, permutations
 from math import inf, prod
@@ -259,14 +259,19 @@ def placements_of(costs: Sequence[GroupCost]) -> Iterator[HybridCost]:
     """
     if pinned_cut(costs[0].problem) is None:  # of a given cut even layouts know all
         yield from (HybridCost((one,), Placement.STAGES) for one in costs if not one.is_tpu)
-    several = [
+    several = _several(costs)
+    yield from (HybridCost(some, Placement.REPLICAS) for some in several)
+    yield from (HybridCost(order, Placement.STAGES) for some in several for order in permutations(some))
+
+
+def _several(costs: Sequence[GroupCost]) -> list[tuple[GroupCost, ...]]:
+    """Return the machine groups that may do one step together."""
+    return [
         some
         for number in range(2, min(len(costs), _MOST_GROUPS) + 1)
         for some in combinations(costs, number)
         if costs[0].problem.cluster.of_groups_is_connected({one.machines for one in some if one.machines is not None})
     ]
-    yield from (HybridCost(some, Placement.REPLICAS) for some in several)
-    yield from (HybridCost(order, Placement.STAGES) for some in several for order in permutations(some))
 
 
 def cuts_searched(
@@ -288,20 +293,30 @@ def cuts_searched(
     is_open = {kind: Space.of(one).is_open for kind, one in some.items()}  # pins leave as much to all of a kind
     found: list[Found] = []
     together: Iterator[GridAnswer] | None = None
-    number, rows = max(search.num_alternatives, 0), sorted(known_s)
+    first: Found | None = None
+    count = _Count(search)
+    number, rows, first_s = max(search.num_alternatives, 0), sorted(known_s), inf
     for index, cost in enumerate(placements):
         if not is_open.get(cost.placement, False):
             continue
         if search.is_over and together is None:
             fastest = sorted(costs, key=lambda one: peak_step_s([one]))[:_MOST_GROUPS]
-            return [*found, Found(cost=cost, answer=_nothing(peak_step_s(fastest)))]
+            found.append(Found(cost=cost, answer=_nothing(peak_step_s(fastest))))
+            break
+        if first is None and len(cost.groups) > 1:
+            first, first_s = _first_found(costs, [kind for kind in is_open if is_open[kind]], search, rows)
+            if first.rows:
+                on_found([*found, first])
         worst_s = [*rows, *[inf] * (1 + number)][number]
         share_s = search.left_s / min(len(placements) - index, _MOST_SHARES)
-        part = search.part(share_s, cutoff=min([search.cutoff, worst_s]))
+        part = search.part(share_s, cutoff=min(search.cutoff, worst_s, first_s))
         if together is None and len(cost.groups) > 1 and rows:
             left = [(at, one) for at, one in enumerate(placements) if at >= index and is_open.get(one.placement, False)]
-            together = _searched_together(costs, left, search, rows)
-        answer = searched(cost, part, is_strict=bool(rows)) if together is None else next(together)
+            limited = search.part(search.left_s, cutoff=min(search.cutoff, first_s))
+            together = _searched_together(costs, left, limited, rows)
+        is_strict = bool(rows) or first_s < inf
+        answer = searched(cost, part, is_strict=is_strict, counts=False) if together is None else next(together)
+        answer = count.put_in(answer, cost)
         one = _cuts_improved(Found(cost=cost, answer=answer), part, rows)
         if len(cost.groups) == 1 and search.good_enough < inf and search.has_reasons and not search.is_brief:
             best_s = min([*rows[:1], *(seconds for seconds, _ in one.rows), search.cutoff])
@@ -311,7 +326,64 @@ def cuts_searched(
             rows += [seconds for seconds, _ in one.rows]
             rows.sort()
             on_found(found)
+    if first is not None and first.answer.solution.objective < min(rows, default=inf):  # the time was over before
+        found.append(first)
     return found
+
+
+@dataclass(slots=True)
+class _Count:
+    """Counts the layouts of placements, one by one, up to the first that has too many: their sum is not known then.
+
+    Stages on the same groups in another order are as many, if the first of them leaves the same to decide.
+    """
+
+    search: Search
+    _numbers: dict[object, int | None] = field(default_factory=dict)
+
+    def put_in(self, answer: GridAnswer, cost: HybridCost) -> GridAnswer:
+        """Return an answer with the layouts of its placement."""
+        if self.search.is_brief or self.search.is_over or None in self._numbers.values():
+            return answer
+        space = Space.of(cost)
+        shared = [axis for name, axis in space.axes.items() if name not in space.part_names]
+        key = (cost.placement, frozenset(one.machines for one in cost.groups), *shared)
+        if key not in self._numbers:
+            self._numbers[key] = space.grid().count()
+        return answer.of_points(self._numbers[key])
+
+
+def _first_found(
+    costs: Sequence[GroupCost], kinds: Sequence[Placement], search: Search, known_s: Sequence[float]
+) -> tuple[Found, float]:
+    """Return a good layout on several groups, and seconds above which none is wanted of any of them.
+
+    Of those where each group has as many stages, or else replicas, as it has devices for, which are few: of the groups
+    that compute most together on which any is better than what is known. Most often it is near the best of all, so that
+    the whole grids, which hold it too, are searched with its seconds as their limit. Where what is found depends on the
+    order, none is looked for.
+    """
+    number, rows = max(search.num_alternatives, 0), sorted(known_s)
+    found = Found(cost=HybridCost((costs[0],), Placement.STAGES), answer=_nothing(inf))
+    is_ordered, share = search.questions_left is not None or search.good_enough > -inf, search.left_s / _MOST_SHARES
+    short = search.part(share)
+    for some in [] if is_ordered else sorted(_several(costs), key=peak_step_s):
+        for kind in (one for one in (Placement.STAGES, Placement.REPLICAS) if one in kinds and not found.rows):
+            cost = HybridCost(some, kind)
+            worst_s = [*rows, *[inf] * (1 + number)][number]
+            part = short.part(short.left_s, cutoff=min(search.cutoff, worst_s))
+            bounds = bounds_of(cost, part)
+            bounds = bounds.of_space(replace(bounds.space, is_full=True))
+            wanted = Wanted(
+                num_answers=1 + number,
+                group_by=bounds.space.group_by,
+                most_at_once=_MOST_CUTS_AT_ONCE,
+                is_strict=bool(rows),
+                counts=False,
+            )
+            found = Found(cost=cost, answer=solve(bounds.grid(), bounds.seconds, part, wanted))
+    rows = sorted([*rows, *(seconds for seconds, _ in found.rows)])
+    return found, [*rows, *[inf] * (1 + number)][number] * (1 + _GAIN)
 
 
 def _searched_together(
@@ -335,9 +407,7 @@ def _searched_together(
         group_by = grids.bounds[index].space.group_by
         turns.append(Turn(index=index, grid=grid, cost=seconds, search=part, group_by=group_by))
     number = 1 + max(search.num_alternatives, 0)
-    answers = solve_in_turn(
-        turns, search, origin, rows, num_answers=number, most_at_once=_MOST_CUTS_AT_ONCE, counts=not search.is_brief
-    )
+    answers = solve_in_turn(turns, search, origin, rows, num_answers=number, most_at_once=_MOST_CUTS_AT_ONCE)
     return (_no_less_than_peak(one, cost) for one, (_, cost) in zip(answers, placements, strict=True))
 
 

@@ -257,14 +257,15 @@ def _plan_of(
     # Of stages on several groups whose cuts are many only one of each setting was tried: no bound is of all.
     has_open_cuts = len(best.cost.groups) > 1 and not best.cost.has_replicas and pinned_cut(problem) is None
     has_open_cuts &= not has_few_cuts(best.cost.transformer.num_layers, configuration.pipeline)
+    num_points, num_evaluated = _numbers(found)
     answer = plan_of(
         problem,
         Searched(
             family=NAME,
             not_modelled=NOT_MODELLED,
             solver="branch and bound on the grid of layouts",
-            num_candidates=sum(one.answer.num_points for one in found),
-            num_solved=sum(one.answer.num_evaluated for one in found),
+            num_candidates=num_points,
+            num_solved=num_evaluated,
             beyond={OTHER_CUTS: 0.0 if has_open_cuts else cuts_s * count, OTHER_CHUNKS: chunks_s * count},
         ),
         configuration=configuration,
@@ -291,13 +292,18 @@ _ON_TPUS = (
 )
 
 
+def _numbers(found: Sequence[Found]) -> tuple[int, int]:
+    """Return how many layouts there are, and were evaluated; as many where they were not all counted."""
+    evaluated = sum(one.answer.num_evaluated for one in found)
+    is_counted = all(one.answer.is_counted for one in found)
+    return sum(one.answer.num_points for one in found) if is_counted else evaluated, evaluated
+
+
 def _counts(problem: Problem, found: Sequence[Found], is_proven: bool, batch: int) -> list[str]:
     """Return how many layouts there are, were ruled out and were evaluated."""
-    points, pruned, evaluated = (
-        sum(getattr(one.answer, name) for one in found) for name in ("num_points", "num_pruned", "num_evaluated")
-    )
+    points, evaluated = _numbers(found)
     rest = "ruled out by their bounds" if is_proven else "ruled out by their bounds or not come to"
-    lines = [f"layouts in the grid: {points:,}; {rest}: {pruned:,}; evaluated in full: {evaluated:,}"]
+    lines = [f"layouts in the grid: {points:,}; {rest}: {points - evaluated:,}; evaluated in full: {evaluated:,}"]
     if not all(one.answer.is_counted for one in found):
         lines = [f"layouts evaluated in full: {evaluated:,}; those of the whole grid are too many to count in the time"]
     if problem.training.fixed_batch_size is None:

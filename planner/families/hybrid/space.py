@@ -92,12 +92,15 @@ class Space:
         Of each group: how many, and the devices of one.
     cost
         Says the placement, and nothing of seconds.
+    is_full
+        Whether each group has as many parts as there are devices for.
     """
 
     problem: Problem
     batch: int
     machines: tuple[tuple[int, int], ...]
     cost: HybridCost
+    is_full: bool = False
 
     @classmethod
     def of(cls, cost: HybridCost) -> "Space":
@@ -368,7 +371,10 @@ class Space:
 
         def has(one: Columns, index: int) -> Bools:
             taken, devices = used(one, index), self.devices[index]
-            return np.asarray((taken <= devices) & (is_open | (taken >= _SMALLEST_SHARE * devices)))
+            found = (taken <= devices) & (is_open | (taken >= _SMALLEST_SHARE * devices))
+            if self.is_full:
+                found &= taken + prod(one[name] for name in shared) > devices
+            return np.asarray(found)
 
         for index, name in enumerate(self.part_names):
             yield Rule(
