@@ -15,7 +15,7 @@ from planner.cost import Floats
 
 Ints = NDArray[np.int64]
 
-_MOST_KEPT = 1 << 18  # combinations
+_MOST_KEPT = 1 << 17  # combinations: some 30 MB
 _NARROW = np.iinfo(np.int32)
 
 

@@ -625,7 +625,7 @@ def _holding(layouts: Layouts) -> Sequence[Ints]:
     return np.broadcast_arrays(*numbers, modules, gathers, np.zeros(len(layouts), dtype=bool))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def _known_bytes(
     transformer: Transformer, precision: Precision, kernels: Kernels, reserve_bytes: float, expert_imbalance: float
 ) -> Known:  # keys of the cache
@@ -1056,7 +1056,7 @@ class _Lines:
         return np.asarray(self.states[:, None] + in_flight * self.kept[:, None])
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def _known_lines(
     transformer: Transformer, precision: Precision, kernels: Kernels, reserve_bytes: float, expert_imbalance: float
 ) -> Known:  # keys of the cache

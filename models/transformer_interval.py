@@ -201,7 +201,7 @@ class LayerFigures:
         return times.total_s + self.beside(compute / 2, times.hidden_backward_s)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _known_intervals(figures: LayerFigures) -> Known:  # a key of the cache
     """Return what is known of micro-batches with some figures."""
     return Known()
