@@ -6,11 +6,13 @@ from math import inf
 
 import numpy as np
 import pytest
+from hybrid_questions import TINY, question
 
 import planner
 from planner.cost import Floats
 from planner.families import least_by_count_of
 from planner.families.answer import CountBounds
+from planner.families.hybrid.search import plan
 from planner.problem import Problem
 from planner.search import Search
 
@@ -112,6 +114,31 @@ def test_trays_are_bounded_with_their_racks() -> None:
     for number in (found.num_machines or 1, 36):
         taken_s = planner.plan({**block, "constraints": {"machines": {"at_most": number}}, "families": ["hybrid"]})
         assert at_most(found)[number - 1] <= taken_s.objective * (1 + 1e-9)
+
+
+def test_layouts_with_activations_on_the_host_are_bounded_too() -> None:
+    network = {**TINY, "layers": 8, "hidden": 2048, "sequence_length": 4096}
+    problem = question(network, devices=2, host_link="25 GB/s", memory="5 GiB", fix={"num_stages": 1})
+    search_all = least_by_count_of("hybrid")
+    assert search_all is not None
+    found = search_all(problem, np.full(2, 1e9), np.full(2, 1e9), Search())
+    assert found is not None
+    best = plan(problem, Search(is_brief=True))
+    assert "core_attn on the host" in best.configuration.headline
+    assert found.bounds_s[1] == pytest.approx(best.objective)
+
+
+def test_stages_on_tpus_are_alike_here_too() -> None:
+    transformer = {"layers": 24, "hidden": 256, "heads": 4, "vocabulary": 50000, "sequence_length": 256}
+    dnn = {"transformer": transformer, "global_batch": 48, "dtype": "bf16"}
+    machines = [{"count": 1, "device": "tpu-v5p", "devices": 6, "network": "100 Gbit/s"}]
+    block = {"dnn": dnn, "cluster": {"machines": machines}, "objective": "iteration_time", "families": ["hybrid"]}
+    problem = planner.load({**block, "fix": {"pipeline_parallel_size": 6}})
+    search_all = least_by_count_of("hybrid")
+    assert search_all is not None
+    found = search_all(problem, np.ones(1), np.ones(1), Search())
+    assert found is not None and found.plan is not None
+    assert found.plan.objective == pytest.approx(plan(problem, Search()).objective)
 
 
 def test_a_limit_of_nothing_asks_for_nothing() -> None:

@@ -417,7 +417,9 @@ def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: 
     bound, least, machines, best, reached_s = 1.0, 1.0, 0, None, np.full(len(limit_s), inf)
     peak_s = peak_step_s([cost]) * len(limit_s) / np.arange(1, len(limit_s) + 1)
     is_loose = bool((peak_s < _LOOSE * np.minimum(weight_s, limit_s) / steps).any())
-    for placement, share in ((cost.even, _SHARE_OF_EVEN), (HybridCost((cost,), Placement.STAGES), 1.0)):
+    even = replace(cost, opens_offload=cost.may_offload).even
+    placements = [(even, _SHARE_OF_EVEN), (HybridCost((cost,), Placement.STAGES), 1.0)]
+    for placement, share in placements[:1] if cost.is_tpu else placements:  # whose stages are alike
         part = search.part(search.left_s * share)
         limited = _Limited(
             bounds=bounds_of(placement, part),
