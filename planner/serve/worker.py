@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.connection import Connection
@@ -24,7 +25,7 @@ from planner.answer.parts import yaml_of
 from planner.answer.plan import plan_answer
 from planner.answer.procurement import procurement_answer
 from planner.answer.refusal import refusal_answer
-from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError, StoppedError
+from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError, StoppedError
 from planner.importers.kinds import kind_of
 from planner.memory import OUT_OF_MEMORY, keep_freed, lower_ceiling
 from planner.networks import asked, network_of
@@ -80,10 +81,23 @@ def _told(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     except (NoAnswerError, SolverError) as caught:
         error, kind = caught, "limit"
     except PlannerError as caught:
-        error, kind = caught, "input"
+        error, kind = _beside_its_file(caught), "input"
     except Exception as caught:  # a bug of ours: told as the command line does
         error = PlannerError(f"a bug of ours: {type(caught).__name__}: {caught}. Please report it.")
     return {"error": error_document(error, kind=kind)}
+
+
+def _beside_its_file(error: PlannerError) -> PlannerError:
+    """Return an error whose faults of the uploaded file stand at the field of the form that it was chosen in."""
+    if not isinstance(error, SpecError) or all(one.file != UPLOADED for one in error.faults):
+        return error
+
+    def moved(fault: Fault) -> Fault:
+        where = ", ".join((*([f"line {fault.line}"] if fault.line else []), *([fault.field] if fault.field else [])))
+        problem = f"{where}: {fault.problem}" if where else fault.problem
+        return replace(fault, file="", line=None, column=None, field=f"dnn.{UPLOAD}", problem=problem)
+
+    return SpecError.of([moved(one) if one.file == UPLOADED else one for one in error.faults])
 
 
 def answer_of(task: Mapping[str, Any], tell: Tell = lambda _line: None) -> dict[str, Any]:

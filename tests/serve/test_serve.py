@@ -329,6 +329,16 @@ def test_what_would_have_to_be_run_is_refused(page: Page, body: bytes) -> None:
     assert [fault["field"] for fault in found["error"]["faults"]] == ["dnn.upload"]
 
 
+def test_what_is_wrong_in_a_file_is_told_where_it_was_chosen(page: Page) -> None:
+    body = json.dumps({"hidden_size": 8, "model_type": "lfm2"}, indent=1)
+    taken = page.client.post("/api/networks?name=config.json", content=body, headers=page.headers).json()
+    found = page.answer(page.ask({"dnn": {"upload": taken["id"]}, "cluster": {"preset": "osf-testbed"}}))
+    (fault,) = found["error"]["faults"]
+    assert (fault["field"], fault["file"], fault["line"]) == ("dnn.upload", None, None)
+    assert fault["problem"].startswith("line 3, model_type: 'lfm2' is not counted")
+    assert "uploaded" not in found["error"]["message"]
+
+
 def test_a_file_that_is_too_large_is_refused_and_none_is_another_s(client: TestClient) -> None:
     one, other = Page(client), Page(client)
     answer = client.post("/api/networks?name=a", content=b"x" * (2**20 + 1), headers=one.headers)
