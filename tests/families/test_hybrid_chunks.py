@@ -1,6 +1,7 @@
 """Layers cut into chunks otherwise than evenly: bounded, and moved while that helps."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,14 @@ from hybrid_questions import MOE, TINY, question
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.decisions import LAYOUT
+from planner.families.hybrid.bounds import fullest_s
 from planner.families.hybrid.chunks import OTHER_CHUNKS, ChunkBounds, all_chunks_bound_s
 from planner.families.hybrid.configuration import COARSE, HybridConfiguration
 from planner.families.hybrid.cost import costs_of
+from planner.families.hybrid.even_bounds import EvenBounds
 from planner.families.hybrid.grid_search import _with_chunks, bounds_of
+from planner.families.hybrid.layer_table import LeastSeconds
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints
@@ -22,6 +27,7 @@ from planner.solvers.grid import Grid, Level, solve
 from planner.trained import Trained
 from planner.zoo.transformers import dnn_of
 
+_ENDS = ("embedding_s", "embedding_forward_s", "head_s", "head_forward_s")
 OF_FOUR_KINDS: dict[str, Any] = {  # some of which take next to nothing, in memory or in time
     **MOE,
     "pattern": "M*-EM-M*-EM",
@@ -72,6 +78,34 @@ def test_no_cut_into_chunks_is_faster_than_its_bounds_and_one_that_fits_has_room
         of_first = [(bound, first) for bound in (bounds.pace_s, bounds.linked_pace_s)]
         for bound, below in (*of_first, (bounds.linked_pace_s, coarse), (bounds.layers_s, node)):
             assert bound(below)[0] <= seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("pattern", "stages"), [("M*-EM", 2), ("M*-EM", 3), ("M*-EM-M", 3), ("M*-EME", 4)])
+def test_some_stage_is_as_busy_as_is_said_however_layers_of_several_kinds_are_shared_out(
+    pattern: str, stages: int
+) -> None:
+    problem = question({**OF_FOUR_KINDS, "pattern": pattern, "layers": len(pattern)}, batch=stages)
+    (cost,) = costs_of(problem)
+    counts = [*cost.transformer.kind_counts.values()]
+    ways = [[one for one in product(range(number + 1), repeat=stages) if sum(one) == number] for number in counts]
+    held = np.array([*product(*ways)])  # ways x kinds x stages
+    number = held.sum(axis=1)
+    most, is_even = -(-len(pattern) // stages), (np.ptp(number, axis=1) <= 1)
+    degrees = {**dict.fromkeys((*COARSE, "microbatch", "interleave"), 1), "pipeline": stages}
+    layouts = cost.layouts({name: np.array([degrees.get(name, 0)]) for name in LAYOUT})
+    bounds, rng, nothing = EvenBounds(cost.even), np.random.default_rng(0), np.zeros(1)
+    for _ in range(20):
+        layer_s = rng.integers(1, 9, len(counts)).astype(np.float64)
+        busiest_s = (held * layer_s[:, None]).sum(axis=1).max(axis=1)
+        few, many = fullest_s(cost.transformer, layer_s[:, None], np.array([stages]))[:, 0]
+        assert few <= busiest_s[number.max(axis=1) <= most].min()
+        assert many <= busiest_s[number.max(axis=1) > most].min()
+        least = LeastSeconds(
+            layer_s=layer_s[:, None],
+            layer_forward_s=layer_s[:, None],
+            **dict.fromkeys(_ENDS, nothing),
+        )
+        assert bounds._busiest_s(layouts, least)[0] <= busiest_s[is_even].min()
 
 
 def points_of(space: Space, rng: np.random.Generator) -> dict[str, Ints]:
