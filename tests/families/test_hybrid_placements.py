@@ -123,8 +123,9 @@ def test_no_layout_is_quicker_than_a_bound_above_it(problem: Problem, which: int
 def test_stages_on_the_same_machines_in_another_order_are_counted_as_many(problem: Problem, are_three: bool) -> None:
     if are_three:
         problem = question(counts=(1, 2, 1), devices=(2, 3, 4), batch=4, fix=dict(problem.fixed))
-    count, nothing = _Count(Search()), _nothing(np.inf)
-    for cost in placements_of(costs_of(problem)):
+    teams, nothing = list(placements_of(costs_of(problem))), _nothing(np.inf)
+    count = _Count(Search(), teams[-1])
+    for cost in teams:
         assert count.put_in(nothing, cost).num_points == Space.of(cost).grid().count()
 
 

@@ -291,10 +291,13 @@ def cuts_searched(
     placements = [*placements_of(costs)]
     some = {one.placement: one for one in placements if one.placement not in search.skipped}
     is_open = {kind: Space.of(one).is_open for kind, one in some.items()}  # pins leave as much to all of a kind
+    last = next((one for one in reversed(placements) if is_open.get(one.placement, False)), None)
+    if last is None:
+        return []
     found: list[Found] = []
     together: Iterator[GridAnswer] | None = None
     first: Found | None = None
-    count = _Count(search)
+    count = _Count(search, last)
     number, rows, first_s = max(search.num_alternatives, 0), sorted(known_s), inf
     for index, cost in enumerate(placements):
         if not is_open.get(cost.placement, False):
@@ -333,24 +336,29 @@ def cuts_searched(
 
 @dataclass(slots=True)
 class _Count:
-    """Counts the layouts of placements, one by one, up to the first that has too many: their sum is not known then.
+    """Counts the layouts of placements, up to the first that has too many: their sum is not known then.
 
-    Stages on the same groups in another order are as many, if the first of them leaves the same to decide.
+    The last placement, which has most, is counted before any other one. Stages on the same groups in another order are
+    as many, if the first of them leaves the same to decide.
     """
 
     search: Search
+    last: HybridCost
     _numbers: dict[object, int | None] = field(default_factory=dict)
 
     def put_in(self, answer: GridAnswer, cost: HybridCost) -> GridAnswer:
         """Return an answer with the layouts of its placement."""
-        if self.search.is_brief or self.search.is_over or None in self._numbers.values():
-            return answer
-        space = Space.of(cost)
-        shared = [axis for name, axis in space.axes.items() if name not in space.part_names]
-        key = (cost.placement, frozenset(one.machines for one in cost.groups), *shared)
-        if key not in self._numbers:
-            self._numbers[key] = space.grid().count()
-        return answer.of_points(self._numbers[key])
+        number: int | None = None
+        for one in (self.last, cost):
+            if self.search.is_brief or self.search.is_over or None in self._numbers.values():
+                return answer
+            space = Space.of(one)
+            shared = [axis for name, axis in space.axes.items() if name not in space.part_names]
+            key = (one.placement, frozenset(group.machines for group in one.groups), *shared)
+            if key not in self._numbers:
+                self._numbers[key] = space.grid().count()
+            number = self._numbers[key]
+        return answer.of_points(number)
 
 
 def _first_found(
