@@ -257,9 +257,21 @@ ADDED_UP = launched(
     "megatron-deepspeed-bf16",
 )
 
+# Replicas whose exchange takes less than computing, and is hidden but for what one micro-batch leaves.
+EXCHANGE_HIDDEN = launched(
+    question(
+        {**NARROW, "vocabulary": 1000, "hidden": 1024, "sequence_length": 2048},
+        **{"machines": 2, "devices": 1, "batch": 4, "network": "100 Gbit/s"},
+        fix={"data_parallel_size": 2, "zero_stage": 1},
+    ),
+    "megatron-core",
+    launch_s=1e-6,
+)
+
 
 @settings(max_examples=80, deadline=None)
 @example(problem=ADDED_UP, share=1.0)
+@example(problem=EXCHANGE_HIDDEN, share=1.0)
 @example(problem=EXPERTS_ALONE, share=0.1)
 @example(problem=ENCODER_AGAIN, share=0.18)
 @example(problem=ON_TPUS, share=1.0)
