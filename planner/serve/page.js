@@ -271,7 +271,7 @@
 
   const movedWords = function (one, before) {
     const a = before.objective, b = one.objective;
-    if (!a || !b || a.name !== b.name || !(a.value > 0)) { return ""; }
+    if (!a || !b || one.title !== before.title || a.name !== b.name || !(a.value > 0)) { return ""; }
     const change = 100 * (b.value / a.value - 1);
     const words = Math.abs(change) < 0.05 ? "no change" : (change > 0 ? "+" : "\u2212") + Math.abs(change).toFixed(1) + " %";
     return b.name.replace(/_s$/, "").replace(/_/g, " ") + ": " + a.words + " \u2192 " + b.words + " (" + words + ")";

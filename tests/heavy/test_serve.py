@@ -108,6 +108,10 @@ def test_an_answer_moves_with_what_is_assumed_and_two_are_compared(
         assert tab.page.locator("#sides tbody tr").count() > 3
         assert tab.page.evaluate(AUDIT) == []
         assert tab.is_inside()
+        before = tab.page.locator("#title").inner_text()
+        tab.ask("alexnet", *QUICK[1:])
+        tab.page.wait_for_function("before => document.getElementById('title').textContent !== before", arg=before)
+        assert tab.page.locator("#moved").is_hidden()  # another network's time is no change of the first one's
 
 
 def test_by_keyboard_alone_a_question_is_asked_and_its_answer_shown(browser: Any, address: str) -> None:
