@@ -77,6 +77,25 @@ def question(
     return replace(planner.load(asked), transformer_rates=RATES)
 
 
+@pytest.mark.parametrize("device", ["a100-sxm4-80gb", "tpu-v4"])
+def test_tpus_train_with_no_other_kind_of_machine(device: str) -> None:
+    """MaxText compiles one program for devices of one kind."""
+    machines = [
+        {"name": name, "count": 1, "device": name, "devices": 2, "network": "100 Gbit/s", "latency": "5 us"}
+        for name in ("tpu-v5p", device)
+    ]
+    asked: dict[str, Any] = {
+        "dnn": {"transformer": {**TINY, "vocabulary": 1000}, "global_batch": 8, "dtype": "bf16"},
+        "cluster": {"machines": machines},
+        "families": ["hybrid"],
+        "objective": "iteration_time",
+    }
+    chosen = plan(planner.load(asked), Search()).configuration
+    assert isinstance(chosen, HybridConfiguration) and chosen.num_devices == 2
+    with pytest.raises(InfeasibleError, match="MaxText trains on TPUs of one kind alone"):
+        plan(planner.load({**asked, "fix": {"num_devices": 4}}), Search())
+
+
 QUESTIONS = st.builds(
     question,
     st.sampled_from(

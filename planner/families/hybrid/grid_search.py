@@ -254,8 +254,8 @@ def _made_grid(
 def placements_of(costs: Sequence[GroupCost]) -> Iterator[HybridCost]:
     """Yield the placements of other cuts: stages on each group, replicas on several, and their stages in any order.
 
-    Replicas come before pipelines: they are searched sooner, and their best bounds the others. On TPUs alone stages are
-    alike (:func:`planner.families.hybrid.configuration.maxtext_rules`).
+    Replicas come before pipelines: they are searched sooner, and their best bounds the others. On TPUs stages are alike
+    (:func:`planner.families.hybrid.configuration.maxtext_rules`), and on one group: XLA compiles one programme for all.
     """
     if pinned_cut(costs[0].problem) is None:  # of a given cut even layouts know all
         yield from (HybridCost((one,), Placement.STAGES) for one in costs if not one.is_tpu)
@@ -265,11 +265,12 @@ def placements_of(costs: Sequence[GroupCost]) -> Iterator[HybridCost]:
 
 
 def _several(costs: Sequence[GroupCost]) -> list[tuple[GroupCost, ...]]:
-    """Return the machine groups that may do one step together."""
+    """Return the machine groups that may do one step together; TPUs do with none."""
+    open_ones = [one for one in costs if not one.is_tpu]
     return [
         some
-        for number in range(2, min(len(costs), _MOST_GROUPS) + 1)
-        for some in combinations(costs, number)
+        for number in range(2, min(len(open_ones), _MOST_GROUPS) + 1)
+        for some in combinations(open_ones, number)
         if costs[0].problem.cluster.of_groups_is_connected({one.machines for one in some if one.machines is not None})
     ]
 

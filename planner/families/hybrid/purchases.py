@@ -478,6 +478,8 @@ def least_beside_usd(
         return most_usd
     if problem.training.fixed_batch_size is None or len(costs) != len(usd_per_s):
         return None
+    if any(one.is_tpu for one in costs):  # of one kind alone
+        return most_usd
     steps = float(iterations_of(problem, costs[0].batch))
     found = most_usd
     ways: list[tuple[type[Beside], Placement, Sequence[GroupCost]]]

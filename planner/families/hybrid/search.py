@@ -288,7 +288,7 @@ def _plan_of(
 _ON_TPUS = (
     f"{NAME} on TPUs: layouts that MaxText runs as they are planned, where no pin asks for another: GPipe with equal "
     f"stages of layers of one kind, no chunks, no experts' exchange beside another micro-batch, no modules computed "
-    f"again by themselves, experts over data ranks and cut as all else is, slices that the mesh fills",
+    f"again by themselves, experts over data ranks and cut as all else is, slices of one kind that the mesh fills",
 )
 
 
@@ -581,6 +581,8 @@ def _no_layout(costs: Sequence[GroupCost]) -> str:
     words = f", and {problem.devices_words}" if problem.devices_words else ""
     if any(_unlike_numbers(cost) for cost in costs):
         words += f", and on TPUs MaxText runs {_ALIKE} alone (fix.num_stages allows others, which nothing launches)"
+    if len(costs) > 1 and any(cost.is_tpu for cost in costs):
+        words += ", and MaxText trains on TPUs of one kind alone"
     devices = [one.devices for one in spaces]
     return (
         f"No plan fits: no layout of up to {sum(map(sum, devices)):,} devices meets all limits and pins: degrees must "
