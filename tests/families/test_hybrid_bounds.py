@@ -268,8 +268,21 @@ EXCHANGE_HIDDEN = launched(
     launch_s=1e-6,
 )
 
+# Stages of which all hold both of a replica's samples: the last has its logits gone with one micro-batch, not with two.
+LOGITS = launched(
+    question(
+        {**NARROW, "layers": 6, "hidden": 2048},
+        machines=4,
+        devices=2,
+        batch=4,
+        fix={"tensor_parallel_size": 1, "context_parallel_size": 1, "zero_stage": 3},
+    ),
+    "torchtitan",
+)
+
 
 @settings(max_examples=80, deadline=None)
+@example(problem=LOGITS, share=0.02)
 @example(problem=ADDED_UP, share=1.0)
 @example(problem=EXCHANGE_HIDDEN, share=1.0)
 @example(problem=EXPERTS_ALONE, share=0.1)

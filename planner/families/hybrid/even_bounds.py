@@ -381,7 +381,7 @@ class EvenBounds(Bounds):
         return tuple(one for one in self.space.axes["schedule"].values if one >= Schedule.ZB_V)
 
     def fits(self, nodes: Columns) -> Floats:
-        """Return infinity where nothing fits, in the smallest micro-batch where that is open, and else 0."""
+        """Return infinity where nothing fits, and else 0."""
         return np.where(self._has_room(nodes, self._most_saving), 0.0, inf)
 
     def _has_room(self, nodes: Columns, again: Sequence[Mapping[str, int]]) -> Bools:
@@ -408,16 +408,37 @@ class EvenBounds(Bounds):
     def _may_fit(self, nodes: Columns) -> Bools:
         """Return whether some layout below nodes fits, of which is decided what is computed again.
 
-        Stages of the fewest chunks are looked at first, and others where these do not fit: of layers of several kinds
-        chunks may share them out better.
+        Those of the smallest micro-batch and the fewest chunks are looked at first, and others where these do not fit:
+        of layers of several kinds chunks may share them out better, and a larger micro-batch may need less for a moment
+        (:attr:`_free_memory`), though no less of all else.
         """
+        first, *others = self._free_memory["microbatch"]
+        found = self._may_fit_in(nodes, first)
+        if not others or "microbatch" in nodes or found.all():
+            return found
+        left = np.flatnonzero(~found)
+        held = np.full(len(left), inf)
+        free = {**self._free_memory, "microbatch": (first,)}
+        few = {name: column[left] for name, column in nodes.items()}
+        self._over_memory(few, free, held, lambda terms: terms["total"] - terms["temporary"])
+        left = left[(held <= self._limit_bytes * _ROUNDING) | np.isinf(held)]  # infinite: no such micro-batch
+        for size in others:
+            if not len(left):
+                break
+            self._ask()
+            found[left] = self._may_fit_in({name: column[left] for name, column in nodes.items()}, size)
+            left = left[~found[left]]
+        return found
+
+    def _may_fit_in(self, nodes: Columns, microbatch: int) -> Bools:
+        """Return the same of one micro-batch, where that is open."""
         found = np.zeros(len(nodes["tensor"]), dtype=bool)
         chunks = self._free_memory.get("interleave", ())
         for some in (chunks[:1], chunks[1:]) if len(chunks) > 1 else (chunks,):
             left = np.flatnonzero(~found)
             if not len(left):
                 break
-            free = {**self._free_memory, **({"interleave": some} if some else {})}
+            free = {**self._free_memory, "microbatch": (microbatch,), **({"interleave": some} if some else {})}
             columns = {name: column[left] for name, column in nodes.items()}
             found[left] = self._smallest_memory(columns, free) <= self._limit_bytes * _ROUNDING
         return found
@@ -502,6 +523,9 @@ class EvenBounds(Bounds):
         may_lack = plain not in schedules or PROGRAMS[self._group.program].fills_stages
         may_lack |= self._group.is_tpu  # whose stages go with GPipe alone
         free: dict[str, Sequence[int]] = {
+            # The last stage's logits of one micro-batch are gone by the time that its layers run backward: where as
+            # many samples are in flight whatever a micro-batch has, a larger one may leave more room.
+            "microbatch": self.microbatches if may_lack or self._folded else (self.smallest_microbatch,),
             "sequence_parallel": (0, 1),
             # 1F1B keeps no more than the others, but for some that turn at the last device.
             "schedule": schedules if may_lack else (plain, *self._folded),
@@ -724,8 +748,8 @@ class EvenBounds(Bounds):
         ``values``: of decisions that are open, in place of the best.
         """
         free = {**self._most_away, "zero": EVERY_ZERO, "offload_optimizer": (0, 1), **more}
-        smallest = np.full(len(found), self.smallest_microbatch)  # needs least, where open
-        kept = {"microbatch": smallest, **{name: nodes[name] for name in nodes if name != "order"}}
+        kept = {name: nodes[name] for name in nodes if name != "order"}
+        free = {name: values for name, values in free.items() if name not in nodes}
         for part in self.slices(len(found), MOST_AT_ONCE // 64):
             columns, owner = self.space.below({name: column[part] for name, column in kept.items()}, free)
             rows = self._may_be_smallest(columns)
