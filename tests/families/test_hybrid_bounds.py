@@ -268,6 +268,15 @@ EXCHANGE_HIDDEN = launched(
     launch_s=1e-6,
 )
 
+# Weights that neighbours alone share: they are gathered inside machines, and what is added up between them is less.
+SHARED_INSIDE = launched(
+    question(
+        {**NARROW, "hidden": 1024, "vocabulary": 1000},
+        **{"machines": 2, "devices": 2, "batch": 4, "network": "10 Gbit/s"},
+        fix={"data_parallel_size": 4, "data_parallel_shard_size": 2, "zero_stage": 3},
+    ),
+    "composer-fsdp",
+)
 # Stages of which all hold both of a replica's samples: the last has its logits gone with one micro-batch, not with two.
 LOGITS = launched(
     question(
@@ -283,6 +292,7 @@ LOGITS = launched(
 
 @settings(max_examples=80, deadline=None)
 @example(problem=LOGITS, share=0.02)
+@example(problem=SHARED_INSIDE, share=1.0)
 @example(problem=ADDED_UP, share=1.0)
 @example(problem=EXCHANGE_HIDDEN, share=1.0)
 @example(problem=EXPERTS_ALONE, share=0.1)
