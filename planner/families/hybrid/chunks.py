@@ -17,7 +17,7 @@ from math import inf
 import numpy as np
 
 from planner.cost import Floats
-from planner.families.hybrid.bounds import fullest_s, peak_step_s
+from planner.families.hybrid.bounds import fullest_s, peak_step_s, sharding_is_free
 from planner.families.hybrid.configuration import AWAY, COARSE, CODES_OF_CUTS, MOST_ZERO_OF_CUTS, OVERLAPS
 from planner.families.hybrid.cost import PLAIN_CODES, GroupCost, HybridCost, Placement
 from planner.families.hybrid.even_bounds import EVERY_ZERO, NOTHING_AGAIN, EvenBounds
@@ -185,17 +185,21 @@ class ChunkBounds(EvenBounds):
         if self._folded or any(any(self.space.axes[name].values) for name in AWAY):
             return found
         one = {"recompute": int(Recompute.NONE), "recompute_modules": 0} if self._is_partly(again) else again
-        zero = max([one for one in self.space.axes["zero"].values if one <= MOST_ZERO_OF_CUTS], default=0)
+        zeros = [one for one in self.space.axes["zero"].values if one <= MOST_ZERO_OF_CUTS] or [0]
+        zeros = [max(zeros)] if sharding_is_free(self._group) else zeros
         saving = {name: max(self.space.axes[name].values) for name in _SAVING}
         plain = {**dict.fromkeys(OVERLAPS, 0), **PLAIN_CODES, **CODES_OF_CUTS}
-        fixed = {**plain, **saving, **one, "zero": zero, "order": 0, "context_method": self._context_method}
+        fixed = {**plain, **saving, **one, "order": 0, "context_method": self._context_method}
         columns = {name: np.full(size, value) for name, value in fixed.items()}
         columns |= {"microbatch": np.full(size, self.smallest_microbatch), **nodes}
         _, owner = self.space.below({**nodes, "microbatch": columns["microbatch"]}, {"zero": _MORE_ZERO})
         left = np.setdiff1d(np.arange(size), owner)  # others may shard more than stages without virtual ones know
         for part in self.slices(len(left)):
-            layouts = self._group.layouts({name: column[left[part]] for name, column in columns.items()})
-            found[:, left[part]] = self._memory.least_recomputed(layouts, self._limit_bytes)
+            few = {name: column[left[part]] for name, column in columns.items()}
+            each = [self._group.layouts({**few, "zero": np.full(len(left[part]), zero)}) for zero in zeros]
+            found[:, left[part]] = np.min(
+                [self._memory.least_recomputed(one, self._limit_bytes) for one in each], axis=0
+            )
         return found
 
     @cached_property
