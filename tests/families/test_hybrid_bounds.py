@@ -277,6 +277,8 @@ SHARED_INSIDE = launched(
     ),
     "composer-fsdp",
 )
+# A number of micro-batches that no smallest one goes with.
+NUMBER = launched(question({**NARROW, "vocabulary": 1000}, batch=8, fix={"num_microbatches": 2}), "megatron-core")
 # Stages of which all hold both of a replica's samples: the last has its logits gone with one micro-batch, not with two.
 LOGITS = launched(
     question(
@@ -292,6 +294,7 @@ LOGITS = launched(
 
 @settings(max_examples=80, deadline=None)
 @example(problem=LOGITS, share=0.02)
+@example(problem=NUMBER, share=0.3)
 @example(problem=SHARED_INSIDE, share=1.0)
 @example(problem=ADDED_UP, share=1.0)
 @example(problem=EXCHANGE_HIDDEN, share=1.0)

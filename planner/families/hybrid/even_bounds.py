@@ -408,39 +408,31 @@ class EvenBounds(Bounds):
     def _may_fit(self, nodes: Columns) -> Bools:
         """Return whether some layout below nodes fits, of which is decided what is computed again.
 
-        Those of the smallest micro-batch and the fewest chunks are looked at first, and others where these do not fit:
-        of layers of several kinds chunks may share them out better, and a larger micro-batch may need less for a moment
-        (:attr:`_free_memory`), though no less of all else.
+        Stages of the fewest chunks are looked at first, and others where these do not fit: of layers of several kinds
+        chunks may share them out better. So are larger micro-batches where the smallest does not fit, though all but
+        what is temporary would: under GPipe as many samples are in flight whatever a micro-batch has, and the last
+        stage's logits of one are gone by the time that its layers run backward.
         """
-        first, *others = self._free_memory["microbatch"]
-        found = self._may_fit_in(nodes, first)
-        if not others or "microbatch" in nodes or found.all():
-            return found
-        left = np.flatnonzero(~found)
-        held = np.full(len(left), inf)
-        free = {**self._free_memory, "microbatch": (first,)}
-        few = {name: column[left] for name, column in nodes.items()}
-        self._over_memory(few, free, held, lambda terms: terms["total"] - terms["temporary"])
-        left = left[(held <= self._limit_bytes * _ROUNDING) | np.isinf(held)]  # infinite: no such micro-batch
-        for size in others:
-            if not len(left):
-                break
-            self._ask()
-            found[left] = self._may_fit_in({name: column[left] for name, column in nodes.items()}, size)
-            left = left[~found[left]]
-        return found
-
-    def _may_fit_in(self, nodes: Columns, microbatch: int) -> Bools:
-        """Return the same of one micro-batch, where that is open."""
         found = np.zeros(len(nodes["tensor"]), dtype=bool)
         chunks = self._free_memory.get("interleave", ())
         for some in (chunks[:1], chunks[1:]) if len(chunks) > 1 else (chunks,):
             left = np.flatnonzero(~found)
             if not len(left):
                 break
-            free = {**self._free_memory, "microbatch": (microbatch,), **({"interleave": some} if some else {})}
+            free = {**self._free_memory, **({"interleave": some} if some else {})}
             columns = {name: column[left] for name, column in nodes.items()}
             found[left] = self._smallest_memory(columns, free) <= self._limit_bytes * _ROUNDING
+        if "microbatch" in nodes or not (self._may_lack or self._folded) or found.all():
+            return found
+        left = np.flatnonzero(~found)
+        few, held = {name: column[left] for name, column in nodes.items()}, np.full(len(left), inf)
+        self._over_memory(few, self._free_memory, held, lambda terms: terms["total"] - terms["temporary"])
+        # Infinite: no layout of the smallest one at all.
+        left = left[(held <= self._limit_bytes * _ROUNDING) | np.isinf(held)]
+        few = {name: column[left] for name, column in nodes.items()}
+        columns, owner = self.space.below(few, {"microbatch": self.microbatches})
+        if len(owner):
+            found[left[owner[self._may_fit(columns)]]] = True
         return found
 
     @property
@@ -517,18 +509,19 @@ class EvenBounds(Bounds):
         return np.asarray(np.clip(found, 0.0, 1.0) * less)
 
     @cached_property
+    def _may_lack(self) -> bool:
+        """Whether there may be no 1F1B: on TPUs stages go with GPipe alone."""
+        is_open = int(Schedule.ONE_F_ONE_B) in self.space.axes["schedule"].values
+        return not is_open or PROGRAMS[self._group.program].fills_stages or self._group.is_tpu
+
+    @cached_property
     def _free_memory(self) -> Mapping[str, Sequence[int]]:
         """Decisions behind the first levels on which memory depends, and their values among which one needs least."""
         plain, schedules = int(Schedule.ONE_F_ONE_B), self.space.axes["schedule"].values
-        may_lack = plain not in schedules or PROGRAMS[self._group.program].fills_stages
-        may_lack |= self._group.is_tpu  # whose stages go with GPipe alone
         free: dict[str, Sequence[int]] = {
-            # The last stage's logits of one micro-batch are gone by the time that its layers run backward: where as
-            # many samples are in flight whatever a micro-batch has, a larger one may leave more room.
-            "microbatch": self.microbatches if may_lack or self._folded else (self.smallest_microbatch,),
             "sequence_parallel": (0, 1),
             # 1F1B keeps no more than the others, but for some that turn at the last device.
-            "schedule": schedules if may_lack else (plain, *self._folded),
+            "schedule": schedules if self._may_lack else (plain, *self._folded),
         }
         if self._folded or len(self.cost.transformer.kind_counts) > 1:  # virtual stages may share layers out better
             free["interleave"] = self._some_chunks
@@ -748,8 +741,8 @@ class EvenBounds(Bounds):
         ``values``: of decisions that are open, in place of the best.
         """
         free = {**self._most_away, "zero": EVERY_ZERO, "offload_optimizer": (0, 1), **more}
-        kept = {name: nodes[name] for name in nodes if name != "order"}
-        free = {name: values for name, values in free.items() if name not in nodes}
+        smallest = np.full(len(found), self.smallest_microbatch)  # where open
+        kept = {"microbatch": smallest, **{name: nodes[name] for name in nodes if name != "order"}}
         for part in self.slices(len(found), MOST_AT_ONCE // 64):
             columns, owner = self.space.below({name: column[part] for name, column in kept.items()}, free)
             rows = self._may_be_smallest(columns)
