@@ -1,7 +1,7 @@
 """Layers cut into chunks otherwise than evenly: bounded, and moved while that helps."""
 
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from planner.families.hybrid.grid_search import _with_chunks, bounds_of
 from planner.families.hybrid.layer_table import LeastSeconds
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
-from planner.models.layouts import Ints
+from planner.models.layouts import Ints, Recompute
 from planner.question.build import load
 from planner.search import Search
 from planner.solvers.grid import Grid, Level, solve
@@ -82,6 +82,46 @@ def test_no_cut_into_chunks_is_faster_than_its_bounds_and_one_that_fits_has_room
         of_first = [(bound, first) for bound in (bounds.pace_s, bounds.linked_pace_s)]
         for bound, below in (*of_first, (bounds.linked_pace_s, coarse), (bounds.layers_s, node)):
             assert bound(below)[0] <= seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("number", [6, 12])
+def test_forwards_pass_the_devices_before_the_busiest_one(number: int) -> None:
+    """The bound of six devices is neither above a layer a chunk nor so low as without the devices' first layers."""
+    network = {**TINY, "layers": 12, "vocabulary": 64, "sequence_length": 4096}
+    (cost,) = costs_of(question(network, machines=1, devices=6, batch=number))
+    degrees = {**dict.fromkeys((*COARSE, "microbatch"), 1), "pipeline": 6, "interleave": 2, "schedule": 1}
+    layout = cost.layouts({name: np.array([degrees.get(name, 0)]) for name in LAYOUT})
+    cut = np.ones(12, dtype=np.int64)
+    seconds = float(cost.parts(layout, cut)["total"][0])
+    nodes = {name: np.array([degrees[name]]) for name in (*COARSE, "microbatch")}
+    least_s = float(ChunkBounds(cost.even).seconds(nodes)[0])
+    assert 1.07 * number * float(cost.device_loads(layout, cut).mean()) < least_s <= seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kind", [TINY, MOE, OF_FOUR_KINDS])
+@pytest.mark.parametrize(("stages", "chunks"), [(2, 2), (3, 2), (2, 3)])
+def test_in_memory_that_a_cut_just_fits_no_more_layers_are_computed_again_than_it_does(
+    kind: dict[str, Any], stages: int, chunks: int
+) -> None:
+    """All cuts into chunks that have a layer each; and the bound is close: of some cuts it is their number."""
+    number = 7
+    network = {**kind, "layers": number, **({"pattern": kind["pattern"][:number]} if "pattern" in kind else {})}
+    (cost,) = costs_of(question(network, machines=1, devices=3, batch=12))
+    memory, missed = ChunkBounds(cost.even)._memory, []
+    degrees = {**dict.fromkeys((*COARSE, "microbatch"), 1), "pipeline": stages, "interleave": chunks, "schedule": 1}
+    for again, each in ((Recompute.NONE, 0), (Recompute.FULL, 1), (Recompute.FULL, 2), (Recompute.FULL, number)):
+        codes = {**degrees, "recompute": int(again), "recompute_layers": each}
+        layout, plain = (
+            cost.layouts({name: np.array([one.get(name, 0)]) for name in LAYOUT}) for one in (codes, degrees)
+        )
+        for ends in combinations(range(1, number), stages * chunks - 1):
+            cut = np.diff([0, *ends, number])
+            on_device = cut.reshape(chunks, stages).sum(axis=0)
+            few, many = memory.least_recomputed(plain, float(cost.memory(layout, cut.tolist())["total"][0]))[:, 0]
+            computed = np.minimum(on_device, each * chunks).sum()
+            missed.append(computed - (few if on_device.max() <= -(-number // stages) else many))
+    assert min(missed) >= -1e-6
+    assert min(missed) < 1e-6
 
 
 @pytest.mark.parametrize(("pattern", "stages"), [("M*-EM", 2), ("M*-EM", 3), ("M*-EM-M", 3), ("M*-EME", 4)])
