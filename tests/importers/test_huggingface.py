@@ -181,6 +181,8 @@ def test_hunyuans_angles_have_the_base_that_its_alpha_gives(tmp_path: Path) -> N
     assert rotary is not None
     assert rotary.base == 11_158_840.0  # which Hy3 has by itself
     assert rotary.scaling is None
+    (found,) = wrong(tmp_path, config("Hunyuan-A13B-Instruct", rope_theta=1e9))
+    assert found == ("rope_theta", "alpha makes a base of 1.11588e+12 of it. Check both: bases are 1 to 1e12.")
 
 
 @pytest.mark.parametrize("pattern", [4, "LLLG"])

@@ -269,6 +269,7 @@ _FRACTIONS = {
 _INTERLEAVED = {"codegen", "cohere", "deepseek_v2", "deepseek_v3", "ernie4_5", "glm", "glm4", "gptj", "kimi_k2"} | {
     *("cohere2", "deepseek_v32", "ernie4_5_moe", "glm4_moe_lite", "glm_moe_dsa", "llama4_text", "mistral4")
 }
+_MOST_BASE = 1e12
 _LOCAL_BASES = {"gemma3_text": 1e4}
 _WITHOUT_EVERY = dict.fromkeys(("cohere2", "exaone4", "exaone_moe", "llama4_text", "smollm3"), 4)
 _YARN_OF_GPT_OSS = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
@@ -439,6 +440,8 @@ def rotary_of(fields: Fields, *, head_size: int) -> Rotary:
     alpha = _figure(fields, scaling, "alpha") if name.startswith("hunyuan") else None
     if alpha is not None and head_size > 2:  # a base that is larger from the start on, called dynamic
         base, scaling = float(round((base or 1e4) * alpha ** (head_size / (head_size - 2)))), {}
+        if not 1 <= base <= _MOST_BASE:
+            fields.fault("rope_theta", f"alpha makes a base of {base:g} of it.", "Check both: bases are 1 to 1e12.")
     if fields.faults:
         return Rotary()
     return Rotary(
@@ -525,7 +528,7 @@ def _figure(fields: Fields, table: object, name: str) -> float | None:
     value = table.get(name) if isinstance(table, Mapping) else None
     if value is None or (value == 0 and not isinstance(value, bool)):
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e12:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _MOST_BASE:
         key = "rope_scaling" if "rope_scaling" in fields.values else "rope_parameters"
         fields.fault(key, f"{name} is {shown(value)}, no number above 0.", "Write e.g. 8.0.")
         return None
