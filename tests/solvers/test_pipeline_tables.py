@@ -289,6 +289,17 @@ def test_tables_of_the_stages_that_open_ones_of_one_forward_one_backward_left_lo
     assert not (part.of(0).is_viable & ~every.of(0).is_viable).any()
 
 
+@pytest.mark.parametrize(("room", "fits"), [(1, False), (2, True)])
+def test_under_gpipe_a_stage_counts_that_has_just_room_for_all_micro_batches(room: int, fits: bool) -> None:
+    line = equal_layers(3, [1])
+    line = replace(line, room=np.full_like(line.room, room))
+    looser, schedule = (Schedule(num_microbatches=2, is_gpipe=is_gpipe) for is_gpipe in (False, True))
+    viable = Tables(line, Stack.of(looser, line), 0, Search(), 1e3).of(0).is_viable[0]
+    assert viable.any()
+    tables = Tables(line, Stack.of(schedule, line), 0, Search(), 1e3, viable=viable)
+    assert bool(below(line, schedule, 1e3, 1e3, is_open=True, tables=tables)) == fits
+
+
 def test_the_way_of_the_stages_ahead_leaves_what_follows_less_of_the_cutoff() -> None:
     """6 equal layers on 4 devices by one or two: 4 micro-batches of 2 s a layer on one of them, below 30 s."""
     line = equal_layers(6, [1, 2])
