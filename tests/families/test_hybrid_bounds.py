@@ -261,7 +261,10 @@ ADDED_UP = launched(
 EXCHANGE_HIDDEN = launched(
     question(
         {**NARROW, "vocabulary": 1000, "hidden": 1024, "sequence_length": 2048},
-        **{"machines": 2, "devices": 1, "batch": 4, "network": "100 Gbit/s"},
+        machines=2,
+        devices=1,
+        batch=4,
+        network="100 Gbit/s",
         fix={"data_parallel_size": 2, "zero_stage": 1},
     ),
     "megatron-core",
@@ -272,7 +275,10 @@ EXCHANGE_HIDDEN = launched(
 SHARED_INSIDE = launched(
     question(
         {**NARROW, "hidden": 1024, "vocabulary": 1000},
-        **{"machines": 2, "devices": 2, "batch": 4, "network": "10 Gbit/s"},
+        machines=2,
+        devices=2,
+        batch=4,
+        network="10 Gbit/s",
         fix={"data_parallel_size": 4, "data_parallel_shard_size": 2, "zero_stage": 3},
     ),
     "composer-fsdp",
@@ -291,8 +297,26 @@ LOGITS = launched(
     "torchtitan",
 )
 
+# Layers that wait for activations on their way to the host end no sooner where ranks overlap, and hide less.
+COPIES_AWAITED = launched(
+    question(
+        {**NARROW, "hidden": 1024, "sequence_length": 2048},
+        batch=4,
+        cluster={
+            "machines": [{"count": 1, "devices": 4, "device": "tpu-v5p", "network": "1 Gbit/s", "latency": "5 us"}]
+        },
+        fix={
+            **{"tensor_parallel_size": 2, "context_parallel_size": 2, "data_parallel_size": 1, "microbatch_size": 1},
+            **{"activation_offload_layers": 1, "zero_stage": 2},
+        },
+    ),
+    "megatron-core",
+    launch_s=1e-6,
+)
+
 
 @settings(max_examples=80, deadline=None)
+@example(problem=COPIES_AWAITED, share=1.0)
 @example(problem=LOGITS, share=0.02)
 @example(problem=NUMBER, share=0.3)
 @example(problem=SHARED_INSIDE, share=1.0)

@@ -556,15 +556,19 @@ class EvenBounds(Bounds):
             np.minimum.at(found, owner, self._minimum(columns, free, least))
         return found
 
-    def _of_each_method(self, nodes: Columns, seconds: Bound) -> Floats:
+    def _of_each_method(self, nodes: Columns, seconds: Bound, may_show: Bools | bool = False) -> Floats:
         """Return the least seconds of each method of context parallelism, and without each overlap, that are open.
 
         What takes less in one stage may hide less of what its replicas exchange, and this may be what a step waits for:
-        the least of each part is no bound of their sum. Of stages that are nearly equal it is (:func:`_evenness`).
+        the least of each part is no bound of their sum. Of stages that are nearly equal it is (:func:`_evenness`), but
+        where they wait for something else whatever they take (``may_show``).
         """
         found = self._of_each_context(nodes, seconds)
         names = [name for name in _OF_LAYERS if name not in nodes and {*self.space.axes[name].values} == {0, 1}]
-        shows = {name: (found < inf) & (nodes[_OF_LAYERS[name]] > 1) & self._may_show(nodes, name) for name in names}
+        shows = {
+            name: (found < inf) & (nodes[_OF_LAYERS[name]] > 1) & (self._may_show(nodes, name) | may_show)
+            for name in names
+        }
         for sets in product((False, True), repeat=len(names)):
             without = [name for name, is_without in zip(names, sets, strict=True) if is_without]
             at = np.flatnonzero(np.logical_and.reduce([shows[name] for name in without])) if without else ()
@@ -657,8 +661,12 @@ class EvenBounds(Bounds):
         return self._fitting_s(nodes, dict.fromkeys(AWAY, 0) if may_wait else {})
 
     def memory_s(self, nodes: Columns) -> Floats:
-        """Return the seconds with all overlaps; infinity where it does not fit without any."""
-        return self._of_each_method(nodes, partial(self._fitting_s, timed={}))
+        """Return the seconds with all overlaps; infinity where it does not fit without any.
+
+        Copies of activations to the host end no sooner where layers take less, and hide nothing that replicas exchange.
+        """
+        may_wait = np.any([nodes[name] > 0 for name in AWAY], axis=0)
+        return self._of_each_method(nodes, partial(self._fitting_s, timed={}), may_wait)
 
     def _fitting_s(self, nodes: Columns, timed: Mapping[str, int]) -> Floats:
         """Return the same, with other values of some decisions where seconds are counted."""
