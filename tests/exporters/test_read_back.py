@@ -333,6 +333,10 @@ def test_hybridep_is_told_which_ranks_nvlink_joins(
     for target in ("megatron", "megatron-bridge"):
         assert f"export {line}\n" in export(target, job).files["launch.sh"]
     assert f"export {line}" in job.plan.prediction.details["launch"]
+    cut = {"tensor": 2, "expert_tensor": 2, "sequence_parallel": True}  # ranks of a cut expert are of the group, too
+    if expert == 4:
+        line = line.replace("DOMAIN=4", "DOMAIN=8")
+        assert line in export("megatron", experts_job(group, data=number // 2, expert=expert, **cut)).files["launch.sh"]
     alone = experts_job(group, data=number)
     assert "HYBRID_EP" not in export("megatron", alone).files["launch.sh"]
 
