@@ -15,7 +15,8 @@ from planner.cost import Floats
 
 Ints = NDArray[np.int64]
 
-_MOST_KEPT = 1 << 17  # combinations: some 30 MB
+_MOST_BYTES = 28 << 20  # that are kept
+_BESIDE = 180  # bytes of a combination beside its key and its column: two objects, and their place
 _NARROW = np.iinfo(np.int32)
 
 
@@ -24,6 +25,7 @@ class Known:
 
     def __init__(self) -> None:
         self._columns: dict[bytes, bytes] = {}  # of one combination each, so that threads may share them
+        self._num_bytes = 0
 
     def of(self, numbers: Sequence[NDArray[Any]], worked_out: Callable[[Ints], Floats]) -> Floats:
         """Return the column of each combination, shape (rows, n).
@@ -53,8 +55,10 @@ class Known:
         """Keep columns of combinations, as far as there is room, and return them."""
         width, packed = columns.shape[0] * 8, np.ascontiguousarray(columns.T, dtype=np.float64).tobytes()
         new = dict(zip(keys, _pieces(packed, width), strict=True))
-        if len(self._columns) + len(new) <= _MOST_KEPT:
+        more = len(new) * (len(keys[0]) + width + _BESIDE) if keys else 0
+        if self._num_bytes + more <= _MOST_BYTES:
             self._columns.update(new)
+            self._num_bytes += more
         return new
 
 

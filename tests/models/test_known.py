@@ -1,5 +1,6 @@
 """Numbers that are kept are those that are worked out."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -45,6 +46,24 @@ def test_columns_are_the_same_whatever_was_asked_before_and_worked_out_once(call
         assert (known.of(numbers, worked_out) == whole).all()
     if kind != "fractions":
         assert len(asked) == len(set(asked))
+
+
+@pytest.mark.parametrize(("num_rows", "most"), [(1, 160_000), (500, 12_000)])
+def test_what_is_kept_is_bounded_in_bytes_however_many_rows_a_column_has(num_rows: int, most: int) -> None:
+    known, asked = Known(), 0
+
+    def worked_out(places: Ints) -> Floats:
+        nonlocal asked
+        asked += len(places)
+        return np.zeros((num_rows, len(places)))
+
+    for _ in range(2):
+        for start in range(0, most, 1_000):
+            known.of([np.arange(start, start + 1_000)], worked_out)
+    kept = sum(sys.getsizeof(key) + sys.getsizeof(column) for key, column in known._columns.items())
+    assert 0 < kept <= 28 << 20
+    assert most / 3 < len(known._columns) < most
+    assert asked == 2 * most - len(known._columns)
 
 
 NETWORK: dict[str, Any] = {**MOE, "layers": 6, "experts": {**MOE["experts"], "dense_first": 2}}
