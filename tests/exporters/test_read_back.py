@@ -90,7 +90,13 @@ def test_fully_sharded_experts_are_copied_by_younger_versions_of_megatron_core_a
 
 
 def test_what_cannot_copy_states_says_what_it_shards_over_all_ranks_for() -> None:
-    """MaxText's optimiser is sharded over all data ranks or none; and all ranks are what a shard of all of them is."""
+    """MaxText's optimiser is sharded over all data ranks or none; and all ranks are what a shard of all of them is.
+
+    Accelerate shards over no context ranks alone.
+    """
+    found = export("accelerate", even_job(LLAMA, data=4, context=2, zero=3, shard=1))
+    assert any("it shards over all data ranks" in note for note in found.notes)
+    assert "parallelism_config_dp_shard_size: 4" in found.files["accelerate.yaml"]
     notes = export("maxtext", even_job(LLAMA, data=8, zero=1, shard=4)).notes
     assert any("it shards over all data ranks" in note for note in notes)
     for target in ("maxtext", "deepspeed"):
