@@ -204,3 +204,10 @@ def test_several_answers_are_known_before_all_is_looked_at() -> None:
     answer = solve(Grid(levels=levels), of_all, Search(), Wanted(num_answers=3, group_by=["a"]))
     assert [answer.solution.objective, *(cost for cost, _ in answer.others)] == [0.0, 1.0, 2.0]
     assert expanded < 0.5 * 100_000
+
+
+def test_a_strict_cutoff_below_every_point_of_a_grid_without_bounds_proves_no_more_than_itself() -> None:
+    grid = Grid(levels=(Level(axes=(Axis(name="a", values=(0, 1, 2)),)),))
+    answer = solve(grid, lambda one: one["a"] + 4.0, Search(cutoff=3.0), Wanted(is_strict=True))
+    assert (answer.solution.value, answer.solution.bound) == (None, 3.0)
+    assert answer.solution.status is not Status.INFEASIBLE
