@@ -296,7 +296,7 @@ def test_sources_that_need_tables_get_them_together(most_replicas: int) -> None:
 
 
 @settings(max_examples=60)
-@given(small_questions(), st.integers(0, 999))
+@given(small_questions(least_layers=4, least_machines=2), st.integers(0, 999))
 def test_interleaved_shapes_are_listed_where_memory_allows_them(asked: dict[str, Any], drawn: int) -> None:
     domain, shapes = Domain(planner.load({**asked, "fix": {}})), {}
     for group, most in enumerate(domain.num_devices):

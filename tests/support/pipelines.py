@@ -49,10 +49,10 @@ def question(num_layers: int = 4, **changes: Any) -> dict[str, Any]:
 
 
 @st.composite
-def small_questions(draw: st.DrawFn) -> dict[str, Any]:
+def small_questions(draw: st.DrawFn, *, least_layers: int = 1, least_machines: int = 1) -> dict[str, Any]:
     """Few layers with skips, one or two groups of few devices, memory that may be short, limits and pins."""
     layers = []
-    for index in range(draw(st.integers(1, 4))):
+    for index in range(draw(st.integers(least_layers, 4))):
         parameters, output = (f"{draw(st.integers(0, 6)) * 4} MB" for _ in range(2))
         row = layer(index, draw(st.integers(1, 9)), parameters, output)
         if index > 1 and draw(st.booleans()):
@@ -63,7 +63,7 @@ def small_questions(draw: st.DrawFn) -> dict[str, Any]:
     for index in range(draw(st.integers(1, 2))):
         machine: dict[str, Any] = {
             "name": f"g{index}",
-            "count": draw(st.integers(1, 2)),
+            "count": draw(st.integers(least_machines, 2)),
             "devices": draw(st.integers(1, 2)),
             "device": {
                 "name": f"kind{index}",
