@@ -207,7 +207,10 @@ def test_several_answers_are_known_before_all_is_looked_at() -> None:
 
 
 def test_a_strict_cutoff_below_every_point_of_a_grid_without_bounds_proves_no_more_than_itself() -> None:
+    def seconds(nodes: Columns) -> Floats:
+        return nodes["a"].astype(np.float64) + 4.0
+
     grid = Grid(levels=(Level(axes=(Axis(name="a", values=(0, 1, 2)),)),))
-    answer = solve(grid, lambda one: one["a"] + 4.0, Search(cutoff=3.0), Wanted(is_strict=True))
+    answer = solve(grid, seconds, Search(cutoff=3.0), Wanted(is_strict=True))
     assert (answer.solution.value, answer.solution.bound) == (None, 3.0)
     assert answer.solution.status is not Status.INFEASIBLE
