@@ -48,7 +48,7 @@ step that is delayed by one iteration (their section 5.2), and reads of the host
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import inf
 
@@ -610,9 +610,8 @@ def memory_bytes(
         found = _fullest_bytes(transformer, some, precision, kernels, reserve_bytes, expert_imbalance)
         return np.array([found[name] for name in names])
 
-    rows = _known_bytes(transformer, precision, kernels, reserve_bytes, expert_imbalance).of(
-        _holding(layouts), worked_out
-    )
+    known = _known_memory(transformer, precision, kernels, reserve_bytes, expert_imbalance)
+    rows = known.fullest.of(_holding(layouts), worked_out)
     return dict(zip(names, rows, strict=True))
 
 
@@ -625,12 +624,19 @@ def _holding(layouts: Layouts) -> Sequence[Ints]:
     return np.broadcast_arrays(*numbers, modules, gathers, np.zeros(len(layouts), dtype=bool))
 
 
+@dataclass(frozen=True, slots=True)
+class _KnownMemory:
+    """What is known of some network's memory: of layouts' fullest stages, and of all stages as lines."""
+
+    fullest: Known = field(default_factory=Known)
+    lines: Known = field(default_factory=Known)
+
+
 @lru_cache(maxsize=8)
-def _known_bytes(
+def _known_memory(
     transformer: Transformer, precision: Precision, kernels: Kernels, reserve_bytes: float, expert_imbalance: float
-) -> Known:  # keys of the cache
-    """Return what is known of the bytes of layouts."""
-    return Known()
+) -> _KnownMemory:  # keys of the cache
+    return _KnownMemory()
 
 
 def _fullest_bytes(
@@ -1056,14 +1062,6 @@ class _Lines:
         return np.asarray(self.states[:, None] + in_flight * self.kept[:, None])
 
 
-@lru_cache(maxsize=8)
-def _known_lines(
-    transformer: Transformer, precision: Precision, kernels: Kernels, reserve_bytes: float, expert_imbalance: float
-) -> Known:  # keys of the cache
-    """Return what is known of what stages of layouts hold."""
-    return Known()
-
-
 @dataclass(frozen=True, kw_only=True)
 class CutMemory:
     """Bytes of the stages of cuts, for many layouts at once; fields as of :func:`memory_bytes`.
@@ -1171,8 +1169,8 @@ class CutMemory:
             found = self._lines_of(layouts.of(places))
             return np.concatenate([found.rest.reshape(number, -1), found.states, found.kept])
 
-        known = _known_lines(self.transformer, self.precision, self.kernels, self.reserve_bytes, self.expert_imbalance)
-        rows = known.of(_holding(layouts), worked_out)
+        known = _known_memory(self.transformer, self.precision, self.kernels, self.reserve_bytes, self.expert_imbalance)
+        rows = known.lines.of(_holding(layouts), worked_out)
         rest, states, kept = np.split(rows, [number, number + kinds])
         return _Lines(rest=rest.reshape(3, 1 << kinds, -1), states=states, kept=kept)
 

@@ -110,9 +110,7 @@ def worked_out_anew(_: Known, numbers: Sequence[Ints], worked_out: Any) -> Float
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_kept_of_one_question_answers_no_other(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kept in (memory._known_bytes, memory._known_lines):
-        kept.cache_clear()
-    for kept in (transformer_interval._known_intervals, transformer_interval._known_computing):
+    for kept in (memory._known_memory, transformer_interval._known_intervals, transformer_interval._known_computing):
         kept.cache_clear()
     first, other = cost_of(), cost_of(**CHANGES[change])
     layouts = drawn_layouts(first)

@@ -40,7 +40,7 @@ from planner.cost import Floats
 from planner.families.hybrid.bounds import BEST, Bounds, peak_step_s, sharding_is_free
 from planner.families.hybrid.configuration import AWAY, COARSE, OVERLAPS
 from planner.families.hybrid.cost import GroupCost
-from planner.families.hybrid.layer_table import Known, LayerTable, LeastSeconds
+from planner.families.hybrid.layer_table import KnownNodes, LayerTable, LeastSeconds
 from planner.families.hybrid.space import Bound
 from planner.models.communication import ORDERS
 from planner.models.layouts import (
@@ -224,9 +224,9 @@ class EvenBounds(Bounds):
         return found
 
     @cached_property
-    def _exchanged(self) -> Known:
+    def _exchanged(self) -> KnownNodes:
         """By degrees, what replicas exchange at the least in each of these orders."""
-        return Known({name: self.space.axes[name].values for name in COARSE}, num_rows=len(self._by_order))
+        return KnownNodes({name: self.space.axes[name].values for name in COARSE}, num_rows=len(self._by_order))
 
     def _least_exchanged(self, few: Columns) -> Floats:
         """Return what replicas exchange in each order, in shards or not; nothing where other layouts exchange less.
@@ -451,9 +451,9 @@ class EvenBounds(Bounds):
         return sum(1 << place for place, one in enumerate(self._again) if one["recompute"] == Recompute.NONE)
 
     @cached_property
-    def _rooms(self) -> Known:
+    def _rooms(self) -> KnownNodes:
         """By degrees and micro-batch, which recomputations leave room, and the share where they are of whole layers."""
-        return Known({name: self.space.axes[name].values for name in (*COARSE, "microbatch")}, num_rows=2)
+        return KnownNodes({name: self.space.axes[name].values for name in (*COARSE, "microbatch")}, num_rows=2)
 
     def _recomputations(self, nodes: Columns) -> tuple[Ints, Floats]:
         """Return which recomputations leave room and may be the best, as bits in the order of :attr:`_again`.

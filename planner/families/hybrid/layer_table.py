@@ -43,8 +43,11 @@ Opened = Callable[[dict[str, Ints]], tuple[Columns, Ints]]
 _SIZES = range(1 << 24)  # that a micro-batch may have, in tables that several batches share
 
 
-class Known:
+class KnownNodes:
     """Columns of numbers by the decisions on which they depend: worked out when they are asked for first, and kept.
+
+    Of few decisions with few values, whose columns are all wanted at once; of any whole numbers, one by one, it is
+    :class:`planner.models.known.Known`.
 
     Parameters
     ----------
@@ -154,7 +157,7 @@ class LayerTable:
         Of those of which none is: all values; and as ``split`` twice the tensor degree, and 1 more with sequence
         parallelism, of all pairs that may go together.
     values
-        Of each of :data:`FEW`, as :class:`Known` takes them.
+        Of each of :data:`FEW`, as :class:`KnownNodes` takes them.
     has_links
         Whether communication takes time.
     """
@@ -164,10 +167,10 @@ class LayerTable:
     tried: Mapping[str, Sequence[int]]
     values: Mapping[str, Sequence[int]]
     has_links: bool
-    _known: Known = field(init=False)
+    _known: KnownNodes = field(init=False)
 
     def __post_init__(self) -> None:
-        self._known = Known(self.values, 2 * len(self.figures.transformer.kind_counts) + len(_ENDS))
+        self._known = KnownNodes(self.values, 2 * len(self.figures.transformer.kind_counts) + len(_ENDS))
         constants = self.figures.constants
         tiers = _fewest_hops(self.figures.tiers, constants.hop_s) if self.has_links else IDEAL_TIERS
         self._near = replace(self.figures, tiers=tiers, constants=replace(constants, hop_s=0.0))
