@@ -365,6 +365,8 @@ class Software:
     fp8_device_ratio: float = 1.0  # how fast its products are on devices with fp8, over what the device's share says
     # whether a token that several experts of one machine take travels there once, and is copied there (DeepEP)
     sends_once: bool = False
+    # whether it does so but where there are tensor groups
+    sends_each_of_tensor: bool = False
     # the most that a device then receives of a group on several machines, whatever links inside reach: 24 of its
     # multiprocessors hand tokens on. DeepEP's kernels received 134 to 147 GB/s on two machines, a sixteenth of it from
     # the device itself, on H800 and on H200 alike, and so took half of a card (its README of 2025; its issues 285 and

@@ -43,23 +43,24 @@ _HOPPER = ("h100-sxm", "h20", "h800-sxm")  # H200 among them
 _INSTINCT = ("mi3",)
 
 
-def token_backend(device: str, program: str = MEGATRON_CORE) -> str:
+def token_backend(device: str, program: str = MEGATRON_CORE, tensor: int = 1) -> str:
     """Return what sends tokens to experts: HybridEP on Blackwell, DeepEP on Hopper with NVLink, else an all-to-all.
 
     Source: Megatron-Bridge, which refuses DeepEP on GB200 and GB300 (``training/flex_dispatcher_backend.py``). It found
     8 % more with HybridEP on B200 (issue 1731), and recipes of B300 went over to it (issue 3399). DeepEP wants NVLink
     and eight devices a machine (its issues 104 and 296), and its authors never ran it between machines of A100 (149,
-    162 and 234). AMD's Instinct has kernels of its own in Primus (``use_turbo_deepep``), and none in Megatron-LM
-    (MORI is an option of AMD's copy alone: ROCm/Megatron-LM, pull request 135).
+    162 and 234). AMD's Instinct has kernels of its own in Primus (``use_turbo_deepep``), which takes them up without
+    tensor parallelism alone (``patches/turbo/moe_dispatcher_patches.py``), and none in Megatron-LM (MORI is an option
+    of AMD's copy alone: ROCm/Megatron-LM, pull request 135).
 
     >>> token_backend("gb300"), token_backend("h100-sxm"), token_backend("a100-sxm4-80gb")
     ('hybridep', 'deepep', 'alltoall')
-    >>> token_backend("mi300x"), token_backend("mi300x", PRIMUS)
-    ('alltoall', 'deepep')
+    >>> token_backend("mi300x"), token_backend("mi300x", PRIMUS), token_backend("mi300x", PRIMUS, tensor=2)
+    ('alltoall', 'deepep', 'alltoall')
     """
     if device.startswith(_BLACKWELL):
         return HYBRIDEP
-    return DEEPEP if device.startswith(_HOPPER + _INSTINCT * (program == PRIMUS)) else ALL_TO_ALL
+    return DEEPEP if device.startswith(_HOPPER + _INSTINCT * (program == PRIMUS and tensor == 1)) else ALL_TO_ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

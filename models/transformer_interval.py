@@ -324,10 +324,17 @@ def _alike_intervals(figures: LayerFigures, layouts: Layouts) -> Mapping[str, Fl
     interval_of, to_interval = layouts.distinct(COMMUNICATING)
     few, kinds = layouts.of(interval_of), len(figures.transformer.kind_counts)
 
+    def rows_of(own: LayerFigures, some: Layouts) -> Floats:
+        times = _group_intervals(own, some, own.groups_of(some))
+        return np.concatenate([*(times[name] for name in INTERVAL_PARTS), [times[name] for name in (*_ENDS, *_HANDED)]])
+
     def worked_out(places: Ints) -> Floats:
         some = few.of(places)
-        times = _group_intervals(figures, some, figures.groups_of(some))
-        return np.concatenate([*(times[name] for name in INTERVAL_PARTS), [times[name] for name in (*_ENDS, *_HANDED)]])
+        found, cut = rows_of(figures, some), np.flatnonzero(some.tensor > 1)
+        if figures.software.sends_each_of_tensor and len(cut):
+            each = replace(figures, software=replace(figures.software, sends_once=False))
+            found[:, cut] = rows_of(each, some.of(cut))
+        return found
 
     arrays = few.arrays()
     rows = figures.known_intervals.of([arrays[name] for name in COMMUNICATING], worked_out)

@@ -169,7 +169,7 @@ def words_of(
         gradients=gradients,
         low=low,
         optimizer=job.problem.training.optimizer,
-        backend=token_backend(group.device.name, layout.target),
+        backend=token_backend(group.device.name, layout.target, layout.chosen.tensor),
         domain_size=group.devices_per_machine,
         added_up="" if layout.target == "primus" else added_up(job.problem.cluster, layout.chosen),
     )

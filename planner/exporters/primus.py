@@ -81,7 +81,8 @@ def export(job: Job) -> Export:
         layout = layout.noted(f"Primus is for AMD's devices, and the plan is for {', '.join(others)}")
     if job.settings.script is not None:
         layout = layout.noted("--script: not used, since Primus brings its own program")
-    overrides = _overrides(with_lists(values_of(" ".join(groups)), network.num_main_layers), layout)
+    values = with_lists(values_of(" ".join(groups)), network.num_main_layers)
+    overrides = _overrides(values, layout, has_own_kernels=not others)
     head = [f"{_HEAD}: {layout.chosen.num_devices} devices, for {VERSION}", layout.chosen.headline, *layout.notes]
     trainer = {
         "framework": "megatron",
@@ -100,8 +101,8 @@ def export(job: Job) -> Export:
     )
 
 
-def _overrides(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-    """Return the keys that say what options say, and those of Primus alone."""
+def _overrides(values: Mapping[str, Any], layout: Layout, *, has_own_kernels: bool) -> dict[str, Any]:
+    """Return the keys that say what options say, and those of Primus alone; its kernels are for AMD's devices."""
     chosen, found = layout.chosen, dict(_BASE)
     for option, value in values.items():
         if option in _OPPOSITES:
@@ -110,7 +111,7 @@ def _overrides(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
             found[_KEYS.get(option, option.replace("-", "_"))] = value
     if "hybrid-override-pattern" in values:
         found["model_type"] = "mamba"
-    if "moe-flex-dispatcher-backend" in values:  # its own DeepEP, in the place of the dispatcher that is named
+    if "moe-flex-dispatcher-backend" in values and has_own_kernels:  # in the place of the back end that is named
         found |= {"enable_primus_turbo": True, "use_turbo_deepep": True}
     if chosen.pipeline > 1 and chosen.schedule in _SCHEDULES:
         found |= {"patch_zero_bubble": True, **_SCHEDULES[chosen.schedule]}

@@ -166,7 +166,7 @@ class Row:
 
     def told(self, software: Software) -> Software:
         """Return what the row's program does, told as there."""
-        backend = token_backend(self.device, software.name)
+        backend = token_backend(self.device, software.name, int(self.layout["tensor"]))
         is_each = self.sends_each or backend == ALL_TO_ALL
         return replace(
             software,

@@ -270,6 +270,7 @@ def test_tokens_go_to_experts_as_the_devices_have_it_and_their_kernels_are_captu
             assert "--cuda-graph-scope attn moe_router moe_preprocess" in text  # not the products, of any number
         said = hybrid.explain(problem, hybrid_of(job), job.plan.prediction)
         assert f"tokens go to their experts by {name}" in " ".join(said)
+        assert "use_turbo_deepep" not in export("primus", job).files["primus.yaml"]  # of kernels for AMD's devices
         assert read("primus", job)[0] == problem.dnn.transformer
 
 
@@ -288,8 +289,8 @@ def experts_job(group: Mapping[str, Any], **decisions: Any) -> Job:
 @pytest.mark.parametrize(
     ("device", "megatron", "is_primus_own"),
     [
-        ("h100-sxm", "flex --moe-flex-dispatcher-backend deepep --moe-router-dtype fp32", True),
-        ("h200-sxm", "flex --moe-flex-dispatcher-backend deepep --moe-router-dtype fp32", True),
+        ("h100-sxm", "flex --moe-flex-dispatcher-backend deepep --moe-router-dtype fp32", False),
+        ("h200-sxm", "flex --moe-flex-dispatcher-backend deepep --moe-router-dtype fp32", False),
         ("h100-pcie", "alltoall", False),
         ("a100-sxm4-80gb", "alltoall", False),
         ("mi300x", "alltoall", True),
@@ -311,14 +312,22 @@ def test_tokens_go_by_collectives_to_experts_where_a_program_has_no_kernels_for_
     assert read("primus", job)[0] == read("megatron", job)[0] == job.problem.dnn.transformer
 
 
-def test_a_step_is_told_as_its_launch_files_send_tokens() -> None:
-    job = experts_job({"count": 2, "device": "mi300x", "devices": 4}, data=8, expert=8)
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_a_step_is_told_as_its_launch_files_send_tokens(tensor: int) -> None:
+    decisions = {"sequence_parallel": tensor > 1, "data": 8 // tensor, "expert": 8 // tensor, "tensor": tensor}
+    job = experts_job({"count": 2, "device": "mi300x", "devices": 4}, **decisions)
     chosen, seconds = hybrid_of(job), {}
     for program in ("megatron-core", "primus"):  # each copy by RCCL; once to a machine by kernels of its own
         calibration = replace(job.problem.calibration, program=program)
         found = planner.predict(replace(job.problem, calibration=calibration), chosen)
         seconds[program] = found.breakdown_s["expert"]
-    assert 1 < seconds["megatron-core"] / seconds["primus"] <= 2  # a token has two experts
+    ratio, text = seconds["megatron-core"] / seconds["primus"], export("primus", job).files["primus.yaml"]
+    if tensor == 1:
+        assert 1 < ratio <= 2  # a token has two experts
+        assert "use_turbo_deepep: true" in text
+    else:  # its kernels are for whole ranks alone
+        assert ratio == pytest.approx(1)
+        assert "moe_token_dispatcher_type: alltoall" in text and "deepep" not in text
 
 
 @pytest.mark.parametrize(

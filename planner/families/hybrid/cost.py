@@ -337,7 +337,8 @@ class GroupCost:
         """What it takes; where gradients are kept in shards, every micro-batch must reduce them."""
         fields = {**self.problem.transformer_rates["software"][self.program], "reduces_every_microbatch": True}
         fields["reduces_copies_once"] = self.program in CORES and not self.is_tpu  # MaxText's sums are XLA's to place
-        backend = token_backend(self.group.device.name, self.program)
+        backend, cut = (token_backend(self.group.device.name, self.program, tensor) for tensor in (1, 2))
+        fields["sends_each_of_tensor"] = cut != backend
         if backend == ALL_TO_ALL:  # NCCL's, RCCL's or a TPU's, which sends a token to each of its experts
             fields["sends_once"] = False
         elif backend == DEEPEP:

@@ -125,7 +125,7 @@ class _Priced(ABC):
             low=low_precision_options(
                 first.problem.training.low, has_cuda_graphs=first.has_cuda_graphs, network=self.cost.transformer
             ),
-            backend=token_backend(first.group.device.name, first.program),
+            backend=token_backend(first.group.device.name, first.program, self.chosen.tensor),
             domain_size=first.group.devices_per_machine,
             added_up="" if self.cost.has_replicas else added_up(first.cluster, self.chosen),
         )
