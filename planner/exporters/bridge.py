@@ -18,7 +18,7 @@ from planner.exporters.export import Export, Job, TrainingBlocks
 from planner.exporters.layouts import Layout, layout_export, transformer_layout
 from planner.exporters.megatron import options_exporter, with_unsaid, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists
-from planner.exporters.scripts import Parsed, comment_lines, script_words
+from planner.exporters.scripts import Parsed, comment_lines, literal, script_words, shipped_program
 from planner.exporters.training_blocks import adapters_of, constants_of
 from planner.families.hybrid.launch_network import LLAMA3_SCALING, without_yarn
 from planner.models.low_precision import LOW_TYPES
@@ -148,10 +148,11 @@ def export(job: Job) -> Export:
     head = comment_lines([f"{_MARK}, for {VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes])
     if adapters:
         parts["CHECKPOINT"]["pretrained_checkpoint"] = _PRETRAINED
-    texts = {f"{name}_TEXT": _literal(name, parts[name]) for name in _PARTS}
+    texts = {f"{name}_TEXT": literal(name, parts[name]) for name in _PARTS}
     module, provider = _PROVIDERS[_provider(network)] if own is None else (own.module, own.provider)
     tuples = ("window_size",) if own is None else own.tuples
-    recipe = _TEXT.format(
+    recipe = shipped_program(
+        "recipe",
         head="\n".join(head),
         provider=provider,
         module=module,
@@ -189,7 +190,7 @@ def _with_adapters(layout: Layout, tuning: FineTuning | None) -> tuple[Layout, s
         hint = "Write targets: [linear_qkv]; or export to deepspeed."
         raise layout.refused(f"it has no adapter of {parts[0]} alone, which is part of a fused matrix", hint)
     modules = [MEGATRON_MODULES[name] for name in tuning.targets]
-    table = _literal(_ADAPTERS, {"target_modules": modules, "dim": tuning.rank, "alpha": tuning.alpha})
+    table = literal(_ADAPTERS, {"target_modules": modules, "dim": tuning.rank, "alpha": tuning.alpha})
     layout = layout.noted(
         f"adapters are trained beside a network that there is: put it into {_PRETRAINED}, as AutoBridge.import_ckpt of "
         f"megatron.bridge writes it"
@@ -283,106 +284,6 @@ def _with_scores(layout: Layout, network: Transformer, own: OwnModel) -> Layout:
         f"its attention with caps has no fused kernel: scores take {words} of a device, and seconds that the plan does "
         f"not count"
     )
-
-
-def _literal(name: str, fields: Mapping[str, Any]) -> str:
-    """Return a mapping as Python's literal, a line for each field."""
-    rows = "".join(f"    {key!r}: {value!r},\n" for key, value in fields.items())
-    return f"{name} = {{\n{rows}}}".replace("'", '"') if rows else f"{name} = {{}}"
-
-
-_TEXT = '''{head}
-import torch
-from {module} import {provider}
-from megatron.bridge.training.comm_overlap import CommOverlapConfig
-from megatron.bridge.training.config import (
-    CheckpointConfig,
-    ConfigContainer,
-    DistributedDataParallelConfig,
-    DistributedInitConfig,
-    GPTDatasetConfig,
-    LoggerConfig,
-    OptimizerConfig,
-    RNGConfig,
-    SchedulerConfig,
-    TokenizerConfig,
-    TrainingConfig,
-)
-from megatron.bridge.training.mixed_precision import MixedPrecisionConfig
-from megatron.core.activations import fast_gelu, squared_relu
-from megatron.core.fusions.fused_bias_geglu import quick_gelu
-from megatron.core.transformer.enums import AttnBackend
-
-PROVIDER = {provider}
-NUM_DEVICES = {devices}
-TUPLES = {tuples}
-{MODEL_TEXT}
-{TRAIN_TEXT}
-{OPTIMIZER_TEXT}
-{DDP_TEXT}
-{DIST_TEXT}
-{OVERLAP_TEXT}
-{DATASET_TEXT}
-{CHECKPOINT_TEXT}
-{PRECISION_TEXT}
-{RNG_TEXT}
-{YARN_TEXT}
-{RUN_TEXT}
-FUNCTIONS = {{
-    "silu": torch.nn.functional.silu,
-    "gelu": torch.nn.functional.gelu,
-    "fast_gelu": fast_gelu,
-    "quick_gelu": quick_gelu,
-    "squared_relu": squared_relu,
-}}
-TYPES = {{"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.uint8}}
-
-
-def config():
-    """Return the configuration of the planned training, on made-up data."""
-    number = TYPES["bf16" if PRECISION.get("bf16") else "fp16" if PRECISION.get("fp16") else "fp32"]
-    model = dict(MODEL, activation_func=FUNCTIONS[MODEL["activation_func"]], pipeline_dtype=number, params_dtype=number)
-    for name in TUPLES:
-        if name in model:
-            model[name] = tuple(model[name])
-    if "attention_backend" in model:
-        model["attention_backend"] = AttnBackend[model["attention_backend"]]
-    provider = PROVIDER(**model)
-    for name, value in YARN.items():  # of attention that is not latent; the model asks for them by name
-        setattr(provider, name, value)
-    states = {{key: TYPES[RUN[key]] for key in RUN if key.endswith("_dtype")}}
-    return ConfigContainer(
-        model=provider,
-        train=TrainingConfig(**TRAIN),
-        optimizer=OptimizerConfig(**OPTIMIZER, **states, bf16=number is TYPES["bf16"], fp16=number is TYPES["fp16"]),
-        scheduler=SchedulerConfig(lr_decay_style="constant", lr_warmup_iters=0),
-        ddp=DistributedDataParallelConfig(**DDP, grad_reduce_in_fp32=PRECISION["grad_reduce_in_fp32"]),
-        dist=DistributedInitConfig(**DIST, use_megatron_fsdp=DDP.get("use_megatron_fsdp", False)),
-        dataset=GPTDatasetConfig(
-            **DATASET,
-            seq_length=MODEL["seq_length"],
-            random_seed=1234,
-            reset_attention_mask=False,
-            reset_position_ids=False,
-            eod_mask_loss=False,
-            blend=None,  # made up; write your own here
-            dataloader_type="single",
-        ),
-        logger=LoggerConfig(log_interval=RUN["log_interval"]),
-        tokenizer=TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=MODEL["vocab_size"] - 1),
-        checkpoint=CheckpointConfig(**CHECKPOINT),
-        rng=RNGConfig(**RNG),
-        comm_overlap=CommOverlapConfig(**{{"tp_comm_overlap": False, **OVERLAP}}),
-        mixed_precision=MixedPrecisionConfig(**PRECISION, params_dtype=number, pipeline_dtype=number),
-    )
-
-
-if __name__ == "__main__":
-    from megatron.bridge.training.gpt_step import forward_step
-    from megatron.bridge.training.pretrain import pretrain
-
-    pretrain(config=config(), forward_step_func=forward_step)
-'''
 
 
 # -- back again --------------------------------------------------------------------------------------------------------

@@ -17,14 +17,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import resources
 from pathlib import Path
 
 from planner.exporters.buckets import GradientTensors, algorithms_of, loss_words, nccl_lines, nccl_notes
 from planner.exporters.export import Export, Exporter, Job, refused
 from planner.exporters.machines import device_of, num_devices, require_kinds, used_machines
 from planner.exporters.scripts import VERSION as PYTORCH
-from planner.exporters.scripts import Parsed, comment_lines, how_to_run, script_words, torchrun_script
+from planner.exporters.scripts import Parsed, comment_lines, how_to_run, script_words, shipped_program, torchrun_script
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.fusion import (
     DDP_CAP_BYTES,
@@ -144,11 +143,6 @@ def data_parallel_of(job: Job, target: str) -> DataParallel:
     )
 
 
-def _data_file(name: str) -> str:
-    """Return a program that ships beside this module."""
-    return resources.files("planner.exporters").joinpath(f"{name}.txt").read_text(encoding="utf-8")
-
-
 # -- DDP ---------------------------------------------------------------------------------------------------------------
 
 
@@ -227,7 +221,7 @@ def _export_ddp(job: Job) -> Export:
     }
     files = {
         "launch.sh": script,
-        "planned_ddp.py": _data_file("planned_ddp.py"),
+        "planned_ddp.py": shipped_program("planned_ddp"),
         "planned_ddp.json": json.dumps(numbers, indent=1) + "\n",
     }
     return Export(target="ddp", version=PYTORCH, files=files, notes=tuple(notes), how_to_run=how_to_run(plan.machines))
@@ -350,7 +344,7 @@ def _export_horovod(job: Job) -> Export:
             "predicted_s": best.iteration_time_s,
             "group_elements": [size // tensors.gradient_bytes for size in tensors.group_bytes(tensors.planned_ends)],
         }
-        files["planned_horovod.py"] = _data_file("planned_horovod.py")
+        files["planned_horovod.py"] = shipped_program("planned_horovod")
         files["planned_horovod.json"] = json.dumps(numbers, indent=1) + "\n"
     run = (f"{before}bash launch.sh",)
     return Export(target="horovod", version=HOROVOD, files=files, notes=tuple(notes), how_to_run=run)

@@ -33,7 +33,7 @@ from planner.exporters.layouts import (
     with_layers,
 )
 from planner.exporters.machines import require_kinds, used_machines
-from planner.exporters.scripts import Parsed, nested, script_words
+from planner.exporters.scripts import Parsed, nested, script_words, shipped_program
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.pipeline.cost import PipelineConfiguration
@@ -97,7 +97,8 @@ def with_files(layout: Layout) -> tuple[Layout, dict[str, str]]:
         layout, files[MODEL_CONFIG] = layout.noted(CONFIG_NOTE), text
     files |= tuning_files(layout.job.problem.dnn.transformer)
     if chosen.pipeline > 1:
-        files[STAGES] = _STAGES_TEXT.format(
+        files[STAGES] = shipped_program(
+            "planned_pipeline",
             given=_OWN_LAYERS if layout.layers else "embedding, *blocks, norm_and_head",
             before=int(not layout.layers),
             version=VERSION,
@@ -331,51 +332,6 @@ _MARK = "the planned stages of a pipeline"
 _CONSTANT = re.compile(r"^(NUM_[A-Z]+) = (\d{1,9})$", re.MULTILINE)
 
 _BLOCKS = re.compile(r"^BLOCKS_PER_STAGE = .*$", re.MULTILINE)
-
-_STAGES_TEXT = '''"""{version}: {mark}, for a network that is given as a list of its layers.
-
-    model = PlannedPipeline([{given}], loss_fn=loss)
-    engine, *_ = deepspeed.initialize(model=model, config="ds_config.json")
-
-DeepSpeed itself cuts evenly, by parameters or by the names of classes; the plan says how many blocks a stage has.
-Written for deepspeed/runtime/pipe/module.py and topology.py of {version}.
-"""
-
-from deepspeed.pipe import PipelineModule
-from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
-
-NUM_STAGES = {stages}
-NUM_TENSOR = {tensor}
-NUM_DATA = {data}
-NUM_EXPERT = {expert}
-BLOCKS_PER_STAGE = {blocks}
-
-
-class PlannedPipeline(PipelineModule):
-    """Layers in stages as they were planned.
-
-    ``num_before`` layers stand before the first block and are on the first stage; all behind the last block are on the
-    last one.
-    """
-
-    def __init__(self, layers, *, num_before={before}, **more):
-        self._num_before = num_before
-        topology = PipeModelDataParallelTopology(num_pp=NUM_STAGES, num_mp=NUM_TENSOR, num_dp=NUM_DATA)
-        super().__init__(layers, topology=topology, **more)
-
-    def _partition_layers(self, method="planned"):
-        """Cut behind the planned blocks."""
-        ends, end = [], self._num_before
-        for blocks in BLOCKS_PER_STAGE:
-            end += blocks
-            ends.append(end)
-        number = len(self._layer_specs)
-        if end > number:
-            raise ValueError(f"the plan has {{sum(BLOCKS_PER_STAGE)}} blocks; {{number - self._num_before}} were given")
-        self.parts = [0, *ends[:-1], number]
-        stage = self._topo.get_coord(self.global_rank).pipe
-        self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
-'''
 
 
 def _pipeline_layout(job: Job, planned: PipelineConfiguration) -> Layout:

@@ -9,7 +9,9 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from planner.errors import SpecError
@@ -179,6 +181,28 @@ def wrapped(words: Sequence[str]) -> str:
             line = "   "
         line = f"{line} {word}" if line else word
     return "\n".join([*lines, line])
+
+
+def shipped_program(name: str, **figures: object) -> str:
+    """Return a program that ships beside this module, with a plan's figures in the place of their names (``$devices``).
+
+    A program for which no figures are given stands as it is.
+    """
+    text = resources.files("planner.exporters").joinpath(f"{name}.py.txt").read_text(encoding="utf-8")
+    return Template(text).substitute(figures) if figures else text
+
+
+def literal(name: str, fields: Mapping[str, Any]) -> str:
+    """Return a mapping as Python's literal, a line for each field.
+
+    >>> print(literal("SIZES", {"layers": 2, "kind": "dense"}), literal("NONE", {}), sep="; ")
+    SIZES = {
+        "layers": 2,
+        "kind": "dense",
+    }; NONE = {}
+    """
+    rows = "".join(f"    {key!r}: {value!r},\n" for key, value in fields.items())
+    return f"{name} = {{\n{rows}}}".replace("'", '"') if rows else f"{name} = {{}}"
 
 
 # Of latent attention: our name -> that of DeepSeek-V3's configuration, which programs took over.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import SpecError
-from planner.exporters.scripts import LATENT, Parsed, said_in, said_of
+from planner.exporters.scripts import LATENT, Parsed, literal, said_in, said_of, shipped_program
 from planner.exporters.training_blocks import adapters_of, constants_of
 from planner.numerics import Numerics, Rotary, RotaryScaling, RotaryScalingKind, Routing
 from planner.problem import LowPrecision
@@ -240,216 +240,15 @@ def module_text(network: Transformer, low: LowPrecision | None, *, head: str, is
     if tuning is not None:
         modules = [name for target in tuning.targets for name in _TUNED[target]]
         adapters = {"rank": tuning.rank, "alpha": tuning.alpha, "target_modules": modules}
-    return _TEXT.format(
+    return shipped_program(
+        MODULE,
         head=head,
-        network=_literal(_NETWORK, _table(network, family)),
+        network=literal(_NETWORK, _table(network, family)),
         converters=f"{_CONVERTERS} = {_converters(network, low)!r}".replace("'", '"'),
         components=str(components).replace("'", '"'),
         adapters=repr(adapters).replace("'", '"'),
         backend='config.parallelism.spmd_backend = "spmd_types"\n    ' * (low is not None and low.name == "nvfp4"),
     )
-
-
-def _literal(name: str, fields: Mapping[str, Any]) -> str:
-    """Return a mapping as Python's literal, a line for each field."""
-    rows = "".join(f"    {key!r}: {value!r},\n" for key, value in fields.items())
-    return f"{name} = {{\n{rows}}}".replace("'", '"')
-
-
-_TEXT = '''{head}
-from dataclasses import replace
-from functools import partial
-
-import torch.nn as nn
-from torchtitan.components import quantization
-from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
-from torchtitan.components.optimizer import default_adamw, register_moe_load_balancing_hook
-from torchtitan.config import CompileConfig, TrainingConfig
-from torchtitan.distributed.activation_checkpoint import SelectiveAC
-from torchtitan.distributed.pipeline_parallel import pipeline_llm
-from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
-from torchtitan.models import deepseek_v3, gpt_oss, llama3, qwen3
-from torchtitan.models.common import ComplexRoPE, CosSinRoPE, Embedding, Linear
-from torchtitan.models.common.config_utils import (
-    get_attention_config,
-    make_ffn_config,
-    make_gqa_config,
-    make_moe_config,
-    make_routed_experts_config,
-    make_router_config,
-)
-from torchtitan.models.common.nn_modules import RMSNorm
-from torchtitan.models.common.param_init import depth_scaled_std, skip_param_init
-from torchtitan.protocols.model_spec import ModelSpec
-from torchtitan.trainer import Trainer
-
-{network}
-{converters}
-COMPILED = {components}
-ADAPTERS = {adapters}
-
-FAMILY, STD, MOE = NETWORK["family"], NETWORK["std"], NETWORK.get("moe")
-DIM, ROPE = NETWORK["dim"], NETWORK["rope"]
-ONES = {{"weight": nn.init.ones_}}
-PLAIN = {{"weight": partial(nn.init.trunc_normal_, std=STD), "bias": nn.init.zeros_}}
-PARTS = {{
-    "llama3": (llama3, llama3.Llama3Model, "Llama3TransformerBlock", "parallelize_llama", "Llama3StateDictAdapter"),
-    "qwen3": (qwen3, qwen3.Qwen3Model, "Qwen3TransformerBlock", "parallelize_qwen3", "Qwen3StateDictAdapter"),
-    "deepseek_v3": (
-        deepseek_v3,
-        deepseek_v3.DeepSeekV3Model,
-        "",
-        "parallelize_deepseekv3",
-        "DeepSeekV3StateDictAdapter",
-    ),
-    "gpt_oss": (gpt_oss, gpt_oss.GptOssModel, "", "parallelize_gptoss", "GptOssStateDictAdapter"),
-}}
-
-
-def deep(layer):
-    return {{"weight": partial(nn.init.trunc_normal_, std=depth_scaled_std(STD, layer)), "bias": nn.init.zeros_}}
-
-
-def deep_experts(layer):
-    last = partial(nn.init.trunc_normal_, std=depth_scaled_std(STD, layer))
-    return {{"w1_EFD": PLAIN["weight"], "w2_EDF": last, "w3_EFD": last}}
-
-
-def norm(size):
-    return RMSNorm.Config(normalized_shape=size, eps=NETWORK["eps"], param_init=ONES)
-
-
-def layer_of(index, block, rope):
-    attention = make_gqa_config(
-        dim=DIM,
-        n_heads=NETWORK["n_heads"],
-        n_kv_heads=NETWORK["n_kv_heads"],
-        head_dim=NETWORK["head_dim"],
-        wqkv_param_init=PLAIN,
-        wo_param_init=deep(index),
-        inner_attention=get_attention_config("flex"),
-        fuse_qkv=True,
-        rope=rope,
-        qk_norm=norm(NETWORK["head_dim"]) if NETWORK["qk_norm"] else None,
-    )
-    attention.qkv_linear.wqkv.bias = NETWORK["qkv_bias"]
-    parts = {{"attention": attention, "attention_norm": norm(DIM), "ffn_norm": norm(DIM)}}
-    behind = index - MOE["n_dense_layers"] if MOE else -1
-    if behind < 0 or behind % MOE["every"]:
-        size = NETWORK["hidden_dim"]
-        feed_forward = make_ffn_config(dim=DIM, hidden_dim=size, w1_param_init=PLAIN, w2w3_param_init=deep(index))
-        return block.Config(**parts, feed_forward=feed_forward)
-    shared = {{"dim": DIM, "num_experts": MOE["num_experts"], "top_k": MOE["top_k"]}}
-    scores = {{key: MOE[key] for key in ("score_func", "route_norm", "route_scale")}}
-    moe = make_moe_config(
-        num_experts=MOE["num_experts"],
-        router=make_router_config(gate_param_init=PLAIN, **shared, **scores),
-        routed_experts=make_routed_experts_config(
-            hidden_dim=MOE["moe_hidden_dim"], param_init=deep_experts(index), comm_backend="standard", **shared
-        ),
-    )
-    return block.Config(**parts, moe=moe)
-
-
-def layers_of(module, block):
-    count = NETWORK["n_layers"]
-    if FAMILY == "deepseek_v3":
-        same = {{key: MOE[key] for key in ("n_dense_layers", "moe_hidden_dim", "num_experts", "num_shared_experts")}}
-        names = ("score_func", "num_expert_groups", "num_limited_groups", "route_scale", "route_norm", "top_k")
-        return module.build_mla_moe_layers(
-            n_layers=count,
-            dim=DIM,
-            n_heads=NETWORK["n_heads"],
-            dense_hidden_dim=NETWORK["hidden_dim"],
-            attn_backend="flex",
-            moe_comm_backend="standard",
-            non_blocking_capacity_factor=None,
-            linear_init=PLAIN,
-            norm_init=ONES,
-            depth_init=deep,
-            depth_experts_init=deep_experts,
-            rope=ComplexRoPE.Config(dim=NETWORK["mla"]["qk_rope_head_dim"], **ROPE),
-            **same,
-            **NETWORK["mla"],
-            **{{f"router_{{name}}": MOE[name] for name in names}},
-        )
-    kind = ComplexRoPE if FAMILY == "llama3" else CosSinRoPE
-    rope = kind.Config(dim=NETWORK["head_dim"], **ROPE)
-    if FAMILY == "gpt_oss":
-        return module._build_gptoss_layers(
-            dim=DIM,
-            n_layers=count,
-            hidden_dim=MOE["moe_hidden_dim"],
-            num_experts=MOE["num_experts"],
-            top_k=MOE["top_k"],
-            load_balance_coeff=MOE["load_balance_coeff"],
-            moe_comm_backend="standard",
-            rope=rope,
-        )
-    return [layer_of(index, block, replace(rope)) for index in range(count)]
-
-
-def model_spec():
-    """Return the planned network as torchtitan builds it."""
-    module, model, block, parallelize, adapter = PARTS[FAMILY]
-    vocabulary, is_tied, edge = NETWORK["vocab_size"], NETWORK["enable_weight_tying"], DIM**-0.5
-    first = skip_param_init if is_tied else partial(nn.init.normal_, std=1.0)
-    last = partial(nn.init.trunc_normal_, std=edge, a=-3 * edge, b=3 * edge)
-    config = model.Config(
-        dim=DIM,
-        vocab_size=vocabulary,
-        enable_weight_tying=is_tied,
-        tok_embeddings=Embedding.Config(num_embeddings=vocabulary, embedding_dim=DIM, param_init={{"weight": first}}),
-        norm=norm(DIM),
-        lm_head=Linear.Config(in_features=DIM, out_features=vocabulary, param_init={{"weight": last}}),
-        layers=layers_of(module, getattr(module, block, None)),
-    )
-    extra = []
-    if NETWORK["mtp_layers"]:
-        extra = module._build_mtp_layers(config.layers[-1], dim=DIM, num_mtp_layers=NETWORK["mtp_layers"])
-        config.mtp_layers = extra
-    for _, one, *_ in config.traverse(RMSNorm.Config):
-        one.eps = NETWORK["eps"]
-    for layer in [*config.layers, *extra]:
-        if layer.moe is not None:
-            layer.moe.load_balance_coeff = MOE["load_balance_coeff"]
-    for name, fields in CONVERTERS:
-        config = getattr(quantization, name).Config(model_compile_enabled=True, **fields).build().convert(config)
-    if ADAPTERS:  # all else is frozen
-        from torchtitan.components.lora import LoRAConverter
-
-        config = LoRAConverter.Config(**ADAPTERS).build().convert(config)
-    return ModelSpec(
-        name=FAMILY,
-        flavor="planned",
-        model=config,
-        parallelize_fn=getattr(module, parallelize),
-        pipelining_fn=pipeline_llm,
-        post_optimizer_build_fn=register_moe_load_balancing_hook if MOE else None,
-        state_dict_adapter=getattr(module, adapter),
-    )
-
-
-def planned() -> Trainer.Config:
-    """Return the configuration; the command line has batch, degrees and recomputation."""
-    vocabulary = NETWORK["vocab_size"]
-    loss = ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=vocabulary))
-    if NETWORK["mtp_layers"]:
-        from torchtitan.models.deepseek_v3.mtp import MTPLoss
-
-        loss = MTPLoss.Config(global_vocab_size=vocabulary, mtp_scale=0.1)  # as the last tokens of DeepSeek-V3
-    config = Trainer.Config(
-        loss=loss,
-        hf_assets_path="./assets/hf/tokenizer",  # your tokenizer's folder
-        model_spec=model_spec(),
-        dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),  # and your data
-        optimizer=default_adamw(lr=3e-4),
-        training=TrainingConfig(seq_len=NETWORK["seq_len"]),
-        activation_checkpoint=SelectiveAC.Config(),
-        compile=CompileConfig(enable=True, components=COMPILED),
-    )
-    {backend}return config
-'''
 
 
 # -- back again --------------------------------------------------------------------------------------------------------
