@@ -422,7 +422,7 @@ class EvenBounds(Bounds):
             free = {**self._free_memory, **({"interleave": some} if some else {})}
             columns = {name: column[left] for name, column in nodes.items()}
             found[left] = self._smallest_memory(columns, free) <= self._limit_bytes * _ROUNDING
-        if "microbatch" in nodes or not (self._may_lack or self._folded) or found.all():
+        if "microbatch" in nodes or not self.may_need_less or found.all():
             return found
         left = np.flatnonzero(~found)
         few, held = {name: column[left] for name, column in nodes.items()}, np.full(len(left), inf)
@@ -507,6 +507,11 @@ class EvenBounds(Bounds):
         most, few = -(-layers // nodes["pipeline"]), 1 + bool(self._folded)
         less = np.where(layers % nodes["pipeline"] > 0, np.maximum(most - few, 0) / most, 1.0)
         return np.asarray(np.clip(found, 0.0, 1.0) * less)
+
+    @property
+    def may_need_less(self) -> bool:
+        """Whether a larger micro-batch may need less memory: of other schedules than 1F1B."""
+        return self._may_lack or bool(self._folded)
 
     @cached_property
     def _may_lack(self) -> bool:

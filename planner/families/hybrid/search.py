@@ -51,7 +51,6 @@ from planner.families.hybrid.grid_search import (
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
 from planner.families.hybrid.risk import IDLE, WITH_DEGREES
 from planner.families.hybrid.space import Space
-from planner.models.layouts import Ints
 from planner.plan import Alternative, Plan
 from planner.problem import Limits, Problem, Range
 from planner.search import Search
@@ -68,7 +67,7 @@ _RUNG = 0.9  # of the memory of the layout before
 _MOST_BATCHES = 4  # that are tried: a number, not a time, so that the answer is the same on every machine
 _MOST_QUESTIONS = 2_000  # of whether time is over: counted, for the same reason
 _MOST_DEVICES = 1 << 17
-_MOST_MICROBATCHES = 64  # sizes, the smallest ones, where there are too many to look at each
+_MOST_MICROBATCHES = 64  # sizes that are looked at together
 _MOST_LISTED = 3
 _MOST_VALUES = 12  # that are listed
 _LAYERS_A_S = 13_000  # times devices: of layouts over several kinds of machines, about
@@ -546,8 +545,13 @@ def why_nothing_fits(costs: Sequence[GroupCost], search: Search) -> str:
     texts = [format_human(one, Dimension.DATA, 4) for one in (needed, limit, needed - limit)]
     words = ", or ".join(relaxations(cost, needed, search))
     words = words or "make the network or its sequence smaller: nothing else that was tried would do"
+    is_fixed = cost.problem.training.fixed_batch_size is not None
+    others = (Space.of(one) for one in placements_of(costs) if is_fixed)
+    which = "least memory"
+    if any(space.is_open and space.grid().count() != 0 for space in others):  # none fits, but some may lack less
+        which = "least memory of those on one kind of devices that share layers out evenly"
     return (
-        f"No plan fits: the layout that needs least memory ({chosen.headline}) takes {texts[0]} on a device of "
+        f"No plan fits: the layout that needs {which} ({chosen.headline}) takes {texts[0]} on a device of "
         f"{cost.group.device.name!r}, which may use {texts[1]}: {texts[2]} are missing. "
         f"{words[:1].upper()}{words[1:]}."
     )
@@ -760,10 +764,13 @@ def smallest_memory(
     if num_machines is not None:
         machines = ((num_machines, cost.group.devices_per_machine),)
         bounds = bounds.of_space(replace(bounds.space, machines=machines))
-    nodes = _coarse(bounds.space)
     best, node = inf, None
-    for start in range(0, len(nodes["tensor"]), _AT_ONCE):
-        part = {name: column[start : start + _AT_ONCE] for name, column in nodes.items()}
+    parts = (
+        {name: column[start : start + _AT_ONCE] for name, column in nodes.items()}
+        for nodes in _coarse(bounds)
+        for start in range(0, len(nodes["tensor"]), _AT_ONCE)
+    )
+    for part in parts:
         try:
             bytes_of = bounds.smallest_memory(part)
         except OverError:
@@ -786,19 +793,24 @@ def smallest_memory(
     return float(held[at]), configuration_of_point(cost.even, codes)
 
 
-def _coarse(space: Space) -> dict[str, Ints]:
-    """Return degrees and micro-batches: of each degrees the smallest micro-batch, which needs least memory.
+def _coarse(bounds: EvenBounds) -> Iterator[Columns]:
+    """Yield degrees and micro-batches, some at a time.
 
-    Where virtual stages are asked for, which may ask for a number of micro-batches, too, all of them.
+    Of each degrees the smallest micro-batch that they may have, which needs least memory under 1F1B: of larger ones
+    stages hold as many samples or more. All of them where virtual stages are asked for, which may ask for a number of
+    micro-batches, too, or other schedules than 1F1B.
     """
-    values = space.axes["microbatch"].values
-    fewest_chunks = min(space.axes["interleave"].values, default=1)
-    if space.is_split:  # too many to list them all
-        values = values[: 1 if fewest_chunks == 1 else _MOST_MICROBATCHES]
-    sizes = Axis(name="microbatch", values=values)
-    level = Level(axes=(*(space.axes[name] for name in COARSE), sizes))
-    nodes: Columns = replace(space.grid(), levels=(level,)).expand({}, 0)
-    if fewest_chunks == 1 and len(nodes["tensor"]):
-        kept = nodes["microbatch"] == nodes["microbatch"].min()
-        return {name: column[kept] for name, column in nodes.items()}
-    return dict(nodes)
+    space, is_any = bounds.space, bounds.may_need_less or min(bounds.space.axes["interleave"].values, default=1) > 1
+    level = Level(axes=tuple(space.axes[name] for name in COARSE))
+    left: Columns = replace(space.grid(), levels=(level,)).expand({}, 0)
+    smallest, *others = space.axes["microbatch"].values or (1,)
+    starts = range(0, len(others), _MOST_MICROBATCHES)
+    for some in ([smallest], *(others[at : at + _MOST_MICROBATCHES] for at in starts)):
+        nodes, owner = space.below(left, {"microbatch": some})
+        if not is_any:
+            which, first = np.unique(owner, return_index=True)
+            nodes = {name: column[first] for name, column in nodes.items()}
+            left = {name: np.delete(column, which) for name, column in left.items()}
+        yield nodes
+        if not len(left["tensor"]):
+            return
