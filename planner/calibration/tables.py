@@ -1,7 +1,7 @@
 """Tables and profiles of measurements: timings of collectives, seconds of layers, whole iterations.
 
 A table is CSV with named columns, each with its unit in its name (``time_us``, ``size_kib``); every fault is told with
-its line and how to mend it. ``TEMPLATES`` holds a table of each kind to fill in.
+its line and how to mend it. :func:`template` gives a table of each kind to fill in.
 
 *Iterations*: a row is a change of the question and its time. Bare names are keys of ``fix``; a dotted name is a place
 in the question (``dnn.batch_per_device``, ``configuration.all_reduce.num_devices``); in YAML, a list ``rows`` whose
@@ -15,6 +15,7 @@ equally many of each.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ _MOST_COLUMNS = 64
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _BYTES = {"bytes": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
 _UNITS: Mapping[str, Mapping[str, float]] = {"s": _SECONDS, "bytes": _BYTES, "": {"": 1.0}}
+
+
+def template(kind: str) -> str:
+    """Return a table to fill in: ``collectives``, ``layers`` or ``iterations``."""
+    return resources.files("planner.data").joinpath(f"examples/{kind}.csv").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,17 +179,6 @@ _LARGE_BYTES, _LEAST_BYTES_PER_S = 2**16, 1e4  # nor so few, where the bytes cou
 _MOST_S = 1e5
 _MOST_SIZES = 2000
 _SEEN_GB_PER_S = 0.5  # below, two digits after the point say too little to compare
-COLLECTIVES_TEMPLATE = """\
-# Timings of collectives for `planner calibrate`. One line a size; repeated sizes are joined by their median.
-# collective: all_reduce (the one that a plan uses), reduce_scatter, all_gather, broadcast, reduce, all_to_all.
-# size: of the whole buffer on a device. time: of one call. Units stand in the names: time_s, time_ms or time_us;
-# size_bytes, size_kib, size_mib, ... May be left out: repetitions (how many calls the time is the mean of),
-# num_machines, and algbw_gb_per_s (size over time, to check the units).
-collective,num_devices,size_bytes,time_s,repetitions,num_machines
-all_reduce,8,1024,0.000031,100,1
-all_reduce,8,1048576,0.000121,100,1
-all_reduce,8,67108864,0.0043,20,1
-"""
 _TIMING_COLUMNS = (
     Column(name="num_devices", is_whole=True, least=2, is_least_allowed=True),
     Column(name="size", unit="bytes"),
@@ -230,7 +225,7 @@ class Group:
 
 
 def read_table_timings(path: Path) -> list[Timing]:
-    """Return the timings of a CSV table; see ``COLLECTIVES_TEMPLATE``.
+    """Return the timings of a CSV table; see :func:`template`.
 
     Raises
     ------
@@ -340,18 +335,6 @@ def _group(collective: str, num_devices: int, rows: Sequence[Timing]) -> Group:
 
 # -- iterations --------------------------------------------------------------------------------------------------------
 
-ITERATIONS_TEMPLATE = """\
-# Measured iterations for `planner calibrate --spec SPEC`: the question in SPEC, changed in each row. Bare names are
-# keys of its block fix (num_devices, num_parameter_servers, tensor_parallel_size, ...); dotted names are places in the
-# question, e.g. dnn.batch_per_device or configuration.all_reduce.num_devices. An empty cell changes nothing.
-# iteration_time_s may be iteration_time_ms or iteration_time_us. Measure at least one row more than there are
-# parameters: all_reduce and parameter_server have three, hybrid two.
-num_devices,dnn.batch_per_device,iteration_time_s
-4,32,0.182
-8,32,0.197
-16,32,0.224
-32,32,0.251
-"""
 _PLACES = frozenset({"fix", "dnn", "configuration", "cluster"})
 _MOST_ITERATIONS = 1000
 
@@ -379,7 +362,7 @@ class IterationTime:
 
 
 def read_iteration_table(path: Path) -> list[IterationTime]:
-    """Return the rows of a CSV table; see ``ITERATIONS_TEMPLATE``.
+    """Return the rows of a CSV table; see :func:`template`.
 
     Raises
     ------
@@ -465,15 +448,6 @@ def read_iteration_document(path: Path) -> list[IterationTime]:
 
 # -- layers ------------------------------------------------------------------------------------------------------------
 
-LAYERS_TEMPLATE = """\
-# Seconds of layers for `planner calibrate`, in the order of the network. multiply_adds: of one sample, forward; 0 where
-# nothing is multiplied and added up. batch: samples that were passed at a time. Times are of the whole batch; other
-# units: forward_ms, forward_us. backward and output (bytes of the whole batch's result) may be left out.
-layer,kind,multiply_adds,batch,forward_s,backward_s,parameters
-conv1,convolution,118013952,32,0.0021,0.0043,9408
-bn1,batch_norm,0,32,0.0006,0.0011,128
-fc,fully_connected,2048000,32,0.0002,0.0004,2049000
-"""
 _LAYER_COLUMNS = (
     Column(name="multiply_adds", is_least_allowed=True),
     Column(name="batch", is_whole=True),
@@ -512,7 +486,7 @@ class LayerTimes:
 
 
 def read_layer_table(path: Path) -> LayerTimes:
-    """Return the layers of a CSV table; see ``LAYERS_TEMPLATE``.
+    """Return the layers of a CSV table; see :func:`template`.
 
     Raises
     ------
@@ -626,6 +600,3 @@ def _by_size(layers: Sequence[Layer]) -> dict[tuple[str, int], list[Layer]]:
     for layer in layers:
         found.setdefault((layer.kind, layer.num_trainable), []).append(layer)
     return found
-
-
-TEMPLATES = {"collectives": COLLECTIVES_TEMPLATE, "layers": LAYERS_TEMPLATE, "iterations": ITERATIONS_TEMPLATE}

@@ -152,9 +152,9 @@ def calibrate(
     from planner.cli.output import Progress
 
     if template is not None:
-        from planner.calibration.tables import TEMPLATES
+        from planner.calibration.tables import template as table_of
 
-        print(TEMPLATES[template], end="")
+        print(table_of(template), end="")
         return
     if measure:
         if data:

@@ -56,9 +56,9 @@ def import_network(
     from planner.answer.documents import dump
 
     if template:
-        from planner.importers.profiles import LAYER_CSV_TEMPLATE
+        from planner.importers.profiles import template as table_of_layers
 
-        print(LAYER_CSV_TEMPLATE, end="")
+        print(table_of_layers(), end="")
         return
     if (file is None) == (run is None):
         problem = "there is nothing to import." if file is None else "a file and a factory are given."

@@ -33,7 +33,7 @@ from planner.exporters.layouts import (
     with_layers,
 )
 from planner.exporters.machines import require_kinds, used_machines
-from planner.exporters.scripts import Parsed, nested, script_words, shipped_program
+from planner.exporters.scripts import Parsed, nested, script_words, shipped_program, shipped_words
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.pipeline.cost import PipelineConfiguration
@@ -45,23 +45,8 @@ _FLAGS = FLAGS["deepspeed"]
 _BUCKET = 500_000_000  # elements; DeepSpeed's own default, and its constant where there is no ZeRO
 _SHARDS_WEIGHTS, _WEIGHT_BYTES = 3, 2  # the stage of ZeRO, and bytes of a weight that is gathered
 _BATCH = ("train_batch_size", _FLAGS["microbatch"], "gradient_accumulation_steps")
-_KNOWN = """
-    activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet comms_logger communication_data_type
-    compile csv_monitor data_efficiency data_types dataloader_drop_last datastates_ckpt disable_allgather
-    disable_python_gc dump_state expert_parallel flops_profiler fp16 gradient_accumulation_steps
-    gradient_allreduce_op gradient_clipping gradient_predivide_factor hybrid_engine log_level
-    managed_gradient_accumulation memory_breakdown optimizer pipeline prescale_gradients scheduler
-    seq_parallel_communication_data_type sequence_parallel_size steps_per_print tensor_parallel tensorboard timers
-    torch_autocast train_batch_size train_micro_batch_size_per_gpu use_data_before_expert_parallelism
-    vocabulary_size wall_clock_breakdown wandb weight_quantization zero_allow_untested_optimizer
-    zero_force_ds_cpu_optimizer zero_optimization
-"""
-KNOWN = frozenset(_KNOWN.split())  # keys at the top level
-_REMOVED = """
-    amp compression_training curriculum_learning eigenvalue elasticity graph_harvesting nebula
-    progressive_layer_drop quantize_training sparse_attention sparse_gradients
-"""
-REMOVED = frozenset(_REMOVED.split())  # which this version refuses
+KNOWN = shipped_words("deepspeed_keys")  # at the top level
+REMOVED = shipped_words("deepspeed_removed_keys")  # which this version refuses
 
 
 def export(job: Job) -> Export:

@@ -37,7 +37,7 @@ from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import Layout, shared_pins, transformer_layout
 from planner.exporters.machines import device_of
 from planner.exporters.megatron_network import built, figure, named_word, with_points
-from planner.exporters.scripts import LATENT, Parsed, comment_lines, is_headed, said_of, wrapped
+from planner.exporters.scripts import LATENT, Parsed, comment_lines, is_headed, said_of, shipped_words, wrapped
 from planner.families.hybrid.configuration import HybridConfiguration, PipelineStage
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import Experts, LatentAttention, Transformer
@@ -57,32 +57,8 @@ _MUON = ("deepseek", "qwen3", "llama2")  # blocks that it has dimensions of matr
 _OSS = Numerics(activation="quick_gelu", activation_limit=7.0, gate_offset=1.0)
 _MTP_SHARE = 0.1  # of the loss of multi-token prediction, its default
 # Names of keys of ``base.yml`` at commit 000b810, of what a training of a language model is made up of.
-_KNOWN = """
-    base_config run_name model_name override_model_config normalization_layer_epsilon enable_checkpointing
-    base_output_directory enable_tensorboard grad_dtype dtype quantization matmul_precision decoder_block weight_dtype
-    global_parameter_scale base_emb_dim base_num_query_heads base_num_kv_heads base_mlp_dim base_num_decoder_layers
-    head_dim mlp_activations mlp_activations_limit dropout_rate logits_via_embedding normalize_embedding_logits
-    logits_dot_in_fp32 cast_logits_to_fp32 float32_qk_product float32_logits float32_weight_sum float32_gate_logits
-    mtp_num_layers mtp_loss_scaling_factor num_experts num_experts_per_tok megablox sparse_matmul capacity_factor
-    base_moe_mlp_dim load_balance_loss_weight norm_topk_prob first_num_dense_layers shared_experts
-    routed_scaling_factor routed_score_func routed_bias routed_bias_update_rate mlp_bias n_routing_groups
-    topk_routing_group inhomogeneous_layer_cycle_interval num_layers_per_pipeline_stage num_pipeline_repeats
-    pipeline_parallel_layers num_pipeline_microbatches pipeline_delay_activation_forwarding pipeline_fsdp_ag_once
-    scan_pipeline_iterations scan_layers_per_stage remat_policy optimizer_memory_host_offload
-    parameter_memory_host_offload scan_layers attention attention_type attention_bias attention_sink
-    sliding_window_size chunk_attn_window_size attn_logits_soft_cap final_logits_soft_cap z_loss_multiplier
-    use_post_attn_norm use_post_ffw_norm q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim
-    fused_qkv fused_mlp hardware shard_optimizer_over_data num_slices vocab_size tokenizer_path tokenizer_type
-    per_device_batch_size packing max_segments_per_seq dataset_type steps learning_rate lr_schedule_type
-    warmup_steps_fraction max_target_length enable_dropout gradient_clipping_threshold gradient_accumulation_steps
-    opt_type trainable_parameters_mask adam_b1 adam_b2 adam_eps adam_weight_decay mu_dtype muon_beta
-    muon_weight_decay trainable_position_size rope_type rope_linear_scaling_factor rope_use_scale rope_min_timescale
-    rope_max_timescale local_rope_max_timescale max_position_embeddings original_max_position_embeddings rope_factor
-    beta_fast beta_slow mscale rope_interleave rope_truncate rope_attention_scaling context_parallel_load_balance
-    context_parallel_strategy use_qk_norm nope_layer_interval interleave_moe_layer_step temperature_tuning
-    partial_rotary_factor use_qwix_quantization quantize_router_proj quantize_mtp
-"""
-KNOWN = frozenset({*_KNOWN.split(), *(f"{where}_{axis}_parallelism" for where in ("ici", "dcn") for axis in _AXES)})
+_MESH = (f"{where}_{axis}_parallelism" for where in ("ici", "dcn") for axis in _AXES)
+KNOWN = frozenset({*shipped_words("maxtext_keys"), *_MESH})
 _LLAMA3 = RotaryScaling(kind="llama3", factor=8.0, original_length=8192)  # its constants
 _SHARDS_STATE, _SHARDS_GRADIENTS, _SHARDS_WEIGHTS = 1, 2, 3  # stages of ZeRO
 

@@ -29,7 +29,7 @@ from planner.exporters.layouts import (
 )
 from planner.exporters.machines import group_of
 from planner.exporters.megatron_network import ENDS, is_stack, parts_of_stack, transformer_of
-from planner.exporters.scripts import Parsed, launched, script_words
+from planner.exporters.scripts import Parsed, launched, script_words, shipped_words
 from planner.exporters.training_blocks import training_of_options
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import MOST_ZERO_OF_CUTS, HybridConfiguration, PipelineStage
@@ -67,43 +67,10 @@ _KEY_VALUE_COPIES = "core_v0.16"
 # (between core 0.14 and 0.16); those of a layout were read again for this list in ``_add_distributed_args``,
 # ``_add_mixed_precision_args`` and ``_add_network_size_args``. The names that are fields of ``TransformerConfig`` too
 # are held against the installed megatron-core by a test.
-_KNOWN = """
-    account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split accumulate-allreduce-grads-in-fp32
-    activation-func-clamp-value add-qkv-bias apply-layernorm-1p attention-backend attention-dropout
-    attention-output-gate bf16 ckpt-format context-parallel-size cp-comm-type cross-entropy-loss-fusion
-    cuda-graph-impl cuda-graph-scope data-parallel-sharding-strategy ddp-bucket-size
-    decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers disable-bias-linear eval-iters exp-avg-dtype
-    exp-avg-sq-dtype experimental-attention-variant expert-model-parallel-size expert-tensor-parallel-size
-    ffn-hidden-size fine-grained-activation-offloading first-last-layers-bf16 fp16 fp4-format fp4-recipe fp8-format
-    fp8-param-gather fp8-recipe global-batch-size glu-linear-offset grad-reduce-in-bf16 group-query-attention
-    hidden-dropout hidden-size hierarchical-context-parallel-sizes hybrid-layer-pattern hybrid-override-pattern
-    init-method-std is-hybrid-model kv-channels kv-lora-rank linear-attention-freq linear-conv-kernel-dim
-    linear-key-head-dim linear-num-key-heads linear-num-value-heads linear-value-head-dim log-interval lr
-    make-vocab-size-divisible-by mamba-head-dim mamba-num-groups mamba-num-heads mamba-state-dim
-    max-position-embeddings micro-batch-size mock-data moe-apply-probs-on-input moe-aux-loss-coeff
-    moe-ffn-hidden-size moe-flex-dispatcher-backend moe-grouped-gemm moe-latent-size moe-layer-freq
-    moe-router-bias-update-rate moe-router-dtype moe-router-enable-expert-bias moe-router-group-topk
-    moe-router-load-balancing-type moe-router-num-groups moe-router-pre-softmax moe-router-score-function
-    moe-router-topk moe-router-topk-scaling-factor moe-shared-expert-gate moe-shared-expert-intermediate-size
-    moe-token-dispatcher-type moe-z-loss-coeff mscale mscale-all-dim mtp-loss-scaling-factor mtp-num-layers
-    multi-latent-attention no-gradient-accumulation-fusion no-rope-freq no-yarn-correction-range-round-to-int
-    norm-epsilon normalization num-attention-heads num-distributed-optimizer-instances num-experts num-layers
-    num-layers-at-end-in-bf16 num-layers-at-start-in-bf16 num-layers-per-virtual-pipeline-stage num-query-groups
-    optimizer optimizer-cpu-offload overlap-grad-reduce overlap-param-gather pipeline-model-parallel-layout
-    pipeline-model-parallel-size position-embedding-type q-lora-rank qk-head-dim qk-l2-norm qk-layernorm
-    qk-pos-emb-head-dim quick-geglu recompute-granularity recompute-method recompute-modules recompute-num-layers
-    reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base rotary-interleaved rotary-percent
-    rotary-scaling-factor rotary-seq-len-interpolation-factor seq-length sequence-parallel sgd-momentum
-    sharp-enabled-group softmax-type spec split squared-relu swiglu te-rng-tracker tensor-model-parallel-size
-    tokenizer-type tp-comm-overlap train-iters untie-embeddings-and-output-weights use-distributed-optimizer
-    use-megatron-fsdp use-precision-aware-optimizer use-rope-scaling use-sharp use-tp-pp-dp-mapping v-head-dim
-    vocab-size window-attn-skip-freq window-size yarn-beta-fast yarn-beta-slow yarn-correction-range-round-to-int
-    yarn-original-max-position-embeddings
-"""
+KNOWN = frozenset({*shipped_words("megatron_options"), *_FLAGS.values()})
 _LAYOUT = "pipeline-model-parallel-layout"
 _REPEATED = (re.compile(r"\(([^()]+)\)\*(\d{1,9})"), re.compile(r"(.)\*(\d{1,9})"))
 _MOST_LETTERS = 20_000  # of a layout
-KNOWN = frozenset({*_KNOWN.split(), *_FLAGS.values()})
 
 
 def export(job: Job) -> Export:

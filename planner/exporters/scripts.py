@@ -192,6 +192,11 @@ def shipped_program(name: str, **figures: object) -> str:
     return Template(text).substitute(figures) if figures else text
 
 
+def shipped_words(name: str) -> frozenset[str]:
+    """Return the words of a list that ships beside this module: options or keys that a program has."""
+    return frozenset(resources.files("planner.exporters").joinpath(f"{name}.txt").read_text(encoding="utf-8").split())
+
+
 def literal(name: str, fields: Mapping[str, Any]) -> str:
     """Return a mapping as Python's literal, a line for each field.
 

@@ -1,7 +1,7 @@
 """Measured layers as text: three formats, one reader each, which all give a network and the seconds of its layers.
 
 - A table of our own, CSV with named columns, for everybody who has times of their own. ``planner import --template``
-  prints :data:`LAYER_CSV_TEMPLATE` to start from.
+  prints :func:`template` to start from.
 - Layer-wise traces in the format of Table VI of the S-SGD paper: ``Id Name Forward Backward Comm. Size``, microseconds
   and bytes of gradient, separated by commas or blanks, in forward order; a header line may stand. A first layer named
   ``data`` is the reading of the batch. Source: S. Shi et al., arXiv:1805.03812, section VI.
@@ -20,6 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 from planner.errors import Fault, SpecError
@@ -78,24 +79,10 @@ _NEEDED = ("name", "forward_s", "backward_s")
 _FIGURES = COLUMNS[3:]
 _EXAMPLES = {"forward_s": "0.00184", "backward_s": "0.00371", "multiply_adds": "3.7e9"}
 
-LAYER_CSV_TEMPLATE = """\
-# Measured layers, one a line, figures of a whole batch; name its size in the spec: profile_batch: 32
-# name             as you like, each once
-# kind             input, convolution, fully_connected, batch_norm, pooling, activation, add, attention, matmul, ...;
-#                  an input's forward_s is the reading of the batch
-# inputs           the layers that it reads, separated by blanks or semicolons; without this column, the one before it
-# forward_s        seconds of the forward pass
-# backward_s       seconds of the backward pass: gradients of inputs and of parameters
-# output_bytes     of the output, as 4-byte numbers
-# parameter_bytes  of what is trained, as 4-byte numbers
-# multiply_adds    of the forward pass; may be left out
-name,kind,inputs,forward_s,backward_s,output_bytes,parameter_bytes,multiply_adds
-data,input,,0.0021,0,19267584,0,0
-conv1,convolution,data,0.00184,0.00371,102760448,37632,3776446464
-relu1,activation,conv1,0.00012,0.00018,102760448,0,0
-pool1,pooling,relu1,0.00021,0.00044,25690112,0,0
-fc1,fully_connected,pool1,0.00155,0.0031,128000,802816000,6422528000
-"""
+
+def template() -> str:
+    """Return a table of layers to start from, with what its columns mean."""
+    return resources.files("planner.importers").joinpath("measured_layers.csv").read_text(encoding="utf-8")
 
 
 def read_layer_csv(path: Path, *, batch_size: int) -> MeasuredNetwork:

@@ -8,7 +8,7 @@ import pytest
 
 import planner
 from planner.calibration.iterations import Iterations, fit_iterations
-from planner.calibration.tables import TEMPLATES, IterationTime, read_iteration_document, read_iteration_table
+from planner.calibration.tables import IterationTime, read_iteration_document, read_iteration_table, template
 from planner.errors import SpecError
 from planner.families import FAMILIES
 
@@ -184,7 +184,7 @@ def test_a_row_that_makes_no_question_is_named_by_its_line() -> None:
 
 def test_the_template_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text(TEMPLATES["iterations"])
+    path.write_text(template("iterations"))
     found = read_iteration_table(path)
     assert found[0].changes == {"fix": {"num_devices": 4}, "dnn": {"batch_per_device": 32}}
     assert found[3].time_s == pytest.approx(0.251)

@@ -7,7 +7,7 @@ import pytest
 
 from planner import zoo
 from planner.calibration.layer_times import Utilisation, fit_utilisation
-from planner.calibration.tables import TEMPLATES, LayerTime, LayerTimes, layers_of_profile, read_layer_table
+from planner.calibration.tables import LayerTime, LayerTimes, layers_of_profile, read_layer_table, template
 from planner.data import device
 from planner.errors import ModelError, SpecError
 from planner.importers.profiles import read_graph_profile
@@ -106,7 +106,7 @@ def test_a_type_that_the_device_lacks_and_layers_of_no_time_are_refused() -> Non
 
 def test_the_template_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "layers.csv"
-    path.write_text(TEMPLATES["layers"])
+    path.write_text(template("layers"))
     found = read_layer_table(path)
     assert found.batch_size == 32
     assert [one.name for one in found.layers] == ["conv1", "bn1", "fc"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.calibration.benchmarks import is_nccl, is_osu, read_nccl, read_osu
-from planner.calibration.tables import TEMPLATES, grouped, read_table_timings
+from planner.calibration.tables import grouped, read_table_timings, template
 from planner.errors import SpecError
 
 # Of our own making, in the format of NVIDIA/nccl-tests, src/common.cu: as in nebius/soperator pull request 428 (new) and
@@ -173,7 +173,7 @@ def table(tmp_path: Path, text: str) -> Path:
 
 
 def test_the_template_reads_back(tmp_path: Path) -> None:
-    rows = read_table_timings(table(tmp_path, TEMPLATES["collectives"]))
+    rows = read_table_timings(table(tmp_path, template("collectives")))
     assert [(row.collective, row.num_devices, row.num_machines) for row in rows] == [("all_reduce", 8, 1)] * 3
     assert rows[1].time_s == pytest.approx(121e-6)
 

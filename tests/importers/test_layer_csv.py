@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.cli.run import run
 from planner.errors import SpecError
 from planner.importers.kinds import kind_of
-from planner.importers.profiles import COLUMNS, LAYER_CSV_TEMPLATE, read_layer_csv
+from planner.importers.profiles import COLUMNS, read_layer_csv, template
 
 HEADER = ",".join(COLUMNS)
 DATA = Path(__file__).parent / "data"
@@ -34,7 +34,7 @@ def faults_of(path: Path) -> list[str]:
 
 
 def test_the_template_is_a_table_that_is_read(tmp_path: Path) -> None:
-    found = read_layer_csv(write(tmp_path, LAYER_CSV_TEMPLATE), batch_size=32)
+    found = read_layer_csv(write(tmp_path, template()), batch_size=32)
     assert [layer.name for layer in found.dnn.layers] == ["data", "conv1", "relu1", "pool1", "fc1"]
     assert found.dnn.num_trainable == (37_632 + 802_816_000) // 4
     assert found.dnn.num_multiply_adds == (3_776_446_464 + 6_422_528_000) // 32
@@ -73,7 +73,7 @@ def test_the_table_of_the_documentation_is_the_templates() -> None:
     text = (Path(__file__).parents[2] / "docs" / "profiles.md").read_text(encoding="utf-8")
     lines = text.split("\nname,")[1].split("```")[0].splitlines()
     assert len(lines) == 3
-    assert f"name,{lines[0]}\n{lines[1]}\n{lines[2]}\n" in LAYER_CSV_TEMPLATE
+    assert f"name,{lines[0]}\n{lines[1]}\n{lines[2]}\n" in template()
 
 
 def test_the_commands_of_the_documentation_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +170,7 @@ ONNX = b"\x08\x08\x3a\x02\x12\x00\x42\x02\x10\x0d"
 @pytest.mark.parametrize(
     ("content", "kind"),
     [
-        (LAYER_CSV_TEMPLATE.encode(), "layer_csv"),
+        (template().encode(), "layer_csv"),
         (b"# mine\nNAME, forward_s,backward_s\na,1,2", "layer_csv"),
         (b"name,forward_ms,backward_ms\na,1,2", "layer_csv"),  # wrong, but no other kind
         (b"Id Name Forward Backward Comm. Size\n0 data 1 0 0 0\n", "layer_trace"),

@@ -77,14 +77,14 @@ READERS = (
 def write_inputs(folder: Path) -> None:
     """Write what the commands read, but for ``plan.json``, which ``planner plan q.yaml --out plan.json`` writes."""
 
-    from planner.calibration.tables import TEMPLATES
+    from planner.calibration.tables import template
     from planner.data.presets import prices_text
-    from planner.importers.profiles import LAYER_CSV_TEMPLATE
+    from planner.importers.profiles import template as table_of_layers
 
     (folder / "q.yaml").write_text(json.dumps(BASE))
     (folder / "s.yaml").write_text(json.dumps({**BASE, "sweep": batches(3)}))
     (folder / "buy.yaml").write_text(json.dumps(PURCHASE))
-    (folder / "timings.csv").write_text(TEMPLATES["collectives"])
-    (folder / "layers.csv").write_text(LAYER_CSV_TEMPLATE)
+    (folder / "timings.csv").write_text(template("collectives"))
+    (folder / "layers.csv").write_text(table_of_layers())
     lines = prices_text().splitlines()
     (folder / "prices.csv").write_text("\n".join([lines[0], *(line for line in lines if "g6e" in line)]) + "\n")

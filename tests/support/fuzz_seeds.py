@@ -238,7 +238,7 @@ def network_files() -> tuple[dict[str, Any], ...]:
 @cache
 def profiles() -> dict[str, bytes]:
     """Measured profiles of every format in text."""
-    from planner.importers.profiles import LAYER_CSV_TEMPLATE
+    from planner.importers.profiles import template as table_of_layers
 
     graph = (_EXAMPLES / "residual-mlp.graph.txt").read_bytes()
     branches = (
@@ -252,7 +252,7 @@ def profiles() -> dict[str, bytes]:
         "net.graph.txt": graph,
         "small.graph.txt": branches.encode(),
         "net.trace.txt": (_EXAMPLES / "alexnet-k80.trace.txt").read_bytes(),
-        "net.csv": LAYER_CSV_TEMPLATE.encode(),
+        "net.csv": table_of_layers().encode(),
     }
 
 
@@ -351,7 +351,7 @@ def tables() -> dict[str, bytes]:
 @cache
 def calibration_tables() -> dict[str, str]:
     """Measurements: tables as the templates have them, and what benchmarks print."""
-    from planner.calibration.tables import TEMPLATES
+    from planner.calibration.tables import template
 
     texts = {
         path.name: path.read_text(encoding="utf-8")
@@ -362,15 +362,15 @@ def calibration_tables() -> dict[str, str]:
         for n in (4, 8)
         for size in (1024, 2**20, 2**24)
     ]
-    more = TEMPLATES["collectives"].split("collective,num_devices")[0]
+    more = template("collectives").split("collective,num_devices")[0]
     return {
         **texts,
-        "collectives.csv": TEMPLATES["collectives"],
+        "collectives.csv": template("collectives"),
         "more.csv": f"{more}collective,num_devices,size_bytes,time_s,repetitions,num_machines\n"
         + "\n".join(rows)
         + "\n",
-        "layers.csv": TEMPLATES["layers"],
-        "iterations.csv": TEMPLATES["iterations"],
+        "layers.csv": template("layers"),
+        "iterations.csv": template("iterations"),
     }
 
 

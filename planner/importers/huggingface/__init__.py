@@ -9,11 +9,14 @@ loudly, and refused where a sign speaks against it. Where torch is installed too
 memory, and another number of parameters refuses it. That takes seconds, where a reader of our own takes a millisecond.
 """
 
+import csv
 import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
+from functools import cache
+from importlib import import_module, resources
+from io import StringIO
 from operator import eq
 from pathlib import Path
 from typing import Any
@@ -330,61 +333,14 @@ def _length(fields: Fields, draft: Draft, asked: int | None) -> int:
 
 # -- what is known and not counted -------------------------------------------------------------------------------------
 
-_ENCODER_DECODER = "it has an encoder and a decoder, which attend to each other; only one stack of blocks is counted"
-_RECURRENT = (
-    "some of its layers are recurrent or linear in the length; of these Mamba-2 and gated delta layers are read, of "
-    "nemotron_h, bamba, granitemoehybrid and qwen3_next"
-)
-_CONVOLUTION = "its layers are not those of a transformer"
-_RELATIVE = "its positions are relative and have projections of their own"
-_CHOSEN = "a second, smaller attention chooses the tokens that are attended to, which is not counted"
-
-_REASONS = {
-    **dict.fromkeys(
-        (
-            *("t5", "mt5", "umt5", "byt5", "longt5", "switch_transformers", "t5gemma", "bart", "mbart", "pegasus"),
-            *("pegasus_x", "bigbird_pegasus", "blenderbot", "blenderbot-small", "led", "marian", "m2m_100", "nllb-moe"),
-            *("plbart", "prophetnet", "fsmt", "whisper", "speech_to_text", "encoder-decoder", "moonshine"),
-            *("vision-encoder-decoder", "speech-encoder-decoder", "rag", "seamless_m4t"),
-        ),
-        _ENCODER_DECODER,
-    ),
-    **dict.fromkeys(
-        (
-            *("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm", "recurrent_gemma", "jamba", "zamba", "zamba2"),
-            *("kimi_linear", "olmo_hybrid", "bailing_hybrid", "bailing_moe_linear", "zaya"),
-        ),
-        _RECURRENT,
-    ),
-    **dict.fromkeys(
-        ("resnet", "convnext", "convnextv2", "efficientnet", "mobilenet_v1", "mobilenet_v2", "regnet", "poolformer"),
-        _CONVOLUTION,
-    ),
-    **dict.fromkeys(("deberta", "deberta-v2", "xlnet", "transfo-xl"), _RELATIVE),
-    "deepseek_v4": _CHOSEN,
-    **dict.fromkeys(("swin", "swinv2"), "its layers differ in width"),
-    "granite_swa": "its attention has learned sinks, which are not counted",
-    "bitnet": "its attention and its feed-forward part have norms within",
-    "diffllama": "its attention is the difference of two",
-    "hyperclovax": "it has further norms behind each half, where its configuration says so",
-    "nanochat": "its norms have no parameters, and its feed-forward part no gate",
-    "hrm_text": "its blocks run more than once, with shared parameters",
-    "albert": "all its layers share one set of parameters",
-    "electra": "its embedding has another width than its stream, and a discriminator follows",
-    "apertus1p5_text": "its activation has parameters of its own",
-    "falcon_h1": "every layer has attention and Mamba side by side",
-    "dbrx": "its configuration has nested parts, which are not read",
-    **dict.fromkeys(("lfm2", "lfm2_moe"), "most of its layers are short convolutions with gates"),
-    "gemma3n_text": "its layers have parts that no other network has (AltUp, LAuReL, embeddings of their own)",
-    "gemma4_text": "its layers have embeddings of their own, and heads of two widths",
-    "longcat_flash": "a layer has two attentions, and experts that compute nothing",
-    "mimo_v2_flash": "its values are narrower than its keys, and its windows have heads of another number",
-    "reformer": "its attention is by hashing",
-    "longformer": "its attention is by windows with a second set of projections",
-    "big_bird": "its attention is sparse",
-    "deit": "it has two tokens before its patches",
-}
 _PARTS = ("vision_config", "audio_config", "speech_config", "image_config", "video_config", "encoder", "decoder")
+
+
+@cache
+def _reasons() -> Mapping[str, str]:
+    """Return why architectures are not counted, by their ``model_type``."""
+    text = resources.files("planner.importers.huggingface").joinpath("not_counted.csv").read_text(encoding="utf-8")
+    return {row["model_type"]: row["reason"] for row in csv.DictReader(StringIO(text))}
 
 
 def _not_counted(fields: Fields, reason: str, hint: str) -> SpecError:
@@ -396,9 +352,9 @@ def _not_counted(fields: Fields, reason: str, hint: str) -> SpecError:
 def _check_counted(fields: Fields, values: Mapping[str, Any]) -> None:
     """Refuse a configuration that is not counted, with the reason and what to do."""
     if values.get("is_encoder_decoder") is True:
-        raise _not_counted(fields, _ENCODER_DECODER, OTHER_WAYS)
-    if fields.architecture in _REASONS:
-        raise _not_counted(fields, _REASONS[fields.architecture], OTHER_WAYS)
+        raise _not_counted(fields, _reasons()["encoder-decoder"], OTHER_WAYS)
+    if fields.architecture in _reasons():
+        raise _not_counted(fields, _reasons()[fields.architecture], OTHER_WAYS)
     parts = [name for name in _PARTS if isinstance(values.get(name), Mapping)]
     text = values.get("text_config")
     if isinstance(text, Mapping) and (parts or "hidden_size" not in values):
@@ -406,9 +362,9 @@ def _check_counted(fields: Fields, values: Mapping[str, Any]) -> None:
         reason = f"it has several parts: text_config{with_parts}; only one stack of blocks is counted"
         kind = text.get("model_type")
         named = f" (model_type {kind!r})" if isinstance(kind, str) and kind.isprintable() and len(kind) <= 80 else ""
-        if kind in _REASONS:
+        if isinstance(kind, str) and kind in _reasons():
             raise _not_counted(
-                fields, f"{reason}, and its text part{named} is not, either: {_REASONS[kind]}", OTHER_WAYS
+                fields, f"{reason}, and its text part{named} is not, either: {_reasons()[kind]}", OTHER_WAYS
             )
         hint = f"For its text part{named} alone write dnn.text_only: true, or import with --text-only."
         raise _not_counted(fields, reason, hint)

@@ -24,6 +24,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import resources
 from math import prod
 from typing import Any
 
@@ -598,34 +599,7 @@ def _fused_attention(torch: Any, watch: _Watch) -> Iterator[None]:
 # Those that read floating-point numbers and have no products worth counting. Views, copies and what torch tags as
 # element by element come on top.
 _FREE = frozenset(
-    """
-    _adaptive_avg_pool2d _adaptive_avg_pool3d _batch_norm_impl_index _batch_norm_no_update _batch_norm_with_update
-    _embedding_bag _fused_dropout _fused_rms_norm _is_all_true _local_scalar_dense _log_softmax _native_batch_norm_legit
-    _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _pack_padded_sequence
-    _pad_packed_sequence _prelu_kernel
-    _safe_softmax _softmax _sparse_softmax _to_copy _unsafe_index _unsafe_index_put _unsafe_view
-    _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d
-    _weight_norm_interface
-    adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d alias all amax amin aminmax any argmax argmin
-    argsort as_strided as_strided_scatter
-    avg_pool1d avg_pool2d avg_pool3d bernoulli binary_cross_entropy binary_cross_entropy_with_logits bincount bucketize
-    cat channel_shuffle clone col2im constant_pad_nd copy count_nonzero cross_entropy_loss cummax cummin cumprod cumsum
-    detach diag_embed diagonal_scatter dropout embedding embedding_bag empty_like equal expand fill flip fmod
-    fractional_max_pool2d full_like gather grid_sampler_2d grid_sampler_3d histc huber_loss im2col index index_add
-    hardswish index_copy index_fill index_put index_reduce index_select isclose kthvalue l1_loss lift_fresh
-    linalg_vector_norm
-    log_softmax logcumsumexp logsumexp masked_fill masked_scatter masked_select max max_pool2d_with_indices
-    max_pool3d_with_indices max_unpool2d mean median min mode mse_loss multi_margin_loss multilabel_margin_loss
-    multinomial native_batch_norm native_dropout native_group_norm native_layer_norm new_empty new_empty_strided
-    new_full new_ones new_zeros nll_loss_forward nll_loss2d_forward nonzero norm normal one_hot ones_like pad
-    pixel_shuffle pixel_unshuffle prod rand_like randn_like randint_like reflection_pad1d reflection_pad2d
-    reflection_pad3d repeat repeat_interleave replication_pad1d replication_pad2d replication_pad3d
-    rms_norm roll rot90 rrelu_with_noise rsub scatter scatter_add scatter_reduce searchsorted select_scatter
-    slice_scatter smooth_l1_loss softmax sort split_with_sizes_copy squeeze_copy stack std std_mean sum take topk trace
-    tril triu unfold_copy unique_consecutive unique_dim uniform unsafe_split unsafe_split_with_sizes
-    upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d
-    upsample_trilinear3d var var_mean zero zeros_like
-    """.split()  # noqa: SIM905  # a list of two hundred strings would fill pages
+    resources.files("planner.importers.torch_module").joinpath("free_operators.txt").read_text(encoding="utf-8").split()
 )
 
 
