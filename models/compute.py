@@ -375,6 +375,8 @@ class Software:
     # the most that it receives of a group inside one machine: DeepEP's kernels received 337 GB/s on links of 450 (its
     # issue 16; an eighth of it from the device itself), 290 without; HybridEP's have no such limit in any step
     exchanged_bytes_per_s: float = inf
+    # groups of ranks whose sums it has switches of the network add up, where these can; None: of all
+    summed_groups: tuple[str, ...] | None = None
     overlaps_transfers: bool = False  # whether interleaved stages send and receive beside computing
     # of a tied embedding's gradient, as first and last stage add it up; 0: as of any other
     tied_gradient_bytes: float = 0.0

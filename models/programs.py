@@ -32,6 +32,10 @@ from planner.schedules import OF_PROGRAMS
 
 MEGATRON_CORE, PRIMUS = "megatron-core", "primus"
 CORES = (MEGATRON_CORE, PRIMUS)  # whose ranks and options are those of Megatron-Core
+# Of which groups switches add up what all-reduces send, where a program does not leave that to NCCL: Megatron-Core
+# clears ``NCCL_COLLNET_ENABLE`` for all but the group of ``--sharp-enabled-group``, so that copies of experts have none
+# (``initialize_model_parallel`` of ``megatron/core/parallel_state.py``, 0.16); Primus' files ask for no sums.
+SUMMED_GROUPS: Mapping[str, tuple[str, ...]] = {MEGATRON_CORE: ("replicas", "copies"), PRIMUS: ()}
 # Optimisers that ``--use-precision-aware-optimizer`` goes with (``OptimizerConfig`` of Megatron-Core asks for Adam).
 PRECISION_AWARE = ("adam", "adamw", "adam_bf16", "adam_fp8")
 _WHOLE_MASTER = Precision(weight_bytes=2, gradient_bytes=10, activation_bytes=2, master_bytes=0, optimizer_bytes=8)

@@ -159,8 +159,12 @@ class LayerFigures:
         layouts
             N of them.
         """
-        more = context_axes(self.transformer, layouts)
-        return groups_of(self.reached_tiers, layouts, more, {"expert": self.exchanging_tiers})
+        more, apart = context_axes(self.transformer, layouts), {"expert": self.exchanging_tiers}
+        tiers, summed = self.reached_tiers, self.software.summed_groups
+        if summed is not None:
+            apart |= dict.fromkeys(summed, tiers)
+            tiers = tuple(replace(tier, reduces=False) for tier in tiers)
+        return groups_of(tiers, layouts, more, apart)
 
     @property
     def reduction(self) -> Reduction:

@@ -309,6 +309,25 @@ def test_switches_that_add_up_what_a_layout_counts_on_are_asked_to(
         assert any("plug-in for SHARP" in note for note in found.notes) == is_told
 
 
+@pytest.mark.parametrize(
+    ("program", "saves"), [("megatron-core", False), ("primus", False), ("megatron-deepspeed", True)]
+)
+def test_switches_add_up_copies_of_experts_where_a_program_leaves_that_to_nccl(program: str, saves: bool) -> None:
+    """Megatron-Core has them for the group of its option alone, which is that of all other weights."""
+    kind = {"count": 9, "device": "h100-sxm", "devices": 4, "network": "100 Gbit/s", "latency": "5 us"}
+    sizes = {**LLAMA, "layers": 2, "vocabulary": 256, "experts": {"count": 4, "top_k": 1, "size": 16384}}
+    asked = {"dnn": {"transformer": sizes, "global_batch": 36, "dtype": "bf16"}, "calibration": {"program": program}}
+    seconds = {}
+    for reduces in (False, True):
+        topology = {"kind": "fat-tree", "leaf": 3, "spines": 1, "reduces": reduces}
+        cluster = {"machines": [kind], "topology": topology}
+        problem = planner.load({**asked, "cluster": cluster, "objective": "iteration_time", "families": ["hybrid"]})
+        chosen = HybridConfiguration(global_batch_size=36, data=36, expert=4)
+        prediction = hybrid.predict(problem, chosen)
+        seconds[reduces] = prediction.breakdown_s["data"]
+    assert (seconds[True] < 0.8 * seconds[False]) == saves  # nearly all weights are experts'
+
+
 def test_an_all_reduce_that_switches_add_up_takes_half_of_a_rings_bytes() -> None:
     """Of 64 machines' D bytes over B each: D / B up, and as much down at the same time, not 2 x 63 / 64 D / B."""
     seconds = []

@@ -83,6 +83,7 @@ from planner.models.programs import (
     DEEPEP_BYTES_PER_S,
     PRECISION_AWARE,
     PROGRAMS,
+    SUMMED_GROUPS,
     token_backend,
 )
 from planner.models.recomputation import MODULE_SETS, modules_of
@@ -337,6 +338,7 @@ class GroupCost:
         """What it takes; where gradients are kept in shards, every micro-batch must reduce them."""
         fields = {**self.problem.transformer_rates["software"][self.program], "reduces_every_microbatch": True}
         fields["reduces_copies_once"] = self.program in CORES and not self.is_tpu  # MaxText's sums are XLA's to place
+        fields["summed_groups"] = SUMMED_GROUPS.get(self.program)
         backend, cut = (token_backend(self.group.device.name, self.program, tensor) for tensor in (1, 2))
         fields["sends_each_of_tensor"] = cut != backend
         if backend == ALL_TO_ALL:  # NCCL's, RCCL's or a TPU's, which sends a token to each of its experts

@@ -27,7 +27,7 @@ from planner.models.compute import UNCALIBRATED
 from planner.models.layouts import Ints, Layouts, Schedule, folded_back, layers_by_kind
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample, trained_stage_parameters
-from planner.models.programs import MEGATRON_CORE, PROGRAMS, token_backend
+from planner.models.programs import MEGATRON_CORE, PRIMUS, PROGRAMS, token_backend
 from planner.models.transformer_interval import LAYER_PARTS, kind_times
 from planner.models.transformer_step import Step
 from planner.models.transformer_time import PARTS, filling_s, filling_transfers_s
@@ -127,7 +127,7 @@ class _Priced(ABC):
             ),
             backend=token_backend(first.group.device.name, first.program, self.chosen.tensor),
             domain_size=first.group.devices_per_machine,
-            added_up="" if self.cost.has_replicas else added_up(first.cluster, self.chosen),
+            added_up="" if self.cost.has_replicas or first.program == PRIMUS else added_up(first.cluster, self.chosen),
         )
 
     @property
