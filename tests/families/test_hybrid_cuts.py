@@ -14,7 +14,7 @@ from planner.errors import SpecError
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import HybridConfiguration, PipelineStage
 from planner.families.hybrid.cost import HybridCost, Placement, all_cuts, costs_of, cut_columns, has_few_cuts
-from planner.families.hybrid.cut_bounds import CutBounds
+from planner.families.hybrid.cut_bounds import CutBounds, slowest_stage_s
 from planner.families.hybrid.grid_search import OTHER_CUTS, all_cuts_bound_s, configuration_of_point, improved
 from planner.families.hybrid.search import plan
 from planner.models.transformer_interval import LAYER_PARTS
@@ -53,6 +53,26 @@ def cuts(layers: int, stages: int) -> list[tuple[int, ...]]:
         tuple(end - start for start, end in pairwise((0, *ends, layers)))
         for ends in combinations(range(1, layers), stages - 1)
     ]
+
+
+@given(st.integers(1, 9), st.lists(st.integers(1, 3), min_size=1, max_size=3), st.integers(0, 99), st.booleans())
+@settings(deadline=None)
+def test_no_cut_has_a_quicker_slowest_stage_than_whole_layers_let_it_be(
+    layers: int, parts: list[int], seed: int, sends: bool
+) -> None:
+    rng, stages = np.random.default_rng(seed), sum(parts)
+    layer, sent = rng.uniform(0.2, 2.0, len(parts)), rng.uniform(0.0, 0.5, len(parts)) * sends
+    cuts = all_cuts(max(layers, stages), stages)
+    ends = [(0, number - 1) for number in parts]
+    each = [
+        layer[group] * cuts[place] + sent[group] * sum(place_in != end for end in ends[group])
+        for place, (group, place_in) in enumerate((k, i) for k, number in enumerate(parts) for i in range(number))
+    ]
+    best_s = np.max(each, axis=0).min()
+    least_s = slowest_stage_s(max(layers, stages), layer[:, None], np.array(parts)[:, None], sent[:, None])[0]
+    assert least_s <= best_s * (1 + 1e-9)
+    if not sends:  # the least there is, but for what halving leaves
+        assert best_s - least_s <= layer.max() / 100
 
 
 @given(st.integers(1, 9), st.integers(1, 9))

@@ -19,7 +19,7 @@ layer takes less than ``w z_k``:
 - a class of p-stage replicas likewise takes no less than ``X (p - 1) / 2 p + m X / p``; micro-batches in fractions that
   make all classes end together are a bound of any numbers;
 - layers are whole, so that of p stages on one group one has ``ceil(L / p)`` or more, and of stages on several none
-  more than whole ones in its time (:meth:`CutBounds.whole_s`).
+  more than whole ones in its time (:func:`slowest_stage_s`, :meth:`CutBounds.whole_s`).
 
 *pace*, *linked pace* and *layers* as of even cuts (:mod:`planner.families.hybrid.even_bounds`), with as many stages or
 replicas as could be where they are open. *any parts*: the real links before it is decided how many replicas are where
@@ -94,6 +94,37 @@ def _last_stages(number: Ints, stages: Ints) -> Floats:
     return np.asarray(2 * (np.where(most > known, many, part) + rest))
 
 
+def slowest_stage_s(num_layers: int, layer: Floats, parts: Ints, sent: Floats) -> Floats:
+    """Return what the slowest stage of any cut takes at least, as layers are whole, and each stage has one.
+
+    In T seconds a stage of group k holds no more than ``floor((T - e) / t)`` layers, with e twice what it sends inside
+    the group, or once at the group's ends. Where all together hold fewer than L, some stage takes longer: halving finds
+    a T of which that is so, but for less than ``2**-8`` of the slowest group's layer.
+
+    Parameters
+    ----------
+    num_layers
+        L.
+    layer
+        t, of the kind of layer that takes least, (groups, n).
+    parts, sent
+        Stages of each group, or, of nothing sent, no fewer; seconds of a boundary between two; (groups, n).
+    """
+    ends, at_ends = np.where(parts > 1, sent, 0.0), np.minimum(parts, 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pace = (parts / layer).sum(axis=0)
+        low_s = np.maximum((layer + ends).max(axis=0), num_layers / pace)
+        # Of seconds in which stages do all layers in fractions, and a layer's beside, as many whole ones are done.
+        high_s = layer.max(axis=0) + (num_layers + 2 * (parts * sent / layer).sum(axis=0)) / pace
+        for _ in range(_HALVES):
+            middle_s = (low_s + high_s) / 2
+            inside, outside = ((middle_s - one) / layer * _WHOLE for one in (2 * sent, ends))
+            held = (parts - at_ends) * np.maximum(np.floor(inside), 0) + at_ends * np.floor(outside)
+            is_enough = held.sum(axis=0) >= num_layers
+            low_s, high_s = np.where(is_enough, low_s, middle_s), np.where(is_enough, middle_s, high_s)
+    return np.asarray(low_s)
+
+
 @dataclass(frozen=True)
 class CutBounds(Bounds):
     """Bounds of any cut on any groups."""
@@ -149,7 +180,7 @@ class CutBounds(Bounds):
     def layers_s(self, nodes: Columns) -> Floats:
         """Return the bound with the communication of layers; infinite where a group has no room for a part."""
         self._ask()
-        return self._layers_s(nodes, [one.of(nodes, self._ask) for one in self._linked])
+        return self._layers_s(nodes, [one.of(nodes, self._ask) for one in self._linked], is_whole=True)
 
     def least_layers_s(self, nodes: Columns) -> Floats:
         """Return z of each group with the communication of layers, see the module; (groups, n)."""
@@ -165,9 +196,13 @@ class CutBounds(Bounds):
         """Layers on each group with the real links."""
         return [self.layer_table(one, has_links=True, best=_BEST_OF_CUTS) for one in self.cost.groups]
 
-    def _layers_s(self, nodes: Columns, least: Sequence[LeastSeconds]) -> Floats:
-        """Return the bound of the least seconds of layers and ends on each group."""
-        mean, layer = self._layers(np.array([one.layer_s for one in least]).swapaxes(0, 1))
+    def _layers_s(self, nodes: Columns, least: Sequence[LeastSeconds], *, is_whole: bool = False) -> Floats:
+        """Return the bound of the least seconds of layers and ends on each group.
+
+        ``is_whole``: whether layers count as whole ones; not where the micro-batch is open, of which stages take parts.
+        """
+        by_kind = np.array([one.layer_s for one in least]).swapaxes(0, 1)
+        mean, layer = self._layers(by_kind)
         embedding, head = (np.array([getattr(one, name) for one in least]) for name in ("embedding_s", "head_s"))
         each = nodes["tensor"] * nodes["context"] * nodes[self.space.shared]
         layers = self.cost.transformer.num_layers
@@ -185,7 +220,8 @@ class CutBounds(Bounds):
                 fixed = np.zeros_like(layer)
                 fixed[0] += embedding[0]
                 fixed[-1] += head[-1]
-                found = self._step_s(nodes, fixed, parts, layer)
+                slowest = slowest_stage_s(layers, by_kind.min(axis=0), parts, np.zeros_like(layer)) if is_whole else 0.0
+                found = self._step_s(nodes, fixed, parts, layer, slowest)
         return np.where((parts >= 1).all(axis=0), found, inf)
 
     def _step_s(
@@ -375,6 +411,9 @@ class CutBounds(Bounds):
             end = np.minimum(transfer[0] + np.minimum(embedding[0], head[0]), 2 * transfer[0])
             whole = fullest_s(self.cost.transformer, groups[0].layer_s, stages).min(axis=0)
             slowest = whole + np.where(stages > 2, end, transfer[0])
+        else:
+            quickest = np.array([one.layer_s.min(axis=0) for one in groups])
+            slowest = slowest_stage_s(self.cost.transformer.num_layers, quickest, parts, transfer)
         found = self._step_s(nodes, fixed, parts, layer, slowest)
         if len(groups) > 1 and len(self.cost.transformer.kind_counts) > 1:  # nobody knows which a group has
             return found
