@@ -224,6 +224,10 @@ def _ways(result: MeasuredCase) -> dict[str, str]:
     return {name: one.about for name, one in result.given.evaluations.items()}
 
 
+# Ways that are printed alone, and not on the page: how far fitted figures carry from some rows to others.
+_PRINTED = {"flat ring", "latency of others", "other networks", "other methods", "other sizes", "stages"}
+
+
 def _section(result: MeasuredCase, above: Mapping[str, str]) -> str:
     """Return one case: its question, and each way to predict with its errors and the order of its alternatives.
 
@@ -234,13 +238,14 @@ def _section(result: MeasuredCase, above: Mapping[str, str]) -> str:
     ranks = {evaluation: (same, pairs, mean) for evaluation, _, pairs, same, mean, _ in _rank_cells(result)}
     rows = []
     for evaluation, group, *errors in _error_cells(result):
-        if group in _told(_rows_of(result, evaluation)):
+        if evaluation not in _PRINTED and group in _told(_rows_of(result, evaluation)):
             same, pairs, mean = ranks.get(evaluation if group == "all" else "", ("", "", ""))
             rows.append((evaluation, group, *errors, f"{same} of {pairs}" if pairs else "", mean))
     head = ("predicted", "group", "rows", "mean", "largest", "from", "to", "pairs in order", "mean regret")
-    own = {name: about for name, about in _ways(result).items() if above.get(name) != about}
+    told = {name: about for name, about in _ways(result).items() if name not in _PRINTED}
+    own = {name: about for name, about in told.items() if above.get(name) != about}
     ways = "".join(f"- *{name}*: {about}.\n" for name, about in own.items())
-    ways += "- the others: as above.\n" * (len(own) < len(_ways(result)))
+    ways += "- the others: as above.\n" * (len(own) < len(told))
     return f"## {title.lstrip('# ')}: `{result.name}`\n\n{question}\n\n{ways}\n{_table(head, rows)}"
 
 

@@ -28,25 +28,16 @@ ALL_REDUCE = """\
 ## All-reduce
 
 What is modelled, and what two constants are fitted to (traced iterations, and not iteration times), stands in
-`models/ddp.py`; `python -m research.runs` prints how much they depend on single sessions. The rule for the level of a
-session's curve was picked by iteration times of these runs, as the best of 51. Picking among the 51 without the session
-predicted leaves 0.84% and 1.67%; that is what to expect of other sessions. The rest are measured inputs and gloo's
-source.
+`models/ddp.py`. The rule for the level of a session's curve was picked by iteration times of these runs, as the best of
+51; picked without the session predicted it leaves 0.84% and 1.67%: that is what to expect of other sessions.
 
 ## All-reduce: where it fails, and why
 
-- *Links with a delay* make the largest errors of emulated runs. In one such session collectives are up to a tenth
-  faster in training than the curve of their size, in another up to 15% slower, and iterations of one job vary by 5 to
-  7% between the 10th and the 90th percentile: with a delay of 0.5 or 1 ms windows of TCP and its state after a pause
-  matter, which one curve a session does not hold.
-- *Real computing varies.* The worst run (ResNet-18) computed 8 to 19% faster in the job than alone or beside the
-  other worker before: its forward pass took 0.133 s, against 0.144 to 0.165 s. No input tells which of these an
-  iteration meets.
-- *Sending and receiving take from a processor that computes*: traced iterations show 3 to 6 ns of backward pass for
-  every byte. It is not charged. Where communication binds it is hidden; the one run in which it would count is the
-  one above.
-- *Caches.* After an exchange the forward pass is up to 18% slower than without, and the optimiser's step about 40%; a
-  hundredth of an iteration at most, and not modelled.
+- *Links with a delay* make the largest errors of emulated runs: windows of TCP and its state after a pause matter,
+  which one curve a session does not hold.
+- *Real computing varies.* The worst run (ResNet-18) computed 8 to 19% faster in the job than alone. No input tells.
+- *Sending and receiving take from a processor that computes*: 3 to 6 ns of backward pass for every byte, not charged.
+- *Caches.* After an exchange the forward pass is up to 18% slower; a hundredth of an iteration at most.
 
 """
 
@@ -62,10 +53,8 @@ Mean error where one part is left out.
 ORDINARY = """\
 ## All-reduce: as an ordinary question
 
-`research.runs.questions.to_spec(run)` makes the spec of a run: layers with measured seconds, machines and link, the
-curve, and the buckets that formed as fusion groups. Seconds of layers hold what the family has no term for: how late
-the slowest of equal workers is, copies into buckets, and late waking; one collective beside another and workers that
-are unlike are left out.
+`research.runs.questions.to_spec(run)` makes the spec of a run. Seconds of layers hold what the family has no term for:
+how late the slowest of equal workers is, copies into buckets, and late waking.
 
 """
 
@@ -80,11 +69,8 @@ what `planner plan` predicts for fusion groups of its own choice, which were not
 SERVERS = """\
 ## Parameter servers: what is modelled
 
-`planner/models/exchange.py`: who waits for whom (layers forward, gradients as they get ready, requests behind pushes,
-sums that are complete when the last gradient has arrived, several iterations in which workers may fall apart), over
-duplex links that connections share max-min fairly. The family `parameter_server` counts with the same exchange wherever
-sums do not wait behind a barrier; behind one, with links that serve first come first served. *Free keys*: a key costs a
-worker no time. *Family* is `planner predict` of `to_spec(run)`, the ordinary question.
+`planner/models/exchange.py`: who waits for whom, over duplex links that connections share max-min fairly, as the family
+`parameter_server` counts wherever sums do not wait behind a barrier. *Free keys*: a key costs a worker no time. *Family* is `planner predict` of `to_spec(run)`, the ordinary question.
 
 | error | this model | free keys | family |
 | --- | --- | --- | --- |
@@ -100,12 +86,10 @@ Constants, and what they were measured from: `ServerConstants` in `planner/calib
 
 ## Parameter servers: where it fails, and why
 
-- *Large tensors and no barrier* (`alexnet seq`, `vgg16 push greedy`): there are several steady states, up to a third apart. Which
-  one a run is in is a property of its noise; the model answers with the one that workers reach whose starts are evenly
-  spread. Measured iterations of the latter vary by 15%, from 1.9 to 2.4 s.
+- *Large tensors and no barrier* (`alexnet seq`, `vgg16 push greedy`): there are several steady states, up to a third apart. The
+  model answers with the one that workers reach whose starts are evenly spread.
 - *Eight workers that push and pull at once* (`part128k`): losses and small windows make links slower than fair ones.
-- *Where layers compute* (`mlp push`) sending and receiving take from the processor that computes; a byte that is received, too,
-  and sums are copied into place. Two runs are not enough to fit that.
+- *Where layers compute* (`mlp push`) sending and receiving take from the processor that computes.
 - *Acknowledgements queue* (`vgg16 push slice`, unlike workers): a slow worker's pulls get less than their share beside pushes of the others.
 """
 
