@@ -373,7 +373,7 @@ def beside_measured(problem: Problem, plan: Plan, search: Search) -> Plan:
     measured = with_counts(problem, {one.name: 0 for one in groups if one.device.name in unknown})
     begin = f"the choice rests on {', '.join(used)}, where no training steps were measured"
     try:
-        best = best_plan(measured, search.part(search.left_s / 2, num_alternatives=0))
+        best = best_plan(measured, search.part(search.left_s / 2, num_alternatives=0, has_reasons=False))
     except PlannerError as error:
         why = "is possible" if isinstance(error, InfeasibleError) else "was found in time"
         return replace(plan, cautions=(*plan.cautions, f"{begin}; no plan on measured devices alone {why}"))

@@ -81,6 +81,7 @@ _OWN = 0.5  # of such a share, in the process that asks: others may wait for it 
 _POLL_S = 0.05
 _SHARES = 100  # of a search, about: so many that the last ones end together, however many work,
 _LEAST_SHARE_S = 0.5  # and each long beside what every piece takes, however small: of 0.1 s they took 40 % more
+_SHORT_SHARE_S = 0.2  # where somebody has nothing to do
 
 
 class OverError(Exception):
@@ -762,15 +763,21 @@ class _Client:
             part.put_rest()
 
     def _send(self) -> None:
-        """Send as many pieces as are wanted."""
-        room = self.pool.room() if self._has_room else 0
-        while room > 0 and (found := self._piece(room + 1)) is not None:
-            part, piece = found
+        """Send as many pieces as are wanted.
+
+        Where they are fewer, and of whole grids, of which nobody knows what lies below, shares are short: what these
+        leave is for all.
+        """
+        room, chosen = self.pool.room() if self._has_room else 0, list[tuple[_Part, _Box]]()
+        while len(chosen) < room and (found := self._piece(room - len(chosen) + 1)) is not None:
+            chosen.append(found)
+        for part, piece in chosen:
+            is_short = len(chosen) < room or not piece.nodes
+            share_s = min(self.share_s, _SHORT_SHARE_S) if is_short else self.share_s
             shares = replace(part.shares, expanded=dict(part.walk._expanded))
-            arguments = (shares, piece.packed(), part.limit, self.share_s)
-            self._at_work[self.pool.submit(_explored, self.origin, arguments)] = found
+            arguments = (shares, piece.packed(), part.limit, share_s)
+            self._at_work[self.pool.submit(_explored, self.origin, arguments)] = part, piece
             part.num_at_work += 1
-            room -= 1
 
     def _take(self, part: _Part, piece: _Box, explored: _Explored | FailedTask) -> None:
         """Take in what came back of a piece."""
@@ -1001,6 +1008,7 @@ def solve_in_turn(
     *,
     num_answers: int = 1,
     most_at_once: int = MOST_AT_ONCE,
+    meanwhile: Callable[[], float] = lambda: inf,
 ) -> Iterator[GridAnswer]:
     """Yield the best points of grids that are searched at once, each as if it was searched after the one before.
 
@@ -1022,6 +1030,8 @@ def solve_in_turn(
         Costs of points known elsewhere, in order: whoever takes an answer puts its points in before the next one.
     num_answers, most_at_once
         As of :class:`Wanted`.
+    meanwhile
+        Called once, when who helps has something to do: a cost above which no point is wanted.
     """
     pool = search.pool
     assert pool is not None
@@ -1048,11 +1058,18 @@ def solve_in_turn(
             part.walk.search.cutoff = min(part.walk.search.cutoff, costs[-1])
             costs = sorted([*costs, *(row.cost for row in part.walk.best.rows)])[:number]
 
+    def hold() -> None:
+        """Hold all grids against the cost above which no point is wanted."""
+        limit = meanwhile()
+        for part in left:
+            part.walk.search.cutoff = min(part.walk.search.cutoff, limit)
+        tighten()
+
     client = _Client(parts=left, origin=origin, pool=pool, search=search, share_s=pool.share_s, on_taken=tighten)
     while left:
         tighten()
         part = left[0]
-        client.run(part)
+        client.run(part, *([hold] if len(left) == len(parts) else []))
         walk = part.walk
         yield _answer_of(walk, None)
         left.popleft()

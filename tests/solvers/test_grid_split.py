@@ -51,6 +51,7 @@ class Several:
     seed=seeds,
     workers=st.integers(1, 5),
     gone_after=st.one_of(st.none(), st.integers(0, 5)),
+    limit=st.one_of(st.just(inf), st.integers(-3, 9).map(float)),
 )
 def test_grids_that_are_searched_at_once_give_what_they_give_in_turn(
     several: tuple[Case, ...],
@@ -60,6 +61,7 @@ def test_grids_that_are_searched_at_once_give_what_they_give_in_turn(
     seed: int,
     workers: int,
     gone_after: int | None,
+    limit: float,
 ) -> None:
     search = Search(pool=ShuffledPool(seed, workers, gone_after=gone_after))
     turns = [
@@ -68,9 +70,11 @@ def test_grids_that_are_searched_at_once_give_what_they_give_in_turn(
     ]
     origin = Origin.of(partial(Several, several))
     assert origin is not None
-    answers = solve_in_turn(turns, search, origin, known, num_answers=number, most_at_once=most)
+    answers = solve_in_turn(
+        turns, search, origin, known, num_answers=number, most_at_once=most, meanwhile=lambda: limit
+    )
     for case, found in zip(several, answers, strict=False):  # the last one's end is not waited for
-        cutoff = [*known, *[inf] * number][number - 1]
+        cutoff = min(limit, [*known, *[inf] * number][number - 1])
         options: dict[str, Any] = {"num_answers": number, "most_at_once": most, "is_strict": True}
         alone = case.solve(Search(cutoff=cutoff), group_by=list(case.names), **options)
         rows = rows_of(alone, case)

@@ -300,6 +300,15 @@ def cuts_searched(
     first: Found | None = None
     count = _Count(search, last)
     number, rows, first_s = max(search.num_alternatives, 0), sorted(known_s), inf
+
+    def look() -> float:
+        """Look for a good layout on several groups; return the seconds above which none is wanted then."""
+        nonlocal first, first_s
+        first, first_s = _first_found(costs, [kind for kind in is_open if is_open[kind]], search, rows)
+        if first.rows:
+            on_found([*found, first])
+        return first_s
+
     for index, cost in enumerate(placements):
         if not is_open.get(cost.placement, False):
             continue
@@ -307,17 +316,16 @@ def cuts_searched(
             fastest = sorted(costs, key=lambda one: peak_step_s([one]))[:_MOST_GROUPS]
             found.append(Found(cost=cost, answer=_nothing(peak_step_s(fastest))))
             break
-        if first is None and len(cost.groups) > 1:
-            first, first_s = _first_found(costs, [kind for kind in is_open if is_open[kind]], search, rows)
-            if first.rows:
-                on_found([*found, first])
-        worst_s = [*rows, *[inf] * (1 + number)][number]
-        share_s = search.left_s / min(len(placements) - index, _MOST_SHARES)
-        part = search.part(share_s, cutoff=min(search.cutoff, worst_s, first_s))
+        is_first = first is None and len(cost.groups) > 1
         if together is None and len(cost.groups) > 1 and rows:
             left = [(at, one) for at, one in enumerate(placements) if at >= index and is_open.get(one.placement, False)]
             limited = search.part(search.left_s, cutoff=min(search.cutoff, first_s))
-            together = _searched_together(costs, left, limited, rows)
+            together = _searched_together(costs, left, limited, rows, look if is_first else lambda: inf)
+        if is_first and together is None:
+            look()
+        worst_s = [*rows, *[inf] * (1 + number)][number]
+        share_s = search.left_s / min(len(placements) - index, _MOST_SHARES)
+        part = search.part(share_s, cutoff=min(search.cutoff, worst_s, first_s))
         is_strict = bool(rows) or first_s < inf
         answer = searched(cost, part, is_strict=is_strict, counts=False) if together is None else next(together)
         answer = count.put_in(answer, cost)
@@ -351,7 +359,8 @@ class _Count:
         """Return an answer with the layouts of its placement."""
         number: int | None = None
         for one in (self.last, cost):
-            if self.search.is_brief or self.search.is_over or None in self._numbers.values():
+            is_told = self.search.has_reasons and not self.search.is_brief
+            if not is_told or self.search.is_over or None in self._numbers.values():
                 return answer
             space = Space.of(one)
             shared = [axis for name, axis in space.axes.items() if name not in space.part_names]
@@ -396,12 +405,16 @@ def _first_found(
 
 
 def _searched_together(
-    costs: Sequence[GroupCost], placements: Sequence[tuple[int, HybridCost]], search: Search, rows: Sequence[float]
+    costs: Sequence[GroupCost],
+    placements: Sequence[tuple[int, HybridCost]],
+    search: Search,
+    rows: Sequence[float],
+    meanwhile: Callable[[], float],
 ) -> Iterator[GridAnswer] | None:
     """Return the answers of placements, by their places among all, which a worker pool looks at together.
 
     None where nobody helps yet, or what is found depends on the order. ``rows``: seconds of layouts, as they are known
-    when each answer is taken.
+    when each answer is taken. ``meanwhile``: called once while they are looked at: seconds above which none is wanted.
     """
     pool, is_ordered = search.pool, search.questions_left is not None or search.good_enough > -inf
     if pool is None or is_ordered or not pool.is_worth(0.0):
@@ -416,7 +429,9 @@ def _searched_together(
         group_by = grids.bounds[index].space.group_by
         turns.append(Turn(index=index, grid=grid, cost=seconds, search=part, group_by=group_by))
     number = 1 + max(search.num_alternatives, 0)
-    answers = solve_in_turn(turns, search, origin, rows, num_answers=number, most_at_once=_MOST_CUTS_AT_ONCE)
+    answers = solve_in_turn(
+        turns, search, origin, rows, num_answers=number, most_at_once=_MOST_CUTS_AT_ONCE, meanwhile=meanwhile
+    )
     return (_no_less_than_peak(one, cost) for one, (_, cost) in zip(answers, placements, strict=True))
 
 
