@@ -709,8 +709,7 @@ def _products_s(
         return forward, input_gradient + weight_gradient
     cast_ratio = low.cast_ratio * (low.routed_moved_ratio if one.name.startswith(ROUTED) else 1.0)
     turned, turned_back = (
-        move_s(cast_ratio * moved * rows * width * count, rates)
-        for moved, width in ((low.type.cast_bytes, inner), (low.type.gradient_cast_bytes, columns))
+        move_s(cast_ratio * low.type.cast_bytes * rows * width * count, rates) for width in (inner, columns)
     )
     return forward + turned, input_gradient + weight_gradient + turned_back
 

@@ -45,10 +45,9 @@ class NumberType:
 
     peak: str  # under which type a device's table has its peak
     element_bytes: float  # of a number with its share of the scales
-    # cast_bytes, gradient_cast_bytes: moved to turn a number of two bytes that a product reads forward, and of a
-    # gradient: see the chapter
-    cast_bytes: float
-    gradient_cast_bytes: float
+    cast_bytes: (
+        float  # moved to turn a number of two bytes that a product reads forward, or a gradient: see the chapter
+    )
     weight_cast_bytes: float  # moved once a step to turn a weight
     # of a weight as Megatron-Core keeps it: the short ones alone (``--fp8-param-gather``) or beside those in bf16
     kept_weight_bytes: int
@@ -64,7 +63,6 @@ NUMBER_TYPES: Mapping[tuple[str, str], NumberType] = {
         peak="fp8",
         element_bytes=1.0,
         cast_bytes=4.0,
-        gradient_cast_bytes=4.0,
         weight_cast_bytes=4.0,
         kept_weight_bytes=2,
         gathered_weight_bytes=1.0,
@@ -73,7 +71,6 @@ NUMBER_TYPES: Mapping[tuple[str, str], NumberType] = {
         peak="fp8",
         element_bytes=1.0,
         cast_bytes=6.0,
-        gradient_cast_bytes=6.0,
         weight_cast_bytes=6.0,
         kept_weight_bytes=2,
         gathered_weight_bytes=1.0,
@@ -82,7 +79,6 @@ NUMBER_TYPES: Mapping[tuple[str, str], NumberType] = {
         peak="fp8",
         element_bytes=1.03,
         cast_bytes=4.06,
-        gradient_cast_bytes=4.06,
         weight_cast_bytes=4.0,
         kept_weight_bytes=4,
         gathered_weight_bytes=2.0,
@@ -91,7 +87,6 @@ NUMBER_TYPES: Mapping[tuple[str, str], NumberType] = {
         peak="fp8",
         element_bytes=1.03,
         cast_bytes=4.06,
-        gradient_cast_bytes=4.06,
         weight_cast_bytes=4.06,
         kept_weight_bytes=2,
         gathered_weight_bytes=2.0,
@@ -101,7 +96,6 @@ NUMBER_TYPES: Mapping[tuple[str, str], NumberType] = {
         element_bytes=0.5625,
         gathered_bytes=0.5625,
         cast_bytes=5.1,
-        gradient_cast_bytes=5.1,
         weight_cast_bytes=5.1,
         kept_weight_bytes=3,
         gathered_weight_bytes=2.0,

@@ -18,7 +18,7 @@ from planner.exporters.export import Export, Job, TrainingBlocks
 from planner.exporters.layouts import Layout, layout_export, transformer_layout
 from planner.exporters.megatron import options_exporter, with_unsaid, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists
-from planner.exporters.scripts import Parsed, comment_lines, literal, script_words, shipped_program
+from planner.exporters.scripts import Parsed, comment_lines, literal, script_words, shipped_lines, shipped_program
 from planner.exporters.training_blocks import adapters_of, constants_of
 from planner.families.hybrid.launch_network import LLAMA3_SCALING, without_yarn
 from planner.models.low_precision import LOW_TYPES
@@ -44,65 +44,8 @@ _PARTS = (
 )
 # Option -> part and field; other options are fields of the model of the same name. None: its reader has no use for it.
 _FIELDS: Mapping[str, tuple[str, str] | None] = {
-    "accumulate-allreduce-grads-in-fp32": None,
-    "apply-layernorm-1p": ("MODEL", "layernorm_zero_centered_gamma"),
-    "bf16": ("PRECISION", "bf16"),
-    "ckpt-format": ("CHECKPOINT", "ckpt_format"),
-    "data-parallel-sharding-strategy": ("DDP", "data_parallel_sharding_strategy"),
-    "ddp-bucket-size": ("DDP", "bucket_size"),
-    "decoder-first-pipeline-num-layers": ("MODEL", "num_layers_in_first_pipeline_stage"),
-    "decoder-last-pipeline-num-layers": ("MODEL", "num_layers_in_last_pipeline_stage"),
-    "eval-iters": ("TRAIN", "eval_iters"),
-    "fp16": ("PRECISION", "fp16"),
-    "fp4-format": ("PRECISION", "fp4"),
-    "fp4-recipe": ("PRECISION", "fp4_recipe"),
-    "fp8-amax-compute-algo": ("PRECISION", "fp8_amax_compute_algo"),
-    "fp8-amax-history-len": ("PRECISION", "fp8_amax_history_len"),
-    "fp8-format": ("PRECISION", "fp8"),
-    "fp8-param-gather": ("PRECISION", "fp8_param_gather"),
-    "fp8-recipe": ("PRECISION", "fp8_recipe"),
-    "first-last-layers-bf16": ("PRECISION", "first_last_layers_bf16"),
-    "num-layers-at-end-in-bf16": ("PRECISION", "num_layers_at_end_in_bf16"),
-    "num-layers-at-start-in-bf16": ("PRECISION", "num_layers_at_start_in_bf16"),
-    "reuse-grad-buf-for-mxfp8-param-ag": ("PRECISION", "reuse_grad_buf_for_mxfp8_param_ag"),
-    "global-batch-size": ("TRAIN", "global_batch_size"),
-    "group-query-attention": None,
-    "is-hybrid-model": None,
-    "log-interval": ("RUN", "log_interval"),
-    "lr": ("OPTIMIZER", "lr"),
-    "max-position-embeddings": ("RUN", "longest"),
-    "micro-batch-size": ("TRAIN", "micro_batch_size"),
-    "mock-data": None,
-    "norm-epsilon": ("MODEL", "layernorm_epsilon"),
-    "num-distributed-optimizer-instances": ("DDP", "num_distributed_optimizer_instances"),
-    "num-experts": ("MODEL", "num_moe_experts"),
-    "optimizer": ("OPTIMIZER", "optimizer"),
-    "optimizer-cpu-offload": ("OPTIMIZER", "optimizer_cpu_offload"),
-    "optimizer-offload-fraction": ("OPTIMIZER", "optimizer_offload_fraction"),
-    "overlap-cpu-optimizer-d2h-h2d": ("OPTIMIZER", "overlap_cpu_optimizer_d2h_h2d"),
-    "exp-avg-dtype": ("RUN", "exp_avg_dtype"),
-    "exp-avg-sq-dtype": ("RUN", "exp_avg_sq_dtype"),
-    "main-grads-dtype": ("RUN", "main_grads_dtype"),
-    "main-params-dtype": ("RUN", "main_params_dtype"),
-    "overlap-grad-reduce": ("DDP", "overlap_grad_reduce"),
-    "overlap-moe-expert-parallel-comm": ("OVERLAP", "overlap_moe_expert_parallel_comm"),
-    "delay-wgrad-compute": ("OVERLAP", "delay_wgrad_compute"),
-    "overlap-param-gather": ("DDP", "overlap_param_gather"),
-    "rotary-seq-len-interpolation-factor": ("MODEL", "seq_len_interpolation_factor"),
-    "spec": None,
-    "sharp-enabled-group": ("DIST", "sharp_enabled_group"),
-    "sgd-momentum": ("OPTIMIZER", "sgd_momentum"),
-    "split": ("DATASET", "split"),
-    "tokenizer-type": None,
-    "te-rng-tracker": ("RNG", "te_rng_tracker"),
-    "tp-comm-overlap": ("OVERLAP", "tp_comm_overlap"),
-    "train-iters": ("TRAIN", "train_iters"),
-    "use-distributed-optimizer": ("DDP", "use_distributed_optimizer"),
-    "use-megatron-fsdp": ("DDP", "use_megatron_fsdp"),
-    "use-precision-aware-optimizer": ("OPTIMIZER", "use_precision_aware_optimizer"),
-    "use-rope-scaling": ("MODEL", "rope_scaling"),
-    "use-sharp": ("DIST", "use_sharp"),
-    "use-tp-pp-dp-mapping": ("DIST", "use_tp_pp_dp_mapping"),
+    option: None if place == "-" else (place.partition(".")[0], place.partition(".")[2])
+    for option, place in map(str.split, shipped_lines("recipe_fields"))
 }
 # Switches whose field says the opposite.
 _OPPOSITES: Mapping[str, tuple[str, str]] = {

@@ -192,9 +192,14 @@ def shipped_program(name: str, **figures: object) -> str:
     return Template(text).substitute(figures) if figures else text
 
 
+def shipped_lines(name: str) -> list[str]:
+    """Return the lines of a list that ships beside this module."""
+    return resources.files("planner.exporters").joinpath(f"{name}.txt").read_text(encoding="utf-8").splitlines()
+
+
 def shipped_words(name: str) -> frozenset[str]:
     """Return the words of a list that ships beside this module: options or keys that a program has."""
-    return frozenset(resources.files("planner.exporters").joinpath(f"{name}.txt").read_text(encoding="utf-8").split())
+    return frozenset(" ".join(shipped_lines(name)).split())
 
 
 def literal(name: str, fields: Mapping[str, Any]) -> str:
