@@ -8,6 +8,7 @@ one.
 """
 
 import logging
+import multiprocessing
 import signal
 import threading
 import time
@@ -160,6 +161,7 @@ class DaskWorkers(Generic[_Task, _Answer]):
             raise _fault("--workers", problem, install) from None
         import_module("dask").config.set(
             {
+                "distributed.worker.multiprocessing-method": _start_method(),
                 "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
                 "distributed.deploy.lost-worker-timeout": _RESTART,
                 "distributed.nanny.pre-spawn-environ": _ENVIRONMENT,
@@ -415,6 +417,19 @@ def _library() -> Any:
         if name.split(".")[0] in ("distributed", "asyncio"):  # the library has set the level of each by itself
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return library
+
+
+def _start_method() -> str:
+    """Return how worker processes begin: forked from one that has imported what all need, where the system can.
+
+    Each of its own took most of a second of a processor, beside the search.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return "spawn"
+    import_module("dask").config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    import_module("distributed.utils").get_mp_context()  # has it import the library; once, so that this comes after
+    multiprocessing.set_forkserver_preload(["distributed", __name__, "planner.api", "planner.families.hybrid.search"])
+    return "forkserver"
 
 
 def _within(limit_s: float, work: Callable[[], _Made], *, undo: Callable[[_Made], object] = lambda made: None) -> _Made:
