@@ -15,9 +15,9 @@ from planner.families.hybrid import cost as hybrid_cost
 from planner.families.hybrid import grid_search
 from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid import space as hybrid_space
-from planner.families.hybrid.configuration import OVERLAPS, layouts_of
-from planner.families.hybrid.cost import HybridCost, costs_of, has_few_cuts
-from planner.families.hybrid.grid_search import bounds_of
+from planner.families.hybrid.configuration import OVERLAPS, HybridConfiguration, layouts_of
+from planner.families.hybrid.cost import HybridCost, Placement, costs_of, has_few_cuts
+from planner.families.hybrid.grid_search import Found, bounds_of, searched
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
 from planner.models import schedule as pipeline_schedule
@@ -26,6 +26,7 @@ from planner.models.schedule import one_forward_one_backward_s
 from planner.models.transformer_schedule import path_bound_s
 from planner.problem import Problem
 from planner.search import Search
+from planner.solution import Status
 
 SMALL = {"layers": 8, "hidden": 4096, "heads": 32, "vocabulary": 32000, "sequence_length": 2048}
 
@@ -237,3 +238,44 @@ def test_a_search_that_is_broken_off_has_kept_its_best_layout() -> None:
         plan(problem, search)
     assert search.kept is not None
     assert search.kept().objective == pytest.approx(plan(problem, Search()).objective)
+
+
+MOVED = {"tensor_parallel_size": 1, "context_parallel_size": 1, "num_stages": 2, "zero_stage": 1}
+CUTS = {"tensor_parallel_size": 1, "context_parallel_size": 1, "num_stages": 4, "chunks_per_device": 1}
+
+
+@pytest.mark.parametrize(
+    ("layers", "vocabulary", "batch", "pins"),
+    [(8, 64000, 16, MOVED), (28, 96000, 8, {**CUTS, "recompute": "none", "microbatch_size": 1})],
+)
+@pytest.mark.parametrize("has_reasons", [True, False])
+def test_an_answer_is_optimal_only_once_layers_were_moved_as_far_as_that_helps(
+    layers: int, vocabulary: int, batch: int, pins: dict[str, Any], has_reasons: bool
+) -> None:
+    """Whenever the time is over, so that who reads "optimal" of one question reads one answer."""
+    sizes = {**TINY, "layers": layers, "vocabulary": vocabulary, "tied_embeddings": False}
+    problem = question(sizes, machines=1, devices=4, batch=batch, fix=pins)
+    count = Readings(10**9)
+    count.search.has_reasons = has_reasons
+    best, statuses = plan(problem, count.search), set()
+    assert not isinstance(best.configuration, HybridConfiguration) or best.configuration.stages  # layers were moved
+    for limit in range(1, int(count.now_s) + 3, 1 + int(count.now_s) // 40):
+        search = Readings(limit).search
+        search.has_reasons = has_reasons
+        try:
+            found = plan(problem, search)
+        except NoAnswerError:
+            continue
+        statuses.add(found.status)
+        assert found.bound <= best.objective
+        assert found.status is not Status.OPTIMAL or found.configuration == best.configuration
+    assert Status.FEASIBLE in statuses
+
+
+def test_a_placement_whose_share_of_the_time_ended_before_its_cut_was_improved_is_not_proven() -> None:
+    sizes = {**TINY, "layers": 28, "vocabulary": 96000, "tied_embeddings": False}
+    problem = question(sizes, machines=1, devices=4, batch=8, fix={**CUTS, "recompute": "none", "microbatch_size": 1})
+    cost = HybridCost((costs_of(problem)[0],), Placement.STAGES)
+    found = Found(cost=cost, answer=searched(cost, Search()))
+    late, whole = (grid_search._cuts_improved(found, one, []).answer.solution for one in (Readings(0).search, Search()))
+    assert late.status is Status.FEASIBLE and late.bound <= whole.objective < late.objective

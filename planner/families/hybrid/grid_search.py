@@ -527,12 +527,19 @@ def _cuts_improved(found: Found, search: Search, known_s: Sequence[float]) -> Fo
     rows, is_better = found.rows, bool(found.rows) and found.rows[0][0] < min(known_s[:1], default=inf)
     if found.cost.has_replicas or search.good_enough == inf or pinned_cut(found.cost.problem) is not None:
         return found
-    if not is_better or search.is_over:
+    if not is_better:
         return found
     better_s, better, asked = _near(found.cost, rows[0][1], rows[0][0], search)
     if better_s < rows[0][0] * (1 - _GAIN):
         rows[0] = (better_s, better)
-    return replace(found, answer=_with_rows(found.answer, rows, asked)) if asked else found
+    if asked:
+        found = replace(found, answer=_with_rows(found.answer, rows, asked))
+    if not asked or not search.is_late:
+        return found
+    solution = found.answer.solution  # a cut that was not come to may be better
+    bound = min(solution.bound, peak_step_s(found.cost.groups))
+    solution = replace(solution, bound=bound, status=Status.FEASIBLE)
+    return replace(found, answer=replace(found.answer, solution=solution))
 
 
 def even_improved(found: Found, best_s: float, search: Search) -> Found | None:

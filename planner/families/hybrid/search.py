@@ -16,7 +16,7 @@ import numpy as np
 from planner.decisions import LAYOUT, row_of
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families.answer import TOO_SHORT, Searched, iterations_of, plan_of
-from planner.families.hybrid.bounds import lower_bound
+from planner.families.hybrid.bounds import lower_bound, peak_step_s
 from planner.families.hybrid.chunks import OTHER_CHUNKS, all_chunks_bound_s
 from planner.families.hybrid.configuration import (
     COARSE,
@@ -130,8 +130,12 @@ def plan(problem: Problem, search: Search) -> Plan:
         for one, near_to in zip(even, settings, strict=True)
         if has_open_cuts
     ]
+    is_cut_short = has_open_cuts and search.good_enough < inf and rest.is_late
     found += [one for one in near if one is not None]
     bound_s = min(one.answer.solution.bound for one in found)
+    if is_cut_short:  # moving layers is of the search, so that what it might still find is not ruled out
+        is_bounded = search.has_reasons and not search.is_brief
+        bound_s = min(bound_s, *([chunks_s, other_cuts_s(found, bound_s)] if is_bounded else [peak_step_s(costs)]))
     best = _best(found)
     keep(found)
     if best.answer.solution.value is None:
