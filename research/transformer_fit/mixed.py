@@ -414,8 +414,7 @@ _HEAD = """\
 
 Steps on several kinds of machines, and on kinds without rows of their own. Three figures are fitted to the rows of
 `amp-homogeneous` ({told}), whose own errors are of fits that saw no row of the
-same degrees; nothing is fitted to any other row here. `python -m research.transformer_fit.mixed` prints every row and
-what was tried; the file says how rows are read.
+same degrees; nothing is fitted to any other row here. `python -m research.transformer_fit.mixed` prints every row.
 
 | family | machines | rows | rank | mean error | bias | aim |
 |---|---|---|---|---|---|---|
@@ -430,10 +429,8 @@ AMP's rows as an ordinary question has them, with no figure fitted:
 _REASONS = """
 What is left of AMP's rows: layouts without tensor parallelism and micro-batches of one sample are predicted too slow.
 
-`sailor-gh200` misses its aim. Steps of one sample a micro-batch wait for kernels to be launched, and are predicted;
-all others take more than twice as long as predicted. All-reduces of tensor groups at a tenth of NVLink would explain
-it: told by the steps of one network alone, that one figure predicts those of the other within 9 %. No source tells it,
-so it is not used.
+`sailor-gh200` misses its aim: all steps but those of one sample a micro-batch take more than twice as long as
+predicted, as if all-reduces of tensor groups reached a tenth of NVLink. No source tells it, so it is not used.
 
 `sailor-het` misses its aim, for its network is not told: 1 Gbit/s (125 MB/s) a machine is taken. In the time that the
 rows say gradients took, one machine would have sent {implied} MB/s. Told these rates, one for each
