@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from planner.cli.completion import names_of
 from planner.cli.options import Html, MemoryLimit, grouped, json_of
 
 
@@ -101,7 +102,11 @@ class Launch:
     ] = None
     image: Annotated[str | None, typer.Option(help="Of the container, where the target starts containers.")] = None
     program: Annotated[
-        str | None, typer.Option(help="The target that trains, where --to only starts machines: slurm, skypilot.")
+        str | None,
+        typer.Option(
+            help="The target that trains, where --to only starts machines: slurm, skypilot.",
+            autocompletion=names_of("target"),
+        ),
     ] = None
     name: Annotated[str | None, typer.Option(help="Of the job.")] = None
 
@@ -114,7 +119,8 @@ def export(
         str,
         typer.Option(
             help="ddp, horovod, deepspeed, accelerate, megatron, megatron-bridge, primus, torchtitan, maxtext, tfjob, "
-            "pytorchjob, trainjob, slurm or skypilot."
+            "pytorchjob, trainjob, slurm or skypilot.",
+            autocompletion=names_of("target"),
         ),
     ],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write all files into this folder.")] = None,

@@ -4,11 +4,14 @@ from typing import Annotated
 
 import typer
 
+from planner.cli.completion import names_of
 from planner.cli.options import Html
 
 
 def case(
-    name: Annotated[str | None, typer.Argument(help="Which case; all names if left out.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Which case; all names if left out.", autocompletion=names_of("case"))
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every case.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.case/1) on stdout.")] = False,
     html: Html = None,

@@ -59,9 +59,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def in_short(text: str) -> object:
-    """Return an option of a question that is asked by flags, with its help."""
-    return typer.Option(help=text, rich_help_panel="Short question")
+def in_short(text: str, offered: Callable[[str], list[str]] | None = None) -> object:
+    """Return an option of a question that is asked by flags, with its help and what a shell offers for it."""
+    return typer.Option(help=text, rich_help_panel="Short question", autocompletion=offered)
 
 
 def json_of(schema: str) -> object:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from planner.cli.completion import groups, lists_of, names_of
 from planner.cli.options import in_short
 from planner.errors import SpecError
 from planner.importers.text import is_there
@@ -23,28 +24,33 @@ class ShortQuestion:
     """How to train on given machines."""
 
     dnn: Annotated[
-        str | None, in_short("Zoo name, model.onnx, config.json, profile, trace, or torch:package:factory.")
+        str | None,
+        in_short("Zoo name, model.onnx, config.json, profile, trace, or torch:package:factory.", names_of("network")),
     ] = None
     machines: Annotated[
-        str | None, in_short("E.g. 4x8xrtx-2080-ti or 4xdgx-h100 (`planner show machines`); unlike ones after commas.")
+        str | None,
+        in_short("E.g. 4x8xrtx-2080-ti or 4xdgx-h100 (`planner show machines`); unlike ones after commas.", groups),
     ] = None
-    cluster: Annotated[str | None, in_short("A testbed by name, e.g. osf-testbed.")] = None
+    cluster: Annotated[str | None, in_short("A testbed by name, e.g. osf-testbed.", names_of("cluster"))] = None
     network: Annotated[
         str | None, in_short("Of each network card, '25 Gbit/s', or of all of a machine, '8 x 400 Gbit/s'.")
     ] = None
     nics: Annotated[int | None, in_short("Network cards of a machine.")] = None
     latency: Annotated[str | None, in_short("Per hop, e.g. '20 us'.")] = None
-    inside: Annotated[str | None, in_short("Link inside a machine, e.g. nvlink-3.")] = None
+    inside: Annotated[str | None, in_short("Link inside a machine, e.g. nvlink-3.", names_of("link"))] = None
     batch: Annotated[int | None, in_short("Samples per device.")] = None
     global_batch: Annotated[int | None, in_short("Samples per iteration; then the number of devices is open.")] = None
     profile_batch: Annotated[int | None, in_short("Samples of the batch that a profile was measured at.")] = None
     sequence_length: Annotated[int | None, in_short("Tokens of a sample of a transformer.")] = None
     mtp_layers: Annotated[int | None, in_short("Depths of multi-token prediction that a transformer adds.")] = None
     precision: Annotated[
-        str | None, in_short("fp32, tf32, fp16, bf16; products in fp8, mxfp8 or nvfp4 (dnn.dtype).")
+        str | None,
+        in_short("fp32, tf32, fp16, bf16; products in fp8, mxfp8 or nvfp4 (dnn.dtype).", names_of("precision")),
     ] = None
-    dtype: Annotated[str | None, in_short("The same as --precision.")] = None
-    optimizer: Annotated[str | None, in_short("adam, sgd, adam_bf16, muon, ... (dnn.optimizer).")] = None
+    dtype: Annotated[str | None, in_short("The same as --precision.", names_of("precision"))] = None
+    optimizer: Annotated[
+        str | None, in_short("adam, sgd, adam_bf16, muon, ... (dnn.optimizer).", names_of("optimizer"))
+    ] = None
     fine_tuning: Annotated[str | None, in_short("lora or qlora, of rank 16; or lora:8:q,v (dnn.fine_tuning).")] = None
     frozen: Annotated[
         str | None, in_short("What is not trained: the first so many layers, or parts: 20,experts (dnn.frozen).")
@@ -53,8 +59,12 @@ class ShortQuestion:
     dataset_samples: Annotated[int | None, in_short("Samples of an epoch.")] = None
     tokens: Annotated[str | None, in_short("Of the whole training, e.g. 2T, in place of epochs.")] = None
     samples: Annotated[str | None, in_short("Of the whole training, e.g. 500M, in place of epochs.")] = None
-    objective: Annotated[str | None, in_short("iteration_time, epoch_time or training_time.")] = None
-    families: Annotated[str | None, in_short("Those to try, e.g. all_reduce,pipeline; else all.")] = None
+    objective: Annotated[
+        str | None, in_short("iteration_time, epoch_time or training_time.", names_of("objective"))
+    ] = None
+    families: Annotated[
+        str | None, in_short("Those to try, e.g. all_reduce,pipeline; else all.", lists_of("family"))
+    ] = None
 
     @property
     def code(self) -> str | None:
@@ -98,7 +108,9 @@ class ShortQuestion:
 class ShortPurchase:
     """What to buy or rent for a training."""
 
-    dnn: Annotated[str | None, in_short("Zoo name, model.onnx, config.json, profile or trace.")] = None
+    dnn: Annotated[
+        str | None, in_short("Zoo name, model.onnx, config.json, profile or trace.", names_of("network"))
+    ] = None
     global_batch: Annotated[int | None, in_short("Samples per iteration, of all devices.")] = None
     epochs: Annotated[float | None, in_short("Of the training.")] = None
     dataset_samples: Annotated[int | None, in_short("Samples of an epoch.")] = None
@@ -115,10 +127,12 @@ class ShortPurchase:
     rate: Annotated[str | None, in_short("Of other currencies, EUR=1.08USD; several between commas.")] = None
     power: Annotated[str | None, in_short("Of all machines, e.g. '2 MW'.")] = None
     carbon_intensity: Annotated[str | None, in_short("Of the electricity, e.g. '400 g/kWh'.")] = None
-    objective: Annotated[str | None, in_short("cost (default; with a budget alone time), time or energy.")] = None
+    objective: Annotated[
+        str | None, in_short("cost (default; with a budget alone time), time or energy.", names_of("purpose"))
+    ] = None
     providers: Annotated[str | None, in_short("E.g. aws,lambda.")] = None
-    terms: Annotated[str | None, in_short("Of on-demand, spot, bought; else on-demand.")] = None
-    families: Annotated[str | None, in_short("Those to try.")] = None
+    terms: Annotated[str | None, in_short("Of on-demand, spot, bought; else on-demand.", lists_of("term"))] = None
+    families: Annotated[str | None, in_short("Those to try.", lists_of("family"))] = None
 
     def asked(self, spec: Path | None) -> Path | dict[str, object]:
         """Return the spec's path, or a mapping of the same keys made of flags.

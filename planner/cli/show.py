@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner.cli.completion import shown
 from planner.cli.options import json_of
 from planner.errors import SpecError
 
@@ -47,7 +48,8 @@ def show(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A zoo network or a file of one, testbed, device, machine, spec or price list; all names if left out."
+            help="A zoo network or a file of one, testbed, device, machine, spec or price list; all names if left out.",
+            autocompletion=shown,
         ),
     ] = None,
     where: Annotated[

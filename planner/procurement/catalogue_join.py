@@ -144,6 +144,10 @@ def import_prices(
     from fnmatch import fnmatchcase  # noqa: PLC0415
 
     catalogue = read_catalogue(files, provider=provider, is_known=_is_known)
+    if not catalogue.num_rows:
+        raise SpecError.one(
+            f"this is a catalogue ({catalogue.kind}) of no price at all.", "Get it again.", file=files[0]
+        )
     held = _day_of(catalogue, files[0], day, today)
     kept: dict[tuple[str, ...], _Folded] = {}
     num_elsewhere = 0
@@ -178,6 +182,7 @@ def import_prices(
         problem = f"none of its {catalogue.num_rows} rows could be joined: {'; '.join(reasons[:4]) or 'there is none'}."
         if num_elsewhere:
             problem += f" {num_elsewhere} are of other regions."
+        problem += "".join(f" {note[0].upper()}{note[1:]}." for note in catalogue.notes)
         mend = "Is it a catalogue of virtual machines? Write the rows by hand otherwise: docs/prices.md."
         raise SpecError.one(problem, mend, file=files[0])
     return found

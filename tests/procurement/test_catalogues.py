@@ -236,12 +236,27 @@ def test_azures_prices_of_reservations_are_those_of_the_whole_term(tmp_path: Pat
     assert prices == pytest.approx(wanted)
 
 
+SKUS_WITHOUT_MACHINES = {"description": "Licensing Fee", "category": {"resourceFamily": "License"}}
+
+
 def test_pages_are_put_together_and_one_that_is_missing_is_told(tmp_path: Path) -> None:
     one = written(tmp_path, azure([azure_item(98.32)], "https://prices.azure.com/?$skip=100"), "1.json")
     two = written(tmp_path, azure([azure_item(97.0, armRegionName="westus")]), "2.json")
     assert len(imported(one, two).usable) == 2
     assert not imported(one, two).notes
     assert any("page follows" in note for note in imported(one).notes)
+
+
+def test_a_page_that_is_missing_is_told_where_nothing_could_be_joined(tmp_path: Path) -> None:
+    one = written(tmp_path, {"skus": [SKUS_WITHOUT_MACHINES], "nextPageToken": "more"})
+    with pytest.raises(SpecError, match=r"A page follows that was not given \(nextPageToken\)"):
+        imported(one)
+
+
+@pytest.mark.parametrize("content", [{"skus": []}, {"Items": [], "NextPageLink": None}])
+def test_a_catalogue_without_a_price_is_told_to_be_empty(tmp_path: Path, content: Mapping[str, Any]) -> None:
+    with pytest.raises(SpecError, match=r"of no price at all\. Get it again"):
+        imported(written(tmp_path, content), day=None)
 
 
 def test_another_currency_needs_a_rate(tmp_path: Path) -> None:
