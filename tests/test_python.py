@@ -11,9 +11,10 @@ from collections.abc import Callable
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import networkx as nx
+import numpy as np
 import pytest
 
 import planner
@@ -118,6 +119,38 @@ def test_keys_beside_a_graph_win_and_the_graph_of_a_network_will_do() -> None:
     assert beside.training.batch_per_device == 8
     again = planner.load({**QUESTION, "dnn": {"network": beside.dnn.graph, "batch_per_device": 8}})
     assert again.dnn.layers == beside.dnn.layers
+
+
+def test_a_node_that_edges_alone_name_is_refused_and_no_layer_that_costs_nothing() -> None:
+    graph = tiny()
+    nx.add_path(graph, ["conv", "cnov", "fc"])
+    with pytest.raises(SpecError, match=r"dnn: the node 'cnov' has no attributes.*graph\.add_node\('cnov'"):
+        planner.load({**QUESTION, "dnn": graph})
+
+
+def test_numbers_of_numpy_are_numbers_of_a_question() -> None:
+    graph = tiny()
+    graph.nodes["conv"]["multiply_adds"] = np.float32(2**31)
+    graph.graph["batch_per_device"] = np.int64(256)
+    given = {**QUESTION, "dnn": graph, "constraints": {"devices": np.int64(4)}}
+    graph_of_python = tiny()
+    graph_of_python.nodes["conv"]["multiply_adds"] = float(2**31)
+    same = planner.plan({**QUESTION, "dnn": graph_of_python, "constraints": {"devices": 4}})
+    assert json.dumps(planner.plan(given).to_dict()) == json.dumps(same.to_dict())
+    rates = np.array(["10 Gbit/s", "25 Gbit/s"])
+    varied = {"dnn.batch_per_device": np.arange(8, 33, 8), "cluster.machines.0.network": rates}
+    swept = planner.sweep({**QUESTION, "sweep": {"vary": varied}})
+    assert [row["outcome"] for row in swept.to_records()] == ["optimal"] * 8
+    purchase = {"deadline": "8 h", "budget": "500 USD", "providers": np.array(["lambda"]), "as_of": "any"}
+    asked = {"dnn": {"zoo": "resnet50", "global_batch": np.int32(1024), "epochs": np.float64(90)}, "procure": purchase}
+    assert json.dumps(planner.procure({**asked, "families": ["all_reduce"]}).to_dict())
+
+
+def test_a_question_that_holds_itself_is_refused() -> None:
+    question: dict[str, Any] = {**QUESTION, "dnn": {"zoo": "alexnet"}}
+    question["dnn"]["more"] = question
+    with pytest.raises(SpecError, match=r"dnn\.more: unknown key"):
+        planner.load(question)
 
 
 def test_a_graph_without_directions_or_with_keys_that_are_none_is_refused() -> None:

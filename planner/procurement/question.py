@@ -52,10 +52,9 @@ from planner.procurement.prices import (
 )
 from planner.question.blocks import CalibrationSpec as _CalibrationSpec
 from planner.question.blocks import DeviceSpec
-from planner.question.build import problem_of
-from planner.question.cluster import with_graph
-from planner.question.dnn import with_network_files, with_networks
-from planner.question.source import Notes, Source, faults_of, nearest, read_source
+from planner.question.build import problem_of, source_of
+from planner.question.dnn import with_network_files
+from planner.question.source import Notes, Source, faults_of, nearest
 from planner.question.spec import CalibrationOf, CompressionOptionSpec, ConstraintsSpec, DnnSpec, FixSpec, RangeOf
 from planner.question.values import (
     Bytes,
@@ -803,10 +802,7 @@ def load_procurement(question: str | Path | Mapping[str, object], *, today: date
     InfeasibleError
         If no offer of the price list may be had.
     """
-    if isinstance(question, Mapping):
-        source = Source(data=copy.deepcopy(with_networks(with_graph(question))), file="", folder=Path(), positions={})
-    else:
-        source = read_source(question)
+    source = source_of(question)
     if source.data.get("schema") == SCHEMA:
         source = replace(source, data=source.data.get("problem"), positions={})
     if not isinstance(source.data, dict) or "procure" not in source.data:

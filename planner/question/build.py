@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from planner import data
@@ -48,6 +49,32 @@ from planner.question.source import Notes, Source, faults_of, read_source
 from planner.question.spec import Reading, Spec
 
 
+def source_of(question: str | Path | Mapping[str, object]) -> Source:
+    """Return what a question says: that of a file with its lines, that of a mapping as plain data of its own."""
+    if not isinstance(question, Mapping):
+        return read_source(question)
+    return Source(data=_own(with_networks(with_graph(question)), {}), file="", folder=Path(), positions={})
+
+
+def _own(value: Any, copies: dict[int, Any]) -> Any:
+    """Return a copy, in which numbers and arrays of NumPy are Python's: an answer is written with its question."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if not isinstance(value, dict | list | tuple):
+        return copy.deepcopy(value)
+    if id(value) in copies:  # also what holds itself, and is refused as any key that is not known
+        return copies[id(value)]
+    if isinstance(value, tuple):
+        return tuple(_own(part, copies) for part in value)
+    copied: Any = {} if isinstance(value, dict) else []
+    copies[id(value)] = copied
+    if isinstance(value, dict):
+        copied.update((key, _own(part, copies)) for key, part in value.items())
+    else:
+        copied.extend(_own(part, copies) for part in value)
+    return copied
+
+
 def load(question: str | Path | Mapping[str, object], *, allowed_code: str | None = None) -> Problem:
     """Return the problem that a spec file, a plan file, or a mapping of the same keys asks.
 
@@ -61,10 +88,7 @@ def load(question: str | Path | Mapping[str, object], *, allowed_code: str | Non
     SpecError
         With every fault of the text in one pass: file, line and column, field, value and mend.
     """
-    if isinstance(question, Mapping):
-        source = Source(data=copy.deepcopy(with_networks(with_graph(question))), file="", folder=Path(), positions={})
-    else:
-        source = read_source(question)
+    source = source_of(question)
     if "sweep" in source.data:
         problem = "this asks many questions, which differ in what it varies."
         raise source.error(("sweep",), problem, "Ask `planner sweep`, or leave sweep out.")

@@ -728,6 +728,9 @@ def _of_graph(graph: "nx.Graph[Any]") -> dict[str, Any]:
                 f"the edge from {layer!r} to {reader!r} has {next(iter(attributes))!r}; edges only say who reads whom."
             )
             raise SpecError.one(problem, "Give what a layer puts out as its `output`.", field="dnn")
+    if (bare := next((node for node, attributes in nodes.items() if not attributes), None)) is not None:
+        problem = f"the node {bare!r} has no attributes: only edges name it, or a layer would cost nothing."
+        raise SpecError.one(problem, f"Add it, e.g. graph.add_node({bare!r}, kind='add', output='1 MB').", field="dnn")
     layers = [
         {**attributes, "name": str(node), "inputs": list(map(str, graph.predecessors(node)))}
         for node, attributes in nodes.items()

@@ -23,9 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from planner.errors import SpecError
 from planner.plugins import planner_version
 from planner.procurement.question import ProcurementSpec
-from planner.question.cluster import with_graph
-from planner.question.dnn import with_networks
-from planner.question.source import Notes, Source, faults_of, nearest, read_source
+from planner.question.build import source_of
+from planner.question.source import Notes, Source, faults_of, nearest
 from planner.question.spec import Spec
 from planner.question.values import Model, Name
 from planner.sweep.answers import Answer, Task, wrong
@@ -111,10 +110,7 @@ def load_sweep(
         wrong one by one are no fault of the sweep; see
         :func:`planner.sweep.engine.refuse_hopeless`.
     """
-    if isinstance(question, Mapping):
-        source = Source(data=with_networks(with_graph(question)), file="", folder=Path(), positions={})
-    else:
-        source = read_source(question)
+    source = source_of(question)
     if odd := _odd_keys(source.data):
         raise SpecError.of([source.fault(place, "keys must be text.", "Put the key in quotes.") for place in odd[:20]])
     hint = "cluster.machines.0.count: [1, 2, 4, 8]}."
