@@ -393,7 +393,11 @@ def in_flight(schedule: str, num_devices: int, num_microbatches: int, chunks_per
 
 
 def peak_weight(
-    weights: Sequence[float], schedule: str, num_devices: int, num_microbatches: int, chunks_per_device: int = 1
+    weights: Sequence[float] | Floats,
+    schedule: str,
+    num_devices: int,
+    num_microbatches: int,
+    chunks_per_device: int = 1,
 ) -> Floats:
     """Return, by device, the most that its micro-batches in flight weigh together; shape (p,).
 

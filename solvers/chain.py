@@ -356,7 +356,8 @@ def least_s(line: Line, batch: int, low: int, high: int, numbers_of_stages: Sequ
 def fits(line: Line, low: int, numbers_of_stages: Collection[int]) -> bool:
     """Whether some cut fits in memory under 1F1B, with ``low`` micro-batches or more of one sample each.
 
-    That is less than any of these pipelines holds, interleaved ones apart. How many devices there are is not asked.
+    That is less than any of these pipelines holds, interleaved ones apart. How many devices there are is not asked. A
+    cut that fits with more of them fits with fewer, of which no stage has more in flight.
 
     Parameters
     ----------
@@ -427,8 +428,8 @@ class FewestDevices:
     num_layers, num_devices
         L, and the devices by type.
     needs
-        Given k and first layers, ``r_t(k, i, j)`` by type, first layer and last layer 0 to L - 1, ``NONE`` where no
-        number will do; ends before the first layer are ignored.
+        Given k and first layers in a row, ``r_t(k, i, i + d)`` by type, first layer and d from 0 on, ``NONE`` where no
+        number will do. Stages of more layers than it tells of fit on no number; ends behind the last layer are ignored.
     search
         Filling a table ends with it.
     ahead
@@ -481,18 +482,17 @@ class FewestDevices:
         return bool((table < NONE).any())
 
     def _through(self, k: int, firsts: Integers, axis: int, needed: Integers) -> Integers:
-        """Return the fewest by first layer, last layer and budget, with a first stage of one type."""
-        needed = needed[:, :, None]
-        behind = self._tables[k - 1][None, 1:]
+        """Return the fewest by first layer, layers more than one, and budget, with a first stage of one type."""
+        needed, width = needed[:, :, None], needed.shape[1]
+        behind = np.concatenate((self._tables[k - 1][1:], np.full((width, self._tables[0].shape[1]), NONE)))
+        behind = sliding_window_view(behind, width, axis=0)[firsts[0] : firsts[-1] + 1].swapaxes(1, 2)
         if axis:
             left = self._budgets[axis - 1] - needed
             at = np.arange(behind.shape[2]) - np.where(left < 0, 0, needed) * self._strides[axis - 1]
-            found = np.where(left < 0, NONE, np.take_along_axis(np.broadcast_to(behind, at.shape), at, axis=2))
+            found = np.where(left < 0, NONE, np.take_along_axis(behind, at, axis=2))
         else:
             found = np.minimum(needed + behind, NONE)
-        is_run = np.arange(self.num_layers)[None, :, None] >= firsts[:, None, None]
-        is_few = found <= self.num_devices[0] - self._ahead[firsts, None, None]
-        return np.where(is_run & is_few, found, NONE)
+        return np.where(found <= self.num_devices[0] - self._ahead[firsts, None, None], found, NONE)
 
     def fewest(self, num_stages: int) -> Integers:
         """Return ways to have so many stages fit, a row each: numbers of devices by type, none of which can be less.
@@ -527,9 +527,8 @@ class FewestDevices:
                 ends = np.flatnonzero(self._through(k, firsts, axis, by_end)[0, :, budget] == target)
                 if len(ends):
                     break
-            last = int(ends[0])
-            needed = int(needs[axis, 0, last])
-            found.append((first, last, axis, needed))
+            needed = int(needs[axis, 0, ends[0]])
+            found.append((first, first + int(ends[0]), axis, needed))
             budget -= needed * self._strides[axis - 1] if axis else 0
-            first = last + 1
+            first += int(ends[0]) + 1
         return found

@@ -315,28 +315,29 @@ class PipelineCost:
     def memory_bytes(self, shape: Shape) -> list[dict[str, float]]:
         """Return, by device in line, the bytes term by term and in total, with what it may hold."""
         p, costs = shape.num_devices_in_line, self.costs
-        stages = [costs.memory(one.first, one.last, num_samples=shape.num_samples(one)) for one in shape.stages]
+        rows = [(one.first, one.last, shape.num_samples(one)) for one in shape.stages]
+        firsts, lasts, samples = np.array(rows, dtype=np.int64).T
+        stages = costs.memory(firsts, lasts, num_samples=samples)
         held = peak_weight(
-            [float(one.in_flight_bytes) for one in stages],
-            shape.schedule,
-            p,
-            shape.num_microbatches,
-            shape.chunks_per_device,
+            stages.in_flight_bytes, shape.schedule, p, shape.num_microbatches, shape.chunks_per_device
+        ).tolist()
+        by_stage = (stages.weights_bytes, stages.gradients_bytes, stages.optimizer_bytes, stages.error_bytes)
+        weights, gradients, optimizer, boundaries = (
+            [sum(of_stages[device::p]) for device in range(p)] for of_stages in (one.tolist() for one in by_stage)
         )
-        rows = []
+        found = []
         for device in range(p):
-            chunks = stages[device::p]
             terms = {
-                "weights": float(sum(one.weights_bytes for one in chunks)),
-                "gradients": float(sum(one.gradients_bytes for one in chunks)),
-                "optimizer": float(sum(one.optimizer_bytes for one in chunks)),
-                "activations": float(held[device]),
-                "boundaries": float(sum(one.error_bytes for one in chunks)),
+                "weights": weights[device],
+                "gradients": gradients[device],
+                "optimizer": optimizer[device],
+                "activations": held[device],
+                "boundaries": boundaries[device],
                 "reserve": costs.reserve_bytes,
             }
             limit = costs.machines[shape.stages[device].group].memory_limit_bytes
-            rows.append({**terms, "total": sum(terms.values()), "limit": limit})
-        return rows
+            found.append({**terms, "total": sum(terms.values()), "limit": limit})
+        return found
 
     def fits(self, shape: Shape) -> bool:
         """Whether every device holds what it must."""
