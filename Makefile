@@ -42,7 +42,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 
 types: $(VENV)/.dev
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest benchmarks -p no:xdist --benchmark-columns=min,median,max,rounds

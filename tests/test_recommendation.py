@@ -15,6 +15,7 @@ from planner.answer.schemas import PlanDocument
 from planner.families import risks_of
 from planner.plan import Plan
 from planner.planning import answered, view_of
+from planner.planning import planned as searched
 from planner.problem import Problem
 from planner.recommendation import LITTLE_FREE, with_recommended
 from planner.search import Search
@@ -91,7 +92,7 @@ def test_no_layout_without_the_risks_is_faster_than_the_recommended_one() -> Non
         }
     )
     assert plan.recommended is not None
-    assert plan.recommended.objective == approx(planner.plan(pinned).objective, rel=1e-6)
+    assert plan.recommended.objective == approx(searched(pinned, Search()).objective, rel=1e-6)
 
 
 def test_the_reasons_name_what_it_does_without_and_what_stays_free() -> None:
@@ -193,7 +194,7 @@ def test_what_no_program_launches_gives_way_to_what_one_does_on_all_the_machines
     assert not plan.recommended.configuration.to_document().get("replicas")
     assert plan.recommended.reasons[0].startswith("a target of `planner export` can launch it")
     assert plan.instead == ""
-    safe = planner.plan(problem, prefers_safe=True)
+    safe = answered(problem, plan, Search(), prefers_safe=True)
     assert not [line for line in safe.cautions if "can launch" in line]
     assert planner.export(safe, "megatron").files
 
@@ -206,42 +207,33 @@ def test_a_recommendation_that_was_tampered_with_is_found_out() -> None:
     assert [one.name for one in report.findings if not one.is_ok] == ["recommended"]
 
 
-def test_what_is_found_on_the_way_and_is_faster_takes_the_place_of_the_best_plan() -> None:
-    problem = question(*FULL_AND_OFFLOADED)
-    pins = {"offload_optimizer": True, "recompute": "full"}
-    slow = planner.plan(planner.load({**planned(FULL_AND_OFFLOADED).problem, "fix": pins}))
-    found = with_recommended(problem, slow, Search(time_limit_s=30))
-    assert found.bound <= found.objective < slow.objective
-    assert found.alternatives[0].configuration == slow.configuration
-    assert found.alternatives[0].relative_loss == approx(slow.objective / found.objective - 1)
-    assert planner.predict(problem, found.configuration).iteration_time_s == approx(found.objective)
-    assert found.recommended is None or found.recommended.objective >= found.objective
-
-
 @cache
 def slow_plan() -> Plan:
     """The best plan on half of the devices whose passes are all computed again."""
     pins = {"offload_optimizer": True, "recompute": "full", "data_parallel_size": 1, "num_devices": 16}
-    return planner.plan(planner.load({**planned(FULL_AND_OFFLOADED).problem, "fix": pins}))
+    return searched(planner.load({**planned(FULL_AND_OFFLOADED).problem, "fix": pins}), Search())
 
 
-def test_what_was_said_of_a_plan_that_is_overtaken_goes_with_it() -> None:
-    problem = question(*FULL_AND_OFFLOADED)
-    slow = slow_plan()
+def test_what_is_found_on_the_way_and_is_faster_takes_the_place_of_the_best_plan_and_of_what_was_said_of_it() -> None:
+    problem, slow = question(*FULL_AND_OFFLOADED), slow_plan()
     beyond = "layouts that were not searched"
     said = ["time against memory with these degrees: 2 s in 1 GiB", "16 of 32 devices stay idle: of one kind"]
     said += [f"{beyond}: none takes less than 1 ms (at most 99 % faster)"]
     kept = "layouts in the grid: 7"
     slow = replace(slow, explanation=(*slow.explanation, *said, kept), beyond={beyond: 1e-3})
     found = with_recommended(problem, slow, Search(time_limit_s=30))
-    assert found.objective < slow.objective
+    assert found.bound <= found.objective < slow.objective
+    assert found.alternatives[0].configuration == slow.configuration
+    assert found.alternatives[0].relative_loss == approx(slow.objective / found.objective - 1)
+    assert planner.predict(problem, found.configuration).iteration_time_s == approx(found.objective)
+    assert found.recommended is None or found.recommended.objective >= found.objective
     assert kept in found.explanation
     assert not {*said} & {*found.explanation}
 
 
 def test_a_faster_plan_that_nothing_launches_has_its_own_reason_and_the_former_beside_it() -> None:
     problem = question(*FULL_AND_OFFLOADED)
-    slow = replace(slow_plan(), cautions=(), instead="")
+    slow = slow_plan()
 
     def refuses(job: Any) -> str | None:
         return None if job.plan.configuration == slow.configuration else "a reason of its own"

@@ -21,6 +21,8 @@ from planner.models.layouts import ContextMethod, Layouts
 from planner.models.memory import Kernels, layer_bytes
 from tests.referee.second_physics.hybrid import facts_of
 
+pytestmark = pytest.mark.usefixtures("wordless")
+
 METHODS = LAYOUT["context_method"].names
 LONG = {**TINY, "sequence_length": 32768, "kv_heads": 4}
 

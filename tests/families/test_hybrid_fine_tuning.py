@@ -19,6 +19,8 @@ from planner.question.spec import HybridSpec
 from tests.referee.second_physics import check
 from tests.referee.second_physics.hybrid import facts_of
 
+pytestmark = pytest.mark.usefixtures("wordless")
+
 GATED = {**TINY, "gated": True, "kv_heads": 4, "norm": "rms_norm", "biases": False, "tied_embeddings": False}
 CLUSTER = {"machines": [{"count": 1, "device": "a100-sxm4-80gb", "devices": 4, "inside": "nvlink-3"}]}
 

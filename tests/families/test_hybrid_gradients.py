@@ -18,6 +18,8 @@ from planner.question.spec import HybridSpec
 from tests.referee.second_physics import check
 from tests.referee.second_physics.hybrid import facts_of
 
+pytestmark = pytest.mark.usefixtures("wordless")
+
 MACHINES = {"count": 2, "device": "a100-sxm4-80gb", "devices": 4, "inside": "nvlink-3", "network": "25 Gbit/s"}
 
 

@@ -26,6 +26,8 @@ from planner.models.layouts import Layouts
 from planner.transformer import Transformer
 from planner.zoo.transformers import row, row_names
 
+pytestmark = pytest.mark.usefixtures("wordless")
+
 NUMBERS = """num-layers hidden-size ffn-hidden-size num-attention-heads num-query-groups kv-channels seq-length
     max-position-embeddings vocab-size train-iters eval-iters log-interval tensor-model-parallel-size
     pipeline-model-parallel-size context-parallel-size expert-model-parallel-size expert-tensor-parallel-size

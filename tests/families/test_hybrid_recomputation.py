@@ -19,6 +19,8 @@ from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
 
+pytestmark = pytest.mark.usefixtures("wordless")
+
 LATENT: dict[str, Any] = {
     **MOE,
     "kv_heads": 8,

@@ -23,6 +23,8 @@ from planner.question.spec import HybridSpec
 from planner.search import Search
 from tests.referee.second_physics.hybrid import facts_of
 
+pytestmark = pytest.mark.usefixtures("wordless")
+
 NAMES = get_args(LayoutSchedule)
 NEW = NAMES[3:]
 EIGHT = {**TINY, "layers": 8}

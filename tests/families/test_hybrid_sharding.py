@@ -22,6 +22,8 @@ from planner.models.transformer_communication import Reduction, replica_communic
 from planner.plan import Prediction
 from planner.zoo.transformers import row
 
+pytestmark = pytest.mark.usefixtures("wordless")
+
 LLAMA = row("llama3.1-8b").transformer
 TIERS = (Tier(size=8, bandwidth_bytes_per_s=400e9), Tier(size=8, bandwidth_bytes_per_s=25e9, num_rails=8))
 

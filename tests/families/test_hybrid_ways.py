@@ -22,6 +22,8 @@ from research.transformer_fit.ranges import ranges_of, ranges_text
 from research.transformer_fit.rows import Row
 from tests.referee import second_physics
 
+pytestmark = pytest.mark.usefixtures("wordless")
+
 # -- ways out ------------------------------------------------------------------------------------------------------------
 
 LARGE = {"layers": 24, "hidden": 8192, "heads": 64, "vocabulary": 32000, "sequence_length": 1024}
