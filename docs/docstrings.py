@@ -53,8 +53,26 @@ def fields(lines: Iterable[str]) -> str:
     return "\n".join(["", "", "Attributes", "----------", *found]) if found else ""
 
 
+class Frozen(griffe.ExprCall):
+    """The decorator ``frozen``, as one that is known to make dataclasses."""
+
+    @property
+    def canonical_path(self) -> str:
+        """The path of the decorator that it stands for."""
+        return "dataclasses.dataclass"
+
+
 class Docstrings(griffe.Extension):
-    """Rewrites every docstring before it is parsed."""
+    """Rewrites every docstring before it is parsed, and has frozen classes taken for the dataclasses that they are."""
+
+    def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Say how objects of a frozen class are made."""
+        for decorator in cls.decorators:
+            if decorator.callable_path == "planner.frozen.frozen":
+                arguments = getattr(decorator.value, "arguments", [])
+                is_by_name = all(str(one) != "kw_only=False" for one in arguments)
+                decorator.value = Frozen(decorator.value, [griffe.ExprKeyword("kw_only", str(is_by_name))])
+                cls.labels.add("dataclass")
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite the docstring of one object."""

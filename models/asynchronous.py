@@ -13,13 +13,13 @@ Left out: what staleness does to convergence.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.errors import ModelError
+from planner.frozen import frozen
 from planner.models.exchange import Exchange, Overlap
 from planner.models.exchange_run import Cycle, Run
 
@@ -27,7 +27,7 @@ _MOST_EXCHANGES = 20_000
 _LEAST_ITERATIONS, _DEFAULT_ITERATIONS = 4, 400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pace:
     """What a simulation found; all but the two largest values leave out the warm-up."""
 

@@ -39,7 +39,7 @@ does the transfer). Left out: decompression, and what a lossy gradient does to c
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil, inf, prod
 from typing import Literal
 
@@ -49,6 +49,7 @@ from numpy.typing import ArrayLike
 from planner.cluster import Cluster, Link
 from planner.cost import Affine, Floats, TransferCost
 from planner.errors import ModelError
+from planner.frozen import frozen
 from planner.models.layouts import Bools, Ints, Layouts
 from planner.plugins import Registry
 from planner.routes import Routes, routes_of
@@ -56,7 +57,7 @@ from planner.routes import Routes, routes_of
 # -- one all-reduce over equal links -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Affines:
     """Affine costs of many settings at once: arrays of one shape. A setting of one device costs nothing."""
 
@@ -192,7 +193,7 @@ def two_level_all_reduces(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Participants:
     """The devices that all-reduce, on how many machines, and the links between them: of one setting or of many."""
 
@@ -313,7 +314,7 @@ def delayed(cost: TransferCost, startup_s: float) -> TransferCost:
     return _Delayed(cost, startup_s) if startup_s else cost
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Delayed:
     cost: TransferCost
     startup_s: float
@@ -340,7 +341,7 @@ def cheapest_of(costs: Sequence[TransferCost]) -> TransferCost:
     return CheapestOf(tuple(costs)) if len(costs) > 1 else costs[0]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class CheapestOf:
     """The cheapest of several costs for every size: which algorithm an all-reduce of that size would use."""
 
@@ -351,7 +352,7 @@ class CheapestOf:
         return np.min([cost(size_bytes) for cost in self.costs], axis=0)  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PiecewiseLogLinear:
     """Eq. 18 of the OSF model: logarithmic below the bandwidth-delay product, linear from there on.
 
@@ -374,7 +375,7 @@ class PiecewiseLogLinear:
         return np.where(size > 0, seconds, 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MeasuredCurve:
     """A measured table of size and seconds, interpolated.
 
@@ -427,7 +428,7 @@ class MeasuredCurve:
 # -- tiers of a cluster ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tier:
     """How units are joined: devices by the innermost tier, and units of one tier by the next.
 
@@ -652,7 +653,7 @@ def axes_of(layouts: Layouts) -> Mapping[str, Axes]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Group:
     """One kind of group of every layout; arrays of shape (tiers, layouts)."""
 
@@ -869,7 +870,7 @@ def groups_of(
     return _Groups(tuple(tiers), {**axes_of(layouts), **(more or {})}, layouts.num_devices, apart or {})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(kw_only=False, eq=False)
 class _Groups(Mapping[str, Group]):
     """Groups by name, worked out when they are asked for first: most are asked for a few kinds alone."""
 
@@ -957,7 +958,7 @@ def _rings(group: Group) -> tuple[Affines, Affines]:
     return Affines(startup_s=levels.startup_s.sum(axis=0), per_byte_s=levels.per_byte_s.sum(axis=0)), flat
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Spread:
     """How many members of a group each piece of an all-to-all goes to."""
 
@@ -1067,7 +1068,7 @@ def operation_s(operation: Operation, group: Group, size_bytes: Floats, spread: 
 # -- compression of gradients ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Compression:
     """A ratio, or an array of them, and the seconds ``k`` of passing over the gradient without removing anything.
 
@@ -1098,7 +1099,7 @@ class Compression:
         return np.asarray(self.scale_s / self.kept**2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OptimalCompression:
     """The best ratio and its proof."""
 

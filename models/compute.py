@@ -22,7 +22,7 @@ arXiv 2104.04473). Leaves out communication and the floor that launching kernels
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ import numpy as np
 from planner.cluster import Device
 from planner.cost import Floats, Profile
 from planner.dnn import Dnn
+from planner.frozen import frozen
 from planner.models import scans
 from planner.models.layouts import Ints, Layouts, Recompute
 from planner.models.low_precision import LowProducts, has_low_product, is_fused_with_experts
@@ -153,7 +154,7 @@ _ALIGNED = 8  # numbers of two bytes in the 16 bytes that a load takes at once
 _REFERENCE_FLOP_PER_S = 312e12 / 108  # of one multiprocessor of the A100, which the start-up is stated for
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceRates:
     """What is published of a device, and the three shares of it that are fitted."""
 
@@ -292,7 +293,7 @@ def device_shares(device: Device, dtype: str, rates: Mapping[str, Mapping[str, A
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Constants:
     """Figures common to all devices and all software, fitted once but for the last four."""
 
@@ -333,7 +334,7 @@ class Constants:
     send_s: float = 4e-5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Software:
     """What a training program does; fitted are its launch floor, and what older libraries reach on devices with fp8."""
 
@@ -516,7 +517,7 @@ class Speeds(NamedTuple):
     constants: Constants
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayerSeconds:
     """Seconds of one layer and micro-batch on the device; ``attention_s`` and ``last_s`` are part of ``forward_s``.
 

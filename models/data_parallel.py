@@ -21,7 +21,6 @@ Deep Neural Network Training with Parameter Server, section III-C.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -31,6 +30,7 @@ from planner.channel import FusionSchedule
 from planner.cost import Floats, Passes, Profile, TransferCost
 from planner.dnn import Dnn
 from planner.errors import ModelError
+from planner.frozen import frozen
 
 Ints = NDArray[np.int64]
 
@@ -39,7 +39,7 @@ _KNOTS = np.arange(-_REACH, _REACH + 0.5, 0.5)
 _NODES = 16  # of the rule that integrates between two knots
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Gradients:
     """What has to be exchanged, in ready order: names, bytes, and when each is ready in a backward pass."""
 
@@ -77,7 +77,7 @@ def gradients_of(dnn: Dnn, profile: Profile, *, gradient_bytes: int, unit: str =
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Kinds:
     """Several kinds of devices that train on one batch, T of them; L gradients in ready order.
 

@@ -43,7 +43,6 @@ best), so that it is not charged. Sources: as named; constants and their runs at
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from math import ceil
 from statistics import NormalDist
@@ -52,6 +51,7 @@ import numpy as np
 
 from planner.cost import Floats, TransferCost
 from planner.errors import ModelError
+from planner.frozen import frozen
 from planner.models.communication import MeasuredCurve
 
 LARGEST_SEGMENT_BYTES = 2**20  # gloo/allreduce.h, kMaxSegmentSize
@@ -118,7 +118,7 @@ def num_rounds(size_bytes: float, *, num_workers: int) -> int:
     return num_segments - num_segments // num_workers  # two phases, two segments a round
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Collectives:
     """All-reduces in the order in which they are started.
 
@@ -175,7 +175,7 @@ class Collectives:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Exchange:
     """When each collective starts and ends, in the order in which they were given, and when the link was busy."""
 
@@ -287,7 +287,7 @@ def exchange(ready_s: Sequence[float], collectives: Collectives) -> Exchange:
     return Exchange(np.asarray(start_s), np.asarray(end_s), busy[:, 0], busy[:, 1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DdpConstants:
     """What a process costs beside its layers. Source: measured runs, fitted on 35 open jobs.
 
@@ -303,7 +303,7 @@ class DdpConstants:
     copy_s_per_byte: float = 0.17e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DdpWorker:
     """One worker alone."""
 
@@ -321,7 +321,7 @@ class DdpWorker:
         return 1 + expected_largest(self.num_equal) * self.deviation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DdpIteration:
     """Seconds of one iteration; ``computed_s`` is when the last backward pass ends, ``exchanged_s`` the copies out."""
 

@@ -45,6 +45,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.errors import ModelError
+from planner.frozen import frozen
 
 _ROUNDING = 1e-12  # of a link's share
 
@@ -146,7 +147,7 @@ class Fabric:
 # -- what is exchanged -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Worker:
     """Workers that are alike."""
 
@@ -178,7 +179,7 @@ class Worker:
         return sum(self.forward_s) + self.backward_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Servers:
     """Servers that are alike: how many, and the bytes/s of each one's link per direction; > 0 and finite.
 
@@ -189,7 +190,7 @@ class Servers:
     bytes_per_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Exchange:
     """What is exchanged, and when it may be."""
 

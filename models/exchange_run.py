@@ -16,6 +16,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.errors import ModelError, NoAnswerError
+from planner.frozen import frozen
 from planner.models.exchange import Discipline, Exchange, Overlap, Worker
 
 _ROUNDING = 1e-12  # of a moment, and of what a message has left
@@ -41,7 +42,7 @@ class Transfer(NamedTuple):
     end_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Steady:
     """What iterations come to."""
 

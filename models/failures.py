@@ -20,7 +20,6 @@ grows beyond floating point is infinite. No time falls when work, a rate, writin
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -28,6 +27,7 @@ from numpy.typing import ArrayLike
 
 from planner.cost import Floats
 from planner.errors import ModelError
+from planner.frozen import frozen
 
 # Unexpected interruptions while Llama 3 405B was trained: 419 in 54 days on 16,384 GPUs of 2,048 machines. Source: The
 # Llama 3 Herd of Models, 2024, arXiv:2407.21783, section 3.3.4 and table 5. Of one GPU, its share of whatever else
@@ -40,7 +40,7 @@ _LARGE_EXPONENT = 1e3  # e to it is infinite
 _NUM_STEPS = 8  # of Newton's method; five reach the last digit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Checkpoints:
     """How a run saves its state."""
 
@@ -49,7 +49,7 @@ class Checkpoints:
     interval_s: ArrayLike | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class RunTime:
     """Where the expected wall time of runs goes."""
 

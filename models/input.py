@@ -5,10 +5,10 @@ Source: S. Shi et al., A DAG model of synchronous SGD, arXiv:1805.03812, tables 
 same time; the decode rate is our own term.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from planner.cluster import MachineGroup
+from planner.frozen import frozen
 from planner.problem import Problem
 
 
@@ -36,7 +36,7 @@ class Strategy(StrEnum):
         return self in (Strategy.MXNET, Strategy.CAFFE_MPI)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class InputTime:
     """Seconds of one iteration's reading, decoding and copying, and whether they overlap one another."""
 
@@ -80,7 +80,7 @@ def stall_s(time: InputTime, busy_s: float, strategy: Strategy) -> float:
     return reading_s + time.copy_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Samples:
     """How samples come to the devices."""
 

@@ -19,7 +19,7 @@ for what the fitted shares hold of it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats, Profile
 from planner.dnn import OPERATOR_KINDS, PRODUCT_KINDS, Dnn, Operator
+from planner.frozen import frozen
 from planner.models.operators import operators_of
 from planner.models.roofline import MOVED, USUAL_LOADS, WHOLE, DeviceLimits, Grid, least_of, startup_width
 
@@ -52,7 +53,7 @@ _INDEX = {kind: index for index, kind in enumerate(KINDS)}
 _ROWS, _INNER, _COUNT = range(3)  # which side of a product grows with the batch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Kernels:
     """All kernels of a network's step but the optimiser's, arrays of one element a kernel."""
 
@@ -236,7 +237,7 @@ _WHOLE_BYTES, _SHORT_BYTES = 4.0, 2.0
 TOGETHER = tuple(2**power for power in range(13))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Shares:
     """What is fitted, for all devices alike."""
 
@@ -275,7 +276,7 @@ class Shares:
         return cls(**{one.name: rows[one.name] for one in fields(cls) if one.name in rows})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Execution:
     """How a program runs a network."""
 

@@ -45,7 +45,7 @@ with N. Where not even millions too many can be left out (replicas by the thousa
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import IntEnum
 from functools import lru_cache
 from math import floor, gcd
@@ -54,6 +54,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.models.orders import fewest_microbatches, held_chunks
 from planner.transformer import KINDS, LayerKind, Transformer
 
@@ -104,7 +105,7 @@ class ContextMethod(IntEnum):
 ANY_CONTEXT_METHOD = len(ContextMethod)  # of bounds alone: whichever takes least
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Layouts:
     """Arrays of one length, or of length 1 where all layouts agree.
 
@@ -190,11 +191,11 @@ class Layouts:
     def __len__(self) -> int:
         """Return how many layouts there are."""
         number = len(self.tensor)
-        return number if number > 1 else max([len(getattr(self, name)) for name in self.__slots__])
+        return number if number > 1 else max([len(getattr(self, name)) for name in self.__dataclass_fields__])
 
     def arrays(self) -> Mapping[str, Ints | Bools]:
         """Return the arrays by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def of(self, kept: Ints | Bools | slice) -> "Layouts":
         """Return some of the layouts, their arrays of full length.
@@ -387,7 +388,7 @@ def folded_back(table: Ints) -> Ints:
     return np.stack([table[..., 0, :], table[..., 1, ::-1]], axis=-2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class EvenCut:
     """How cuts of n layouts deal out layers, even ones and one that is given; arrays of shape (n,)."""
 
@@ -465,7 +466,7 @@ def cut_of(num_layers: int, layouts: Layouts, chunk_layers: Sequence[int] | Ints
     return EvenCut(is_alike=np.zeros(1, dtype=bool), **found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Stage:
     """One pipeline stage of each of n layouts, at one moment; or several of each, shape (..., n)."""
 
@@ -598,7 +599,7 @@ def _of_cuts(
     return np.stack([one[np.minimum(rank, len(one) - 1)] for one in tables], axis=2)[:, :, where]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class BusyStages:
     """Stages of each of n layouts one of which is its busiest, in order, from its first stage to its last."""
 

@@ -27,10 +27,10 @@ gathered as they are kept, where that is one byte.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from planner.cluster import Device
+from planner.frozen import frozen
 from planner.models.operators import ROUTED, TransformerOperator
 from planner.models.roofline import peak_flop_per_s
 from planner.transformer import Transformer
@@ -39,7 +39,7 @@ _PRODUCTS = "matmul"
 _ON_THEIR_WAY = ("dispatch", "combine")  # of tokens to experts and back
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NumberType:
     """A type of short numbers, by what it takes."""
 
@@ -105,7 +105,7 @@ LOW_TYPES = ("fp8", "mxfp8", "nvfp4")
 FP8_RECIPES = ("current", "delayed", "blockwise")  # the first is the default
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LowProducts:
     """How a device multiplies short numbers under a program."""
 
@@ -131,7 +131,7 @@ class LowProducts:
         return NUMBER_TYPES[self.name, self.recipe]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LowFigures:
     """What is fitted of short products, and of how programs launch kernels."""
 

@@ -55,6 +55,7 @@ from math import inf
 import numpy as np
 
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.models import scans
 from planner.models.known import Known
 from planner.models.layouts import (
@@ -102,7 +103,7 @@ STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32
 OPTIMIZER_BYTES = {name: max(one.state_bytes, one.end_state_bytes) for name, one in OPTIMIZERS.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Precision:
     """Bytes of one number: as weight, as gradient, as activation; master copy and optimiser state per parameter.
 
@@ -153,7 +154,7 @@ class Precision:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemoryUse:
     """Bytes on one device; ``activations_per_sample_bytes`` is multiplied by the samples in flight."""
 
@@ -233,7 +234,7 @@ _UNREAD_WHERE_WEIGHTED = frozenset({"feed_forward.experts.down"})
 _LOG_SUM_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Kernels:
     """What the software keeps; the defaults are those of today's frameworks."""
 
@@ -291,7 +292,7 @@ KERNELS: Mapping[str, Kernels] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Kept:
     """Numbers of one sample, by how they are spread.
 
@@ -319,7 +320,7 @@ class _Kept:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class LayerBytes:
     """Bytes of one layer and one micro-batch on one device, one element a layout."""
 
@@ -624,7 +625,7 @@ def _holding(layouts: Layouts) -> Sequence[Ints]:
     return np.broadcast_arrays(*numbers, modules, gathers, np.zeros(len(layouts), dtype=bool))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _KnownMemory:
     """What is known of some network's memory: of layouts' fullest stages, and of all stages as lines."""
 
@@ -952,7 +953,7 @@ class _Devices:
 # -- an optimiser on the host ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Host:
     """A machine's host, as one of its devices sees it."""
 
@@ -1031,7 +1032,7 @@ def _filled(order: Ints, few: Ints, many: Ints, total: Ints) -> Ints:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class _Lines:
     """What a stage holds: a constant, and for each layer of a kind its states, and what it keeps of a micro-batch."""
 

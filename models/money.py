@@ -15,7 +15,7 @@ time grows. Nothing is paid for a kind without machines, even where the wall tim
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import inf, isclose
 from typing import Literal
 
@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.cost import Floats
 from planner.errors import ModelError
+from planner.frozen import frozen
 from planner.models.failures import checked_amounts, product
 
 Bools = NDArray[np.bool_]
@@ -38,7 +39,7 @@ _UNKNOWN_POWER = "power_w: a bought machine's power is unknown, but its electric
 _ROUNDING = 1e-12  # relative: a wall time that is over a whole granule by less has not begun another
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class MachinePrices:
     """What machines of several kinds cost: each field one number for all kinds, or one for each."""
 
@@ -76,7 +77,7 @@ class MachinePrices:
             raise ModelError("useful_life_s: a machine that lives 0 s cannot be used. Give more than 0.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rates:
     """Prices that do not depend on the machine."""
 
@@ -276,7 +277,7 @@ def _sum(machines: Floats, each: Floats) -> Floats:
 # -- a machine month by month: rented by the hour, or bought and kept --------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Month:
     """A machine rented or bought, for so many hours of use a month."""
 

@@ -28,7 +28,7 @@ head is the projector. It stands before the embedding, on the first stage (Megat
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from math import prod
 
@@ -37,6 +37,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.dnn import PRODUCT_KINDS, Layer, Operator, Product, Tensor
 from planner.encoders import Projector
+from planner.frozen import frozen
 from planner.models import scans
 from planner.models.layouts import Layouts
 from planner.trained import EMBEDDING, HEAD, QUANTISED_BYTES
@@ -54,7 +55,7 @@ _WHOLE_PATCHES = "patch_embedding"  # of an encoder, whole on every tensor rank
 PROJECTED = ("projector.up", "projector.down")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TransformerOperator:
     """One operator."""
 
@@ -126,7 +127,7 @@ class TransformerOperator:
         return self.adapter_elements + (0 if self.is_frozen else self.weight_elements)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Part:
     """Operators that stand ``count`` times in the network; ``kind`` is that of a block, else None.
 
@@ -140,7 +141,7 @@ class Part:
     num_images: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Flop:
     """FLOP of one sample."""
 
@@ -776,7 +777,7 @@ def split_share(name: str, layouts: Layouts) -> tuple[bool, Floats]:
     return name not in _ROW_SPLIT, np.asarray(1 / layouts.tensor) if is_split else np.ones(1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Parameters:
     """Parameters on one device, one element a layout."""
 
@@ -996,7 +997,7 @@ def head_parameters(transformer: Transformer, layouts: Layouts, *, is_trained: b
     return total
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class StageParameters:
     """Parameters of a stage of an even cut on one device, by what they are; arrays of one element a layout."""
 

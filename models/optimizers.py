@@ -23,11 +23,11 @@ rank with the largest matrix takes no less than that. A matrix that tensor paral
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.models.layouts import Layouts
 from planner.models.operators import ROUTED, TransformerOperator, block_operators, split_share
 from planner.transformer import LayerKind, Transformer
@@ -39,7 +39,7 @@ _ITERATIONS = 5
 _MOVED_STATE = 16.0  # of the bytes that a step of a program moves per parameter: Adam's, read and written
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Optimizer:
     """An optimiser."""
 
@@ -80,7 +80,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 # -- Newton and Schulz's iterations ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Matrices:
     """The matrices of one layer on one device; arrays of one element a layout."""
 

@@ -23,8 +23,9 @@ overlap no tensor-parallel communication.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from planner.frozen import frozen
 from planner.models.layouts import ContextMethod
 from planner.models.low_precision import NUMBER_TYPES, NumberType
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
@@ -67,7 +68,7 @@ def token_backend(device: str, program: str = MEGATRON_CORE, tensor: int = 1) ->
     return DEEPEP if device.startswith(_HOPPER + _INSTINCT * (program == PRIMUS and tensor == 1)) else ALL_TO_ALL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Program:
     """What a program keeps, and what it has.
 

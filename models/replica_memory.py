@@ -18,11 +18,11 @@ doi:10.1145/2783258.2783270) has no model of memory.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.models.memory import STATISTIC_BYTES, MemoryUse, Precision
 from planner.models.replica_segments import (
     Counts,
@@ -37,7 +37,7 @@ from planner.models.replica_segments import (
 from planner.models.replicas import LayerStates
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Kept:
     """What a layer keeps beside its trained weights: batch-norm statistics, and what backward reads of a sample.
 
@@ -48,7 +48,7 @@ class Kept:
     num_stored: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(kw_only=False, eq=False)
 class _Segments:
     """Bytes of every segment of a layer: weights, gradients, and its outputs of one sample."""
 

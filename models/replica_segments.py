@@ -24,7 +24,7 @@ All partitions at once
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import StrEnum
 from functools import cache, lru_cache
 from math import log, prod
@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from planner.cost import Floats
 from planner.dnn import Dnn, Window
 from planner.errors import ModelError
+from planner.frozen import frozen
 
 Ints = NDArray[np.int64]
 Counts = Ints
@@ -46,7 +47,7 @@ _MOST_KEPT = 1 << 14  # pairs of segments of two layers
 # -- what is chosen ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayerChoice:
     """P, H, R and the map of one layer: ``workers[r][p]`` runs all threads of segment p of the layer's replica r."""
 
@@ -97,7 +98,7 @@ def segments_beside(choice: LayerChoice, other: LayerChoice) -> tuple[Ints, Ints
     return np.where(is_shared, replicas, -1), np.where(is_shared, partitions, -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReplicaConfiguration:
     """``N_ps`` servers, ``N_mr`` model replicas of ``N_wr`` workers each, and the choice of every layer."""
 
@@ -107,7 +108,7 @@ class ReplicaConfiguration:
     layers: tuple[LayerChoice, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Limits:
     """``N`` machines of ``K`` cores."""
 
@@ -191,7 +192,7 @@ def check(configuration: ReplicaConfiguration, limits: Limits, stages: Sequence[
 # -- constants ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class ByPartitions:
     """``C_muladd`` by P, where the cache effect was measured or fitted so."""
 
@@ -205,7 +206,7 @@ class ByPartitions:
         return self.seconds[num_partitions]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class ByWorkingSet:
     """``C_muladd`` by the bytes that a segment's loop touches: straight lines over the logarithm, constant outside.
 
@@ -221,7 +222,7 @@ class ByWorkingSet:
         return float(np.interp(log(max(working_set_bytes, 1)), np.log(sizes), seconds))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class ByThreads:
     """``C_interf`` (eq. 9) or ``C_ncost`` by H, straight lines between the points.
 
@@ -239,7 +240,7 @@ class ByThreads:
         return float(np.interp(num_threads, threads, values))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Constants:
     """What the canonical loops and the network take."""
 
@@ -267,7 +268,7 @@ class Connections(StrEnum):
     EVEN = "even"  # in proportion to the segment's neurons
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayerSeconds:
     """Measured seconds of a whole layer, of a sample on one thread, in place of counts times ``C_muladd``.
 
@@ -283,7 +284,7 @@ class LayerSeconds:
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stage:
     """A layer of the Adam model: a convolution, a pool or a fully-connected layer, and what follows by neuron."""
 
@@ -397,7 +398,7 @@ def stripe_channels(shape: tuple[int, ...], num_segments: int) -> Counts:
     return np.where(sizes > 0, shape[0], 0) if len(shape) == 3 else sizes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Boundary:
     """What passes between the segments q of layer l-1 and the segments p of layer l, wherever they run."""
 
@@ -438,7 +439,7 @@ def stripe_boundary(stage: Stage, num_before: int, num_segments: int, before_sha
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _WindowRows:
     """Which rows of its input (column) each row of a stage's output reads, and with how many rows of weights.
 
@@ -639,7 +640,7 @@ def _shares(connections: Floats, neurons: Floats) -> Floats:
 # -- all numbers of partitions at once ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(kw_only=False, eq=False)
 class StripedLayer:
     """The segments of a layer, P after P; those of each P begin at ``first``.
 
@@ -733,7 +734,7 @@ class StripedLayer:
         return self.most(np.where(is_most, numbers, -1))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(kw_only=False, eq=False)
 class StripeCut:
     """The stripes of a layer's output, P after P: their P, rows, neurons and channels, and how many each stands for."""
 

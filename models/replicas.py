@@ -32,7 +32,7 @@ partner that is never met saves nothing. The pair of layers falls apart into g e
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import pairwise
 from math import gcd, inf
@@ -42,6 +42,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.errors import ModelError, NoAnswerError
+from planner.frozen import frozen
 from planner.models.replica_segments import (
     Constants,
     Counts,
@@ -72,7 +73,7 @@ class Reading(StrEnum):
     SERIALISED = "serialised"  # as fast as the replicas' and the servers' links allow: the physical limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Training:
     """An epoch, and how often a replica exchanges weights.
 
@@ -87,7 +88,7 @@ class Training:
     mix: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Phase:
     """Seconds of a sample in one phase of a layer, on its slowest segment; and what all its segments receive."""
 
@@ -101,7 +102,7 @@ class Phase:
         return self.compute_s + self.receive_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayerTime:
     """The three phases of a layer, and its degree of data parallelism ``Q(l) = H(l) R(l) N_mr``."""
 
@@ -116,7 +117,7 @@ class LayerTime:
         return (self.forward.total_s + self.backward.total_s + self.update.total_s) / self.parallelism
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EpochTime:
     """``T_epoch``; ``parts_s`` sums to it. ``read_bytes`` and ``written_bytes`` are those of all replicas."""
 
@@ -381,7 +382,7 @@ def _received(counts: Counts, source: LayerChoice, choice: LayerChoice) -> tuple
 # -- what may be chosen for a layer, and its extreme segments ----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(kw_only=False, eq=False)
 class LayerStates:
     """What may be chosen for a layer, by index: P, R and H, in rising order of the workers that they need."""
 
@@ -474,7 +475,7 @@ def worthwhile_threads(model: ReplicaModel, threads: Sequence[int], *, is_memory
     return tuple(h for h, is_one in zip(threads, is_beaten.any(axis=1).tolist(), strict=True) if not is_one)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(kw_only=False, eq=False)
 class PhaseExtremes:
     """A phase that receives messages, by P: two of its segments (rows 0 and 1), and the least of any segment.
 
@@ -512,7 +513,7 @@ class PhaseExtremes:
         return cls(extremes[:2], extremes[2:4], extremes[4], extremes[5])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(kw_only=False, eq=False)
 class LayerExtremes:
     """The extreme segments of a layer by P, which bounds are made of: forward, backward, the longest update, neurons.
 

@@ -15,7 +15,6 @@ network (:mod:`planner.models.kernels`), and to steps of the programs that train
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from planner.cluster import TRAINING_DTYPES, Device
 from planner.cost import Floats
 from planner.errors import ModelError
+from planner.frozen import frozen
 
 # -- what is published of a device -------------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ def peak_flop_per_s(device: Device, dtype: str) -> float:
     return peak
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceLimits:
     """What is published of a device."""
 
@@ -195,7 +195,7 @@ USUAL_LOADS = 0.25  # of Grid.loads, where measurements do not tell it
 _SHARPNESS = 6  # of the change from one bound to the other
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Grid:
     """How products are cut; figures of one element a product, or of all."""
 

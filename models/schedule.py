@@ -39,7 +39,6 @@ of the two directions, that slow each other; jitter.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
 from math import lcm
@@ -50,6 +49,7 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.errors import ModelError
+from planner.frozen import frozen
 from planner.models.orders import (
     FORWARD,
     IS_V,
@@ -86,7 +86,7 @@ _KEPT_TASKS = 5_000  # tasks of a schedule whose topological order is worth reme
 # -- one iteration ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PipelineTimes:
     """Seconds of K stages, each time finite and >= 0."""
 
@@ -105,7 +105,7 @@ class PipelineTimes:
     weights_s: Sequence[float] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PipelineTask:
     """What runs from ``start_s`` to ``end_s``.
 
@@ -126,7 +126,7 @@ _KINDS = ("forward", "backward", "weights", "whole", "send_output", "send_error"
 _SENDS = len(_KINDS) - 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class ScheduleRun:
     """One iteration."""
 
@@ -263,7 +263,7 @@ def _columns(times: PipelineTimes) -> list[list[float]]:
 # -- longest paths ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Part:
     """Some tasks and transfers of a schedule as nodes in a topological order, each with a register for its end."""
 
@@ -648,7 +648,7 @@ def _rounds_end_s(
 _MOST_PLAYED = 256  # rounds
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(kw_only=False, eq=False)
 class _Waves:
     """A part whose tasks include what they send, in waves that do not depend on one another.
 

@@ -19,7 +19,6 @@ cases ask for stands in ``cases/forms/gst.py`` and ``cases/forms/bsp_server.py``
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,9 +26,10 @@ from numpy.typing import ArrayLike, NDArray
 from planner.channel import fifo_end_s
 from planner.cost import Floats
 from planner.errors import ModelError
+from planner.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Links:
     """Bandwidth of every link, per direction."""
 
@@ -278,7 +278,7 @@ def _local_end_s(kind: "_Kind | None", column: Floats) -> float:
     return float(np.frombuffer(kind[0])[column > 0].max())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Sent:
     """One worker's transfers, in order of sending: start, end, and bytes for each server (columns)."""
 

@@ -33,6 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.cost import Floats, Passes, Profile, TransferCost
 from planner.dnn import Dnn
+from planner.frozen import frozen
 from planner.models.activations import kept_bytes
 from planner.models.communication import ALL_REDUCES, EVEN_ALL_REDUCES, Participants, cheapest_of, delayed
 from planner.models.memory import STATISTIC_BYTES, Precision
@@ -42,7 +43,7 @@ Positions = int | NDArray[np.int64]
 Numbers = float | NDArray[np.int64] | Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Linearisation:
     """The order of the layers and, for each, how long its output is needed."""
 
@@ -94,7 +95,7 @@ def linearise(dnn: Dnn) -> Linearisation:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stage:
     """The layers ``first`` to ``last`` on ``replicas`` devices of the machine group with index ``group``."""
 
@@ -104,7 +105,7 @@ class Stage:
     replicas: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Place:
     """The devices of a stage: so many of a group, from device ``start`` on, in machines of ``devices_per_machine``."""
 
@@ -183,7 +184,7 @@ def places_of(stages: Iterable[Stage], machines: Sequence["StageMachines"]) -> t
     return tuple(places)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class StageMachines:
     """A machine group as stages see it; rates are those that are reached, efficiency included."""
 
@@ -242,7 +243,7 @@ class StageMachines:
         return cheapest_of([ALL_REDUCES[name](participants).at(0) for name in allowed or ["ring"]])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayerBytes:
     """The network in its linear order, in bytes: prefix sums with a leading 0, so that a run is one difference.
 
@@ -282,7 +283,7 @@ class LayerBytes:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StageMemory:
     """Bytes of a stage on each of its devices; arrays where the stages were."""
 

@@ -40,13 +40,14 @@ al., SC20, arXiv 1910.02054.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.mixers import Mamba, Scan
 from planner.models.communication import Axes, Group, Operation, Spread, axes_of, operation_s
 from planner.models.layouts import Bools, ContextMethod, Ints, Layouts, Recompute
@@ -62,7 +63,7 @@ _PARTLY = {"replicas": ("shards", "copies"), "expert_replicas": ("expert_shards"
 _REDUCTIONS: tuple[Operation, Operation] = ("all_reduce", "gather")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Communication:
     """Equal operations within one kind of group, per micro-batch; arrays of one element a layout."""
 
@@ -79,7 +80,7 @@ class Communication:
     spread: Spread | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(kw_only=False, eq=False)
 class CommunicationTimes:
     """Seconds of some communication per micro-batch, if nothing hides it; arrays of one element a layout."""
 
@@ -453,7 +454,7 @@ def pipeline_communication(transformer: Transformer, layouts: Layouts) -> tuple[
 # -- gradients and weights of replicas ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class ReplicaCommunication:
     """What replicas communicate in a step; arrays of one element a layout, or of shape (p, n) where cuts are given."""
 
@@ -475,7 +476,7 @@ class ReplicaCommunication:
     copies_reduced: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reduction:
     """How a program adds up gradients of replicas, and gathers their weights."""
 

@@ -362,7 +362,9 @@ def _group_intervals(figures: LayerFigures, layouts: Layouts, groups: Mapping[st
     by_kind, embedding, head = _computing_s(figures, few, module_sets)
     for index, (kind, count) in enumerate(network.kind_counts.items()):
         layer = by_kind[index]
-        layer = LayerSeconds(**{name: getattr(layer, name)[..., to_layer] for name in LayerSeconds.__slots__})
+        layer = LayerSeconds(
+            **{name: getattr(layer, name)[..., to_layer] for name in LayerSeconds.__dataclass_fields__}
+        )
         for name, seconds in _layer_parts(figures, layouts, kind, layer, groups, module_sets).items():
             interval[name][index] = count * seconds
     for name, one in zip(_HANDED, pipeline_communication(network, layouts), strict=True):

@@ -32,15 +32,15 @@ The paths: own.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.models.layouts import SCHEDULE_NAMES, Bools, EvenCut, Ints, Layouts, Schedule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Device:
     """Seconds of one device for one micro-batch, all its chunks; arrays of one element a layout.
 
@@ -56,7 +56,7 @@ class Device:
         return self.forward_s + self.backward_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Stages:
     """The devices of each layout's pipeline."""
 

@@ -13,6 +13,7 @@ from math import inf
 import numpy as np
 
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.models.communication import Group, Tier, groups_of
 from planner.models.compute import Constants, DeviceRates, Software, move_s
 from planner.models.layouts import Bools, Ints, Layouts, layers_by_kind
@@ -39,7 +40,7 @@ from planner.models.transformer_schedule import path_bound_s
 from planner.transformer import Transformer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceGroup:
     """The devices of one machine group."""
 
@@ -265,7 +266,7 @@ def _of_mean_stage(
     return reduced, gathered, move_s(moved[0], figures.rates)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class ReplicaClass:
     """Equal replicas: on which group each stage lies (an index, shape (p, n)), and the micro-batches of one step."""
 

@@ -6,17 +6,17 @@ Source: T. Liu et al., WWW '22, doi:10.1145/3485447.3511981, equations 8 and 12 
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.cost import Floats, TransferCost, Wait
+from planner.frozen import frozen
 
 Ends = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class FusionSchedule:
     """One number per group, in the order of transfer."""
 

@@ -9,7 +9,7 @@ nothing beats its bound. That the cost model itself is right, the referee of the
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -20,6 +20,7 @@ from planner.constraints import Usage, verdicts, without_deadline
 from planner.data.fits import with_known_error
 from planner.errors import ModelError, PlannerError, SpecError
 from planner.families import FAMILIES, usage_of
+from planner.frozen import frozen
 from planner.networks import asked, network_of
 from planner.plan import Configuration, Plan, Prediction, Provenance
 from planner.problem import Problem
@@ -34,7 +35,7 @@ _NOT_CHECKED = "that nothing is better than the bound, which takes a search"
 SAME = 1e-9  # relative difference below which two figures are one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Finding:
     """One thing that was checked: what, whether it holds, in words, and with its figures."""
 
@@ -44,7 +45,7 @@ class Finding:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CheckReport(Recorded):
     """All findings about one plan. ``not_checked`` says what no plan can show by itself."""
 

@@ -7,10 +7,11 @@ each other, and how fast they are, is told by :mod:`planner.routes`.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from planner.frozen import frozen
 from planner.shown import Shown
 from planner.words import joined, many
 
@@ -23,7 +24,7 @@ _UNNAMED = "cluster"
 _MOST_NAMED = 3  # kinds of machines that stand in a sentence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Device:
     """A GPU, or the cores of a CPU that train together."""
 
@@ -56,7 +57,7 @@ class Device:
         return re.match(r"mi\d{2,3}", self.name) is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Link:
     """One direction of a full-duplex link; ``latency_s`` is per hop."""
 
@@ -64,7 +65,7 @@ class Link:
     latency_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cable(Link):
     """A link of the graph, or several equal ones side by side; see :class:`Link` for the figures of each."""
 
@@ -76,7 +77,7 @@ class Cable(Link):
     is_scale_up: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Storage:
     """Where samples are read from: a disk in every machine, or one store shared by several machines.
 
@@ -92,7 +93,7 @@ class Storage:
         return min(num_machines, self.shared_by or num_machines) if self.is_shared else 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MachineGroup:
     """``count`` equal machines."""
 
@@ -115,7 +116,7 @@ class MachineGroup:
         return min(self.devices_per_host or self.devices_per_machine, self.devices_per_machine)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Switch:
     """A node that only forwards.
 

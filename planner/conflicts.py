@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from planner.constraints import good_enough, relaxables
 from planner.errors import Conflict, InfeasibleError, PlannerError, Relaxation, SpecError
+from planner.frozen import frozen
 from planner.plan import Plan
 from planner.problem import Problem, as_meant
 from planner.relaxation import Relaxable
@@ -136,7 +137,7 @@ class DeletionFilter:
 _ENDS = ("at least", "at most", "exactly")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Way:
     """How far one member of a conflict would have to give.
 
@@ -164,7 +165,7 @@ class Way:
         return f"{self.row.field}: {words} " if words in _ENDS else f"{self.row.field}: "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Step:
     """A conflict of the question with some ``changes``; ``is_minimal``: proven that no member can be missed."""
 
@@ -173,7 +174,7 @@ class Step:
     changes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Diagnosis:
     """Conflicts, each one behind a change of the one before it; ``end``: what is left open, in words."""
 

@@ -13,7 +13,7 @@ dropped that is not set: nobody is told to train asynchronously who did not ask 
 
 # ruff: noqa: D102  # what the methods of a relaxable value do is said once, in Relaxable
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil, floor
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from planner import perturb
 from planner.cluster import Cluster, MachineGroup
 from planner.decisions import asked_by, row_of, written
 from planner.errors import InfeasibleError, NoAnswerError, Relaxation
+from planner.frozen import frozen
 from planner.names import FAMILY_NAMES
 from planner.plan import Plan, Prediction
 from planner.problem import Limits, Problem, RackPower, Range, Training, as_meant, batch_per_device
@@ -45,7 +46,7 @@ from planner.words import time_words
 # --- What a plan uses, and what is said of it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Usage:
     """What a configuration uses of all that is limited."""
 
@@ -62,7 +63,7 @@ class Usage:
     decisions: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Verdict:
     """Whether one thing is kept, with its name and the words for it."""
 
@@ -172,7 +173,7 @@ def check_deadline(problem: Problem, best: Plan, search: Search) -> None:
 Kind = str | Dimension | Mapping[str, str | Dimension] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Constraint:
     """One constraint, whatever its value; the methods of each kind below."""
 
@@ -238,7 +239,7 @@ class ClusterConstraint(Constraint):
                 yield Verdict(name=f"devices {name}", is_kept=is_kept, words=words)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AllDevices(Relaxable):
     """``dnn.batch_per_device`` where the goal is per iteration, so that no device may be idle."""
 
@@ -282,7 +283,7 @@ class BatchConstraint(Constraint):
 # --- How many devices and machines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Number(Relaxable):
     """One end of ``constraints.devices`` or ``constraints.machines``, or the one number that is allowed."""
 
@@ -373,7 +374,7 @@ class NumberConstraint(Constraint):
 # --- Memory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Memory(Relaxable):
     """``constraints.memory_per_device``, or a device's own memory."""
 
@@ -452,7 +453,7 @@ def machine_power_w(group: MachineGroup) -> float:
     return group.devices_per_machine * (float("nan") if group.device.power_w is None else group.device.power_w)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PowerOfRack(Relaxable):
     """The power in ``constraints.power_per_rack``."""
 
@@ -552,7 +553,7 @@ class RackPowerConstraint(Constraint):
 # --- The deadline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Deadline(Relaxable):
     """``constraints.deadline``."""
 
@@ -607,7 +608,7 @@ _UNBOUNDED = "unbounded"
 _ASYNCHRONOUS = "asynchronous training, whose convergence is not modelled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Staleness(Relaxable):
     """``constraints.max_staleness``, where it is set."""
 
@@ -670,7 +671,7 @@ def _decided(name: str, chosen: object, why: str, *, is_kept: bool) -> Verdict:
     return Verdict(name=name, is_kept=is_kept, words=f"{chosen}" if is_kept else f"the plan has {chosen}, {why}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Families(Relaxable):
     """The families that may answer: ``families``, less ``constraints.forbidden_families``."""
 
@@ -704,7 +705,7 @@ class FamiliesConstraint(Constraint):
             yield Families(field=field, given=", ".join(given), turn=2, allowed=problem.families)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Exclusion(Relaxable):
     """One key of ``constraints.exclude``, with all its values."""
 
@@ -742,7 +743,7 @@ class ExclusionConstraint(Constraint):
             yield Exclusion(field=f"{self.name}.{key}", given=given, turn=4, key=key, values=values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pin(Relaxable):
     """One key of ``fix``."""
 
@@ -801,7 +802,7 @@ def _unsaid(problem: Problem) -> set[str]:
 _COPIES = {"activation_offload_layers": 0, "activation_offload_modules": "none"}  # pins, and what copies nothing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CudaGraphs(Relaxable):
     """``calibration.cuda_graphs``, beside pinned copies of activations to the host, which no graph holds."""
 
@@ -892,7 +893,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
 # --- The upper limits of what to buy or rent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FleetLimit:
     """An upper limit on a fleet: its key in ``procure``, and what of the fleet's usage it limits, counted in what."""
 

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.frozen import frozen
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -22,7 +24,7 @@ class TransferCost(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Affine:
     """The commonest :class:`TransferCost`: a start-up and so many seconds a byte; nothing is sent for 0 bytes.
 
@@ -58,7 +60,7 @@ class Wait(StrEnum):
     PAPER = "paper"  # the wait is added after the channel is free, as eq. 15 is printed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Passes:
     """Seconds of one pass, by the samples that pass together: straight pieces, from 0 s for no sample on.
 
@@ -239,7 +241,7 @@ class Passes:
         return np.asarray(self.starts[at] + np.divide(left, slope, out=free, where=slope > 0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Band:
     """How far seconds that were computed are off: 80 % of measured / predicted - 1 lie from ``low`` to ``high``."""
 

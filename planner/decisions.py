@@ -11,10 +11,11 @@ What has a form of its own (fusion groups, the placement of tensors) is no row: 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from itertools import combinations
 from typing import Any, Literal, get_args
 
+from planner.frozen import frozen
 from planner.names import FAMILY_NAMES, OFFLOAD_MODULES, RECOMPUTE_MODULES
 from planner.problem import Algorithm, Problem, as_meant
 from planner.schedules import OF_PROGRAMS
@@ -42,7 +43,7 @@ RankOrder = Literal[
 FLAG = (False, True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Decision:
     """One decision."""
 
@@ -209,7 +210,7 @@ def _layout(key: str, words: str, default: int | str | bool, *, is_open: bool = 
     return field(default=default, metadata={"row": row})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayoutDecisions:
     """The decisions of one layout of a transformer, by their keys in the block ``configuration.hybrid``."""
 

@@ -5,11 +5,12 @@ live in :class:`planner.cost.Profile` and in the cost models. Order is topologic
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from planner.frozen import frozen
 from planner.letters import visible
 from planner.shown import Shown
 from planner.transformer import Transformer
@@ -45,7 +46,7 @@ PRODUCT_KINDS = ("convolution", "matmul", "batched_matmul", "attention", "recurr
 _MOVING = "moving"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tensor:
     """A stored array of a layer. ``role``: weight, bias, scale, shift (trained) or moving (batch-norm statistics)."""
 
@@ -59,7 +60,7 @@ class Tensor:
         return self.role != _MOVING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Window:
     """What one output of a convolution or a pool reads: a square that slides over the padded input."""
 
@@ -68,7 +69,7 @@ class Window:
     padding: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Product:
     """``count`` products of a ``rows x inner`` by an ``inner x columns`` matrix, for one sample.
 
@@ -86,7 +87,7 @@ class Product:
         return once if self.count == 1 else f"{self.count} x ({once})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Operator:
     """One operator of a layer: what its forward pass computes and moves for one sample.
 
@@ -105,7 +106,7 @@ class Operator:
     num_kernels: int = 1  # launched forward
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Layer:
     """One operator."""
 
@@ -155,7 +156,7 @@ class Layer:
         return sum(tensor.num_elements for tensor in self.tensors if not tensor.is_trainable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Repeat:
     """Consecutive layers that are copies of one block: ``count`` times ``num_layers`` layers from index ``first`` on.
 

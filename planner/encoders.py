@@ -4,8 +4,9 @@ The encoder itself is a transformer that reads images (:class:`planner.transform
 its head. The parameters are counted here in closed form; :mod:`planner.models.operators` lists the operators.
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+from planner.frozen import frozen
 
 MOST_MERGED = 64
 _MOST_WIDTH = 2**19
@@ -13,7 +14,7 @@ _MOST_WIDTH = 2**19
 ProjectorNorm = Literal["none", "layer_norm", "rms_norm"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Projector:
     """The head of an encoder: squares of its tokens become one, which a product or two turn into the model's width.
 

@@ -15,10 +15,10 @@ the trip home from a worker process. A message says where, what, and how to mend
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from os import PathLike
 from typing import Self
 
+from planner.frozen import frozen
 from planner.letters import visible
 
 _MOST_TOLD = 50  # faults in one message
@@ -33,7 +33,7 @@ def _shown(text: str) -> str:
     return visible(text, keep="\n")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fault:
     """One thing that is wrong with the input: where, what, and how to mend it."""
 
@@ -52,7 +52,7 @@ class Fault:
         return f"{text} {_shown(self.mend)}".rstrip() if self.mend else text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Relaxation:
     """How far one constraint would have to give.
 
@@ -82,7 +82,7 @@ class Relaxation:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Conflict:
     """Constraints that leave no answer together; ``is_minimal``: there is one without any one of them, proven."""
 

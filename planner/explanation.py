@@ -1,6 +1,6 @@
 """Why a plan is as it is: what binds, where its time goes, what other hardware would bring, and the alternatives."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from math import inf
 
 from planner import perturb
@@ -9,6 +9,7 @@ from planner.checks import carried
 from planner.constraints import allowed_memory_bytes, binding_words, more_memory
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families import FAMILIES, usage_of
+from planner.frozen import frozen
 from planner.networks import asked, network_of
 from planner.plan import Alternative, Plan
 from planner.problem import Problem
@@ -30,7 +31,7 @@ _TOO_SHORT = "no answer within its part of the time limit"
 _NOT_KNOWN = "not known in time: nothing that is no slower was found within its part of the time limit"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Perturbation:
     """One change of the hardware."""
 
@@ -119,7 +120,7 @@ def _other_machines(problem: Problem, name: str, change: int) -> Perturbation:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sensitivity:
     """What one change of the hardware would bring.
 
@@ -240,7 +241,7 @@ _TIE = 1e-6  # a relative loss below which an alternative says nothing new
 _REFUSAL = " gives no plan: "  # as the ranking says it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Explanation(Recorded):
     """A plan explained.
 

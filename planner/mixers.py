@@ -5,7 +5,7 @@ over chunks of tokens: inside a chunk by products of matrices, as attention does
 The parameters are counted here in closed form; :mod:`planner.models.scans` lists the operators.
 """
 
-from dataclasses import dataclass
+from planner.frozen import frozen
 
 MOST_STATES, MOST_KERNEL, MOST_CHUNK = 2**12, 2**6, 2**14
 _MOST_HEADS, _MOST_WIDTH = 2**12, 2**17
@@ -19,7 +19,7 @@ def _check_counts(where: object, **most_of: int) -> None:
             raise ValueError(f"{name} is {value}. Write a whole number from 1 to {most}.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mamba:
     """Mamba-2: a structured state space (T. Dao and A. Gu, arXiv 2405.21060, section 7).
 
@@ -68,7 +68,7 @@ class Mamba:
         return products + convolution + 3 * self.num_heads + self.inner_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeltaNet:
     """Gated delta networks (S. Yang et al., arXiv 2412.06464), as Qwen3-Next has them.
 
@@ -118,7 +118,7 @@ class DeltaNet:
         return products + self.conv_size * self.conv_kernel + 2 * self.num_value_heads + self.value_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LinearAttention:
     """Linear attention with a decay for each head, as lightning attention has it (Z. Qin et al., arXiv 2401.04658).
 

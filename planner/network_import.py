@@ -7,7 +7,7 @@ network that network, and its numbers, optimiser, adapters and batch.
 import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from planner.cost import Profile
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
 from planner.exporters import TARGETS, Exporter, TrainingBlocks, reader_of
+from planner.frozen import frozen
 from planner.importers.huggingface import HuggingFaceNetwork, read_huggingface
 from planner.importers.huggingface.configuration import read_config
 from planner.importers.imported import Imported
@@ -36,7 +37,7 @@ _OPTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ImportedFile:
     """What an import found: a network, or the decisions of a launch file."""
 

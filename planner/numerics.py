@@ -6,8 +6,10 @@ meaning of the publishers' configurations, whose keys each docstring names (``co
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Literal, TypeVar
+
+from planner.frozen import frozen
 
 RotaryScalingKind = Literal["linear", "dynamic", "llama3", "yarn"]
 Activation = Literal["silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu_squared"]
@@ -26,7 +28,7 @@ def check_figures(where: object, *names: str, least: float = 0.0, most: float = 
             raise ValueError(f"{name} is {value}. Write a number above {least:g}, at most {most:g}.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RotaryScaling:
     """How the angles of rotary positions are stretched for samples longer than those of the first training."""
 
@@ -62,7 +64,7 @@ class RotaryScaling:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rotary:
     """Rotary positions (J. Su et al., arXiv 2104.09864): queries and keys are turned by angles of their position."""
 
@@ -85,7 +87,7 @@ class Rotary:
         check_figures(self, "without_every", least=-1, most=4096)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Numerics:
     """Figures and functions of a transformer."""
 
@@ -121,7 +123,7 @@ class Numerics:
 PLAIN = Numerics()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Routing:
     """How a router scores experts, and how their load is balanced."""
 

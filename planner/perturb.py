@@ -7,12 +7,13 @@ are exact where a transfer takes ``a + bytes / B``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from planner.cluster import Cluster, Link, MachineGroup, Switch
 from planner.cost import Floats, Profile, TransferCost
+from planner.frozen import frozen
 from planner.problem import Problem, Training
 
 
@@ -185,7 +186,7 @@ def _on_devices(problem: Problem, group: MachineGroup, change: int) -> Training:
 # -- parts -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Scaled:
     """A measured cost: ``times cost(size / shrink)``."""
 

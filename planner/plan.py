@@ -3,9 +3,10 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Protocol
 
+from planner.frozen import frozen
 from planner.shown import Recorded, Shown, row_of
 from planner.solution import Status, gap_of
 
@@ -23,7 +24,7 @@ class Configuration(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Goal:
     """What is minimised, and its unit."""
 
@@ -43,7 +44,7 @@ def may_be_stale(details: Mapping[str, object]) -> bool:
     return not isinstance(most, int | float) or most > 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Prediction(Shown, Recorded):
     """What one configuration costs.
 
@@ -105,7 +106,7 @@ class Prediction(Shown, Recorded):
         return _fields(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Predicted:
     """A given configuration with its prediction, and what to know about it; the fields are those of a plan."""
 
@@ -120,7 +121,7 @@ class Predicted:
     cautions: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Alternative:
     """A configuration that lost: what it is, what it would cost, how much more that is, and on which network."""
 
@@ -145,7 +146,7 @@ class Alternative:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Unmeasured:
     """A feature of configurations of which no step was measured, on some devices or with the program that trains.
 
@@ -158,7 +159,7 @@ class Unmeasured:
     excluded: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Recommended:
     """The configuration of least risk among those within the known error of the best one that was found.
 
@@ -189,7 +190,7 @@ class Recommended:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Provenance:
     """How an answer came about, so that it can be repeated; wall times go to the log.
 
@@ -211,7 +212,7 @@ class Provenance:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plan(Shown, Recorded):
     """The best configuration found, and how sure that is.
 

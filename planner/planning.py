@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from math import inf
@@ -17,6 +17,7 @@ from planner.decisions import pinnable_keys
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
 from planner.exporters.export import Job, refusal_of
 from planner.families import FAMILIES, risks_of, usage_of
+from planner.frozen import frozen
 from planner.models.communication import ALL_REDUCES
 from planner.names import FAMILY_NAMES, OF_TRANSFORMERS
 from planner.networks import asked, network_of
@@ -147,7 +148,7 @@ _MOST_LAYERS = 5_000  # of a network that gets this grace
 _NETWORK = ("nics", "network", "links")  # places of a spec that say what joins machines, but for its latency
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WeighedAssumptions:
     """Those that change the answer, a line each with effect and flag, the most important first; and the minor ones.
 

@@ -6,11 +6,12 @@ that is not built in, or for all of its names; what one stands for is imported w
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
 from planner.errors import Fault, SpecError
+from planner.frozen import frozen
 
 OWN = "training-planner"
 GROUPS = {  # of entry points, and what one of them is
@@ -44,7 +45,7 @@ def planner_version() -> str:
     return version_of(OWN)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plugin:
     """An entry point: ``place`` is ``module:object`` of the distribution that gives it.
 

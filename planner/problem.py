@@ -5,13 +5,14 @@ what the user left open is None, and what was assumed for them stands in ``assum
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil, inf
 from typing import Any, Literal
 
 from planner.cluster import Cluster, MachineGroup
 from planner.cost import Profile, TransferCost, Wait
 from planner.dnn import Dnn
+from planner.frozen import frozen
 from planner.plan import Goal
 from planner.substitution import Substitution
 
@@ -23,7 +24,7 @@ USUAL_ALGORITHMS: tuple[Algorithm, ...] = (
 )  # of all-reduces, NCCL's: tried where a spec names none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Assumption:
     """What the user left open and what may change the answer: it is printed under the headline, with its effect."""
 
@@ -37,7 +38,7 @@ class Assumption:
     also: tuple[tuple[str | int, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Range:
     """Whole numbers from ``least`` to ``most``, both included; ``most`` None means no limit of the user's."""
 
@@ -64,7 +65,7 @@ class Range:
         return Range(least=max(self.least, number), most=number if self.most is None else min(number, self.most))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LowPrecision:
     """Products of a transformer's blocks in numbers of eight or four bits; all else stays in the training's ``dtype``.
 
@@ -77,7 +78,7 @@ class LowPrecision:
     wide_layers: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Training:
     """The batch, the data set and the numbers' types.
 
@@ -118,7 +119,7 @@ class Training:
         return None if group.storage is not None and self.is_sample_size_given else profile.read_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Queue:
     """An M/M/1 queue of packets at the switch: what it forwards, the packet, and the hops over it."""
 
@@ -127,7 +128,7 @@ class Queue:
     num_hops: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Calibration:
     """Fitted parameters of the devices, the links and the framework.
 
@@ -201,7 +202,7 @@ class Calibration:
         return smallest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RackPower:
     """What the machines of one rack may draw, and how many machines of a group stand in a rack."""
 
@@ -209,7 +210,7 @@ class RackPower:
     machines_per_rack: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Limits:
     """What a plan must respect.
 
@@ -248,7 +249,7 @@ def with_batch_per_device(
     return replace(training, batch_per_device=None, global_batch_size=batch * number, num_devices=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CompressionOption:
     """Gradients may be compressed: ``scale_s / (1 - removed)**2`` an iteration, with at most ``most_removed``."""
 
@@ -256,7 +257,7 @@ class CompressionOption:
     most_removed: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Problem:
     """One question."""
 

@@ -8,7 +8,7 @@ computation alone would make faster than the best plan so far are not planned at
 
 import gc
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from operator import ne
 
@@ -16,6 +16,7 @@ from planner.constraints import check_deadline, lockstep, narrowed
 from planner.decisions import asked_by, excludable_keys, pinnable_keys
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
 from planner.families import FAMILIES, bound_of
+from planner.frozen import frozen
 from planner.memory import OUT_OF_MEMORY
 from planner.names import OF_TRANSFORMERS
 from planner.networks import asked, computation_bound, name_of, networks_of
@@ -33,7 +34,7 @@ _TELLING = 0.0005  # share of the best plan's objective that is told apart from 
 _COMPUTATION = ("forward", "backward", "update", "compute", "optimizer")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Entry:
     """A family on a network; ``bound`` is what no plan of it can beat."""
 
@@ -49,7 +50,7 @@ class Entry:
         return f"{self.family} with {', '.join(taken)}" if taken else self.family
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Refusal:
     """Why there is no plan; ``is_open``: not because there is none, but because a limit struck.
 

@@ -13,7 +13,7 @@ configuration, unless time runs out.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -22,6 +22,7 @@ from planner.decisions import excludable_keys, pinnable_keys
 from planner.errors import PlannerError
 from planner.exporters.export import Job, refusal_of
 from planner.families import FAMILIES, risks_of
+from planner.frozen import frozen
 from planner.networks import asked, network_of
 from planner.plan import Alternative, Configuration, Plan, Recommended, Unmeasured
 from planner.problem import Problem
@@ -36,7 +37,7 @@ _MOST_KNOWN = 30  # alternatives that are asked about
 _MOST_ALONE = 2  # features that are left out one by one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Candidate:
     """A plan with its risk; ``free``: share of the fullest device's memory that is left, 1 where that is not known."""
 

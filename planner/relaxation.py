@@ -5,11 +5,12 @@ does asks whether the changed question has an answer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Any, Protocol
 
 from planner.errors import Relaxation
+from planner.frozen import frozen
 from planner.plan import Plan
 from planner.problem import Limits, Problem
 from planner.units import Dimension, format_human, parse
@@ -65,7 +66,7 @@ def first_feasible(
 _FEW = 3  # numbers that are asked of one by one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Unit:
     """A unit with so many digits after the point."""
 
@@ -133,7 +134,7 @@ class Asked(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Relaxable:
     """One value of the user's, or one fact of the hardware, that may give way."""
 

@@ -20,7 +20,6 @@ linear programme, is the referee: ``tests/referee/flows.py``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise, product
 from math import inf, isfinite
@@ -30,6 +29,7 @@ from numpy.typing import NDArray
 
 from planner.cluster import Cable, Cluster, Link, MachineGroup
 from planner.cost import Floats
+from planner.frozen import frozen
 
 _Ints = NDArray[np.int64]
 
@@ -38,7 +38,7 @@ _MOST_ENDS = 512  # that are looked at from one of them
 _SINK = -1  # the end of a path: the node that it starts from may be its end, too
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Hop:
     """The paths from a machine of one group to a machine of another, or to another one of its own."""
 
@@ -50,7 +50,7 @@ class Hop:
     latency_s: float  # the slower end, and all links between switches; of the slowest path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Unit:
     """How units of one level are joined: machines by switches, those by pods."""
 

@@ -4,10 +4,12 @@ Orders stand in :mod:`planner.models.orders`, their seconds and memory in the mo
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from planner.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Named:
     """One schedule."""
 

@@ -6,17 +6,18 @@ blocks, which are made only when a page asks. Families show their configurations
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from planner.cluster import Cluster
+from planner.frozen import frozen
 from planner.plan import Configuration, Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline
 from planner.words import many
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Table:
     """Rows of text under a caption.
 
@@ -49,7 +50,7 @@ class Table:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Text:
     """A paragraph."""
 
@@ -57,7 +58,7 @@ class Text:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Heading:
     """The title of a part of a section."""
 
@@ -65,7 +66,7 @@ class Heading:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Bullets:
     """Lines of a list."""
 
@@ -73,7 +74,7 @@ class Bullets:
     lines: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Code:
     """Text to copy, as it is."""
 
@@ -83,7 +84,7 @@ class Code:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Tiles:
     """The figures that are read first, each with what it is: ``an iteration``, ``479 ms``."""
 
@@ -95,7 +96,7 @@ class Tiles:
 # such a table follows anyway.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Series:
     """What all series have in common."""
 
@@ -106,7 +107,7 @@ class _Series:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Bars(_Series):
     """Lying bars."""
 
@@ -117,7 +118,7 @@ class Bars(_Series):
     marked: int | None = None  # the row that stands out; None: all are alike
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stacked(_Series):
     """Lying bars made of parts, in bytes: a bar a name; ``limits``: of each bar, drawn as a line across it."""
 
@@ -127,7 +128,7 @@ class Stacked(_Series):
     limits: Sequence[float] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Gantt(_Series):
     """What is when on which row: of each kind row, start and end in seconds, and words; ``marks``: named moments."""
 
@@ -137,7 +138,7 @@ class Gantt(_Series):
     marks: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Points(_Series):
     """Points with their words, by series; those of the series named in ``lines`` are joined, by ``steps`` or straight.
 
@@ -157,7 +158,7 @@ Chart = Bars | Stacked | Gantt | Points
 # --- Machines, and what runs where
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cell:
     """A device or a server of a machine: a short label, what it does in words, its colour (None: it does nothing)."""
 
@@ -166,7 +167,7 @@ class Cell:
     colour: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Machine:
     """A machine with what runs on it."""
 
@@ -181,7 +182,7 @@ class Machine:
         return min(len(self.cells), 8 if longest <= 3 else 4) or 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Group:
     """Machines of one kind; ``note`` says which of them are not drawn."""
 
@@ -191,7 +192,7 @@ class Group:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Role:
     """What a label and a colour of a drawing mean."""
 
@@ -200,7 +201,7 @@ class Role:
     colour: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Drawing:
     """Machines, and what runs where."""
 
@@ -218,7 +219,7 @@ def _nothing() -> Sequence[Block]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Section:
     """A part of an answer."""
 
@@ -228,7 +229,7 @@ class Section:
     blocks: Callable[[], Sequence[Block]] = _nothing  # gives what a page shows of it; nothing: it is not shown there
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Answer:
     """An answer of any kind."""
 
@@ -244,7 +245,7 @@ class Answer:
 # --- What a family shows of a configuration
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Placement:
     """Who does what."""
 
@@ -260,7 +261,7 @@ class Placement:
 Memory = tuple[str, Mapping[str, float], float | None]  # where, what it holds in bytes, and the limit if it has its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FamilyView:
     """What a family shows of one of its configurations."""
 
@@ -274,7 +275,7 @@ class FamilyView:
     num_tasks: int = 0  # of a step's timeline, where they may be too many for a page
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlanView:
     """What the families show of one plan or prediction: an answer is handed it, and asks no family itself."""
 

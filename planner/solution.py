@@ -1,9 +1,10 @@
 """What every solver returns: how sure it is, what it found, and what nobody can beat."""
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
+
+from planner.frozen import frozen
 
 SAME = 1e-9  # relative difference below which two objectives are one, and a gap is closed
 BELOW = 1 - SAME  # sums of seconds are rounded; a bound stays below them
@@ -20,7 +21,7 @@ class Status(StrEnum):
     UNKNOWN = "unknown"  # stopped with neither an incumbent nor a proof
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Solution(Generic[T]):
     """An answer and its proof. "No" is an answer too: ``value`` is then None, and nothing was raised.
 

@@ -6,16 +6,17 @@ WWW 2022, doi:10.1145/3485447.3511981, section 4.1.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from planner.cost import Profile
 from planner.dnn import Dnn, Layer
+from planner.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Substitution:
     """One allowed replacement."""
 

@@ -4,11 +4,13 @@ Nothing here is of a family, nor of the file that is made of it: see :mod:`plann
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
+from planner.frozen import frozen
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@frozen
 class Span:
     """What runs on a row from ``start_s`` to ``end_s``."""
 
@@ -23,7 +25,7 @@ class Span:
     args: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Flow:
     """An arrow between two spans, by their indices.
 
@@ -37,7 +39,7 @@ class Flow:
     is_stream: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Process:
     """Rows that are shown together."""
 
@@ -50,7 +52,7 @@ class Process:
     kind: str = ""  # processes of the same kind do alike, if not at the same time; empty: of its own kind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Counter:
     """Quantities of a process over time: from each time on, the values of its series."""
 

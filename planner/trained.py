@@ -10,8 +10,9 @@ beside matrices that are kept in four bits, and turned into two bytes whenever t
 arXiv 2305.14314, section 3). All else is frozen: embedding, norms, biases, logits.
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+from planner.frozen import frozen
 
 FineTuningMethod = Literal["lora", "qlora"]
 # By the names of a spec those of Hugging Face's modules, and of Megatron's; ``qkv`` and ``gate_up`` are one matrix with
@@ -38,7 +39,7 @@ MOST_RANK = 2**12
 QUANTISED_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FineTuning:
     """Adapters of a transformer."""
 
@@ -93,7 +94,7 @@ FROZEN_PARTS = (EMBEDDING, LAYERS, HEAD, ENCODER, PROJECTOR, *OPERATORS)
 _OUTSIDE = frozenset(f"{part}.{norm}" for part in ("attention", "feed_forward") for norm in ("norm", "post_norm"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Trained:
     """What is trained; by default everything."""
 

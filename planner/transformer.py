@@ -6,12 +6,13 @@ again, operator by operator, and tests hold the two against each other and again
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal
 
 from planner.encoders import Projector
+from planner.frozen import frozen
 from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Activation, Numerics, Rotary, Routing, routing_of
 from planner.trained import EMBEDDING, ENCODER, EVERYTHING, HEAD, LAYERS, PROJECTOR, FineTuning, Learning, Trained
@@ -26,7 +27,7 @@ MOST_WIDTH, MOST_INNER, MOST_TOKENS, MOST_WORDS, MOST_PIXELS = 2**17, 2**19, 2**
 MOST_CHANNELS, MOST_IMAGES, MOST_FRAMES = 2**10, 2**12, 2**6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Experts:
     """The mixture of experts that takes the place of some layers' feed-forward part."""
 
@@ -86,7 +87,7 @@ class Experts:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LatentAttention:
     """Multi-head latent attention: queries, keys and values are projected by way of narrow layers."""
 
@@ -106,7 +107,7 @@ class LatentAttention:
             check_within(name, getattr(self, name), MOST_WIDTH)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SparseAttention:
     """Attention to chosen tokens alone, as a small indexer scores them (DeepSeek-AI, DeepSeek-V3.2, section 2.1)."""
 
@@ -132,7 +133,7 @@ class SparseAttention:
         return query_rank * width + hidden_size * (self.head_size + self.heads) + 2 * self.head_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Image:
     """An image cut into square patches, each of them a token, as the vision transformers read it."""
 
@@ -201,7 +202,7 @@ SCANS: tuple[Mixer, ...] = ("mamba", "linear", "delta")
 MIXERS: tuple[Mixer, ...] = ("attention", "window", *SCANS)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Parts:
     """What a layer is made of; it has one part at least."""
 
@@ -287,7 +288,7 @@ _BESIDE = ("shared", "parallel")  # norms of parts that run side by side
 _NORMS = {"before": 2, "after": 2, "both": 4, "output": 2, "shared": 1, "parallel": 2}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Transformer:
     """A transformer: embedding, ``num_layers`` blocks of attention and feed-forward, and a head.
 

@@ -1,14 +1,15 @@
 """Which machines a plan takes, and how many devices of each: what a family says of its configurations."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Literal, Self
 
 from planner.cluster import MachineGroup
+from planner.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UsedMachines:
     """So many machines of a group, of each of which the plan takes the same number of devices."""
 

@@ -10,14 +10,15 @@ import io
 import pickle
 import zlib
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
+
+from planner.frozen import frozen
 
 _LEVEL = 1  # of compression: an origin becomes a fifth, in milliseconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class FailedTask:
     """What comes back of a task that could not be worked on, with the reason.
 
@@ -28,7 +29,7 @@ class FailedTask:
     is_gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Origin:
     """What the tasks of a search have in common, as bytes: whatever the callable in it returns."""
 

@@ -16,6 +16,7 @@ from io import StringIO
 from typing import Any
 
 from planner.errors import SpecError
+from planner.frozen import frozen
 
 MOST_LETTERS = 4 * 2**20
 MOST_LAUNCH_LETTERS = 2**20  # of a launch file that is read back
@@ -36,7 +37,7 @@ _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?")
 Place = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Yaml:
     """Plain data, and line and column, from 1, of the keys and items that stand in the text themselves."""
 

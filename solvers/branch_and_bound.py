@@ -36,6 +36,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.search import Search
 from planner.solution import SAME, Solution, Status
 
@@ -119,7 +120,7 @@ class OpenBoxes(Generic[B]):
         return other
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Box:
     """All integer vectors from ``low`` to ``high`` of one kind."""
 
@@ -209,7 +210,7 @@ class BoxCost(Protocol[V]):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Effort:
     """How far a search over vectors goes.
 
@@ -306,7 +307,7 @@ def best_vector(
     search: Search,
     *,
     split: Callable[[Sequence[Box]], Sequence[Sequence[Box]]] = _halves_of,
-    effort: Effort = Effort(),  # frozen
+    effort: Effort = Effort(),  # noqa: B008  # frozen
     on_progress: Callable[[float, float], None] = lambda bound, objective: None,
     on_better: Callable[[V], None] = lambda value: None,
 ) -> BestVectors[V]:

@@ -54,6 +54,7 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.errors import ModelError
+from planner.frozen import frozen
 from planner.search import Search
 from planner.solution import SAME, Solution, Status
 from planner.solvers.branch_and_bound import OpenBoxes
@@ -93,7 +94,7 @@ _FIRST_AIMS = (8.0, 4096.0)  # times the floor of a root: what is looked for whi
 # What is asked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Profile:
     """What is said about all counts ``n = 1 ..`` of a root of one count at once.
 
@@ -109,7 +110,7 @@ class Profile:
     promising: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reading:
     """What one call of the oracle says about ``t(r, n)``.
 
@@ -134,7 +135,7 @@ class Reading:
     own: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Question:
     """Roots, their criteria, and the oracle.
 
@@ -228,7 +229,7 @@ class Question:
 # What is answered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Candidate:
     """A point that keeps everything, what it costs, and the ``t`` that its payload reaches."""
 
@@ -244,7 +245,7 @@ class Candidate:
         return self.criteria, self.root, self.counts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Bounded:
     """A point, and a bound of each of its criteria at its counts: below ``point.criteria`` where ``t`` is not proven.
 
@@ -255,7 +256,7 @@ class Bounded:
     bounds: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BestCounts:
     """The outcome of :func:`best_counts`.
 
@@ -275,7 +276,7 @@ class BestCounts:
     num_boxes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TradeOffs:
     """The outcome of :func:`best_trade_offs`.
 
@@ -670,7 +671,7 @@ class _Readings:
 # The search
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _CountBox:
     """All points of a root from ``least`` to ``most``."""
 

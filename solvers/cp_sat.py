@@ -6,10 +6,10 @@ which is repeatable; the wall clock and Ctrl-C are guards, and stop it from outs
 """
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from planner.errors import SolverError
+from planner.frozen import frozen
 from planner.search import Search
 from planner.solution import Status
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Outcome:
     """What a run proved; ``bound`` is the solver's own, in the model's integers.
 

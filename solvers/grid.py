@@ -44,6 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.search import Search
 from planner.solution import Solution
 from planner.worker_pool import FailedTask, Origin, WorkerPool
@@ -89,7 +90,7 @@ class OverError(Exception):
     """A bound or a cost was broken off, since the search is over: nothing is known of the nodes it was asked about."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Axis:
     """A decision: its name and the values that it may take."""
 
@@ -97,7 +98,7 @@ class Axis:
     values: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rule:
     """A condition on the axes named; ``holds`` answers for arrays of their values."""
 
@@ -105,7 +106,7 @@ class Rule:
     holds: Callable[[Columns], NDArray[np.bool_]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Level:
     """Axes that are decided together, and a bound of the nodes that they make; None: nothing is known of them.
 
@@ -116,7 +117,7 @@ class Level:
     bound: Callable[[Columns], Floats] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Grid:
     """Levels from coarse to fine, and the rules that all points keep."""
 
@@ -316,7 +317,7 @@ def _values_of(column: Ints) -> Ints:
     return np.flatnonzero(seen)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Box:
     """Nodes of a level, in the order of their bounds, below which nothing was looked at."""
 
@@ -374,7 +375,7 @@ class _Box:
 _ROOT = _Box(level=0, nodes={}, least=np.array([-inf]))  # of a whole grid, of which nothing is known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Row:
     """A point, its cost, its group, and its place in the grid."""
 
@@ -608,7 +609,7 @@ class _Walk:
         return most, min(_FIRST_KNOWN, most) if self.best.number > 1 else most
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Shares:
     """How a search is shared out: how many answers that differ in which axes, and nodes in one array.
 
@@ -624,7 +625,7 @@ class _Shares:
     index: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Explored:
     """What came of a piece: points among the best, what was left, how many points were evaluated.
 
@@ -817,7 +818,7 @@ class _Client:
             self.pool.tell("a worker's memory limit was reached; the search went on without workers")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GridAnswer:
     """The outcome of :func:`solve`.
 
@@ -855,7 +856,7 @@ class GridAnswer:
         return replace(self, num_points=number, num_evaluated=min(self.num_evaluated, number), is_counted=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Wanted:
     """What is wanted of a grid.
 
@@ -993,7 +994,7 @@ def _answer_of(walk: _Walk, num_points: int | None) -> GridAnswer:
     ).of_points(num_points)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Turn:
     """One of several grids that are searched in turn.
 

@@ -59,12 +59,12 @@ the makespan (F. Baccelli, G. Cohen, G. J. Olsder, J.-P. Quadrat, Synchronizatio
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost import Floats
+from planner.frozen import frozen
 
 Integers = NDArray[np.int64]
 _Seconds = Floats | float
@@ -74,7 +74,7 @@ FIRST, LAST, FINISHED, FLUSHED, DRAINED = range(1, REST)  # the rows of G, H, F,
 NOTHING = np.zeros(REST)  # behind the last stage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Schedule:
     """``num_microbatches`` in the order of GPipe, or else of 1F1B."""
 
@@ -103,7 +103,7 @@ class Schedule:
         return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Schedules:
     """A :class:`Schedule` of each of many stages: one order, and ``num_microbatches`` by stage."""
 
@@ -147,7 +147,7 @@ def behind_channel(rest: Floats, out_s: _Seconds, back_s: _Seconds, schedule: Sc
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Turn:
     """From a stage to one behind it, where micro-batches turn, and back: Z, A and B; w and K of that one."""
 

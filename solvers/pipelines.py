@@ -57,7 +57,7 @@ Source: best first with a bound of the rest is A* (P. Hart, N. Nilsson and B. Ra
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Any, Protocol
@@ -66,6 +66,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.search import Search
 from planner.solvers.pipeline_bounds import (
     DRAINED,
@@ -100,7 +101,7 @@ _MOST_NODES = 400_000  # that wait to be extended, and may be added by one: half
 # What is chosen, and what it costs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Choice:
     """A stage on ``num_devices`` devices of type ``type_index``."""
 
@@ -108,7 +109,7 @@ class Choice:
     num_devices: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stage:
     """Layers ``first`` to ``last`` (inclusive), by the choice of index ``choice``."""
 
@@ -117,7 +118,7 @@ class Stage:
     choice: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stack:
     """Sources of pipelines on the same devices and in one order, whose tables are filled together.
 
@@ -181,7 +182,7 @@ class Stack:
         return np.repeat(np.arange(len(self)), self.num_choices)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StageSeconds:
     """What stages take, as arrays of one shape.
 
@@ -328,7 +329,7 @@ class PipelineCosts(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Candidate:
     """A complete configuration and the lower bound of its makespan."""
 
@@ -339,7 +340,7 @@ class Candidate:
 # Which stages the tables look at: what devices are left for, and what the cutoff leaves
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Grid:
     """States of one source: devices used of each type, by the units that are left of them.
 
@@ -377,7 +378,7 @@ class _Grid:
         return most
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Pairs:
     """Stages by state, choice and first layer, and the state behind them: with ``begin``, ..., ``stop - 1`` behind."""
 
@@ -422,7 +423,7 @@ def _spread(counts: Integers) -> tuple[Integers, Integers]:
     return which, np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Moves:
     """Choices for stages by state, of all sources: the states of the first one first.
 
@@ -518,7 +519,7 @@ def _layers_left(
     return least, most, ahead
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class LeastDevices:
     """Devices of one type that no pipeline below a cutoff has fewer of, by source.
 
@@ -645,7 +646,7 @@ def _line_s(costs: PipelineCosts) -> Floats | None:
 # The tables
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Stages:
     """Stages, and what of them does not depend on entries; those that differ in their ends alone are a group.
 
@@ -673,7 +674,7 @@ class _Stages:
     slack_s: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class TablesOfOne:
     """Least rest from a stage on, and from the boundary before it on: rows; axes: stages left, layer, used.
 
@@ -1011,7 +1012,7 @@ def _starts(rows: Integers) -> Integers:
 # The search
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Nodes:
     """The first stages of configurations that have as many of them; the last axis goes by configuration.
 
@@ -1044,7 +1045,7 @@ class _Nodes:
 
     @property
     def _rows(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
+        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
 
     def __len__(self) -> int:
         return len(self.bounds)
@@ -1109,7 +1110,7 @@ class _Waiting:
         return nodes.at(np.argsort(nodes.bounds, kind="stable"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Ways:
     """Stages that may come next in one state, and what does not depend on the stages ahead of them.
 
@@ -1335,7 +1336,9 @@ class BestFirst:
             self._known.update(zip(new, self._ways(new), strict=True))
             self._num_known += sum(self._known[one].seconds.shape[1] for one in new)
         ways = [self._known[one] for one in index]
-        whole, seconds = (np.concatenate([getattr(one, name) for one in ways], axis=1) for name in _Ways.__slots__)
+        whole, seconds = (
+            np.concatenate([getattr(one, name) for one in ways], axis=1) for name in _Ways.__dataclass_fields__
+        )
         counts = np.array([one.whole.shape[1] for one in ways])
         widths, begins = counts[states], (np.cumsum(counts) - counts)[states]
         which, at = _spread(widths)

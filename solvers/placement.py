@@ -51,6 +51,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.channel import fifo_end_s
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.search import Search
 from planner.solution import SAME, Solution, Status
 from planner.solvers.cp_sat import new_model, run
@@ -64,7 +65,7 @@ Placement = tuple[int, ...]
 _MOST_NUMBERS, _LEAST_TIMES = 2**23, 16  # in a table of times and tensors: 64 MiB; and times that are kept at least
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Arrivals:
     """What a placement costs, linear in it; see the formulation.
 
@@ -106,7 +107,7 @@ class Arrivals:
         return self.senders * self.size_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Workers:
     """Those who push and pull.
 

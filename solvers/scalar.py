@@ -23,13 +23,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from planner.frozen import frozen
 from planner.search import Search
 from planner.solution import Solution, Status
 
 _ROUNDING = 1e-9  # relative: what a monotone function may lose in floating point
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Point:
     """A number that was tried."""
 

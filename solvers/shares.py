@@ -27,7 +27,6 @@ Source
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -35,6 +34,7 @@ from numpy.typing import NDArray
 
 from planner.channel import prefix_sums
 from planner.cost import Floats, TransferCost, Wait
+from planner.frozen import frozen
 from planner.search import Search
 from planner.solution import SAME, Solution, Status
 
@@ -77,7 +77,7 @@ class ShareCost(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Workers:
     """How many workers of each kind, the samples that they share, and the least share of each kind.
 

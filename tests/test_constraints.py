@@ -135,7 +135,7 @@ def test_a_limit_that_is_used_up_is_said_to_bind() -> None:
 
 def test_a_spec_and_the_limits_have_the_keys_of_the_rows() -> None:
     assert list(ConstraintsSpec.model_fields) == [one.key for one in CONSTRAINTS if one.kind is not None]
-    assert set(Limits.__slots__) == {one.limit for one in CONSTRAINTS if one.limit}
+    assert set(Limits.__dataclass_fields__) == {one.limit for one in CONSTRAINTS if one.limit}
 
 
 # -- the power of a rack: machines of two devices of 300 W draw 600 W ---------------------------------------------------

@@ -163,7 +163,7 @@ def test_a_layout_has_the_same_decisions_in_spec_plan_and_cost_model() -> None:
     assert list(HybridSpec.model_fields)[: len(LAYOUT)] == list(LAYOUT)
     document = HybridConfiguration(global_batch_size=8).to_document()
     assert list(document) == ["global_batch_size", *(name for name, row in LAYOUT.items() if row.is_shown_always)]
-    assert set(Layouts.__slots__) - {"num_microbatches"} == set(LAYOUT)
+    assert set(Layouts.__dataclass_fields__) - {"num_microbatches"} == set(LAYOUT)
     assert row_of("tensor_parallel_size") is LAYOUT["tensor"]
 
 

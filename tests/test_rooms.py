@@ -16,6 +16,7 @@ LINKS = ("models", "solvers", "cases")
 LEAVES = {
     "planner.units",
     "planner.errors",
+    "planner.frozen",
     "planner.memory",
     "planner.letters",
     "planner.names",

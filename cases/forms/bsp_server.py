@@ -13,7 +13,7 @@ a Taylor series. Left out are biases in the forward pass, batch norm, and poolin
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -27,6 +27,7 @@ from planner.channel import fifo_end_s
 from planner.cost import Floats
 from planner.dnn import Dnn, Layer
 from planner.errors import ModelError, SpecError
+from planner.frozen import frozen
 from planner.importers.text import read_text
 from planner.question.values import Count, Model, Name, Positive, Rate, Seconds
 
@@ -54,7 +55,7 @@ FLOP_PER_WEIGHT = flop_per_weight()  # 89: eq. 23, as the text has it
 FLOP_PER_BIAS = 2  # eq. 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Counting:
     """How the published counts differ from the equations; by default, not at all."""
 
@@ -191,7 +192,7 @@ _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _ROUNDING = 1e-9  # relative: what floating point may lose
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BspExchange:
     """Seconds for which one worker's exchange occupies the server's link."""
 
@@ -427,7 +428,7 @@ def segments_time_s(forward_s: ArrayLike, backward_s: ArrayLike, exchange: BspEx
     return pushed_s + len(ready) * exchange.pull_s + exchange.overhead_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CheckedTime:
     """The segment-level time, Algorithm 2's, and a warning where they differ."""
 

@@ -21,7 +21,6 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from itertools import accumulate, pairwise
@@ -32,6 +31,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.errors import ModelError
+from planner.frozen import frozen
 from planner.models.input import Strategy
 
 
@@ -42,7 +42,7 @@ class Prefetch(StrEnum):
     PIPELINED = "pipelined"  # both at once, as the task graph allows: max(t_io, t_h2d)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AllReduce:
     """One communication task: the gradients of one layer, or of several that were fused."""
 
@@ -60,7 +60,7 @@ class AllReduce:
         return min(self.layers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Iteration:
     """The seconds of one iteration on each of several equal devices.
 
@@ -289,7 +289,7 @@ class Kind(StrEnum):
 _RANKS = {kind: rank for rank, kind in enumerate(Kind)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SsgdTask:
     """A node of the graph."""
 
@@ -406,7 +406,7 @@ def task_graph(
 # -- its schedule ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Task:
     """One task; tasks are known by their index in a sequence."""
 
@@ -419,7 +419,7 @@ class Task:
     lag_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Schedule:
     """Start and end of every task, by its index."""
 
@@ -516,7 +516,7 @@ def _check_tasks(tasks: Sequence[Task]) -> None:
                 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Run:
     """A graph's tasks, when each runs, and the length of the longest path, below which no schedule gets."""
 

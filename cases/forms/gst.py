@@ -8,7 +8,7 @@ communication-to-computation ratio and defines neither; definitions are at :clas
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from planner import zoo
 from planner.cost import Floats
 from planner.data.devices import device
 from planner.errors import ModelError
+from planner.frozen import frozen
 from planner.models.communication import Compression, optimal_compression, optimal_scale_s
 from planner.models.compute import profile_from_flop
 from planner.models.data_parallel import expected_maximum_s, standard_maximum
@@ -36,7 +37,7 @@ Variant = Literal["corrected", "printed"]
 # bandwidth, whose axes come first.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class ServerNetwork:
     """Workers, servers and what lies between them.
 
@@ -171,7 +172,7 @@ def aggregation_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
     return np.where(number > 0, delay_s + network.num_workers * rounds * each_s, 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class NetworkExchange:
     """Seconds of every layer's push, aggregation and pull, nothing overlapped."""
 
@@ -186,7 +187,7 @@ def exchange(network: ServerNetwork, packets: ArrayLike) -> NetworkExchange:
     return NetworkExchange(push_s=one_way_s, aggregate_s=aggregation_s(network, packets), pull_s=one_way_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class LayerTimes:
     """Seconds of every layer, in backward order along the last axis; the axes before it are broadcast."""
 
@@ -196,7 +197,7 @@ class LayerTimes:
     pull_s: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Overlapped:
     """Explicit seconds of an iteration's backward pass and of what it does not hide; they sum to its length."""
 
@@ -265,7 +266,7 @@ def cut_into_pieces(size_bytes: ArrayLike, backward_s: ArrayLike, piece_bytes: f
 # -- one iteration, for one configuration or a whole grid -------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Workload:
     """One worker's iteration at compute speed 1.
 
@@ -303,7 +304,7 @@ class Workload:
         return replace(self, size_bytes=sizes, backward_s=times)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Evaluation:
     """Arrays of one shape, a number for each configuration."""
 

@@ -5,7 +5,7 @@ strategy by formula (``steady_s``) and by list schedule (``scheduled_s``), and t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
 from typing import Annotated, Any, Self
 
@@ -27,6 +27,7 @@ from planner.cases.forms.dag_model import (
 )
 from planner.cluster import Device, MachineGroup
 from planner.data import preset
+from planner.frozen import frozen
 from planner.importers.profiles import read_layer_trace
 from planner.models.input import InputTime, Samples, Strategy, input_time
 from planner.names import find, fold
@@ -86,7 +87,7 @@ class Inputs(Model):
         return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Layers:
     names: list[str]
     forward_s: list[float]

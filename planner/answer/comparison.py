@@ -2,13 +2,13 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 from planner.answer.parts import Commands
 from planner.answer.text import table
+from planner.frozen import frozen
 from planner.letters import visible_data
 from planner.plan import Goal, may_be_stale
 from planner.sections import Answer, Bars, Block, Bullets, Code, Section, Table, Text, Tiles
@@ -26,7 +26,7 @@ _PURCHASES = {
 _MOST_OF_ONE = 3  # differences below one key of the question, before they are told by their number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Difference:
     """A decision or a key of the question that is not the same; None where a plan lacks it."""
 
@@ -34,7 +34,7 @@ class Difference:
     values: tuple[Any, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Term:
     """A term of the breakdown, in seconds of the objective; what the second plan has more than the first."""
 
@@ -47,7 +47,7 @@ class Term:
         return self.seconds[1] - self.seconds[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Comparison(Recorded):
     """Two plans compared.
 

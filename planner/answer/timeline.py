@@ -10,7 +10,7 @@ measured step behind, and leaves out the shortest spans where there are more tha
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import SpecError
+from planner.frozen import frozen
 from planner.plan import Prediction
 from planner.timeline import Counter, Flow, Process, Span, Timeline
 from planner.words import time_words
@@ -55,7 +56,7 @@ _MATCHED = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Measured:
     """Seconds of one step, by layer, in the order of the forward pass; ``update_s`` 0 where it is not known."""
 
@@ -71,7 +72,7 @@ class Measured:
         return tuple(zip(_DIRECTIONS, (self.forward_s, self.backward_s), strict=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Drawn:
     """What is drawn of a timeline."""
 

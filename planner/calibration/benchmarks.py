@@ -18,7 +18,6 @@ import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from planner.calibration.tables import (
     read_table_timings,
 )
 from planner.errors import Fault, SpecError
+from planner.frozen import frozen
 from planner.importers.kinds import IMPORTERS, kind_of
 from planner.importers.text import read_text
 from planner.letters import visible
@@ -60,7 +60,7 @@ def is_nccl(text: str) -> bool:
     return "algbw" in text and "busbw" in text and "size" in text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Line:
     """A line of the table: GB/s as printed."""
 
@@ -392,7 +392,7 @@ class Kind(StrEnum):
     PROFILE = "profile"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Measurements:
     """What all files hold together; profiles and layer tables are read later, beside their network."""
 

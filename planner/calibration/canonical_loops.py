@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from threading import Barrier
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from planner.answer.text import table
 from planner.errors import ModelError
+from planner.frozen import frozen
 from planner.units import Dimension, format_human
 from planner.words import time_words
 
@@ -28,7 +28,7 @@ _WORKING_SETS_BYTES = tuple(2**power for power in (18, 20, 22, 24, 26))
 _SHARED_BYTES = 2**22  # weights that the threads share
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Calibration:
     """Constants of this machine, as :mod:`planner.models.replicas` takes them."""
 

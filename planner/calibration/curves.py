@@ -17,13 +17,14 @@ at most one standard error above the least, or 0.1 %, the simplest is taken, in 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.calibration.tables import Group
 from planner.cost import Affine, Floats, TransferCost
+from planner.frozen import frozen
 from planner.models.communication import MeasuredCurve, PiecewiseLogLinear
 
 SEED = 0
@@ -35,7 +36,7 @@ Indices = NDArray[np.intp]
 Interval = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Score:
     """How far off predictions are of what was left out: mean and largest of absolute predicted / measured - 1.
 
@@ -201,7 +202,7 @@ _TOLERANCE = 1e-6
 _ALIKE = 1e-3  # errors that differ by less are alike, however exact the measurements are
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Curve:
     """A group of timings and what was fitted to it."""
 
@@ -274,7 +275,7 @@ def _left_out(group: Group, fit: Callable[[Floats, Floats], TransferCost]) -> Fl
 # -- forms -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Line:
     """A straight line by robust least squares of relative errors: ``values`` of order 1 times ``units``.
 

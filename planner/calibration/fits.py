@@ -9,7 +9,7 @@ of numbers of devices left out whole, one at a time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -38,6 +38,7 @@ from planner.calibration.tables import Group, LayerTimes, Timing, fault, grouped
 from planner.cluster import Cluster
 from planner.cost import Affine, Floats, TransferCost
 from planner.errors import Fault, ModelError, SpecError
+from planner.frozen import frozen
 from planner.letters import visible
 from planner.models.communication import ALL_REDUCES, Participants, cheapest_of
 from planner.models.memory import Precision
@@ -50,7 +51,7 @@ _LEAST_GROUPS = 2
 _NOTHING = 1e-3  # of the shortest time: an overhead or latency below this does not show
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Law:
     """A law: parameters with units at their ends, 95 % intervals by bootstrap, its scores, and its cost by devices.
 
@@ -67,7 +68,7 @@ class Law:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Points:
     """All points of all groups, in one array each; ``group`` is the index of a point's group."""
 
@@ -92,7 +93,7 @@ class Points:
         return Points(self.num_devices[rows], self.size_bytes[rows], self.time_s[rows], self.group[rows])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Form:
     """Seconds of points as a function of some parameters, and how these are fitted."""
 
@@ -202,7 +203,7 @@ _START = {"overhead_s": 0.5, "bandwidth_efficiency": 0.7, "inside_efficiency": 0
 _SEEN = 0.01  # a share that moves no prediction by this much when it changes by half is not seen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Links:
     """What a law is of: the cluster, the algorithms that may be used, and bytes that a device adds up in a second."""
 
@@ -321,7 +322,7 @@ def _names(layouts: Iterable[tuple[int, int]]) -> list[str]:
 USED = "all_reduce"  # the collective that a plan's curves are of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Asked:
     """What the user says beside the data: the question, the device and type of a profile, its batch."""
 
@@ -332,7 +333,7 @@ class Asked:
     batch_size: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fitted:
     """What was fitted."""
 

@@ -8,7 +8,7 @@ of rows left out, one at a time, predicted by a fit to the others.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from planner.calibration.tables import IterationTime
 from planner.cost import Floats
 from planner.errors import PlannerError, SpecError
 from planner.families import FAMILIES
+from planner.frozen import frozen
 from planner.problem import Problem
 from planner.question.source import merged_questions
 from planner.units import Dimension, format_exact
@@ -32,7 +33,7 @@ _FIELDS = {
 _PLAN_LIMIT_S = 20.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Question:
     """A row's question with its configuration; ``is_planned``: the configuration was chosen by a plan."""
 
@@ -137,7 +138,7 @@ _LIMITS = {"utilisation": (1e-3, 4.0), "bandwidth_efficiency": (1e-3, 4.0), "ins
 _MOST_OVERHEAD = 0.5  # of the shortest iteration
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FittedRow:
     """A row: what was measured, and what is predicted with the defaults, with the fit, and by a fit without it."""
 
@@ -148,7 +149,7 @@ class FittedRow:
     left_out_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Iterations:
     """What was fitted to iterations."""
 

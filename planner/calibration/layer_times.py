@@ -10,7 +10,6 @@ seconds is as measured: a plan's iteration depends on it more than on any one la
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from planner.calibration.tables import LayerTime, LayerTimes
 from planner.cluster import Device
 from planner.cost import Floats
 from planner.errors import ModelError
+from planner.frozen import frozen
 from planner.models.operators import BACKWARD_PER_FORWARD
 from planner.models.roofline import peak_flop_per_s
 
@@ -30,7 +30,7 @@ _ODD_BACKWARD = (1.5, 2.5)
 FEWEST = 3  # layers of a kind, of which an interval says anything
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Kind:
     """Utilisation of one kind of layer, its 95 % interval (bootstrap over layers), and its share of all seconds.
 
@@ -46,7 +46,7 @@ class Kind:
     share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Explained:
     """One layer that has work: its seconds a sample, what was booked on it, and what is predicted."""
 
@@ -58,7 +58,7 @@ class Explained:
     waits_for_memory: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Utilisation:
     """What was fitted to one profile."""
 

@@ -10,7 +10,7 @@ One figure at a time is moved. Ranges of figures that were not measured are assu
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from planner import perturb
@@ -18,6 +18,7 @@ from planner.checks import carried
 from planner.constraints import more_memory
 from planner.errors import Fault, InfeasibleError, NoAnswerError, SpecError
 from planner.explanation import headline
+from planner.frozen import frozen
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
@@ -51,7 +52,7 @@ _SAME = 1e-6  # a relative difference below which two plans are as good as each 
 _STEPS = 20  # of halving, by which the value where two plans are equal is found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Figure:
     """A figure of a question: how to move it by a factor, and how to measure it."""
 
@@ -134,7 +135,7 @@ def _figures_of(problem: Problem, plan: Plan) -> Iterator[_Figure]:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Measurement:
     """One figure, and what measuring it would settle."""
 
@@ -159,7 +160,7 @@ class Measurement:
         return f" ({self.note})" if self.note else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MeasurementsToMake:
     """The plan in hand, and its figures, the one that decides most first."""
 
@@ -254,7 +255,7 @@ def _measurement(figure: _Figure, plan: Plan, low: float, high: float, search: S
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _End:
     """The best plan at one end of a range, and how much slower the plan in hand is there."""
 

@@ -5,7 +5,7 @@ matplotlib, an extra that is imported late.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from planner.calibration.iterations import Iterations
 from planner.calibration.layer_times import FEWEST, Kind, Utilisation
 from planner.cost import Affine, TransferCost
 from planner.errors import SpecError
+from planner.frozen import frozen
 from planner.models.communication import PiecewiseLogLinear
 from planner.targets import reason_of, whole
 from planner.units import Dimension, format_exact, format_human
@@ -78,7 +79,7 @@ def _parameter_lines(fit: Curve | Law | Iterations, form: str = "  {name:22} {va
 # -- residuals -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Residuals:
     """Predicted / measured - 1 of one fit: ``places`` are bytes, or seconds where ``is_size`` is false.
 

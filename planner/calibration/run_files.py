@@ -10,7 +10,6 @@ Each part of the file is one class: under ``alias`` the file's name of a field, 
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
@@ -27,6 +26,7 @@ from pydantic import (
 )
 
 from planner.errors import SpecError
+from planner.frozen import frozen
 from planner.importers.text import read_text
 from planner.letters import visible
 from planner.models.exchange import Overlap
@@ -267,7 +267,7 @@ class RunSpec(_Part):
     results: _Results | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunWorker:
     """One worker alone."""
 
@@ -281,7 +281,7 @@ class RunWorker:
     alone: IterationParts  # iterations of this worker alone, without hooks and without communication
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Run:
     """One distributed run."""
 

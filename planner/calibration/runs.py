@@ -11,7 +11,7 @@ theirs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ from planner.calibration.run_files import (
     read_run,
 )
 from planner.errors import Fault, ModelError, SpecError
+from planner.frozen import frozen
 from planner.models.communication import MeasuredCurve
 from planner.models.ddp import Collectives, DdpConstants, DdpIteration, DdpWorker, iterate, per_byte_s, steadied
 from planner.models.exchange import Exchange, Overlap, Servers, Worker
@@ -43,7 +44,7 @@ NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunPrediction:
     """Seconds of one iteration and what they consist of (the parts sum to it), with remarks for the reader."""
 
@@ -52,7 +53,7 @@ class RunPrediction:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunRow:
     """One run; ``measured_s`` and ``error`` are None where its file holds no results."""
 
@@ -88,7 +89,7 @@ class RunRow:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FamilyErrors:
     """Absolute relative errors of the runs of one family; ``bias`` is the mean with its sign, ``worst`` a job."""
 
@@ -101,7 +102,7 @@ class FamilyErrors:
     worst: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Regret:
     """Jobs of one session to choose among; ``regret`` is chosen measured / best measured - 1."""
 
@@ -112,7 +113,7 @@ class Regret:
     regret: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunComparison:
     """All runs, in order of family, session and job."""
 
@@ -380,7 +381,7 @@ def all_reduce_of(run: Run) -> tuple[AllReduceSettings, AllReduceCurves]:
     return run.all_reduce, run.all_reduce_curves
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WorkerParts:
     """A worker's seconds in whole iterations without communication."""
 
@@ -430,7 +431,7 @@ _HEADERS_BYTES, _FRAME_BYTES = 52, 14  # IP and TCP with time stamps, inside a f
 _STEADY = 0.02  # of an iteration: by more, and the reader is told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServerConstants:
     """What no input of a run tells."""
 

@@ -14,7 +14,7 @@ equally many of each.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.dnn import Dnn, Layer
 from planner.errors import Fault, SpecError
+from planner.frozen import frozen
 from planner.importers.imported import MeasuredNetwork
 from planner.importers.text import read_cells
 from planner.letters import visible
@@ -42,7 +43,7 @@ def template(kind: str) -> str:
     return resources.files("planner.data").joinpath(f"examples/{kind}.csv").read_text(encoding="utf-8")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Column:
     """A column of numbers: its name without unit, its SI unit (``s``, ``bytes`` or none), and what it may hold."""
 
@@ -76,7 +77,7 @@ class Column:
         return "not a whole number" if self.is_whole and value != int(value) else value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Row:
     """One line of a table: numbers in SI units by column, the other cells as text, and the line's number."""
 
@@ -189,7 +190,7 @@ _TIMING_COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Timing:
     """One measured call: of so many bytes on each of so many devices; ``num_machines`` where it is known."""
 
@@ -203,7 +204,7 @@ class Timing:
     line: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Group:
     """All timings of one collective on one number of devices: sizes ascending, the median of each.
 
@@ -339,7 +340,7 @@ _PLACES = frozenset({"fix", "dnn", "configuration", "cluster"})
 _MOST_ITERATIONS = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class IterationTime:
     """One measured iteration: what differs from the question, its median seconds, and where it stands."""
 
@@ -457,7 +458,7 @@ _LAYER_COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayerTime:
     """One layer: multiply-adds and seconds of one sample; ``backward_s`` None where it was not measured."""
 
@@ -475,7 +476,7 @@ class LayerTime:
         return self.forward_s + (self.backward_s or 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayerTimes:
     """All layers of one profile, in order; ``batch_size`` samples were passed at a time."""
 

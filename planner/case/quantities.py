@@ -25,13 +25,14 @@ formula                   inputs                                         result
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from typing import Any, Literal
 
 from planner import api
 from planner.dnn import Dnn, Layer
 from planner.errors import Fault, SpecError
+from planner.frozen import frozen
 from planner.models.communication import ring_all_reduces
 from planner.models.data_parallel import scaling_factor
 from planner.plan import Prediction
@@ -49,7 +50,7 @@ _SUFFIXES = {"_s": Dimension.TIME, "_bytes": Dimension.DATA, "_usd": Dimension.M
 _BARE_UNITS = {"1": 1.0, "%": 0.01, "GMAC": 1e9}  # of counts and shares; a MAC is one multiply-add
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Value:
     """A number in SI units and what it measures; None for a count or a share."""
 
@@ -70,7 +71,7 @@ def scale_of(unit: str, dimension: Dimension | None) -> float:
     return _BARE_UNITS[unit]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Formula:
     """A function of its inputs in order, and what each measures; ``alike`` ones measure the same, whatever it is."""
 
@@ -136,7 +137,7 @@ FORMULAS: Mapping[str, Formula] = {
 # -- from text to operands -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Number:
     """A number that the case gives, with its source."""
 
@@ -144,7 +145,7 @@ class Number:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FieldOf:
     """A field of the answer to a question; ``place`` is where the case says so."""
 
@@ -153,7 +154,7 @@ class FieldOf:
     place: _Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Applied:
     """A formula with its inputs."""
 

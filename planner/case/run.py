@@ -31,7 +31,7 @@ import csv
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import date
 from importlib import resources
 from pathlib import Path
@@ -43,6 +43,7 @@ from planner import api
 from planner.case.quantities import Answer, Operand, OperandReader, Value, evaluate, fields_of, scale_of
 from planner.cases.forms import model_of
 from planner.errors import Fault, InfeasibleError, ModelError, NoAnswerError, SpecError
+from planner.frozen import frozen
 from planner.letters import visible
 from planner.names import find, fold
 from planner.procurement.prices import read_price_list
@@ -50,7 +51,7 @@ from planner.question.source import Source, faults_of, merged_questions, nearest
 from planner.question.values import Model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CaseRow:
     """One quantity: theirs and ours, in ``unit``, and whether they agree within the tolerance."""
 
@@ -71,7 +72,7 @@ class CaseRow:
         return self.ours / self.published - 1 if self.published else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CaseResult:
     """All rows of a case; none, and the reason in ``skipped``, where its data are missing."""
 
@@ -293,7 +294,7 @@ def read_published(path: Path, known: Iterable[str]) -> tuple[Source, tuple[Publ
     return source, tuple(rows.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Case:
     """A case's files, checked; ``table`` knows the lines of ``published.csv``."""
 

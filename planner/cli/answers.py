@@ -1,6 +1,6 @@
 """``planner compare``, ``explain``, ``check`` and ``export``: what is told of plans that were written to files."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +8,7 @@ import typer
 
 from planner.cli.completion import names_of
 from planner.cli.options import Html, MemoryLimit, grouped, json_of
+from planner.frozen import frozen
 
 
 def compare(
@@ -93,7 +94,7 @@ def check(
         raise typer.Exit(1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Launch:
     """What a plan does not know of a launch."""
 

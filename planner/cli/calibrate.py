@@ -1,7 +1,6 @@
 """``planner calibrate``: parameters of devices, links and families from measurements, or constants of this machine."""
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ import typer
 
 from planner.cli.options import MemoryLimit, grouped
 from planner.errors import SpecError
+from planner.frozen import frozen
 
 if TYPE_CHECKING:
     from planner.calibration.fits import Fitted
@@ -35,7 +35,7 @@ class Form(StrEnum):
     CURVE = "curve"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Unsaid:
     """What measurements do not say of themselves."""
 
@@ -52,7 +52,7 @@ class Unsaid:
     date: Annotated[str, typer.Option(help="Of the measurement, for the file's source.", rich_help_panel=_SAID)] = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToMeasure:
     """Which measurements would sharpen a decision most."""
 
@@ -90,7 +90,7 @@ class ToMeasure:
         return given
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FitOutput:
     """Where a fit goes."""
 

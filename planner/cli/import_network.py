@@ -1,6 +1,6 @@
 """``planner import``: networks and launch files of other programs."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,12 +8,13 @@ import typer
 
 from planner.cli.options import grouped
 from planner.errors import SpecError
+from planner.frozen import frozen
 
 if TYPE_CHECKING:
     from planner.network_import import ImportedFile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OfFile:
     """What a file does not say of itself."""
 

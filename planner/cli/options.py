@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from planner.errors import Fault, SpecError
+from planner.frozen import frozen
 
 if TYPE_CHECKING:
     from planner.answer.timeline import Measured
@@ -122,7 +123,7 @@ def check_helpers(workers: int, scheduler: str | None) -> None:
         raise typer.BadParameter(f"{problem} Start one with `dask scheduler`, or leave it out.") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SearchOptions:
     """Who searches, and within which limits."""
 
@@ -173,7 +174,7 @@ class SearchOptions:
         return ["--time-limit", self.time_limit, *(["--memory-limit", self.memory_limit] if self.memory_limit else [])]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TraceOptions:
     """A schedule that is drawn."""
 

@@ -1,6 +1,5 @@
 """``planner plan``, ``predict`` and ``procure``: the best plan, what a given one costs, what to buy or rent."""
 
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated
@@ -9,11 +8,12 @@ import typer
 
 from planner.cli.options import Html, MemoryLimit, RunFactory, SearchOptions, TraceOptions, grouped, json_of
 from planner.cli.question import ShortPurchase, ShortQuestion
+from planner.frozen import frozen
 
 _MOST_EXPLAINED_S = 20.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RankingOptions:
     """What stands beside the best plan."""
 
@@ -43,7 +43,7 @@ class RankingOptions:
         ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlanOutput:
     """Where a plan goes."""
 
@@ -163,7 +163,7 @@ def predict(
     give(lambda: prediction_document(found, problem.resolved), lambda: answer, json=json, launch=launch)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PurchaseOptions:
     """What is asked beside the best fleet."""
 
@@ -183,7 +183,7 @@ class PurchaseOptions:
         return [*(name for name, is_asked in asked.items() if is_asked), "--top", str(self.top)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PurchaseOutput:
     """Where an answer to what to buy or rent goes."""
 

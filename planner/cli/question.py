@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 from planner.cli.completion import groups, lists_of, names_of
 from planner.cli.options import in_short
 from planner.errors import SpecError
+from planner.frozen import frozen
 from planner.importers.text import is_there
 
 _LINKS = ("network", "nics", "latency", "inside")
@@ -19,7 +20,7 @@ _OF_LENGTH = ("global_batch", "epochs", "dataset_samples", "tokens", "samples", 
 _MACHINES = re.compile(r"(\d{1,12})\s*x\s*(?:(\d{1,12})\s*x\s*)?(.+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ShortQuestion:
     """How to train on given machines."""
 
@@ -104,7 +105,7 @@ class ShortQuestion:
         return question if self.objective is None else {**question, "objective": self.objective}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ShortPurchase:
     """What to buy or rent for a training."""
 

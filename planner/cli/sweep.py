@@ -1,6 +1,5 @@
 """``planner sweep``: many variants of one question."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from planner.cli.options import MOST_WORKERS, MemoryLimit, check_helpers, grouped, json_of
 from planner.errors import SpecError
+from planner.frozen import frozen
 
 if TYPE_CHECKING:
     from datetime import date
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from planner.sweep.store import Store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepWorkers:
     """Who answers the questions, and within which limits."""
 
@@ -31,7 +31,7 @@ class SweepWorkers:
     ] = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SweepOutput:
     """Where the answers go."""
 

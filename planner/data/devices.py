@@ -7,13 +7,14 @@ them, a multiply-add as two. Links are one direction of one device.
 
 import csv
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
 from planner.cluster import Device, Link
+from planner.frozen import frozen
 from planner.names import find, fold
 from planner.plugins import Plugin, PluginError, Registry
 from planner.units import Dimension, parse
@@ -224,7 +225,7 @@ def link_rows() -> list[dict[str, str]]:
 _GBIT_BYTES = 1e9 / 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Machine:
     """A machine that is sold or rented."""
 

@@ -6,7 +6,7 @@ transformers' steps were measured, and the fitted figures of their cost model.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from math import exp, hypot, inf, log1p
@@ -15,6 +15,7 @@ from typing import Any
 
 from planner.cost import Band
 from planner.data.devices import device
+from planner.frozen import frozen
 from planner.plan import Configuration, Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -259,7 +260,7 @@ def _band(row: Mapping[str, Any], *, of: str, source: str, is_device_measured: b
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reached:
     """What links reach that nobody measured: shares of their nominal rates, and a machine's bound, bytes a second."""
 

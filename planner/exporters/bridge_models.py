@@ -7,12 +7,13 @@ chunks) is said by fields of these models, and the rest as that of any other. Fi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from planner.exporters.huggingface_config import architecture_of
 from planner.exporters.megatron_network import built
 from planner.exporters.scripts import Parsed
+from planner.frozen import frozen
 from planner.numerics import RotaryScaling
 from planner.transformer import Transformer
 
@@ -27,7 +28,7 @@ _BESIDE = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OwnModel:
     """A model of Megatron-Bridge's own."""
 

@@ -15,7 +15,6 @@ release (June 2023).
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from planner.families.all_reduce.fusion import (
     ticks_of,
 )
 from planner.families.hybrid.configuration import HybridConfiguration
+from planner.frozen import frozen
 from planner.used_machines import UsedMachines
 
 HOROVOD = "Horovod 0.28.1"
@@ -47,7 +47,7 @@ _OTHERS: Mapping[str, str] = {
 _DEGREES = ("tensor", "context", "pipeline", "expert")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ranks:
     """Devices with the same share: machines, the samples of one device, and in how many passes it works them off."""
 
@@ -56,7 +56,7 @@ class Ranks:
     gradient_accumulation_steps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DataParallel:
     """What data parallelism needs to know."""
 
@@ -290,7 +290,7 @@ _PHASES = (0.0, 0.25, 0.5, 0.75)  # of the backward pass in the cycle, which not
 _STEP = 1.05  # thresholds closer than this are not told apart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Threshold:
     """The best threshold, with its cycle, and the seconds of an iteration then."""
 

@@ -6,7 +6,7 @@ Each target's module is imported when it is asked for.
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from planner.errors import Fault, InfeasibleError, PlannerError, SpecError
 from planner.exporters.scripts import safe_name
+from planner.frozen import frozen
 from planner.names import find, fold
 from planner.plan import Plan
 from planner.plugins import Plugin, Registry
@@ -21,7 +22,7 @@ from planner.problem import Problem
 from planner.transformer import Transformer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Settings:
     """What a plan does not know of a launch."""
 
@@ -32,7 +33,7 @@ class Settings:
     name: str | None = None  # of the job
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Job:
     """A plan with the question it answers: the network that was chosen is ``problem.dnn``.
 
@@ -48,7 +49,7 @@ class Job:
     is_probe: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Export:
     """Launch files.
 
@@ -84,7 +85,7 @@ class Export:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TrainingBlocks:
     """What a launch file says of a training beside its network and its layout, as blocks of a spec have it."""
 
@@ -95,7 +96,7 @@ class TrainingBlocks:
     warnings: tuple[str, ...] = ()  # what it asks for and no block says
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Exporter:
     """What the module of a target declares in its ``EXPORTERS``."""
 
@@ -110,7 +111,7 @@ class Exporter:
     training: Callable[[Path, str], TrainingBlocks] = lambda _path, _text: TrainingBlocks()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Target:
     """A row of the table of targets."""
 

@@ -157,7 +157,7 @@ def _windowed_of(network: Transformer) -> str | None:
 
 
 def _fields(figures: Numerics) -> dict[str, Any]:
-    return {name: getattr(figures, name) for name in figures.__slots__}
+    return {name: getattr(figures, name) for name in figures.__dataclass_fields__}
 
 
 def config_text(network: Transformer, dtype: str) -> str | None:

@@ -6,7 +6,7 @@ where the cost model knows what it costs, the note says it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -19,6 +19,7 @@ from planner.families import FAMILIES
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage
 from planner.families.hybrid.launch import added_up
+from planner.frozen import frozen
 from planner.plan import Prediction
 from planner.trained import EVERYTHING, Trained
 from planner.transformer import Transformer
@@ -157,7 +158,7 @@ def with_layers(file: Parsed, chosen: HybridConfiguration, layers: Sequence[int]
 # -- the layout --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Layout:
     """A layout that a program is to run."""
 

@@ -6,7 +6,7 @@ and torchtitan expect it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.cluster import Device, MachineGroup
 from planner.errors import InfeasibleError, SpecError
@@ -22,6 +22,7 @@ from planner.exporters.export import (
     target_of,
 )
 from planner.families import FAMILIES
+from planner.frozen import frozen
 from planner.used_machines import UsedMachines, by_host
 
 _KINDS = {"gpu": "GPUs", "cpu": "CPUs", "tpu": "TPUs"}
@@ -79,7 +80,7 @@ def require_kinds(target: str, job: Job, rows: Iterable[UsedMachines], *kinds: s
             raise OtherDeviceError(str(refused(target, why, f"Plan without {_KINDS.get(kind, 'such devices')}.")))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Inner:
     """The files of the program that trains, its machines, and the script of each row of them."""
 

@@ -8,13 +8,13 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from planner.errors import SpecError
+from planner.frozen import frozen
 from planner.used_machines import UsedMachines
 
 VERSION = "PyTorch 2.13"
@@ -251,7 +251,7 @@ def is_headed(path: Path, text: str, *, head: str) -> bool:
     return path.suffix in (".yaml", ".yml") and text.startswith(f"# {head}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Parsed:
     """Flags of a file that is read back: a document, whose blocks a dot leads into, or the options of a command."""
 

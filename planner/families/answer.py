@@ -1,10 +1,11 @@
 """What every family's search ends with: a plan, its status and bound, what the goal counts; or bounds by number."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
 from planner.problem import Problem
 from planner.search import Search
@@ -51,7 +52,7 @@ def alternative_of(name: str, other: Costed, best: Costed, reason: str, *, famil
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Searched:
     """What a family's search says of itself.
 
@@ -120,7 +121,7 @@ def plan_of(
 # machines a plan takes, as of the seconds that as much money pays for, among plans below a limit of as many.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CountBounds:
     """The outcome."""
 

@@ -34,6 +34,7 @@ from statistics import median
 from typing import IO, Any
 
 from planner.errors import Fault, SpecError
+from planner.frozen import frozen
 from planner.importers.imported import MeasuredLayer, MeasuredNetwork, UniqueNames, build_measured, first_names
 from planner.importers.text import refuse
 from planner.letters import visible
@@ -78,7 +79,7 @@ _HINT = (
 Key = tuple[str, int]  # module, and which of its parts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Event:
     """A range of time on a thread."""
 

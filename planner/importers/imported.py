@@ -18,13 +18,14 @@ doi:10.1016/0196-6774(84)90021-X.
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost import Profile
 from planner.dnn import MOST_LAYERS, Dnn, Layer, Repeat, Tensor
+from planner.frozen import frozen
 from planner.letters import visible
 
 _MOST = 1e18  # seconds or bytes
@@ -55,7 +56,7 @@ class UniqueNames:
         return name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Imported:
     """A network from a file or a module."""
 
@@ -69,7 +70,7 @@ class Imported:
     warnings: tuple[str, ...] = ()  # what makes the figures doubtful: unknown operators by name and number, for one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MeasuredNetwork:
     """A network, its profile, and what a reader should know about either."""
 
@@ -78,7 +79,7 @@ class MeasuredNetwork:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MeasuredLayer:
     """One operator as a profile has it: seconds and bytes of a whole batch; parameters do not depend on the batch.
 

@@ -6,11 +6,11 @@ import json
 import re
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from planner.frozen import frozen
 from planner.plugins import Registry
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _is_layer_trace(text: str) -> bool:
 # -- readers ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Importer:
     """What a kind of file of measured layers is, and its reader."""
 

@@ -5,12 +5,13 @@ last the document ``planner.procurement/1``.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from planner.constraints import FLEET_LIMITS, is_within
+from planner.frozen import frozen
 from planner.models.money import S_PER_H
 from planner.names import OF_TRANSFORMERS
 from planner.plan import Plan
@@ -28,7 +29,7 @@ MUCH_DEARER = 4.0  # times the answer's cost: so much for a much earlier end, an
 NEAR = 0.01  # share of a time, or of a cost
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Choice:
     """A fleet and what training on it takes.
 
@@ -124,7 +125,7 @@ class Choice:
         ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Risk:
     """What a fleet comes to at the pessimistic end of the predictions' error.
 
@@ -147,7 +148,7 @@ class Risk:
     missed: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Certificate:
     """What was proven, over what.
 
@@ -178,7 +179,7 @@ class Certificate:
         return gap_of(self.objective, self.bound)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tradeoff:
     """A point of the trade of time against money; ``is_tie``: closer to the one before than the known error."""
 
@@ -186,7 +187,7 @@ class Tradeoff:
     is_tie: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ParetoSet:
     """The fleets that none beats in time and money; ``gap``: by what factor less 1 one that is left might beat them."""
 
@@ -195,7 +196,7 @@ class ParetoSet:
     gap: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WhatIf:
     """What one change does: the best fleet then, and whether it is another one."""
 
@@ -206,7 +207,7 @@ class WhatIf:
     words: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BreakEven:
     """Renting against buying the same machine.
 
@@ -232,7 +233,7 @@ class BreakEven:
         return "; ".join(filter(None, (commitment, self.note)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Procured(Recorded):
     """What to buy or rent, and how sure that is.
 

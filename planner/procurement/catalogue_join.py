@@ -18,6 +18,7 @@ from pathlib import Path
 from planner import data
 from planner.data.presets import prices_text
 from planner.errors import SpecError
+from planner.frozen import frozen
 from planner.letters import table_cell
 from planner.names import fold
 from planner.procurement.catalogues import Catalogue, Counted, Listed, read_catalogue
@@ -41,7 +42,7 @@ _MOST_ROUNDS = 20
 _ROUNDED = 6  # decimals of a price by the hour
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Shape:
     """What a training sees of a machine, as cells of a list of prices."""
 
@@ -50,7 +51,7 @@ class Shape:
     cells: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PricesImport:
     """A list of prices made of a catalogue."""
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
+from planner.frozen import frozen
 from planner.importers.text import read_lines, read_text, refuse
 from planner.letters import visible
 from planner.procurement.prices import Term
@@ -43,7 +44,7 @@ _NO_ACCELERATOR = "no accelerator"
 _MACHINES_OF_CPU = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Listed:
     """One price of a machine, as a catalogue has it."""
 
@@ -616,7 +617,7 @@ _UNITS = {"core": "h", "ram": "GiBy.h", "gpu": "h"}
 _WORDS = {"core": ("core", "cpu"), "ram": ("ram", "memory")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Google:
     """A machine type of Google Cloud, and what the SKUs of its parts are called."""
 
@@ -689,7 +690,7 @@ def _google_machines() -> Iterator[tuple[str, _Google]]:
         yield name, machine
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Sku:
     """The price of one part of a machine, an hour."""
 

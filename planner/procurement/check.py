@@ -7,7 +7,7 @@ show by itself is that the prices are those of the list, and that no fleet beats
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from planner.answer.plan_file import is_procurement, read_plan, read_procurement
 from planner.checks import SAME, CheckReport, Finding, agree, agreement, checked_document, holds, recomputed
 from planner.constraints import FLEET_LIMITS, is_within
 from planner.errors import ModelError, SpecError
+from planner.frozen import frozen
 from planner.models.money import S_PER_MONTH
 from planner.procurement.fleet import Account, Fleet, FleetUsage, carbon_g, question_of
 from planner.procurement.prices import Offer, PriceList, Term
@@ -45,7 +46,7 @@ _UNUSED = {  # what an offer on a term does not cost
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Asked:
     """The question of an answer: as it stands, and as the account asks it; of the list of prices nothing is known here.
 

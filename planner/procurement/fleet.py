@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from planner.constraints import FLEET_LIMITS, is_within
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.letters import visible
 from planner.models.failures import Checkpoints, RunTime, rate_per_s, run_time
 from planner.models.money import (
@@ -60,7 +61,7 @@ Bools = NDArray[np.bool_]
 # --- Which offers go together
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Market:
     """Offers that may be combined, and how many machines of each there can be."""
 
@@ -68,7 +69,7 @@ class Market:
     most: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fleet:
     """So many machines of each offer of a market."""
 
@@ -261,7 +262,7 @@ def carbon_g(asked: ProcureSpec, fleet: Fleet, energy_j: float) -> float | None:
     return None if given is None else energy_j / J_PER_KWH * given
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FleetUsage:
     """What one fleet takes and costs: all that is limited, and its parts.
 

@@ -21,6 +21,7 @@ from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecErr
 from planner.families import bound_of, least_beside_of, least_by_count_of, least_parts_of
 from planner.families.answer import CountBounds
 from planner.families.hybrid.configuration import HybridConfiguration
+from planner.frozen import frozen
 from planner.names import OF_TRANSFORMERS
 from planner.plan import Plan
 from planner.problem import Problem
@@ -48,7 +49,7 @@ _Key = tuple[tuple[Hardware, int], ...]
 _ForesightKey = tuple[int, tuple[str, ...], tuple[int, ...], float, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Trained:
     """What training on a fleet takes, as far as its search came.
 

@@ -12,7 +12,7 @@ import io
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -24,6 +24,7 @@ from typing import Any
 from planner import data
 from planner.data.presets import prices_text
 from planner.errors import Fault, SpecError
+from planner.frozen import frozen
 from planner.importers.text import read_text
 from planner.models.money import S_PER_DAY, S_PER_H, S_PER_MONTH
 from planner.names import find, fold
@@ -43,7 +44,7 @@ DEFAULT_LATENCY_S = 20e-6
 # --- A table of comma-separated values that a user wrote
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Row:
     """One row of a table; its readers add what is wrong to ``faults`` and return a value that goes on."""
 
@@ -275,7 +276,7 @@ class Term(StrEnum):
     BOUGHT = "bought"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Offer:
     """One kind of machine on one term."""
 
@@ -332,7 +333,7 @@ class Offer:
         return self.wear_usd_per_s + self.hosting_usd_per_month / S_PER_MONTH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Unusable:
     """A row of a list that cannot be planned with, and why."""
 
@@ -342,7 +343,7 @@ class Unusable:
     row: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PriceList:
     """The offers of one list or of several, and the rows that are none."""
 

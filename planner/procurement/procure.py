@@ -18,6 +18,7 @@ from planner.constraints import FLEET_LIMITS, is_within
 from planner.data.fits import transformer_rates
 from planner.errors import Conflict, InfeasibleError, NoAnswerError, PlannerError, Relaxation
 from planner.families import FAMILIES
+from planner.frozen import frozen
 from planner.models.money import (
     H_PER_MONTH,
     S_PER_H,
@@ -430,7 +431,7 @@ _CLOSE = 1.01  # factor within which the least is found
 _FIELDS = {limit.criterion: limit.field for limit in FLEET_LIMITS}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _WayOut:
     """A limit that would have to give, as text and as data."""
 
@@ -1025,7 +1026,7 @@ def _by_deadline(fleets: Fleets, choice: Choice) -> tuple[tuple[Choice, str], ..
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _OfMeasured:
     """The best fleet of devices whose training steps were measured, and what to tell of it."""
 

@@ -9,7 +9,7 @@ prices that hold; what a training must say where its machines are what is asked;
 import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
@@ -32,6 +32,7 @@ from pydantic import (
 from planner.constraints import read_range
 from planner.data.presets import networks_text
 from planner.errors import Fault, InfeasibleError, SpecError
+from planner.frozen import frozen
 from planner.models.failures import LLAMA3_DEVICE_S
 from planner.names import fold
 from planner.problem import Range
@@ -438,7 +439,7 @@ OPTIONAL = ("most", "latency_us", "power_w_per_port", "note")
 _MOST_PORTS, _MOST_MACHINES = 1024, 2**20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NetworkTier:
     """A network between bought machines.
 
@@ -732,7 +733,7 @@ _FASTEST = "objective: time, since a budget alone is given; objective: cost asks
 _MOST_NAMES = 5  # that are listed where one was spelt wrong
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Job:
     """One training: its question without machines, how often a month, by when, on which part of the machines.
 
@@ -746,7 +747,7 @@ class Job:
     share: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Procurement:
     """What is asked.
 

@@ -6,7 +6,7 @@ given; of a transformer in short numbers by the rooflines that ``hybrid`` counts
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from planner.data.fits import (
 )
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
+from planner.frozen import frozen
 from planner.importers.text import read_cells
 from planner.models.communication import MeasuredCurve, PiecewiseLogLinear, is_narrowed
 from planner.models.compute import (
@@ -270,7 +271,7 @@ def transport_of(given: CalibrationSpec, cluster: Cluster) -> str:
     return given.transport or ("tcp" if max(rates, default=0.0) <= _MOST_TCP_BYTES_PER_S else "rdma")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Profiler:
     """Profiles networks on the devices of one cluster, and tells what makes the figures doubtful."""
 

@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 from planner import data
 from planner.cluster import Cable, Cluster, Device, Link, MachineGroup, Switch
 from planner.errors import SpecError
+from planner.frozen import frozen
 from planner.problem import Assumption
 from planner.question.blocks import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec, NodeSpec, TopologySpec
 from planner.question.source import Notes
@@ -38,7 +39,7 @@ _MOST_LABELS = 3  # of groups of which the same was assumed
 _Path = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Assumed:
     """What was assumed of a group of machines: ``begin``, its label and ``end`` make the sentence."""
 

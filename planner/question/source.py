@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from planner.decisions import LAYOUT
 from planner.errors import Fault, ModelError, SpecError
+from planner.frozen import frozen
 from planner.importers.text import MOST_DOCUMENT_BYTES, read_text
 from planner.problem import Assumption
 from planner.yaml_text import MOST_LEVELS, Place, read_yaml
@@ -92,7 +93,7 @@ def _skipped(text: str, at: int) -> int:
 # --- Text of a spec in, plain data out, with the line of everything, so that faults can say where they are
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Source:
     """Plain data of a spec, where it came from, and the line and column of each of its parts.
 

@@ -1,7 +1,6 @@
 """Configurations in a spec: the block of each family, as ``plan`` prints it and ``predict`` reads it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import GenericAlias
 from typing import Annotated, Any, Literal, Self
 
@@ -31,6 +30,7 @@ from planner.decisions import (
     Synchronisation,
 )
 from planner.dnn import MOST_LAYERS
+from planner.frozen import frozen
 from planner.names import FAMILY_NAMES
 from planner.plugins import named
 from planner.problem import Algorithm
@@ -587,7 +587,7 @@ class Spec(Model):
 # --- What every part of building a problem reads and writes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Reading:
     """One question as it is read."""
 

@@ -4,7 +4,6 @@ import math
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard
 
 from pydantic import (
@@ -21,6 +20,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from planner.errors import SpecError
+from planner.frozen import frozen
 from planner.letters import visible
 from planner.names import FamilyName
 from planner.plugins import named
@@ -192,7 +192,7 @@ def known(find: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class OrPlugin:
     """Takes the name of a plug-in of a group, too, where it is none of what is built in."""
 

@@ -5,12 +5,12 @@ A field is named by its place in the spec, so that a fault of :func:`planner.loa
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from planner.constraints import CONSTRAINTS
 from planner.decisions import DECISIONS
 from planner.errors import Fault, SpecError
+from planner.frozen import frozen
 
 Place = tuple[str | int, ...]
 UPLOAD = "upload"  # under ``dnn``: the id of an uploaded file, in place of the keys that name files
@@ -57,7 +57,7 @@ LIMITS = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Form:
     """What is asked: a spec, and how much beside its answer."""
 

@@ -26,6 +26,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
+from planner.frozen import frozen
 from planner.serve.form import UPLOADED
 from planner.serve.worker import answer_task
 
@@ -51,7 +52,7 @@ class BusyError(Exception):
     """More is asked at once than is taken; its message says what to do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Limits:
     """Of searches at once, of a search, and of what is kept; ``most_s``: of a search's time."""
 

@@ -4,12 +4,13 @@ import json
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from enum import StrEnum
 from typing import Any
 
 from planner.errors import InfeasibleError, ModelError, NoAnswerError, PlannerError, SolverError, SpecError, is_due_to
+from planner.frozen import frozen
 from planner.memory import default_limit_bytes
 from planner.search import Search
 from planner.workers.dask_workers import check_version
@@ -30,7 +31,7 @@ class Outcome(StrEnum):
     FAILED = "failed"  # a bug, or a process that died of it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Task:
     """A question as plain data."""
 
@@ -48,7 +49,7 @@ class Task:
         return default_limit_bytes(self.num_workers) if self.memory_limit_bytes is None else self.memory_limit_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Answer:
     """What a question was answered with."""
 

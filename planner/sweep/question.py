@@ -21,6 +21,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from planner.errors import SpecError
+from planner.frozen import frozen
 from planner.plugins import planner_version
 from planner.procurement.question import ProcurementSpec
 from planner.question.build import source_of
@@ -161,7 +162,7 @@ def _odd_keys(data: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 # -- the grid ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Axis:
     """Fields that vary together: ``rows[i][j]`` is the ``i``-th value of field ``j``."""
 
@@ -440,7 +441,7 @@ def _between(ends: "_Ends", way: str, given: Any, scale: object) -> list[Any]:
     return list(dict.fromkeys([begin, *ends.written(inner, digits), end]))  # whole ones may become fewer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Ends:
     """The ends of a range as plain numbers in one unit, and how its values are written."""
 

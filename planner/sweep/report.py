@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from planner.answer.documents import finite
 from planner.errors import SpecError
+from planner.frozen import frozen
 from planner.letters import table_cell, visible, visible_json
 from planner.sweep.answers import Answer, Outcome, writable
 from planner.sweep.question import Grid, Sweep
@@ -59,7 +60,7 @@ _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Row:
     """One question of a sweep and its answer; ``values`` are those of the grid's fields."""
 
@@ -227,7 +228,7 @@ _WRITERS: dict[str, Callable[[Sweep, Iterator[Row], Path], int]] = {
 _PLAIN = ConfigDict(extra="forbid", populate_by_name=True)  # of all parts of the document
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Effect:
     """What a value of a field does, all else equal, against the first value of its axis that has any plan."""
 
@@ -242,7 +243,7 @@ class Effect:
     best: float | None  # the least objective of them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reason:
     """Why questions have no plan, its numbers left out; ``example``: of the first of them, at its position."""
 

@@ -19,12 +19,13 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.errors import SpecError
+from planner.frozen import frozen
 from planner.letters import visible
 from planner.plugins import planner_version
 from planner.sweep.answers import Answer, Outcome
@@ -58,7 +59,7 @@ _TABLES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Claim:
     """What became of the wish to answer some questions: each key is in one of the three."""
 
@@ -67,7 +68,7 @@ class Claim:
     others: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stored:
     """An answer as the store has it, at its position of a sweep."""
 

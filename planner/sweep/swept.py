@@ -1,12 +1,12 @@
 """A sweep from a script: asked, answered and told by one call."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from planner.frozen import frozen
 from planner.shown import Recorded
 from planner.sweep.engine import Done, answer_sweep, refuse_hopeless
 from planner.sweep.question import Sweep
@@ -14,7 +14,7 @@ from planner.sweep.report import columns_of, rows_of, summary_document, summary_
 from planner.sweep.store import Store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Swept(Recorded):
     """What a sweep found.
 

@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import Any, Generic, Protocol, TypeVar
 
 from planner.errors import Fault, NoAnswerError, PlannerError, SpecError
+from planner.frozen import frozen
 from planner.plugins import planner_version
 
 _BATCH_S = 0.1
@@ -98,7 +99,7 @@ _Answer = TypeVar("_Answer", bound=_HasTime)
 _Made = TypeVar("_Made")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Batch(Generic[_Task]):
     """Tasks that travel together; ``num_lost``: how often their answers were lost."""
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.errors import NoAnswerError, PlannerError, SpecError
+from planner.frozen import frozen
 from planner.memory import too_many_workers
 from planner.worker_pool import FailedTask, Origin, packed, unpacked
 from planner.workers.dask_workers import DaskWorkers, check_version
@@ -29,7 +30,7 @@ _PER_WORKER = 3  # tasks that carry their origin
 _made: "OrderedDict[str, Any]" = OrderedDict()  # of this worker process, by digest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Task:
     """A task on its way.
 
@@ -47,7 +48,7 @@ class Task:
     call: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Result:
     """A task that came back: what its function returned, pickled; None: the worker lacks the origin.
 

@@ -6,7 +6,7 @@ copied there and changed.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from importlib import resources
 from itertools import groupby
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from planner import numerics
 from planner.dnn import Dnn, Layer, Repeat
 from planner.encoders import Projector
+from planner.frozen import frozen
 from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Rotary, part_of, routing_of
 from planner.transformer import KINDS, Experts, Image, LatentAttention, SparseAttention, Transformer
@@ -135,7 +136,7 @@ _PROJECTOR_FIELDS = {
 _USUAL_MIXERS = ((), ("attention",))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Row:
     """A published transformer."""
 

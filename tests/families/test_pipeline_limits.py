@@ -142,7 +142,7 @@ def test_what_tables_are_said_to_take_they_take() -> None:
     stack = Stack.of(Schedule(num_microbatches=4), rows)
     for num_stages in (0, 3):
         tables = Tables(rows, stack, num_stages, Search())
-        moves = [getattr(tables._moves, name) for name in tables._moves.__slots__]
+        moves = [getattr(tables._moves, name) for name in tables._moves.__dataclass_fields__]
         taken = tables.entries.nbytes + sum(one.nbytes for one in moves)
         assert taken <= table_bytes(rows, stack, num_stages) <= 20 * taken
 

@@ -26,7 +26,7 @@ formulation stands in :mod:`planner.families.all_reduce.search`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise, product
 from math import ceil
@@ -41,6 +41,7 @@ from planner.families.all_reduce.cost import AllReduceCost, InputRates, Ints, sl
 from planner.families.all_reduce.fusion import Exchange, ends_in_time, exchange_of
 from planner.families.all_reduce.team import LeafCost, Rows, Shape, Space, Team, batches_from, greatest
 from planner.families.answer import iterations_of
+from planner.frozen import frozen
 from planner.models.communication import EVEN_ALL_REDUCES, Compression
 from planner.models.input import stall_s
 from planner.problem import Problem
@@ -393,7 +394,7 @@ def _filled(room: Ints, worth: Floats, most: Ints) -> Floats:
     return total
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Choice:
     """A solved leaf: the team, its machines and devices, the batch, the shares, and the share of gradients kept.
 

@@ -1,12 +1,12 @@
 """The decisions of the family ``all_reduce``, in the form of the block that ``plan`` prints and ``predict`` reads."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 from planner.cluster import Cluster
 from planner.errors import Fault, SpecError
+from planner.frozen import frozen
 from planner.models.communication import Compression
 from planner.problem import Problem
 from planner.units import Dimension, format_exact
@@ -14,7 +14,7 @@ from planner.units import Dimension, format_exact
 NAME = "all_reduce"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FusionGroup:
     """One all-reduce: the gradients that it carries, in ready order, and its algorithm."""
 
@@ -23,7 +23,7 @@ class FusionGroup:
     size_bytes: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GroupShare:
     """What the devices of one kind do: how many machines take part, and the largest share of a device.
 
@@ -42,7 +42,7 @@ class GroupShare:
         return self.num_machines * self.devices_per_machine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AllReduceConfiguration:
     """All decisions of the family."""
 

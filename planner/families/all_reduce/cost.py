@@ -14,7 +14,7 @@ gradient gets ready earlier relative to it, so nothing hides it. Sources: :mod:`
 
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import ceil
 from typing import Any, Self
@@ -35,6 +35,7 @@ from planner.families.all_reduce.configuration import (
     is_heterogeneous,
     one_type,
 )
+from planner.frozen import frozen
 from planner.models.activations import data_parallel_memory
 from planner.models.communication import (
     ALL_REDUCES,
@@ -66,7 +67,7 @@ NOT_MODELLED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class InputRates:
     """Seconds of input of a group, for every sample of one device; reading a store that all share, of the batch."""
 
@@ -103,7 +104,7 @@ def slowest_input(rates: Sequence[InputRates], share: float, batch: float) -> In
     return max((one.at(share, batch) for one in rates), key=lambda time: time.bound_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceKind:
     """Devices that do the same, and the groups of machines that they are in, in the order of a ring.
 

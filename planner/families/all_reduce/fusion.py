@@ -31,7 +31,7 @@ Its response cache spares the ranks their talk, and leaves sizes as they are.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, repeat
 from math import ceil, floor, inf
 from typing import Any
@@ -43,6 +43,7 @@ from planner.cost import Affine, Floats, TransferCost, Wait
 from planner.families.all_reduce.configuration import NAME, AllReduceConfiguration, FusionGroup
 from planner.families.all_reduce.cost import AllReduceCost, cut_by
 from planner.families.parsing import wrong
+from planner.frozen import frozen
 from planner.models.communication import cheapest_of
 from planner.models.data_parallel import Gradients
 from planner.solution import SAME
@@ -55,7 +56,7 @@ DDP_FIRST_BYTES, DDP_CAP_BYTES = MIB, 25 * MIB
 HOROVOD_THRESHOLD_BYTES, HOROVOD_CYCLE_S = 128 * MIB, 1e-3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Buckets:
     """What a rule makes of a size: the last tensor of each bucket, and the sizes that make the same of it.
 
@@ -208,7 +209,7 @@ def round_mib(buckets: Buckets, total_bytes: float) -> float:
     return high if high >= low else float(ceil(low))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Exchange:
     """Gradients in ready order, what a transfer costs, and how a full buffer waits."""
 

@@ -23,7 +23,7 @@ and the largest that fills its micro-batches to the memory's limit.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, islice
 from math import ceil, inf
 
@@ -52,6 +52,7 @@ from planner.families.all_reduce.fusion import (
 )
 from planner.families.all_reduce.team import Team, batches_from
 from planner.families.answer import TOO_SHORT, CountBounds, Searched, alternative_of, iterations_of, plan_of
+from planner.frozen import frozen
 from planner.networks import computation_bound
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem, Range
@@ -72,7 +73,7 @@ _TELLING = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Answer:
     """A choice with its fusion, and what it costs."""
 
@@ -83,7 +84,7 @@ class _Answer:
     objective: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Other:
     """Another answer, and what it says of the plan's."""
 

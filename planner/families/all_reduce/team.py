@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from planner.cost import Affine, Floats, TransferCost
 from planner.families.all_reduce.configuration import batches_of
 from planner.families.all_reduce.cost import AllReduceCost, InputRates, Ints, slowest_input
+from planner.frozen import frozen
 from planner.models.communication import EVEN_ALL_REDUCES, cheapest_of
 from planner.models.input import stall_s
 from planner.problem import Problem, Range
@@ -30,7 +31,7 @@ _FIRST = 32  # how much narrower, relatively, the devices in all and the batch g
 _MOST_NUMBERS = 2**20  # in a table of gradients
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Shape:
     """How many machines of each group take part, and how many devices of each machine."""
 
@@ -184,7 +185,7 @@ def _is_below(one: TransferCost, other: TransferCost) -> bool:
     return one is other or one == other
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Rows:
     """Boxes of one team as arrays, K rows; columns are groups.
 

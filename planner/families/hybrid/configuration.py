@@ -5,7 +5,6 @@ decision is called, may be and means stands in its row (:data:`planner.decisions
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from planner.decisions import DECISIONS, LAYOUT, NO_MODULES, TURNED, LayoutDecisions, cut_shape
+from planner.frozen import frozen
 from planner.models.communication import DEGREES, ORDERS
 from planner.models.layouts import (
     SCHEDULE_NAMES,
@@ -68,7 +68,7 @@ _A = {"tensor": "a tensor degree", "expert": "an expert degree", "expert_tensor"
 _SHARDS_WEIGHTS = 2  # from this stage on, ZeRO frees gradients or weights between uses
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PipelineStage:
     """One pipeline stage: its layers, and the group of machines of all its devices (None where that is not asked)."""
 
@@ -80,7 +80,7 @@ class PipelineStage:
         return {"layers": self.layers} if self.machines is None else {"machines": self.machines, "layers": self.layers}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReplicaGroup:
     """Whole replicas on one group of machines: how many, and the micro-batches of each."""
 
@@ -93,7 +93,7 @@ class ReplicaGroup:
         return {"machines": self.machines, "data": self.data, "num_microbatches": self.num_microbatches}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HybridConfiguration(LayoutDecisions):
     """One layout."""
 
@@ -328,7 +328,7 @@ def layouts_of(columns: Mapping[str, object], batch: int) -> Layouts:
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LayoutRule:
     """A condition on some decisions."""
 

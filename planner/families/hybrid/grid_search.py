@@ -61,6 +61,7 @@ from planner.families.hybrid.cost import (
 from planner.families.hybrid.cut_bounds import CutBounds
 from planner.families.hybrid.even_bounds import EvenBounds, GivenBounds
 from planner.families.hybrid.space import Space
+from planner.frozen import frozen
 from planner.models.layouts import Bools, Ints, Layouts, Schedule, dealt_layers, folded_layers
 from planner.search import Search
 from planner.solution import Solution, Status
@@ -114,7 +115,7 @@ def bounds_of(cost: HybridCost, search: Search | None = None, memory_limit_bytes
     return kind(cost, search or Search(), memory_limit_bytes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Found:
     """What the search of one placement found.
 

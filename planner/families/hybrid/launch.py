@@ -6,7 +6,7 @@ program cannot do is said in words; for another program there is no command.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
 import numpy as np
@@ -21,6 +21,7 @@ from planner.families.hybrid.configuration import (
     layouts_of,
 )
 from planner.families.hybrid.launch_network import network_lines, not_expressed, program_of, unsaid, without_yarn
+from planner.frozen import frozen
 from planner.models.communication import groups_of, tiers_of
 from planner.models.programs import ALL_TO_ALL, DEEPEP, HYBRIDEP, MEGATRON_CORE, PRECISION_AWARE
 from planner.models.transformer_communication import neighbours
@@ -253,7 +254,7 @@ def with_optimizer(groups: Sequence[str], name: str, chosen: HybridConfiguration
     return [*groups, " ".join(words)] if words else list(groups)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Launch:
     """What a launcher is told beside network and layout.
 

@@ -28,6 +28,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.families.hybrid.configuration import layouts_of
 from planner.families.hybrid.cost import GroupCost
+from planner.frozen import frozen
 from planner.models.communication import ORDERS, Tier, axes_of
 from planner.models.layouts import Ints, Layouts
 from planner.models.transformer_interval import LayerFigures, interval_times, kind_times
@@ -86,7 +87,7 @@ class KnownNodes:
         return self._rows, np.searchsorted(self._codes, asked)[back]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class LeastSeconds:
     """Seconds of one micro-batch that no layout of some degrees is under.
 

@@ -56,6 +56,7 @@ from planner.families.hybrid.even_bounds import EvenBounds
 from planner.families.hybrid.grid_search import bounds_of, configuration_of_point
 from planner.families.hybrid.layer_table import DEGREES
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
+from planner.frozen import frozen
 from planner.models.communication import ORDERS, axes_of, next_group, packed_group
 from planner.models.layouts import Bools, Ints, shared_bound_s
 from planner.models.transformer_communication import communication_times, pipeline_communication
@@ -339,7 +340,7 @@ _LOOSE = 0.4  # of the limit: where devices at their peak take less, layouts are
 _SLACK = 1e-4  # s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Limited:
     """The layouts of one placement, in shares of the weight of as many machines as they take.
 
@@ -496,7 +497,7 @@ def least_beside_usd(
     return found * BELOW if found < most_usd else most_usd
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Beside(ABC):
     """Layouts on several kinds of machines, in what a step on them costs; nothing is assumed of cuts.
 

@@ -18,6 +18,7 @@ import numpy as np
 from planner.cluster import Cluster
 from planner.errors import SpecError
 from planner.families.timeline_drawing import Drawing, draw_input
+from planner.frozen import frozen
 from planner.models.input import InputTime, Strategy
 from planner.models.layouts import Schedule
 from planner.models.orders import BACKWARD, FORWARD, devices_of, neighbour_of
@@ -40,7 +41,7 @@ _HIDDEN = (
 _NO_PARTS = "there are too many micro-batches to draw what stands inside each forward and backward"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StagePass:
     """What one chunk of a stage takes for one micro-batch, one way."""
 
@@ -94,7 +95,7 @@ class Line:
         return neighbour_of(self.order, self.num_stages, FORWARD if kind == "forward" else BACKWARD, stage)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Tail:
     """What a stage does behind the schedule: communication that nothing hides, the optimiser; and all communication."""
 
@@ -103,7 +104,7 @@ class Tail:
     communicated_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pipeline:
     """The stages of equal replicas, as a prediction's details have them."""
 
@@ -275,7 +276,7 @@ def draw_line(drawing: Drawing, line: Line, scheduled_s: float | None = None) ->
     return counts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Task:
     """What the tasks of a kind have in common on a virtual stage; ``send``: in words, where they send."""
 

@@ -1,12 +1,12 @@
 """The decisions of the family ``model_replicas``: what they are, how a spec's block says them, which machines work."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from planner.cluster import MachineGroup
 from planner.errors import Fault, ModelError, SpecError
 from planner.families.parsing import check_inner_links, wrong
+from planner.frozen import frozen
 from planner.models.replica_segments import (
     ByThreads,
     LayerChoice,
@@ -23,7 +23,7 @@ NAME = "model_replicas"
 _MOST_CORES = 4_096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReplicaChoice:
     """All decisions of the family, and how often a replica reads."""
 

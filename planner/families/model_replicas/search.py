@@ -33,7 +33,7 @@ Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from math import inf, isqrt
@@ -70,6 +70,7 @@ from planner.families.model_replicas.settings import (
     why_nothing_fits,
 )
 from planner.families.parsing import check_inner_links
+from planner.frozen import frozen
 from planner.models.replica_segments import LayerChoice, ReplicaConfiguration
 from planner.models.replicas import ReplicaModel
 from planner.plan import Alternative, Plan, Prediction
@@ -228,7 +229,7 @@ def _by_sum(model: ReplicaModel, index: int, before: LayerChoice, layer: LayerCh
     return replace(layer, workers=rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Solved:
     """A setting with the best layers that were found, and what they cost."""
 

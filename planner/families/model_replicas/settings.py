@@ -14,13 +14,14 @@ Messages between workers, input, memory, and that a layer cannot be cut into any
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 from planner.constraints import allowed_staleness
 from planner.errors import SpecError
 from planner.families.model_replicas.configuration import batch_of, group_of, share_of, threads_of
 from planner.families.model_replicas.cost import exchange_parts_s, input_of, model_of
+from planner.frozen import frozen
 from planner.models.input import Strategy, stall_s
 from planner.models.replica_segments import LayerChoice, ReplicaConfiguration, SegmentWork
 from planner.models.replicas import ReplicaModel
@@ -32,7 +33,7 @@ _COUNTS = ("num_machines", "num_devices")  # and those of what they come to, whi
 _MOST_SETTINGS = 100_000  # that are all asked for
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Setting:
     """``N_ps`` servers, ``N_mr`` replicas of ``N_wr`` workers each, and how often a replica reads."""
 
@@ -142,7 +143,7 @@ def _share(problem: Problem, num_replicas: int) -> int | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Machines:
     """How many machines there may be and must be, how many devices may train, and the pinned number of servers."""
 

@@ -25,7 +25,6 @@ Bounds
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, inf
 
 import numpy as np
@@ -45,6 +44,7 @@ from planner.families.parameter_server.cost import (
     packet_queueing_s,
     ready_times_s,
 )
+from planner.frozen import frozen
 from planner.models.activations import data_parallel_memory
 from planner.models.data_parallel import gradients_of, standard_maximum
 from planner.models.input import Strategy
@@ -58,7 +58,7 @@ _MOST_NUMBERS = 2**21  # in a table of boxes and gradients
 _PASSES = 4  # of propagation; more would tighten further, fewer never lose a configuration
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Site:
     """Whose machines serve, whether those machines work, too, and how sums travel.
 
@@ -264,7 +264,7 @@ class Space:
 # -- boxes, many at once: without what cannot be in any of them, and how they split ----------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(kw_only=False, eq=False)
 class Boxes:
     """Many boxes on one site: least and greatest rows, each ``(K, w.., b..)``."""
 

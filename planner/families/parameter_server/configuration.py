@@ -1,7 +1,6 @@
 """The decisions of the family ``parameter_server``: what they are, how a block says them, which machines work."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from planner.cluster import MachineGroup
 from planner.cost import Floats
 from planner.errors import Fault, SpecError
 from planner.families.parsing import check_inner_links, compression_of, wrong
+from planner.frozen import frozen
 from planner.models.communication import Compression
 from planner.models.data_parallel import gradients_of
 from planner.models.exchange import Overlap
@@ -25,7 +25,7 @@ NAME = "parameter_server"
 _MOST_PIECES = 10_000  # that tensors are cut into
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ParameterServerConfiguration:
     """All decisions of the family."""
 

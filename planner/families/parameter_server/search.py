@@ -30,7 +30,7 @@ Proves
 
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from math import ceil, inf
 
@@ -52,6 +52,7 @@ from planner.families.parameter_server.configuration import (
 )
 from planner.families.parameter_server.cost import NOT_MODELLED, ParameterServerCost, explain
 from planner.families.parsing import check_inner_links
+from planner.frozen import frozen
 from planner.models.activations import data_parallel_memory
 from planner.models.communication import Compression
 from planner.models.memory import Precision
@@ -87,7 +88,7 @@ _ASSUMED = 4.0  # where asynchronous training is pinned and no limit is given
 _Row = tuple[float, int, tuple[int, ...]]  # its bound, its site, and its numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Solved:
     """A configuration with what it costs, and what no placement and compression of its row beats."""
 
@@ -509,7 +510,7 @@ def _spread(space: Space, site: Site, boxes: Boxes) -> Iterator[list[int]]:
 # time.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Asynchronous:
     """Configurations without a barrier, the best first, a bound on all there are, and what there is to say of the best.
 

@@ -11,7 +11,7 @@ inside a block.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from math import ceil
@@ -25,6 +25,7 @@ from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
 from planner.dnn import Dnn
 from planner.families.parsing import check_inner_links
+from planner.frozen import frozen
 from planner.models.input import InputTime, Samples, Strategy, input_time, stall_s
 from planner.models.memory import Precision
 from planner.models.orders import bubble_share, peak_weight
@@ -48,7 +49,7 @@ NOT_MODELLED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PipelineStage:
     """A stage by names: its first and last layer, its machine group, and how many devices share its micro-batches."""
 
@@ -58,7 +59,7 @@ class PipelineStage:
     replicas: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PipelineConfiguration:
     """All decisions of the family.
 
@@ -111,7 +112,7 @@ class PipelineConfiguration:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Shape:
     """A configuration by indices of layers and groups, as a search has it."""
 
@@ -136,7 +137,7 @@ class Shape:
         return ceil(self.microbatch_size / stage.replicas)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StageTimes:
     """What :func:`planner.models.schedule.simulate` takes: by stage, transfers by boundary."""
 

@@ -11,7 +11,7 @@ that their devices are taken as of one kind, a shape that is found fits, but non
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -21,6 +21,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import CHUNKS, Domain, hopeless_numbers
+from planner.frozen import frozen
 from planner.models.stages import Stage, StageMemory
 from planner.search import Search
 from planner.solvers.chain import NONE, FewestDevices, Integers
@@ -35,7 +36,7 @@ _ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half o
 _CLOSE = 1e-6  # relative difference at which two amounts of memory are one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fitting:
     """A pipeline that fits, if one was found; ``is_proven``: that there is one, or none."""
 
@@ -315,7 +316,7 @@ def least_share(domain: Domain, group: int, p: int, chunks: int) -> float:
     return fullest / costs.machines[group].memory_limit_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LeastMemory:
     """With ``scale`` times the memory there is something fits; ``is_proven``: and with less, nothing does."""
 

@@ -49,6 +49,7 @@ from planner.families.pipeline.domain import (
 )
 from planner.families.pipeline.memory import fitting, least_share, why_nothing_fits
 from planner.families.pipeline.rows import Neighbours, PlainSource, passing_s, quick_shapes
+from planner.frozen import frozen
 from planner.models.input import Strategy
 from planner.models.stages import Stage
 from planner.plan import Alternative, Plan
@@ -140,7 +141,7 @@ class Source(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Row:
     """An interleaved shape: stages of one group, chunks a device, micro-batches, and the replicas of every stage.
 
@@ -401,7 +402,7 @@ def _plan_of(problem: Problem, search: Search, tried: "_Tried", best: "_Result")
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Result:
     """What was found on one batch; ``bound`` is an objective, ``count`` the iterations that the goal counts."""
 

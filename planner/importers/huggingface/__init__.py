@@ -13,7 +13,7 @@ import csv
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module, resources
 from io import StringIO
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
+from planner.frozen import frozen
 from planner.importers.huggingface.architectures import READERS, Draft
 from planner.importers.huggingface.configuration import (
     OTHER_WAYS,
@@ -46,7 +47,7 @@ _UNKNOWN_TOKENS = 2048
 _PREDICTING = ("num_nextn_predict_layers", "num_mtp_modules")  # layers that predict further tokens; MiniMax's name last
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HuggingFaceNetwork:
     """A transformer from a configuration."""
 

@@ -8,10 +8,11 @@ and the encoders, have a function each. Source of every one: the architecture's 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, Literal
 
+from planner.frozen import frozen
 from planner.importers.huggingface.configuration import Fields, shown
 from planner.mixers import MOST_CHUNK, MOST_KERNEL, MOST_STATES, DeltaNet, LinearAttention, Mamba
 from planner.transformer import (
@@ -30,7 +31,7 @@ from planner.transformer import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Draft:
     """A network but for the length of its samples and its head."""
 
@@ -76,7 +77,7 @@ Flag = bool | tuple[str, bool]  # what is always so, or the key that says it and
 Pattern = Callable[[Fields, int], dict[str, Any] | None]  # of so many layers, which have experts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Mixture:
     """Keys of a mixture of experts.
 
@@ -98,7 +99,7 @@ class _Mixture:
 _RMS = {"norm": "rms_norm", "is_gated": True}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Row:
     """What an architecture has."""
 

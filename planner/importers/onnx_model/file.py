@@ -11,7 +11,6 @@ fixed number, all figures are divided by that.
 
 import importlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from planner.errors import Fault, SpecError
+from planner.frozen import frozen
 from planner.importers.text import refuse
 
 MOST_FILE_BYTES = 2**31 - 1  # protobuf's own limit
@@ -251,7 +251,7 @@ def _check_functions(model: Any, path: Path) -> None:
 # -- sizes of symbolic dimensions ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Batch:
     """Samples that one pass through the graph computes, and what to tell about that."""
 
@@ -260,7 +260,7 @@ class Batch:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Dimension:
     """One dimension of an input: its number, or its name; one without a name is called by input and axis."""
 

@@ -7,11 +7,13 @@ uses them.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
 from numpy.typing import NDArray
+
+from planner.frozen import frozen
 
 Shape = tuple[int | None, ...]
 FLOATS = frozenset({"FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE"})
@@ -42,7 +44,7 @@ def known(shape: Shape | None) -> tuple[int, ...] | None:
     return tuple(int(size) for size in shape if size is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class OnnxTensor:
     """A stored array; ``values`` is kept of small ones only, the data of others is never looked at."""
 
@@ -57,7 +59,7 @@ class OnnxTensor:
         return prod(self.dims)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class OnnxNode:
     """One operator; an input that is left out has the name ``""``. Attributes of other kinds are left out."""
 
@@ -97,7 +99,7 @@ class OnnxNode:
         return tuple(one for one in value if isinstance(one, int)) if isinstance(value, tuple) else ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class OnnxGraph:
     """A graph or a body: nodes in order, and what is known of the values by name."""
 
@@ -117,7 +119,7 @@ class OnnxGraph:
         yield from (name for name in self.outputs if name not in own)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Root:
     """A stored tensor, or one that is filled."""
 

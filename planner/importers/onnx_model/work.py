@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
+from planner.frozen import frozen
 from planner.importers.onnx_model.graph import OnnxGraph, OnnxNode, Scope, known, shown
 from planner.importers.onnx_model.shapes import MICROSOFT
 
@@ -26,7 +27,7 @@ class UnknownShapeError(Exception):
     """A shape that a rule needs is not known, or is none that the operator can have."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Work:
     """Of a whole batch, forward: multiply-adds of products, and FLOP of all else."""
 
@@ -38,7 +39,7 @@ class Work:
         return Work(self.multiply_adds + other.multiply_adds, self.element_flop + other.element_flop)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class View:
     """One operator as its rule sees it: with known shapes, or a clear refusal."""
 

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from planner.dnn import Layer, Operator, Tensor, Window
+from planner.frozen import frozen
 from planner.importers.imported import UniqueNames
 from planner.importers.torch_module.operators import (
     PRODUCTS,
@@ -31,7 +32,7 @@ _FLOP_PER_MULTIPLY_ADD = 2
 _Key = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Passes:
     """A pass at the example's batch and one at twice that; the same one twice where the second could not be run.
 
@@ -49,7 +50,7 @@ class Passes:
         return self.one is not self.two
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Figures:
     """The layers, each with those that it reads, and what is not in them."""
 

@@ -6,12 +6,13 @@ spread over an axis without being copied, its own. What picks rows out of a tabl
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
 
 from planner.dnn import Operator, Product
+from planner.frozen import frozen
 from planner.importers.torch_module.recording import Attention, Operand, Operation
 
 PRODUCTS = frozenset(
@@ -52,7 +53,7 @@ _PARTS = {"batch_norm": "batch_norm", "softmax": "softmax", "pool": "pooling", "
 _FRESH = frozenset(("bernoulli", "zero", "fill", "normal", "uniform"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Step:
     """An operator of a layer in both passes."""
 
@@ -62,7 +63,7 @@ class Step:
     is_constant: bool  # nothing that it reads does
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Share:
     """How figures of a pass become those of a sample; without a second pass all that is of a sample grows."""
 

@@ -29,6 +29,7 @@ from math import prod
 from typing import Any
 
 from planner.errors import SpecError
+from planner.frozen import frozen
 
 _PLAIN = (bool, int, float, str)  # arguments of operators that hold nothing
 _MOST_KNOWN = 2**20  # numbers of one tensor that are computed along
@@ -96,7 +97,7 @@ def _empty(torch: Any, held: Any) -> Any:
     return empty.requires_grad_(held.requires_grad)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Sample:
     """What a module is called with."""
 
@@ -247,7 +248,7 @@ class _KnownNumbers:
 # -- the pass --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Call:
     """One run of a module: its name in the network, itself, and whether it has modules within."""
 
@@ -257,7 +258,7 @@ class Call:
     is_leaf: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Operand:
     """A tensor that an operator reads or writes.
 
@@ -271,7 +272,7 @@ class Operand:
     num_elements: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Attention:
     """What a fused attention reads and puts out; ``others`` are masks."""
 
@@ -287,7 +288,7 @@ class Attention:
         return (self.query, self.key, self.value, *self.others)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Operation:
     """One operator of the pass, ``scope`` where it is part of an attention that a fused kernel does.
 
@@ -622,7 +623,7 @@ def _needs_formula(torch: Any, function: Any) -> bool:
     return not is_simple and name not in _FREE
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Traits:
     """What is known of an operator before it runs."""
 
