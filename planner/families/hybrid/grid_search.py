@@ -94,6 +94,7 @@ DOMAIN = (
 OTHER_CUTS = "hybrid layouts with other cuts of the layers into stages without chunks"  # on one machine group
 _MOST_CUTS_AT_ONCE = 400_000
 _MOST_GROUPS = 4  # in a layout
+_MOST_OF_FIRST = 64  # questions whether time is over: counted, so that the answer is the same on every machine
 _MOST_IMPROVED = 4  # layouts whose chunks are moved
 _MOST_SHARES = 16  # of the time that is left: each of many placements is searched for a while
 _MOST_CELLS = 200_000  # stages in one array
@@ -380,7 +381,8 @@ def _first_found(
     Of those where each group has as many stages, or else replicas, as it has devices for, which are few: of the groups
     that compute most together on which any is better than what is known. Most often it is near the best of all, so that
     the whole grids, which hold it too, are searched with its seconds as their limit. Where what is found depends on the
-    order, none is looked for.
+    order, none is looked for. It is below the most hopeful nodes, most often, so that these are dived into first; where
+    some layout is known, the search ends after some questions, since to prove that none is better is the whole grids'.
     """
     number, rows = max(search.num_alternatives, 0), sorted(known_s)
     found = Found(cost=HybridCost((costs[0],), Placement.STAGES), answer=_nothing(inf))
@@ -390,7 +392,8 @@ def _first_found(
         for kind in (one for one in (Placement.STAGES, Placement.REPLICAS) if one in kinds and not found.rows):
             cost = HybridCost(some, kind)
             worst_s = [*rows, *[inf] * (1 + number)][number]
-            part = short.part(short.left_s, cutoff=min(search.cutoff, worst_s))
+            most = _MOST_OF_FIRST if rows else None
+            part = short.part(short.left_s, cutoff=min(search.cutoff, worst_s), questions_left=most)
             bounds = bounds_of(cost, part)
             bounds = bounds.of_space(replace(bounds.space, is_full=True))
             wanted = Wanted(
@@ -399,6 +402,7 @@ def _first_found(
                 most_at_once=_MOST_CUTS_AT_ONCE,
                 is_strict=bool(rows),
                 counts=False,
+                dives=True,
             )
             found = Found(cost=cost, answer=solve(bounds.grid(), bounds.seconds, part, wanted))
     rows = sorted([*rows, *(seconds for seconds, _ in found.rows)])
