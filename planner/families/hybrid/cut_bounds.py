@@ -16,8 +16,8 @@ layer takes less than ``w z_k``:
   ``2 X - (sum before i) + (m - 1 - p + i) T``, and so no less than ``2 X + (m - 1 - p) T``, since no stage before i
   takes more than T. With micro-batches at the pace of the best one this counts where all their sizes are multiples of
   the smallest;
-- a class of p-stage replicas likewise takes no less than ``X (p - 1) / 2 p + m X / p``; micro-batches in fractions that
-  make all classes end together are a bound of any numbers;
+- a class of p-stage replicas likewise takes no less than ``X (p - 1) / 2 p + m X / p``, nor than ``X + (m - (p + 1) /
+  2) T``; micro-batches in fractions that make all classes end together are a bound of any numbers;
 - layers are whole, so that of p stages on one group one has ``ceil(L / p)`` or more, and of stages on several none
   more than whole ones in its time (:func:`slowest_stage_s`, :meth:`CutBounds.whole_s`).
 
@@ -288,13 +288,26 @@ class CutBounds(Bounds):
         return not any(size % self.smallest_microbatch for size in self.microbatches)
 
     def _replicated_s(
-        self, nodes: Columns, whole: Floats, parts: Ints | Floats, behind: Floats | float = 0.0
+        self,
+        nodes: Columns,
+        whole: Floats,
+        parts: Ints | Floats,
+        behind: Floats | float = 0.0,
+        slowest: Floats | None = None,
     ) -> Floats:
-        """Return the bound of replicas from the sum of all stages of each group, and what is behind; (groups, n)."""
-        stages = nodes["pipeline"]
+        """Return the bound of replicas from the sum of all stages of each group, and what is behind; (groups, n).
+
+        Of what the slowest stage takes at least, m micro-batches take no less than ``X + (m - (w + 1) / 2) T`` either,
+        with w of no more than p, nor than m.
+        """
+        stages, replicas = nodes["pipeline"], parts.astype(np.float64)
         total = (self.cost.batch // nodes["microbatch"]).astype(np.float64)
         starts = whole * (stages - 1) / (2 * stages) + behind
-        return shared_bound_s(parts.astype(np.float64), starts, whole / stages, total)
+        found = shared_bound_s(replicas, starts, whole / stages, total)
+        if slowest is None:
+            return found
+        starts = whole - slowest * (stages + 1) / 2 + behind
+        return np.maximum(found, shared_bound_s(replicas, starts, slowest, total))
 
     def _layers(self, by_kind: Floats) -> tuple[Floats, Floats]:
         """Return seconds of a layer on each group, of shape (kinds, groups, n): their mean, and z; (k, n).
@@ -393,8 +406,8 @@ class CutBounds(Bounds):
     def communication_s(self, nodes: Columns) -> Floats:
         """Return the bound with the real links, tensor-parallel communication hidden; nothing recomputed if open."""
         if self.cost.has_replicas and len(nodes["tensor"]):
-            whole, _, behind = self.replicas_s(nodes, self.cost.parts_of(nodes))
-            return self._replicated_s(nodes, whole, self.cost.parts_of(nodes), behind)
+            whole, slowest, behind = self.replicas_s(nodes, self.cost.parts_of(nodes))
+            return self._replicated_s(nodes, whole, self.cost.parts_of(nodes), behind, slowest)
         return self._in_parts(nodes, np.ones_like(nodes["tensor"]), self._communication_s, _MOST_NODES)
 
     def _communication_s(self, nodes: Columns) -> Floats:
@@ -516,7 +529,8 @@ class CutBounds(Bounds):
 
         A step of S seconds with d replicas on each group keeps ``sum d (S - a) / x >= N``, and no replica has less than
         one micro-batch, so that no S is below any a. So the sum only grows with the least a and x that any numbers give
-        and with the most replicas of each group: the S that it is N of is no more than that of any.
+        and with the most replicas of each group: the S that it is N of is no more than that of any. So does the sum of
+        ``d ((S - X - behind) / T + (p + 1) / 2)``, the same of the slowest stage (:meth:`_replicated_s`).
         """
         each = nodes["tensor"] * nodes["context"] * nodes["pipeline"]
         fine = prod(len(self.space.axes[name].values) for name in _NUMBERED)
@@ -540,7 +554,7 @@ class CutBounds(Bounds):
         whole, slowest, fewest, forward, backward, most = (
             one[:, has_all] for one in (whole, slowest, fewest, forward, backward, most)
         )
-        alone_s = self._replicated_s(rows, whole, most)
+        alone_s = self._replicated_s(rows, whole, most, slowest=slowest)
         near = np.flatnonzero(alone_s <= self.search.cutoff)  # of others it does not matter what they exchange
         # What is behind is least beside most computing: a second of it hides one at most, as contention is a share.
         number = (most - fewest).sum(axis=0).astype(np.int64)[near] + 1
@@ -553,7 +567,7 @@ class CutBounds(Bounds):
         for least, values in zip(behind, self._replicas_behind_s(columns, total, stages_s), strict=True):
             np.minimum.at(least, whose, values)
         few = {name: column[near] for name, column in rows.items()}
-        linked_s = self._replicated_s(few, whole[:, near], most[:, near], behind[:, near])
+        linked_s = self._replicated_s(few, whole[:, near], most[:, near], behind[:, near], slowest[:, near])
         alone_s[near] = np.maximum(alone_s[near], linked_s)
         np.minimum.at(found, owner, alone_s)
         return found
@@ -687,7 +701,7 @@ class CutBounds(Bounds):
         """Return the seconds of points; infinite where they do not fit."""
         stages = self._stages(nodes)
         if self.cost.has_replicas:
-            return self._in_parts(nodes, stages, self.cost.seconds, _MOST_SHARED)
+            return self._in_parts(nodes, np.ones_like(stages), self.cost.seconds, _MOST_SHARED)
         rounds = np.minimum(self.cost.batch // (nodes["data"] * nodes["microbatch"]), MOST_ROUNDS)
         found, sizes = np.empty(len(stages)), np.frexp(rounds)[1]
         for size in np.unique(sizes).tolist():  # so that a part is not as slow as its longest schedule
