@@ -21,6 +21,7 @@ from planner.families.pipeline.memory import (
     fitting,
     least_memory,
     numbers_of_stages_that_fit,
+    states_fit,
     why_nothing_fits,
 )
 from planner.families.pipeline.rows import quick_shapes
@@ -69,6 +70,24 @@ def test_what_is_said_to_fit_fits_and_the_least_memory_is_that_of_every_pipeline
         assert found.is_proven
         assert (needed is None) == (not every)
         assert needed is None or needed.is_proven
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_questions(), st.integers(1, 3), st.integers(1, 2), st.floats(0.1, 3.0))
+def test_states_fit_where_the_fullest_device_of_the_cuts_holds_them(
+    asked: dict[str, Any], p: int, chunks: int, part: float
+) -> None:
+    domain = Domain(planner.load(asked))
+    if p * chunks > domain.num_layers:
+        return
+    for group in range(len(domain.num_devices)):
+        shape = domain.shape(domain.balanced(group, p * chunks, 1), p, "1f1b" if chunks == 1 else "interleaved", chunks)
+        rows = domain.cost.memory_bytes(shape)
+        held = max(
+            (row["weights"] + row["gradients"] + row["optimizer"] + row["reserve"]) / row["limit"] for row in rows
+        )
+        assert not states_fit(domain, group, p, chunks, held * min(part, 1 - 1e-6))
+        assert states_fit(domain, group, p, chunks, held * max(part, 1 + 1e-12))
 
 
 @settings(max_examples=60, deadline=None)

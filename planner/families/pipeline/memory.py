@@ -289,7 +289,7 @@ def _interleaved(domain: Domain, search: Search, most: Callable[[], float]) -> I
                 continue
             if search.is_over:
                 return
-            if least_share(domain, group, p, chunks) > most() * (1 + 1e-9):
+            if not states_fit(domain, group, p, chunks, most()):
                 continue
             for number in domain.numbers_of_microbatches:
                 if search.is_over:
@@ -307,13 +307,24 @@ def _most_replicas(domain: Domain, group: int, p: int, number: int) -> int:
     return max(replicas[domain.allowed(used)].tolist(), default=0)
 
 
-def least_share(domain: Domain, group: int, p: int, chunks: int) -> float:
-    """Return what weights, gradients and optimiser's states fill of the fullest of p devices; micro-batches add."""
-    costs, cuts = domain.cost.costs, domain.balanced(group, p * chunks, 1)
-    memory = costs.memory(np.array([one.first for one in cuts]), np.array([one.last for one in cuts]), num_samples=0)
-    by_chunk = (memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes).reshape(-1, p)
-    fullest = float(by_chunk.sum(axis=0).max()) + costs.reserve_bytes
-    return fullest / costs.machines[group].memory_limit_bytes
+def states_fit(domain: Domain, group: int, p: int, chunks: int, scale: float) -> bool:
+    """Whether weights, gradients and optimiser's states fit on p devices of so many times the memory there is.
+
+    On the fullest of them; micro-batches add. It holds the mean of all or more, which is told without any cuts.
+    """
+    costs = domain.cost.costs
+
+    def states_bytes(first: Integers, last: Integers) -> Floats:
+        held = costs.memory(first, last, num_samples=0)
+        return held.weights_bytes + held.gradients_bytes + held.optimizer_bytes
+
+    limit = costs.machines[group].memory_limit_bytes * scale * (1 + 1e-9) - costs.reserve_bytes
+    all_of_it = np.zeros(1, dtype=np.int64), np.array([domain.num_layers - 1])
+    if states_bytes(*all_of_it)[0] * (1 - _CLOSE) > p * limit:
+        return False
+    cuts = domain.balanced(group, p * chunks, 1)
+    by_chunk = states_bytes(np.array([one.first for one in cuts]), np.array([one.last for one in cuts]))
+    return bool(by_chunk.reshape(-1, p).sum(axis=0).max() <= limit)
 
 
 @frozen

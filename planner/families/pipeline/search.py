@@ -47,7 +47,7 @@ from planner.families.pipeline.domain import (
     searched_batches_line,
     spread,
 )
-from planner.families.pipeline.memory import fitting, least_share, why_nothing_fits
+from planner.families.pipeline.memory import fitting, states_fit, why_nothing_fits
 from planner.families.pipeline.rows import Neighbours, PlainSource, passing_s, quick_shapes
 from planner.frozen import frozen
 from planner.models.input import Strategy
@@ -220,7 +220,7 @@ class InterleavedSource:
                         return
                     if p * chunks > domain.num_layers:
                         break
-                    if least_share(domain, group, p, chunks) > domain.memory_scale * (1 + 1e-9):
+                    if not states_fit(domain, group, p, chunks, domain.memory_scale):
                         continue
                     cuts = domain.balanced(group, p * chunks, 1)
                     firsts, lasts = np.array([[one.first] for one in cuts]), np.array([[one.last] for one in cuts])
