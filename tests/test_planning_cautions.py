@@ -9,9 +9,9 @@ import pytest
 from answers import plan_text
 
 import planner
-from planner.errors import SpecError
+from planner.errors import InfeasibleError, SpecError
 from planner.exporters import buckets, data_parallel
-from planner.exporters.export import Job, export
+from planner.exporters.export import Job, OtherDeviceError, export, refusal_of
 from planner.plan import Plan
 from planner.planning import _best_launchable, launchable, little_memory, plan_of, planned
 from planner.problem import Problem
@@ -280,3 +280,14 @@ def test_on_tpus_the_reason_is_of_the_program_that_runs_there() -> None:
     assert plan.cautions[0].endswith("with maxtext, none of its blocks has this scaling of rotary positions")
     recommended = [line for line in plan_text(plan, problem).splitlines() if "off by up to" in line]
     assert all("others on its devices are off by" in line for line in recommended)  # of such plans none was measured
+
+
+def test_where_no_program_runs_on_the_devices_what_starts_machines_does_not_give_the_reason(plan: Plan) -> None:
+    def export(name: str, job: Job) -> None:
+        if name in ("megatron", "deepspeed", "torchtitan", "accelerate", "megatron-bridge", "primus", "maxtext"):
+            raise OtherDeviceError(f"{name} cannot run this plan: it runs on other devices. Take some.")
+        raise InfeasibleError(f"{name} cannot run this plan: it starts nothing here. Take another.")
+
+    with patch("planner.exporters.export.export", export):
+        refusal = refusal_of(Job(problem=planner.load(SERVED), plan=replace(plan, family="hybrid")))
+    assert refusal == "with megatron, it runs on other devices"

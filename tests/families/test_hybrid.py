@@ -499,3 +499,12 @@ def test_a_tied_embedding_is_reduced_alone_where_there_are_no_replicas() -> None
     ]
     assert either[0].breakdown_s["data"] > 0
     assert either[0].iteration_time_s == either[1].iteration_time_s
+
+
+@pytest.mark.parametrize(("machines", "is_on"), [("a100-sxm4-80gb", True), ("tpu-v5p", False)])
+def test_what_is_on_where_it_is_left_out_is_so_on_the_machines_of_a_layout(machines: str, is_on: bool) -> None:
+    """MaxText overlaps no exchange of experts, whatever other machines there are."""
+    names = ("a100-sxm4-80gb", "tpu-v5p")
+    group = {"count": 1, "devices": 4, "network": "100 Gbit/s", "latency": "5 us"}
+    problem = question(MOE, cluster={"machines": [{"name": one, "device": one, **group} for one in names]})
+    assert given_layout(problem, machines=machines, data=4, expert=4, microbatch=1).overlap_expert is is_on

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from planner.decisions import LAYOUT
+from planner.families.hybrid import grid_search
 from planner.families.hybrid.bounds import fullest_s
 from planner.families.hybrid.chunks import OTHER_CHUNKS, ChunkBounds, all_chunks_bound_s
 from planner.families.hybrid.configuration import COARSE, HybridConfiguration
@@ -170,11 +172,18 @@ def points_of(space: Space, rng: np.random.Generator) -> dict[str, Ints]:
 
 
 @settings(max_examples=4, deadline=None)
-@given(kind=st.sampled_from([TINY, OF_FOUR_KINDS]), memory=st.sampled_from(["80 GiB", "3.5 GiB"]))
+@given(
+    kind=st.sampled_from([TINY, MOE, OF_FOUR_KINDS]),
+    memory=st.sampled_from(["80 GiB", "3.5 GiB"]),
+    batch=st.sampled_from([8, 12]),
+    network=st.sampled_from(["200 Gbit/s", "5 Gbit/s"]),
+)
 def test_the_best_layouts_with_chunks_of_some_degrees_are_those_of_each_alone(
-    kind: dict[str, Any], memory: str
+    kind: dict[str, Any], memory: str, batch: int, network: str
 ) -> None:
-    (cost,) = costs_of(question({**kind, "layers": 11}, batch=8, machines=1, devices=4, memory=memory))
+    """Whether they are few, so that two bounds take longer than what follows, or many."""
+    sizes = {**kind, "layers": 11}
+    (cost,) = costs_of(question(sizes, batch=batch, machines=2, devices=2, memory=memory, network=network))
     _, settings_of = all_chunks_bound_s(cost, np.inf, Search())
     bounds = bounds_of(cost.even)
     chunks = tuple(one for one in bounds.space.axes["interleave"].values if one > 1)
@@ -184,7 +193,12 @@ def test_the_best_layouts_with_chunks_of_some_degrees_are_those_of_each_alone(
         alone = bounds.of_space(bounds.space.of_values(few))
         best = solve(alone.grid(uses_bounds=False), alone.seconds, Search()).solution
         expected += [] if best.value is None else [(best.objective, best.value)]
-    assert _with_chunks(cost.even, settings_of, Search()) == expected
+    with patch.object(grid_search, "_FEW_NODES", 0):
+        many = _with_chunks(cost.even, settings_of, Search())
+    with patch.object(grid_search, "_FEW_NODES", 10**9):
+        assert _with_chunks(cost.even, settings_of, Search()) == many
+    assert [point for _, point in many] == [point for _, point in expected]
+    assert [seconds for seconds, _ in many] == pytest.approx([seconds for seconds, _ in expected], rel=1e-12)
     assert len(expected) > 1 or memory != "80 GiB"
 
 

@@ -297,6 +297,49 @@ def test_pipelines_on_two_kinds_cost_little_more_than_is_known_while_stages_are_
     assert 0.75 < (least / (2 * bounds.seconds(points))).max() <= 1
 
 
+@pytest.mark.parametrize(
+    ("layers", "known", "batch", "left_out"),
+    [
+        *((8, {}, 12, []), (8, {}, 4, []), (8, {"stages_1": 2}, 2, []), (8, {}, 60, [1])),
+        *((3, {}, 12, []), (3, {"stages_0": 2}, 12, [])),
+    ],
+)
+def test_open_stages_cost_what_the_cheapest_numbers_of_them_do(
+    layers: int, known: dict[str, int], batch: int, left_out: list[int]
+) -> None:
+    """Of each kind as many as leave the other ones a layer; sizes of micro-batches may be no multiples."""
+    asked = question({**TINY, "layers": layers}, kinds=KINDS[1:], devices=(3, 4), batch=batch)
+    asked = replace(
+        asked, limits=replace(asked.limits, machines=Range(least=2)), excluded={"microbatch_size": left_out}
+    )
+    teams = placements_of(costs_of(asked))
+    bounds = CutBounds(next(one for one in teams if len(one.groups) > 1 and not one.has_replicas))
+    assert bounds.are_multiples is not bool(left_out)
+    sizes = np.array(bounds.microbatches)
+    nodes = {**{name: np.ones_like(sizes) for name in bounds.space.coarse}, "microbatch": sizes}
+    nodes |= {name: np.full_like(sizes, value) for name, value in known.items()}
+    beside = Stages(bounds=bounds, usd_per_s=[2.0, 7.0], more_usd_per_s=0.5, within_s=np.inf)
+    least_usd = np.full(len(sizes), 50.0 if left_out else 5.0)  # of the machines, a second
+    found = beside._open_usd(nodes, np.ones_like(sizes), least_usd)
+    (first_s, second_s), number = bounds.least_layers_s(nodes), batch // sizes
+    ways = [
+        (one, other)
+        for one, other in product(range(1, 4), range(1, 5))
+        if known.get("stages_0", one) == one and known.get("stages_1", other) == other
+        if one + known.get("stages_1", 1) <= layers and other + known.get("stages_0", 1) <= layers
+    ]
+    most = min(max(map(sum, ways)), layers)
+    through_usd = layers * np.minimum(first_s, second_s) * least_usd
+    # A machine has as many devices as it has stages: the quickest of T_1 for all of them.
+    slowest_usd = np.min([
+        layers / (one / first_s + other / second_s) * (2 * one / 3 + 7 * other / 4 + 0.5) for one, other in ways
+    ], axis=0)  # fmt: skip
+    once = through_usd + (number - (np.minimum(number, most) + 1) / 2) * slowest_usd
+    twice = np.where((number > most) & (not left_out), 2 * through_usd + (number - 1 - most) * slowest_usd, 0.0)
+    assert found == pytest.approx(np.max([once, twice, number * slowest_usd], axis=0))
+    assert len({*np.argmax([once, twice, number * slowest_usd], axis=0)}) > 1 or batch != 12 or layers != 8
+
+
 @pytest.mark.parametrize("network", ["100 Gbit/s", "5 Gbit/s"])
 def test_no_pipeline_on_two_kinds_is_quicker_than_whole_layers_let_it_be(network: str) -> None:
     """And the bound is close: some layouts take little more."""
