@@ -740,6 +740,7 @@ class _Client:
     share_s: float
     on_taken: Callable[[], None] = lambda: None
     _has_room: bool = True
+    _sent_s: float = _SHORT_SHARE_S  # of the share that was sent last
     _at_work: dict[int, tuple[_Part, _Box]] = field(default_factory=dict)
 
     def run(self, part: _Part, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -773,7 +774,7 @@ class _Client:
         """Look at a piece here, for a share of time."""
         if (found := self._piece(len(self._at_work) + 1)) is not None:
             part, piece = found
-            end_s, before = time.thread_time() + _OWN * self.share_s, part.walk.num_chunks
+            end_s, before = time.thread_time() + _OWN * self._sent_s, part.walk.num_chunks
             part.walk.is_full = lambda walk: walk.num_chunks > before and time.thread_time() >= end_s
             part.walk.look_at(piece)
             self.on_taken()
@@ -790,7 +791,7 @@ class _Client:
             chosen.append(found)
         for part, piece in chosen:
             is_short = len(chosen) < room or not piece.nodes
-            share_s = min(self.share_s, _SHORT_SHARE_S) if is_short else self.share_s
+            self._sent_s = share_s = min(self.share_s, _SHORT_SHARE_S) if is_short else self.share_s
             shares = replace(part.shares, expanded=dict(part.walk._expanded))
             arguments = (shares, piece.packed(), part.limit, share_s)
             self._at_work[self.pool.submit(_explored, self.origin, arguments)] = part, piece
