@@ -86,7 +86,7 @@ from planner.solvers.pipeline_bounds import (
 
 _MOST_AT_ONCE = 200_000  # stages times numbers of stages in one pass: beyond the processor's cache it gets slower
 _MOST_PAIRS = 400_000  # stages by state, choice and first layer that are kept from one pass to the next: 20 MB
-_FEW_LAYERS = 64  # whose sums are compared each with each
+_FEW_LAYERS = 24  # whose sums are compared each with each
 _BYTES = 8  # of a number
 _LARGE_BYTES = 1 << 22  # of an array for which numpy asks for large pages
 _ARRAYS_OF_MOVES = 12
@@ -601,7 +601,7 @@ def _last_within(rows_s: Floats, most_s: Floats) -> Integers:
     """Return the last column of each row of rising numbers that is no more than each of some."""
     if most_s.shape[1] <= _FEW_LAYERS:
         return np.asarray(np.count_nonzero(rows_s[:, None] <= most_s[:, :, None], axis=2) - 1)
-    return np.array([np.searchsorted(one, most, side="right") - 1 for one, most in zip(rows_s, most_s, strict=True)])
+    return np.array([one.searchsorted(most, side="right") for one, most in zip(rows_s, most_s, strict=True)]) - 1
 
 
 def _slack_s(
