@@ -26,6 +26,8 @@ from planner.planning import configuration_of
 from planner.solvers.grid import Grid, Level
 from planner.zoo.transformers import block_of, row
 
+pytestmark = pytest.mark.usefixtures("wordless")
+
 CONFIG = Path("maxtext.yml")
 
 

@@ -10,11 +10,13 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 import planner
+from planner import planning
 from planner.exporters.export import Job
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage, broken_rule, rules_of
 from planner.plan import Configuration, Plan, Provenance
 from planner.problem import Problem
+from planner.search import Search
 from planner.solution import Status
 from planner.transformer import Transformer
 
@@ -88,9 +90,9 @@ def cnn_job(**more: Any) -> Job:
 
 
 def planned(fix: Mapping[str, Any], transformer: Mapping[str, Any] = TINY, **more: Any) -> Job:
-    """The best plan of a small question under pins."""
+    """The best plan of a small question under pins, without what stands under its headline, which no target reads."""
     problem = question(transformer, fix=dict(fix), families=["hybrid"], **more)
-    return Job(problem=problem, plan=planner.plan(problem))
+    return Job(problem=problem, plan=planning.planned(problem, Search()))
 
 
 @cache
