@@ -16,18 +16,15 @@ time grows. Nothing is paid for a kind without machines, even where the wall tim
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from math import inf, isclose
-from typing import Literal
+from math import inf
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from planner.cost import Floats
 from planner.errors import ModelError
 from planner.frozen import frozen
 from planner.models.failures import checked_amounts, product
-
-Bools = NDArray[np.bool_]
 
 H_PER_MONTH = 730.0
 S_PER_H = 3600.0
@@ -284,13 +281,6 @@ class Month:
     use_h: float
     rent_usd: float
     buy_usd: float
-
-    @property
-    def cheaper(self) -> Literal["rent", "buy", "same"]:
-        """Which of the two costs less; the same within rounding."""
-        if isclose(self.rent_usd, self.buy_usd, rel_tol=_ROUNDING):
-            return "same"
-        return "rent" if self.rent_usd < self.buy_usd else "buy"
 
 
 def break_even_h_per_month(rented: MachinePrices, bought: MachinePrices, rates: Rates) -> Floats:

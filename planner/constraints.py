@@ -940,11 +940,6 @@ def verdicts(problem: Problem, usage: Usage) -> Iterator[Verdict]:
         yield from one.verdicts(problem, usage)
 
 
-def broken(problem: Problem, usage: Usage) -> list[Verdict]:
-    """Return the constraints of a question that a plan which uses so much breaks."""
-    return [one for one in verdicts(problem, usage) if not one.is_kept]
-
-
 def relaxables(problem: Problem) -> list[Relaxable]:
     """Return the values of a question that may give way; of two that would both do, the one that is dropped first."""
     found = [value for one in CONSTRAINTS for value in one.relaxables(problem)]

@@ -845,11 +845,6 @@ class GridAnswer:
     is_counted: bool = True
     rest: tuple[_Box, ...] = field(default=(), repr=False, compare=False)
 
-    @property
-    def num_pruned(self) -> int:
-        """Points that bounds ruled out, or that were not come to."""
-        return self.num_points - self.num_evaluated
-
     def of_points(self, number: int | None) -> "GridAnswer":
         """Return the answer with the points of its grid, where they were counted."""
         if number is None:

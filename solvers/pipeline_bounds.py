@@ -280,31 +280,3 @@ def _turned_s(
         number, rest = np.divmod(between, size)
         least_s = np.maximum(least_s, number * one.trip_s + (way_s + rest * work_s + drained_s).max(axis=0))
     return np.where(np.greater(between, 0), first_s + least_s, 0.0)
-
-
-def bound_s(
-    forward_s: Sequence[float],
-    backward_s: Sequence[float],
-    forward_transfer_s: Sequence[float],
-    backward_transfer_s: Sequence[float],
-    flush_s: Sequence[float],
-    schedule: Schedule,
-) -> float:
-    """Return ``E(0)``, which no simulation of these stages is below.
-
-    Parameters
-    ----------
-    forward_s, backward_s, flush_s
-        f, b and y by stage.
-    forward_transfer_s, backward_transfer_s
-        cf and cb by boundary: one less than stages.
-    schedule
-        Of these stages.
-
-    >>> bound_s([2, 1], [2, 1], [0], [0], [0, 0], Schedule(num_microbatches=2))
-    8.0
-    """
-    held = schedule.in_flight(np.arange(len(forward_s), 0, -1)).tolist()
-    stages = list(zip(forward_s, backward_s, flush_s, held, strict=True))
-    sent = list(zip(forward_transfer_s, backward_transfer_s, strict=True))
-    return float(through(stages, sent, NOTHING, schedule))

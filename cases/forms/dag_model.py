@@ -482,26 +482,6 @@ def list_schedule(tasks: Sequence[Task]) -> Schedule:
     return Schedule(start_s=starts_s, end_s=starts_s + [task.duration_s for task in tasks])
 
 
-def longest_path_s(tasks: Sequence[Task]) -> float:
-    """Return the length of the longest path, lags included: no schedule is shorter, were resources unlimited.
-
-    Parameters
-    ----------
-    tasks
-        As of :func:`list_schedule`.
-
-    Raises
-    ------
-    ModelError
-        As :func:`list_schedule` does.
-    """
-    _check_tasks(tasks)
-    end_s: list[float] = []
-    for task in tasks:
-        end_s.append(max((end_s[before] for before in task.after), default=0.0) + task.lag_s + task.duration_s)
-    return max(end_s, default=0.0)
-
-
 def _check_tasks(tasks: Sequence[Task]) -> None:
     """Refuse times that are no times, and predecessors that do not come first."""
     for index, task in enumerate(tasks):
@@ -518,11 +498,10 @@ def _check_tasks(tasks: Sequence[Task]) -> None:
 
 @frozen(eq=False)
 class Run:
-    """A graph's tasks, when each runs, and the length of the longest path, below which no schedule gets."""
+    """A graph's tasks, and when each runs."""
 
     tasks: tuple[SsgdTask, ...]
     schedule: Schedule
-    longest_path_s: float
 
     @property
     def makespan_s(self) -> float:
@@ -562,4 +541,4 @@ def run(graph: "nx.DiGraph[SsgdTask]") -> Run:
         )
         for task in graph
     ]
-    return Run(tasks=tuple(graph), schedule=list_schedule(listed), longest_path_s=longest_path_s(listed))
+    return Run(tasks=tuple(graph), schedule=list_schedule(listed))

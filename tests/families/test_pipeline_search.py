@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pipelines import MACHINE, every_shape, is_allowed, layer, question, small_questions
+from stage_bound import bound_s
 from tight_memory import TIGHT
 
 import planner
@@ -33,7 +34,7 @@ from planner.plan import Plan
 from planner.problem import Limits, Problem
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.pipeline_bounds import Schedule, bound_s
+from planner.solvers.pipeline_bounds import Schedule
 from planner.solvers.pipelines import LeastDevices, Tables
 
 

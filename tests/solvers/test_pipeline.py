@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stage_bound import bound_s
 
 from planner.cost import Floats
 from planner.models.schedule import PipelineTimes, simulate
@@ -17,7 +18,7 @@ from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers import chain
 from planner.solvers.chain import balanced_cuts, balanced_cuts_of
-from planner.solvers.pipeline_bounds import Integers, Schedule, bound_s
+from planner.solvers.pipeline_bounds import Integers, Schedule
 from planner.solvers.pipelines import BestFirst, Choice, PipelineCosts, Stack, Stage, StageSeconds, Tables, TablesOfOne
 from tests.referee.exhaustive import PipelineStages, all_groupings, all_pipelines, best_pipeline
 
