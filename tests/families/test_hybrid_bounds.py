@@ -17,6 +17,7 @@ from planner.families.hybrid.configuration import COARSE
 from planner.families.hybrid.cost import GroupCost, costs_of
 from planner.families.hybrid.grid_search import bounds_of, searched
 from planner.families.hybrid.space import Space
+from planner.models.layouts import Recompute
 from planner.models.programs import PROGRAMS
 from planner.problem import Problem
 from planner.search import Search
@@ -377,6 +378,30 @@ def holds_below_all_nodes(problem: Problem, share: float) -> None:
         least = np.full(len(place), np.inf)
         np.minimum.at(least, [place[row] for row in rows], costs)
         assert (level.bound(nodes) <= least * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize(
+    ("layers", "sequence", "vocabulary"), [(6, 256, 14_000), (6, 512, 18_000), (6, 2048, 1000), (8, 2048, 1000)]
+)
+def test_no_layout_that_fits_computes_fewer_layers_again_than_are_known_to_be_needed(
+    layers: int, sequence: int, vocabulary: int
+) -> None:
+    """Also where the fullest of four stages is the first, with the embedding and one layer where others have two."""
+    sizes = {**TINY, "layers": layers, "vocabulary": vocabulary, "sequence_length": sequence, "tied_embeddings": False}
+    pins = {"num_stages": 4, "data_parallel_size": 1, "microbatch_size": 1}
+    problem = launched(question(sizes, machines=1, devices=4, batch=8, fix=pins, host_link="50 GB/s"), "megatron-core")
+    (cost,) = costs_of(problem)
+    points = every_point(Space.of(cost.even).grid())
+    held = cost.memory(cost.layouts(points))["total"]
+    some = (points["recompute"] == Recompute.FULL) & (points["recompute_layers"] > 0)
+    for limit in np.unique(held[some]):
+        at = np.flatnonzero(some & (held <= limit))
+        node = {name: points[name][at] for name in (*COARSE, "microbatch")}
+        share = bounds_of(cost.even, memory_limit_bytes=limit)._least_share(node)
+        assert (share <= points["recompute_layers"][at] * points["interleave"][at] / 2 + 1e-9).all()
+        # Layers whose activations wait on the host are not those that are computed again.
+        opened = replace(cost, opens_offload=True)
+        assert (bounds_of(opened.even, memory_limit_bytes=limit)._least_share(node) == share).all()
 
 
 def test_the_grid_holds_chunks_of_an_end_alone() -> None:

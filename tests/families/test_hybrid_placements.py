@@ -310,7 +310,7 @@ def test_open_stages_cost_what_the_cheapest_numbers_of_them_do(
     """Of each kind as many as leave the other ones a layer; sizes of micro-batches may be no multiples."""
     asked = question({**TINY, "layers": layers}, kinds=KINDS[1:], devices=(3, 4), batch=batch)
     asked = replace(
-        asked, limits=replace(asked.limits, machines=Range(least=2)), excluded={"microbatch_size": left_out}
+        asked, limits=replace(asked.limits, machines=Range(least=2)), excluded={"microbatch_size": tuple(left_out)}
     )
     teams = placements_of(costs_of(asked))
     bounds = CutBounds(next(one for one in teams if len(one.groups) > 1 and not one.has_replicas))
