@@ -79,7 +79,7 @@ from planner.solvers.grid import (
 )
 from planner.units import Dimension, format_human
 from planner.words import percent_words
-from planner.worker_pool import Origin
+from planner.worker_pool import FailedTask, Origin, WorkerPool
 
 DOMAIN = (
     "stages of unlike layers, and layouts over several kinds of machines: 1F1B without chunks, ZeRO 0 and 1, stages or "
@@ -104,6 +104,7 @@ _AT_ONCE = 32  # cuts evaluated together, the most hopeful ones first
 _GAIN = 1e-9  # relative; less is rounding
 _MOST_MOVES = 16  # of a layer between chunks
 _BEFORE_MEMORY = ("microbatch", "schedule", "interleave", "sequence_parallel", "order")  # decided, of some degrees
+_POLL_S = 0.05
 _FEW_NODES = 20_000  # of these, as many as there may be; two bounds more change no answer, and pay only of more
 _MOST_MOVED = 40_000  # chunks of all cuts that are tried together
 _ON_HOST = ("offload_optimizer", *AWAY)
@@ -322,7 +323,7 @@ def cuts_searched(
         if together is None and len(cost.groups) > 1 and rows:
             left = [(at, one) for at, one in enumerate(placements) if at >= index and is_open.get(one.placement, False)]
             limited = search.part(search.left_s, cutoff=min(search.cutoff, first_s))
-            together = _searched_together(costs, left, limited, rows, look if is_first else lambda: inf)
+            together = _searched_together(costs, left, limited, rows, count, look if is_first else lambda: inf)
         if is_first and together is None:
             look()
         worst_s = [*rows, *[inf] * (1 + number)][number]
@@ -356,21 +357,48 @@ class _Count:
     search: Search
     last: HybridCost
     _numbers: dict[object, int | None] = field(default_factory=dict)
+    _task: tuple[WorkerPool, int] | None = None  # of a worker that counts them
+
+    @property
+    def is_told(self) -> bool:
+        """Whether anybody reads how many there are."""
+        return self.search.has_reasons and not self.search.is_brief
+
+    def begin(self, pool: WorkerPool, origin: Origin, places: Sequence[int]) -> None:
+        """Have a worker count placements, by their places among all, where one is there: it may take a second."""
+        if self.is_told and self._task is None and pool.room() > 0:
+            self._task = pool, pool.submit(_counted, origin, (places, self._numbers))
 
     def put_in(self, answer: GridAnswer, cost: HybridCost) -> GridAnswer:
         """Return an answer with the layouts of its placement."""
+        while self._task is not None and not self.search.is_over:
+            pool, task = self._task
+            for _, numbers in pool.poll(_POLL_S, (task,)):
+                self._numbers = self._numbers if isinstance(numbers, FailedTask) else numbers
+                self._task = None
+        return answer.of_points(self.number_of(cost))
+
+    def number_of(self, cost: HybridCost) -> int | None:
+        """Return how many layouts a placement has; None where that is not known."""
         number: int | None = None
         for one in (self.last, cost):
-            is_told = self.search.has_reasons and not self.search.is_brief
-            if not is_told or self.search.is_over or None in self._numbers.values():
-                return answer
+            if not self.is_told or self.search.is_over or None in self._numbers.values():
+                return None
             space = Space.of(one)
             shared = [axis for name, axis in space.axes.items() if name not in space.part_names]
             key = (one.placement, frozenset(group.machines for group in one.groups), *shared)
             if key not in self._numbers:
                 self._numbers[key] = space.grid().count()
             number = self._numbers[key]
-        return answer.of_points(number)
+        return number
+
+
+def _counted(grids: "_Grids", places: Sequence[int], known: Mapping[object, int | None]) -> Mapping[object, int | None]:
+    """Return how many layouts placements have, with those that are known; the last of them has most."""
+    count = _Count(Search(), grids.placements[places[-1]], dict(known))
+    for at in places:
+        count.number_of(grids.placements[at])
+    return count._numbers
 
 
 def _first_found(
@@ -414,12 +442,14 @@ def _searched_together(
     placements: Sequence[tuple[int, HybridCost]],
     search: Search,
     rows: Sequence[float],
+    count: _Count,
     meanwhile: Callable[[], float],
 ) -> Iterator[GridAnswer] | None:
     """Return the answers of placements, by their places among all, which a worker pool looks at together.
 
     None where nobody helps yet, or what is found depends on the order. ``rows``: seconds of layouts, as they are known
-    when each answer is taken. ``meanwhile``: called once while they are looked at: seconds above which none is wanted.
+    when each answer is taken. ``count``: has a worker count their layouts. ``meanwhile``: called once while they are
+    looked at: seconds above which none is wanted.
     """
     pool, is_ordered = search.pool, search.questions_left is not None or search.good_enough > -inf
     if pool is None or is_ordered or not pool.is_worth(0.0):
@@ -433,9 +463,17 @@ def _searched_together(
         grid, seconds = grids(index, part)
         group_by = grids.bounds[index].space.group_by
         turns.append(Turn(index=index, grid=grid, cost=seconds, search=part, group_by=group_by))
+    places = [index for index, _ in placements]
+    count.begin(pool, origin, places)
+
+    def beside() -> float:
+        limit_s = meanwhile()
+        count.begin(pool, origin, places)  # who helps may be there only now
+        return limit_s
+
     number = 1 + max(search.num_alternatives, 0)
     answers = solve_in_turn(
-        turns, search, origin, rows, num_answers=number, most_at_once=_MOST_CUTS_AT_ONCE, meanwhile=meanwhile
+        turns, search, origin, rows, num_answers=number, most_at_once=_MOST_CUTS_AT_ONCE, meanwhile=beside
     )
     return (_no_less_than_peak(one, cost) for one, (_, cost) in zip(answers, placements, strict=True))
 
