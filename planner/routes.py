@@ -19,9 +19,10 @@ Leaves out: packets, congestion that hashing of few flows makes, adaptive routin
 linear programme, is the referee: ``tests/referee/flows.py``.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
 from math import inf, isfinite
 
 import numpy as np
@@ -301,20 +302,30 @@ class Routes:
             At least so many.
         """
         group, used = self._taken(num_machines)
-        rings = self._rings[2 * group + (used > 1) :]
-        return Link(
-            bandwidth_bytes_per_s=max(ring.bandwidth_bytes_per_s for ring in rings),
-            latency_s=min(ring.latency_s for ring in rings),
+        return self._widest_from[2 * group + (used > 1)]
+
+    @cached_property
+    def _widest_from(self) -> list[Link]:
+        """Return, for each of ``_rings``, the best figures of it and of all behind it."""
+        widest = accumulate(
+            reversed(self._rings),
+            lambda best, ring: Link(
+                bandwidth_bytes_per_s=max(best.bandwidth_bytes_per_s, ring.bandwidth_bytes_per_s),
+                latency_s=min(best.latency_s, ring.latency_s),
+            ),
         )
+        return list(widest)[::-1]
 
     def _taken(self, num_machines: int) -> tuple[int, int]:
         """Return the last group that the first machines are of, and how many of its own are taken."""
-        left = num_machines
-        for place, group in enumerate(self.order):
-            if left <= group.count:
-                return place, left
-            left -= group.count
-        return len(self.order) - 1, self.order[-1].count
+        place = min(bisect_left(self._machines_up_to, num_machines), len(self.order) - 1)
+        count = self.order[place].count
+        return place, min(count, num_machines - (self._machines_up_to[place] - count))
+
+    @cached_property
+    def _machines_up_to(self) -> list[int]:
+        """Return how many machines there are up to each group in :attr:`order`, itself included."""
+        return list(accumulate(group.count for group in self.order))
 
     @cached_property
     def _rings(self) -> list[Link]:
@@ -405,13 +416,18 @@ class Routes:
         if num_machines == 1:
             return inf
         group, _ = self._taken(num_machines)
-        return min(self.cluster.own_link(one.name).bandwidth_bytes_per_s for one in self.order[: group + 1])
+        return self._own_of_first[group]
+
+    @cached_property
+    def _own_of_first(self) -> list[float]:
+        """Return, for each group in :attr:`order`, what the slowest machine up to there sends by its own links."""
+        return list(accumulate((self.cluster.own_link(one.name).bandwidth_bytes_per_s for one in self.order), min))
 
     # -- loads ---------------------------------------------------------------------------------------------------------
 
     def _counted(self, senders: _Ints, receivers: _Ints) -> Mapping[tuple[int, int], int]:
         """Return how many machines of each group send to machines of each group, by ranks in :attr:`order`."""
-        ends = np.cumsum([group.count for group in self.order])
+        ends = np.array(self._machines_up_to)
         places = np.array([self._places[group.name] for group in self.order])
         one, other = (places[np.searchsorted(ends, ranks, side="right")] for ranks in (senders, receivers))
         pairs, numbers = np.unique(np.stack((one, other)), axis=1, return_counts=True)

@@ -129,6 +129,20 @@ def test_a_ring_is_what_its_hops_leave_of_the_links(cluster: Cluster) -> None:
 
 
 @given(graphs())
+def test_what_is_summed_up_over_the_first_machines_is_what_each_of_them_has(cluster: Cluster) -> None:
+    routes = routes_of(cluster)
+    order = [group for group in routes.order for _ in range(group.count)]
+    for number in range(1, len(order) + 1):
+        rings = [routes.ring(at) for at in range(number, len(order) + 1)]
+        widest = routes.widest_ring(number)
+        assert widest.bandwidth_bytes_per_s == max(ring.bandwidth_bytes_per_s for ring in rings)
+        assert widest.latency_s == min(ring.latency_s for ring in rings)
+        links = [cluster.own_link(one.name) for one in order[:number]] if number > 1 else []
+        own = min((link.bandwidth_bytes_per_s for link in links), default=math.inf)
+        assert routes.own_bytes_per_s(number) == own
+
+
+@given(graphs())
 def test_what_is_called_non_blocking_leaves_every_machine_its_own_links(cluster: Cluster) -> None:
     routes = routes_of(cluster)
     if routes.is_non_blocking:
