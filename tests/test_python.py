@@ -128,6 +128,22 @@ def test_a_node_that_edges_alone_name_is_refused_and_no_layer_that_costs_nothing
         planner.load({**QUESTION, "dnn": graph})
 
 
+def test_a_node_or_an_edge_of_a_cluster_that_says_nothing_is_named() -> None:
+    cluster: nx.Graph[str] = nx.Graph()
+    cluster.add_node("gpus", count=4, devices=2, device="rtx-3090", inside="pcie-4-x16")
+    cluster.add_edge("gpus", "swicth", bandwidth="25 Gbit/s", latency="10 us")
+    with pytest.raises(
+        SpecError, match=r"the node 'swicth' has no attributes.*graph\.add_node\('swicth', type='switch'\)"
+    ):
+        planner.load({**QUESTION, "cluster": cluster})
+    cluster.add_node("swicth", type="switch")
+    assert planner.load({**QUESTION, "cluster": cluster}).cluster.num_machines == 4
+    cluster.edges["gpus", "swicth"].clear()
+    cluster.edges["gpus", "swicth"]["weight"] = 25e9
+    with pytest.raises(SpecError, match=r"the edge from 'gpus' to 'swicth' has no bandwidth, only 'weight'\."):
+        planner.load({**QUESTION, "cluster": cluster})
+
+
 def test_numbers_of_numpy_are_numbers_of_a_question() -> None:
     graph = tiny()
     graph.nodes["conv"]["multiply_adds"] = np.float32(2**31)

@@ -206,11 +206,20 @@ def with_graph(question: Mapping[str, object]) -> dict[str, object]:
     Raises
     ------
     SpecError
-        If parallel edges differ.
+        If parallel edges differ, or a node or an edge says nothing of what it is; named here, as its number is no help.
     """
     graph = question.get("cluster")
     if not is_graph(graph):
         return dict(question)
+    for node, attributes in graph.nodes(data=True):
+        if not attributes:
+            problem = f"the node {node!r} has no attributes: it is neither a machine nor a switch."
+            raise SpecError.one(problem, f"Add it, e.g. graph.add_node({node!r}, type='switch').", field="cluster")
+    for one, other, attributes in graph.edges(data=True):
+        if "bandwidth" not in attributes:
+            has = f", only {', '.join(map(repr, attributes))}" if attributes else ""
+            problem = f"the edge from {one!r} to {other!r} has no bandwidth{has}."
+            raise SpecError.one(problem, "Give it one with its unit, e.g. bandwidth='25 Gbit/s'.", field="cluster")
     nodes = [{**attributes, "name": str(node)} for node, attributes in graph.nodes(data=True)]
     cables: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for one, other, attributes in graph.edges(data=True):
