@@ -15,6 +15,7 @@ from planner.decisions import LAYOUT
 from planner.families.hybrid.bounds import lower_bound
 from planner.families.hybrid.configuration import COARSE
 from planner.families.hybrid.cost import GroupCost, costs_of
+from planner.families.hybrid.even_bounds import EvenBounds
 from planner.families.hybrid.grid_search import bounds_of, searched
 from planner.families.hybrid.space import Space
 from planner.models.layouts import Recompute
@@ -397,11 +398,14 @@ def test_no_layout_that_fits_computes_fewer_layers_again_than_are_known_to_be_ne
     for limit in np.unique(held[some]):
         at = np.flatnonzero(some & (held <= limit))
         node = {name: points[name][at] for name in (*COARSE, "microbatch")}
-        share = bounds_of(cost.even, memory_limit_bytes=limit)._least_share(node)
+        bounds, opened = (
+            bounds_of(one.even, memory_limit_bytes=limit) for one in (cost, replace(cost, opens_offload=True))
+        )
+        assert isinstance(bounds, EvenBounds) and isinstance(opened, EvenBounds)
+        share = bounds._least_share(node)
         assert (share <= points["recompute_layers"][at] * points["interleave"][at] / 2 + 1e-9).all()
         # Layers whose activations wait on the host are not those that are computed again.
-        opened = replace(cost, opens_offload=True)
-        assert (bounds_of(opened.even, memory_limit_bytes=limit)._least_share(node) == share).all()
+        assert (opened._least_share(node) == share).all()
 
 
 def test_the_grid_holds_chunks_of_an_end_alone() -> None:

@@ -126,6 +126,22 @@ def test_in_memory_that_a_cut_just_fits_no_more_layers_are_computed_again_than_i
     assert min(missed) < 1e-6
 
 
+@pytest.mark.parametrize(("layers", "stages", "chunks"), [(12, 3, 2), (12, 4, 3), (8, 4, 2)])
+def test_devices_that_have_all_the_layers_that_they_may_have_take_none_of_the_fullest_one(
+    layers: int, stages: int, chunks: int
+) -> None:
+    """In memory where the first device must compute all of its layers again, and the others have room for more."""
+    (cost,) = costs_of(question({**TINY, "layers": layers}, machines=1, devices=stages, batch=12))
+    degrees = {**dict.fromkeys((*COARSE, "microbatch"), 1), "pipeline": stages, "interleave": chunks, "schedule": 1}
+    plain, again = (
+        cost.layouts({name: np.array([{**degrees, "recompute": int(one)}.get(name, 0)]) for name in LAYOUT})
+        for one in (Recompute.NONE, Recompute.FULL)
+    )
+    limit = float(cost.memory(again)["total"][0])
+    even, uneven = ChunkBounds(cost.even)._memory.least_recomputed(plain, limit)[:, 0]
+    assert uneven < layers / stages <= even
+
+
 @pytest.mark.parametrize(("pattern", "stages"), [("M*-EM", 2), ("M*-EM", 3), ("M*-EM-M", 3), ("M*-EME", 4)])
 def test_some_stage_is_as_busy_as_is_said_however_layers_of_several_kinds_are_shared_out(
     pattern: str, stages: int
