@@ -139,6 +139,18 @@ def test_no_layout_is_quicker_than_a_bound_above_it(problem: Problem, which: int
         assert np.all((least <= seconds * (1 + 1e-9)) | np.isinf(seconds)), names
 
 
+def test_replicas_whose_tensor_ranks_overlap_nothing_are_not_ruled_out_where_that_is_quicker() -> None:
+    """With overlaps each group gets other numbers of micro-batches, which are chosen without what replicas exchange."""
+    asked = question({**MOE, "layers": 5}, counts=(2, 1), devices=(3, 2), batch=24, network="400 Gbit/s")
+    bounds = CutBounds(HybridCost(tuple(costs_of(asked)), Placement.REPLICAS))
+    point = dict.fromkeys(bounds.space.axes, 0) | dict.fromkeys(("pipeline", "context", "expert", "expert_tensor"), 1)
+    point |= {"tensor": 2, "microbatch": 4, "data_0": 3, "data_1": 1, "sequence_parallel": 1, "overlap_data": 1}
+    nodes = {name: np.array([value]) for name, value in point.items()}
+    above = {name: column for name, column in nodes.items() if name not in ("overlap_data", "overlap_tensor")}
+    assert bounds.best_path_s(above)[0] <= bounds.seconds(nodes)[0]
+    assert bounds.seconds(nodes)[0] < bounds.seconds({**nodes, "overlap_tensor": np.array([1])})[0]
+
+
 @given(QUESTIONS, st.booleans())
 @settings(max_examples=6, deadline=None)
 def test_stages_on_the_same_machines_in_another_order_are_counted_as_many(problem: Problem, are_three: bool) -> None:

@@ -682,8 +682,18 @@ class CutBounds(Bounds):
         return ((nodes["tensor"] > 1) & (nodes["sequence_parallel"] > 0)).astype(np.int64)
 
     def best_path_s(self, nodes: Columns) -> Floats:
-        """Return the bound with all overlaps, which never make a step longer and cost no memory here."""
-        return self.path_s({**self._filled(nodes, {"overlap_data": 1}), "overlap_tensor": self._may_overlap(nodes)})
+        """Return the bound with all overlaps, which cost no memory here, or without those of tensor-parallel ranks.
+
+        With these each layer takes less, and yet a step may take longer: it has another cut, or other numbers of
+        micro-batches for each group, which are chosen without what replicas exchange.
+        """
+        open_ones, overlaps = self._filled(nodes, {"overlap_data": 1}), self._may_overlap(nodes)
+        found = self.path_s({**open_ones, "overlap_tensor": overlaps})
+        at = np.flatnonzero((overlaps > 0) & (0 in self.space.axes["overlap_tensor"].values))
+        if len(at):
+            without = {name: column[at] for name, column in open_ones.items()}
+            found[at] = np.minimum(found[at], self.path_s({**without, "overlap_tensor": np.zeros_like(at)}))
+        return found
 
     def path_s(self, nodes: Columns) -> Floats:
         """Return the bound with all decided but the schedule's waits; infinite where it does not fit."""
