@@ -166,7 +166,7 @@ class Row:
 
     def told(self, software: Software) -> Software:
         """Return what the row's program does, told as there."""
-        backend = token_backend(self.device, software.name, int(self.layout["tensor"]))
+        backend = token_backend(self.device, software.name, int(self.layout.get("tensor", 1)))
         is_each = self.sends_each or backend == ALL_TO_ALL
         return replace(
             software,
@@ -182,7 +182,7 @@ class Row:
 
     def without_program(self) -> "Row":
         """Return the row as it is asked by a user who names no program: Megatron-Core, and what that has is on."""
-        is_split = int(self.layout["tensor"]) > 1
+        is_split = int(self.layout.get("tensor", 1)) > 1
         on = {"overlap_data": True, "overlap_tensor": is_split, "sequence_parallel": is_split}
         return replace(self, software=MEGATRON_CORE, layout={**self.layout, **on})
 
