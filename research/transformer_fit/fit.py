@@ -194,6 +194,7 @@ _UNSAID = (
     "launch_ratio",
     "expert_floor_ratio",
     "expert_launch_s",
+    "sends_each_of_tensor",
 )  # not in the shipped file: no program there does it otherwise than by default
 # Programs that share their launch floor: the host's code is the same, but for a few kernels.
 _FLOOR_OF = {
