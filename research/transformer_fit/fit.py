@@ -195,6 +195,7 @@ _UNSAID = (
     "expert_floor_ratio",
     "expert_launch_s",
     "sends_each_of_tensor",
+    "summed_groups",
 )  # not in the shipped file: no program there does it otherwise than by default
 # Programs that share their launch floor: the host's code is the same, but for a few kernels.
 _FLOOR_OF = {
