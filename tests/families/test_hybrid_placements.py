@@ -10,6 +10,7 @@ import pytest
 from hybrid_questions import MOE, RATES, TINY, every_point
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shuffled_pool import ShuffledPool
 
 import planner
 from planner.data.fits import transformer_rates
@@ -25,6 +26,7 @@ from planner.families.hybrid.grid_search import (
     Found,
     _Count,
     _nothing,
+    bounds_of,
     configuration_of_point,
     placements_of,
     searched,
@@ -428,6 +430,49 @@ def test_the_search_finds_what_trying_every_layout_through_predict_finds(problem
             assert prediction.iteration_time_s == pytest.approx(found_s)
             assert prediction.iteration_time_s >= quick.solution.objective * (1 - 1e-9)
             assert prediction.memory_bytes["total"] <= prediction.memory_bytes["limit"] * (1 + 1e-9)
+
+
+@given(
+    transformer=st.sampled_from([{**TINY, "layers": 3}, {**TINY, "tied_embeddings": False}, {**MOE, "layers": 3}]),
+    devices=st.tuples(*[st.integers(1, 2)] * 3),
+    batch=st.sampled_from([4, 6]),
+    network=st.sampled_from(["1 Gbit/s", "400 Gbit/s"]),
+    memory=st.sampled_from([None, "2.5 GB", "1.2 GB"]),
+    fix=st.sampled_from([NO_PINS, {"recompute": "none"}, {"zero_stage": 1}, {"num_stages": 3}]),
+    machines=st.sampled_from([Range(), Range(least=2), Range(most=2)]),
+    seed=st.none() | st.integers(0, 99),
+)
+@settings(max_examples=4, deadline=None)
+def test_the_plan_on_three_kinds_is_the_best_of_all_layouts_of_all_placements(
+    transformer: dict[str, Any],
+    devices: tuple[int, ...],
+    batch: int,
+    network: str,
+    memory: str | None,
+    fix: dict[str, Any],
+    machines: Range,
+    seed: int | None,
+) -> None:
+    """Whoever helps; cuts are few, so that none is left out but those with layers moved between chunks."""
+    fix = {"context_parallel_size": 1, **fix}
+    problem = question(
+        transformer, counts=(1, 1, 1), devices=devices, batch=batch, network=network, memory=memory, fix=fix
+    )
+    problem = replace(problem, limits=replace(problem.limits, machines=machines))
+    costs, best_s = costs_of(problem), np.inf
+    for cost in [*(one.even for one in costs), *placements_of(costs)]:
+        bounds = bounds_of(cost)
+        points = every_point(bounds.space.grid()) if bounds.space.is_open else {}
+        if points and len(points["tensor"]):
+            best_s = min(best_s, float(bounds.seconds(points).min()))
+    try:
+        found = plan(problem, Search(pool=None if seed is None else ShuffledPool(seed=seed, num_workers=3)))
+    except InfeasibleError:
+        assert best_s == np.inf
+        return
+    assert found.status is Status.OPTIMAL
+    assert found.objective <= best_s * (1 + 1e-9)
+    assert found.objective == pytest.approx(best_s) or chosen_of(found).interleave > 1  # chunks with layers moved
 
 
 def test_layouts_that_fit_only_without_the_buffers_of_sharded_states_are_found() -> None:
