@@ -13,6 +13,7 @@ import gzip
 import hmac
 import ipaddress
 import json
+import re
 import secrets
 import socket
 import sys
@@ -127,7 +128,7 @@ class _Guard:
     def _refusal(self, method: str, path: str, headers: Headers) -> str:
         """Return why a request is refused, empty where it is not."""
         host = headers.get("host", "").lower()
-        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        name = re.sub(r":\d+$", "", host)  # what follows a colon and is no port is part of a name that is none
         if name not in self._names and not (self._has_addresses and _is_address(name)):
             return "This name is not one of this server's. Start it with --name to allow it."
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")

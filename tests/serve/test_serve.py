@@ -100,6 +100,7 @@ def asked(client: TestClient) -> tuple[Page, str, dict[str, Any]]:
     [
         ({"Host": "planner.evil.example:8000"}, "/"),
         ({"Host": "127.0.0.1.evil.example"}, "/"),
+        ({"Host": "127.0.0.1:8000.evil.example"}, "/"),
         ({"Host": "192.168.0.7:8000"}, "/"),
         ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "iframe"}, "/"),
         ({"Sec-Fetch-Site": "same-site"}, "/serve.js"),
