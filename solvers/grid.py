@@ -64,7 +64,6 @@ _MANY_CELLS = 1_000_000  # of them, for which to look for equal nodes first is w
 MOST_COUNTED = 20_000_000  # nodes times values of an axis that counting looks at: about a second
 MOST_AT_ONCE = 200_000  # nodes in one array
 _FIRST_NODES = 16  # of the first chunk: few, so that an incumbent is found soon
-_MOST_TRIED = 1024  # such chunks, until a first point is found
 _FIRST_KNOWN = 1024  # where several answers are asked for,
 _FIRST_LATE = 256  # or of the last levels: those known may be far from the best
 _FIRST_POINTS = 256  # evaluated in one go: the better they are, the fewer follow
@@ -196,21 +195,6 @@ class Grid:
             table = np.asarray(rule.holds({**pairs, axis.name: np.tile(values, number)}))
             found &= table.reshape(number, len(values))[back]
         return found
-
-    @property
-    def has_points(self) -> bool:
-        """Whether there is any point: the first one is looked for, and all are counted only where it is not near."""
-        waiting, tried = [(0, dict[str, Ints]())], 0
-        while waiting and tried < _MOST_TRIED:
-            level, nodes = waiting.pop()
-            if level == len(self.levels):
-                return True
-            tried, found = tried + 1, self.expand(nodes, level)
-            waiting += [
-                (level + 1, {name: column[start : start + _FIRST_NODES] for name, column in found.items()})
-                for start in reversed(range(0, _length_of(found), _FIRST_NODES))
-            ]
-        return bool(waiting) and self.count() != 0
 
     def count(self, most: int = MOST_COUNTED) -> int | None:
         """Return how many points there are, without listing them; None where counting would look at too many nodes.

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -111,12 +110,6 @@ def test_points_are_counted_without_listing_them() -> None:
 
     grid = Grid(levels=(Level(axes=axes),), rules=tuple(never_falls(index) for index in range(7)))
     assert grid.count() == 314_457_495  # 47 over 8: rows that never fall
-
-
-@given(case=cases(), most=st.sampled_from([0, 1, 3, 1_000]))
-def test_whether_there_is_a_point_is_known_without_counting_or_by_it(case: Case, most: int) -> None:
-    with patch("planner.solvers.grid._MOST_TRIED", most):
-        assert case.grid().has_points == bool(case.points())
 
 
 def test_a_grid_whose_rules_leave_nothing_has_no_points() -> None:

@@ -457,7 +457,7 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) ->
     part = search.part(search.left_s, num_alternatives=0, good_enough=-inf, cutoff=inf, questions_left=asked)
     of_all = _of_devices(cost, most, devices.most)
     such = "" if cost.is_even else "such "
-    if not Space.of(of_all).grid().has_points:
+    if Space.of(of_all).grid().count() == 0:
         what = f"heads and the batch of {space.batch:,}" if cost.is_even else "heads and batch"
         why = f"no {such}layout of all divides {what}"
     elif (found := _proven(of_all, part)) is None:
@@ -537,7 +537,7 @@ def why_nothing_fits(costs: Sequence[GroupCost], search: Search) -> str:
 
     Where only asked whether anything fits, nothing else is tried.
     """
-    if not any(Space.of(cost.even).grid().has_points for cost in costs):
+    if all(Space.of(cost.even).grid().count() == 0 for cost in costs):
         return _no_layout(costs)
     if search.good_enough == inf or search.is_brief:
         return "No plan fits: no layout fits in the memory of a device."
@@ -552,7 +552,7 @@ def why_nothing_fits(costs: Sequence[GroupCost], search: Search) -> str:
     is_fixed = cost.problem.training.fixed_batch_size is not None
     others = (Space.of(one) for one in placements_of(costs) if is_fixed)
     which = "least memory"
-    if any(space.is_open and space.grid().has_points for space in others):  # none fits, but some may lack less
+    if any(space.is_open and space.grid().count() != 0 for space in others):  # none fits, but some may lack less
         which = "least memory of those on one kind of devices that share layers out evenly"
     return (
         f"No plan fits: the layout that needs {which} ({chosen.headline}) takes {texts[0]} on a device of "
