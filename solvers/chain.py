@@ -46,6 +46,7 @@ exact: n stages fit if and only if ``D(n, 0, N) <= N_0``. Work: ``O(n L^2 T prod
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, prod
 
@@ -54,7 +55,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from planner.cost import Floats
-from planner.frozen import frozen
 from planner.search import Search
 from planner.solution import Solution, Status
 
@@ -286,7 +286,7 @@ class _Chain:
         return float(pairs[before, after])
 
 
-@frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """A line of layers and the devices for it.
 
@@ -428,8 +428,8 @@ class FewestDevices:
     num_layers, num_devices
         L, and the devices by type.
     needs
-        Given k and first layers in a row, ``r_t(k, i, i + d)`` by type, first layer and d from 0 on, ``NONE`` where no
-        number will do. Stages of more layers than it tells of fit on no number; ends behind the last layer are ignored.
+        Given k and first layers, ``r_t(k, i, j)`` by type, first layer and last layer 0 to L - 1, ``NONE`` where no
+        number will do; ends before the first layer are ignored.
     search
         Filling a table ends with it.
     ahead
@@ -482,17 +482,18 @@ class FewestDevices:
         return bool((table < NONE).any())
 
     def _through(self, k: int, firsts: Integers, axis: int, needed: Integers) -> Integers:
-        """Return the fewest by first layer, layers more than one, and budget, with a first stage of one type."""
-        needed, width = needed[:, :, None], needed.shape[1]
-        behind = np.concatenate((self._tables[k - 1][1:], np.full((width, self._tables[0].shape[1]), NONE)))
-        behind = sliding_window_view(behind, width, axis=0)[firsts[0] : firsts[-1] + 1].swapaxes(1, 2)
+        """Return the fewest by first layer, last layer and budget, with a first stage of one type."""
+        needed = needed[:, :, None]
+        behind = self._tables[k - 1][None, 1:]
         if axis:
             left = self._budgets[axis - 1] - needed
             at = np.arange(behind.shape[2]) - np.where(left < 0, 0, needed) * self._strides[axis - 1]
-            found = np.where(left < 0, NONE, np.take_along_axis(behind, at, axis=2))
+            found = np.where(left < 0, NONE, np.take_along_axis(np.broadcast_to(behind, at.shape), at, axis=2))
         else:
             found = np.minimum(needed + behind, NONE)
-        return np.where(found <= self.num_devices[0] - self._ahead[firsts, None, None], found, NONE)
+        is_run = np.arange(self.num_layers)[None, :, None] >= firsts[:, None, None]
+        is_few = found <= self.num_devices[0] - self._ahead[firsts, None, None]
+        return np.where(is_run & is_few, found, NONE)
 
     def fewest(self, num_stages: int) -> Integers:
         """Return ways to have so many stages fit, a row each: numbers of devices by type, none of which can be less.
@@ -527,8 +528,9 @@ class FewestDevices:
                 ends = np.flatnonzero(self._through(k, firsts, axis, by_end)[0, :, budget] == target)
                 if len(ends):
                     break
-            needed = int(needs[axis, 0, ends[0]])
-            found.append((first, first + int(ends[0]), axis, needed))
+            last = int(ends[0])
+            needed = int(needs[axis, 0, last])
+            found.append((first, last, axis, needed))
             budget -= needed * self._strides[axis - 1] if axis else 0
-            first += int(ends[0]) + 1
+            first = last + 1
         return found

@@ -12,7 +12,6 @@ that their devices are taken as of one kind, a shape that is found fits, but non
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from itertools import product
 from math import prod
 
@@ -197,7 +196,7 @@ class _Splits:
         """Return the group of a stage: where they are pooled, the one that needs fewest devices."""
         if not self.is_pooled:
             return self.groups[axis]
-        return self.groups[int(self._needs_by_group(k, np.array([first]))[:, 0, last - first].argmin())]
+        return self.groups[int(self._needs_by_group(k, np.array([first]))[:, 0, last].argmin())]
 
     def _grown(self, stages: Sequence[Stage]) -> list[Stage] | None:
         """Return the stages with as many replicas as the limits and pins ask for; None where they cannot have them."""
@@ -232,18 +231,17 @@ class _Splits:
         return found.min(axis=0, keepdims=True) if self.is_pooled else found
 
     def _needs_by_group(self, k: int, firsts: Integers) -> Integers:
-        """Return the devices by group, first layer and layers more; rounding errs on the side of fewer."""
+        """Return the devices by group, first and last layer; rounding errs on the side of fewer."""
         if self._asked is None or not np.array_equal(self._asked[0], firsts):  # of short lines all are, every time
             self._asked = firsts, *self._bytes(firsts)
         _, memory, free_bytes = self._asked
         each = int(self.schedule.in_flight(np.array(k))) * memory.in_flight_bytes + memory.error_bytes
         rows = []
         for group, free in zip(self.groups, free_bytes, strict=True):
-            with np.errstate(divide="ignore", invalid="ignore"):  # what holds nothing has room for all
-                samples = np.floor(np.fmin(free / each, self.size))
+            samples = np.divide(free, each, out=np.full(free.shape, float(self.size)), where=each > 0)
+            samples = np.floor(np.minimum(samples, self.size))
             needed = np.ceil(self.size / np.maximum(samples, 1))
-            if self._least is not None:
-                needed = np.maximum(needed, self._least[firsts[:, None], self._lasts(firsts)])
+            needed = needed if self._least is None else np.maximum(needed, self._least[firsts])
             is_out = (free < 0) | (samples < 1) | (needed > self._most(group))
             rows.append(np.where(is_out, NONE, needed).astype(np.int64))
         return np.array(rows)
@@ -251,28 +249,10 @@ class _Splits:
     def _bytes(self, firsts: Integers) -> tuple[StageMemory, list[Floats]]:
         """Return what stages hold, and by group what their weights and states leave free."""
         costs = self.domain.cost.costs
-        memory = costs.memory(firsts[:, None], self._lasts(firsts), num_samples=1)
+        memory = costs.memory(firsts[:, None], np.arange(self.domain.num_layers)[None, :], num_samples=1)
         fixed = memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes + costs.reserve_bytes
-        return memory, [limit * (1 + 1e-12) - fixed for limit in self._limits_bytes]
-
-    def _lasts(self, firsts: Integers) -> Integers:
-        """Return the last layers of stages, by first layer and layers more; behind the last one this one again."""
-        return np.asarray(np.minimum(firsts[:, None] + np.arange(self._most_layers), self.domain.num_layers - 1))
-
-    @cached_property
-    def _limits_bytes(self) -> list[float]:
-        """What a device of each group may hold."""
-        machines, scale = self.domain.cost.costs.machines, self.domain.memory_scale
-        return [machines[group].memory_limit_bytes * scale for group in self.groups]
-
-    @cached_property
-    def _most_layers(self) -> int:
-        """The most layers whose weights and states leave anything free on a device: of longer stages none fits."""
-        costs, layers = self.domain.cost.costs, np.arange(self.domain.num_layers)
-        held = costs.memory(np.zeros_like(layers), layers, num_samples=0)
-        sums = np.concatenate(([0.0], held.weights_bytes + held.gradients_bytes + held.optimizer_bytes))
-        most = max(self._limits_bytes) * (1 + _CLOSE) - costs.reserve_bytes
-        return max(int((np.searchsorted(sums, sums[:-1] + most, side="right") - 1 - layers).max()), 1)
+        limits = [costs.machines[group].memory_limit_bytes * self.domain.memory_scale for group in self.groups]
+        return memory, [limit * (1 + 1e-12) - fixed for limit in limits]
 
 
 def _interleaved(domain: Domain, search: Search, most: Callable[[], float]) -> Iterator[Shape]:
