@@ -442,7 +442,7 @@ def test_the_search_finds_what_trying_every_layout_through_predict_finds(problem
     machines=st.sampled_from([Range(), Range(least=2), Range(most=2)]),
     seed=st.none() | st.integers(0, 99),
 )
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_the_plan_on_three_kinds_is_the_best_of_all_layouts_of_all_placements(
     transformer: dict[str, Any],
     devices: tuple[int, ...],
@@ -464,7 +464,9 @@ def test_the_plan_on_three_kinds_is_the_best_of_all_layouts_of_all_placements(
         bounds = bounds_of(cost)
         points = every_point(bounds.space.grid()) if bounds.space.is_open else {}
         if points and len(points["tensor"]):
-            best_s = min(best_s, float(bounds.seconds(points).min()))
+            least_s = float(bounds.seconds(points).min())
+            assert searched(cost, Search()).solution.objective == pytest.approx(least_s)  # of each, the best or not
+            best_s = min(best_s, least_s)
     try:
         found = plan(problem, Search(pool=None if seed is None else ShuffledPool(seed=seed, num_workers=3)))
     except InfeasibleError:
