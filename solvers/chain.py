@@ -46,7 +46,6 @@ exact: n stages fit if and only if ``D(n, 0, N) <= N_0``. Work: ``O(n L^2 T prod
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, prod
 
@@ -55,6 +54,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from planner.cost import Floats
+from planner.frozen import frozen
 from planner.search import Search
 from planner.solution import Solution, Status
 
@@ -286,7 +286,7 @@ class _Chain:
         return float(pairs[before, after])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Line:
     """A line of layers and the devices for it.
 
