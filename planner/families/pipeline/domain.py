@@ -1,6 +1,5 @@
 """What a question allows of pipelines: batch, micro-batches, schedules, stages, and devices of each group."""
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
@@ -380,13 +379,12 @@ def hopeless_numbers(domain: Domain, search: Search) -> set[int]:
     With as many micro-batches as stages, or more, 1F1B holds as many in flight: such numbers are told by one of them.
     None of a long line, or when the search is over.
     """
-    if domain.num_layers > _MOST_LAYERS or search.is_late:
+    if domain.num_layers > _MOST_LAYERS:
         return set()
     line, most = _line(domain, 1), max(domain.numbers_of_stages, default=0)
-    held = sorted({min(number, most) for number in domain.numbers_of_microbatches})
-    # What fits with some in flight fits with fewer.
-    hopeless = {*held[bisect_left(held, True, key=lambda low: not fits(line, low, domain.numbers_of_stages)) :]}
-    return {number for number in domain.numbers_of_microbatches if min(number, most) in hopeless}
+    held = {number: min(number, most) for number in domain.numbers_of_microbatches}
+    fit = {low: fits(line, low, domain.numbers_of_stages) for low in search.watch(sorted(set(held.values())), every=1)}
+    return {number for number, low in held.items() if not fit.get(low, True)}
 
 
 def _line(domain: Domain, fewest: int) -> Line:
