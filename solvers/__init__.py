@@ -15,6 +15,7 @@ __all__ = [
     "grid",
     "matching",
     "pareto",
+    "pipeline_tables",
     "pipelines",
     "placement",
     "scalar",

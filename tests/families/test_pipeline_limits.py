@@ -27,7 +27,7 @@ from planner.search import Search
 from planner.solvers import chain, pipelines
 from planner.solvers.chain import FewestDevices
 from planner.solvers.pipeline_bounds import Schedule
-from planner.solvers.pipelines import Stack, Tables, table_bytes
+from planner.solvers.pipeline_tables import Stack, Tables, table_bytes
 
 
 def kinds(number: int, count: int, devices: int, layers: int = 6, batch: int = 32) -> Problem:

@@ -35,7 +35,7 @@ from planner.problem import Limits, Problem
 from planner.search import Search
 from planner.solution import Status
 from planner.solvers.pipeline_bounds import Schedule
-from planner.solvers.pipelines import LeastDevices, Tables
+from planner.solvers.pipeline_tables import LeastDevices, Tables
 
 
 def line_of(found: Plan) -> PipelineConfiguration:

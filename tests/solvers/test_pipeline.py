@@ -19,7 +19,8 @@ from planner.solution import Solution, Status
 from planner.solvers import chain
 from planner.solvers.chain import balanced_cuts, balanced_cuts_of
 from planner.solvers.pipeline_bounds import Integers, Schedule
-from planner.solvers.pipelines import BestFirst, Choice, PipelineCosts, Stack, Stage, StageSeconds, Tables, TablesOfOne
+from planner.solvers.pipeline_tables import Choice, PipelineCosts, Stack, StageSeconds, Tables, TablesOfOne
+from planner.solvers.pipelines import BestFirst, Stage
 from tests.referee.exhaustive import PipelineStages, all_groupings, all_pipelines, best_pipeline
 
 whole_s = st.integers(0, 9).map(float)

@@ -12,7 +12,8 @@ from planner.models.schedule import PipelineTimes, simulate
 from planner.search import Search
 from planner.solution import Status
 from planner.solvers.pipeline_bounds import Integers, Schedule
-from planner.solvers.pipelines import BestFirst, Choice, Stage, StageSeconds
+from planner.solvers.pipeline_tables import Choice, StageSeconds
+from planner.solvers.pipelines import BestFirst, Stage
 from tests.referee.exhaustive import PipelineStages, best_pipeline
 from tests.referee.pipeline_cp_sat import TICK_S, LinePipeline
 from tests.referee.pipeline_cp_sat import best_pipeline as cp_sat_pipeline

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from planner.cost import Floats
 from planner.search import Search
-from planner.solvers import pipelines
+from planner.solvers import pipeline_tables
 from planner.solvers.pipeline_bounds import FLUSHED, Integers, Schedule
-from planner.solvers.pipelines import BestFirst, Candidate, Choice, LeastDevices, Stack, StageSeconds, Tables
+from planner.solvers.pipeline_tables import Choice, LeastDevices, Stack, StageSeconds, Tables
+from planner.solvers.pipelines import BestFirst, Candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +140,8 @@ def test_a_table_is_the_same_however_many_layers_and_stages_are_looked_at_togeth
     tables, cutoff = [], some[-1] * (1 + 1e-6) if some else 1.0
     for most_stages, most_pairs in ((200_000, 1_000_000), (most_at_once, 1_000_000), (most_at_once, 1)):
         with (
-            patch.object(pipelines, "_MOST_AT_ONCE", most_stages),
-            patch.object(pipelines, "_MOST_PAIRS", most_pairs),
+            patch.object(pipeline_tables, "_MOST_AT_ONCE", most_stages),
+            patch.object(pipeline_tables, "_MOST_PAIRS", most_pairs),
         ):
             tables.append(Tables(line, Stack.of(schedule, line), most_stages_of(line, is_open), Search(), cutoff))
     assert np.array_equal(tables[0].entries, tables[1].entries)
@@ -226,7 +227,7 @@ def test_tables_filled_together_are_those_filled_alone(
     rate = sum(number * speed for number, speed in zip(line.num_devices, line.speeds, strict=True))
     least = min(m * float(one[-1]) / rate for m, one in zip(stack.num_microbatches, line.work_s, strict=True))
     most, cutoff = most_stages_of(line, is_open), 1.5 * slack * least + 4.0
-    with patch.multiple(pipelines, _MOST_AT_ONCE=limits[0], _MOST_PAIRS=limits[1]):
+    with patch.multiple(pipeline_tables, _MOST_AT_ONCE=limits[0], _MOST_PAIRS=limits[1]):
         together = Tables(line, stack, most, Search(), cutoff, allowed)
     for source in range(len(stack)):
         one, schedule = line.of(source), stack.schedule(source)
@@ -266,7 +267,7 @@ def test_a_cutoff_units_passes_and_viable_stages_lose_no_candidate_below_the_cut
     every = below(line, schedule, math.inf, math.inf, is_open=is_open)
     assume_some = sorted(one.bound for one in every)[: rank + 1]
     cutoff = assume_some[-1] * (1 + 1e-6) if assume_some else 1.0
-    with patch.multiple(pipelines, _MOST_AT_ONCE=most_at_once, _MOST_VIABLE=most_viable):
+    with patch.multiple(pipeline_tables, _MOST_AT_ONCE=most_at_once, _MOST_VIABLE=most_viable):
         kept = below(line, schedule, cutoff, cutoff, is_open=is_open)
     assert plain(kept) == plain([one for one in every if one.bound < cutoff])
 
@@ -404,8 +405,8 @@ def test_sources_of_which_nothing_fits_are_left_out_and_the_others_are_as_alone(
 
 
 def test_large_tables_start_with_zeros_and_keep_what_is_written() -> None:
-    with patch.object(pipelines, "_LARGE_BYTES", 0):
-        found = pipelines._zeros((3, 700))
+    with patch.object(pipeline_tables, "_LARGE_BYTES", 0):
+        found = pipeline_tables._zeros((3, 700))
     assert found.shape == (3, 700) and not found.any()
     found[2, 5] = 7.0
     assert found.sum() == 7.0
@@ -413,9 +414,9 @@ def test_large_tables_start_with_zeros_and_keep_what_is_written() -> None:
 
 def test_large_tables_need_no_kernel_with_large_pages_and_say_that_memory_is_short() -> None:
     with patch("mmap.MADV_NOHUGEPAGE", -1):  # refused, as by a kernel that has none
-        assert not pipelines._zeros((1 << 20,)).any()
+        assert not pipeline_tables._zeros((1 << 20,)).any()
     with pytest.raises(MemoryError):
-        pipelines._zeros((1 << 50,))
+        pipeline_tables._zeros((1 << 50,))
 
 
 def test_layers_whose_stages_all_end_behind_them_are_filled_in_one_pass() -> None:
@@ -425,7 +426,7 @@ def test_layers_whose_stages_all_end_behind_them_are_filled_in_one_pass() -> Non
     passes = []
     fill = Tables._add
 
-    def counted(self: Tables, stages: pipelines._Stages) -> None:
+    def counted(self: Tables, stages: pipeline_tables._Stages) -> None:
         passes.append(len(stages.after))
         fill(self, stages)
 

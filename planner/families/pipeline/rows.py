@@ -1,6 +1,6 @@
 """Stages of a question as arrays, and shapes under GPipe or 1F1B: by their bounds, or quickly.
 
-:class:`StageRows` is what :mod:`planner.solvers.pipelines` asks for; :class:`PlainSource` gives shapes of one number of
+:class:`StageRows` is what :mod:`planner.solvers.pipeline_tables` asks for; :class:`PlainSource` gives shapes of one number of
 micro-batches in the order of a lower bound of their iteration; :func:`quick_shapes` those that are often good, so that
 a limit always finds one.
 """
@@ -25,9 +25,7 @@ from planner.search import Search
 from planner.solution import BELOW
 from planner.solvers.chain import balanced_cuts_of
 from planner.solvers.pipeline_bounds import NOTHING, Integers, Schedule, through
-from planner.solvers.pipelines import (
-    BestFirst,
-    Candidate,
+from planner.solvers.pipeline_tables import (
     Choice,
     LeastDevices,
     PipelineCosts,
@@ -37,6 +35,7 @@ from planner.solvers.pipelines import (
     TablesOfOne,
     table_bytes,
 )
+from planner.solvers.pipelines import BestFirst, Candidate
 
 _MOST_MOVES = 3e7  # stages by state in one table of several large groups
 _MOST_CELLS = 2e7  # numbers in one table of large groups
