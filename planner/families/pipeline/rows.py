@@ -1,8 +1,8 @@
 """Stages of a question as arrays, and shapes under GPipe or 1F1B: by their bounds, or quickly.
 
-:class:`StageRows` is what :mod:`planner.solvers.pipeline_tables` asks for; :class:`PlainSource` gives shapes of one number of
-micro-batches in the order of a lower bound of their iteration; :func:`quick_shapes` those that are often good, so that
-a limit always finds one.
+:class:`StageRows` is what :mod:`planner.solvers.pipeline_tables` asks for; :class:`PlainSource` gives shapes of one
+number of micro-batches in the order of a lower bound of their iteration; :func:`quick_shapes` those that are often
+good, so that a limit always finds one.
 """
 
 from bisect import bisect_left
