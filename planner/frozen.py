@@ -3,6 +3,8 @@
 :func:`dataclasses.dataclass` writes and compiles six methods for each of them, which took a tenth of a short question:
 most classes of a run are never compared, hashed or printed. Here only ``__init__`` is compiled; the others are the same
 functions for all. What :mod:`dataclasses` offers of a dataclass, ``fields``, ``replace``, ``asdict``, holds of these.
+Left out is what no class here asks for: ``InitVar`` and ``field(hash=...)``. Values are compared as those of tuples are,
+on each Python: NaN and an array are the same as themselves.
 """
 
 from collections.abc import Callable
@@ -13,6 +15,16 @@ from reprlib import recursive_repr
 from typing import Any, NoReturn, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
+
+
+class _New:
+    """What a parameter is by default whose value is made for each object: a name for signatures."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_NEW = _New()
 
 
 @overload
@@ -61,15 +73,15 @@ def _init_of(cls: Any) -> Callable[..., None]:
 
     Slots are set by their descriptors, whatever ``__setattr__`` refuses.
     """
-    scope: dict[str, Any] = {"MISSING": MISSING}
+    scope: dict[str, Any] = {"__name__": cls.__module__, "NEW": _NEW}
     given: dict[bool, list[str]] = {False: [], True: []}  # by whether they are given by name alone
     lines: list[str] = []
     for one in fields(cls):
         name, value, default = one.name, one.name, ""
         scope[f"set_{name}"] = getattr(cls, name).__set__
         if one.default_factory is not MISSING:
-            scope[f"new_{name}"], default = one.default_factory, "=MISSING"
-            value = f"new_{name}() if {name} is MISSING else {name}" if one.init else f"new_{name}()"
+            scope[f"new_{name}"], default = one.default_factory, "=NEW"
+            value = f"new_{name}() if {name} is NEW else {name}" if one.init else f"new_{name}()"
         elif one.default is not MISSING:
             scope[f"default_{name}"], default = one.default, f"=default_{name}"
             value = name if one.init else f"default_{name}"
@@ -83,6 +95,7 @@ def _init_of(cls: Any) -> Callable[..., None]:
     exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(lines or ["pass"]), scope)
     init: Callable[..., None] = scope["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"  # which errors of calls name
+    init.__annotations__ = {one.name: one.type for one in fields(cls) if one.init} | {"return": None}  # for help()
     return init
 
 

@@ -1,6 +1,7 @@
 """``frozen`` makes what ``dataclasses.dataclass`` would, in less time."""
 
 import copy
+import inspect
 import pickle
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
 from typing import Any
@@ -51,7 +52,7 @@ class Pickled:
 
 GIVEN: list[tuple[type, list[dict[str, Any]]]] = [
     (Fields, [{"a": 1}, {"a": 1, "b": (3,)}, {"a": 1, "c": [4]}, {"a": 2, "d": "x"}]),
-    (One, [{"a": 1}, {"a": 1.0}, {"a": 2}, {"a": float("nan")}, {"a": "1"}]),
+    (One, [{"a": 1}, {"a": 1.0}, {"a": 2}, {"a": "1"}]),
     (Nothing, [{}]),
 ]
 
@@ -76,11 +77,18 @@ def test_objects_print_compare_and_hash_as_those_of_a_dataclass(
     assert not hasattr(mine[0], "__dict__")
 
 
-def test_an_array_is_the_same_as_itself() -> None:
-    numbers = np.arange(3)
-    ours, theirs = both(One)
-    assert ours(a=numbers) == ours(a=numbers)
-    assert theirs(a=numbers) == theirs(a=numbers)
+@pytest.mark.parametrize("value", [np.arange(3), float("nan")])
+def test_an_array_and_nan_are_the_same_as_themselves(value: Any) -> None:
+    ours, _ = both(One)  # of a dataclass they are so before Python 3.13 alone
+    assert ours(a=value) == ours(a=value)
+
+
+@pytest.mark.parametrize("kw_only", [True, False])
+@pytest.mark.parametrize("body", [Fields, One, Nothing])
+def test_signatures_tell_types_and_defaults(body: type, kw_only: bool) -> None:
+    ours, theirs = both(body, kw_only=kw_only)
+    assert str(inspect.signature(ours)) == str(inspect.signature(theirs))
+    assert ours.__init__.__module__ == theirs.__init__.__module__
 
 
 @pytest.mark.parametrize("kw_only", [True, False])
