@@ -3,7 +3,7 @@
 :func:`dataclasses.dataclass` writes and compiles six methods for each of them, which took a tenth of a short question:
 most classes of a run are never compared, hashed or printed. Here only ``__init__`` is compiled; the others are the same
 functions for all. What :mod:`dataclasses` offers of a dataclass, ``fields``, ``replace``, ``asdict``, holds of these.
-Left out is what no class here asks for: ``InitVar`` and ``field(hash=...)``. Values are compared as those of tuples are,
+Left out is what no class here asks for: ``InitVar`` and ``field(hash=...)``. Values are compared as those of tuples,
 on each Python: NaN and an array are the same as themselves.
 """
 
