@@ -36,8 +36,6 @@ class Device:
     memory_bandwidth_bytes_per_s: float = float("inf")
     # streaming multiprocessors, or compute units; None where there are none, or they are not known
     num_multiprocessors: int | None = None
-    l2_bytes: float | None = None  # of the cache that all of them share
-    clock_hz: float | None = None  # the boost clock, at which the peaks hold
     # scale_up_devices, scale_up_bytes_per_s: how many devices the vendor's own links join at most, and the rate of one
     # of them, one direction; None where there are no such links
     scale_up_devices: int | None = None

@@ -266,10 +266,11 @@ class DeviceSpec(Model):
     memory: Bytes | None = None
     memory_bandwidth: Rate | None = None
     num_multiprocessors: Count | None = None
+    power: Watts | None = None
+    # alter nothing: specs and plan files written earlier say them
     l2_cache: PositiveBytes | None = None
     clock: Hertz | None = None
-    power: Watts | None = None
-    verified: bool = True  # alters nothing: specs and plan files written earlier say it
+    verified: bool = True
     source: Text = "the spec"
 
 

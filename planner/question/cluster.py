@@ -433,8 +433,6 @@ def _device_of(given: DeviceSpec) -> Device:
         memory_bytes=float("inf") if given.memory is None else given.memory,
         memory_bandwidth_bytes_per_s=given.memory_bandwidth or float("inf"),
         num_multiprocessors=given.num_multiprocessors,
-        l2_bytes=given.l2_cache,
-        clock_hz=given.clock,
         power_w=given.power,
         source=given.source,
     )

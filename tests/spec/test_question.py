@@ -212,7 +212,7 @@ def test_a_device_of_a_spec_may_have_the_figures_that_the_table_has() -> None:
     problem = planner.load({**question, "dnn": {"zoo": "vgg16", "dtype": "fp16"}})
     device = problem.cluster.machine_groups[0].device
     assert dict(device.peak_flop_per_s) == {"fp16": 9e12, "fp8": 18e12, "fp4": 36e12}
-    assert (device.num_multiprocessors, device.l2_bytes, device.clock_hz) == (64, 32 * 2**20, 1.5e9)
+    assert device.num_multiprocessors == 64
     assert not any("unverified" in line for line in problem.warnings)
     with pytest.raises(SpecError, match=r"'x' has no fp32 rate \(known: fp16\)\. Set dnn.dtype to one of them"):
         planner.load(question)
