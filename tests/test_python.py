@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, assert_type
 
 import networkx as nx
@@ -162,7 +163,30 @@ def test_numbers_of_numpy_are_numbers_of_a_question() -> None:
     assert json.dumps(planner.procure({**asked, "families": ["all_reduce"]}).to_dict())
 
 
+def test_arrays_of_objects_sets_and_mappings_of_any_kind_are_plain_data_of_a_question() -> None:
+    batches = np.array([np.int64(8), np.array(16)], dtype=object)
+    families = {"pipeline", "all_reduce"}
+    given = {
+        **QUESTION,
+        "dnn": MappingProxyType({"zoo": "resnet50", "batch_per_device": np.array(np.int64(8), object)}),
+    }
+    plain = {**QUESTION, "dnn": {"zoo": "resnet50", "batch_per_device": 8}, "families": sorted(families)}
+    assert planner.plan({**given, "families": families}).to_dict() == planner.plan(plain).to_dict()
+    swept = planner.sweep({**plain, "sweep": MappingProxyType({"vary": {"dnn.batch_per_device": batches}})})
+    assert [row["dnn.batch_per_device"] for row in swept.to_records()] == [8, 16]
+
+
+@pytest.mark.parametrize("batch", [(one for one in [8]), np.longdouble(8), np.float64("nan"), np.bool_(True)])
+def test_what_is_no_number_of_a_question_is_refused_where_it_stands(batch: object) -> None:
+    with pytest.raises(SpecError, match=r"dnn\.batch_per_device: .* is not a whole number"):
+        planner.load({**QUESTION, "dnn": {"zoo": "resnet50", "batch_per_device": batch}})
+
+
 def test_a_question_that_holds_itself_is_refused() -> None:
+    array = np.empty(1, dtype=object)
+    array[0] = array
+    with pytest.raises(SpecError, match=r"dnn\.batch_per_device: .* is not a whole number"):
+        planner.load({**QUESTION, "dnn": {"zoo": "alexnet", "batch_per_device": array}})
     question: dict[str, Any] = {**QUESTION, "dnn": {"zoo": "alexnet"}}
     question["dnn"]["more"] = question
     with pytest.raises(SpecError, match=r"dnn\.more: unknown key"):

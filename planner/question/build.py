@@ -4,7 +4,6 @@ Files are read, names looked up, and every assumption is said aloud. Each block 
 limits and families, which span the blocks, are read here.
 """
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -56,22 +55,28 @@ def source_of(question: str | Path | Mapping[str, object]) -> Source:
     return Source(data=_own(with_networks(with_graph(question)), {}), file="", folder=Path(), positions={})
 
 
-def _own(value: Any, copies: dict[int, Any]) -> Any:
-    """Return a copy, in which numbers and arrays of NumPy are Python's: an answer is written with its question."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if not isinstance(value, dict | list | tuple):
-        return copy.deepcopy(value)
+def _own(value: Any, copies: dict[int, tuple[Any, Any]]) -> Any:
+    """Return a copy, in which numbers and arrays of NumPy are Python's: an answer is written with its question.
+
+    Sets are put in order, so that the same question is the same text; what is no container is refused, or is a value.
+    """
     if id(value) in copies:  # also what holds itself, and is refused as any key that is not known
-        return copies[id(value)]
-    if isinstance(value, tuple):
-        return tuple(_own(part, copies) for part in value)
-    copied: Any = {} if isinstance(value, dict) else []
-    copies[id(value)] = copied
-    if isinstance(value, dict):
-        copied.update((key, _own(part, copies)) for key, part in value.items())
+        return copies[id(value)][1]
+    plain = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+    if plain is not value and not value.dtype.hasobject:
+        return plain
+    if isinstance(plain, tuple):
+        return tuple(_own(part, copies) for part in plain)
+    if isinstance(plain, Mapping):
+        copied: Any = {}
+        copies[id(value)] = value, copied  # the value, so that its id stays its own
+        copied.update((key, _own(part, copies)) for key, part in plain.items())
+    elif isinstance(plain, list | set | frozenset):
+        copied = []
+        copies[id(value)] = value, copied
+        copied.extend(_own(part, copies) for part in (plain if isinstance(plain, list) else sorted(plain, key=repr)))
     else:
-        copied.extend(_own(part, copies) for part in value)
+        copied = plain if plain is value else _own(plain, copies)
     return copied
 
 
