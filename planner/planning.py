@@ -274,7 +274,7 @@ _MOST_TRIED = 30  # alternatives that are asked about
 _MOST_LATE = 3  # of them, once the time is over
 _MOST_PLANNED = 6  # questions that are planned for a plan that can be launched
 _MOST_FIRST = 2  # of them with a pin, before other families
-_OTHERS_S = 5.0  # for families that were not asked for
+_MOST_OTHERS = 5_000  # questions whether time is over, for families that were not asked for: a few seconds
 _MOST_KINDS = 5  # of layers, by the seconds of computing
 _OF_JSON = "its configuration, which --json lists"
 _NOTHING = frozenset[str]()
@@ -314,9 +314,8 @@ def launchable(problem: Problem, plan: Plan, search: Search, earlier: Sequence[t
     if why is None:
         return plan
     begin = f"no target of `planner export` can launch this plan: {why}"
-    found, is_cut_off = _best_launchable(problem, plan, search)
+    found, cut = _best_launchable(problem, plan, search)
     found = min([*earlier, *([] if found is None else [found])], key=lambda one: one[0].objective, default=None)
-    cut = f"; families that were not asked for were searched for {_OTHERS_S:g} s only" * is_cut_off
     if found is None:
         return replace(plan, cautions=(begin,), instead=f"no plan that one can launch was found: {_BY_HAND}{cut}")
     best, how = found
@@ -408,20 +407,22 @@ def _refusal(problem: Problem, plan: Plan) -> str | None:
     return refusal_of(Job(problem=network_of(asked(problem), plan.substitutions), plan=plan))
 
 
-def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tuple[Plan, str] | None, bool]:
-    """Return the best plan that a target can launch, and how it is asked for.
+def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tuple[Plan, str] | None, str]:
+    """Return the best plan that a target can launch, and how it is asked for; and what was not searched to its end.
 
-    And whether families that were not asked for took all of their few seconds: with more there might be another plan.
+    Families that were not asked for have so many questions, not so many seconds: what is found is the same wherever the
+    whole time does not end first.
     """
     is_whole = not search.was_cut_short
-    is_cut_off, best = False, _best_alternative(problem, plan, search)
+    is_late, is_cut_off, best = False, False, _best_alternative(problem, plan, search)
     waiting = [*_skipping(problem, plan), *_narrowed(problem, plan, is_whole=is_whole)]
-    others, most_s = tuple(one for one in FAMILY_NAMES if one not in problem.families), float("inf")
+    others, most = tuple(one for one in FAMILY_NAMES if one not in problem.families), None
     for tried in range(_MOST_PLANNED):
         is_last = not waiting or tried == _MOST_PLANNED - 1
         if is_last and best is None and others:  # families that were not asked for: before tries run out
-            waiting, others, most_s = [(replace(problem, families=others), _NOTHING)], (), _OTHERS_S
+            waiting, others, most = [(replace(problem, families=others), _NOTHING)], (), _MOST_OTHERS
         if not waiting or search.is_over:
+            is_late |= bool(waiting)
             break
         question, skipped = waiting.pop(0)
         cutoff = float("inf") if best is None else best[0].objective
@@ -429,14 +430,15 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tupl
         if question.fixed == problem.fixed and cutoff <= min(least):  # the families were searched with the plan's own
             continue
         share_s = search.left_s / (2 if skipped else min(len(waiting) + 1, _MOST_PLANNED - tried))
-        part = search.part(min(share_s, most_s), num_alternatives=0, skipped=skipped)
+        part = search.part(share_s, num_alternatives=0, skipped=skipped, questions_in_all=most)
         part.cutoff = cutoff
         try:
             found = best_plan(question, part)
         except PlannerError:
             continue
         finally:
-            is_cut_off |= share_s > most_s and part.is_late
+            is_late |= part.is_out_of_time
+            is_cut_off |= part.is_counted_out
         if found.objective >= cutoff:
             continue
         if _refusal(question, found) is None:
@@ -444,7 +446,9 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tupl
             best = found, _OF_JSON if skipped else " and ".join([f"--families {found.family}", *pins])
         else:
             waiting += _narrowed(question, found, is_whole=not search.was_cut_short)
-    return best, is_cut_off
+    if is_late:
+        return best, "; the time limit cut off the search for one"
+    return best, "; families that were not asked for were searched in part only" * is_cut_off
 
 
 def _best_alternative(problem: Problem, plan: Plan, search: Search) -> tuple[Plan, str] | None:

@@ -9,7 +9,7 @@ is how much each relies on that nobody tried. Risk counts in this order:
 
 Among equal ones the fastest is recommended. Candidates are the alternatives of the plan, and what is found by planning
 again without the features, with more free memory, or both, and without what no program launches: each the best such
-configuration, unless time runs out.
+configuration that a search of so many questions finds, unless time runs out, which is said.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,9 +32,11 @@ from planner.search import Search
 from planner.solution import SAME, proof_of
 from planner.words import joined, percent_words, size_words
 
+LATE = "plans of less risk were searched for in part only: no time left"
 LITTLE_FREE = 0.1  # of a device's memory: predictions of memory are off by as much
 _MOST_KNOWN = 30  # alternatives that are asked about
 _MOST_ALONE = 2  # features that are left out one by one
+_MOST_QUESTIONS = 1_000  # whether time is over, for each narrower question: a second or two, the same everywhere
 
 
 @frozen
@@ -73,10 +75,13 @@ def with_recommended(problem: Problem, plan: Plan, search: Search) -> Plan:
     most = plan.objective * (1 + error)
     skipped = risks.NOT_LAUNCHED if own.refusal is not None else frozenset()
     part = search.part(search.left_s / 2, is_brief=True, skipped=skipped)
-    found = [*_known(problem, plan, most), *_searched(problem, own, most, part)]
+    is_late = list[bool]()
+    found = [*_known(problem, plan, most), *_searched(problem, own, most, part, is_late)]
+    late = (LATE,) * any(is_late)
     fastest = min(found, key=lambda one: one.plan.objective, default=own)
     if fastest.plan.objective < plan.objective * (1 - SAME):
         plan, own = _overtaken(problem, plan, fastest.plan), fastest
+    plan = replace(plan, cautions=(*plan.cautions, *late))
     best = min(found, key=lambda one: (one.risk, one.plan.objective), default=own)
     if best.risk >= own.risk:
         return plan
@@ -208,18 +213,24 @@ def _priced(
     yield _candidate(problem, replace(found, objective=prediction.value_of(problem.goal)))
 
 
-def _searched(problem: Problem, own: _Candidate, most: float, search: Search) -> Iterator[_Candidate]:
+def _searched(
+    problem: Problem, own: _Candidate, most: float, search: Search, is_late: list[bool]
+) -> Iterator[_Candidate]:
     """Yield the best configuration of the first narrower question that has one which costs no more than so much.
 
     The questions that leave out most come first: what they find has less risk than what any after them can find.
+    ``is_late`` takes down each that the time limit cut off.
     """
     questions = list(_questions(problem, own))
     for number, question in enumerate(questions):
-        part = search.part(search.left_s / (len(questions) - number), num_alternatives=0, cutoff=most)
+        share_s = search.left_s / (len(questions) - number)
+        part = search.part(share_s, num_alternatives=0, cutoff=most, questions_in_all=_MOST_QUESTIONS)
         try:
             found = best_plan(question, part)
         except PlannerError:
             continue
+        finally:
+            is_late.extend([True] * part.is_out_of_time)
         if found.objective <= most:
             yield from _priced(problem, own.plan, found.configuration, found.substitutions)
             return

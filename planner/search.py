@@ -81,6 +81,13 @@ class _Ends:
             self.is_asked = False
 
 
+@dataclass(slots=True)
+class _Questions:
+    """How often a search and all its parts may ask together whether it is over; ``left``: below 0 it is."""
+
+    left: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Search:
     """The limits of one search.
@@ -142,6 +149,7 @@ class Search:
     _look_s: float = field(init=False, repr=False, default=float("-inf"))
     _is_full: bool = field(init=False, repr=False, default=False)
     _ends: _Ends = field(init=False, repr=False, default_factory=_Ends)
+    _together: tuple[_Questions, ...] = field(init=False, repr=False, default=())  # of all that it is a part of
 
     def __post_init__(self) -> None:
         self._end_s = self._ends.end_s = self.clock() + self.time_limit_s
@@ -156,6 +164,8 @@ class Search:
         """Whether to stop with the best so far."""
         if self.questions_left is not None:
             self.questions_left -= 1
+        for one in self._together:
+            one.left -= 1
         return self.is_late
 
     @property
@@ -187,7 +197,13 @@ class Search:
     @property
     def is_counted_out(self) -> bool:
         """Whether its questions ended it."""
-        return self.questions_left is not None and self.questions_left < 0
+        own = self.questions_left is not None and self.questions_left < 0
+        return own or any(one.left < 0 for one in self._together)
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether its time is over: a limit that strikes elsewhere on another machine."""
+        return not self.left_s
 
     @property
     def was_interrupted(self) -> bool:
@@ -267,6 +283,7 @@ class Search:
         num_alternatives: int | None = None,
         cutoff: float | None = None,
         questions_left: int | None = None,
+        questions_in_all: int | None = None,
         is_brief: bool | None = None,
         has_reasons: bool | None = None,
         skipped: frozenset[str] | None = None,
@@ -275,6 +292,8 @@ class Search:
         """Return a search within this one: it ends no later, and is interrupted with it.
 
         It tells nobody how far it is unless ``told`` is given: its bound may be of a part of the question.
+        ``questions_in_all``: as ``questions_left``, of it and all its parts together, which then work alone: what they
+        answer is the same on every machine, as long as there is time.
         """
         inner = Search(
             time_limit_s=min(self.left_s, time_limit_s),
@@ -289,11 +308,14 @@ class Search:
             seed=self.seed,
             questions_left=questions_left,
             told=told,
-            pool=self.pool,
+            pool=None if questions_in_all is not None else self.pool,
             clock=self.clock,
             resident=self.resident,
         )
         inner._ends = self._ends
+        inner._together = self._together
+        if questions_in_all is not None:
+            inner._together += (_Questions(questions_in_all),)
         return inner
 
     @contextmanager

@@ -169,6 +169,18 @@ def test_a_part_of_a_search_counts_its_questions_and_ends_with_the_whole() -> No
     assert not other.is_counted_out
 
 
+def test_a_part_may_count_the_questions_of_all_its_own_parts() -> None:
+    whole = Search()
+    part = whole.part(10.0, questions_in_all=3)
+    inner = part.part(10.0, questions_left=5)
+    assert [part.is_over, inner.is_over, inner.is_over, inner.is_counted_out] == [False, False, False, False]
+    assert inner.is_over
+    assert part.is_counted_out
+    assert not part.is_out_of_time
+    assert not whole.is_counted_out
+    assert not whole.is_over
+
+
 def test_a_network_that_not_even_computation_makes_faster_is_not_planned(rank: Any, base: Plan) -> None:
     asked: list[tuple[str, ...]] = []
 

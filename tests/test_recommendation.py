@@ -17,7 +17,7 @@ from planner.plan import Plan
 from planner.planning import answered, view_of
 from planner.planning import planned as searched
 from planner.problem import Problem
-from planner.recommendation import LITTLE_FREE, with_recommended
+from planner.recommendation import LATE, LITTLE_FREE, with_recommended
 from planner.search import Search
 from planner.solution import Status
 from planner.words import percent_words, size_words
@@ -243,3 +243,10 @@ def test_a_faster_plan_that_nothing_launches_has_its_own_reason_and_the_former_b
     assert found.objective < slow.objective
     assert found.cautions[0].endswith("can launch this plan: a reason of its own")
     assert slow.configuration.headline in found.instead
+
+
+def test_it_is_said_where_no_time_was_left_for_plans_of_less_risk() -> None:
+    problem = question(*FULL_AND_OFFLOADED)
+    bare = replace(planned(FULL_AND_OFFLOADED), recommended=None, alternatives=())
+    assert LATE not in bare.cautions
+    assert LATE in with_recommended(problem, bare, Search(time_limit_s=0.0)).cautions

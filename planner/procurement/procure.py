@@ -747,7 +747,7 @@ def procure(
         objective_name=procurement.asked.objective,
         choice=choice,
         certificate=certificate,
-        explanation=(*reasons_of(fleets, choice), *_mixing_words(fleets, best, choice)),
+        explanation=(*reasons_of(fleets, choice), *_mixing_words(fleets, best, choice, search)),
         alternatives=alternatives,
         by_deadline=by_deadline,
         margin=margin_of(fleets, choice),
@@ -772,7 +772,7 @@ def procure(
     )
 
 
-def _mixing_words(fleets: Fleets, best: _Best, choice: Choice) -> list[str]:
+def _mixing_words(fleets: Fleets, best: _Best, choice: Choice, search: Search) -> list[str]:
     """Return what another mix of several kinds of machines would save at most, and of what costs, why no more."""
     others = [bound for number, bound in best.bounds.items() if number > 1]
     if not others or not choice.objective or len(choice.fleet.offers) > 1:
@@ -780,7 +780,7 @@ def _mixing_words(fleets: Fleets, best: _Best, choice: Choice) -> list[str]:
     name = fleets.procurement.asked.objective
     saved = 1 - min(*others, choice.objective) / choice.objective
     words = "does not pay" if saved <= SAME else f"saves {percent_words(saved)} at most"
-    part = Search(time_limit_s=_REASON_S)  # it is known already, if there was time for it
+    part = search if search.left_s >= _REASON_S else Search(time_limit_s=_REASON_S)  # known, if there was time for it
     known = fleets.usd_in_company(choice.objective * (1 - SAME), part) if name == "cost" else []
     seen = dict.fromkeys(offer.instance for _, offer in known)  # the cheapest first
     each = {offer.instance: usd for usd, offer in reversed(known)}

@@ -71,7 +71,7 @@ _MOST_MICROBATCHES = 64  # sizes that are looked at together
 _MOST_LISTED = 3
 _MOST_VALUES = 12  # that are listed
 _LAYERS_A_S = 13_000  # times devices: of layouts over several kinds of machines, about
-_TRIED_S = 6.0  # for all relaxations together
+_MOST_TRIED = 400  # questions of whether time is over, for all relaxations together
 _ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
 
 
@@ -656,7 +656,7 @@ def relaxations(cost: GroupCost, needed_bytes: float, search: Search) -> Iterato
     needed_bytes
         That a device holds in any layout that the question allows, at least.
     """
-    part, problem = search.part(_TRIED_S), cost.problem
+    part, problem = search.part(search.left_s, questions_in_all=_MOST_TRIED), cost.problem
     if needed_bytes * _ROUND_UP <= cost.group.device.memory_bytes:  # the user's limit is what stands in the way
         yield f"raise memory_per_device to {format_human(needed_bytes * _ROUND_UP, Dimension.DATA, 4)}"
     yield from _unlike_stages(cost, part)

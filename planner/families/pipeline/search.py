@@ -64,8 +64,8 @@ _MOST_ROWS = 500_000  # shapes that are listed
 _MOST_COARSE = 12  # shapes of a coarse source: its bound is that of the first, the others may be better answers
 _MOST_FIRST = 40  # quick shapes tried before it is asked whether anything fits,
 _MOST_FIRST_LIMITED = 600  # or where few numbers of devices are allowed: most shapes are then passed over at once
-_REASON_S = 5.0  # to find how much memory is missing,
-_SHORT_REASON = 2_500  # or, where another family answers, how often it may be asked whether time is over
+_LONG_REASON = 50_000  # how often it may be asked whether time is over to find how much memory is missing,
+_SHORT_REASON = 2_500  # and where another family answers
 _OFTEN_BEST = 8  # micro-batches
 _ONE_STAGE = (1, "")
 
@@ -469,8 +469,8 @@ class _Tried:
             return NoAnswerError(TOO_SHORT)
         if search.good_enough == float("inf") or not search.has_reasons:
             return InfeasibleError(self.largest.why_empty() or "No plan fits: no pipeline meets all limits and pins.")
-        is_alone = search.cutoff == float("inf")
-        part = search.part(_REASON_S) if is_alone else search.part(search.left_s, questions_left=_SHORT_REASON)
+        most = _LONG_REASON if search.cutoff == float("inf") else _SHORT_REASON
+        part = search.part(search.left_s, questions_left=most)
         return InfeasibleError(self.largest.why_empty() or why_nothing_fits(self.largest, part))
 
 
