@@ -341,7 +341,7 @@ _PARTS = ("vision_config", "audio_config", "speech_config", "image_config", "vid
 def _reasons() -> Mapping[str, str]:
     """Return why architectures are not counted, by their ``model_type``."""
     text = resources.files("planner.importers.huggingface").joinpath("not_counted.csv").read_text(encoding="utf-8")
-    return {row["model_type"]: row["reason"] for row in csv.DictReader(StringIO(text))}
+    return {name: row["reason"] for row in csv.DictReader(StringIO(text)) for name in row["model_types"].split()}
 
 
 def _not_counted(fields: Fields, reason: str, hint: str) -> SpecError:
