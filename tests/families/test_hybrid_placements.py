@@ -17,7 +17,7 @@ from planner.data.fits import transformer_rates
 from planner.decisions import LAYOUT
 from planner.errors import InfeasibleError, SpecError
 from planner.families.hybrid import family as hybrid
-from planner.families.hybrid import grid_search
+from planner.families.hybrid import grid_search, layer_table
 from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of
@@ -38,6 +38,7 @@ from planner.plan import Alternative, Plan
 from planner.problem import Problem, Range
 from planner.search import Search
 from planner.solution import Status
+from planner.solvers.grid import Wanted, solve
 from tests.referee import second_physics
 from tests.referee.second_physics.hybrid import facts_of
 
@@ -178,6 +179,21 @@ def test_what_is_found_first_on_several_kinds_alters_no_answer(problem: Problem,
     nothing = Found(cost=HybridCost((costs_of(problem)[0],), Placement.STAGES), answer=_nothing(np.inf))
     with patch.object(grid_search, "_first_found", return_value=(nothing, np.inf)):
         assert found() == helped
+
+
+@pytest.mark.parametrize(("placement", "most"), [(Placement.STAGES, 8), (Placement.REPLICAS, 24)])
+def test_what_some_questions_find_does_not_depend_on_what_was_asked_before(placement: Placement, most: int) -> None:
+    """Tables of layers are kept for all searches; whether time is over is asked as often with them as without."""
+    problem = question(counts=(1, 2, 1), devices=(2, 3, 4), batch=8)
+
+    def found() -> tuple[int | None, float, int]:
+        search = Search(questions_left=most)
+        bounds = bounds_of(HybridCost(tuple(costs_of(problem)), placement), search)
+        answer = solve(bounds.grid(), bounds.seconds, search, Wanted(counts=False, dives=True))
+        return search.questions_left, answer.solution.bound, answer.num_evaluated
+
+    layer_table._table.cache_clear()
+    assert found() == found()
 
 
 @given(QUESTIONS, st.integers(0, 99), st.sampled_from([0.05, 0.5, 1.0]))

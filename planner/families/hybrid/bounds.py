@@ -199,6 +199,11 @@ class Bounds(ABC):
         if self.search.is_over:
             raise OverError
 
+    def _ask_uncounted(self) -> None:
+        """Do the same in what tables keep for all questions: how much of it is left to work out must not be counted."""
+        if self.search.is_late:
+            raise OverError
+
     def slices(self, length: int, most: int = MOST_AT_ONCE // 8) -> Iterator[slice]:
         """Yield slices of a range, each of at most so many; raise an error where the search is over."""
         for start in range(0, length, most):

@@ -130,12 +130,12 @@ class ChunkBounds(EvenBounds):
         found = np.full(len(nodes["tensor"]), inf)
         for again in self._again:
             least, number = (
-                self._linked[tuple(again.values())].of(nodes, self._ask),
+                self._linked[tuple(again.values())].of(nodes, self._ask_uncounted),
                 self._least_recomputed(nodes, again),
             )
             more_s = np.where(number > 0, inf, 0.0)
             if self._is_partly(again):
-                whole, least = least, self._linked[NOTHING_AGAIN].of(nodes, self._ask)
+                whole, least = least, self._linked[NOTHING_AGAIN].of(nodes, self._ask_uncounted)
                 each_s = np.broadcast_to((whole.layer_s - least.layer_s).min(axis=0), number.shape)
                 # Infinite where there is no room, even of frozen layers, which nothing is computed again of.
                 more_s = np.multiply(number, each_s, out=np.full_like(number, inf), where=number < inf)

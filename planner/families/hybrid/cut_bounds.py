@@ -173,18 +173,20 @@ class CutBounds(Bounds):
         )
         each = {**nodes, "microbatch": np.full(len(samples), smallest)}
         found = self._layers_s(
-            each, [one.of_each_sample(nodes, samples, self.microbatches, self._ask) for one in tables]
+            each, [one.of_each_sample(nodes, samples, self.microbatches, self._ask_uncounted) for one in tables]
         )
         return np.where(samples >= smallest, found, inf)
 
     def layers_s(self, nodes: Columns) -> Floats:
         """Return the bound with the communication of layers; infinite where a group has no room for a part."""
         self._ask()
-        return self._layers_s(nodes, [one.of(nodes, self._ask) for one in self._linked], is_whole=True)
+        return self._layers_s(nodes, [one.of(nodes, self._ask_uncounted) for one in self._linked], is_whole=True)
 
     def least_layers_s(self, nodes: Columns) -> Floats:
         """Return z of each group with the communication of layers, see the module; (groups, n)."""
-        return self._layers(np.array([one.of(nodes, self._ask).layer_s for one in self._linked]).swapaxes(0, 1))[1]
+        return self._layers(
+            np.array([one.of(nodes, self._ask_uncounted).layer_s for one in self._linked]).swapaxes(0, 1)
+        )[1]
 
     @cached_property
     def _ideal(self) -> Sequence[LayerTable]:
@@ -334,7 +336,7 @@ class CutBounds(Bounds):
         """
         for again in self._again:
             table = self.layer_table(self.cost.first, has_links=True, best={**_BEST_OF_CUTS, **again})
-            yield again, table.of(nodes, self._ask).layer_s[0], self._has_room(nodes, again)
+            yield again, table.of(nodes, self._ask_uncounted).layer_s[0], self._has_room(nodes, again)
 
     def room_s(self, nodes: Columns) -> Floats:
         """Return the bound with the real links and what is computed again; infinite where there is no room."""
@@ -666,9 +668,9 @@ class CutBounds(Bounds):
         self._ask()
         tables = self._linked if has_links else self._ideal
         if "microbatch" in nodes:
-            return self._whole_s(nodes, [one.of(nodes, self._ask) for one in tables])
+            return self._whole_s(nodes, [one.of(nodes, self._ask_uncounted) for one in tables])
         samples = np.full(len(nodes["tensor"]), self.cost.batch)
-        each = [one.of_each_sample(nodes, samples, self.microbatches, self._ask) for one in tables]
+        each = [one.of_each_sample(nodes, samples, self.microbatches, self._ask_uncounted) for one in tables]
         return self._whole_s(nodes, each)
 
     def has_room(self, nodes: Columns, data: Ints) -> Bools:

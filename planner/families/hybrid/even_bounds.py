@@ -171,7 +171,7 @@ class EvenBounds(Bounds):
             few = {name: column[part] for name, column in nodes.items()}
             samples = self.cost.batch // few["data"]
             each = {**few, "microbatch": np.full(len(samples), smallest)}
-            least = table.of_each_sample(few, samples, self.microbatches, self._ask, self._with_experts)
+            least = table.of_each_sample(few, samples, self.microbatches, self._ask_uncounted, self._with_experts)
             is_open = (samples >= smallest) & np.isfinite(least.layer_s).all(axis=0)  # some way spreads its experts
             with np.errstate(invalid="ignore"):  # of what is not open
                 found[part] = np.where(is_open, self._any_schedule_s(each, least, rounds_of=samples), inf)
@@ -187,7 +187,7 @@ class EvenBounds(Bounds):
         found = np.empty(len(nodes["tensor"]))
         for part in self.slices(len(found), _MOST_PACED):
             few = {name: column[part] for name, column in nodes.items()}
-            found[part] = self._any_schedule_s(few, self.linked_table.of(few, self._ask))
+            found[part] = self._any_schedule_s(few, self.linked_table.of(few, self._ask_uncounted))
         return found
 
     def ordered_s(self, nodes: Columns) -> Floats:
@@ -206,7 +206,7 @@ class EvenBounds(Bounds):
             shown[owner] = 0.0
         found = np.full(len(number), inf)
         for table, exchanged_s in zip(self._by_order.values(), rows[:, back], strict=True):
-            least = table.of(nodes, self._ask)
+            least = table.of(nodes, self._ask_uncounted)
             computed_s = (number - 1) * (counts @ least.layer_s) + number * (least.embedding_s + least.head_s)
             behind_s = shown * computed_s / nodes["pipeline"] + exchanged_s
             found = np.minimum(found, np.maximum(self._any_schedule_s(nodes, least), behind_s))
@@ -258,9 +258,9 @@ class EvenBounds(Bounds):
             if not len(at):
                 continue
             columns = {name: column[at] for name, column in nodes.items()}
-            least = self._linked[tuple(again.values())].of(columns, self._ask)
+            least = self._linked[tuple(again.values())].of(columns, self._ask_uncounted)
             if again["recompute"] == Recompute.FULL:
-                least = self._linked[NOTHING_AGAIN].of(columns, self._ask).mixed(least, share[at])
+                least = self._linked[NOTHING_AGAIN].of(columns, self._ask_uncounted).mixed(least, share[at])
             seconds = self._any_schedule_s(columns, least)
             found[at] = np.minimum(np.where(found[at] == 0.0, inf, found[at]), seconds)
         return found
