@@ -21,6 +21,7 @@ LEAVES = {
     "planner.letters",
     "planner.names",
     "planner.schedules",
+    "planner.shipped",
     "planner.words",
     "planner.plugins",
     "planner.shown",

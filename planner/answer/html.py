@@ -5,12 +5,12 @@ page forbids itself every request by a content security policy. The same answer 
 """
 
 import json
-from importlib import resources
 from typing import Any
 
 from planner.answer.charts import COLOURS, MUTED, plot_of
 from planner.letters import visible
 from planner.sections import Answer, Chart
+from planner.shipped import shipped_text
 
 # In the place of the plots' library: whoever frames the page sends it.
 _AWAITED = """window.addEventListener("message", function (event) {
@@ -46,12 +46,12 @@ def page_of(answer: Answer, *, is_light: bool = False) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_seen
     )
     shared = [f"--colour-{index}: {colour};" for index, colour in enumerate(COLOURS)]
-    text: str = environment.from_string(_file("page.html")).render(
+    text: str = environment.from_string(shipped_text("planner.answer", "page.html")).render(
         page=answer,
         sections=sections,
         number_of=lambda chart: numbers[id(chart)],
-        style=f":root {{ {' '.join(shared)} --muted-fill: {MUTED}; }}\n{_file('page.css')}",
-        script=_file("page.js"),
+        style=f":root {{ {' '.join(shared)} --muted-fill: {MUTED}; }}\n{shipped_text('planner.answer', 'page.css')}",
+        script=shipped_text("planner.answer", "page.js"),
         library=_AWAITED if plots else "",
         plots=script_json([{"data": data, "layout": layout} for data, layout in plots]),
     )
@@ -74,8 +74,3 @@ def _seen(value: Any) -> Any:
     Unicode's directional formatting characters would turn the rest of a line.
     """
     return visible(value, keep="\n\t") if type(value) is str else value
-
-
-def _file(name: str) -> str:
-    """Return a file of this folder."""
-    return resources.files("planner.answer").joinpath(name).read_text(encoding="utf-8")

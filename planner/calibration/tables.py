@@ -15,7 +15,6 @@ equally many of each.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from planner.importers.imported import MeasuredNetwork
 from planner.importers.text import read_cells
 from planner.letters import visible
 from planner.question.source import read_source
+from planner.shipped import shipped_text
 from planner.units import Dimension, parse
 
 MOST_ROWS = 200_000
@@ -40,7 +40,7 @@ _UNITS: Mapping[str, Mapping[str, float]] = {"s": _SECONDS, "bytes": _BYTES, "":
 
 def template(kind: str) -> str:
     """Return a table to fill in: ``collectives``, ``layers`` or ``iterations``."""
-    return resources.files("planner.data").joinpath(f"examples/{kind}.csv").read_text(encoding="utf-8")
+    return shipped_text("planner.data", f"examples/{kind}.csv")
 
 
 @frozen

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from enum import StrEnum
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -390,12 +389,9 @@ def init(
 ) -> None:
     """Write a commented spec to start from."""
     from planner.cli.output import write_text
+    from planner.shipped import shipped_text
 
-    text = (
-        resources.files("planner.data")
-        .joinpath(f"examples/{'procure' if procure else 'spec'}.yaml")
-        .read_text(encoding="utf-8")
-    )
+    text = shipped_text("planner.data", f"examples/{'procure' if procure else 'spec'}.yaml")
     if file is None or str(file) == "-":
         print(text, end="")
         return

@@ -9,7 +9,6 @@ import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +16,7 @@ from planner.cluster import Device, Link
 from planner.frozen import frozen
 from planner.names import find, fold
 from planner.plugins import Plugin, PluginError, Registry
+from planner.shipped import shipped_text
 from planner.units import Dimension, parse
 
 _DEVICES, _LINKS, _MACHINES = "devices.csv", "links.csv", "machines.csv"
@@ -34,7 +34,7 @@ _UNITS = {
 @cache
 def table(file: str) -> MappingProxyType[str, MappingProxyType[str, str]]:
     """Return the rows of a table by their name."""
-    text = resources.files("planner.data").joinpath(file).read_text(encoding="utf-8")
+    text = shipped_text("planner.data", file)
     return MappingProxyType({row["name"]: MappingProxyType(row) for row in csv.DictReader(text.splitlines())})
 
 

@@ -8,7 +8,6 @@ transformers' steps were measured, and the fitted figures of their cost model.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from math import exp, hypot, inf, log1p
 from types import MappingProxyType
 from typing import Any
@@ -19,21 +18,18 @@ from planner.frozen import frozen
 from planner.plan import Configuration, Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
+from planner.shipped import shipped_text
 from planner.yaml_text import blocks_of, plain_yaml
 
 Rows = Mapping[str, Mapping[str, Any]]
 _ENDS = (("low", -1), ("high", 1))  # of a band, and their signs
 
 
-def _text(name: str) -> str:
-    return resources.files("planner.data").joinpath(name).read_text(encoding="utf-8")
-
-
 class _Blocks(Rows):
     """A file's blocks, which nobody can change; each is parsed when it is asked for, as most never are."""
 
     def __init__(self, name: str) -> None:
-        self._texts, self._parsed = blocks_of(_text(name)), dict[str, Mapping[str, Any]]()
+        self._texts, self._parsed = blocks_of(shipped_text("planner.data", name)), dict[str, Mapping[str, Any]]()
 
     def __getitem__(self, key: str) -> Mapping[str, Any]:
         if key not in self._parsed:

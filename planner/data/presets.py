@@ -2,23 +2,19 @@
 
 from copy import deepcopy
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from planner.names import find, fold
+from planner.shipped import shipped_text
 from planner.yaml_text import blocks_of, plain_yaml
 
 _PRESETS, _SUBSTITUTIONS = "presets.yaml", "substitutions.yaml"
 
 
-def _text(file: str) -> str:
-    return resources.files("planner.data").joinpath(file).read_text(encoding="utf-8")
-
-
 @cache
 def _texts(file: str) -> dict[str, str]:
     """Return the text of every block of a file by its name."""
-    return blocks_of(_text(file))
+    return blocks_of(shipped_text("planner.data", file))
 
 
 @cache
@@ -58,7 +54,7 @@ def prices_text() -> str:
     >>> prices_text().splitlines()[0].split(",")[:4]
     ['provider', 'instance', 'region', 'term']
     """
-    return _text("prices.csv")
+    return shipped_text("planner.data", "prices.csv")
 
 
 def networks_text() -> str:
@@ -67,7 +63,7 @@ def networks_text() -> str:
     >>> networks_text().splitlines()[0].split(",")[0]
     'name'
     """
-    return _text("networks.csv")
+    return shipped_text("planner.data", "networks.csv")
 
 
 # --- Blocks of layers that may take the place of others, as ``substitutions.yaml`` describes them

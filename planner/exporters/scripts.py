@@ -8,13 +8,13 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from planner.errors import SpecError
 from planner.frozen import frozen
+from planner.shipped import shipped_text
 from planner.used_machines import UsedMachines
 
 VERSION = "PyTorch 2.13"
@@ -188,13 +188,13 @@ def shipped_program(name: str, **figures: object) -> str:
 
     A program for which no figures are given stands as it is.
     """
-    text = resources.files("planner.exporters").joinpath(f"{name}.py.txt").read_text(encoding="utf-8")
+    text = shipped_text("planner.exporters", f"{name}.py.txt")
     return Template(text).substitute(figures) if figures else text
 
 
 def shipped_lines(name: str) -> list[str]:
     """Return the lines of a list that ships beside this module."""
-    return resources.files("planner.exporters").joinpath(f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    return shipped_text("planner.exporters", f"{name}.txt").splitlines()
 
 
 def shipped_words(name: str) -> frozenset[str]:

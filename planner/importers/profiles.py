@@ -20,12 +20,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 from planner.errors import Fault, SpecError
 from planner.importers.imported import MeasuredLayer, MeasuredNetwork, build_measured
 from planner.importers.text import read_text
+from planner.shipped import shipped_text
 
 
 class _Reading:
@@ -82,7 +82,7 @@ _EXAMPLES = {"forward_s": "0.00184", "backward_s": "0.00371", "multiply_adds": "
 
 def template() -> str:
     """Return a table of layers to start from, with what its columns mean."""
-    return resources.files("planner.importers").joinpath("measured_layers.csv").read_text(encoding="utf-8")
+    return shipped_text("planner.importers", "measured_layers.csv")
 
 
 def read_layer_csv(path: Path, *, batch_size: int) -> MeasuredNetwork:

@@ -21,7 +21,6 @@ import threading
 import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
-from importlib import resources
 from pathlib import PurePath
 from typing import Any
 
@@ -42,6 +41,7 @@ from planner.errors import SpecError
 from planner.letters import visible
 from planner.serve.form import LIMITS, UPLOAD, checked_form, checked_values
 from planner.serve.searches import BusyError, Limits, Search, Searches, Session, Upload
+from planner.shipped import shipped_text
 
 _MOST_BODY_BYTES = 64 * 2**10
 _MOST_CONNECTIONS = 256
@@ -174,7 +174,7 @@ class _Pages:
         """Return the page, with a session of its own."""
         environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         machines = sorted({str(row["name"]) for row in data.machine_rows()})
-        text = environment.from_string(_file("page.html")).render(
+        text = environment.from_string(shipped_text("planner.serve", "page.html")).render(
             session=self._signed(secrets.token_urlsafe(32)),
             networks=zoo.names(),
             machines=machines,
@@ -188,11 +188,14 @@ class _Pages:
 
     async def style(self, request: Request) -> Response:
         """Return the style of reports, and what the page has beyond it."""
-        return Response(f"{_file('page.css', 'planner.answer')}\n{_file('page.css')}", media_type="text/css")
+        return Response(
+            f"{shipped_text('planner.answer', 'page.css')}\n{shipped_text('planner.serve', 'page.css')}",
+            media_type="text/css",
+        )
 
     async def script(self, request: Request) -> Response:
         """Return the page's script."""
-        return Response(_file("page.js"), media_type="text/javascript")
+        return Response(shipped_text("planner.serve", "page.js"), media_type="text/javascript")
 
     async def plots(self, request: Request) -> Response:
         """Return the library of the plots, which the page hands to each report."""
@@ -410,11 +413,6 @@ class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of t
         """End the connection where no request is being answered."""
         if self.cycle is None or self.cycle.response_complete:
             self.transport.abort()
-
-
-def _file(name: str, package: str = "planner.serve") -> str:
-    """Return a file of a package."""
-    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 # --- The server

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, lru_cache
-from importlib import resources
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from planner.encoders import Projector
 from planner.frozen import frozen
 from planner.mixers import DeltaNet, LinearAttention, Mamba, Scan
 from planner.numerics import PLAIN, Rotary, part_of, routing_of
+from planner.shipped import shipped_text
 from planner.transformer import KINDS, Experts, Image, LatentAttention, SparseAttention, Transformer
 from planner.yaml_text import blocks_of, plain_yaml
 
@@ -150,7 +150,7 @@ class Row:
 @cache
 def _texts() -> dict[str, str]:
     """Return the text of every row by its name; only a row that is asked for is parsed, which takes its time."""
-    return blocks_of(resources.files("planner.zoo").joinpath("transformers.yaml").read_text(encoding="utf-8"))
+    return blocks_of(shipped_text("planner.zoo", "transformers.yaml"))
 
 
 @cache

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib import import_module, resources
+from importlib import import_module
 from io import StringIO
 from operator import eq
 from pathlib import Path
@@ -37,6 +37,7 @@ from planner.importers.huggingface.configuration import (
     shown,
     text_of,
 )
+from planner.shipped import shipped_text
 from planner.transformer import Transformer
 
 __all__ = ["HuggingFaceNetwork", "read_huggingface"]
@@ -340,7 +341,7 @@ _PARTS = ("vision_config", "audio_config", "speech_config", "image_config", "vid
 @cache
 def _reasons() -> Mapping[str, str]:
     """Return why architectures are not counted, by their ``model_type``."""
-    text = resources.files("planner.importers.huggingface").joinpath("not_counted.csv").read_text(encoding="utf-8")
+    text = shipped_text("planner.importers.huggingface", "not_counted.csv")
     return {name: row["reason"] for row in csv.DictReader(StringIO(text)) for name in row["model_types"].split()}
 
 

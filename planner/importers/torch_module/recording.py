@@ -24,12 +24,12 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import resources
 from math import prod
 from typing import Any
 
 from planner.errors import SpecError
 from planner.frozen import frozen
+from planner.shipped import shipped_text
 
 _PLAIN = (bool, int, float, str)  # arguments of operators that hold nothing
 _MOST_KNOWN = 2**20  # numbers of one tensor that are computed along
@@ -599,9 +599,7 @@ def _fused_attention(torch: Any, watch: _Watch) -> Iterator[None]:
 
 # Those that read floating-point numbers and have no products worth counting. Views, copies and what torch tags as
 # element by element come on top.
-_FREE = frozenset(
-    resources.files("planner.importers.torch_module").joinpath("free_operators.txt").read_text(encoding="utf-8").split()
-)
+_FREE = frozenset(shipped_text("planner.importers.torch_module", "free_operators.txt").split())
 
 
 def _name_of(function: Any) -> tuple[str, str]:
