@@ -329,7 +329,7 @@ def check(problem: Problem, plan: Plan | Mapping[str, object]) -> CheckReport:
         return _report(family, "", findings)
     findings += stated_figures(network, document, with_known_error(network, family, configuration, found))
     findings += _alternatives(question, document, found)
-    findings += _strange("configuration", block, configuration)
+    findings += _strange(network, "configuration", block, configuration)
     findings += limits_kept(network, usage_of(network, family, configuration, found))
     return _report(family, configuration.headline, findings)
 
@@ -389,7 +389,7 @@ def carried(problem: Problem, plan: Plan) -> Plan | None:
 
 def predicted(problem: Problem, family: str, block: Mapping[str, object]) -> tuple[Configuration, Prediction]:
     """Return a configuration and what it costs, rebuilt from its block."""
-    _, given = ConfigurationSpec.model_validate({family: block}).block
+    _, given = ConfigurationSpec.model_validate({family: problem.cluster.with_names(block)}).block
     problem = replace(problem, configuration=(family, given))
     configuration = FAMILIES[family].configuration_of(problem, given)
     return configuration, FAMILIES[family].predict(problem, configuration)
@@ -467,13 +467,13 @@ def _kept(
     found: Prediction,
 ) -> Iterator[Finding]:
     """Yield whether a block is what its family prints, and keeps all limits but the deadline."""
-    yield from _strange(name, block, configuration)
+    yield from _strange(problem, name, block, configuration)
     yield from limits_kept(without_deadline(problem), usage_of(problem, family, configuration, found))
 
 
-def _strange(name: str, block: Mapping[str, Any], configuration: Configuration) -> Iterator[Finding]:
+def _strange(problem: Problem, name: str, block: Mapping[str, Any], configuration: Configuration) -> Iterator[Finding]:
     """Yield that a block is not what its family prints of the configuration that it means, if so."""
-    if faults := list(differences(name, block, plain(configuration.to_document()))):
+    if faults := list(differences(name, problem.cluster.with_names(block), plain(configuration.to_document()))):
         yield Finding(name=name, is_ok=False, text="; ".join(faults[:_MOST_FAULTS]))
 
 

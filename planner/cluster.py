@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TRAINING_DTYPES = ("fp32", "tf32", "fp16", "bf16")  # what a network may be trained in; devices have peaks of others too
 
 _UNNAMED = "cluster"
+_OF_GROUPS = {"machines", "groups", "workers", "servers", "batch_shares"}  # keys of configurations that name groups
 _MOST_NAMED = 3  # kinds of machines that stand in a sentence
 
 
@@ -98,6 +99,7 @@ class MachineGroup:
     name: str
     count: int
     device: Device
+    alias: str = field(default="", compare=False, repr=False)  # another name that questions and plans may call it by
     devices_per_machine: int = 1
     # of a machine's devices, those that one operating system has (a tray of a rack that NVLink joins); None: all
     devices_per_host: int | None = None
@@ -249,6 +251,31 @@ class Cluster(Shown):
         if len(groups) > _MOST_NAMED:
             return f"{self.num_devices:,} devices in {many(len(groups), 'group')} of machines"
         return joined([f"{group.count:,} x {group.devices_per_machine} {group.device.name}" for group in groups])
+
+    def with_names(self, block: Any, *, is_name: bool = False) -> Any:
+        """Return a configuration's block, or what a pin says, with the groups of machines by their own names.
+
+        Parameters
+        ----------
+        is_name
+            Whether the block is such a name, a list of them, or a mapping by them.
+        """
+        if not self._names:
+            return block
+        if isinstance(block, Mapping):
+            return {
+                self._names.get(key, key) if is_name else key: self.with_names(value, is_name=key in _OF_GROUPS)
+                for key, value in block.items()
+            }
+        if isinstance(block, list):
+            return [self.with_names(one, is_name=is_name) for one in block]
+        return self._names.get(block, block) if is_name and isinstance(block, str) else block
+
+    @cached_property
+    def _names(self) -> Mapping[str, str]:
+        """The names of the groups that have aliases, by these."""
+        groups = self.machine_groups
+        return {group.alias: group.name for group in groups if group.alias and group.alias not in self.nodes}
 
     def training_groups(self, device: str | None = None) -> list[MachineGroup]:
         """Return the groups whose devices may train: of one type, if named, and no CPUs beside accelerators."""

@@ -95,7 +95,8 @@ def perturbations(problem: Problem) -> list[Perturbation]:
 
 def _other_machines(problem: Problem, name: str, change: int) -> Perturbation:
     """Return a machine more or less in one group, or in use where fewer than there are may be."""
-    words = f"one machine {'more' if change > 0 else 'less'} of {name}"
+    of_them = f" of {name}" if len(problem.cluster.machine_groups) > 1 else ""
+    words = f"one machine {'more' if change > 0 else 'less'}{of_them}"
     most, pinned = problem.limits.machines.most, problem.fixed.get("num_machines")
     if pinned is None and most is not None and most < problem.cluster.num_machines:
         words = (

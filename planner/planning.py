@@ -71,7 +71,8 @@ def _again(problem: Problem, family: str, configuration: Configuration) -> Confi
     """Return what a configuration's block means on a problem; raise PlannerError or ValidationError for nothing."""
     from planner.question.spec import ConfigurationSpec  # noqa: PLC0415 - takes a while
 
-    _, given = ConfigurationSpec.model_validate({family: configuration.to_document()}).block
+    block = problem.cluster.with_names(configuration.to_document())
+    _, given = ConfigurationSpec.model_validate({family: block}).block
     return FAMILIES[family].configuration_of(replace(problem, configuration=(family, given)), given)
 
 

@@ -235,7 +235,7 @@ def _build(reading: Reading) -> Problem:
         excluded=excluded,
         compression=None if option is None else CompressionOption(scale_s=option.time, most_removed=option.at_most),
         substitutions=substitutions,
-        configuration=None if configured is None else configured.block,
+        configuration=None if configured is None else (configured.family, cluster.with_names(configured.block[1])),
         variant=spec.variant,
         transformer_rates={} if dnn.transformer is None else profiler.transformer_figures(),
         listed_memory_bytes={} if dnn.transformer is None else accelerator_memory_bytes(),
@@ -266,6 +266,8 @@ def _decisions_of(reading: Reading, cluster: Cluster) -> tuple[dict[str, Any], d
             problem = f"the cluster has no {fixed['device']}."
             notes.fault(("fix", "device"), problem, f"Write one of {', '.join(devices)}.", device)
     groups = tuple(group.name for group in cluster.machine_groups)
+    if "servers" in fixed:
+        fixed["servers"] = cluster.with_names(fixed["servers"], is_name=True)
     if (servers := fixed.get("servers")) is not None and servers not in groups:
         problem = f"the cluster has no group {servers!r}."
         notes.fault(("fix", "servers"), problem, f"Write one of {', '.join(groups)}.", servers)

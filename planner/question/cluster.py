@@ -6,7 +6,8 @@ and PCIe inside. Each is noted as an assumption, and written into the resolved q
 same whatever the tables say later.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -17,7 +18,7 @@ from planner.frozen import frozen
 from planner.problem import Assumption
 from planner.question.blocks import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec, NodeSpec, TopologySpec
 from planner.question.source import Notes
-from planner.question.topology import drawn
+from planner.question.topology import SWITCHES, drawn
 from planner.question.values import is_graph
 from planner.routes import routes_of
 from planner.units import Dimension, format_exact, format_human
@@ -147,18 +148,17 @@ def cluster_of(spec: ClusterSpec, notes: Notes, resolved: MutableMapping[str, An
     linked = {end for cable in spec.links or () for end in cable.ends}
     nodes: list[MachineGroup | Switch] = []
     links = []
-    for index, machine in enumerate(given):
-        own = machine.name or f"machines-{index}"
+    for index, (machine, own) in enumerate(zip(given, _names_of(given), strict=True)):
         if _is_switch(machine):
             nodes.append(Switch(name=own, reduces=machine.reduces))
             continue
         draft = _Draft(
             machine=machine,
             name=own,
+            alias="" if machine.name else f"machines-{index}",
             place=("cluster", key, index),
             keep=block[key][index],
             has_network=not is_alone and (not is_drawn or own in linked),
-            is_only=not is_drawn and len(given) == 1,
             notes=notes,
             taken=taken,
         )
@@ -195,6 +195,39 @@ def cluster_of(spec: ClusterSpec, notes: Notes, resolved: MutableMapping[str, An
     if is_drawn and block is resolved["cluster"]:
         _note_idle_links(cluster, notes)
     return cluster
+
+
+def _names_of(machines: Sequence[MachineSpec]) -> list[str]:
+    """Return what groups of machines are called: by their own names, or by their devices, numbered where those recur.
+
+    No such name is one that a switch has, or that another group's machines have at the leaves of a topology.
+    """
+    names = [machine.name or _device_name(machine) for machine in machines]
+    taken, numbers = {"network", *(machine.name for machine in machines if machine.name)}, dict.fromkeys(names, 0)
+    found = []
+    for machine, name in zip(machines, names, strict=True):
+        own = name
+        while machine.name is None and (numbers[name] == 0 or own in taken):
+            numbers[name] += 1
+            is_first = numbers[name] == 1 and not _is_of_topology(name, numbers)
+            own = name if is_first else f"{name} ({numbers[name]})"
+        taken.add(own)
+        found.append(own)
+    return found
+
+
+def _device_name(machine: MachineSpec) -> str:
+    """Return the proper name of a machine's device."""
+    if machine.machine is not None:
+        return data.machine(machine.machine).device
+    given = machine.device
+    return given.name if isinstance(given, DeviceSpec) else data.device(str(given)).name
+
+
+def _is_of_topology(name: str, names: Collection[str]) -> bool:
+    """Whether a topology may call a switch so, or some machines of a group of one of ``names``."""
+    base, _, number = name.rpartition("-")
+    return (number.isdecimal() and base in names) or re.match(rf"({'|'.join(SWITCHES)})-\d", name) is not None
 
 
 def with_graph(question: Mapping[str, object]) -> dict[str, object]:
@@ -271,13 +304,13 @@ class _Draft:
     """One group of machines while it is built."""
 
     machine: MachineSpec
+    # name, alias: as it is called, and may be called where nobody named it
     name: str
+    alias: str
     # place, keep: where the group stands in the question, and its mapping in the resolved one
     place: _Path
     keep: dict[str, Any]
-    # has_network, is_only: whether a network joins it to others; whether the cluster has no other group
-    has_network: bool
-    is_only: bool
+    has_network: bool  # whether a network joins it to others
     notes: Notes
     taken: _Taken
     device: Device = field(init=False)  # by its name, or as the spec describes it
@@ -325,6 +358,7 @@ class _Draft:
         inside, host_link = self._inside()
         return MachineGroup(
             name=self.name,
+            alias=self.alias,
             count=machine.count,
             device=self.device,
             devices_per_machine=num_devices,
@@ -371,13 +405,8 @@ class _Draft:
         return Link(bandwidth_bytes_per_s=rate, latency_s=latency_s)
 
     def _assume(self, among: list[_Assumed], begin: str, end: str, key: str, other: Any) -> None:
-        """Note what was assumed at a key of the group, whose label stands between ``begin`` and ``end``.
-
-        The label is the user's name for the group, or its device.
-        """
-        label = self.device.name if self.is_only else f"{self.name} ({self.device.name})"
-        place = (*self.place, key)
-        among.append(_Assumed(begin=begin, label=self.machine.name or label, end=end, place=place, other=other))
+        """Note what was assumed at a key of the group, whose name stands between ``begin`` and ``end``."""
+        among.append(_Assumed(begin=begin, label=self.name, end=end, place=(*self.place, key), other=other))
 
     def _inside(self) -> tuple[Link | None, float]:
         """Return the link inside a machine, and the rate from its host to a device: a PCIe link by name is both."""

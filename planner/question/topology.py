@@ -20,6 +20,7 @@ from planner.question.blocks import MOST_NODES, TopologySpec
 from planner.words import many
 
 _NEAR = 0.01  # as a share: how near a drawn oversubscription is to the one that is asked
+SWITCHES = ("leaf", "pod", "core", "rail", "node", "router", "domain")  # what their names begin with
 _RADIX = 64  # ports of a switch, where nothing says how many there are
 
 Cables = list[tuple[str, str, Cable]]
@@ -58,8 +59,10 @@ class Drawn:
             left, parts = group.count, 0
             while left:
                 taken = min(left, size - sum(one.count for one in leaf))
-                is_whole = taken == group.count
-                part = group if is_whole else replace(group, name=f"{group.name}-{parts}", count=taken)
+                part = group
+                if taken < group.count:
+                    alias = group.alias and f"{group.alias}-{parts}"
+                    part = replace(group, name=f"{group.name}-{parts}", alias=alias, count=taken)
                 self.nodes.append(part)
                 leaf.append(part)
                 left, parts = left - taken, parts + 1

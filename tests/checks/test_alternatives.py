@@ -8,6 +8,7 @@ from checked import checked, given_plan, put, question, rebuilt
 
 import planner
 from planner.answer.documents import dump
+from planner.checks import check as check_plan
 from planner.checks import limits_kept, report_text
 from planner.constraints import Usage
 from planner.problem import Limits, Range
@@ -35,7 +36,7 @@ def with_losers(family: str, plan: dict[str, Any], *others: dict[str, Any], **li
     return first
 
 
-SERVERS = {"num_parameter_servers": 1, "workers": {"machines-0": 2}}
+SERVERS = {"num_parameter_servers": 1, "workers": {"toy": 2}}
 
 
 def test_an_alternative_that_is_better_than_the_plan_fails() -> None:
@@ -69,6 +70,15 @@ def test_an_alternative_that_ties_but_for_rounding_passes() -> None:
     assert checked(document).is_ok
 
 
+def test_an_alternative_that_calls_machines_by_their_number_passes() -> None:
+    document = with_losers("parameter_server", {**SERVERS, "num_parameter_servers": 2}, SERVERS)
+    lost = document["alternatives"][0]
+    lost["configuration"] = json.loads(json.dumps(lost["configuration"]).replace('"toy"', '"machines-0"'))
+    assert lost["configuration"]["servers"] == "machines-0"
+    report = check_plan(planner.load(document["problem"]), document)
+    assert report.is_ok, report_text(report)
+
+
 def test_an_asynchronous_alternative_is_not_ranked_with_a_synchronous_plan() -> None:
     stale = {**SERVERS, "synchronisation": "local_sgd", "local_steps": 4}
     document = with_losers("parameter_server", SERVERS, stale, max_staleness=3)
@@ -96,7 +106,7 @@ def test_the_limits_are_judged_by_what_is_used() -> None:
     problem, *_ = rebuilt("all_reduce")
     usage = Usage(
         family="all_reduce",
-        machines={"machines-0": 2}, devices={"machines-0": 4}, memory_bytes={"machines-0": 2.0**20},
+        machines={"toy": 2}, devices={"toy": 4}, memory_bytes={"toy": 2.0**20},
         decisions={"num_devices": 4}, global_batch_size=32, staleness=2.0,
     )  # fmt: skip
     limits = Limits(devices=Range(least=5), machines=Range(most=1), memory_per_device_bytes=2.0**19, max_staleness=1)
@@ -106,7 +116,7 @@ def test_the_limits_are_judged_by_what_is_used() -> None:
         "families",
         "constraints.machines",
         "constraints.devices",
-        "memory machines-0",
+        "memory toy",
         "constraints.max_staleness",
         "fix.num_devices",
     }

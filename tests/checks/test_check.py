@@ -8,7 +8,9 @@ from checked import BLOCKS, checked, document_of, given_plan, question
 
 import planner
 from planner.answer.schemas import MODELS
+from planner.checks import check as check_plan
 from planner.checks import report_text
+from planner.planning import plan_of_document
 from tests.referee.second_physics import check
 
 
@@ -69,3 +71,16 @@ def test_unlike_devices_pass_with_unequal_shares() -> None:
     report = check(problem, given_plan(problem))
     assert report.is_ok, report_text(report)
     assert "second opinion" in {one.name for one in report.findings}
+
+
+@pytest.mark.parametrize("family", sorted(BLOCKS))
+def test_a_plan_that_calls_machines_by_their_number_passes(family: str) -> None:
+    document = json.loads(document_of(family))
+    as_printed = document["configuration"]
+    document["configuration"] = json.loads(json.dumps(as_printed).replace('"toy"', '"machines-0"'))
+    report = check_plan(planner.load(document["problem"]), document)
+    assert report.is_ok, report_text(report)
+    if family in ("parameter_server", "pipeline"):
+        assert document["configuration"] != as_printed
+    _, plan = plan_of_document(document)
+    assert plan.configuration.to_document() == as_printed

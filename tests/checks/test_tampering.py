@@ -73,7 +73,7 @@ def with_only(document: dict[str, Any]) -> None:
         (without_a_tensor, "configuration"),
         (with_a_tensor_twice, "configuration"),
         (with_only, "families"),
-        (asked_for("constraints", "memory_per_device", "1 MiB"), "memory machines-0"),
+        (asked_for("constraints", "memory_per_device", "1 MiB"), "memory toy"),
         (asked_for("constraints", "machines", {"at_most": 3}), "constraints.machines"),
         (asked_for("constraints", "devices", {"exactly": 7}), "constraints.devices"),
         (asked_for("constraints", "deadline", "1 ms"), "constraints.deadline"),

@@ -193,7 +193,7 @@ def test_another_machine_keeps_the_global_batch(change: int, number: int) -> Non
     spec = question(objective="iteration_time")
     spec["dnn"] = {**spec["dnn"], "global_batch": None, "batch_per_device": 6}
     problem = planner.load({**spec, "dnn": {key: value for key, value in spec["dnn"].items() if value is not None}})
-    changed = perturb.other_machines(problem, "machines-0", change)
+    changed = perturb.other_machines(problem, "rtx-3090", change)
     found = best_plan(changed, Search())
     assert changed.training.fixed_batch_size == problem.training.fixed_batch_size == BATCH
     assert found.configuration.to_document()["num_devices"] == number
@@ -203,9 +203,9 @@ def test_another_machine_keeps_the_global_batch(change: int, number: int) -> Non
 def test_numbers_that_the_user_gave_stay_with_another_machine() -> None:
     problem = planner.load(question(constraints={"machines": 2}))
     found = {one.name: one for one in planner.explain(problem).sensitivities}
-    assert found["machines+1:machines-0"].saving == pytest.approx(0)
-    assert found["machines-1:machines-0"].saving is None
-    assert found["machines-1:machines-0"].note.startswith("no plan: ")
+    assert found["machines+1:rtx-3090"].saving == pytest.approx(0)
+    assert found["machines-1:rtx-3090"].saving is None
+    assert found["machines-1:rtx-3090"].note.startswith("no plan: ")
 
 
 def test_exactly_so_many_machines_of_more_are_exactly_one_more_or_less() -> None:
@@ -218,8 +218,8 @@ def test_exactly_so_many_machines_of_more_are_exactly_one_more_or_less() -> None
 
 def test_one_machine_without_a_network_has_no_second_one() -> None:
     found = {one.name: one for one in planner.explain(planner.load(question(machines=1))).sensitivities}
-    assert "no network between them" in found["machines+1:machines-0"].note
-    assert "machines-1:machines-0" not in found
+    assert "no network between them" in found["machines+1:rtx-3090"].note
+    assert "machines-1:rtx-3090" not in found
     assert "network_bandwidth_x2" not in found
 
 
@@ -306,7 +306,7 @@ def test_better_hardware_is_never_said_to_cost_where_only_a_bad_plan_was_found(m
 
     monkeypatch.setattr(explanation, "best_plan", early)
     found = planner.explain(problem, plan).sensitivities
-    assert {one.name for one in found if not _is_better(one.name)} == {"machines-1:machines-0"}
+    assert {one.name for one in found if not _is_better(one.name)} == {"machines-1:rtx-3090"}
     for one in found:
         assert one.saving is not None
         assert not one.is_proven
@@ -322,7 +322,7 @@ def test_the_plan_in_hand_is_an_answer_where_no_time_is_left_for_another(monkeyp
     plan = planner.plan(problem)
     monkeypatch.setattr(explanation, "best_plan", late)
     found = planner.explain(problem, plan)
-    assert {one.name for one in found.sensitivities if one.saving is None} == {"machines-1:machines-0"}
+    assert {one.name for one in found.sensitivities if one.saving is None} == {"machines-1:rtx-3090"}
     assert all(one.saving >= -1e-9 for one in found.sensitivities if one.saving is not None)
     network = next(one for one in found.sensitivities if one.name == "network_bandwidth_x2")
     assert network.objective is not None

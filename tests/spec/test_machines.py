@@ -338,3 +338,97 @@ def test_devices_without_a_number_in_a_machine_are_one_each_which_is_said_where_
 def test_chips_that_one_interconnect_joins_need_no_network() -> None:
     with pytest.raises(SpecError, match=r"or write 1x64xtpu-v7 for those that ici-v7 joins"):
         load({"count": 16, "device": "tpu-v7", "devices": 4})
+
+
+# -- what machines are called ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("machines", "names"),
+    [
+        ([{"device": "h100"}], ["h100-sxm"]),
+        ([{"machine": "hgx-h100"}, {"device": "K80"}], ["h100-sxm", "k80"]),
+        ([{"device": "k80"}, {"device": CUSTOM}, {"device": "k80", "devices": 4}], ["k80", "mine", "k80 (2)"]),
+        ([{"device": "k80"}, {"device": "v100-32g", "name": "k80"}], ["k80 (2)", "k80"]),
+        ([{"device": "k80"}, {"device": "k80"}, {"device": "v100-32g", "name": "k80 (2)"}], ["k80", "k80 (3)", "k80 (2)"]),
+        ([{"device": {**CUSTOM, "name": "network"}}, {"device": {**CUSTOM, "name": "leaf-0"}}], ["network (2)", "leaf-0 (1)"]),
+    ],
+)  # fmt: skip
+def test_machines_without_a_name_are_called_by_their_device(machines: list[dict[str, Any]], names: list[str]) -> None:
+    problem = load(*({"network": "10 Gbit/s", **one} for one in machines))
+    assert [group.name for group in problem.cluster.machine_groups] == names
+
+
+def test_no_machines_of_a_topology_are_called_as_others_are() -> None:
+    device = {**CUSTOM, "name": "mine-0"}
+    machines = [{"count": 3, "network": "10 Gbit/s", "device": one} for one in (CUSTOM, device)]
+    cluster = {"machines": machines, "topology": {"kind": "fat-tree", "leaf": 2}}
+    names = [group.name for group in drawn(cluster).cluster.machine_groups]
+    assert names == ["mine-0", "mine-1", "mine-0 (1)-0", "mine-0 (1)-1"]
+
+
+def test_assumptions_and_headlines_say_the_device() -> None:
+    several = load(*({"count": 2, "device": name, "network": "1 Gbit/s"} for name in ("rtx-3090", "k80", "rtx-3090")))
+    assert about_machines(several)[0].text == "network latency of rtx-3090, k80 and rtx-3090 (2): 20 us per hop"
+    alone = load({"machine": "hgx-h100"}, families=["parameter_server"], objective="iteration_time")
+    headline = planner.plan(alone).configuration.headline
+    assert headline.startswith("1 machine of h100-sxm as worker, 1 server on the same machine")
+
+
+TWO = [{"count": 2, "device": device, "network": "10 Gbit/s"} for device in ("rtx-3090", "k80")]
+
+
+@pytest.mark.parametrize(
+    ("family", "block"),
+    [
+        ("parameter_server", {"num_parameter_servers": 1, "servers": "machines-1", "workers": {"machines-0": 2}}),
+        (
+            "parameter_server",
+            {
+                "num_parameter_servers": 1,
+                "workers": {"machines-0": 1, "machines-1": 1},
+                "batch_shares": {"machines-0": 48, "machines-1": 16},
+            },
+        ),
+        ("all_reduce", {"num_devices": 2, "machines": ["machines-1"]}),
+        ("all_reduce", {"groups": {"machines-0": {"machines": 2, "batch_per_device": 24}, "machines-1": {"machines": 2, "batch_per_device": 8}}}),
+        (
+            "pipeline",
+            {
+                "stages": [
+                    {"first": "input", "last": "pool3", "machines": "machines-1"},
+                    {"first": "conv4_1", "last": "fc8", "machines": "machines-0"},
+                ]
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_machines_without_a_name_may_be_called_by_their_number(family: str, block: dict[str, Any]) -> None:
+    question = {"dnn": {"zoo": "vgg16", "global_batch": 64}, "cluster": {"machines": TWO}}
+    text = json.dumps(block).replace("machines-0", "rtx-3090").replace("machines-1", "k80")
+    former, named = (
+        planner.load({**question, "configuration": {family: one}}).configuration for one in (block, json.loads(text))
+    )
+    assert former == named
+    predictions = [planner.predict({**question, "configuration": {family: one}}) for one in (block, json.loads(text))]
+    assert predictions[0] == predictions[1]
+
+
+def test_a_pin_of_machines_by_their_number_holds() -> None:
+    question = {"dnn": {"zoo": "vgg16", "global_batch": 64}, "cluster": {"machines": TWO}}
+    assert planner.load({**question, "fix": {"servers": "machines-1"}}).fixed["servers"] == "k80"
+    with pytest.raises(SpecError, match=r"no group 'machines-2'\. Write one of rtx-3090, k80"):
+        planner.load({**question, "fix": {"servers": "machines-2"}})
+
+
+def test_a_name_that_the_user_gives_is_no_number_of_others() -> None:
+    machines = [{"name": "machines-1", **TWO[0]}, TWO[1]]
+    question = {"dnn": {"zoo": "vgg16", "global_batch": 64}, "cluster": {"machines": machines}}
+    assert planner.load({**question, "fix": {"servers": "machines-1"}}).fixed["servers"] == "machines-1"
+
+
+def test_machines_at_a_leaf_may_be_called_by_their_numbers() -> None:
+    block = {"stages": [{"first": "input", "last": "pool3", "machines": "machines-1-0"}]}
+    cluster = {"machines": TWO, "topology": {"kind": "fat-tree", "leaf": 1}}
+    names = drawn(cluster).cluster.with_names(block)["stages"]
+    assert names == [{"first": "input", "last": "pool3", "machines": "k80-0"}]

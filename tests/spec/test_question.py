@@ -254,7 +254,7 @@ def test_a_utilisation_above_1_is_warned_of_and_not_refused() -> None:
         ("fix: {device: h100-sxm}", "fix.device", "the cluster has no h100-sxm. Write one of rtx-2080-ti."),
         ("fix: {device: h100-sxm, num_stages: 2}", "fix.device", "the cluster has no h100-sxm. Write one of rtx-2080-ti."),
         ("fix: {device: nowhere}", "fix.device", "'nowhere' is not a known device."),
-        ("fix: {servers: nowhere}", "fix.servers", "the cluster has no group 'nowhere'. Write one of machines-0."),
+        ("fix: {servers: nowhere}", "fix.servers", "the cluster has no group 'nowhere'. Write one of rtx-2080-ti."),
         ("fix: {substitutions: [nowhere]}", "fix.substitutions", "there is no substitution 'nowhere'."),
         ("fix: {algorithm: nowhere}", "fix.algorithm", "it must be 'ring', 'tree', 'two_level' or 'in_network'"),
         ("fix: {schedule: nowhere}", "fix.schedule", "it must be 'gpipe', '1f1b', 'interleaved', 'zb_h1'"),

@@ -22,7 +22,7 @@ LAYERS = [
 ]
 BLOCKS: dict[str, dict[str, Any]] = {
     "all_reduce": {"num_devices": 8},
-    "parameter_server": {"num_parameter_servers": 2, "co_located": True, "batch_shares": {"machines-0": 4}},
+    "parameter_server": {"num_parameter_servers": 2, "co_located": True, "batch_shares": {"toy": 4}},
     "pipeline": {"stages": [{"first": "data", "last": "one", "replicas": 3}, {"first": "two", "last": "three"}], "num_microbatches": 4},
     "model_replicas": {"num_parameter_servers": 1, "num_replicas": 1, "num_workers_per_replica": 2},
 }  # fmt: skip

@@ -19,7 +19,7 @@ from planner.models.memory import Precision
 from planner.problem import Problem
 from planner.units import Dimension, format_exact
 from planner.used_machines import UsedMachines
-from planner.words import size_words
+from planner.words import many, size_words
 
 NAME = "parameter_server"
 _MOST_PIECES = 10_000  # that tensors are cut into
@@ -57,15 +57,18 @@ class ParameterServerConfiguration:
     @property
     def headline(self) -> str:
         """How many workers and servers, and how they keep in step if not by a barrier."""
-        workers = " + ".join(f"{count} {name}" for name, count in self.workers.items())
-        place = "on the same machines" if self.co_located else f"on {self.servers}"
+        workers, number = sum(self.workers.values()), self.num_parameter_servers
+        working = " + ".join(f"{many(count, 'machine')} of {name}" for name, count in self.workers.items())
+        working += f" as worker{'s' * (workers > 1)}"
+        serving = f"{many(number, 'machine')} of {self.servers} as server{'s' * (number > 1)}"
+        if self.co_located:
+            serving = f"{many(number, 'server')} on the same machine{'s' * (workers > 1)}"
         steps = {
             "ssp": f", SSP({self.staleness})",
             "asp": ", ASP",
             "local_sgd": f", local SGD({self.staleness + 1})",
         }.get(self.synchronisation, "")
-        many = "s" * (self.num_parameter_servers > 1)
-        return f"{workers} as workers, {self.num_parameter_servers} server{many} {place}{steps}{self.beside}"
+        return f"{working}, {serving}{steps}{self.beside}"
 
     @property
     def sends_alone(self) -> bool:
