@@ -1104,10 +1104,9 @@ class OptimalCompression:
     """The best ratio and its proof."""
 
     # removed, time_s: the ratio ``r*`` and the seconds with it
-    removed: float
+    removed: float  # 0: compressing is best done without removing anything, that is, not at all
     time_s: float
     bound_s: float  # no ratio takes less; equals ``time_s`` up to rounding
-    is_interior: bool  # whether r* > 0; else compressing is best done without removing anything, that is, not at all
     pays: bool  # whether it beats not compressing, which takes ``A`` and saves k itself
 
 
@@ -1139,13 +1138,11 @@ def optimal_compression(*, scale_s: float, transfer_s: float) -> OptimalCompress
     if not (0 < scale_s < inf and 0 < transfer_s < inf):
         raise ModelError(f"scale_s is {scale_s} and transfer_s {transfer_s}. Both must be positive and finite.")
     kept = min(1.0, float(np.cbrt(2 * scale_s / transfer_s)))
-    is_interior = kept < 1
     means_s = 3 * float(np.cbrt(scale_s) * np.cbrt(transfer_s / 2) ** 2)
     return OptimalCompression(
         removed=1 - kept,
         time_s=transfer_s * kept + scale_s / kept**2,
-        bound_s=means_s if is_interior else transfer_s + scale_s,
-        is_interior=is_interior,
+        bound_s=means_s if kept < 1 else transfer_s + scale_s,
         pays=27 * scale_s < 4 * transfer_s,
     )
 

@@ -37,10 +37,7 @@ class Device:
     memory_bandwidth_bytes_per_s: float = float("inf")
     # streaming multiprocessors, or compute units; None where there are none, or they are not known
     num_multiprocessors: int | None = None
-    # scale_up_devices, scale_up_bytes_per_s: how many devices the vendor's own links join at most, and the rate of one
-    # of them, one direction; None where there are no such links
-    scale_up_devices: int | None = None
-    scale_up_bytes_per_s: float | None = None
+    scale_up_bytes_per_s: float | None = None  # by the vendor's own links, one direction; None where there are none
     # process_nm, has_inline_ecc: the process that it is made in, as it is sold; and whether check bits lie among the
     # data in its memory
     process_nm: float | None = None

@@ -1,7 +1,8 @@
 """A worker pool that helps with one large search: tasks are worked on elsewhere, and come back in any order.
 
 A task is a pure function of what it is given, so that it does not matter who works on it, when, or whether twice. What
-all tasks of a search have in common, its *origin*, is pickled once; a worker keeps what it makes.
+all tasks of a search have in common, its *origin*, is pickled once; a worker keeps what it makes. Searches know this
+much alone; :mod:`planner.workers` has the pool of Dask's workers.
 """
 
 import copyreg

@@ -137,7 +137,6 @@ def _device_of(name: str) -> Device:
         memory_bytes=_or_infinite(_si(row, "memory_gib")),
         memory_bandwidth_bytes_per_s=_or_infinite(_si(row, "memory_bandwidth_gb_per_s")),
         num_multiprocessors=_whole(row, "num_multiprocessors"),
-        scale_up_devices=_whole(row, "scale_up_devices"),
         scale_up_bytes_per_s=_si(row, "scale_up_gb_per_s"),
         process_nm=float(row["process_nm"]) if row["process_nm"] else None,
         has_inline_ecc=row["inline_ecc"] == "yes",

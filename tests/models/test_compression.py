@@ -35,7 +35,6 @@ def test_no_share_of_a_fine_grid_is_better_than_the_optimum_and_none_below_the_b
     assert best.bound_s <= tried.min() * (1 + 1e-12)
     own = compressed_time_s(Compression(removed=best.removed, scale_s=scale_s), transfer_s=transfer_s)
     assert float(own) == pytest.approx(best.time_s)
-    assert best.is_interior == (best.removed > 0)
 
 
 @given(scales, transfers)
@@ -48,7 +47,7 @@ def test_it_pays_where_the_best_beats_sending_everything_uncompressed(scale_s: f
 
 def test_a_slow_compression_removes_nothing_and_does_not_pay() -> None:
     best = optimal_compression(scale_s=1, transfer_s=1)
-    assert (best.removed, best.is_interior, best.pays) == (0, False, False)
+    assert (best.removed, best.pays) == (0, False)
     assert best.time_s == best.bound_s == 2
 
 
