@@ -36,7 +36,7 @@ LATE = "plans of less risk were searched for in part only: no time left"
 LITTLE_FREE = 0.1  # of a device's memory: predictions of memory are off by as much
 _MOST_KNOWN = 30  # alternatives that are asked about
 _MOST_ALONE = 2  # features that are left out one by one
-_MOST_QUESTIONS = 1_000  # whether time is over, for each narrower question: a second or two, the same everywhere
+_MOST_QUESTIONS = 300  # whether time is over, for each narrower question: half a second or so, the same everywhere
 
 
 @frozen
