@@ -89,11 +89,13 @@ class Routes:
         self._out: list[list[int]] = [[] for _ in names]
         self._in: list[list[int]] = [[] for _ in names]
         self._ends: list[tuple[int, int]] = []
+        self._between: dict[tuple[int, int], list[int]] = {}
         links: list[tuple[Link, float, bool]] = []
         for one, other, link in cluster.arcs():
             ends = index[one], index[other]
             for by_node, place in ((self._out, ends[0]), (self._in, ends[1])):
                 by_node[place].append(len(self._ends))
+            self._between.setdefault(ends, []).append(len(self._ends))
             self._ends.append(ends)
             is_own = any(end in groups and groups[end].count > 1 for end in ends)
             links.append((link, cluster.num_cables(one, other), is_own))
@@ -179,7 +181,9 @@ class Routes:
         fronts, met = [[one], [_SINK]], list[int]()
         came: tuple[dict[int, list[tuple[int, int]]], dict[int, list[tuple[int, int]]]] = ({}, {})
         while not met:
-            side = int(len(fronts[0]) > len(fronts[1]))  # 0: onwards from the start; 1: back from the end
+            ahead = sum(len(self._out[place]) for place in fronts[0])
+            back = sum(len(self._in[other if place == _SINK else place]) for place in fronts[1])
+            side = int(ahead > back)  # 0: onwards from the start; 1: back from the end: where fewer links leave
             grown: list[int] = []
             for place in fronts[side]:
                 depth = depths[side][place] + 1
@@ -227,6 +231,10 @@ class Routes:
             nearer: dict[int, None] = {}
             arcs_of: dict[int, list[int]] = {}
             for place in places:
+                if far[place] == 1:  # of a switch's links to all its machines only those to this one are looked at
+                    arcs_of[place] = self._between[place, other]
+                    nearer[_SINK] = None
+                    continue
                 for end, arc in self._neighbours(place, one, other, is_ahead=True):
                     if far.get(end, inf) == far[place] - 1:
                         arcs_of.setdefault(place, []).append(arc)
