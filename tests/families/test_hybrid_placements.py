@@ -28,6 +28,7 @@ from planner.families.hybrid.grid_search import (
     _nothing,
     bounds_of,
     configuration_of_point,
+    cuts_searched,
     placements_of,
     searched,
 )
@@ -179,6 +180,24 @@ def test_what_is_found_first_on_several_kinds_alters_no_answer(problem: Problem,
     nothing = Found(cost=HybridCost((costs_of(problem)[0],), Placement.STAGES), answer=_nothing(np.inf))
     with patch.object(grid_search, "_first_found", return_value=(nothing, np.inf)):
         assert found() == helped
+
+
+def test_layers_are_moved_though_the_search_of_a_placement_took_all_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With workers all placements are searched at once, so that the first answer may come long after its share."""
+    pins = {"tensor_parallel_size": 1, "context_parallel_size": 1, "num_stages": 4, "microbatch_size": 1}
+    sizes = {**TINY, "layers": 28, "vocabulary": 96000, "tied_embeddings": False}
+    problem = question(sizes, counts=(1, 1), devices=(4, 4), batch=8, fix={**pins, "recompute": "none"})
+    now, first = [0.0], grid_search.searched
+
+    def slow(cost: HybridCost, search: Search, **options: Any) -> Any:
+        answer = first(cost, search, **options)
+        now[0] += search.left_s
+        return answer
+
+    whole = cuts_searched(costs_of(problem), Search(), [])
+    monkeypatch.setattr(grid_search, "searched", slow)
+    found = cuts_searched(costs_of(problem), Search(time_limit_s=100.0, clock=lambda: now[0]), [])
+    assert found[0].answer.solution == whole[0].answer.solution
 
 
 @pytest.mark.parametrize(("placement", "most"), [(Placement.STAGES, 8), (Placement.REPLICAS, 24)])

@@ -332,7 +332,7 @@ def cuts_searched(
         is_strict = bool(rows) or first_s < inf
         answer = searched(cost, part, is_strict=is_strict, counts=False) if together is None else next(together)
         answer = count.put_in(answer, cost)
-        one = _cuts_improved(Found(cost=cost, answer=answer), part, rows)
+        one = _cuts_improved(Found(cost=cost, answer=answer), search, rows)  # its share may be over
         if len(cost.groups) == 1 and search.good_enough < inf and search.has_reasons and not search.is_brief:
             best_s = min([*rows[:1], *(seconds for seconds, _ in one.rows), search.cutoff])
             one = replace(one, all_cuts_s=all_cuts_bound_s(cost, best_s, search))
