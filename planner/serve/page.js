@@ -234,8 +234,9 @@
     const look = made("button", "Show", { type: "button" });
     look.addEventListener("click", function () { show(one.id); at("title").focus(); });
     const end = made("button", "Stop", { type: "button" });
-    end.addEventListener("click", async function () {
+    end.addEventListener("click", async function (event) {
       const isOver = ["done", "failed"].includes(questions.get(one.id).state);
+      if (isOver && event.detail > 1) { return; }  // the second click of a double one on Stop, which has become Remove
       await call("DELETE", "/api/questions/" + encodeURIComponent(one.id));
       if (isOver) { questions.delete(one.id); marked.delete(one.id); if (shown === one.id) { shown = null; at("answer").hidden = true; } list(); at("questions").focus(); }
     });
@@ -261,6 +262,7 @@
       mark.checked = marked.has(one.id);
       bar.hidden = isOver;
       if (one.state === "searching") { bar.max = one.most_s; bar.value = Math.min(one.seconds, one.most_s); } else { bar.removeAttribute("value"); }
+      if (isOver && end.textContent === "Stop" && document.activeElement === end && !look.hidden) { look.focus(); }  // Enter twice would remove
       set(end, isOver ? "Remove" : "Stop");
       row.setAttribute("aria-current", String(one.id === shown));
     });

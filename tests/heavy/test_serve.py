@@ -215,6 +215,18 @@ def test_a_search_is_stopped_and_one_that_is_killed_is_told(browser: Any, server
         tab.answered()
 
 
+def test_stop_pressed_twice_leaves_what_was_found(browser: Any, address: str) -> None:
+    with Tab(browser, address) as tab:
+        tab.ask(*LONG)
+        tab.page.get_by_text("best so far").wait_for()
+        tab.page.get_by_role("button", name="Stop").press("Enter")
+        remove = tab.page.get_by_role("button", name="Remove")
+        remove.wait_for()
+        assert tab.page.evaluate("document.activeElement.textContent") == "Show"
+        remove.dispatch_event("click", {"detail": 2})
+        assert tab.page.locator("#list li").count() == 1
+
+
 def test_ten_pages_ask_at_once_and_each_sees_its_own_answer(browser: Any, address: str) -> None:
     tabs = [Tab(browser, address) for _ in range(10)]
     for index, tab in enumerate(tabs):
