@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import planner
@@ -56,6 +56,7 @@ def cuts(layers: int, stages: int) -> list[tuple[int, ...]]:
 
 
 @given(st.integers(1, 9), st.lists(st.integers(1, 3), min_size=1, max_size=3), st.integers(0, 99), st.booleans())
+@example(2, [2], 0, True)  # each sends once
 @settings(deadline=None)
 def test_no_cut_has_a_quicker_slowest_stage_than_whole_layers_let_it_be(
     layers: int, parts: list[int], seed: int, sends: bool
