@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from hybrid_questions import MOE, RATES, TINY, every_point
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from shuffled_pool import ShuffledPool
 
@@ -119,7 +119,12 @@ QUESTIONS = st.builds(
 )
 
 
+DENSE = {**MOE, "experts": {**MOE["experts"], "size": 8192, "dense_first": 3}}
+
+
 @given(QUESTIONS, st.integers(0, 99), st.booleans())
+@example(question(devices=(1, 1), batch=24, fix={"num_stages": 1}), 2, False)  # replicas of one stage
+@example(question(DENSE, devices=(1, 1), batch=24, fix={"microbatch_size": 1}), 3, False)  # of layers of two kinds
 @settings(max_examples=25, deadline=None)
 def test_no_layout_is_quicker_than_a_bound_above_it(problem: Problem, which: int, are_three: bool) -> None:
     if are_three:
