@@ -337,10 +337,10 @@ def months_of_use(
 
     >>> bought = MachinePrices(is_bought=True, purchase_usd=43800, useful_life_s=5 * 8760 * 3600, power_w=1000)
     >>> for month in months_of_use([100, 200, 730], MachinePrices(usd_per_h=4), bought, Rates(pue=1.2)):
-    ...     print(f"{month.use_h:g} h: rent {month.rent_usd:.2f}, buy {month.buy_usd:.2f} USD: {month.cheaper}")
-    100 h: rent 400.00, buy 730.00 USD: rent
-    200 h: rent 800.00, buy 730.00 USD: buy
-    730 h: rent 2920.00, buy 730.00 USD: buy
+    ...     print(f"{month.use_h:g} h: rent {month.rent_usd:.2f}, buy {month.buy_usd:.2f} USD")
+    100 h: rent 400.00, buy 730.00 USD
+    200 h: rent 800.00, buy 730.00 USD
+    730 h: rent 2920.00, buy 730.00 USD
     """
     if wrong := [use_h for use_h in use_h_per_month if not 0 <= use_h <= H_PER_MONTH]:
         raise ModelError(f"a month has no {wrong[0]} hours of use. Give 0 to {H_PER_MONTH:g}.")

@@ -315,7 +315,8 @@ def test_tokens_go_by_collectives_to_experts_where_a_program_has_no_kernels_for_
 @pytest.mark.parametrize("tensor", [1, 2])
 def test_a_step_is_told_as_its_launch_files_send_tokens(tensor: int) -> None:
     decisions = {"sequence_parallel": tensor > 1, "data": 8 // tensor, "expert": 8 // tensor, "tensor": tensor}
-    job = experts_job({"count": 2, "device": "mi300x", "devices": 4}, **decisions)
+    slow = {"network": "100 Gbit/s"}  # which binds, so that what travels once to a machine tells
+    job = experts_job({"count": 2, "device": "mi300x", "devices": 4, **slow}, **decisions)
     chosen, seconds = hybrid_of(job), {}
     for program in ("megatron-core", "primus"):  # each copy by RCCL; once to a machine by kernels of its own
         calibration = replace(job.problem.calibration, program=program)
