@@ -17,9 +17,8 @@ def poisoned(tasks: Sequence[Task], expected: str) -> list[Answer]:
     return answer_all(tasks, expected)
 
 
-def suicidal(tasks: Sequence[Task], expected: str) -> list[Answer]:
-    """Answer a batch; the first worker that begins one dies, once."""
-    flag = Path(os.environ["SWEEP_TEST_FLAG"])
+def suicidal(tasks: Sequence[Task], expected: str, flag: Path) -> list[Answer]:
+    """Answer a batch; the first worker that begins one makes the flag and dies."""
     try:
         flag.touch(exist_ok=False)
     except FileExistsError:

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,9 @@ def whole(folder: Path, sweep: Sweep) -> dict[str, Any]:
 
 
 @pytest.mark.long  # the test below kills workers, too, and holds what is stored to one worker's
-def test_two_workers_store_what_one_stores_though_one_of_them_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SWEEP_TEST_FLAG", str(tmp_path / "flag"))
+def test_two_workers_store_what_one_stores_though_one_of_them_is_killed(tmp_path: Path) -> None:
     sweep = asked(batches(40))
-    with two_workers(suicidal) as workers, Store(tmp_path / "s.sqlite") as store:
+    with two_workers(partial(suicidal, flag=tmp_path / "flag")) as workers, Store(tmp_path / "s.sqlite") as store:
         done = run(sweep, store, workers, today=TODAY)
     assert (tmp_path / "flag").exists()
     assert (done.num_answered, done.num_new, done.is_stopped) == (40, 40, False)
