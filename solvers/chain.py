@@ -356,8 +356,7 @@ def least_s(line: Line, batch: int, low: int, high: int, numbers_of_stages: Sequ
 def fits(line: Line, low: int, numbers_of_stages: Collection[int]) -> bool:
     """Whether some cut fits in memory under 1F1B, with ``low`` micro-batches or more of one sample each.
 
-    That is less than any of these pipelines holds, interleaved ones apart. How many devices there are is not asked. A
-    cut that fits with more of them fits with fewer, of which no stage has more in flight.
+    That is less than any of these pipelines holds, interleaved ones apart. How many devices there are is not asked.
 
     Parameters
     ----------

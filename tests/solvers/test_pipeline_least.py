@@ -59,16 +59,6 @@ def test_no_simulated_pipeline_is_below_the_bound(
     assert alone <= truth * (1 + 1e-9)
 
 
-@given(works, st.data())
-def test_what_fits_with_some_in_flight_fits_with_fewer(work_s: list[float], data: st.DataObject) -> None:
-    layers = len(work_s)
-    most = data.draw(st.lists(st.integers(0, 5), min_size=layers * layers, max_size=layers * layers))
-    line = Line(work_s=np.array(work_s), most_in_flight=np.triu(np.reshape(most, (layers, -1))), speed=1.0, fastest=1.0)
-    stages = data.draw(st.sets(st.integers(1, layers), min_size=1))
-    found = [fits(line, low, stages) for low in range(1, 7)]
-    assert found == sorted(found, reverse=True)
-
-
 def test_equal_stages_that_memory_forces_have_the_known_bubble() -> None:
     line = line_of([1.0] * 8, 64, room=8)  # one layer a stage: eight micro-batches in flight in the first of eight
     tight = Line(work_s=line.work_s, most_in_flight=np.diag([ENOUGH] * 8), speed=line.speed, fastest=line.fastest)

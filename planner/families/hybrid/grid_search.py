@@ -356,7 +356,7 @@ class _Count:
 
     search: Search
     last: HybridCost
-    _numbers: dict[object, int | None] = field(default_factory=dict)
+    numbers: dict[object, int | None] = field(default_factory=dict)  # of layouts, by what they depend on
     _task: tuple[WorkerPool, int] | None = None  # of a worker that counts them
 
     @property
@@ -367,14 +367,14 @@ class _Count:
     def begin(self, pool: WorkerPool, origin: Origin, places: Sequence[int]) -> None:
         """Have a worker count placements, by their places among all, where one is there: it may take a second."""
         if self.is_told and self._task is None and pool.room() > 0:
-            self._task = pool, pool.submit(_counted, origin, (places, self._numbers))
+            self._task = pool, pool.submit(_counted, origin, (places, self.numbers))
 
     def put_in(self, answer: GridAnswer, cost: HybridCost) -> GridAnswer:
         """Return an answer with the layouts of its placement."""
         while self._task is not None and not self.search.is_over:
             pool, task = self._task
-            for _, numbers in pool.poll(_POLL_S, (task,)):
-                self._numbers = self._numbers if isinstance(numbers, FailedTask) else numbers
+            for _, counted in pool.poll(_POLL_S, (task,)):
+                self.numbers = self.numbers if isinstance(counted, FailedTask) else counted
                 self._task = None
         return answer.of_points(self.number_of(cost))
 
@@ -382,14 +382,14 @@ class _Count:
         """Return how many layouts a placement has; None where that is not known."""
         number: int | None = None
         for one in (self.last, cost):
-            if not self.is_told or self.search.is_over or None in self._numbers.values():
+            if not self.is_told or self.search.is_over or None in self.numbers.values():
                 return None
             space = Space.of(one)
             shared = [axis for name, axis in space.axes.items() if name not in space.part_names]
             key = (one.placement, frozenset(group.machines for group in one.groups), *shared)
-            if key not in self._numbers:
-                self._numbers[key] = space.grid().count()
-            number = self._numbers[key]
+            if key not in self.numbers:
+                self.numbers[key] = space.grid().count()
+            number = self.numbers[key]
         return number
 
 
@@ -398,7 +398,7 @@ def _counted(grids: "_Grids", places: Sequence[int], known: Mapping[object, int 
     count = _Count(Search(), grids.placements[places[-1]], dict(known))
     for at in places:
         count.number_of(grids.placements[at])
-    return count._numbers
+    return count.numbers
 
 
 def _first_found(
