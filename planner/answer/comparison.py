@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from math import isclose
 from typing import Any
 
 from planner.answer.parts import Commands
@@ -23,6 +24,8 @@ _PURCHASES = {
     "energy": Goal(name="energy", unit="J"),
     "value_of_time": Goal(name="value_of_time", unit="usd"),
 }
+_DEGREES = ("pipeline", "tensor", "context", "expert", "data")
+_ITERATION = Goal(name="iteration_time")
 _MOST_OF_ONE = 3  # differences below one key of the question, before they are told by their number
 
 
@@ -43,8 +46,9 @@ class Term:
 
     @property
     def difference_s(self) -> float:
-        """What the second plan spends more on it."""
-        return self.seconds[1] - self.seconds[0]
+        """What the second plan spends more on it; zero where they differ by rounding alone."""
+        first, second = self.seconds
+        return 0.0 if isclose(first, second, rel_tol=SAME) else second - first
 
 
 @frozen
@@ -57,10 +61,14 @@ class Comparison(Recorded):
         What each plan minimises, and its value.
     headlines
         Each plan in a few words.
+    sample_s
+        Seconds of a sample of each plan, which decide where iterations are of different numbers of samples.
     better
-        0 or 1; None where both are equal, or they do not minimise the same.
+        0 or 1; None where both are equal, or there is a reason why neither is.
     saving
-        Share of the worse plan's objective that the better one saves.
+        Share of the worse plan's objective, or of its seconds of a sample, that the better one saves.
+    why_neither
+        Why the plans have no order: they do not minimise the same, or train different networks.
     decisions, question
         What differs.
     terms
@@ -72,8 +80,10 @@ class Comparison(Recorded):
     goals: tuple[Goal, Goal]
     objectives: tuple[float, float]
     headlines: tuple[str, str]
+    sample_s: tuple[float, float] | None
     better: int | None
     saving: float
+    why_neither: str | None
     decisions: tuple[Difference, ...]
     question: tuple[Difference, ...]
     terms: tuple[Term, ...]
@@ -93,8 +103,10 @@ class Comparison(Recorded):
                 {"headline": headline, "objective": {"name": name, "value": value}}
                 for headline, name, value in zip(self.headlines, self.objective_names, self.objectives, strict=True)
             ],
+            "sample_s": None if self.sample_s is None else list(self.sample_s),
             "better": self.better,
             "saving": self.saving,
+            "why_neither": self.why_neither,
             "decisions": [{"name": one.name, "values": list(one.values)} for one in self.decisions],
             "question": [{"name": one.name, "values": list(one.values)} for one in self.question],
             "terms": [
@@ -129,15 +141,19 @@ def compare(
     bought = [each for each in purchases if each is not None] if None not in purchases else []
     goals = _pair(bought or both, lambda answer: _goal(str(answer["objective"]["name"])))
     values = _pair(bought or both, lambda answer: float(answer["objective"]["value"]))
-    low, high = sorted(values)
-    is_tie = high - low <= SAME * high
-    has_order = goals[0] == goals[1] and not is_tie
+    sample_s = _sample_s(both, values) if goals == (_ITERATION, _ITERATION) else None
+    decisive = sample_s or values
+    low, high = sorted(decisive)
+    why_neither = _why_neither(both, goals)
+    has_order = why_neither is None and high - low > SAME * high
     return Comparison(
         goals=goals,
         objectives=values,
         headlines=_pair(both, _headline),
-        better=values.index(low) if has_order else None,
+        sample_s=sample_s,
+        better=decisive.index(low) if has_order else None,
         saving=1 - low / high if has_order else 0.0,
+        why_neither=why_neither,
         decisions=(
             *_different(*({"fleet": _fleet(each)} for each in bought or both)),
             *_different(*_pair(both, _decisions)),
@@ -155,6 +171,26 @@ def _goal(objective: str) -> Goal:
     """Return what a purchase minimises, or a plan, whose objectives end in their unit."""
     name, _, unit = objective.rpartition("_")
     return _PURCHASES.get(objective) or Goal(name=name, unit=unit)
+
+
+def _sample_s(
+    both: tuple[Mapping[str, Any], Mapping[str, Any]], values: tuple[float, float]
+) -> tuple[float, float] | None:
+    """Return the seconds of a sample of two iterations; None where these are of as many samples, or of unknown ones."""
+    first, second = _pair(both, _global_batch)
+    if first is None or second is None or abs(first - second) <= 0.5:
+        return None
+    return values[0] / first, values[1] / second
+
+
+def _why_neither(both: tuple[Mapping[str, Any], Mapping[str, Any]], goals: tuple[Goal, Goal]) -> str | None:
+    """Return why two plans have no order, if they have none."""
+    if goals[0] != goals[1]:
+        return "they do not minimise the same"
+    names = [_pair(both, lambda plan, key=key: _dnn(plan).get(key)) for key in ("zoo", "name")]
+    if any(None not in pair and pair[0] != pair[1] for pair in names):
+        return "they train different networks"
+    return None
 
 
 def _fleet(answer: Mapping[str, Any]) -> str:
@@ -179,7 +215,9 @@ def _headline(plan: Mapping[str, Any]) -> str:
         for key in ("num_devices", "num_machines", "num_parameter_servers", "num_replicas")
         if block.get(key) is not None
     ]
-    numbers += [f"{len(block['stages'])} stages"] if isinstance(block.get("stages"), list) else []
+    numbers += [f"{key} {block[key]}" for key in _DEGREES if isinstance(block.get(key), int) and block[key] > 1]
+    if isinstance(block.get("stages"), list) and "pipeline" not in block:
+        numbers.append(f"{len(block['stages'])} stages")
     network = f", with {', '.join(plan['substitutions'])}" if plan["substitutions"] else ""
     return f"{plan['family']}{': ' if numbers else ''}{', '.join(numbers)}{network}"
 
@@ -320,15 +358,19 @@ def comparison_answer(found: Comparison, names: tuple[str, str], *, commands: Co
     """Return a comparison as an answer; ``names``: what the user calls the plans; ``commands``: that give it again."""
     if found.better is not None:
         better, worse = names[found.better], names[1 - found.better]
-        least, most = (_value(found, index) for index in (found.better, 1 - found.better))
-        goal = goal_words(found.goals[0].name)
-        does = f"{goal} takes" if found.goals[0].unit == "s" else f"its {goal} is"
-        verdict = f"{better} is better: it saves {found.saving:.2%} of what {worse} takes."
+        decisive, unit = found.sample_s or found.objectives, found.goals[0].unit
+        least, most = (objective_words(decisive[index], unit) for index in (found.better, 1 - found.better))
+        goal = "a sample" if found.sample_s else goal_words(found.goals[0].name)
+        does = f"{goal} takes" if unit == "s" else f"its {goal} is"
+        of_what = "takes for a sample" if found.sample_s else "takes"
+        verdict = f"{better} is better: it saves {found.saving:.2%} of what {worse} {of_what}."
         answer = f"{better} is better: {does} {least} instead of the {most} of {worse}, {found.saving:.2%} less."
-    elif found.goals[0] != found.goals[1]:
-        verdict = answer = "Neither is better: they do not minimise the same."
+    elif found.why_neither:
+        verdict = answer = f"Neither is better: {found.why_neither}."
     else:
-        verdict, answer = "Both take the same.", f"Both take the same, {_value(found, 0)}."
+        decisive, what = (found.sample_s, " for a sample") if found.sample_s else (found.objectives, "")
+        verdict = f"Both take the same{what}."
+        answer = f"Both take the same{what}, {objective_words(decisive[0], found.goals[0].unit)}."
     plans = [
         f"{name}: {found.goals[index].name.replace('_', ' ')} {_value(found, index)}, {found.headlines[index]}"
         for index, name in enumerate(names)
@@ -399,22 +441,21 @@ def _term_lines(found: Comparison, names: tuple[str, str]) -> list[str]:
     if not found.terms:
         return []
     known = [one for one in found.terms if any(one.seconds)]
-    rows = [(term_words(one.name), one.seconds) for one in known[:_MOST_LINES]]
     shown = [
         {
-            "Where the time goes": name,
-            **dict(zip(_two(names), map(time_words, seconds), strict=True)),
-            "difference": _signed(seconds[1] - seconds[0]),
+            "Where the time goes": term_words(one.name),
+            **dict(zip(_two(names), map(time_words, one.seconds), strict=True)),
+            "difference": _signed(one.difference_s),
         }
-        for name, seconds in [*rows, ("in all", _whole(found))]
+        for one in [*known[:_MOST_LINES], _whole(found)]
     ]
     return [table(shown), *_and_more(len(known))]
 
 
-def _whole(found: Comparison) -> tuple[float, float]:
-    """Return the seconds that the terms add up to."""
+def _whole(found: Comparison) -> Term:
+    """Return what the terms add up to."""
     first, second = (sum(one.seconds[index] for one in found.terms) for index in (0, 1))
-    return first, second
+    return Term(name="in all", seconds=(first, second))
 
 
 def _term_blocks(found: Comparison, names: tuple[str, str]) -> list[Block]:
@@ -422,21 +463,20 @@ def _term_blocks(found: Comparison, names: tuple[str, str]) -> list[Block]:
     known = [one for one in found.terms if any(one.seconds)]
     if not known:
         return []
-    shown = [(term_words(one.name), one.seconds, one.difference_s) for one in known[:_MOST_BARS]]
+    shown = known[:_MOST_BARS]
     chart = Bars(
         caption=f"What {names[1]} takes more",
         alt=f"Bars of what {names[1]} takes more than {names[0]}, by {many(len(shown), 'term')}.",
-        rows=[(name, difference_s, _signed(difference_s)) for name, _, difference_s in shown],
+        rows=[(term_words(one.name), one.difference_s, _signed(one.difference_s)) for one in shown],
         title=f"more time with {short(names[1])}",
         unit="s",
     )
-    sums = _whole(found)
-    whole = ("in all", sums, sums[1] - sums[0])
     listed = Table(
         caption="The terms of both, the largest difference first",
         columns=("term", *names, "difference"),
         rows=[
-            (name, *map(time_words, seconds), _signed(difference_s)) for name, seconds, difference_s in (*shown, whole)
+            (term_words(one.name), *map(time_words, one.seconds), _signed(one.difference_s))
+            for one in (*shown, _whole(found))
         ],
         numbers=(1, 2, 3),
         marked=(len(shown),),

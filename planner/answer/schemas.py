@@ -318,12 +318,17 @@ class ComparedPlanDocument(Document):
 
 
 class ComparisonDocument(Document):
-    """``better``: 0 or 1, or null where the plans are equal or do not minimise the same."""
+    """``better``: 0 or 1, or null where the plans are equal or ``why_neither`` says why they have no order.
+
+    ``sample_s``: seconds of a sample of each, which decide where iterations are of different numbers of samples.
+    """
 
     schema_: Literal["planner.comparison/1"] = Field(alias="schema")
     plans: tuple[ComparedPlanDocument, ComparedPlanDocument]
+    sample_s: tuple[float, float] | None
     better: Literal[0, 1] | None
     saving: float
+    why_neither: str | None
     decisions: list[DifferenceDocument]
     question: list[DifferenceDocument]
     terms: list[TermDocument]

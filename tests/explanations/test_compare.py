@@ -127,6 +127,30 @@ def test_plans_for_different_objectives_have_no_winner(plain: dict[str, Any]) ->
     assert "Neither is better" in comparison_text(found, NAMES)
 
 
+def test_plans_of_two_networks_have_no_winner(plain: dict[str, Any]) -> None:
+    found = planner.compare(plain, edited(plain, problem__dnn__zoo="vgg16", objective__value=0.1))
+    assert (found.better, found.saving) == (None, 0)
+    assert "Neither is better: they train different networks." in comparison_text(found, NAMES)
+
+
+def test_iterations_of_different_batches_are_compared_by_the_sample(plain: dict[str, Any]) -> None:
+    def iteration(samples: int, seconds: float) -> dict[str, Any]:
+        goal = {"objective__name": "iteration_time_s", "objective__value": seconds}
+        return edited(plain, configuration__global_batch_size=samples, **goal)
+
+    large, small = iteration(512, 12.0), iteration(256, 8.0)
+    found = planner.compare(large, small)
+    assert found.sample_s == (12 / 512, 8 / 256)
+    assert (found.better, found.saving) == (0, pytest.approx(0.25))
+    text = comparison_text(found, NAMES)
+    assert "it saves 25.00% of what" in text
+    assert "takes for a sample." in text
+    assert planner.compare(large, iteration(512, 8.0)).better == 1
+    even = planner.compare(iteration(512, 16.0), small)
+    assert even.better is None
+    assert "Both take the same for a sample" in comparison_text(even, NAMES)
+
+
 def test_a_comparison_of_long_questions_is_forty_lines_at_most(plain: dict[str, Any]) -> None:
     problem = {**plain["problem"], **{f"key-{index}": {"a": index} for index in range(30)}}
     layers = {**plain["problem"]["dnn"], "layers": [{"name": str(index)} for index in range(50)]}
