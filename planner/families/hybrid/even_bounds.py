@@ -490,8 +490,8 @@ class EvenBounds(Bounds):
 
         With next to no layer computed again, but an encoder, which then is, too, the fullest stage holds ``N`` bytes,
         ``A`` of them activations, of which a share s of layers saves no more than ``s A``: so ``s >= (N - limit) / A``.
-        A stage of fewer layers has as many computed again, so that the one of most layers may have a share a little
-        less.
+        A stage of fewer layers, one at the most, has as many computed again, so that the one of most layers may have a
+        share a little less.
         """
         if not any(self.space.axes["recompute_layers"].values):
             return np.ones(len(nodes["tensor"]))
@@ -504,8 +504,8 @@ class EvenBounds(Bounds):
         again = {"recompute": int(Recompute.FULL), "recompute_layers": _NEXT_TO_NONE}
         self._over_memory(nodes, {**self._free_memory, **on_device}, found, shares, again)
         layers = self.cost.transformer.num_layers
-        most, few = -(-layers // nodes["pipeline"]), 1 + bool(self._folded)
-        less = np.where(layers % nodes["pipeline"] > 0, np.maximum(most - few, 0) / most, 1.0)
+        most = -(-layers // nodes["pipeline"])
+        less = np.where(layers % nodes["pipeline"] > 0, (most - 1) / most, 1.0)
         return np.asarray(np.clip(found, 0.0, 1.0) * less)
 
     @property
