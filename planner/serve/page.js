@@ -219,7 +219,7 @@
   const nameOf = function (one) { return one.title + (one.note ? "; " + one.note : ""); };
   const stateOf = function (one) {
     if (one.state === "waiting") { return "waits; " + one.place + " before it"; }
-    if (one.state === "searching") { return "searching for " + one.seconds.toFixed(0) + " s. " + one.progress; }
+    if (one.state === "searching") { return "searching for " + one.seconds.toFixed(0) + " s: " + one.progress; }
     return one.state === "failed" ? one.error.message : one.answer;
   };
   const rows = new Map();
