@@ -16,7 +16,7 @@ from planner.data.fits import with_known_error
 from planner.decisions import pinnable_keys
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
 from planner.exporters.export import Job, refusal_of
-from planner.families import FAMILIES, risks_of, usage_of
+from planner.families import FAMILIES, not_launched, usage_of
 from planner.frozen import frozen
 from planner.models.communication import ALL_REDUCES
 from planner.names import FAMILY_NAMES, OF_TRANSFORMERS
@@ -416,7 +416,7 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tupl
     """
     is_whole = not search.was_cut_short
     is_late, is_cut_off, best = False, False, _best_alternative(problem, plan, search)
-    waiting = [*_skipping(problem, plan), *_narrowed(problem, plan, is_whole=is_whole)]
+    waiting = _narrowed(problem, plan, _NOTHING, is_whole=is_whole)
     others, most = tuple(one for one in FAMILY_NAMES if one not in problem.families), None
     for tried in range(_MOST_PLANNED):
         is_last = not waiting or tried == _MOST_PLANNED - 1
@@ -444,9 +444,11 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tupl
             continue
         if _refusal(question, found) is None:
             pins = [f"fix.{name}: {value}" for name, value in question.fixed.items() if name not in problem.fixed]
-            best = found, _OF_JSON if skipped else " and ".join([f"--families {found.family}", *pins])
+            is_listed = bool(skipped) and found.family in problem.families
+            asked_by = [f"--families {found.family}", *pins, *[_OF_JSON] * bool(skipped)]
+            best = found, _OF_JSON if is_listed else " and ".join(asked_by)
         else:
-            waiting += _narrowed(question, found, is_whole=not search.was_cut_short)
+            waiting += _narrowed(question, found, skipped, is_whole=not search.was_cut_short)
     if is_late:
         return best, "; the time limit cut off the search for one"
     return best, "; families that were not asked for were searched in part only" * is_cut_off
@@ -478,31 +480,27 @@ def _best_alternative(problem: Problem, plan: Plan, search: Search) -> tuple[Pla
     return None
 
 
-def _skipping(problem: Problem, plan: Plan) -> list[tuple[Problem, frozenset[str]]]:
-    """Return the question of a plan's family on several kinds of machines, without layouts that no target launches."""
-    risks = risks_of(plan.family)
-    if risks is None or len({group.device.name for group in _training_groups(problem)}) < 2:
-        return []
-    return [(replace(problem, families=(plan.family,)), risks.NOT_LAUNCHED)]
-
-
 def _training_groups(problem: Problem) -> Sequence[MachineGroup]:
     """Return the groups of machines that may train."""
     return problem.cluster.training_groups(problem.fixed.get("device"))
 
 
-def _narrowed(problem: Problem, plan: Plan, *, is_whole: bool) -> list[tuple[Problem, frozenset[str]]]:
-    """Return the questions that leave out what a plan cannot be launched with: decisions of it, or its family.
+def _narrowed(
+    problem: Problem, plan: Plan, skipped: frozenset[str], *, is_whole: bool
+) -> list[tuple[Problem, frozenset[str]]]:
+    """Return the questions that leave out what a plan cannot be launched with: kinds, decisions of it, or its family.
 
     Where the plan is proven best, or no limit cut its search short (``is_whole``), no question that it answers itself:
-    it would be the answer once more.
+    it would be the answer once more. ``skipped``: what it left out already.
     """
     families = tuple(one for one in problem.families if one != plan.family)
     found = [replace(problem, families=families)] if families else []
     kinds = {group.device.name: None for group in _training_groups(problem)}
-    pins: Sequence[Mapping[str, str | int]] = [{"schedule": "1f1b"}] if plan.family == "pipeline" else []
-    if len(kinds) > 1:
-        pins = [*pins, *({"device": name} for name in kinds)]
+    left_out = not_launched(plan.family)
+    of_one = _NOTHING if plan.family == OF_TRANSFORMERS else left_out  # of one kind of machines its replicas do alike
+    left_out = left_out if len(kinds) > 1 else of_one
+    whole = [(replace(problem, families=(plan.family,)), left_out)] if left_out - skipped else []
+    pins: Sequence[Mapping[str, str | int]] = [{"device": name} for name in kinds] if len(kinds) > 1 else []
     if plan.family == OF_TRANSFORMERS:  # DeepSpeed, which trains any network, splits no sequence beside other degrees
         pins = [*pins, {"context_parallel_size": 1}]
     own = [one for one in pins if not one.keys() & problem.fixed.keys() and one.keys() <= pinnable_keys(plan.family)]
@@ -511,7 +509,8 @@ def _narrowed(problem: Problem, plan: Plan, *, is_whole: bool) -> list[tuple[Pro
         decided = usage_of(network, plan.family, plan.configuration, plan.prediction).decisions
         own = [one for one in own if any(decided.get(key) != value for key, value in one.items())]
     pinned = [replace(problem, families=(plan.family,), fixed={**problem.fixed, **one}) for one in own]
-    return [(one, _NOTHING) for one in (*pinned[:_MOST_FIRST], *found, *pinned[_MOST_FIRST:])]
+    asked = [(one, of_one) for one in pinned]
+    return [*whole, *asked[:_MOST_FIRST], *((one, _NOTHING) for one in found), *asked[_MOST_FIRST:]]
 
 
 # --- A plan as an answer: with what stands under its headline

@@ -21,7 +21,7 @@ from planner.constraints import allowed_memory_bytes, memory_limit_bytes
 from planner.decisions import excludable_keys, pinnable_keys
 from planner.errors import PlannerError
 from planner.exporters.export import Job, refusal_of
-from planner.families import FAMILIES, risks_of
+from planner.families import FAMILIES, not_launched, risks_of
 from planner.frozen import frozen
 from planner.networks import asked, network_of
 from planner.plan import Alternative, Configuration, Plan, Recommended, Unmeasured
@@ -73,7 +73,7 @@ def with_recommended(problem: Problem, plan: Plan, search: Search) -> Plan:
     if not any(own.risk) or not error:
         return plan
     most = plan.objective * (1 + error)
-    skipped = risks.NOT_LAUNCHED if own.refusal is not None else frozenset()
+    skipped = not_launched(plan.family) if own.refusal is not None else frozenset()
     part = search.part(search.left_s / 2, is_brief=True, skipped=skipped)
     is_late = list[bool]()
     found = [*_known(problem, plan, most), *_searched(problem, own, most, part, is_late)]

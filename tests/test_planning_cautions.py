@@ -13,7 +13,7 @@ from planner.errors import InfeasibleError, SpecError
 from planner.exporters import buckets, data_parallel
 from planner.exporters.export import Job, OtherDeviceError, export, refusal_of
 from planner.plan import Plan
-from planner.planning import _best_launchable, launchable, little_memory, plan_of, planned
+from planner.planning import _best_launchable, _narrowed, launchable, little_memory, plan_of, planned
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
@@ -163,8 +163,11 @@ def test_an_interleaved_pipeline_is_not_the_last_word_where_only_1f1b_can_be_lau
     found = planner.plan(planner.load(spec))
     assert found.configuration.to_document()["schedule"] == "interleaved"
     assert "a device has one stage" in found.cautions[0]
-    assert "fix.schedule: 1f1b" in found.instead
-    assert any(one.configuration and "1f1b" in one.configuration.headline for one in found.alternatives)
+    assert "ask for it with its configuration, which --json lists" in found.instead
+    (other,) = (one for one in found.alternatives if one.configuration and one.configuration.headline in found.instead)
+    assert "1f1b" in other.name
+    chosen = replace(found, configuration=other.configuration)  # type: ignore[arg-type]
+    assert planner.export(chosen, "deepspeed").files
 
 
 def test_a_proven_plan_is_not_searched_for_again_by_a_question_that_it_answers() -> None:
@@ -179,18 +182,26 @@ def test_a_proven_plan_is_not_searched_for_again_by_a_question_that_it_answers()
     assert found.status is Status.OPTIMAL
     assert found.configuration.to_document()["schedule"] == "1f1b"
     assert "all its stages have as many replicas" in found.cautions[0]
-    assert [call.args[0].families for call in searched.call_args_list] == [("pipeline", "all_reduce")]
+    assert [call.args[0].families for call in searched.call_args_list] == [("pipeline", "all_reduce"), ("pipeline",)]
+    assert [bool(call.args[1].skipped) for call in searched.call_args_list] == [False, True]
     best = planned(problem, Search())
     again = launchable(problem, replace(best, least_by_family={}), Search())  # searches all_reduce once more
     assert launchable(problem, best, Search()) == again
     assert again.instead == found.instead != ""
-    # Nor is one that is not proven, unless a limit cut its search short: it would be the answer once more.
-    given, whole, cut = replace(best, status=Status.FEASIBLE, least_by_family={}), Search(), Search()
-    assert cut.part(0).is_late
-    for search, families in ((whole, [("all_reduce",)]), (cut, [("pipeline",), ("all_reduce",)])):
-        with patch("planner.planning.best_plan", wraps=best_plan) as searched:
-            launchable(problem, given, search)
-        assert [call.args[0].families for call in searched.call_args_list][: len(families)] == families
+
+
+def test_a_plan_that_is_not_proven_is_searched_for_again_only_where_a_limit_cut_its_search_short() -> None:
+    """It would be the answer once more."""
+    question = {"dnn": {"zoo": "bert-base", "global_batch": 8}, "cluster": {"machines": [{"machine": "hgx-h100"}]}}
+    problem = planner.load({**question, "families": ["hybrid"]})
+    best = planned(problem, Search())
+    assert best.configuration.context == 1  # type: ignore[attr-defined]
+    open_one = replace(best, status=Status.FEASIBLE)
+    asked = [
+        [one.fixed for one, _ in _narrowed(problem, given, frozenset(), is_whole=is_whole)]
+        for given, is_whole in ((best, False), (open_one, True), (open_one, False))
+    ]
+    assert asked == [[], [], [{"context_parallel_size": 1}]]
 
 
 @pytest.mark.parametrize(

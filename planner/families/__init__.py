@@ -125,11 +125,6 @@ class Risks(Protocol):
     """What a family knows of how far its predictions may be trusted."""
 
     @property
-    def NOT_LAUNCHED(self) -> frozenset[str]:  # noqa: N802  # a module's constant
-        """The kinds of its answers that no program launches, as :attr:`planner.search.Search.skipped` has them."""
-        ...
-
-    @property
     def OF_LAYOUT(self) -> tuple[str, ...]:  # noqa: N802  # a module's constant
         """What lines of an explanation hold that are of the layout alone, beside those of ``explain``."""
         ...
@@ -179,6 +174,12 @@ def least_parts_of(family: str) -> LeastParts | None:
 def least_beside_of(family: str) -> LeastBeside | None:
     """Return a family's bound of the money of several kinds of machines at once; None where it has none."""
     found: LeastBeside | None = getattr(FAMILIES[family], "least_beside_usd", None)
+    return found
+
+
+def not_launched(family: str) -> frozenset[str]:
+    """Return the kinds of a family's answers that no program launches, as :attr:`Search.skipped` has them."""
+    found: frozenset[str] = getattr(FAMILIES[family], "NOT_LAUNCHED", frozenset())
     return found
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from planner.decisions import LAYOUT
 from planner.errors import NoAnswerError
+from planner.families.answer import all_divisors
 from planner.families.hybrid import cost as hybrid_cost
 from planner.families.hybrid import grid_search
 from planner.families.hybrid import search as hybrid_search
@@ -107,13 +108,13 @@ def test_the_teams_that_were_never_come_to_count_in_the_bound() -> None:
 
 @given(st.integers(1, 20_000))
 def test_divisors_are_those_of_trying_every_number(number: int) -> None:
-    assert list(hybrid_space._all_divisors(number)) == [one for one in range(1, number + 1) if number % one == 0]
+    assert list(all_divisors(number)) == [one for one in range(1, number + 1) if number % one == 0]
 
 
 @pytest.mark.parametrize(("number", "size"), [(10**13, 196), (10**15, 256), (999_999_999_999_989, 2)])
 def test_divisors_of_huge_batches_are_not_looked_for_one_by_one(number: int, size: int) -> None:
     with patch.object(np, "arange", wraps=np.arange) as made:
-        assert len(hybrid_space._all_divisors.__wrapped__(number)) == size
+        assert len(all_divisors.__wrapped__(number)) == size
     assert all(call.args[1] - call.args[0] <= 1 << 18 for call in made.call_args_list)
     assert made.call_count <= 200
 

@@ -1,5 +1,6 @@
 """The best pipeline against every pipeline of its domain, predicted one by one; limits, pins, reasons, measured networks."""
 
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice, product
@@ -17,6 +18,7 @@ from tight_memory import TIGHT
 
 import planner
 from planner.errors import InfeasibleError, ModelError, NoAnswerError
+from planner.exporters.export import Job, refusal_of
 from planner.families.pipeline import domain as pipeline_domain
 from planner.families.pipeline import family as pipeline
 from planner.families.pipeline import rows as pipeline_plain
@@ -89,6 +91,46 @@ def test_the_plan_is_as_good_as_the_best_of_every_pipeline_predicted(asked: dict
     assert found.status is Status.OPTIMAL
     assert found.objective == found.bound == pytest.approx(min(values))
     assert found.prediction.memory_bytes["total"] <= found.prediction.memory_bytes["limit"]
+
+
+@settings(max_examples=150)
+@given(small_questions(), st.sampled_from([64, 0]))
+def test_the_best_plan_that_can_be_launched_is_that_of_every_pipeline_that_a_target_launches(
+    asked: dict[str, Any], most: int
+) -> None:
+    """``most``: devices of a group beyond which choices are bounded together."""
+    problem = planner.load(asked)
+    cost, values, given = PipelineCost(problem), [], None
+    for shape in filter(partial(is_allowed, problem, cost), every_shape(problem, cost)):
+        given = plan(problem, Search()) if given is None else given
+        configuration = cost.configuration(shape)
+        prediction = pipeline.predict(problem, configuration)
+        made = replace(given, configuration=configuration, prediction=prediction)
+        is_launched = refusal_of(Job(problem=problem, plan=made)) is None
+        assert is_launched == shape.is_equal
+        values += [prediction.value_of(problem.goal)] * is_launched
+    search = Search(skipped=pipeline.NOT_LAUNCHED)
+    with patch.object(pipeline_domain, "MOST_REPLICAS", most):
+        try:
+            found = plan(problem, search)
+        except InfeasibleError:
+            assert not values
+            return
+        except NoAnswerError:  # as of choices that stand for several numbers of devices
+            assert most == 0
+            assert not values or problem.fixed or problem.limits != Limits()
+            return
+    assert found.bound <= min(values) * (1 + 1e-9)
+    if most == 0:
+        assert found.objective >= min(values) * (1 - 1e-9)
+        return
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(min(values))
+    for cutoff, is_found in ((found.objective * 0.999, False), (found.objective * 1.001, True)):
+        with nullcontext() if is_found else suppress(NoAnswerError):
+            again = plan(problem, replace(search, cutoff=cutoff))
+            assert again.objective >= found.objective * (1 - 1e-9)
+            assert not is_found or again.objective == pytest.approx(found.objective)
 
 
 @settings(max_examples=TIGHT)

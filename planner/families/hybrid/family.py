@@ -37,7 +37,7 @@ from planner.families.hybrid.configuration import (
     training_rules,
     uneven_rules,
 )
-from planner.families.hybrid.cost import GroupCost, cost_of_machines, launches_graphs, require, why_not
+from planner.families.hybrid.cost import GroupCost, Placement, cost_of_machines, launches_graphs, require, why_not
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, timeline, warnings
 from planner.families.hybrid.timeline import view
 from planner.models.layouts import SCHEDULE_NAMES, Schedule, chunked_layers
@@ -50,6 +50,7 @@ from planner.used_machines import UsedMachines, filled
 __all__ = [
     "FITTED",
     "NAME",
+    "NOT_LAUNCHED",
     "NOT_MODELLED",
     "WORDS",
     "HybridConfiguration",
@@ -72,6 +73,7 @@ __all__ = [
 
 WORDS = "hybrid parallelism"  # how it trains
 FITTED = ("inside_efficiency", "bandwidth_efficiency")
+NOT_LAUNCHED = frozenset({str(Placement.REPLICAS)})  # replicas that do unlike numbers of micro-batches
 _FOLDED = tuple(name for name in SCHEDULE_NAMES[Schedule.ZB_V :] if name != "dualpipe")
 _DOUBLES = "overlap_expert"  # keeps the activations of one micro-batch more
 

@@ -9,12 +9,11 @@ from typing import get_args
 
 from planner.decisions import LAYOUT, LayoutSchedule
 from planner.families.hybrid.configuration import AWAY, HybridConfiguration
-from planner.families.hybrid.cost import HybridCost, Placement
+from planner.families.hybrid.cost import HybridCost
 from planner.families.hybrid.prediction import LOW_MEASURED, unseen_band, warnings
 from planner.plan import Prediction, Unmeasured
 from planner.problem import Problem
 
-NOT_LAUNCHED = frozenset({str(Placement.REPLICAS)})  # replicas that do unlike numbers of micro-batches
 WITH_DEGREES, IDLE = "time against memory with these degrees", "stay idle"
 OF_LAYOUT = (WITH_DEGREES, IDLE)
 _SHARDS_MORE = (2, 3)  # stages of ZeRO that share gradients and weights, too

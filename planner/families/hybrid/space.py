@@ -9,14 +9,15 @@ Of several groups each gives three quarters of its devices or more, unless numbe
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from math import isqrt, prod
+from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from planner.cost import Floats
 from planner.decisions import LAYOUT
+from planner.families.answer import divisors
 from planner.families.hybrid.configuration import (
     AWAY,
     COARSE,
@@ -76,7 +77,6 @@ _FEW_DEGREES, _FEW_SIZES = 60, 24  # of a narrow space
 _SHARDS_WEIGHTS = 3  # the stage of ZeRO that gathers in every micro-batch
 _FEW_LAYERS = (1, 2, 4, 8)  # of a virtual stage, that may be computed again
 _PARTS_AWAY = 4  # of a network's layers: how many of these may have activations on the host
-_AT_ONCE = 1 << 18  # numbers that are tried as divisors together
 _SMALLEST_SHARE = 0.75  # of each of several groups' devices that take part, where their number is not limited
 
 Bound = Callable[[Columns], Floats]
@@ -203,7 +203,7 @@ class Space:
         program = PROGRAMS[self.problem.calibration.program]
         has = program.has
         layers, experts, pinned = network.num_layers, network.experts, self._pinned_schedule
-        tensor = _divisors(network.num_heads, most)
+        tensor = divisors(network.num_heads, most)
         schedules = [Schedule.ONE_F_ONE_B, Schedule.GPIPE]
         schedules += [Schedule(code) for code, name in enumerate(SCHEDULE_NAMES) if name in program.schedules]
         if pinned is not None:
@@ -214,18 +214,18 @@ class Space:
         is_folded = all(one >= Schedule.ZB_V and one != Schedule.DUALPIPE for one in schedules)
         # Few, of two stages with embedding and head alone at most; or as many as make them alike.
         chunks = {*range(1, min((layers + 2) // 2, MOST_UNLIKE_CHUNKS) + 1)}
-        chunks |= {1, *_divisors(layers, layers), *_divisors(layers + 2, layers)}
+        chunks |= {1, *divisors(layers, layers), *divisors(layers + 2, layers)}
         if self.cost.first.is_tpu and pinned is None and not self._is_given(LAYOUT["interleave"].key):
             chunks = {1}  # as :func:`maxtext_rules` has it
         return {
             **{name: self._kept(name, range(len(row.values))) for name, row in LAYOUT.items() if row.values},
             "tensor": self._kept("tensor", tensor),
-            "context": self._kept("context", _divisors(network.sequence_length, most)),
+            "context": self._kept("context", divisors(network.sequence_length, most)),
             "pipeline": self._kept("pipeline", range(1, min(layers, most) + 1)),
-            "data": _divisors(self.batch, most),
-            "expert": [1] if experts is None else _divisors(experts.num_experts, most),
+            "data": divisors(self.batch, most),
+            "expert": [1] if experts is None else divisors(experts.num_experts, most),
             "expert_tensor": [1] if experts is None else self._kept("expert_tensor", tensor),
-            "microbatch": _divisors(self.batch, self.batch),
+            "microbatch": divisors(self.batch, self.batch),
             "schedule": [int(one) for one in schedules],
             "interleave": sorted(chunks) if pinned in (None, "interleaved") else [2 if is_folded else 1],
             **{name: [0, 1] if name in has else [0] for name in OVERLAPS},
@@ -250,7 +250,7 @@ class Space:
         """
         program = PROGRAMS[self.problem.calibration.program]
         can = program.shards_partly and program.precision.master_bytes == 0 and self.cost.is_even
-        found = {one for place in self._places if can for one in _divisors(self.batch, place) if place % one == 0}
+        found = {one for place in self._places if can for one in divisors(self.batch, place) if place % one == 0}
         return [0, *sorted(found)]
 
     def _shard_rules(self) -> Iterator[Rule]:
@@ -532,27 +532,3 @@ class Space:
         number = len(next(iter(nodes.values())))
         found = grid.expand({**nodes, "": np.arange(number, dtype=np.int64)}, 0)
         return found, found.pop("")
-
-
-def _divisors(number: int, most: int) -> list[int]:
-    """Return the divisors of a number up to a limit, in order."""
-    return [one for one in _all_divisors(number) if one <= most]
-
-
-@lru_cache(maxsize=256)
-def _all_divisors(number: int) -> tuple[int, ...]:
-    """Return the divisors of a number, in order, from its prime factors: a third of a second for 10^15."""
-    found, left, low = [1], number, 2
-    while low * low <= left:
-        tried = np.arange(low, min(low + _AT_ONCE, isqrt(left) + 1))
-        factors = tried[left % tried == 0]
-        if not len(factors):
-            low = int(tried[-1]) + 1
-            continue
-        prime, before = int(factors[0]), found
-        while left % prime == 0:
-            left //= prime
-            before = [one * prime for one in before]
-            found = found + before
-        low = prime + 1
-    return tuple(sorted(found if left == 1 else [*found, *(one * left for one in found)]))

@@ -34,12 +34,11 @@ Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import product
-from math import inf, isqrt
+from math import inf
 
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
-from planner.families.answer import TOO_SHORT, Searched, alternative_of, plan_of
+from planner.families.answer import TOO_SHORT, Searched, alternative_of, divisors, plan_of
 from planner.families.model_replicas.configuration import NAME, ReplicaChoice, group_of, threads_of
 from planner.families.model_replicas.cost import (
     NOT_MODELLED,
@@ -422,20 +421,13 @@ def bound_of(problem: Problem, layers: Layers, setting: Setting) -> float:
 def _is_matched(setting: Setting, others: Mapping[tuple[int, int], Setting]) -> bool:
     """Whether a setting with fewer replicas of more workers each is as good, see the head of this module."""
     replicas = setting.num_replicas
-    for fewer in _divisors(replicas):
+    for fewer in divisors(replicas):
         other = others.get((fewer, setting.all_workers // fewer)) if fewer < replicas else None
         if other is None or other.num_servers != setting.num_servers:
             continue
         if other.samples_per_read * fewer >= setting.samples_per_read * replicas:
             return True
     return False
-
-
-@cache
-def _divisors(number: int) -> tuple[int, ...]:
-    """Return what divides a number."""
-    small = [one for one in range(1, isqrt(number) + 1) if number % one == 0]
-    return tuple(sorted({*small, *(number // one for one in small)}))
 
 
 def _solve(

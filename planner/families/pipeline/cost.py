@@ -38,6 +38,9 @@ from planner.units import Dimension, format_human
 
 NAME = "pipeline"
 _MOST_LISTED = 8  # stages whose replicas stand one by one in a headline
+NOT_LAUNCHED = frozenset(
+    {"unequal shares"}
+)  # all but one stage and as many samples on every device, see Shape.is_equal
 
 NOT_MODELLED = (
     "convergence and accuracy: a larger batch may need more epochs",
@@ -135,6 +138,13 @@ class Shape:
     def num_samples(self, stage: Stage) -> int:
         """Return the samples of a micro-batch on the replica of a stage that has most of them."""
         return ceil(self.microbatch_size / stage.replicas)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether every device has one stage and as many samples of each micro-batch: programs launch no others."""
+        replicas = {one.replicas for one in self.stages}
+        is_even = not self.global_batch_size % (self.num_microbatches * max(replicas))
+        return len(replicas) == 1 and self.chunks_per_device == 1 and is_even
 
 
 @frozen

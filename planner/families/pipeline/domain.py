@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats, TransferCost
 from planner.errors import InfeasibleError
-from planner.families.answer import iterations_of
-from planner.families.pipeline.cost import BlockCost, PipelineCost, Shape, has_whole_blocks
+from planner.families.answer import divisors, iterations_of
+from planner.families.pipeline.cost import NOT_LAUNCHED, BlockCost, PipelineCost, Shape, has_whole_blocks
 from planner.models.input import Strategy
 from planner.models.stages import Place, Stage, StageCosts
 from planner.problem import Problem, Range
@@ -123,11 +123,21 @@ class Domain:
     """What the question allows: micro-batches, schedules, numbers of stages, and devices of each group; one batch.
 
     ``batch``: one that may be chosen; by default the largest. ``is_fine``: whether repeated blocks may be cut inside;
-    by default only where more stages are pinned than there are blocks.
+    by default only where more stages are pinned than there are blocks. ``skipped``: as of
+    :attr:`planner.search.Search.skipped`.
     """
 
-    def __init__(self, problem: Problem, *, batch: int | None = None, is_fine: bool = False) -> None:
-        self.problem, self.memory_scale = problem, 1.0
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        batch: int | None = None,
+        is_fine: bool = False,
+        skipped: frozenset[str] = frozenset(),
+    ) -> None:
+        self.problem, self.memory_scale, self.skipped = problem, 1.0, skipped
+        self.is_equal = skipped >= NOT_LAUNCHED  # whether all devices have equal shares, see Shape.is_equal
+        self.replicas: int | None = None  # of every stage; None: any
         self.is_fine = is_fine or not has_whole_blocks(problem)
         self.cost = PipelineCost(problem) if self.is_fine else BlockCost(problem)
         training = problem.training
@@ -142,17 +152,52 @@ class Domain:
         counts = [min(one.count, few.most or one.count) * one.devices_per_machine for one in self.cost.groups]
         self.num_devices = tuple(min(count, some.most or count) for count in counts)
         self.places = tuple(group.devices_per_machine for group in self.cost.groups)
-        most_stages = min(self.num_layers, sum(self.num_devices))
-        pinned = problem.fixed.get("num_stages")
-        self.numbers_of_stages = range(1, most_stages + 1) if pinned is None else range(pinned, pinned + 1)
-        if pinned is not None and not 1 <= pinned <= most_stages:
-            self.numbers_of_stages = range(0)
+
+    def of_batch(self, batch: int) -> "Domain":
+        """Return the same domain of another batch."""
+        return Domain(self.problem, batch=batch, is_fine=self.is_fine, skipped=self.skipped)
 
     def with_memory(self, scale: float) -> "Domain":
         """Return the same domain, where devices have so many times their memory."""
         other = copy(self)
         other.memory_scale = scale
         return other
+
+    def parts(self) -> Iterator["Domain"]:
+        """Yield domains that have all its shapes between them: where shares are equal, one for each number of replicas.
+
+        Each is searched as if the others were not there; what is worked out of the network is shared.
+        """
+        if not self.is_equal:
+            yield self
+            return
+        assert self.spots is not None  # before it is copied
+        for replicas in divisors(self.batch, max(self.num_devices)):
+            part = copy(self)
+            for name in ("numbers_of_microbatches", "numbers_of_stages", "least_s_per_sample"):
+                part.__dict__.pop(name, None)
+            part.replicas, part.num_devices = replicas, tuple(one // replicas * replicas for one in self.num_devices)
+            if part.numbers_of_stages and part.numbers_of_microbatches:
+                yield part
+
+    @cached_property
+    def numbers_of_stages(self) -> range:
+        """Those that may be chosen."""
+        pinned = self.problem.fixed.get("num_stages")
+        most = min(self.num_layers, sum(number // (self.replicas or 1) for number in self.num_devices))
+        if pinned is None:
+            return range(1, most + 1)
+        return range(pinned, pinned + 1) if 1 <= pinned <= most else range(0)
+
+    def most_replicas(self, most: int, number: int) -> int:
+        """Return the most replicas up to a limit that may share each of a number of micro-batches."""
+        samples = self.batch // number
+        return divisors(samples, most)[-1] if self.is_equal else min(most, samples)
+
+    def some_replicas(self, most: int, number: int, few: int) -> list[int]:
+        """Return about so many of the numbers of replicas up to a limit that may share each of some micro-batches."""
+        samples = self.batch // number
+        return divisors(samples, most)[-few:] if self.is_equal else spread(min(most, samples), few)
 
     @property
     def _device_limits(self) -> tuple[Range, Range]:
@@ -203,7 +248,8 @@ class Domain:
         used = [sum(one.replicas for one in line if one.group == index) for index in range(len(self.num_devices))]
         most = self.batch // shape.num_microbatches
         return (
-            all(one <= have for one, have in zip(used, self.num_devices, strict=True))
+            (shape.is_equal or not self.is_equal)
+            and all(one <= have for one, have in zip(used, self.num_devices, strict=True))
             and bool(self.allowed(np.array(used)))
             and len(line) in self.numbers_of_stages
             and all(one.replicas <= most for one in line)
@@ -220,9 +266,11 @@ class Domain:
 
         A micro-batch counts as the largest, hence more of the same size take no less time, and keep no less in memory.
         Of very large batches only some of them: the smallest sizes, the fewest micro-batches, and a part of those
-        between, evenly on a logarithmic scale.
+        between, evenly on a logarithmic scale. Where shares are equal, all that divide a replica's samples.
         """
         pinned = self.problem.fixed.get("num_microbatches")
+        if self.is_equal:
+            return [one for one in divisors(self.most_samples) if pinned in (None, one)]
         if pinned is not None:
             return [pinned] * (1 <= pinned <= self.batch)
         root = int(self.batch**0.5) + 1
@@ -236,7 +284,8 @@ class Domain:
     @property
     def has_all_numbers(self) -> bool:
         """Whether the fewest micro-batches of every size are tried."""
-        return "num_microbatches" in self.problem.fixed or 2 * (isqrt(self.batch) + 1) <= MOST_NUMBERS
+        is_few = 2 * (isqrt(self.batch) + 1) <= MOST_NUMBERS
+        return is_few or self.is_equal or "num_microbatches" in self.problem.fixed
 
     @property
     def schedules(self) -> tuple[str, ...]:
@@ -248,7 +297,8 @@ class Domain:
                 f"No plan fits: fix.schedule is {pinned}, which only layouts of transformers have (hybrid); other "
                 f"networks run {', '.join(known)}."
             )
-        return known if pinned is None else (pinned,)
+        left = known[:2] if self.is_equal else known
+        return left if pinned is None else tuple(one for one in left if one == pinned)
 
     def why_empty(self) -> str | None:
         """Return which counts leave nothing to choose from, or None."""
@@ -279,11 +329,17 @@ class Domain:
             for group in range(len(self.num_devices))
         )
 
+    @property
+    def most_samples(self) -> int:
+        """The samples of an iteration that a replica has at most."""
+        return self.batch // (self.replicas or 1)
+
     @cached_property
     def least_s_per_sample(self) -> float:
         """Seconds a sample that no pipeline is below: all devices compute all the time, each what it does best."""
-        rate = float(np.dot(self.speeds_at(self.batch), self.num_devices))
-        return float(self.sample_s(self.batch)[0].sum()) / rate if np.isfinite(rate) and rate else 0.0
+        most = self.most_samples
+        rate = float(np.dot(self.speeds_at(most), self.num_devices))
+        return float(self.sample_s(most)[0].sum()) / rate if np.isfinite(rate) and rate else 0.0
 
     def sample_s(self, most: int) -> Floats:
         """Return the least seconds of a sample of every layer, both ways, in passes of at most so many; by group."""
@@ -396,7 +452,7 @@ def _line(domain: Domain, fewest: int) -> Line:
     free = limit - costs.reserve_bytes - memory.total_bytes(0)
     each = np.broadcast_to(memory.in_flight_bytes, free.shape)
     room = np.where(free < 0, 0, np.divide(free, each, out=np.full(free.shape, float(ANY)), where=each > 0))
-    samples = ceil(domain.batch / fewest)
+    samples = ceil(domain.most_samples / fewest)
     speeds = domain.speeds_at(samples)
     return Line(
         work_s=domain.sample_s(samples)[0],

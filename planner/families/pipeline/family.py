@@ -13,6 +13,7 @@ from planner.errors import Fault, SpecError
 from planner.families.parsing import wrong
 from planner.families.pipeline.cost import (
     NAME,
+    NOT_LAUNCHED,
     NOT_MODELLED,
     PipelineConfiguration,
     PipelineCost,
@@ -34,6 +35,7 @@ from planner.words import cut, few, first_lines, thinned, time_words
 __all__ = [
     "FITTED",
     "NAME",
+    "NOT_LAUNCHED",
     "NOT_MODELLED",
     "WORDS",
     "PipelineConfiguration",

@@ -95,7 +95,9 @@ class StageRows:
 
     def _runs_of(self, number: int) -> list[Run]:
         """Return (group, least, most) of the numbers of devices that a choice of so many micro-batches stands for."""
-        runs, size = list[Run](), ceil(self.domain.batch / number)
+        runs, size, equal = list[Run](), ceil(self.domain.batch / number), self.domain.replicas
+        if equal is not None:
+            return [(group, equal, equal) for group, count in enumerate(self.num_devices) if count]
         for group, count in enumerate(self.num_devices):
             most = min(count, self.domain.batch // number)
             if not self.is_coarse:
@@ -677,9 +679,9 @@ def _one_stage(domain: Domain) -> Iterator[Shape]:
         yield from _fewest(domain, partial(shape, group, min(most, domain.batch)))
     for group, most in enumerate(domain.num_devices):
         for number in sorted({*numbers[:4], numbers[-1]}):
-            for replicas in spread(min(most, domain.batch // number), _MOST_SHAPES // 8):
+            for replicas in domain.some_replicas(most, number, _MOST_SHAPES // 8):
                 yield shape(group, replicas, number)
-        for replicas in spread(min(most, domain.batch), _MOST_SHAPES // 8):
+        for replicas in domain.some_replicas(most, 1, _MOST_SHAPES // 8):
             yield from _fewest(domain, partial(shape, group, replicas))
 
 
@@ -688,7 +690,7 @@ def _two_stages(domain: Domain) -> Iterator[Shape]:
 
     Where the last layers have most of the weights, few devices that compute them spare the others their exchange.
     """
-    if domain.is_coarse or 2 not in domain.numbers_of_stages or "1f1b" not in domain.schedules:
+    if domain.is_equal or domain.is_coarse or 2 not in domain.numbers_of_stages or "1f1b" not in domain.schedules:
         return
     for number in _near(domain, 2 * 2):
         rows, schedule = StageRows(domain, [number]), Schedule(num_microbatches=number)
@@ -721,7 +723,7 @@ def _of_one_group(domain: Domain) -> Iterator[Shape]:
     plain, budget = _plain(domain), _MOST_SHAPES
 
     def shape(group: int, p: int, name: str, number: int) -> Shape:
-        replicas = min(domain.num_devices[group] // p, domain.batch // number)
+        replicas = domain.most_replicas(domain.num_devices[group] // p, number)
         return domain.shape(domain.balanced(group, p, replicas), number, name)
 
     for group, most in enumerate(domain.num_devices):
@@ -771,6 +773,8 @@ def _shared(domain: Domain, line: list[int], each: int, number: int) -> list[Sta
         most = domain.most_allowed[group]
         replicas.append(max(1, min((most + seen[group]) // each, domain.batch // number)))  # so that they sum up to it
         seen[group] += 1
+    if domain.is_equal:
+        replicas = [domain.most_replicas(min(replicas), number)] * len(line)
     passes = [domain.cost.costs.passes[group] for group in line]
     totals = [forward.plus(backward)(-(-size // r)) for (forward, backward), r in zip(passes, replicas, strict=True)]
     ends = balanced_cuts_of(totals)

@@ -85,6 +85,18 @@ def sources_of(domain: Domain, search: Search) -> list["Source"]:
     return [*sources, InterleavedSource(domain, search)] if "interleaved" in domain.schedules else sources
 
 
+def _sources(domain: Domain, cutoff_s: float, search: Search) -> tuple[list["Source"], bool]:
+    """Return the sources of all parts of a domain, bounded as far as that is quick; and whether these are all."""
+    sources: list[Source] = []
+    for part in domain.parts():
+        if search.is_late:
+            return sources, False
+        own = sources_of(part, search)
+        raise_floors(part, own, cutoff_s, search)
+        sources += own
+    return sources, True
+
+
 def raise_floors(domain: Domain, sources: Sequence["Source"], cutoff_s: float, search: Search) -> None:
     """Raise the bounds of sources that are not open yet by what bubbles cost, a few numbers of micro-batches at once.
 
@@ -368,11 +380,11 @@ def plan(problem: Problem, search: Search) -> Plan:
     NoAnswerError
         If the time limit struck before the first pipeline that fits was found.
     """
-    tried = _all_batches(Domain(problem), search)
+    tried = _all_batches(Domain(problem, skipped=search.skipped), search)
     best = tried.best
     is_alone = search.cutoff == float("inf")  # else a pipeline that needs more cuts loses by far, and is left out
     if best is None and is_alone and not tried.largest.is_fine and not search.is_over:
-        tried = _all_batches(Domain(problem, is_fine=True), search)
+        tried = _all_batches(Domain(problem, is_fine=True, skipped=search.skipped), search)
         best = tried.best
     if best is None or best.found.best is None:
         raise tried.why_none(search)
@@ -467,7 +479,7 @@ class _Tried:
         is_cut_off = self.largest.problem.training.fixed_batch_size is None and search.is_over
         if min(one.bound for one in self.results) < float("inf") or is_cut_off:
             return NoAnswerError(TOO_SHORT)
-        if search.good_enough == float("inf") or not search.has_reasons:
+        if search.good_enough == float("inf") or not search.has_reasons or self.largest.is_equal:
             return InfeasibleError(self.largest.why_empty() or "No plan fits: no pipeline meets all limits and pins.")
         most = _LONG_REASON if search.cutoff == float("inf") else _SHORT_REASON
         part = search.part(search.left_s, questions_left=most)
@@ -492,10 +504,10 @@ def _one_batch(tried: _Tried, batch: int, search: Search) -> _Result:
     """Return the best pipeline on a batch, as far as it may be better than those on others."""
     largest = tried.largest
     is_largest = batch == largest.batch
-    domain = largest if is_largest else Domain(largest.problem, batch=batch, is_fine=largest.is_fine)
+    domain = largest if is_largest else largest.of_batch(batch)
     count = float(iterations_of(domain.problem, batch))
     known = tried.objective * (1 - SAME / 2)  # of equals, the first; half, so that rounding leaves them proven
-    is_needed = known == float("inf")
+    is_needed = known == float("inf") and (not domain.is_equal or search.cutoff == float("inf"))
 
     def keep() -> None:
         """Have the best so far as the answer, should the search be broken off."""
@@ -524,12 +536,12 @@ def _search(domain: Domain, found: Found, search: Search, tell: Callable[[float]
     if not _first_answer(domain, found, search):
         return float("inf"), 0
     found.try_quick(search)
-    sources = sources_of(domain, search)
-    raise_floors(domain, sources, min(found.cutoff_s, found.needless_s), search)
+    sources, is_whole = _sources(domain, min(found.cutoff_s, found.needless_s), search)
     left: OpenBoxes[int] = OpenBoxes()
     for index, source in enumerate(sources):
         left.add(source.bound, index, rank=index)
-    least_s = float("inf")  # of what the shapes of coarse sources stand for, and of schedules that are too long
+    # Of what the shapes of coarse sources stand for, of schedules that are too long, and of sources that are missing.
+    least_s = float("inf") if is_whole else domain.least_s_per_sample * domain.batch
     taken = [0] * len(sources)
     while left.bound < found.cutoff_s and not found.is_enough and not search.is_over:
         tell(min(found.best_s, found.needless_s, least_s, left.bound))
@@ -565,7 +577,7 @@ def _first_answer(domain: Domain, found: Found, search: Search) -> bool:
         if found.best is not None or search.is_over:
             return True
         found.try_shape(shape)
-    if found.best is not None:
+    if found.best is not None or domain.is_equal:  # then it is asked elsewhere whether anything fits
         return True
     fits = fitting(domain, search)
     if fits.shape is not None:
