@@ -160,11 +160,15 @@ class LayerFigures:
             N of them.
         """
         more, apart = context_axes(self.transformer, layouts), {"expert": self.exchanging_tiers}
-        tiers, summed = self.reached_tiers, self.software.summed_groups
-        if summed is not None:
-            apart |= dict.fromkeys(summed, tiers)
-            tiers = tuple(replace(tier, reduces=False) for tier in tiers)
-        return groups_of(tiers, layouts, more, apart)
+        tiers, summed = self.summed(self.reached_tiers)
+        return groups_of(tiers, layouts, more, {**apart, **summed})
+
+    def summed(self, tiers: tuple[Tier, ...]) -> tuple[tuple[Tier, ...], Mapping[str, tuple[Tier, ...]]]:
+        """Return tiers as most groups have them, and by name as those have whose sums switches may add up."""
+        names = self.software.summed_groups
+        if names is None or not any(tier.reduces for tier in tiers):
+            return tiers, {}
+        return tuple(replace(tier, reduces=False) for tier in tiers), dict.fromkeys(names, tiers)
 
     @property
     def reduction(self) -> Reduction:

@@ -97,7 +97,7 @@ class GroupSeconds:
     @cached_property
     def groups(self) -> Mapping[str, Group]:
         """Groups of the data ranks of all machine groups, as if they stood here, by name."""
-        return groups_of(reached_tiers(self.group.joint_tiers, self.figures.constants), self.joint)
+        return _joint_groups(self.figures, self.group, self.joint)
 
     @cached_property
     def between_s(self) -> Floats:
@@ -216,11 +216,15 @@ def joint_exchanges_s(figures: LayerFigures, group: DeviceGroup, joint: Layouts)
     joint
         Layouts with the data ranks of all groups.
     """
-    tiers = reached_tiers(group.joint_tiers, figures.constants)
-    reduced, gathered, stepped_s, _ = np.broadcast_arrays(
-        *_of_mean_stage(figures, joint, groups_of(tiers, joint)), np.zeros(len(joint))
-    )
+    exchanged = _of_mean_stage(figures, joint, _joint_groups(figures, group, joint))
+    reduced, gathered, stepped_s, _ = np.broadcast_arrays(*exchanged, np.zeros(len(joint)))
     return reduced, gathered, stepped_s
+
+
+def _joint_groups(figures: LayerFigures, group: DeviceGroup, joint: Layouts) -> Mapping[str, Group]:
+    """Return groups of the data ranks of all machine groups, as if they stood on one of them."""
+    tiers, summed = figures.summed(reached_tiers(group.joint_tiers, figures.constants))
+    return groups_of(tiers, joint, apart=summed)
 
 
 def behind_mean_stage_s(

@@ -25,8 +25,13 @@ def wider_network(problem: Problem, factor: float) -> Problem:
     if queue is not None:
         queue = replace(queue, switch_bytes_per_s=queue.switch_bytes_per_s * factor)
     cluster = _rebuilt(problem.cluster, link=lambda link: _wider(link, factor))
-    most_bytes_per_s = fitted.most_bytes_per_s * factor
-    fitted = replace(fitted, all_reduce_curves=curves, queue=queue, most_bytes_per_s=most_bytes_per_s)
+    fitted = replace(
+        fitted,
+        all_reduce_curves=curves,
+        queue=queue,
+        most_bytes_per_s=fitted.most_bytes_per_s * factor,
+        least_bytes_per_s=fitted.least_bytes_per_s * factor,
+    )
     return replace(problem, cluster=cluster, calibration=fitted)
 
 

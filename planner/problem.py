@@ -145,7 +145,8 @@ class Calibration:
     ``gradients``: the type in which it keeps and reduces gradients, None where that is left to it. ``cuda_graphs``:
     whether it launches a step's kernels by CUDA graphs, None where nobody says.
     ``expert_imbalance``: tokens of the rank whose experts have most, over the mean of all ranks.
-    ``most_bytes_per_s``: what a machine sends at most, whatever the rate of its network cards.
+    ``most_bytes_per_s``: what a machine sends at most, whatever the rate of its network cards. ``least_efficiency`` of
+    that rate, up to ``least_bytes_per_s``, is reached in any case, where ``bandwidth_efficiency`` is lower.
     ``assumed_efficiencies``: which of the two efficiencies nobody gave. ``transport``: by what machines send, None
     where nobody says.
     """
@@ -153,6 +154,8 @@ class Calibration:
     bandwidth_efficiency: float = 1.0
     inside_efficiency: float = 1.0
     most_bytes_per_s: float = inf
+    least_efficiency: float = 0.0
+    least_bytes_per_s: float = inf
     assumed_efficiencies: frozenset[str] = frozenset()
     transport: str | None = None
     overhead_s: float = 0.0
@@ -186,7 +189,8 @@ class Calibration:
 
     def network_bytes_per_s(self, nominal_bytes_per_s: float) -> float:
         """Return what a machine reaches of the rate by which its network cards together are sold."""
-        return min(nominal_bytes_per_s * self.bandwidth_efficiency, self.most_bytes_per_s)
+        least = min(nominal_bytes_per_s * self.least_efficiency, self.least_bytes_per_s)
+        return min(max(nominal_bytes_per_s * self.bandwidth_efficiency, least), self.most_bytes_per_s)
 
     def transformer_reserve_of(self, memory_bytes: float, *, has_experts: bool) -> float:
         """Return what a device of so much memory keeps for itself where it trains a transformer."""

@@ -41,7 +41,8 @@ where they may use ``w_t`` devices of each other type::
                  and, for the other types, D(k - 1, j + 1, w - r_t(k, i, j) e_t)
 
 As a stage may have more devices than it needs, any configuration gives one with the fewest of each stage, so this is
-exact: n stages fit if and only if ``D(n, 0, N) <= N_0``. Work: ``O(n L^2 T prod over the other types of (N_t + 1))``.
+exact: n stages fit if and only if ``D(n, 0, N) <= N_0``. Work: ``O(n L l T prod over the other types of (N_t + 1))``
+where a stage has at most l layers, as longer ones fit on no devices.
 """
 
 from bisect import bisect_right
@@ -427,12 +428,14 @@ class FewestDevices:
     num_layers, num_devices
         L, and the devices by type.
     needs
-        Given k and first layers, ``r_t(k, i, j)`` by type, first layer and last layer 0 to L - 1, ``NONE`` where no
-        number will do; ends before the first layer are ignored.
+        Given k and first layers, ``r_t(k, i, j)`` by type, first layer and ``j - i`` from 0 to less than
+        ``most_layers``, ``NONE`` where no number will do; ends behind the last layer are ignored.
     search
         Filling a table ends with it.
     ahead
         By layer, devices of the first type that the layers before it need at least: ways that leave too few are none.
+    most_layers
+        Of a stage; by default all of them.
 
     Attributes
     ----------
@@ -447,8 +450,10 @@ class FewestDevices:
         needs: Needs,
         search: Search | None = None,
         ahead: Integers | None = None,
+        most_layers: int | None = None,
     ) -> None:
         self.num_layers, self.num_devices, self.needs = num_layers, tuple(num_devices), needs
+        self._most_layers = num_layers if most_layers is None else most_layers
         self._ahead = np.zeros(num_layers, dtype=np.int64) if ahead is None else ahead
         self.is_stopped = False
         self._search = search
@@ -468,7 +473,7 @@ class FewestDevices:
         if self.is_stopped:
             return False
         table = np.full_like(self._tables[-1], NONE)
-        step = max(1, _MOST_AT_ONCE // (self.num_layers * table.shape[1]))
+        step = max(1, _MOST_AT_ONCE // (self._most_layers * table.shape[1]))
         for low in range(0, self.num_layers, step):
             if self._search is not None and self._search.is_over:
                 self.is_stopped = True
@@ -481,18 +486,18 @@ class FewestDevices:
         return bool((table < NONE).any())
 
     def _through(self, k: int, firsts: Integers, axis: int, needed: Integers) -> Integers:
-        """Return the fewest by first layer, last layer and budget, with a first stage of one type."""
-        needed = needed[:, :, None]
-        behind = self._tables[k - 1][None, 1:]
+        """Return the fewest by first layer, layers of the stage and budget, with a first stage of one type."""
+        needed, most = needed[:, :, None], self._most_layers
+        after, end = self._tables[k - 1], int(firsts[-1]) + 1 + most
+        after = np.concatenate((after, np.full((max(0, end - len(after)), after.shape[1]), NONE)))
+        behind = sliding_window_view(after, most, axis=0)[firsts + 1].swapaxes(1, 2)
         if axis:
             left = self._budgets[axis - 1] - needed
             at = np.arange(behind.shape[2]) - np.where(left < 0, 0, needed) * self._strides[axis - 1]
-            found = np.where(left < 0, NONE, np.take_along_axis(np.broadcast_to(behind, at.shape), at, axis=2))
+            found = np.where(left < 0, NONE, np.take_along_axis(behind, at, axis=2))
         else:
-            found = np.minimum(needed + behind, NONE)
-        is_run = np.arange(self.num_layers)[None, :, None] >= firsts[:, None, None]
-        is_few = found <= self.num_devices[0] - self._ahead[firsts, None, None]
-        return np.where(is_run & is_few, found, NONE)
+            found = needed + behind
+        return np.where(found <= self.num_devices[0] - self._ahead[firsts, None, None], found, NONE)
 
     def fewest(self, num_stages: int) -> Integers:
         """Return ways to have so many stages fit, a row each: numbers of devices by type, none of which can be less.
@@ -527,8 +532,8 @@ class FewestDevices:
                 ends = np.flatnonzero(self._through(k, firsts, axis, by_end)[0, :, budget] == target)
                 if len(ends):
                     break
-            last = int(ends[0])
-            needed = int(needs[axis, 0, last])
+            last = first + int(ends[0])
+            needed = int(needs[axis, 0, ends[0]])
             found.append((first, last, axis, needed))
             budget -= needed * self._strides[axis - 1] if axis else 0
             first = last + 1

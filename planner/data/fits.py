@@ -111,10 +111,13 @@ def with_known_error(problem: Problem, family: str, configuration: Configuration
     asked = (block["num_devices"], _MEASURED_DEVICES), (rate, _MEASURED_BYTES_PER_S)
     if problem.training.dtype not in _MEASURED_DTYPES or not all(least <= one <= most for one, (least, most) in asked):
         return prediction
+    transport = problem.calibration.transport
+    if transport == "rdma" and rate < _MEASURED_BYTES_PER_S[1]:  # on which alone it was measured: the wider band
+        transport = None
     found = error_band(
         family,
         parameters=sum(number for _, number, _ in problem.dnn.trained_tensors),
-        transport=problem.calibration.transport,
+        transport=transport,
         is_calibrated=problem.are_links_calibrated,
     )
     return replace(prediction, relative_error=found)
@@ -258,11 +261,16 @@ def _band(row: Mapping[str, Any], *, of: str, source: str, is_device_measured: b
 
 @frozen
 class Reached:
-    """What links reach that nobody measured: shares of their nominal rates, and a machine's bound, bytes a second."""
+    """What links reach that nobody measured: shares of their nominal rates, and a machine's bound, bytes a second.
+
+    A machine reaches ``least_share`` of its cards' rate in any case, up to ``least_bytes_per_s``.
+    """
 
     network_share: float
     inside_share: float
     most_bytes_per_s: float
+    least_share: float
+    least_bytes_per_s: float
 
 
 PCIE_BYTES_PER_S = 64e9  # links inside a machine up to here are PCIe, wider ones NVLink and its like
@@ -272,7 +280,9 @@ def links_reached(transport: str, inside_bytes_per_s: float | None, *, num_nics:
     """Return what links reach where nobody measured them; see docs/accuracy.md.
 
     TCP keeps a host's processors busy, which bounds each network card. RDMA reaches what it did between machines with
-    NVLink. Devices that PCIe alone joins send to others, in their machine and elsewhere, by way of its host's memory.
+    NVLink and cards of 100 Gbit/s and more, and no less than TCP does on the same cards: the wire is the same, and the
+    host has less to do. Devices that PCIe alone joins send to others, in their machine and elsewhere, by way of its
+    host's memory.
 
     Parameters
     ----------
@@ -289,12 +299,15 @@ def links_reached(transport: str, inside_bytes_per_s: float | None, *, num_nics:
     rows, fitted = _file("links_reached.yaml"), transformer_constants()
     is_pcie = inside_bytes_per_s is not None and inside_bytes_per_s <= PCIE_BYTES_PER_S
     inside_share = rows["pcie"]["share"] if is_pcie else fitted["inside_efficiency"]
-    bounds = [num_nics * rows["tcp"]["most_bytes_per_s"]] if transport == "tcp" else []
+    by_tcp = num_nics * rows["tcp"]["most_bytes_per_s"]
+    bounds = [by_tcp] if transport == "tcp" else []
     bounds += [inside_share * inside_bytes_per_s] if is_pcie and inside_bytes_per_s is not None else []
     return Reached(
         network_share=rows["tcp"]["share"] if transport == "tcp" else fitted["outside_efficiency"],
         inside_share=inside_share,
         most_bytes_per_s=min(bounds, default=inf),
+        least_share=rows["tcp"]["share"],
+        least_bytes_per_s=by_tcp,
     )
 
 

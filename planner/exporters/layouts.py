@@ -18,7 +18,7 @@ from planner.exporters.scripts import COLLNET, Parsed, comment_lines, how_to_run
 from planner.families import FAMILIES
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage
-from planner.families.hybrid.launch import added_up
+from planner.families.hybrid.prediction import added_up
 from planner.frozen import frozen
 from planner.plan import Prediction
 from planner.trained import EVERYTHING, Trained
@@ -282,7 +282,7 @@ class Layout:
 
     def with_sums_in_network(self) -> tuple["Layout", tuple[str, ...]]:
         """Return the layout with a note of switches that add up what it counts on, and the environment for it."""
-        if not (self.is_hybrid and added_up(self.job.problem.cluster, self.chosen)):
+        if not (self.is_hybrid and added_up(self.job.problem, self.chosen)):
             return self, ()
         own = self.target in ("megatron", "megatron-bridge")  # which clear the variable, and have an option
         words = "the network's switches add up gradients: NCCL needs its plug-in for SHARP"

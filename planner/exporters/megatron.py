@@ -40,7 +40,6 @@ from planner.families.hybrid.launch import (
     SHARDING,
     VERSION,
     Launch,
-    added_up,
     has_copies_of_experts,
     keeps_short_weights,
     launch_lines,
@@ -51,6 +50,7 @@ from planner.families.hybrid.launch import (
     younger_options,
 )
 from planner.families.hybrid.launch_network import not_expressed, program_of, unsaid
+from planner.families.hybrid.prediction import added_up
 from planner.models.low_precision import LOW_TYPES
 from planner.models.programs import token_backend
 from planner.schedules import NAMED
@@ -138,7 +138,7 @@ def words_of(
         optimizer=job.problem.training.optimizer,
         backend=token_backend(group.device.name, layout.target, layout.chosen.tensor),
         domain_size=group.devices_per_machine,
-        added_up="" if layout.target == "primus" else added_up(job.problem.cluster, layout.chosen),
+        added_up="" if layout.target == "primus" else added_up(job.problem, layout.chosen),
     )
     lines = launch_lines(network, layout.chosen, launch)
     start = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))

@@ -239,21 +239,21 @@ def with_usual_links(
 ) -> Calibration:
     """Return the figures with what links reach where the spec gives nothing about them.
 
-    Seconds by rooflines fitted to transformers go with the shares that were fitted beside them, unless the spec says
-    which transport it is.
+    Seconds by rooflines fitted to transformers go with the share inside machines that was fitted beside them.
     """
     inside = [group.inside.bandwidth_bytes_per_s for group in cluster.machine_groups if group.inside is not None]
     num_nics = max(group.num_nics for group in cluster.machine_groups)
     reached = links_reached(transport_of(given, cluster), max(inside, default=None), num_nics=num_nics)
-    shares, is_transport_given = transformer_constants(), given.transport is not None
-    is_by_rooflines = is_by_rooflines and not is_transport_given
     usual: dict[str, Any] = {}
     assumed = []
     if not is_fitted(given):
-        share = shares["outside_efficiency"] if is_by_rooflines else reached.network_share
-        usual["bandwidth_efficiency"] = share
-        usual["most_bytes_per_s"] = float("inf") if is_by_rooflines else reached.most_bytes_per_s
-        assumed += [] if is_transport_given else ["bandwidth_efficiency"]
+        usual = {
+            "bandwidth_efficiency": reached.network_share,
+            "most_bytes_per_s": reached.most_bytes_per_s,
+            "least_efficiency": reached.least_share,
+            "least_bytes_per_s": reached.least_bytes_per_s,
+        }
+        assumed.append("bandwidth_efficiency")
     if given.inside_efficiency is None and (is_by_rooflines or not is_fitted(given)):
         usual["inside_efficiency"] = reached.inside_share
         assumed.append("inside_efficiency")
@@ -269,6 +269,12 @@ def transport_of(given: CalibrationSpec, cluster: Cluster) -> str:
         if machines.intersection(ends) and not link.is_scale_up
     ]
     return given.transport or ("tcp" if max(rates, default=0.0) <= _MOST_TCP_BYTES_PER_S else "rdma")
+
+
+def _machine_rates(cluster: Cluster) -> list[float]:
+    """Return what the network cards of a machine are sold by together, of each group that has a link."""
+    rates = [cluster.own_link(group.name).bandwidth_bytes_per_s for group in cluster.machine_groups]
+    return [rate for rate in rates if rate < float("inf")]
 
 
 @frozen
@@ -440,6 +446,8 @@ class Profiler:
         layers = 0 if dnn.transformer is None else dnn.transformer.num_layers
         note_low_precision(self.reading, self.training.low, given.program, layers)
         note_cuda_graphs(self.reading, self.training.low, given, devices, is_hybrid_asked=is_hybrid_asked)
+        # transformers' figures are of RDMA on wide cards; where other links are reckoned with, this is said
+        is_transport_noted = (is_by_rooflines or is_hybrid_asked) and not is_fitted(given) and self._has_other_links()
         if not is_hybrid_asked or tuple(families) != (OF_TRANSFORMERS,):  # which has seconds and links of its own
             if is_by_rooflines:
                 fitted = transformer_rates()["devices"]
@@ -454,9 +462,11 @@ class Profiler:
                     notes.warnings.append(
                         "the links are uncalibrated: what others measured of their kind is taken to be reached"
                     )
-                    self._note_transport()
+                    is_transport_noted = True
         if measured is not None and given.execution is not None:
             notes.warnings.append("calibration.execution alters nothing: the seconds of the layers were measured")
+        if is_transport_noted:
+            self._note_transport()
         self._note_given(dnn)
         for device in devices:
             if device.memory_bytes == float("inf"):
@@ -472,6 +482,12 @@ class Profiler:
             notes.assumptions.insert(0, text)
             notes.warnings.append(text)
 
+    def _has_other_links(self) -> bool:
+        """Whether machines are taken to send otherwise than those to which transformers were fitted."""
+        fitted = with_usual_links(Calibration(), self.calibration, self.cluster, is_by_rooflines=False)
+        share, rates = transformer_constants()["outside_efficiency"], _machine_rates(self.cluster)
+        return any(fitted.network_bytes_per_s(rate) != rate * share for rate in rates)
+
     def _note_transport(self) -> None:
         """Say by what machines are taken to send, and what links are taken to reach."""
         notes = self.reading.notes
@@ -483,6 +499,11 @@ class Profiler:
         transport = transport_of(self.calibration, self.cluster)
         most = fitted.most_bytes_per_s
         bound = f", at most {8e-9 * most:.3g} Gbit/s a machine" if most < float("inf") else ""
+        least = fitted.least_bytes_per_s
+        if any(fitted.bandwidth_efficiency * rate < min(least, most) for rate in _machine_rates(self.cluster)):
+            share = percent_words(fitted.least_efficiency)
+            as_tcp = f", but no less than TCP: {share}, up to {8e-9 * least:.3g} Gbit/s a machine"
+            bound = (as_tcp if fitted.least_efficiency > fitted.bandwidth_efficiency else "") + bound
         text = (
             f"transport: {transport}, which reaches {percent_words(fitted.bandwidth_efficiency)} of the network's rate"
             f"{bound}; links reach {inside}"

@@ -18,7 +18,7 @@ from modern_blocks import LLAMA
 import planner
 from planner.exporters import export
 from planner.families.hybrid import family as hybrid
-from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
+from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage
 from planner.families.hybrid.launch import Launch, launch_lines, launch_words, orders_of
 from planner.families.hybrid.launch_network import not_expressed
 from planner.models.communication import Tier, groups_of, operation_s
@@ -309,6 +309,44 @@ def test_switches_that_add_up_what_a_layout_counts_on_are_asked_to(
         found = export(target, job)
         assert ("NCCL_COLLNET_ENABLE" in found.files["launch.sh"]) == is_told
         assert any("plug-in for SHARP" in note for note in found.notes) == is_told
+
+
+@pytest.mark.parametrize(
+    ("program", "zero", "groups"),
+    [
+        ("megatron-deepspeed-bf16", 1, 1),  # whose ZeRO 1 adds up gradients whole
+        ("megatron-deepspeed-bf16", 2, 1),
+        ("megatron-core", 0, 2),
+        ("megatron-core", 1, 2),
+        ("megatron-deepspeed-bf16", 1, 2),
+        ("primus", 0, 2),
+    ],
+)
+def test_launch_files_ask_for_the_switches_that_a_step_counts_on(program: str, zero: int, groups: int) -> None:
+    """Of stages on several kinds of machines, and of programs whose ZeRO 1 adds up all gradients on all ranks, too."""
+    names = ["h100-sxm", "a100-sxm4-80gb"][:groups]
+    kinds = [{"count": 9, "device": one, "devices": 4, "network": "100 Gbit/s", "latency": "5 us"} for one in names]
+    found = {}
+    for reduces in (False, True):
+        spec = {"kind": "fat-tree", "leaf": 3 if groups == 1 else 9, "spines": 1, "reduces": reduces}
+        asked = {
+            "dnn": {"transformer": LLAMA, "global_batch": 72, "dtype": "bf16"},
+            "calibration": {"program": program},
+        }
+        problem = planner.load({**asked, "cluster": {"machines": kinds, "topology": spec}, "families": ["hybrid"]})
+        block: dict[str, Any] = {"pipeline": groups}
+        if groups > 1:
+            own = [one.name for one in problem.cluster.machine_groups]
+            block["stages"] = tuple(PipelineStage(layers=LLAMA["layers"] // 2, machines=name) for name in own)
+        chosen = HybridConfiguration(global_batch_size=72, data=36, zero=zero, **block)
+        job = job_of(problem, "hybrid", chosen)
+        found[reduces] = job.plan.prediction.breakdown_s["data"], export("deepspeed", job)
+    is_counted = found[True][0] < found[False][0]
+    assert is_counted == (program != "primus" and zero < (1 if program == "megatron-core" else 2))
+    for reduces, (_, exported) in found.items():
+        is_told = reduces and is_counted
+        assert ("NCCL_COLLNET_ENABLE" in exported.files["launch.sh"]) == is_told
+        assert any("plug-in for SHARP" in note for note in exported.notes) == is_told
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,15 @@ def questions(draw: st.DrawFn) -> tuple[tuple[int, ...], np.ndarray]:
 
 def fewest_of(num_devices: tuple[int, ...], needed: np.ndarray) -> FewestDevices:
     layers = needed.shape[-1]
-    return FewestDevices(layers, num_devices, lambda k, firsts: needed[k][:, firsts])
+    held = np.argwhere((needed < NONE).any(axis=(0, 1)))
+    most = max([1, *(int(last - first) + 1 for first, last in held if last >= first)])
+
+    def needs(k: int, firsts: np.ndarray) -> np.ndarray:
+        lasts = np.minimum(firsts[:, None] + np.arange(most), layers - 1)
+        found: np.ndarray = needed[k][:, firsts[:, None], lasts]
+        return found
+
+    return FewestDevices(layers, num_devices, needs, most_layers=most)
 
 
 def fits(stages: Any, needed: np.ndarray) -> bool:

@@ -369,14 +369,16 @@ class GroupCost:
         """What all devices have in common; efficiencies of links that the spec gives come first."""
         found = Constants(**self.problem.transformer_rates["constants"])
         given = self.problem.calibration
-        assumed = given.assumed_efficiencies
-        if given.bandwidth_efficiency != 1 and "bandwidth_efficiency" not in assumed:
+        if given.bandwidth_efficiency != 1:
             nominal = routes_of(self.problem.cluster).ring(self.problem.cluster.num_machines).bandwidth_bytes_per_s
-            is_bounded = given.most_bytes_per_s < nominal < float("inf")
-            share = given.network_bytes_per_s(nominal) / nominal if is_bounded else given.bandwidth_efficiency
-            exchange = min(1.0, found.exchange_efficiency * share / found.outside_efficiency)
-            found = replace(found, outside_efficiency=share, exchange_efficiency=exchange)
-        if given.inside_efficiency != 1 and "inside_efficiency" not in assumed:
+            usual, reached = nominal * given.bandwidth_efficiency, given.network_bytes_per_s(nominal)
+            is_other = nominal < float("inf") and reached != usual
+            share = reached / nominal if is_other else given.bandwidth_efficiency
+            if share != found.outside_efficiency:  # experts' exchange alters as much, and is no wider than the wider
+                exchange = found.exchange_efficiency * share / found.outside_efficiency
+                exchange = min(exchange, max(share, found.exchange_efficiency))
+                found = replace(found, outside_efficiency=share, exchange_efficiency=exchange)
+        if given.inside_efficiency != 1 and "inside_efficiency" not in given.assumed_efficiencies:
             return replace(found, inside_efficiency=given.inside_efficiency)
         inside, pcie = self.group.inside, self.problem.transformer_rates.get("pcie", {"most_bytes_per_s": 0.0})
         if inside is not None and inside.bandwidth_bytes_per_s <= pcie["most_bytes_per_s"]:

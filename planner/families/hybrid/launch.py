@@ -11,18 +11,15 @@ from math import gcd
 
 import numpy as np
 
-from planner.cluster import Cluster
 from planner.decisions import FLAGS, LAYOUT
 from planner.families.hybrid.configuration import (
     ORDER_NAMES,
     HybridConfiguration,
     broken_rule,
     launch_rules,
-    layouts_of,
 )
 from planner.families.hybrid.launch_network import network_lines, not_expressed, program_of, unsaid, without_yarn
 from planner.frozen import frozen
-from planner.models.communication import groups_of, tiers_of
 from planner.models.programs import ALL_TO_ALL, DEEPEP, HYBRIDEP, MEGATRON_CORE, PRECISION_AWARE
 from planner.models.transformer_communication import neighbours
 from planner.problem import LowPrecision
@@ -260,7 +257,7 @@ class Launch:
 
     ``gradients``: as ``calibration.gradients``. ``low``: of :func:`low_precision_options`. ``backend``: of
     :func:`planner.models.programs.token_backend`. ``domain_size``: devices that NVLink joins. ``added_up``: of
-    :func:`added_up`.
+    :func:`planner.families.hybrid.prediction.added_up`.
     """
 
     dtype: str
@@ -299,24 +296,6 @@ class Launch:
             f"export NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN={ranks} NVLINK_DOMAIN_SIZE={self.domain_size} "
             f"USE_MNNVL={int(is_wide)}"
         ]
-
-
-def added_up(cluster: Cluster, chosen: HybridConfiguration) -> str:
-    """Return whose gradients switches of the network add up (SHARP), as ``--sharp-enabled-group`` has it; "": nobody's.
-
-    All-reduces alone: of all replicas (``dp``), or of the copies of what ZeRO shares out (``dp_replica``), on three
-    machines or more. Megatron-Core clears ``NCCL_COLLNET_ENABLE`` but for that group, which needs the option
-    (``initialize_model_parallel`` of ``megatron/core/parallel_state.py``, 0.16).
-    """
-    if not cluster.reduces or not cluster.has_equal_machines or len(chosen.groups) > 1:
-        return ""
-    name = "copies" if chosen.zero and chosen.num_copies > 1 else "" if chosen.zero else "replicas"
-    if not name:
-        return ""
-    columns = {key: np.array([code]) for key, code in chosen.codes().items()}
-    group = groups_of(tiers_of(cluster), layouts_of(columns, chosen.global_batch_size))[name]
-    is_so = bool((group.reduces & (group.units > 2)).any())  # of two units a ring does as well
-    return {"copies": "dp_replica", "replicas": "dp"}[name] if is_so else ""
 
 
 def all_options(transformer: Transformer, chosen: HybridConfiguration, launch: Launch) -> list[str]:

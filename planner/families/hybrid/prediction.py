@@ -14,7 +14,6 @@ from planner.families.hybrid.configuration import AWAY, OVERLAPS, HybridConfigur
 from planner.families.hybrid.cost import OFFLOAD, GroupCost, HybridCost
 from planner.families.hybrid.launch import (
     Launch,
-    added_up,
     all_options,
     launch_lines,
     launch_words,
@@ -27,7 +26,7 @@ from planner.models.compute import UNCALIBRATED
 from planner.models.layouts import Ints, Layouts, Schedule, folded_back, layers_by_kind
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample, trained_stage_parameters
-from planner.models.programs import MEGATRON_CORE, PRIMUS, PROGRAMS, token_backend
+from planner.models.programs import MEGATRON_CORE, PROGRAMS, token_backend
 from planner.models.transformer_interval import LAYER_PARTS, kind_times
 from planner.models.transformer_step import Step
 from planner.models.transformer_time import PARTS, filling_s, filling_transfers_s
@@ -127,14 +126,36 @@ class _Priced(ABC):
             ),
             backend=token_backend(first.group.device.name, first.program, self.chosen.tensor),
             domain_size=first.group.devices_per_machine,
-            added_up="" if self.cost.has_replicas or first.program == PRIMUS else added_up(first.cluster, self.chosen),
+            added_up=self.added_up,
         )
+
+    @property
+    def added_up(self) -> str:
+        """See :func:`added_up`."""
+        zero, software = self.chosen.zero, self.cost.first.software
+        is_whole = zero == 0 or (zero == 1 and not software.shards_gradients)
+        name = "replicas" if is_whole else "copies" if self.chosen.num_copies > 1 else ""
+        if not name or not self.cost.problem.cluster.reduces:
+            return ""
+        groups = [one.groups[name] for one in self.cost.group_seconds(self.columns)]
+        is_so = any((one.reduces & (one.units > 2)).any() for one in groups)  # of two units a ring does as well
+        return {"copies": "dp_replica", "replicas": "dp"}[name] if is_so else ""
 
     @property
     def has_launch(self) -> bool:
         """Whether one command starts the layout."""
         is_one_size = len({one.group.devices_per_machine for one in self.cost.groups}) == 1
         return not (self.cost.has_replicas or not_expressed(self.cost.transformer)) and is_one_size
+
+
+def added_up(problem: Problem, chosen: HybridConfiguration) -> str:
+    """Return whose gradients switches of the network add up (SHARP), as ``--sharp-enabled-group`` has it; "": nobody's.
+
+    All-reduces alone: of all replicas (``dp``), or of the copies of what ZeRO shares out (``dp_replica``), on three
+    machines or more. Megatron-Core clears ``NCCL_COLLNET_ENABLE`` but for that group, which needs the option
+    (``initialize_model_parallel`` of ``megatron/core/parallel_state.py``, 0.16).
+    """
+    return _Priced.of(problem, chosen).added_up
 
 
 class _PricedEven(_Priced):

@@ -155,7 +155,10 @@ class _Splits:
             budgets > _MOST_BUDGETS or budgets * domain.num_layers > _MOST_BUDGETS_BY_LAYER
         )
         counts = [sum(counts)] if self.is_pooled else counts
-        self.fewest = FewestDevices(domain.num_layers, counts, self._needs, search, least and least[1])
+        self._most_layers = self._most_layers_that_fit()
+        self.fewest = FewestDevices(
+            domain.num_layers, counts, self._needs, search, least and least[1], most_layers=self._most_layers
+        )
 
     @property
     def is_exact(self) -> bool:
@@ -196,7 +199,7 @@ class _Splits:
         """Return the group of a stage: where they are pooled, the one that needs fewest devices."""
         if not self.is_pooled:
             return self.groups[axis]
-        return self.groups[int(self._needs_by_group(k, np.array([first]))[:, 0, last].argmin())]
+        return self.groups[int(self._needs_by_group(k, np.array([first]))[:, 0, last - first].argmin())]
 
     def _grown(self, stages: Sequence[Stage]) -> list[Stage] | None:
         """Return the stages with as many replicas as the limits and pins ask for; None where they cannot have them."""
@@ -225,15 +228,33 @@ class _Splits:
         """Return the replicas that a stage may have: each has a sample of every micro-batch."""
         return min(self.domain.num_devices[group], self.domain.batch // self._fewest)
 
+    def _most_layers_that_fit(self) -> int:
+        """Return a number of layers of which no longer run fits on any device, whatever its replicas; at least 1.
+
+        A stage holds the states of all its layers, and the activations of one sample for each micro-batch in flight,
+        of which the last stage has fewest; what is received and sent comes on top.
+        """
+        domain, costs = self.domain, self.domain.cost.costs
+        layers = np.arange(domain.num_layers)
+        each = costs.memory(layers, layers, num_samples=1)
+        kept = each.in_flight_bytes - costs.layers.cut_bytes[layers]
+        held = each.weights_bytes + each.gradients_bytes + each.optimizer_bytes
+        held = held + int(self.schedule.in_flight(np.array(1))) * kept
+        free = max(costs.machines[group].memory_limit_bytes for group in self.groups) * domain.memory_scale
+        until = np.concatenate(([0.0], np.cumsum(np.maximum(held, 0.0))))
+        ends = np.searchsorted(until, until[:-1] + max(free - costs.reserve_bytes, 0.0) + _CLOSE * until[-1], "right")
+        return max(1, int((ends - 1 - layers).max()))
+
     def _needs(self, k: int, firsts: Integers) -> Integers:
         """Return the devices that stages need, see :mod:`planner.solvers.chain`."""
         found = self._needs_by_group(k, firsts)
         return found.min(axis=0, keepdims=True) if self.is_pooled else found
 
     def _needs_by_group(self, k: int, firsts: Integers) -> Integers:
-        """Return the devices by group, first and last layer; rounding errs on the side of fewer."""
+        """Return the devices by group, first layer and layers behind it; rounding errs on the side of fewer."""
+        lasts = np.minimum(firsts[:, None] + np.arange(self._most_layers), self.domain.num_layers - 1)
         if self._asked is None or not np.array_equal(self._asked[0], firsts):  # of short lines all are, every time
-            self._asked = firsts, *self._bytes(firsts)
+            self._asked = firsts, *self._bytes(firsts, lasts)
         _, memory, free_bytes = self._asked
         each = int(self.schedule.in_flight(np.array(k))) * memory.in_flight_bytes + memory.error_bytes
         rows = []
@@ -241,15 +262,15 @@ class _Splits:
             samples = np.divide(free, each, out=np.full(free.shape, float(self.size)), where=each > 0)
             samples = np.floor(np.minimum(samples, self.size))
             needed = np.ceil(self.size / np.maximum(samples, 1))
-            needed = needed if self._least is None else np.maximum(needed, self._least[firsts])
+            needed = needed if self._least is None else np.maximum(needed, self._least[firsts[:, None], lasts])
             is_out = (free < 0) | (samples < 1) | (needed > self._most(group))
             rows.append(np.where(is_out, NONE, needed).astype(np.int64))
         return np.array(rows)
 
-    def _bytes(self, firsts: Integers) -> tuple[StageMemory, list[Floats]]:
+    def _bytes(self, firsts: Integers, lasts: Integers) -> tuple[StageMemory, list[Floats]]:
         """Return what stages hold, and by group what their weights and states leave free."""
         costs = self.domain.cost.costs
-        memory = costs.memory(firsts[:, None], np.arange(self.domain.num_layers)[None, :], num_samples=1)
+        memory = costs.memory(firsts[:, None], lasts, num_samples=1)
         fixed = memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes + costs.reserve_bytes
         limits = [costs.machines[group].memory_limit_bytes * self.domain.memory_scale for group in self.groups]
         return memory, [limit * (1 + 1e-12) - fixed for limit in limits]

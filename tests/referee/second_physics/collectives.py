@@ -33,7 +33,7 @@ def all_reduce_s(
         routes = routes_of(problem.cluster.of_groups(set(machines)))
         link = routes.ring(n)
         rate = routes.tree_bytes_per_s(n) if algorithm == "tree" else link.bandwidth_bytes_per_s
-        network = min(rate * fitted.bandwidth_efficiency, fitted.most_bytes_per_s)
+        network = fitted.network_bytes_per_s(rate)
         network_latency_s = link.latency_s
     insides = [group.inside for group in groups if group.inside is not None]
     inside, inside_latency_s = float("inf"), 0.0

@@ -176,9 +176,7 @@ def _rate(problem: Problem, group: MachineGroup) -> float:
     if not edges:  # the only machine there is, which sends nothing
         return 1.0
     slowest = min(float(data["link"].bandwidth_bytes_per_s) for _, _, data in edges)
-    return min(
-        slowest * group.num_nics * problem.calibration.bandwidth_efficiency, problem.calibration.most_bytes_per_s
-    )
+    return problem.calibration.network_bytes_per_s(slowest * group.num_nics)
 
 
 def _ready_s(problem: Problem, group: MachineGroup, share: int) -> list[float]:
