@@ -36,8 +36,9 @@ _HEAD = """\
 What links reach where a question gives no efficiency, as measured by each source: a testbed, or the sessions of
 measured runs. The geometric mean ships (`planner/data/links_reached.yaml`); *others* is that of the other sources, and
 *off* by how much they are wrong about this one. RDMA between machines with NVLink, and NVLink, reach what was fitted to
-[transformers](accuracy_transformers.md), on cards of 100 Gbit/s and more. No source has RDMA on narrower cards: there it
-is taken to reach no less than TCP on the same cards, and its band is that of both transports. TCP on 100 Gbps is TCP/IP over the InfiniBand cards of one testbed.
+[transformers](accuracy_transformers.md), on cards of 100 Gbit/s and more. No source has RDMA on narrower cards: there
+it is taken to reach no less than TCP on the same cards, and its band is that of both transports. TCP on 100 Gbps is
+TCP/IP over the InfiniBand cards of one testbed.
 `python -m research.links` prints this table.
 
 """
