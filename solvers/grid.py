@@ -53,8 +53,8 @@ Ints = NDArray[np.int64]
 Columns = Mapping[str, Ints]  # arrays of one length, by axis
 Point = Mapping[str, int]
 Cost = Callable[[Columns], Floats]
-GridMaker = Callable[[], tuple["Grid", Cost]]  # may be pickled
 Grids = Callable[[int, Search], tuple["Grid", Cost]]  # by their place, within the limits of a search
+GridMaker = Callable[[], tuple["Grid", Cost] | Grids]  # may be pickled
 
 _MOST_CODES = 1 << 62
 _MOST_TABLE = 1 << 20
@@ -511,8 +511,13 @@ class _Walk:
                 box = self._box(few.nodes, few.level + 1, few.least)
             few = chosen(box)
             if len(few):
-                self.best.add(few.nodes, np.asarray(self.cost(few.nodes), dtype=np.float64))
+                self._add(few.nodes)
                 self.num_dived += len(few)
+
+    def _add(self, points: Columns) -> None:
+        """Evaluate points; the cutoff falls with the last of the answers, so that bounds know what does not matter."""
+        self.best.add(points, np.asarray(self.cost(points), dtype=np.float64))
+        self.search.cutoff = min(self.search.cutoff, self.best.limit)
 
     def _box(self, nodes: Columns, level: int, bounds: Floats | None = None, limit: float = inf) -> _Box:
         """Return what lies below nodes of the level before, whose bounds are known, and is not above a limit."""
@@ -553,7 +558,7 @@ class _Walk:
             start, size = start + size, min(size * _GROWTH, most)
             try:
                 if is_last:
-                    self.best.add(chunk.nodes, np.asarray(self.cost(chunk.nodes), dtype=np.float64))
+                    self._add(chunk.nodes)
                     self.num_evaluated += len(chunk)
                 else:
                     self.take_up(self._box(chunk.nodes, box.level + 1, chunk.least, self._limit))
@@ -792,6 +797,7 @@ class _Client:
             self.pool.tell(f"a part of the search failed and counts as not looked at: {explored.why}")
             return
         part.walk.best.join(explored.rows)
+        part.walk.search.cutoff = part.limit
         part.walk.num_evaluated += explored.num_evaluated
         for level, known in explored.expanded.items():  # whichever knows most
             part.walk._expanded[level] = max(known, part.walk._expanded.get(level, (0, 0)))
@@ -895,12 +901,13 @@ def solve(
     wanted
         How many points, of which kind, and how they are looked for.
     maker
-        Makes the same grid and cost elsewhere. A search for the first answer that is good enough, or of counted work,
-        is not shared out: what it finds depends on the order.
+        Makes the same grid and cost elsewhere, or :data:`Grids` of this one. A search for the first answer that is good
+        enough, or of counted work, is not shared out: what it finds depends on the order.
     before
         The answer of a search of the same grid that was stopped: only what it left is looked at.
     """
     is_strict, most_at_once, counts, dives = wanted.is_strict, wanted.most_at_once, wanted.counts, wanted.dives
+    cutoff = search.cutoff  # which falls meanwhile
     names = tuple(wanted.group_by) or tuple(axis.name for axis in grid.axes)
     best_points = _Best(grid=grid, names=names, number=max(wanted.num_answers, 1))
     depends_on_order = search.questions_left is not None or search.good_enough > -inf
@@ -912,42 +919,46 @@ def solve(
     pool = None if depends_on_order else search.pool
     origin = None if pool is None or maker is None else Origin.of(maker)
     counted: list[int | None] = []
-    if pool is None or origin is None:
-        begin()
-    else:
-        begin_s = time.thread_time()
-        end_s = begin_s + pool.alone_s
-        left_s, hoped_s = list[float](), list[float]()
+    try:
+        if pool is None or origin is None:
+            begin()
+        else:
+            begin_s = time.thread_time()
+            end_s = begin_s + pool.alone_s
+            left_s, hoped_s = list[float](), list[float]()
 
-        def is_full(walk: _Walk) -> bool:
-            # Until there is an answer, a cutoff that is not strict does not count: what is found depends on the order.
-            is_set = is_strict or search.cutoff == inf or bool(walk.best.rows)
-            now_s = time.thread_time()
-            if not left_s and is_set and now_s >= end_s:
-                if not pool.is_worth(walk.left_s):
-                    hoped_s.clear()
-                elif pool.is_worth(0.0) or (hoped_s and now_s - begin_s >= 2 * (hoped_s[0] - begin_s)):
-                    left_s.append(walk.left_s)  # helpers are there, or it still is so after twice as long
-                elif not hoped_s:
-                    hoped_s.append(now_s)
-            return bool(left_s)
+            def is_full(walk: _Walk) -> bool:
+                # Until there is an answer, a cutoff that is not strict does not count: what is found depends on the
+                # order.
+                is_set = is_strict or cutoff == inf or bool(walk.best.rows)
+                now_s = time.thread_time()
+                if not left_s and is_set and now_s >= end_s:
+                    if not pool.is_worth(walk.left_s):
+                        hoped_s.clear()
+                    elif pool.is_worth(0.0) or (hoped_s and now_s - begin_s >= 2 * (hoped_s[0] - begin_s)):
+                        left_s.append(walk.left_s)  # helpers are there, or it still is so after twice as long
+                    elif not hoped_s:
+                        hoped_s.append(now_s)
+                return bool(left_s)
 
-        walk.is_full = is_full
-        begin()
-        if left_s and walk.rest and not search.is_over:
-            walk.most_at_once = few = -(-most_at_once // _FEWER)
-            shares = _Shares(
-                names=names,
-                number=best_points.number,
-                most_at_once=few,
-                expanded=dict(walk._expanded),
-                memory_limit_bytes=search.memory_limit_bytes,
-            )
-            share_s = min(pool.share_s, max(_LEAST_SHARE_S, left_s[0] / _SHARES))
-            part = _Part(walk=walk, shares=shares)
-            part.put_rest()
-            client = _Client(parts=[part], origin=origin, pool=pool, search=search, share_s=share_s)
-            client.run(part, meanwhile=lambda: counted.append(grid.count() if counts else None))
+            walk.is_full = is_full
+            begin()
+            if left_s and walk.rest and not search.is_over:
+                walk.most_at_once = few = -(-most_at_once // _FEWER)
+                shares = _Shares(
+                    names=names,
+                    number=best_points.number,
+                    most_at_once=few,
+                    expanded=dict(walk._expanded),
+                    memory_limit_bytes=search.memory_limit_bytes,
+                )
+                share_s = min(pool.share_s, max(_LEAST_SHARE_S, left_s[0] / _SHARES))
+                part = _Part(walk=walk, shares=shares)
+                part.put_rest()
+                client = _Client(parts=[part], origin=origin, pool=pool, search=search, share_s=share_s)
+                client.run(part, meanwhile=lambda: counted.append(grid.count() if counts else None))
+    finally:
+        search.cutoff = cutoff
     if not counted:
         counted.append(None if search.is_over or not counts else grid.count())
     return _answer_of(walk, counted[0])

@@ -418,6 +418,41 @@ def test_no_pipeline_on_two_kinds_is_quicker_than_whole_layers_let_it_be(network
     assert 0.99 < max(ratios) <= 1
 
 
+@pytest.mark.parametrize(
+    ("program", "memory"), [("megatron-core", "100 GB"), ("megatron-core", "600 MB"), ("megatron-deepspeed", "1 GB")]
+)
+def test_whole_layers_within_a_cutoff_rule_out_no_layout_that_is(program: str, memory: str) -> None:
+    """Whatever is decided by then; and they rule out nodes that no other bound does."""
+    sizes = {"layers": 7, "hidden": 1024, "heads": 4, "vocabulary": 1000, "sequence_length": 128}
+    machines = [
+        {"name": name, "count": 1, "device": name, "devices": 4, "network": "100 Gbit/s"}
+        for name in ("h100-sxm", "a100-sxm4-80gb")
+    ]
+    asked = {
+        "dnn": {"transformer": sizes, "global_batch": 6, "dtype": "bf16"},
+        "cluster": {"machines": machines},
+        "objective": "iteration_time",
+        "calibration": {"program": program, "memory_reserve": "0 B"},
+        "constraints": {"memory_per_device": memory},
+    }
+    num_over = 0
+    for team in placements_of(costs_of(planner.load(asked))):
+        if len(team.groups) == 1 or team.has_replicas:
+            continue
+        points = every_point(CutBounds(team).space.grid())
+        seconds = CutBounds(team).seconds(points)
+        for cutoff in np.random.default_rng(0).permutation(seconds[np.isfinite(seconds)])[:10].tolist():
+            bounds, known = CutBounds(team, Search(cutoff=cutoff)), list[str]()
+            for names, bound in zip(bounds.space.levels, [*bounds.all, None], strict=True):
+                known += names
+                if bound == bounds.near_s:
+                    nodes = {name: points[name] for name in known}
+                    found = bounds.near_s(nodes)
+                    assert np.all(found[seconds <= cutoff] <= cutoff)
+                    num_over += int(((found > cutoff) & (bounds.communication_s(nodes) <= cutoff)).sum())
+    assert num_over > 100
+
+
 def test_one_micro_batch_with_little_room_is_bounded_by_whole_layers_too() -> None:
     problem = question({**TINY, "layers": 4}, counts=(2, 2), devices=(2, 3), batch=10, memory="2 GB")
     problem = replace(problem, limits=replace(problem.limits, machines=Range(least=2)))  # any part of each kind

@@ -25,7 +25,8 @@ layer takes less than ``w z_k``:
 replicas as could be where they are open. *any parts*: the real links before it is decided how many replicas are where
 (:meth:`CutBounds.any_parts_s`).
 *communication*: the real links, before and after recomputation is decided, with what is behind the schedule, as some
-stage of any cut has; O(groups) a node, whatever the number of stages.
+stage of any cut has; O(groups) a node, whatever the number of stages. *near*: the same, and of pipelines on several
+groups whether whole layers go into stages as these have memory and seconds within the cutoff.
 *room*: the same with each recomputation that leaves room for all layers, infinite where none does. *best path*: all is
 decided but overlaps and the schedule's waits; *path*: but these waits. The latter two are of the cuts that are tried,
 the others of all cuts.
@@ -58,6 +59,7 @@ from planner.models.transformer_step import (
     least_behind_s,
     mean_stage_s,
 )
+from planner.solution import SAME
 from planner.solvers.grid import Columns, distinct
 
 _WHOLE = 1 + 1e-9  # of layers in fractions
@@ -138,9 +140,9 @@ class CutBounds(Bounds):
             self.layers_s,
             *([self.any_parts_s] if self.cost.has_replicas else []),
             *[self.layers_s] * len(self.space.devices),
-            self.communication_s,
+            self.near_s,
             self.room_s,
-            self.communication_s,
+            self.near_s,
             self.best_path_s,
             self.path_s,
         ]
@@ -378,11 +380,8 @@ class CutBounds(Bounds):
         stages = self._stages(nodes)
         is_there = np.arange(int(stages.max(initial=1)))[:, None] < stages
         on = self.cost.stage_groups(nodes, len(is_there))
-        zeros = self.space.axes["zero"].values or (0,)
-        if "zero" in nodes or (max(zeros) <= 1 and sharding_is_free(self.cost.first)):
-            zeros = (max(zeros),)
         found = np.zeros(len(stages), dtype=bool)
-        for zero in reversed(zeros):
+        for zero in self._open_zeros[:1] if "zero" in nodes else self._open_zeros:
             left = np.flatnonzero(~found)
             if not len(left):
                 break
@@ -391,6 +390,12 @@ class CutBounds(Bounds):
             enough = most.sum(axis=0) >= self.cost.transformer.num_layers
             found[left] = enough & ((most >= 1) | ~is_there[:, left]).all(axis=0)
         return np.where(found, 1.0, 0.0)
+
+    @cached_property
+    def _open_zeros(self) -> Sequence[int]:
+        """Stages of ZeRO one of which leaves most room where they are open, the highest first."""
+        zeros = self.space.axes["zero"].values or (0,)
+        return [max(zeros)] if max(zeros) <= 1 and sharding_is_free(self.cost.first) else sorted(zeros, reverse=True)
 
     def _stages(self, nodes: Columns) -> Ints:
         """Return the stages in all."""
@@ -446,11 +451,6 @@ class CutBounds(Bounds):
     def whole_s(self, nodes: Columns, low_s: Floats, most_s: float) -> Floats:
         """Return seconds that pipelines on several groups are not under, whatever the cut; infinite above ``most_s``.
 
-        Of layers of one kind, which are whole: in a step of S seconds stage i holds no more of them than it has memory
-        for, nor than ``(t - e_i) / z_i``, where t is the least of ``S / m``, ``(S - X) / c_i`` and, for ``m > p``, ``(S
-        - 2 X) / (m - 1 - p)`` (see the module). It holds one at least. If all hold fewer than L, it takes longer. X is
-        of L layers on the quickest stages, of which none holds more than in a t that is known before.
-
         Parameters
         ----------
         low_s
@@ -458,6 +458,25 @@ class CutBounds(Bounds):
         """
         if len(self.cost.transformer.kind_counts) > 1:
             return low_s
+        holds = self._holding(nodes)
+        high_s = np.full(len(low_s), most_s)
+        can = holds(high_s)
+        for _ in range(_HALVES):
+            middle_s = (low_s + high_s) / 2
+            is_enough = holds(middle_s)
+            low_s, high_s = np.where(is_enough, low_s, middle_s), np.where(is_enough, middle_s, high_s)
+        return np.where(can, low_s, inf)
+
+    def _holding(self, nodes: Columns) -> Callable[[Floats], Bools]:
+        """Return what says in which seconds pipelines on several groups may do all layers, whatever the cut.
+
+        Of layers of one kind, which are whole: in a step of S seconds stage i holds no more of them than it has memory
+        for, nor than ``(t - e_i) / z_i``, where t is the least of ``S / m``, ``(S - X) / c_i`` and, for ``m > p``, ``(S
+        - 2 X) / (m - 1 - p)`` (see the module). It holds one at least. If all hold fewer than L, it takes longer. X is
+        of L layers on the quickest stages, of which none holds more than in a t that is known before. Where it is open
+        what is computed again or sharded, no stage takes less than with nothing computed again, nor has more room than
+        with what leaves most.
+        """
         layers, stages = self.cost.transformer.num_layers, self._stages(nodes)
         places = np.arange(int(stages.max(initial=1)))[:, None]
         is_there, on = places < stages, self.cost.stage_groups(nodes, len(places))
@@ -472,13 +491,15 @@ class CutBounds(Bounds):
         ends = np.where(is_there, fixed, 0.0).sum(axis=0)
         number = self.cost.batch // (nodes["data"] * nodes["microbatch"])
         others = number - (np.minimum(number, stages - places) + 1) / 2  # c_i
-        room = np.where(is_there, self.cost.most_layers(self._filled(nodes, {}), on), 0)
+        room = np.where(is_there, self._most_room(nodes, on), 0)
         order = np.argsort(each, axis=0, kind="stable")  # of stages, the quickest first
+        least_s = behind.min(axis=0)
 
         def held_in(can_s: Floats) -> Floats:
             return np.asarray(np.minimum(np.floor((can_s - fixed) / each * _WHOLE), room))
 
-        def holds(seconds: Floats) -> Bools:
+        def holds(step_s: Floats) -> Bools:
+            seconds = step_s - least_s
             with np.errstate(divide="ignore", invalid="ignore"):
                 can_s = seconds / number
                 for _ in range(_ROUNDS):
@@ -493,13 +514,36 @@ class CutBounds(Bounds):
             enough = held.sum(axis=0) >= layers
             return np.asarray(enough & ((held >= 1) | ~is_there).all(axis=0))
 
-        high_s, least_s = np.full(len(stages), most_s), behind.min(axis=0)
-        can = holds(high_s - least_s)
-        for _ in range(_HALVES):
-            middle_s = (low_s + high_s) / 2
-            is_enough = holds(middle_s - least_s)
-            low_s, high_s = np.where(is_enough, low_s, middle_s), np.where(is_enough, middle_s, high_s)
-        return np.where(can, low_s, inf)
+        return holds
+
+    def _most_room(self, nodes: Columns, on: Ints) -> Ints:
+        """Return how many layers fit on each stage, with what of the decisions that are open leaves most room.
+
+        Parameters
+        ----------
+        on
+            The index of each stage's group, (p, n).
+        """
+        open_ones = [{"zero": one} for one in (self._open_zeros if "zero" not in nodes else ())] or [{}]
+        again = self._most_again if "recompute" not in nodes else [{}]
+        ways = [{**one, **other} for one in open_ones for other in again]
+        return np.asarray(np.max([self.cost.most_layers(self._filled(nodes, one), on) for one in ways], axis=0))
+
+    def near_s(self, nodes: Columns) -> Floats:
+        """Return the bound with the real links, above the cutoff also where whole layers take longer than that."""
+        found, cutoff, above_s = self.communication_s(nodes), self.search.cutoff, self.search.cutoff * (1 + SAME)
+        is_counted = not self.cost.has_replicas and len(self.cost.groups) > 1 and cutoff < inf
+        if not is_counted or len(self.cost.transformer.kind_counts) > 1:
+            return found
+
+        def least_s(some: Columns) -> Floats:
+            can = self._holding(some)(np.full(len(some["tensor"]), above_s))
+            return np.where(can, 0.0, above_s)
+
+        near = np.flatnonzero(found <= cutoff)
+        few = {name: column[near] for name, column in nodes.items()}
+        found[near] = np.maximum(found[near], self._in_parts(few, self._stages(few), least_s))
+        return found
 
     def _behind_s(self, columns: Columns, groups: Sequence[GroupSeconds], *, is_open: bool) -> Floats:
         """Return what a stage with the mean of all layers takes behind its schedule on each group, shape (groups, n).

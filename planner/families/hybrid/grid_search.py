@@ -223,7 +223,7 @@ def searched(
             counts=counts and search.has_reasons and not search.is_brief,
             dives=dives,
         ),
-        maker=partial(_made_grid, bare, memory_limit_bytes, search.cutoff, search.memory_limit_bytes),
+        maker=partial(_Grids, [bare], memory_limit_bytes),
         before=before,
     )
     if first is not None and first.solution.objective < answer.solution.objective:  # the time was over before
@@ -241,14 +241,6 @@ def _no_less_than_peak(answer: GridAnswer, cost: HybridCost) -> GridAnswer:
     if solution.bound < peak_s and solution.status in (Status.FEASIBLE, Status.UNKNOWN):
         return replace(answer, solution=replace(solution, bound=min(peak_s, solution.objective)))
     return answer
-
-
-def _made_grid(
-    cost: HybridCost, memory_limit_bytes: float, cutoff: float, process_limit_bytes: float | None
-) -> tuple[Grid, Callable[[Columns], Floats]]:
-    """Return the grid of a placement and the seconds of its points, as another process makes them."""
-    bounds = bounds_of(cost, Search(cutoff=cutoff, memory_limit_bytes=process_limit_bytes), memory_limit_bytes)
-    return bounds.grid(), bounds.seconds
 
 
 # -- all placements but even cuts --------------------------------------------------------------------------------------
@@ -455,9 +447,9 @@ def _searched_together(
     if pool is None or is_ordered or not pool.is_worth(0.0):
         return None
     bare = tuple(replace(one) for one in costs)  # without what they have worked out, to travel
-    if (origin := Origin.of(partial(_Grids, bare))) is None:
+    if (origin := Origin.of(partial(_Grids.of, bare))) is None:
         return None
-    turns, grids = [], _Grids(costs)
+    turns, grids = [], _Grids.of(costs)
     for index, _ in placements:
         part = search.part(search.left_s)
         grid, seconds = grids(index, part)
@@ -478,19 +470,25 @@ def _searched_together(
     return (_no_less_than_peak(one, cost) for one, (_, cost) in zip(answers, placements, strict=True))
 
 
+@dataclass(slots=True)
 class _Grids:
-    """The grids of all placements, by their place, each made when it is first asked for."""
+    """The grids of placements, by their place, each made when it is first asked for; see :func:`searched`."""
 
-    def __init__(self, costs: Sequence[GroupCost]) -> None:
-        self.placements = [*placements_of(costs)]
-        self.bounds: dict[int, Bounds] = {}
+    placements: Sequence[HybridCost]
+    memory_limit_bytes: float = inf
+    bounds: dict[int, Bounds] = field(init=False, default_factory=dict)
+
+    @classmethod
+    def of(cls, costs: Sequence[GroupCost]) -> "_Grids":
+        """Return those of all placements."""
+        return cls([*placements_of(costs)])
 
     def __call__(self, index: int, search: Search) -> tuple[Grid, Callable[[Columns], Floats]]:
         """Return a grid and the seconds of its points, within the limits of a search."""
         if index in self.bounds:
-            self.bounds[index].search.cutoff = search.cutoff
+            vars(self.bounds[index])["search"] = search  # what they have worked out stays
         else:
-            self.bounds[index] = bounds_of(self.placements[index], search)
+            self.bounds[index] = bounds_of(self.placements[index], search, self.memory_limit_bytes)
         bounds = self.bounds[index]
         return bounds.grid(), bounds.seconds
 

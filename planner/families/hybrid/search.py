@@ -457,14 +457,14 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) ->
     part = search.part(search.left_s, num_alternatives=0, good_enough=-inf, cutoff=inf, questions_left=asked)
     of_all = _of_devices(cost, most, devices.most)
     such = "" if cost.is_even else "such "
-    if Space.of(of_all).grid().count() == 0:
-        what = f"heads and the batch of {space.batch:,}" if cost.is_even else "heads and batch"
-        why = f"no {such}layout of all divides {what}"
-    elif (found := _proven(of_all, part)) is None:
-        why = f"no {such}layout of all fits, or none was proven the best in time"
-    else:
+    if (found := _proven(of_all, part)) is not None:
         name = configuration_of_point(of_all, found[1]).headline
         why = f"the best {such}layout of all takes {format_human(found[0], Dimension.TIME)} ({name})"
+    elif Space.of(of_all).grid().count() == 0:
+        what = f"heads and the batch of {space.batch:,}" if cost.is_even else "heads and batch"
+        why = f"no {such}layout of all divides {what}"
+    else:
+        why = f"no {such}layout of all fits, or none was proven the best in time"
     return [f"{idle} {IDLE}: {'; '.join([why, *(_batches(cost, space, most, part) if cost.is_even else [])])}"]
 
 
