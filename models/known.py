@@ -27,7 +27,7 @@ class Known:
         self._columns: dict[bytes, bytes] = {}  # of one combination each, so that threads may share them
         self._num_bytes = 0
 
-    def of(self, numbers: Sequence[NDArray[Any]], worked_out: Callable[[Ints], Floats]) -> Floats:
+    def of(self, numbers: Sequence[NDArray[np.generic]], worked_out: Callable[[Ints], Floats]) -> Floats:
         """Return the column of each combination, shape (rows, n).
 
         Parameters

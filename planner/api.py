@@ -8,7 +8,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from planner.answer.timeline import MOST_EVENTS, MOST_ITERATIONS, Drawn, Measured, measured_step, traces_of
+from planner.answer.timeline import MOST_EVENTS, MOST_ITERATIONS, Drawn, Measured, Trace, measured_step, traces_of
 from planner.errors import SpecError
 from planner.families import FAMILIES
 from planner.importers.imported import Imported
@@ -369,7 +369,7 @@ def timeline(
     has_parts: bool = False,
     measured: Path | Measured | None = None,
     most_events: int = MOST_EVENTS,
-) -> dict[str, Any]:
+) -> Trace:
     """Return a configuration's schedule as a Chrome trace, for Perfetto.
 
     Parameters
@@ -412,7 +412,7 @@ def timelines(
     num_iterations: int,
     has_parts: bool,
     measured: Path | Measured | None,
-) -> Callable[[int], dict[str, Any]]:
+) -> Callable[[int], Trace]:
     """Return what gives :func:`timeline` with at most so many events; the schedule is made once."""
     if devices not in (None, "all", "kinds"):
         raise SpecError(f"--trace-devices: {devices!r} is not known. Write all or kinds.")

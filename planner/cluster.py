@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from planner.frozen import frozen
 from planner.shown import Shown
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import networkx as nx
 
 TRAINING_DTYPES = ("fp32", "tf32", "fp16", "bf16")  # what a network may be trained in; devices have peaks of others too
+
+T = TypeVar("T")
 
 _UNNAMED = "cluster"
 _OF_GROUPS = {"machines", "groups", "workers", "servers", "batch_shares"}  # keys of configurations that name groups
@@ -249,7 +251,7 @@ class Cluster(Shown):
             return f"{self.num_devices:,} devices in {many(len(groups), 'group')} of machines"
         return joined([f"{group.count:,} x {group.devices_per_machine} {group.device.name}" for group in groups])
 
-    def with_names(self, block: Any, *, is_name: bool = False) -> Any:
+    def with_names(self, block: T, *, is_name: bool = False) -> T:
         """Return a configuration's block, or what a pin says, with the groups of machines by their own names.
 
         Parameters
@@ -257,16 +259,19 @@ class Cluster(Shown):
         is_name
             Whether the block is such a name, a list of them, or a mapping by them.
         """
+        found: object = block
         if not self._names:
             return block
         if isinstance(block, Mapping):
-            return {
+            found = {
                 self._names.get(key, key) if is_name else key: self.with_names(value, is_name=key in _OF_GROUPS)
                 for key, value in block.items()
             }
-        if isinstance(block, list):
-            return [self.with_names(one, is_name=is_name) for one in block]
-        return self._names.get(block, block) if is_name and isinstance(block, str) else block
+        elif isinstance(block, list):
+            found = [self.with_names(one, is_name=is_name) for one in block]
+        elif is_name and isinstance(block, str):
+            found = self._names.get(block, block)
+        return cast("T", found)
 
     @cached_property
     def _names(self) -> Mapping[str, str]:
@@ -413,11 +418,11 @@ class Cluster(Shown):
         return len(links) <= 1 and num_switches <= 1 and self.has_equal_machines
 
     @cached_property
-    def graph(self) -> "nx.Graph[Any]":
+    def graph(self) -> "nx.Graph[str]":
         """The same as a networkx graph, frozen."""
         import networkx as nx  # noqa: PLC0415 - takes a while
 
-        graph: nx.Graph[Any] = nx.Graph(name=self.name)
+        graph: nx.Graph[str] = nx.Graph(name=self.name)
         graph.add_nodes_from((name, {"node": node}) for name, node in self.nodes.items())
         for first, second, _ in self.links:
             arcs = self._arcs[first][second]

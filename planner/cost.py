@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -190,7 +190,9 @@ class Passes:
         beyond = wide - self.starts[at].reshape(wide.shape)
         return np.asarray(self.base_s[at, each] + self.per_sample_s[at, each] * beyond)
 
-    def between(self, low: tuple[Any, ...], high: tuple[Any, ...], samples: Floats | Ints | float) -> Floats:
+    def between(
+        self, low: tuple[Ints | int, ...], high: tuple[Ints | int, ...], samples: Floats | Ints | float
+    ) -> Floats:
         """Return the seconds of what lies between two entries of prefix sums.
 
         Parameters

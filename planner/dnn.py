@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from planner.frozen import frozen
 from planner.letters import visible
@@ -286,11 +286,11 @@ class Dnn(Shown):
         )
 
     @cached_property
-    def graph(self) -> "nx.DiGraph[Any]":
+    def graph(self) -> "nx.DiGraph[str]":
         """The same as a networkx graph, frozen."""
         import networkx as nx  # noqa: PLC0415 - takes a while
 
-        graph: nx.DiGraph[Any] = nx.DiGraph(name=self.name)
+        graph: nx.DiGraph[str] = nx.DiGraph(name=self.name)
         graph.add_nodes_from((name, {"layer": layer}) for name, layer in self._given.items())
         for name, inputs in self._inputs.items():
             for read in inputs:

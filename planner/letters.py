@@ -9,7 +9,9 @@ that are equal only then are refused, as every name that stands twice.
 
 import json
 import re
-from typing import Any
+from typing import TypeVar, cast
+
+T = TypeVar("T")
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NOT_ASCII = re.compile(r"[^\x00-\x7e]")
@@ -31,17 +33,21 @@ def visible(text: str, *, keep: str = "") -> str:
     return "".join(one if one.isprintable() or one in keep else ascii(one)[1:-1] for one in text)
 
 
-def visible_data(data: object, *, but: str | None = None) -> Any:
+def visible_data(data: T, *, but: str | None = None) -> T:
     r"""Return plain data with :func:`visible` texts, keys among them; what stands under a key ``but`` as it is.
 
     >>> visible_data({"a\x07": ["b\x07", 1]})
     {'a\\x07': ['b\\x07', 1]}
     """
+    found: object = data
     if isinstance(data, str):
-        return visible(data, keep="\n")
-    if isinstance(data, dict):
-        return {visible_data(key): value if key == but else visible_data(value, but=but) for key, value in data.items()}
-    return [visible_data(one, but=but) for one in data] if isinstance(data, list) else data
+        found = visible(data, keep="\n")
+    elif isinstance(data, dict):
+        parts = data.items()
+        found = {visible_data(key): part if key == but else visible_data(part, but=but) for key, part in parts}
+    elif isinstance(data, list):
+        found = [visible_data(one, but=but) for one in data]
+    return cast("T", found)
 
 
 def table_cell(value: object) -> object:

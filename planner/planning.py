@@ -76,7 +76,7 @@ def _again(problem: Problem, family: str, configuration: Configuration) -> Confi
     return FAMILIES[family].configuration_of(replace(problem, configuration=(family, given)), given)
 
 
-def doubts_of(objective: float, stated: Mapping[str, Any], status: str) -> list[str]:
+def doubts_of(objective: float, stated: Mapping[str, float], status: str) -> list[str]:
     """Return why a file's proof is not to be trusted: what contradicts the cost model, or itself."""
     value, bound, found = stated["value"], stated["bound"], []
     if abs(objective - value) > 1e-6 * objective:

@@ -42,7 +42,7 @@ def run_between(dnn: Dnn, first: str, last: str) -> tuple[str, ...]:
     """
     import networkx as nx  # noqa: PLC0415 - takes a while
 
-    graph = dnn.graph
+    graph: nx.DiGraph[Any] = dnn.graph  # the library's functions ask for nodes of any kind
     if first != last and not nx.has_path(graph, first, last):
         raise ValueError(f"no path leads from {first!r} to {last!r}; name them in the order of the network")
     between = ({first} | nx.descendants(graph, first)) & ({last} | nx.ancestors(graph, last))

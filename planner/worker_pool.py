@@ -77,7 +77,7 @@ class WorkerPool(Protocol):
         """Return how many more tasks are wanted now; 0 for good where no worker is left."""
         ...
 
-    def submit(self, function: Callable[..., Any], origin: Origin, arguments: Sequence[object]) -> int:
+    def submit(self, function: Callable[..., object], origin: Origin, arguments: Sequence[object]) -> int:
         """Take a task, ``function(made, *arguments)`` with what the origin makes; return its number."""
         ...
 

@@ -7,7 +7,7 @@ the functions of ``planner.models``, and by a paper's own equations that no fami
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, WithJsonSchema
 
@@ -30,7 +30,7 @@ def _frequency(value: object) -> float:
 Hertz = Annotated[float, BeforeValidator(_frequency), WithJsonSchema({"type": "string"})]
 
 
-def model_of(name: str) -> tuple[type[BaseModel], Callable[[Any], Mapping[str, Any]]]:
+def model_of(name: str) -> tuple[type[BaseModel], Callable[..., Mapping[str, object]]]:
     """Return the inputs and the function of a model.
 
     Raises

@@ -137,7 +137,9 @@ def compare(
     purchases
         The answers ``planner.procurement/1`` that the plans stood in: where both did, what these minimise decides.
     """
-    one, other = both = visible_data(dict(one)), visible_data(dict(other))  # questions are still as they were written
+    # questions are still as they were written
+    both: tuple[dict[str, Any], dict[str, Any]] = (visible_data(dict(one)), visible_data(dict(other)))
+    one, other = both
     bought = [each for each in purchases if each is not None] if None not in purchases else []
     goals = _pair(bought or both, lambda answer: _goal(str(answer["objective"]["name"])))
     values = _pair(bought or both, lambda answer: float(answer["objective"]["value"]))
@@ -162,7 +164,7 @@ def compare(
             *_different(*(dict(_flat(each["problem"].get("procure", {}), "procure")) for each in bought or both)),
             *_collapsed(_different(*_pair(both, _question))),
         ),
-        terms=_terms(one, other) if one["objective"]["name"] == other["objective"]["name"] else (),  # type: ignore[index]
+        terms=_terms(one, other) if one["objective"]["name"] == other["objective"]["name"] else (),
         warnings=tuple(_warnings(one, other, goals)),
     )
 

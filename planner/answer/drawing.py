@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from planner.answer.timeline import Trace
 from planner.cluster import Cluster, MachineGroup
 from planner.sections import Cell, Drawing, Gantt, Group, Machine, Placement, Role, Table
 from planner.units import Dimension, format_human
@@ -102,7 +103,7 @@ Event = Mapping[str, Any]
 Span = tuple[int, float, float, str]  # row, start, end, words
 
 
-def timeline_chart(trace: Mapping[str, Any]) -> Gantt:
+def timeline_chart(trace: Trace) -> Gantt:
     """Return the plot of a trace of :func:`planner.answer.timeline.timeline_document`."""
     events = trace["traceEvents"]
     lanes = {

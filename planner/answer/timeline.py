@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -84,6 +84,32 @@ class Drawn:
     most_events: int = MOST_EVENTS  # beyond which the shortest spans are left out
 
 
+class Trace(TypedDict):
+    """A file of the Trace Event Format; each event has the keys that its ``ph`` asks for."""
+
+    traceEvents: list[dict[str, Any]]
+    displayTimeUnit: str
+    otherData: NotRequired[dict[str, Any]]
+
+
+class ComparedRow(TypedDict):
+    """A layer's seconds in one direction; None where one side does not know it."""
+
+    layer: str
+    direction: str
+    predicted_s: float | None
+    measured_s: float | None
+    ratio: float | None
+
+
+class Compared(TypedDict):
+    """Measured beside predicted seconds; ``layers`` says by what they were matched."""
+
+    origin: str
+    layers: str
+    rows: list[ComparedRow]
+
+
 def traces_of(
     timeline: Timeline,
     prediction: Prediction,
@@ -91,7 +117,7 @@ def traces_of(
     *,
     about: Mapping[str, object],
     measured: Measured | None = None,
-) -> Callable[[int], dict[str, Any]]:
+) -> Callable[[int], Trace]:
     """Return what gives the trace of a family's timeline, which holds all iterations already, of so many events.
 
     It raises an error if the rows alone are more.
@@ -119,7 +145,7 @@ def traces_of(
         **({} if measured is None else {"measured": compared(timeline, measured)}),
     }
 
-    def draw(most: int) -> dict[str, Any]:
+    def draw(most: int) -> Trace:
         try:
             fewer = thinned(found, is_expanded=is_expanded, most=most)
         except ValueError as error:
@@ -129,12 +155,12 @@ def traces_of(
     return draw
 
 
-def trace_of(timeline: Timeline, prediction: Prediction, drawn: Drawn, **more: Any) -> dict[str, Any]:
+def trace_of(timeline: Timeline, prediction: Prediction, drawn: Drawn, *, about: Mapping[str, object]) -> Trace:
     """Return the trace of a timeline, as :func:`traces_of` has it, of the events that ``drawn`` allows."""
-    return traces_of(timeline, prediction, drawn, **more)(drawn.most_events)
+    return traces_of(timeline, prediction, drawn, about=about)(drawn.most_events)
 
 
-def pieces_of(trace: Mapping[str, Any]) -> Iterator[str]:
+def pieces_of(trace: Trace) -> Iterator[str]:
     """Yield a trace as JSON, an event at a time: of a million the text is not held beside them."""
     text = json.JSONEncoder(separators=(",", ":")).encode
     yield '{"traceEvents":['
@@ -143,7 +169,7 @@ def pieces_of(trace: Mapping[str, Any]) -> Iterator[str]:
     yield f"],{text({name: value for name, value in trace.items() if name != 'traceEvents'})[1:]}\n"
 
 
-def file_of(draw: Callable[[int], dict[str, Any]], *, is_packed: bool) -> tuple[bytes, dict[str, Any]]:
+def file_of(draw: Callable[[int], Trace], *, is_packed: bool) -> tuple[bytes, Trace]:
     """Return a trace as a file of at most 20 MB, and the trace: drawn with as many events as go into it.
 
     Parameters
@@ -175,7 +201,7 @@ def file_of(draw: Callable[[int], dict[str, Any]], *, is_packed: bool) -> tuple[
         most, more = min(MOST_EVENTS, int(0.97 * MOST_BYTES * number / len(content))), more - 1
 
 
-def _content(trace: Mapping[str, Any], *, is_packed: bool) -> tuple[bytes | None, int]:
+def _content(trace: Trace, *, is_packed: bool) -> tuple[bytes | None, int]:
     """Return a trace as a file, None where that has too many bytes, and how many of its pieces were within these."""
     import gzip  # noqa: PLC0415  # few ask for it
 
@@ -205,7 +231,7 @@ def timeline_document(
     notes: Sequence[str] = (),
     *,
     about: Mapping[str, object] | None = None,
-) -> dict[str, Any]:
+) -> Trace:
     """Return a timeline's trace as a JSON object.
 
     Parameters
@@ -270,9 +296,11 @@ def timeline_document(
         events += [{**head, "ts": _ns(at_s) / 1000, "args": dict(values)} for at_s, values in counter.points]
     # Stable, and spans come first, the outer before the inner: an arrow's end lies inside its span.
     events.sort(key=lambda event: (event["ts"], event["ph"] != "X", -event.get("dur", 0)))
-    document: dict[str, Any] = {"traceEvents": [*heads, *events], "displayTimeUnit": "ms"}
+    document: Trace = {"traceEvents": [*heads, *events], "displayTimeUnit": "ms"}
     other = {**(about or {}), **({"notes": list(notes)} if notes else {})}
-    return {**document, "otherData": other} if other else document
+    if other:
+        document["otherData"] = other
+    return document
 
 
 def _ns(seconds: float) -> int:
@@ -581,7 +609,7 @@ def with_measured(timeline: Timeline, measured: Measured) -> Timeline:
 # layers only the passes through all of them.
 
 
-def compared(timeline: Timeline, measured: Measured) -> dict[str, Any]:
+def compared(timeline: Timeline, measured: Measured) -> Compared:
     """Return predicted and measured seconds of an iteration, layer by layer and in all.
 
     Returns
@@ -612,7 +640,7 @@ def compared(timeline: Timeline, measured: Measured) -> dict[str, Any]:
     ]
     totals = _totals(timeline, predicted)
     pairs += [("all layers", direction, totals[direction], sum(seconds)) for direction, seconds in measured.passes]
-    rows = [
+    rows: list[ComparedRow] = [
         {
             "layer": name,
             "direction": direction,
@@ -671,16 +699,16 @@ def _totals(timeline: Timeline, predicted: Mapping[tuple[str, str], float]) -> d
     return found
 
 
-def table_text(comparison: Mapping[str, Any]) -> str:
+def table_text(comparison: Compared) -> str:
     """Return the comparison as lines of text; of many layers those that differ most, in seconds."""
 
-    def difference_s(row: Mapping[str, Any]) -> float:
+    def difference_s(row: ComparedRow) -> float:
         return abs(float(row["measured_s"] or 0.0) - float(row["predicted_s"] or 0.0))
 
     def time(seconds: float | None) -> str:
         return "-" if seconds is None else time_words(seconds)
 
-    rows: Sequence[Mapping[str, Any]] = comparison["rows"]
+    rows = comparison["rows"]
     layers = [row for row in rows if row["layer"] != "all layers"]
     most = sorted(range(len(layers)), key=lambda index: (-difference_s(layers[index]), index))[:_MOST_LINES]
     shown = [*(layers[index] for index in sorted(most)), *(row for row in rows if row["layer"] == "all layers")]

@@ -238,9 +238,9 @@ def calibration_text(fitted: Fitted, *, date: str = "", is_law_only: bool = Fals
     return "".join(f"# {line}".rstrip() + "\n" for line in head) + out.getvalue()
 
 
-def block_of(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> dict[str, Any]:
+def block_of(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> dict[str, object]:
     """Return the ``calibration`` block as plain data."""
-    block: dict[str, Any] = dict(fitted.kept)
+    block: dict[str, object] = dict(fitted.kept)
     if fitted.utilisation is not None:
         block["utilisation"] = _rounded(fitted.utilisation.overall)
         block["utilisation_by_kind"] = {name: _rounded(value) for name, value in fitted.utilisation.by_kind.items()}

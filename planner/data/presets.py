@@ -18,7 +18,7 @@ def _texts(file: str) -> dict[str, str]:
 
 
 @cache
-def _block(file: str, name: str) -> dict[str, Any]:
+def _block(file: str, name: str) -> dict[str, object]:
     """Return a block's content; callers get copies."""
     found: dict[str, Any] = plain_yaml(_texts(file)[name])[name]
     return found

@@ -6,10 +6,10 @@ run: a pattern of layers is read by :func:`pattern_of`.
 
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from planner.exporters.scripts import Parsed, flags_of
 from planner.families.hybrid.launch_network import (
@@ -23,6 +23,8 @@ from planner.families.hybrid.launch_network import (
 from planner.mixers import DeltaNet, Mamba
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import MOST_LAYERS, Experts, LatentAttention, Transformer
+
+T = TypeVar("T")
 
 _LIST = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?")
 _PATTERNS = {"moe-layer-freq", "window-attn-skip-freq", "linear-attention-freq"}
@@ -101,7 +103,7 @@ def values_of(words: str) -> dict[str, object]:
     return found
 
 
-def with_lists(values: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
+def with_lists(values: Mapping[str, object], num_layers: int) -> dict[str, object]:
     """Return values whose windows and patterns of layers are lists of numbers, as a configuration has them.
 
     And whose stages of layers of one part are alike but for the first and the last, as programs on top of an older
@@ -118,7 +120,7 @@ def with_lists(values: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
     if "window-size" in values:
         found["window-size"] = [int(one) for one in str(values["window-size"]).split(",")]
     if _CUT_STACK in values:
-        first, *between, last = found.pop(_CUT_STACK).split("|")
+        first, *between, last = str(found.pop(_CUT_STACK)).split("|")
         found[_STACK] = "".join([first, *between, last])
         if len({*map(len, (first, *between, last))}) > 1:
             found |= dict(zip(ENDS, (len(first), len(last)), strict=True))
@@ -420,7 +422,7 @@ def _spread(with_experts: tuple[int, ...]) -> tuple[int | None, int]:
     return (every if fits else None), places[0]
 
 
-def built(file: Parsed, part: type[Any], /, **values: Any) -> Any:
+def built(file: Parsed, part: Callable[..., T], /, **values: object) -> T:
     """Return a part of a network; raise SpecError where its figures cannot be."""
     try:
         return part(**values)

@@ -10,12 +10,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, TypeVar
 
 from planner.errors import SpecError
 from planner.frozen import frozen
 from planner.shipped import shipped_text
 from planner.used_machines import UsedMachines
+
+T = TypeVar("T")
 
 VERSION = "PyTorch 2.13"
 PORT = 29500  # torchrun's own
@@ -202,7 +204,7 @@ def shipped_words(name: str) -> frozenset[str]:
     return frozenset(" ".join(shipped_lines(name)).split())
 
 
-def literal(name: str, fields: Mapping[str, Any]) -> str:
+def literal(name: str, fields: Mapping[str, object]) -> str:
     """Return a mapping as Python's literal, a line for each field.
 
     >>> print(literal("SIZES", {"layers": 2, "kind": "dense"}), literal("NONE", {}), sep="; ")
@@ -234,7 +236,7 @@ def said_of(part: object, names: Mapping[str, str]) -> dict[str, object]:
     return {there: getattr(part, here) for here, there in names.items()}
 
 
-def said_in(table: Mapping[str, object], names: Mapping[str, str]) -> dict[str, Any]:
+def said_in(table: Mapping[str, T], names: Mapping[str, str]) -> dict[str, T]:
     """Return the attributes that a file says by its names for them: the way back from :func:`said_of`.
 
     >>> said_in({"first": 1.0, "second": 2.0}, {"real": "first"})

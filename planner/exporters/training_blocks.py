@@ -78,7 +78,9 @@ def _optimizer(file: Parsed) -> str:
     return _MOMENTS.get(moments.pop(), "adam") if len(moments) == 1 else "adam"
 
 
-def adapters_of(file: Parsed, table: object, *, rank: str, alpha: str, targets: str, method: str = "lora") -> Any:
+def adapters_of(
+    file: Parsed, table: object, *, rank: str, alpha: str, targets: str, method: str = "lora"
+) -> dict[str, object]:
     """Return the block ``fine_tuning`` of a table of adapters, whose keys are given.
 
     Raises

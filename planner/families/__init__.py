@@ -4,7 +4,7 @@ Nothing here imports a search before it is asked for, so that a plan can be chec
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from planner.cluster import Cluster
 from planner.constraints import Usage, memory_limit_bytes, needed_s
@@ -38,7 +38,10 @@ __all__ = [
 ]
 
 
-class Family(Protocol):
+Chosen_contra = TypeVar("Chosen_contra", contravariant=True)  # what a family decides: its configuration
+
+
+class Family(Protocol[Chosen_contra]):
     """What the module of a family offers: the cost of a given configuration, and the search for the best one.
 
     It may have six more: ``bound``, see :func:`bound_of`; ``least_by_count``, a
@@ -70,19 +73,19 @@ class Family(Protocol):
         """The parameters of the calibration that measured iterations of the family may fit."""
         ...
 
-    def predict(self, problem: Problem, configuration: Any) -> Prediction:
+    def predict(self, problem: Problem, configuration: Chosen_contra) -> Prediction:
         """Return what a configuration of the family costs."""
         ...
 
-    def explain(self, problem: Problem, configuration: Any, prediction: Prediction) -> tuple[str, ...]:
+    def explain(self, problem: Problem, configuration: Chosen_contra, prediction: Prediction) -> tuple[str, ...]:
         """Return what binds, in words."""
         ...
 
-    def timeline(self, problem: Problem, configuration: Any, *, num_iterations: int = 1) -> Timeline:
+    def timeline(self, problem: Problem, configuration: Chosen_contra, *, num_iterations: int = 1) -> Timeline:
         """Return what runs where and when, over some iterations from 0 on; one device stands for all that do alike."""
         ...
 
-    def machines(self, problem: Problem, configuration: Any) -> Iterator[UsedMachines]:
+    def machines(self, problem: Problem, configuration: Chosen_contra) -> Iterator[UsedMachines]:
         """Yield the machines of a configuration in the order of its ranks; servers come after the workers.
 
         A group whose last machine gives fewer devices than the others stands in two rows.
@@ -97,7 +100,7 @@ class Family(Protocol):
         """Return what an answer shows of a configuration, given as its document, on a cluster."""
         ...
 
-    def left_out(self, problem: Problem, given: Mapping[str, Any], configuration: Any) -> tuple[str, ...]:
+    def left_out(self, problem: Problem, given: Mapping[str, object], configuration: Chosen_contra) -> tuple[str, ...]:
         """Return, in words, what the configuration of a block has where the block says nothing, and why.
 
         What ``plan`` takes by default; only what may change the prediction.
@@ -121,7 +124,7 @@ class Family(Protocol):
         ...
 
 
-class Risks(Protocol):
+class Risks(Protocol[Chosen_contra]):
     """What a family knows of how far its predictions may be trusted."""
 
     @property
@@ -129,20 +132,20 @@ class Risks(Protocol):
         """What lines of an explanation hold that are of the layout alone, beside those of ``explain``."""
         ...
 
-    def unmeasured(self, problem: Problem, configuration: Any) -> tuple[Unmeasured, ...]:
+    def unmeasured(self, problem: Problem, configuration: Chosen_contra) -> tuple[Unmeasured, ...]:
         """Return the features that no measured step has, and which of them a configuration takes."""
         ...
 
-    def known_error(self, problem: Problem, configuration: Any, prediction: Prediction) -> float:
+    def known_error(self, problem: Problem, configuration: Chosen_contra, prediction: Prediction) -> float:
         """Return by which share a measured time may be longer than predicted."""
         ...
 
-    def doubts(self, problem: Problem, configuration: Any) -> list[str]:
+    def doubts(self, problem: Problem, configuration: Chosen_contra) -> list[str]:
         """Return what makes the figures of a configuration doubtful: the warnings of its plan."""
         ...
 
 
-_OWN: tuple[Family, ...] = (
+_OWN: tuple[Family[Any], ...] = (
     all_reduce_family,
     parameter_server_family,
     model_replicas_family,
@@ -150,7 +153,7 @@ _OWN: tuple[Family, ...] = (
     hybrid_family,
 )
 _NEEDS = [name for name in vars(Family) if not name.startswith("_")]
-FAMILIES: Registry[Family] = Registry("planner.families", {one.NAME: one for one in _OWN}, needs=_NEEDS)
+FAMILIES: Registry[Family[Any]] = Registry("planner.families", {one.NAME: one for one in _OWN}, needs=_NEEDS)
 
 
 def bound_of(family: str, problem: Problem) -> float:
@@ -183,10 +186,10 @@ def not_launched(family: str) -> frozenset[str]:
     return found
 
 
-def risks_of(family: str) -> Risks | None:
+def risks_of(family: str) -> Risks[Any] | None:
     """Return what a family knows of how far its predictions may be trusted; None: all are of one risk."""
     risks = getattr(FAMILIES[family], "risks", None)
-    found: Risks | None = None if risks is None else risks()
+    found: Risks[Any] | None = None if risks is None else risks()
     return found
 
 

@@ -1,7 +1,6 @@
 """The error of one key of a given configuration."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from planner.errors import Fault, SpecError
 from planner.models.communication import Compression
@@ -17,7 +16,7 @@ def wrong(family: str, key: str, value: object, problem: str, mend: str = "Mend 
 # --- Compression of gradients, as a given configuration says it
 
 
-def compression_of(given: Mapping[str, Any] | None) -> Compression | None:
+def compression_of(given: Mapping[str, float] | None) -> Compression | None:
     """Return the compression of a block."""
     return None if given is None else Compression(removed=given["removed"], scale_s=given["time"])
 

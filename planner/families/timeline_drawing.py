@@ -39,10 +39,10 @@ class Drawing:
         self.spans.append(Span(row=row, name=name, start_s=at_s, end_s=at_s, kind=kind, args=args))
         return len(self.spans) - 1
 
-    def chain(self, row: str, start_s: float, pieces: Sequence[tuple[str, float, str]], **args: Any) -> float:
+    def chain(self, row: str, start_s: float, pieces: Sequence[tuple[str, float, str]], **args: object) -> float:
         """Add spans one after the other, by name, seconds and kind; return the end of the last."""
         for name, seconds, kind in pieces:
-            self.add(row, name, start_s, start_s + seconds, kind, **args)
+            self.add(row, name, start_s, start_s + seconds, kind, is_part=False, **args)
             start_s += seconds
         return start_s
 

@@ -397,7 +397,7 @@ class Notes:
         """Note a fault at a place of the spec."""
         self.faults.append(self.source.fault(path, problem, mend, value))
 
-    def attempt(self, path: tuple[str | int, ...], make: Callable[[], Any]) -> Any:
+    def attempt(self, path: tuple[str | int, ...], make: Callable[[], object]) -> Any:
         """Return what ``make`` returns, or None after noting why it could not."""
         try:
             return make()

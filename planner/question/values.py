@@ -164,7 +164,7 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-def is_graph(value: object) -> TypeGuard["nx.Graph[Any]"]:
+def is_graph(value: object) -> TypeGuard["nx.Graph[object]"]:
     """Whether a value is a networkx graph; who has one has imported the library, which takes a while."""
     networkx = sys.modules.get("networkx")
     return networkx is not None and isinstance(value, networkx.Graph)

@@ -100,9 +100,9 @@ def _beside_its_file(error: PlannerError) -> PlannerError:
     return SpecError.of([moved(one) if one.file == UPLOADED else one for one in error.faults])
 
 
-def answer_of(task: Mapping[str, Any], tell: Tell = lambda _line: None) -> dict[str, Any]:
+def answer_of(task: Mapping[str, object], tell: Tell = lambda _line: None) -> dict[str, object]:
     """Return what the page shows of an answer, and what it keeps; raises what :mod:`planner.api` does."""
-    return _ANSWERS[task["kind"]](
+    return _ANSWERS[str(task["kind"])](
         {"changes": [], "changed": [], "has_explanation": False, "memory_limit_bytes": None, **task}, tell
     )
 

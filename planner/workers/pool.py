@@ -128,7 +128,7 @@ class DaskPool:
                 self._give_up(str(error))
         return 0
 
-    def submit(self, function: Callable[..., Any], origin: Origin, arguments: Sequence[object]) -> int:
+    def submit(self, function: Callable[..., object], origin: Origin, arguments: Sequence[object]) -> int:
         """Send a task; return its number."""
         self._number += 1
         self.counts.tasks += 1

@@ -196,6 +196,7 @@ def test_collectives_that_no_plan_uses_are_fitted_and_not_written(tmp_path: Path
     text = calibration_text(made)
     assert "Fitted, and not in this file, since a plan has no use for it: all_gather on 4 devices." in text
     rows = block_of(made)["piecewise"]
+    assert isinstance(rows, list)
     assert [row["num_devices"] for row in rows] == [2, 8]
 
 

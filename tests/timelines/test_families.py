@@ -14,6 +14,7 @@ from servers import question as server_question
 from traces import by_row, end_s, faults_of, spans_of, sum_s
 
 import planner
+from planner.answer.timeline import Trace
 from planner.api import configuration_of, timeline
 from planner.errors import SpecError
 from planner.families.hybrid.timeline import Line, StagePass, draw_line
@@ -25,7 +26,6 @@ from planner.models.layouts import Schedule
 from planner.plan import Configuration, Prediction
 from planner.problem import Problem
 
-Document = dict[str, Any]
 NEAR = 2e-9  # seconds: times are written in nanoseconds
 LAYERS: list[dict[str, Any]] = [
     {"name": name, "inputs": [before] if before else [], "forward": forward, "backward": backward, "parameters": size, "output": "1 MB"}
@@ -38,7 +38,7 @@ LAYERS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def drawn(problem: Problem, configuration: Configuration, family: str, **more: Any) -> tuple[Document, Prediction]:
+def drawn(problem: Problem, configuration: Configuration, family: str, **more: Any) -> tuple[Trace, Prediction]:
     """The trace of a configuration, which is valid, of equal bytes each time, and ends with the prediction."""
     prediction = planner.predict(problem, configuration)
     number = more.get("num_iterations", 1)
@@ -53,7 +53,7 @@ def drawn(problem: Problem, configuration: Configuration, family: str, **more: A
     return document, prediction
 
 
-def asked(problem: Problem, **more: Any) -> tuple[Document, Prediction, dict[str, list[dict[str, Any]]]]:
+def asked(problem: Problem, **more: Any) -> tuple[Trace, Prediction, dict[str, list[dict[str, Any]]]]:
     """The trace of the configuration that a question holds."""
     family, configuration = configuration_of(problem)
     document, prediction = drawn(problem, configuration, family, **more)

@@ -10,7 +10,7 @@ from docs_commands import blocks, write
 from traces import by_row, end_s, faults_of
 
 import planner
-from planner.answer.timeline import MOST_DRAWN, Drawn, Measured, compared, table_text, trace_of, with_measured
+from planner.answer.timeline import MOST_DRAWN, Compared, Drawn, Measured, compared, table_text, trace_of, with_measured
 from planner.api import configuration_of, timeline
 from planner.cli.run import run
 from planner.errors import SpecError
@@ -50,7 +50,7 @@ def measured(*names: str) -> Measured:
     )
 
 
-def rows_of(comparison: dict[str, Any]) -> dict[tuple[str, str], tuple[Any, Any]]:
+def rows_of(comparison: Compared) -> dict[tuple[str, str], tuple[Any, Any]]:
     return {(row["layer"], row["direction"]): (row["predicted_s"], row["measured_s"]) for row in comparison["rows"]}
 
 

@@ -10,6 +10,7 @@ from traces import faults_of
 
 from planner.answer.timeline import (
     MOST_EVENTS,
+    Trace,
     file_of,
     num_devices,
     of_each_kind,
@@ -237,7 +238,7 @@ def test_rows_that_are_too_many_by_themselves_are_refused() -> None:
 def test_a_file_has_all_rows_though_they_are_more_than_are_drawn_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("planner.answer.timeline._FIRST_EVENTS", 10)
 
-    def draw(most: int) -> dict[str, Any]:
+    def draw(most: int) -> Trace:
         try:
             return timeline_document(*with_all(thinned(DEVICES, is_expanded=True, most=most)))
         except ValueError as error:

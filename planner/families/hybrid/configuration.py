@@ -588,7 +588,7 @@ def _cut_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         )
 
 
-def is_spread(one: Mapping[str, Any], ranks: Any) -> Any:
+def is_spread(one: Mapping[str, Ints | int], ranks: Ints | int) -> Bools | bool:
     """Return whether experts, and the devices that share each, divide the devices that hold the same layers.
 
     ``ranks``: the ``context x data`` ranks of them.
@@ -757,7 +757,7 @@ def _schedule_rules(batch: int, program: str) -> Iterator[LayoutRule]:
     )
 
 
-def most_recomputed(transformer: Transformer, one: Mapping[str, Any]) -> Any:
+def most_recomputed(transformer: Transformer, one: Mapping[str, Ints | int]) -> Ints | int:
     """Return the layers of the fullest virtual stage, of which some may be computed again."""
     return -(-transformer.num_layers // (one["pipeline"] * one["interleave"]))
 
@@ -1303,7 +1303,7 @@ def completed(problem: Problem, given: Mapping[str, Any], batch: int) -> dict[st
     return found
 
 
-def left_out_words(problem: Problem, given: Mapping[str, Any], block: Mapping[str, Any]) -> list[str]:
+def left_out_words(problem: Problem, given: Mapping[str, object], block: Mapping[str, Any]) -> list[str]:
     """Return a line for each key that was left out and is on: ``overlap_data: on, as megatron-core has it``.
 
     ``block``: what the layout is.

@@ -673,7 +673,7 @@ def _low_band(cost: GroupCost) -> dict[str, Any] | None:
     }
 
 
-def unseen_band(cost: GroupCost) -> tuple[str, Mapping[str, Any]]:
+def unseen_band(cost: GroupCost) -> tuple[str, Mapping[str, float]]:
     """Return the band of what a fit did not see on a device, and whose: its own, all devices', or unmeasured ones'."""
     bands: Mapping[str, Any] = cost.problem.transformer_rates.get("device_bands", {})
     names = (cost.group.device.name, "all") if cost.is_calibrated else ("unmeasured",)

@@ -423,7 +423,7 @@ class Space:
         for part in names:
             yield Rule(
                 names=("tensor", "context", "expert", "expert_tensor", part),
-                holds=lambda one, part=part: is_spread(one, one["context"] * one[part]),  # type: ignore[misc]
+                holds=lambda one, part=part: np.asarray(is_spread(one, one["context"] * one[part])),  # type: ignore[misc]
             )
 
     def _is_given(self, key: str) -> bool:

@@ -34,7 +34,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache, cached_property
 from itertools import pairwise
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +45,7 @@ from planner.families.model_replicas.cost import memory_limit_bytes, memory_of
 from planner.models.replica_segments import LayerChoice, ReplicaConfiguration, num_stripes
 from planner.models.replicas import ReplicaModel, ReplicaPairs, all_states, worthwhile_threads
 from planner.problem import Problem
-from planner.solution import Solution, Status
+from planner.solution import Solution, Status, T
 from planner.solvers.chain import cheapest_chain
 from planner.solvers.matching import two_phase_assignment
 from planner.units import Dimension, format_human
@@ -323,7 +322,7 @@ class Layers:
         return np.asarray(is_power & rounded)
 
 
-def of_each(columns: Sequence[Sequence[object]], made_of: Callable[..., Any]) -> list[Any]:
+def of_each(columns: Sequence[Sequence[object]], made_of: Callable[..., T]) -> list[T]:
     """Return what is made of the arrays of every layer, once where layers share all of them."""
     rows = list(zip(*columns, strict=True))
     made = {key: made_of(*arrays) for key, arrays in {tuple(map(id, arrays)): arrays for arrays in rows}.items()}

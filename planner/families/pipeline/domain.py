@@ -204,9 +204,9 @@ class Domain:
         """Numbers of devices and machines in all, pins included."""
         return self.problem.training_devices, self.problem.allowed_machines
 
-    def num_machines(self, used: Any) -> Any:
+    def num_machines(self, used: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the machines that so many devices of each group stand on."""
-        return sum(-(-one // places) for one, places in zip(used, self.places, strict=True))
+        return np.asarray(sum(-(-one // places) for one, places in zip(used, self.places, strict=True)))
 
     def allowed(self, used: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether the question allows so many devices of each group; groups along the first axis."""

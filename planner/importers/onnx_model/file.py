@@ -13,13 +13,18 @@ import importlib
 from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import Fault, SpecError
 from planner.frozen import frozen
 from planner.importers.text import refuse
+
+if TYPE_CHECKING:
+    import onnx
 
 MOST_FILE_BYTES = 2**31 - 1  # protobuf's own limit
 MOST_VALUES = 1024  # of a tensor whose values may matter: shapes, axes, factors
@@ -34,7 +39,7 @@ _EXTERNAL = 1  # TensorProto.DataLocation
 _BATCH_WORDS = {"b", "batch", "batch_size", "batchsize", "bs", "n", "batch_dim", "num_samples"}
 
 
-def onnx_module(name: str = "onnx") -> Any:
+def onnx_module(name: str = "onnx") -> ModuleType:
     """Return the library, or one of its modules; the hint says how to install it."""
     try:
         return importlib.import_module(name)
@@ -43,7 +48,7 @@ def onnx_module(name: str = "onnx") -> Any:
         raise SpecError.one("reading an ONNX file needs the package onnx.", hint) from None
 
 
-def values_of(tensor: Any) -> NDArray[Any] | None:
+def values_of(tensor: "onnx.TensorProto") -> NDArray[np.generic] | None:
     """Return the values of a small tensor that the file holds; None of a large one, and of what is kept elsewhere.
 
     None, too, where the library cannot decode them, since they are cut off or of a type without numbers: what rests on
@@ -52,13 +57,13 @@ def values_of(tensor: Any) -> NDArray[Any] | None:
     if prod(tensor.dims) > MOST_VALUES or tensor.data_location == _EXTERNAL:
         return None
     try:
-        found: NDArray[Any] = onnx_module("onnx.numpy_helper").to_array(tensor)
+        found: NDArray[np.generic] = onnx_module("onnx.numpy_helper").to_array(tensor)
     except (ValueError, TypeError, KeyError, NotImplementedError):  # cut off, or a type without numbers, see above
         return None
     return found
 
 
-def bodies_of(node: Any) -> list[Any]:
+def bodies_of(node: "onnx.NodeProto") -> list["onnx.GraphProto"]:
     """Return the bodies of a branch or a loop."""
     return [
         body
@@ -67,7 +72,7 @@ def bodies_of(node: Any) -> list[Any]:
     ]
 
 
-def load_model(path: Path) -> object:
+def load_model(path: Path) -> "onnx.ModelProto":
     """Return the model (``onnx.ModelProto``) without the data of its large tensors, functions put in their place.
 
     Raises
@@ -76,10 +81,10 @@ def load_model(path: Path) -> object:
         If it is no file that can be read, larger than 2 GiB, truncated or no ONNX model, beyond the limits of numbers
         of operators and tensors, or keeps data outside of its own folder.
     """
-    onnx = onnx_module()
+    library = onnx_module()
     _check_size(path)
     try:
-        model = onnx.ModelProto.FromString(path.read_bytes())
+        model = library.ModelProto.FromString(path.read_bytes())
     except importlib.import_module("google.protobuf.message").DecodeError:
         problem = "this is no ONNX model, or only a part of one."
         raise refuse(path, problem, "Export or copy it again, and give the .onnx file.") from None
@@ -94,15 +99,16 @@ def load_model(path: Path) -> object:
     if faults:
         raise SpecError.of(faults[:20])
     # A parsed message keeps the memory of what was cleared: only a copy is small.
-    model = onnx.ModelProto.FromString(model.SerializeToString())
-    if not model.functions:
-        return model
-    _check_functions(model, path)
+    small: onnx.ModelProto = library.ModelProto.FromString(model.SerializeToString())
+    if not small.functions:
+        return small
+    _check_functions(small, path)
     try:
-        return onnx_module("onnx.inliner").inline_local_functions(model)
+        inlined: onnx.ModelProto = onnx_module("onnx.inliner").inline_local_functions(small)
     except Exception as error:  # the library raises whatever its C++ part throws
         problem = f"its functions cannot be put in their places: {str(error)[:200]}."
         raise refuse(path, problem, "Export it again, without functions.") from None
+    return inlined
 
 
 def _check_size(path: Path) -> None:
@@ -270,13 +276,13 @@ class _Dimension:
     name: str
 
 
-def data_inputs(model: Any) -> list[Any]:
+def data_inputs(model: "onnx.ModelProto") -> list["onnx.ValueInfoProto"]:
     """Return the graph's inputs that are no initialisers."""
     stored = {tensor.name for tensor in model.graph.initializer}
     return [one for one in model.graph.input if one.name not in stored]
 
 
-def set_sizes(model: Any, sizes: Mapping[str, int], path: Path) -> Batch:
+def set_sizes(model: "onnx.ModelProto", sizes: Mapping[str, int], path: Path) -> Batch:
     """Put numbers for all symbolic dimensions of the inputs into ``model``, and return its batch.
 
     Parameters

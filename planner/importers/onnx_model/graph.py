@@ -11,6 +11,7 @@ from dataclasses import field, replace
 from math import prod
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from planner.frozen import frozen
@@ -51,7 +52,7 @@ class OnnxTensor:
     name: str
     dims: tuple[int, ...]
     dtype: str
-    values: NDArray[Any] | None = None
+    values: NDArray[np.generic] | None = None
 
     @property
     def num_elements(self) -> int:

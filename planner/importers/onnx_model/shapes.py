@@ -13,7 +13,7 @@ brings 160 MB; ``onnxscript``'s folding of constants finds fewer, and takes ten 
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 from planner.importers.onnx_model.file import MOST_VALUES, bodies_of, onnx_module, values_of
 from planner.importers.onnx_model.graph import OnnxGraph, OnnxNode, OnnxTensor, Shape, known
 from planner.importers.text import refuse
+
+if TYPE_CHECKING:
+    import onnx
 
 MICROSOFT = ("com.microsoft", "com.ms.internal.nhwc")
 _ONNX = ("", "ai.onnx")
@@ -30,7 +33,7 @@ Values = NDArray[Any]
 Place = tuple[tuple[str, str], ...]  # the outputs of the nodes, and their attributes, that a body lies in
 
 
-def plain_graph(model: Any, path: Path) -> OnnxGraph:
+def plain_graph(model: "onnx.ModelProto", path: Path) -> OnnxGraph:
     """Return the graph of ``model`` in plain terms, with all shapes that can be found.
 
     Parameters

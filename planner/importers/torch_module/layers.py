@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 from planner.dnn import Layer, Operator, Tensor, Window
 from planner.frozen import frozen
@@ -64,7 +64,13 @@ class Figures:
     unknown_share: float  # of all elements that operators read and write, those of operators without a formula
 
 
-def layers_of(passes: Passes, parameters: Mapping[str, Any], buffers: Mapping[str, Any]) -> Figures:
+class Parameter(Protocol):
+    """What is asked of a parameter."""
+
+    requires_grad: bool
+
+
+def layers_of(passes: Passes, parameters: Mapping[str, Parameter], buffers: Mapping[str, object]) -> Figures:
     """Return the layers of a module.
 
     Parameters

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
+from types import ModuleType
 from typing import Any
 
 from planner.errors import SpecError
@@ -35,7 +36,7 @@ _PLAIN = (bool, int, float, str)  # arguments of operators that hold nothing
 _MOST_KNOWN = 2**20  # numbers of one tensor that are computed along
 
 
-def load_torch() -> Any:
+def load_torch() -> ModuleType:
     """Return the module ``torch``; raise SpecError if it is not installed."""
     try:
         return importlib.import_module("torch")
@@ -52,7 +53,7 @@ def last_line(error: BaseException) -> str:
 # -- a module without memory, and the sample that goes with it ---------------------------------------------------------
 
 
-def copy_to_meta(torch: Any, module: Any) -> Any:
+def copy_to_meta(torch: ModuleType, module: Any) -> Any:
     """Return a copy of a module on the meta device.
 
     Raises
@@ -74,7 +75,7 @@ def copy_to_meta(torch: Any, module: Any) -> Any:
         ) from None
 
 
-def _tensors_in(torch: Any, held: Any, depth: int = 0) -> list[Any]:
+def _tensors_in(torch: ModuleType, held: Any, depth: int = 0) -> list[Any]:
     """Return the tensors among a module's plain attributes, also in lists and dicts."""
     if isinstance(held, torch.Tensor):
         return [held]
@@ -84,7 +85,7 @@ def _tensors_in(torch: Any, held: Any, depth: int = 0) -> list[Any]:
     return [tensor for value in values for tensor in _tensors_in(torch, value, depth + 1)]
 
 
-def _empty(torch: Any, held: Any) -> Any:
+def _empty(torch: ModuleType, held: Any) -> Any:
     """Return what stands for a parameter, a buffer or another tensor."""
     nn = torch.nn.parameter
     if isinstance(held, nn.UninitializedParameter):
@@ -107,7 +108,7 @@ class Sample:
     call: Callable[[Any], Any]  # calls a module
 
 
-def sample_of(torch: Any, example: Any, parameters: list[str], *, times: int = 1) -> tuple[Sample, int]:
+def sample_of(torch: ModuleType, example: object, parameters: list[str], *, times: int = 1) -> tuple[Sample, int]:
     """Return the sample and its batch: the leading dimension of the first tensor.
 
     Parameters
@@ -194,7 +195,7 @@ class _KnownNumbers:
         Gives the number of a tensor's storage, which must never be used again.
     """
 
-    def __init__(self, torch: Any, storage_of: Callable[[Any], int]) -> None:
+    def __init__(self, torch: ModuleType, storage_of: Callable[[Any], int]) -> None:
         self._torch, self._storage_of = torch, storage_of
         self._values: dict[int, dict[object, Any]] = {}
         self._without_modes = importlib.import_module("torch.utils._python_dispatch")._disable_current_modes
@@ -335,7 +336,7 @@ class Recording:
     custom_functions: tuple[str, ...] = ()  # names of custom autograd functions that the outputs came through
 
 
-def record(torch: Any, module: Any, sample: Sample) -> Recording:
+def record(torch: ModuleType, module: object, sample: Sample) -> Recording:
     """Return the record of one forward pass; :func:`count_backward` adds the backward pass.
 
     Parameters
@@ -363,7 +364,7 @@ def record(torch: Any, module: Any, sample: Sample) -> Recording:
     return watch.recording
 
 
-def count_backward(torch: Any, recording: Recording) -> None:
+def count_backward(torch: ModuleType, recording: Recording) -> None:
     """Run the backward pass of a recorded forward pass, if there is one, and note its FLOP, or why it cannot run."""
     ends, recording.ends = recording.ends, []
     if not ends:
@@ -386,7 +387,7 @@ def count_backward(torch: Any, recording: Recording) -> None:
 
 
 class _Watch:
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: ModuleType) -> None:
         self.torch, self.counter = torch, _FlopCounter(torch)
         self.recording = Recording()
         self.scope: int | None = None
@@ -562,7 +563,7 @@ def _dispatch_mode(run: Callable[[Any, Any, Any], Any]) -> Any:
 
 
 @contextlib.contextmanager
-def _fused_attention(torch: Any, watch: _Watch) -> Iterator[None]:
+def _fused_attention(torch: ModuleType, watch: _Watch) -> Iterator[None]:
     """Take every scaled dot-product attention for one kernel, during a pass.
 
     The function's name is bound anew for that time: a mode does not see it inside of other functions of torch.
@@ -611,7 +612,7 @@ def _name_of(function: Any) -> tuple[str, str]:
     return library, name.removesuffix("_") if not name.endswith("__") else name
 
 
-def _needs_formula(torch: Any, function: Any) -> bool:
+def _needs_formula(torch: ModuleType, function: Any) -> bool:
     """Whether an operator may well do products, so that 0 FLOP of it are worth a warning."""
     library, name = _name_of(function)
     if library != "aten":
@@ -644,7 +645,7 @@ class _FlopCounter:
     the type of a result then depends on where that number comes from.
     """
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: ModuleType) -> None:
         self._torch, self._known = torch, dict[Any, _Traits]()
         self._remembered: dict[object, Any] = {}
         self._registry = _flop_counter(torch).flop_registry
@@ -755,7 +756,7 @@ class _UnlikeError(Exception):
 
 
 def _run_without_memory(
-    torch: Any, traits: _Traits, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    torch: ModuleType, traits: _Traits, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Run an operator on the meta device.
 
@@ -774,7 +775,7 @@ def _run_without_memory(
     return torch.empty_like(result, dtype=kwargs.get("out_dtype") or args[0].dtype)
 
 
-def _custom_functions(torch: Any, ends: Sequence[Any]) -> tuple[str, ...]:
+def _custom_functions(torch: ModuleType, ends: Sequence[Any]) -> tuple[str, ...]:
     """Return the names of custom autograd functions behind some tensors."""
     seen: set[Any] = set()
     names: dict[str, None] = {}
@@ -790,7 +791,7 @@ def _custom_functions(torch: Any, ends: Sequence[Any]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _flop_counter(torch: Any) -> Any:
+def _flop_counter(torch: ModuleType) -> Any:
     """Return a ``FlopCounterMode`` that prints nothing and also counts what it has no formula for by itself."""
     library = importlib.import_module("torch.utils.flop_counter")
     ours = {
