@@ -5,7 +5,7 @@ number of micro-batches in the order of a lower bound of their iteration; :func:
 good, so that a limit always finds one.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import islice, permutations
@@ -43,6 +43,8 @@ _MOST_LISTED = 4e6  # states with a choice each that are listed for one table
 _MOST_RUNS = 512  # choices of one group
 # Of sources by bounds:
 _NUM_DIVES = 3  # numbers of stages for which the least bound is followed to an answer at once
+_MOST_FUTILE = 256  # stages that are followed, while that is open, by dives that find nothing better, or hardly
+_LITTLE = 0.99  # of the best answer's seconds
 _MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stages may cost,
 _MOST_TRIED = 3e7  # or stages that the cutoff left to the open table, by number of stages
 _MOST_BYTES = 7 << 28  # of the tables of a source, most never written: larger, it is bounded, but not searched
@@ -449,9 +451,10 @@ class PlainSource:
             self._levels = self._levels[1:] if is_small else []
             if self._levels or not is_small:
                 self.open_bound_s = self.bound
-            self.hints = [
-                self._shape(one) for one in self._found.dive(_NUM_DIVES, cutoff_s - self.domain.least_stall_s)
-            ]
+            num_steps = max(self.domain.numbers_of_stages)
+            if not self._levels or (self.domain.replicas is None and self._neighbours.dives(num_steps, cutoff_s)):
+                dives = self._found.dive(_NUM_DIVES, cutoff_s - self.domain.least_stall_s)
+                self.hints = [self._shape(one) for one in dives]
             return None
         stall_s = self.domain.least_stall_s
         candidate = self._found.next(cutoff_s - stall_s, max(until_s - stall_s, self._found.bound))
@@ -598,6 +601,13 @@ class Neighbours:
         # Sources at once, by level: twice as many every time, as the first ones lower the cutoff of all others.
         self._most = {True: 1, False: 1}
         self._share = 1.0  # of their stages that the cutoff left in the last tables
+        self._num_futile, self._last_s = 0, inf  # steps of dives that found little; the cutoff of the last one
+
+    def dives(self, num_steps: int, cutoff_s: float) -> bool:
+        """Whether to follow the least bound while the number of stages is open: not where that found little often."""
+        self._num_futile = 0 if cutoff_s < _LITTLE * self._last_s else self._num_futile + num_steps
+        self._last_s = cutoff_s
+        return self._num_futile <= _MOST_FUTILE
 
     def fill(self, asking: PlainSource, cutoff_s: float) -> None:
         """Fill the tables of a source's next level, and with them those of others; none where they are too large."""
@@ -653,12 +663,13 @@ def _size(domain: Domain, num_choices: int) -> int:
 
 
 def quick_shapes(domain: Domain) -> Iterator[Shape]:
-    """Yield one stage, two stages, balanced stages with equal replicas, and stages over all groups."""
+    """Yield one stage, two stages, balanced stages with equal replicas, stages over all groups, and two chunks each."""
     yield from _one_stage(domain)
     yield from _two_stages(domain)
     yield from _of_one_group(domain)
     if len(domain.num_devices) > 1:
         yield from _of_all_groups(domain)
+    yield from _with_two_chunks(domain)
 
 
 def _plain(domain: Domain) -> list[str]:
@@ -740,6 +751,21 @@ def _of_one_group(domain: Domain) -> Iterator[Shape]:
                     shapes = _that_fit(domain, numbers, partial(shape, group, p, name))
                 budget -= len(shapes)
                 yield from shapes
+
+
+def _with_two_chunks(domain: Domain) -> Iterator[Shape]:
+    """Yield interleaved stages of one group, two chunks a device, with equal replicas: of powers of two."""
+    if "interleaved" not in domain.schedules:
+        return
+    for group, most in enumerate(domain.num_devices):
+        for p in domain.numbers_of_stages:
+            if p < 2 or p & (p - 1) or p > min(most, domain.num_layers // 2, _MOST_SOON):
+                continue
+            fewer = [one for one in domain.numbers_of_microbatches if not one % p]
+            at = bisect_right(fewer, 4 * p)
+            for number in fewer[max(at - 1, 0) : at + 1]:
+                replicas = domain.most_replicas(most // p, number)
+                yield domain.shape(domain.balanced(group, 2 * p, replicas), number, "interleaved", 2)
 
 
 def _of_all_groups(domain: Domain) -> Iterator[Shape]:
