@@ -16,6 +16,7 @@ limit keeps it from giving is taken for neither yes nor no: the constraint stays
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from planner.constraints import good_enough, relaxables
 from planner.errors import Conflict, InfeasibleError, PlannerError, Relaxation, SpecError
@@ -35,10 +36,14 @@ Solve = Callable[[Problem, Search], Plan]
 
 @dataclass(slots=True, kw_only=True)
 class Oracle:
-    """Whether a question has an answer: bounded in time, and stopped at the first answer that will do."""
+    """Whether a question has an answer: bounded in time, and stopped at the first answer that will do.
+
+    ``enough_bytes``: memory of a device with which the question that was asked is known to have one.
+    """
 
     solve: Solve
     search: Search
+    enough_bytes: float = inf
 
     def is_feasible(self, problem: Problem) -> bool | None:
         """Whether there is a plan; None where a limit struck first."""
@@ -257,7 +262,7 @@ def diagnosed(problem: Problem, error: InfeasibleError, solve: Solve, search: Se
     if search.is_over:
         return InfeasibleError.of(f"{said}\nWhich constraints conflict was not found {_LATE}.", ())
     own = search.part(search.left_s)
-    found = conflicts_of(problem, solve, own)
+    found = conflicts_of(problem, solve, own, error.enough_bytes)
     if found.steps:
         conflicts = [
             Conflict(relaxations=tuple(way.row for way in step.ways), is_minimal=step.is_minimal)
@@ -267,12 +272,12 @@ def diagnosed(problem: Problem, error: InfeasibleError, solve: Solve, search: Se
     return InfeasibleError.of(f"{said}\n{found.end}", ()) if found.end else error
 
 
-def conflicts_of(problem: Problem, solve: Solve, search: Search) -> Diagnosis:
+def conflicts_of(problem: Problem, solve: Solve, search: Search, enough_bytes: float = inf) -> Diagnosis:
     """Return the conflicts of a question without answer, one after the other, with the relaxations of their members.
 
     Without any where the question has no answer without any constraint, or where the time did not do for one answer.
     """
-    asked = Oracle(solve=solve, search=search)
+    asked = Oracle(solve=solve, search=search, enough_bytes=enough_bytes)
     filtered = DeletionFilter(problem, relaxables(problem), asked)
     if filtered.is_feasible(frozenset()) is False:
         return Diagnosis()

@@ -28,6 +28,7 @@ from planner.problem import Limits, Problem, RackPower, Range, Training, as_mean
 from planner.relaxation import (
     Asked,
     Relaxable,
+    Unit,
     as_written,
     both_ways,
     least_feasible,
@@ -397,18 +398,29 @@ class Memory(Relaxable):
         return perturb.with_memory(problem, self.device, value_bytes)
 
     def relaxed(self, problem: Problem, asked: Asked) -> Relaxation:
-        """Bisect in the unit that is printed, so that the printed value does, and a unit less does not."""
-        low_bytes, high_bytes = self.value_bytes, max(2 * self.value_bytes, 2.0**10)
-        while not (answer := asked.is_feasible(self.at(problem, high_bytes))):
-            if answer is None or high_bytes > 2.0**60:
-                return unknown(self)
-            low_bytes, high_bytes = high_bytes, 2 * high_bytes
-        unit = unit_of(low_bytes, Dimension.DATA)
-        found, is_exact = least_feasible(
-            floor(low_bytes / unit.step),
-            ceil(high_bytes / unit.step),
-            lambda number: asked.is_feasible(self.changed(problem, unit.text(number))),
-        )
+        """Bisect in the unit that is printed, so that the printed value does, and a unit less does not.
+
+        What is known to be enough is tried before, with a unit less.
+        """
+        low_bytes, high_bytes, known_bytes = self.value_bytes, max(2 * self.value_bytes, 2.0**10), asked.enough_bytes
+        found, is_exact = None, False
+        if low_bytes < known_bytes < float("inf"):
+            while high_bytes < known_bytes:
+                low_bytes, high_bytes = high_bytes, 2 * high_bytes
+            unit = unit_of(low_bytes, Dimension.DATA)
+            found, is_exact = self._known(problem, asked, unit, ceil(known_bytes / unit.step))
+        if found is None:
+            low_bytes, high_bytes = self.value_bytes, max(2 * self.value_bytes, 2.0**10)
+            while not (answer := asked.is_feasible(self.at(problem, high_bytes))):
+                if answer is None or high_bytes > 2.0**60:
+                    return unknown(self)
+                low_bytes, high_bytes = high_bytes, 2 * high_bytes
+            unit = unit_of(low_bytes, Dimension.DATA)
+            found, is_exact = least_feasible(
+                floor(low_bytes / unit.step),
+                ceil(high_bytes / unit.step),
+                lambda number: asked.is_feasible(self.changed(problem, unit.text(number))),
+            )
         if found is None:
             return unknown(self)
         text, note = unit.text(found), "" if self.device is None else "other hardware"
@@ -416,6 +428,11 @@ class Memory(Relaxable):
             parse(text, Dimension.DATA) / self.value_bytes - 1 if self.device is None and self.value_bytes else None
         )
         return relaxation(self, [text], is_exact=is_exact, change=change, note=note)
+
+    def _known(self, problem: Problem, asked: Asked, unit: Unit, number: int) -> tuple[int | None, bool]:
+        """Return the number of units where it is the least that does, and whether that is proven; else None."""
+        answers = [asked.is_feasible(self.changed(problem, unit.text(one))) for one in (number, number - 1)]
+        return (number, answers[1] is False) if answers[0] and not answers[1] else (None, False)
 
 
 class MemoryConstraint(Constraint):

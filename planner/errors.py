@@ -15,6 +15,7 @@ the trip home from a worker process. A message says where, what, and how to mend
 """
 
 from collections.abc import Iterable
+from math import inf
 from os import PathLike
 from typing import Self
 
@@ -142,16 +143,18 @@ class InfeasibleError(PlannerError):
 
     ``conflicts`` lists sets of constraints that leave no answer: the first one of the question as asked, each further
     one of the question with the first change made that was not enough in those before it. It is empty where none of the
-    user's constraints is the reason.
+    user's constraints is the reason. ``enough_bytes``: memory of a device with which a family found that something
+    fits, all else as asked; ``inf`` where none did.
     """
 
     conflicts: tuple[Conflict, ...] = ()
+    enough_bytes: float = inf
 
     @classmethod
-    def of(cls, message: str, conflicts: Iterable[Conflict]) -> "InfeasibleError":
-        """Return the error with what conflicts."""
+    def of(cls, message: str, conflicts: Iterable[Conflict] = (), *, enough_bytes: float = inf) -> "InfeasibleError":
+        """Return the error with what conflicts, and with how much memory would do."""
         error = cls(message)
-        error.conflicts = tuple(conflicts)
+        error.conflicts, error.enough_bytes = tuple(conflicts), enough_bytes
         return error
 
 

@@ -10,6 +10,7 @@ import gc
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from operator import ne
 
 from planner.constraints import check_deadline, lockstep, narrowed
@@ -54,13 +55,15 @@ class Entry:
 class Refusal:
     """Why there is no plan; ``is_open``: not because there is none, but because a limit struck.
 
-    ``error``: what is wrong with the question, where that is the reason.
+    ``error``: what is wrong with the question, where that is the reason; ``enough_bytes``: as of
+    :class:`planner.errors.InfeasibleError`.
     """
 
     entry: Entry
     reason: str
     is_open: bool = False
     error: SpecError | None = None
+    enough_bytes: float = inf
 
 
 class _Progress:
@@ -179,7 +182,7 @@ def _searched(entry: Entry, search: Search) -> Plan | Refusal:
     except (LateError, MemoryError) as error:
         return _broken_off(entry, search, error)
     except InfeasibleError as error:
-        return Refusal(entry=entry, reason=str(error))
+        return Refusal(entry=entry, reason=str(error), enough_bytes=error.enough_bytes)
     except PluginError:
         raise
     except SpecError as error:
@@ -268,7 +271,8 @@ def no_plan(refusals: Sequence[Refusal]) -> PlannerError:
             reasons.setdefault((one.entry.family, one.reason), f"{one.entry.words}: {one.reason}")
         text = "\n".join(reasons.values()) if len(reasons) != 1 else refusals[0].reason
         if not unanswered:
-            return InfeasibleError(text or "No plan fits: none of the allowed families can be searched. Allow others.")
+            text = text or "No plan fits: none of the allowed families can be searched. Allow others."
+            return InfeasibleError.of(text, enough_bytes=min((one.enough_bytes for one in refusals), default=inf))
         return NoAnswerError(text)
 
     def lines(refusals: Sequence[Refusal]) -> list[str]:

@@ -123,7 +123,9 @@ def rounded_up(value: float, dimension: Dimension) -> str:
 
 
 class Asked(Protocol):
-    """Who answers whether a question has an answer."""
+    """Who answers whether a question has an answer; ``enough_bytes``: memory with which that asked first has one."""
+
+    enough_bytes: float
 
     def is_feasible(self, problem: Problem) -> bool | None:
         """Whether there is a plan; None where a limit struck first."""

@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from planner.answer.documents import dump, error_document
 from planner.answer.schemas import MODELS
 from planner.cli.run import run
 from planner.conflicts import Diagnosis, conflicts_of, diagnosed
-from planner.constraints import relaxables
+from planner.constraints import Memory, relaxables
 from planner.errors import InfeasibleError, Relaxation, SpecError
 from planner.plan import Plan
 from planner.problem import Problem, as_meant
@@ -351,6 +352,37 @@ def test_bisection_finds_the_least_that_does(low: int, width: int, data: st.Data
     found, is_exact = least_feasible(low, low + width, lambda number: number >= least)
     assert found == (least if least <= low + width else None)
     assert is_exact == (found is not None)
+
+
+@dataclass
+class Threshold:
+    """Who answers that a question has an answer from so much memory on, and counts."""
+
+    least_bytes: float
+    enough_bytes: float
+    asked: int = 0
+
+    def is_feasible(self, problem: Problem) -> bool:
+        self.asked += 1
+        most = problem.limits.memory_per_device_bytes
+        return most is None or most >= self.least_bytes
+
+    def best(self, problem: Problem) -> Plan | None:
+        raise AssertionError
+
+
+@given(st.floats(1.001, 50.0), st.one_of(st.just(1.0), st.floats(0.01, 60.0), st.just(float("inf"))))
+def test_memory_that_is_known_to_be_enough_spares_questions_and_alters_no_answer(least: float, known: float) -> None:
+    problem = planner.load(question())
+    member = Memory(field="constraints.memory_per_device", given="80 GiB", turn=9, value_bytes=80 * 2.0**30)
+    rows, numbers = [], []
+    for enough in (float("inf"), known):
+        oracle = Threshold(least * member.value_bytes, enough * least * member.value_bytes)
+        rows.append(member.relaxed(problem, oracle))
+        numbers.append(oracle.asked)
+    assert rows[0] == rows[1]
+    assert numbers[1] <= numbers[0] + 2
+    assert numbers[1] == 2 or known != 1.0
 
 
 @given(st.integers(0, 10**7), st.sampled_from([unit for units in UNITS.values() for unit in units]))

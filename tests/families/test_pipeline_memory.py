@@ -128,7 +128,9 @@ def test_what_a_split_that_was_found_in_some_time_needs_is_not_told() -> None:
     now = iter(range(10_000))
     late = Search(time_limit_s=9, clock=lambda: float(next(now)))
     words = "No plan fits: whatever the stages, a device needs more memory than it may use (95.37 MiB on"
-    assert why_nothing_fits(domain, late).startswith(words)
+    why = why_nothing_fits(domain, late)
+    assert str(why).startswith(words)
+    assert why.enough_bytes == float("inf")
 
 
 def test_a_layer_that_no_device_holds_is_known_before_any_split() -> None:

@@ -142,7 +142,7 @@ def plan(problem: Problem, search: Search) -> Plan:
         if bound_s < inf:
             raise NoAnswerError(TOO_SHORT)
         opened = [replace(one, opens_offload=one.may_offload) for one in costs]
-        raise InfeasibleError(why_nothing_fits(opened, search))
+        raise why_nothing_fits(opened, search)
     return _plan_of(problem, search, found, best, bound_s, count, chunks_s)
 
 
@@ -532,19 +532,21 @@ def _least_of_all(cost: HybridCost, number: int, search: Search) -> float:
 # -- why no layout fits, and relaxations with which one would, each of them tried --------------------------------------
 
 
-def why_nothing_fits(costs: Sequence[GroupCost], search: Search) -> str:
+def why_nothing_fits(costs: Sequence[GroupCost], search: Search) -> InfeasibleError:
     """Return how much memory the layout lacks that needs least, or that it is not memory which is missing.
 
     Where only asked whether anything fits, nothing else is tried.
     """
     if all(Space.of(cost.even).grid().count() == 0 for cost in costs):
-        return _no_layout(costs)
+        return InfeasibleError(_no_layout(costs))
     if search.good_enough == inf or search.is_brief:
-        return "No plan fits: no layout fits in the memory of a device."
+        return InfeasibleError("No plan fits: no layout fits in the memory of a device.")
     rows = [(*smallest_memory(cost, search), cost) for cost in costs]
     needed, chosen, cost = min(rows, key=lambda row: row[0] / row[2].memory_limit_bytes)
     if chosen is None:
-        return "No plan fits: no layout fits in the memory of a device. Raise memory_per_device, or add devices."
+        return InfeasibleError(
+            "No plan fits: no layout fits in the memory of a device. Raise memory_per_device, or add devices."
+        )
     limit = cost.memory_limit_bytes
     texts = [format_human(one, Dimension.DATA, 4) for one in (needed, limit, needed - limit)]
     words = ", or ".join(relaxations(cost, needed, search))
@@ -554,11 +556,12 @@ def why_nothing_fits(costs: Sequence[GroupCost], search: Search) -> str:
     which = "least memory"
     if any(space.is_open and space.grid().count() != 0 for space in others):  # none fits, but some may lack less
         which = "least memory of those on one kind of devices that share layers out evenly"
-    return (
+    text = (
         f"No plan fits: the layout that needs {which} ({chosen.headline}) takes {texts[0]} on a device of "
         f"{cost.group.device.name!r}, which may use {texts[1]}: {texts[2]} are missing. "
         f"{words[:1].upper()}{words[1:]}."
     )
+    return InfeasibleError.of(text, enough_bytes=needed if len(costs) == 1 else inf)
 
 
 def _no_layout(costs: Sequence[GroupCost]) -> str:

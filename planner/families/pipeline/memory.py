@@ -18,6 +18,7 @@ from math import prod
 import numpy as np
 
 from planner.cost import Floats
+from planner.errors import InfeasibleError
 from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import CHUNKS, Domain, hopeless_numbers
 from planner.frozen import frozen
@@ -33,6 +34,8 @@ _MOST_USED = 2_000_000  # numbers of devices of each group that are looked at on
 _MOST_ROWS = 64  # ways to use devices of several groups that are tried to meet limits
 _ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
 _CLOSE = 1e-6  # relative difference at which two amounts of memory are one
+_NEAR = 1.02  # ratio of two amounts between which a bisection looks whether the larger one is the least
+_MOST_SHARES = 2**12  # of what all devices need together; where that is not enough, nothing may be
 
 
 @frozen
@@ -341,23 +344,28 @@ def least_memory(domain: Domain, search: Search) -> LeastMemory | None:
 
     Notes
     -----
-    Bisection by number of micro-batches; whatever is found to fit lowers the upper end to what it holds. A number with
-    which nothing fits in a little less than the best so far is passed over.
+    Bisection by number of micro-batches, between the states of all layers dealt evenly and what is found to fit, which
+    holds what it does; where both are near to each other, a little less than that is tried at once. A number with which
+    nothing fits in a little less than the best so far is passed over.
     """
-    best, is_proven = np.inf, True
+    best, is_proven, least = np.inf, True, _even_share(domain)
     for number in reversed(domain.numbers_of_microbatches):
-        low, high, middle = 0.0, best, best * (1 - _CLOSE)
+        low, high, is_next, is_low_proven = least * (1 - _CLOSE), best, True, True
+        middle = best * (1 - _CLOSE) if best < np.inf or not least else 2 * least
         while not search.is_over:
             found = _of_number(domain.with_memory(middle), number, search)
             if found.shape is None:
-                is_proven = is_proven and found.is_proven
-                low = middle
+                low, is_low_proven = middle, found.is_proven
             else:
                 high = min(_share(domain, found.shape), middle)
             if high <= low * (1 + 2 * _CLOSE):
                 break
-            middle = (max(low, high / 2) * high) ** 0.5
-        best = min(best, high)
+            is_next = not is_next and high < _NEAR * low
+            if high == np.inf:
+                middle = 4 * low if low < _MOST_SHARES * least else np.inf
+            else:
+                middle = high * (1 - _CLOSE) if is_next else (max(low, high / 2) * high) ** 0.5
+        best, is_proven = min(best, high), is_proven and is_low_proven
     shares = [best]
     for shape in _interleaved(domain, search, lambda: shares[-1]):
         shares.append(min(shares[-1], _share(domain, shape)))
@@ -366,12 +374,20 @@ def least_memory(domain: Domain, search: Search) -> LeastMemory | None:
     return LeastMemory(scale=float(shares[-1]), is_proven=is_proven and not search.is_over)
 
 
+def _even_share(domain: Domain) -> float:
+    """Return the states of all layers, of what all devices may hold: with less memory nothing fits."""
+    costs, all_of_it = domain.cost.costs, (np.array([0]), np.array([domain.num_layers - 1]))
+    held = costs.memory(*all_of_it, num_samples=0)
+    states = held.weights_bytes + held.gradients_bytes + held.optimizer_bytes
+    return float(states[0] / np.dot(domain.num_devices, [one.memory_limit_bytes for one in costs.machines]))
+
+
 def _share(domain: Domain, shape: Shape) -> float:
     """Return what the fullest device holds, in parts of what it may."""
     return float(max(row["total"] / row["limit"] for row in domain.cost.memory_bytes(shape)))
 
 
-def why_nothing_fits(domain: Domain, search: Search) -> str:
+def why_nothing_fits(domain: Domain, search: Search) -> InfeasibleError:
     """Return how much memory the best of all splits lacks, or that memory is not what is missing."""
     least, pinned = least_memory(domain, search), domain.problem.fixed.get("num_stages")
     stages = []  # the nearest number of stages that would fit, where they are pinned to one that does not
@@ -385,14 +401,14 @@ def why_nothing_fits(domain: Domain, search: Search) -> str:
             for number in sorted(numbers, key=lambda one: (abs(one - pinned), one))[:1]
         ]
     if least is None and not search.is_over and domain.schedules == ("interleaved",):
-        return (
+        return InfeasibleError(
             f"No plan fits: the interleaved schedule needs 2 stages or more of different devices, 2 chunks of layers "
             f"or more for each, and micro-batches in multiples of the stages; no way to cut {domain.num_layers} layers "
             f"for a batch of {domain.batch} meets all limits and pins. Allow another schedule, or drop one of them."
         )
     if least is None and not search.is_over:
         most = domain.batch // min(domain.numbers_of_microbatches)
-        return (
+        return InfeasibleError(
             f"No plan fits: no stages use as many devices and machines as limits and pins ask. {domain.num_layers} "
             f"layers make at most {max(domain.numbers_of_stages)} stages, and a batch of {domain.batch} gives each at "
             f"most {most} replicas. Drop or change a limit or a pin{''.join(f', or {one}' for one in stages)}."
@@ -403,7 +419,10 @@ def why_nothing_fits(domain: Domain, search: Search) -> str:
     text = f"No plan fits: {needed}."
     if not domain.is_fine:
         ways += ["allow pipeline alone (families: [pipeline]), which then cuts blocks, too"]
-    return f"{text} {ways[0][0].upper()}{' or '.join(ways)[1:]}." if ways else text
+    text = f"{text} {ways[0][0].upper()}{' or '.join(ways)[1:]}." if ways else text
+    limits = {one.memory_limit_bytes for one in domain.cost.costs.machines}
+    is_told = least is not None and enough is not None and len(limits) == 1
+    return InfeasibleError.of(text, enough_bytes=limits.pop() * least.scale if is_told else np.inf)
 
 
 def _amounts(domain: Domain, least: LeastMemory | None) -> tuple[str, str | None]:

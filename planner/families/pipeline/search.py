@@ -483,7 +483,9 @@ class _Tried:
             return InfeasibleError(self.largest.why_empty() or "No plan fits: no pipeline meets all limits and pins.")
         most = _LONG_REASON if search.cutoff == float("inf") else _SHORT_REASON
         part = search.part(search.left_s, questions_left=most)
-        return InfeasibleError(self.largest.why_empty() or why_nothing_fits(self.largest, part))
+        if why := self.largest.why_empty():
+            return InfeasibleError(why)
+        return why_nothing_fits(self.largest, part)
 
 
 def _all_batches(largest: Domain, search: Search) -> _Tried:
