@@ -178,13 +178,14 @@ def test_families_whose_features_are_not_known_recommend_nothing() -> None:
 
 
 def test_what_no_program_launches_gives_way_to_what_one_does_on_all_the_machines() -> None:
-    machines = [{"count": 1, "name": kind, **MACHINES[kind]} for kind in ("a100", "h100")]
+    machines = [{"count": 1, "name": kind, **MACHINES[kind], "devices": 4} for kind in ("a100", "h100")]
     problem = planner.load(
         {
-            "dnn": {"zoo": "llama3-8b", "global_batch": 128},
+            "dnn": {"zoo": "llama3-8b", "global_batch": 32},
             "cluster": {"machines": machines},
             "families": ["hybrid"],
             "objective": "iteration_time",
+            "fix": {"context_parallel_size": 1, "recompute": "none"},
         }
     )
     plan = planner.plan(problem)

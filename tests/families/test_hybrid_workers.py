@@ -1,8 +1,11 @@
 """Layouts on several kinds of machines are the same whoever helps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from shuffled_pool import ShuffledPool
@@ -25,14 +28,17 @@ QUESTION: dict[str, Any] = {
     "objective": "iteration_time",
     "families": ["hybrid"],
 }
-
-
 _H200 = {"device": "h200-sxm", "count": 1, "devices": 2, "inside": "nvlink-4", **_LINKS}
+_LAYERS = {"layers": 8, "hidden": 2048, "heads": 16, "vocabulary": 51200, "sequence_length": 1024}
+THREE = {
+    **QUESTION,
+    "dnn": {"transformer": _LAYERS, "global_batch": 12, "dtype": "bf16", "optimizer": "adam"},
+    "cluster": {"machines": [*QUESTION["cluster"]["machines"], _H200]},
+}
 
 
-def answered(pool: ShuffledPool | None, machines: Sequence[dict[str, Any]] = (), number: int = 2) -> dict[str, Any]:
+def answered(pool: ShuffledPool | None, question: dict[str, Any] = THREE, number: int = 2) -> dict[str, Any]:
     """What is found with the help of a pool, without how many layouts were evaluated."""
-    question = {**QUESTION, "cluster": {"machines": [*QUESTION["cluster"]["machines"], *machines]}}
     plan: Plan = planner.plan(planner.load(question), num_alternatives=number, pool=pool)
     words = [one for one in plan.explanation if not one.startswith("layouts ")]
     names = ("status", "objective", "bound", "configuration", "prediction", "alternatives")
@@ -42,8 +48,29 @@ def answered(pool: ShuffledPool | None, machines: Sequence[dict[str, Any]] = (),
 
 def test_a_layout_on_two_kinds_of_machines_is_the_same_whoever_helps() -> None:
     pool = ShuffledPool(seed=1, num_workers=3)
-    assert answered(pool) == answered(None)
+    assert answered(pool, QUESTION) == answered(None, QUESTION)
     assert pool.num_parts > 0
+
+
+@contextmanager
+def counted(most: int) -> Iterator[list[Grid]]:
+    """The grids whose layouts are counted, up to so many of one."""
+    count, asked = Grid.count, []
+
+    def up_to(grid: Grid) -> int | None:
+        asked.append(grid)
+        found = count(grid)
+        return found if found is not None and found <= most else None
+
+    with patch.object(Grid, "count", up_to):
+        yield asked
+
+
+@cache
+def alone(most: int = 10**9) -> tuple[dict[str, Any], int]:
+    """What is found on three kinds without help, and how many grids were counted."""
+    with counted(most) as asked:
+        return answered(None), len(asked)
 
 
 @pytest.mark.parametrize(("number", "gone_after"), [(0, None), (2, 10)])
@@ -51,45 +78,39 @@ def test_placements_on_three_kinds_that_are_searched_at_once_give_what_they_give
     number: int, gone_after: int | None
 ) -> None:
     pool = ShuffledPool(seed=1, num_workers=4, gone_after=gone_after)
-    assert answered(pool, [_H200], number) == answered(None, [_H200], number)
+    assert answered(pool, number=number) == (answered(None, number=number) if number != 2 else alone()[0])
     assert pool.num_parts > (gone_after or 19)  # placements: more than one part of each
 
 
-@pytest.mark.parametrize("most", [8, 64])
-def test_a_first_layout_on_several_kinds_alters_no_answer(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_layout_on_several_kinds_alters_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does it matter when the search for it ends: in its dive, or once it has one."""
-    monkeypatch.setattr(grid_search, "_MOST_OF_FIRST", most)
-    helped = answered(None, [_H200])
-    first, limits = grid_search._first_found, []
+    limits: dict[int, list[float]] = {8: [], 64: []}
+    first = grid_search._first_found
+    for most in limits:
+        monkeypatch.setattr(grid_search, "_MOST_OF_FIRST", most)
+        assert answered(None) == alone()[0]
 
     def none(costs: Any, kinds: Any, search: Any, known_s: Any) -> tuple[Found, float]:
-        found, limit_s = first(costs, kinds, search, known_s)
-        limits.append(limit_s)
-        return replace(found, answer=grid_search._nothing(float("inf"))), float("inf")
+        for most, found in limits.items():
+            monkeypatch.setattr(grid_search, "_MOST_OF_FIRST", most)
+            best, limit_s = first(costs, kinds, search, known_s)
+            found.append(limit_s)
+        return replace(best, answer=grid_search._nothing(float("inf"))), float("inf")
 
     monkeypatch.setattr(grid_search, "_first_found", none)
-    assert answered(None, [_H200]) == helped
-    assert helped["objective"] <= min(limits) < (1.5 * helped["objective"] if most > 8 else float("inf"))
+    assert answered(None) == alone()[0]
+    objective = alone()[0]["objective"]
+    assert objective <= min(limits[8])
+    assert objective <= min(limits[64]) < 1.5 * objective
 
 
 @pytest.mark.parametrize("most", [1_000, 10**9])
-def test_layouts_are_counted_up_to_the_first_placement_of_too_many_whoever_helps(
-    most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count, asked = Grid.count, []
-
-    def counted(grid: Grid) -> int | None:
-        asked.append(grid)
-        found = count(grid)
-        return found if found is not None and found <= most else None
-
-    monkeypatch.setattr(Grid, "count", counted)
-    alone = answered(None, [_H200])
-    number = len(asked)
-    shared = answered(ShuffledPool(seed=1, num_workers=4), [_H200])
-    assert alone == shared
-    assert bool(alone["counts"]) is (most == 10**9)
-    assert len(asked) == 2 * number
+def test_layouts_are_counted_up_to_the_first_placement_of_too_many_whoever_helps(most: int) -> None:
+    found, number = alone(most)
+    with counted(most) as asked:
+        assert answered(ShuffledPool(seed=1, num_workers=4)) == found
+    assert bool(found["counts"]) is (most == 10**9)
+    assert len(asked) == number
 
 
 def test_a_placement_of_which_a_part_was_lost_is_not_proven() -> None:

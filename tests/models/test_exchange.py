@@ -434,11 +434,16 @@ class Stepped:
         self.whole, self.now_s = whole, 0.0
         workers, keys = len(whole.workers), len(whole.key_layer)
         self.sent = [[0] * keys for _ in range(workers)]  # iterations whose gradient is on its way
-        self.there = np.zeros((workers, keys, len(whole.servers)), int)  # iterations whose gradient has arrived
-        self.back = np.zeros((workers, keys, len(whole.servers)), int)  # iterations whose sum has arrived
-        self.asked = [0] * workers
+        servers = range(len(whole.servers))
+        pushed, pulled = (
+            [(key, server) for key in range(keys) for server in servers if sizes[key, server]]
+            for sizes in (whole.pushed_bytes, whole.pulled_bytes)
+        )
+        # there, back, answered: by key and server, of each worker the iterations whose gradient has arrived, whose sum
+        # has, and whose sum was sent
+        self.there = {one: [0] * workers for one in pushed}
+        self.back, self.answered = ({one: [0] * workers for one in pulled} for _ in range(2))
         self.queues: dict[tuple[int, int, bool], list[list[float]]] = {}
-        self.answered = np.zeros((workers, keys, len(whole.servers)), int)
         self.layer = [0] * workers  # whose forward runs; the number of layers: backward
         self.left_s = [worker.forward_s[0] for worker in whole.workers]
         self.iteration = [1] * workers
@@ -454,9 +459,8 @@ class Stepped:
 
     def has(self, worker: int, keys: list[int]) -> bool:
         """Whether the sums of the iteration before are there."""
-        sizes = self.whole.pulled_bytes
-        wanted = [(key, server) for key in keys for server in range(len(self.whole.servers)) if sizes[key, server]]
-        return all(self.back[worker, key, server] >= self.iteration[worker] - 1 for key, server in wanted)
+        number = self.iteration[worker] - 1
+        return all(back[worker] >= number for (key, _), back in self.back.items() if key in keys)
 
     def compute(self, worker: int) -> None:
         one, layers = self.whole.workers[worker], len(self.whole.workers[worker].forward_s)
@@ -497,20 +501,21 @@ class Stepped:
 
     def answer(self) -> None:
         """Send the sums that are complete, and asked for: behind the backward pass, or all gradients, or at once."""
-        for worker, key, server in np.ndindex(*self.there.shape):
-            number = int(self.answered[worker, key, server]) + 1
-            if not self.whole.pulled_bytes[key, server] or self.there[:, key, server].min() < number:
-                continue
-            own = self.whole.workers[worker]
-            done_s = max(own.backward_s, *own.ready_s)
-            if len(self.begins[worker]) < number:
-                continue
-            is_done = len(self.begins[worker]) > number or self.now_s - self.begins[worker][-1] >= done_s - STEP_S / 2
-            mine = [one for one in range(self.there.shape[1]) if self.whole.pushed_bytes[one, server]]
-            is_pushed = bool((self.there[worker, mine, server] >= number).all())
-            if {Overlap.NONE: is_pushed, Overlap.PUSH: is_done}.get(self.whole.overlap, True):
-                self.answered[worker, key, server] = number
-                self.queue(worker, key, number, is_pull=True, only=server)
+        for (key, server), answered in self.answered.items():
+            complete = min(self.there[key, server])
+            for worker, own in enumerate(self.whole.workers):
+                number, begins = answered[worker] + 1, self.begins[worker]
+                if complete < number or len(begins) < number:
+                    continue
+                done_s = max(own.backward_s, *own.ready_s)
+                is_asked = True
+                if self.whole.overlap is Overlap.NONE:
+                    is_asked = all(there[worker] >= number for (_, one), there in self.there.items() if one == server)
+                elif self.whole.overlap is Overlap.PUSH:
+                    is_asked = len(begins) > number or self.now_s - begins[-1] >= done_s - STEP_S / 2
+                if is_asked:
+                    answered[worker] = number
+                    self.queue(worker, key, number, is_pull=True, only=server)
 
     def move(self) -> None:
         """Let every connection go as fast as its links allow, in forty equal parts of what links carry."""
@@ -522,15 +527,17 @@ class Stepped:
             links["w", worker, is_pull] = self.whole.workers[worker].bytes_per_s * STEP_S
             links["s", server, is_pull] = self.whole.servers[server].bytes_per_s * STEP_S
         part = min(links.values(), default=0.0) / 40
-        rising, moved = set(busy), dict.fromkeys(busy, 0.0)
+        rising, moved, full = sorted(busy), dict.fromkeys(busy, 0.0), set()
         while rising:
-            for flow in sorted(rising):
-                if all(links[end] >= part for end in ends[flow]):
+            for flow in rising:
+                one, other = ends[flow]
+                if links[one] >= part and links[other] >= part:
                     moved[flow] += part
-                    for end in ends[flow]:
-                        links[end] -= part
+                    links[one] -= part
+                    links[other] -= part
                 else:
-                    rising.discard(flow)
+                    full.add(flow)
+            rising = [flow for flow in rising if flow not in full]
         for (worker, server, is_pull), size in moved.items():
             queue, left = self.queues[worker, server, is_pull], size
             while queue and left > 0:
@@ -540,7 +547,7 @@ class Stepped:
                 if queue[0][0] > 1e-6:
                     break
                 _, key, number = queue.pop(0)
-                (self.back if is_pull else self.there)[worker, int(key), server] = int(number)
+                (self.back if is_pull else self.there)[int(key), server][worker] = int(number)
 
 
 @settings(max_examples=6)
