@@ -265,7 +265,7 @@ class Shares:
     winograd: float = 0.0
 
     @classmethod
-    def of(cls, rows: Mapping[str, Any]) -> "Shares":
+    def of(cls, rows: Mapping[str, object]) -> "Shares":
         """Return those of a table, which may hold more.
 
         Parameters
@@ -273,7 +273,8 @@ class Shares:
         rows
             By name; see :func:`planner.data.fits.kernel_shares`.
         """
-        return cls(**{one.name: rows[one.name] for one in fields(cls) if one.name in rows})
+        known: dict[str, Any] = {one.name: rows[one.name] for one in fields(cls) if one.name in rows}
+        return cls(**known)
 
 
 @frozen

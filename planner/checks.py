@@ -106,16 +106,15 @@ def agreement(name: str, pairs: Iterable[tuple[str, float | None, float | None]]
     rows = list(pairs)
     wrong = [row for row in rows if not agree(row[1], row[2])]
     if not wrong:
-        text = f"{rows[0][1]:.9g} as stated" if len(rows) == 1 and rows[0][1] is not None else _many(rows)
+        text = (
+            f"{rows[0][1]:.9g} as stated"
+            if len(rows) == 1 and rows[0][1] is not None
+            else f"{len(rows)} figures as stated"
+        )
         return Finding(name=name, is_ok=True, text=text, values={key: found for key, _, found in rows})
     text = "; ".join(f"{key} is stated as {_number(stated)}, and is {_number(found)}" for key, stated, found in wrong)
     values = {key: {"stated": stated, "found": found} for key, stated, found in wrong}
     return Finding(name=name, is_ok=False, text=text, values=values)
-
-
-def _many(rows: Sequence[tuple[str, float | None, float | None]]) -> str:
-    """Return how many figures agree."""
-    return f"{len(rows)} figures as stated"
 
 
 def _number(value: float | None) -> str:

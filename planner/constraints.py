@@ -15,7 +15,7 @@ dropped that is not set: nobody is told to train asynchronously who did not ask 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from math import ceil, floor
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from planner import perturb
 from planner.cluster import Cluster, MachineGroup
@@ -190,7 +190,7 @@ class Constraint:
         """Its key in ``constraints``."""
         return self.name.removeprefix("constraints.")
 
-    def read(self, value: Any) -> Any:
+    def read(self, value: object) -> object:
         """Return the value of a checked spec as :class:`planner.problem.Limits` holds it."""
         return value
 
@@ -325,8 +325,8 @@ class Number(Relaxable):
 class NumberConstraint(Constraint):
     """How many machines train or serve, or how many devices train."""
 
-    def read(self, value: Any) -> Any:
-        return read_range(value)
+    def read(self, value: object) -> object:
+        return read_range(cast("Mapping[str, int | None] | None", value))
 
     def faults(self, limits: Limits, cluster: Cluster, training: Training) -> Iterator[tuple[str, str, object]]:
         least, most = self._allowed(limits).least, self._there_are(cluster)
@@ -502,10 +502,11 @@ class RackPowerConstraint(Constraint):
     Machines in use are spread evenly over the racks of their group, so that it limits how many of a group are used.
     """
 
-    def read(self, value: Any) -> Any:
-        return (
-            None if value is None else RackPower(power_w=value["power"], machines_per_rack=value["machines_per_rack"])
-        )
+    def read(self, value: object) -> object:
+        if value is None:
+            return None
+        block = cast("Mapping[str, Any]", value)
+        return RackPower(power_w=block["power"], machines_per_rack=block["machines_per_rack"])
 
     def faults(self, limits: Limits, cluster: Cluster, training: Training) -> Iterator[tuple[str, str, object]]:
         unknown_names = [one.device.name for one in cluster.machine_groups if one.device.power_w is None]

@@ -370,14 +370,10 @@ class LayoutDecisions:
     )
 
 
-def _with_block(name: str, row: Decision) -> Decision:
-    """Return the row of a layout's field with its key in the block, which is the field's name."""
-    return replace(row, block={**row.block, "hybrid": name})
-
-
 # By the name of the field, which is the key in the block.
 LAYOUT: Mapping[str, Decision] = {
-    one.name: _with_block(one.name, one.metadata["row"]) for one in fields(LayoutDecisions)
+    one.name: replace(row := one.metadata["row"], block={**row.block, "hybrid": one.name})
+    for one in fields(LayoutDecisions)
 }
 
 

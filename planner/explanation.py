@@ -1,6 +1,6 @@
 """Why a plan is as it is: what binds, where its time goes, what other hardware would bring, and the alternatives."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import inf
 
 from planner import perturb
@@ -15,7 +15,7 @@ from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
-from planner.shown import Recorded
+from planner.shown import Recorded, document_of
 from planner.solution import SAME, Status, proof_of
 from planner.words import beyond_words, clipped
 
@@ -287,18 +287,14 @@ class Explanation(Recorded):
             "schema": "planner.explanation/1",
             "status": plan.status.value,
             "objective": {"name": plan.goal.field, "value": plan.objective, "bound": plan.bound, "gap": plan.gap},
-            "family": plan.family,
-            "headline": self.headline,
-            "substitutions": list(plan.substitutions),
-            "binding": list(self.binding),
+            **document_of(plan, "family"),
+            **document_of(self, "headline"),
+            **document_of(plan, "substitutions"),
+            **document_of(self, "binding"),
             "breakdown": [
                 {"name": name, "seconds": seconds, "share": share} for name, seconds, share in self.breakdown
             ],
-            "sensitivities": [asdict(one) for one in self.sensitivities],
-            "runners_up": [one.to_dict() for one in self.runners_up],
-            "refusals": list(self.refusals),
-            "proof": self.proof,
-            "warnings": list(self.warnings),
+            **document_of(self, "sensitivities", "runners_up", "refusals", "proof", "warnings"),
         }
 
 

@@ -32,7 +32,9 @@ def frozen(cls: type[T], /) -> type[T]: ...
 @overload
 def frozen(*, kw_only: bool = True, eq: bool = True) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-def frozen(cls: Any = None, /, *, kw_only: bool = True, eq: bool = True) -> Any:
+def frozen(
+    cls: type[T] | None = None, /, *, kw_only: bool = True, eq: bool = True
+) -> type[T] | Callable[[type[T]], type[T]]:
     """Return a class as ``dataclass(frozen=True, slots=True, kw_only=kw_only, eq=eq)`` would.
 
     Parameters

@@ -3,11 +3,11 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import field
 from typing import Any, Protocol
 
 from planner.frozen import frozen
-from planner.shown import Recorded, Shown, row_of
+from planner.shown import Recorded, Shown, document_of, row_of
 from planner.solution import Status, gap_of
 
 
@@ -103,7 +103,7 @@ class Prediction(Shown, Recorded):
 
     def to_dict(self) -> dict[str, object]:
         """Return its fields, as plans have them."""
-        return _fields(self)
+        return document_of(self)
 
 
 @frozen
@@ -135,15 +135,7 @@ class Alternative:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plans and explanations have it."""
-        return {
-            "name": self.name,
-            "family": self.family,
-            "objective": self.objective,
-            "relative_loss": self.relative_loss,
-            "reason": self.reason,
-            "configuration": None if self.configuration is None else self.configuration.to_document(),
-            "substitutions": list(self.substitutions),
-        }
+        return document_of(self)
 
 
 @frozen
@@ -179,14 +171,11 @@ class Recommended:
     def to_dict(self) -> dict[str, object]:
         """Return it as plans have it."""
         return {
-            "family": self.family,
-            "configuration": self.configuration.to_document(),
-            "substitutions": list(self.substitutions),
-            "objective": self.objective,
-            "relative_loss": self.relative_loss,
-            "known_error": self.known_error,
-            "memory_bytes": dict(self.prediction.memory_bytes),
-            "reasons": list(self.reasons),
+            **document_of(
+                self, "family", "configuration", "substitutions", "objective", "relative_loss", "known_error"
+            ),
+            **document_of(self.prediction, "memory_bytes"),
+            **document_of(self, "reasons"),
         }
 
 
@@ -297,21 +286,13 @@ class Plan(Shown, Recorded):
         """Return the document ``planner.plan/1``: what ``planner plan --out`` writes and :func:`planner.load` reads."""
         return {
             "schema": "planner.plan/1",
-            "status": self.status.value,
-            "problem": dict(self.problem),
+            **document_of(self, "status", "problem"),
             "objective": {"name": self.goal.field, "value": self.objective, "bound": self.bound, "gap": self.gap},
-            "family": self.family,
-            "configuration": self.configuration.to_document(),
-            "substitutions": list(self.substitutions),
-            "prediction": self.prediction.to_dict(),
-            "explanation": list(self.explanation),
+            **document_of(self, "family", "configuration", "substitutions", "prediction", "explanation"),
             "assumptions": [*self.key_assumptions, *self.assumptions],
             "warnings": [*self.cautions, *filter(None, [self.instead]), *self.warnings],
-            "not_modelled": list(self.not_modelled),
-            "domain": list(self.domain),
-            "alternatives": [one.to_dict() for one in self.alternatives],
-            "recommended": None if self.recommended is None else self.recommended.to_dict(),
-            "provenance": {key: part for key, part in _fields(self.provenance).items() if part or key != "plugins"},
+            **document_of(self, "not_modelled", "domain", "alternatives", "recommended"),
+            "provenance": {key: part for key, part in document_of(self.provenance).items() if part or key != "plugins"},
         }
 
     def to_records(self) -> list[dict[str, object]]:
@@ -345,9 +326,3 @@ class Plan(Shown, Recorded):
             for one in self.alternatives
         ]
         return [best, *others]
-
-
-def _fields(part: Prediction | Provenance) -> dict[str, Any]:
-    """Return the fields of a part of a plan, in the order of its class."""
-    found = {one.name: getattr(part, one.name) for one in fields(part)}
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items()}

@@ -161,18 +161,13 @@ def _replaced(problem: Problem, plan: Plan, chosen: Plan | Recommended) -> Plan:
         configuration=found,
         prediction=chosen.prediction,
         explanation=tuple(family.explain(network, found, chosen.prediction)),
-        alternatives=tuple(_against(one, chosen.objective) for one in others),
+        alternatives=tuple(replace(one, relative_loss=one.objective / chosen.objective - 1) for one in others),
         warnings=(
             *(line for line in plan.warnings if line not in before),
             *risks.doubts(network, found),
         ),
         substitutions=chosen.substitutions,
     )
-
-
-def _against(one: Alternative, objective: float) -> Alternative:
-    """Return an alternative with its loss against another plan."""
-    return replace(one, relative_loss=one.objective / objective - 1)
 
 
 # --- Candidates

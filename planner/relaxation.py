@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from planner.errors import Relaxation
 from planner.frozen import frozen
 from planner.plan import Plan
-from planner.problem import Limits, Problem
+from planner.problem import Problem
 from planner.units import Dimension, format_human, parse
 
 
@@ -202,10 +202,10 @@ def unknown(member: Relaxable, *, is_exact: bool = False) -> Relaxation:
     return relaxation(member, (), is_exact=is_exact, note="no other value does; leave it out" if is_exact else late)
 
 
-def limited(problem: Problem, **changes: Any) -> Problem:
+def limited(problem: Problem, **changes: object) -> Problem:
     """Return the question with other limits."""
-    limits: Limits = replace(problem.limits, **changes)
-    return replace(problem, limits=limits)
+    known: dict[str, Any] = changes
+    return replace(problem, limits=replace(problem.limits, **known))
 
 
 def as_written(problem: Problem, key: str, value: float, dimension: Dimension) -> str:

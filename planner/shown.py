@@ -1,6 +1,8 @@
 """What a notebook or a script asks of an object; who shows it is said by :mod:`planner`, which knows all rooms."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from planner.errors import SpecError
@@ -22,6 +24,33 @@ def row_of(part: Mapping[str, object], before: str = "") -> dict[str, object]:
         elif not isinstance(value, list | tuple):
             found[f"{before}{key}"] = value
     return found
+
+
+def document_of(part: object, *names: str) -> dict[str, Any]:
+    """Return attributes by their names as plain data; none named: all fields of a dataclass, in their order.
+
+    Tuples are lists, parts with a document of their own (``to_document``, ``to_dict``) that, other dataclasses the
+    document of their fields.
+
+    >>> document_of(2 + 1j, "real", "imag")
+    {'real': 2.0, 'imag': 1.0}
+    """
+    if not names and is_dataclass(part):
+        names = tuple(one.name for one in fields(part))
+    return {name: _plain(getattr(part, name)) for name in names}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Enum):
+        return value.value
+    for own in ("to_document", "to_dict"):
+        if hasattr(value, own):
+            return getattr(value, own)()
+    return document_of(value) if is_dataclass(value) else value
 
 
 class Shown:

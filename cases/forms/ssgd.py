@@ -103,7 +103,7 @@ def answer(inputs: Inputs) -> Mapping[str, object]:
     fetched = alone = None
     if inputs.samples:
         fetched, alone = _input_time(inputs.samples), _input_time(inputs.samples, is_alone=True)
-        answered["input"] = _of_input(fetched)
+        answered["input"] = {"read_s": fetched.read_s, "decode_s": fetched.decode_s, "copy_s": fetched.copy_s}
     layers = _from_trace(inputs.trace) if inputs.trace else _from_list(inputs.layers) if inputs.layers else None
     if layers:
         one = replace(_iteration(inputs, layers, alone), all_reduces=())
@@ -186,11 +186,6 @@ def _iteration(inputs: Inputs, layers: _Layers, fetched: InputTime | None) -> It
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------
-
-
-def _of_input(fetched: InputTime) -> dict[str, float]:
-    """Return ``t_io``, decoding and ``t_h2d``."""
-    return {"read_s": fetched.read_s, "decode_s": fetched.decode_s, "copy_s": fetched.copy_s}
 
 
 def _of_equations(iteration: Iteration, prefetch: Prefetch) -> dict[str, float]:

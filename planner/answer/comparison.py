@@ -13,7 +13,7 @@ from planner.frozen import frozen
 from planner.letters import visible_data
 from planner.plan import Goal, may_be_stale
 from planner.sections import Answer, Bars, Block, Bullets, Code, Section, Table, Text, Tiles
-from planner.shown import Recorded
+from planner.shown import Recorded, document_of
 from planner.solution import SAME
 from planner.words import cut, few, goal_words, many, objective_words, short, term_words, thinned, time_words
 
@@ -103,16 +103,9 @@ class Comparison(Recorded):
                 {"headline": headline, "objective": {"name": name, "value": value}}
                 for headline, name, value in zip(self.headlines, self.objective_names, self.objectives, strict=True)
             ],
-            "sample_s": None if self.sample_s is None else list(self.sample_s),
-            "better": self.better,
-            "saving": self.saving,
-            "why_neither": self.why_neither,
-            "decisions": [{"name": one.name, "values": list(one.values)} for one in self.decisions],
-            "question": [{"name": one.name, "values": list(one.values)} for one in self.question],
-            "terms": [
-                {"name": one.name, "seconds": list(one.seconds), "difference_s": one.difference_s} for one in self.terms
-            ],
-            "warnings": list(self.warnings),
+            **document_of(self, "sample_s", "better", "saving", "why_neither", "decisions", "question"),
+            "terms": [document_of(one, "name", "seconds", "difference_s") for one in self.terms],
+            **document_of(self, "warnings"),
         }
 
     def to_records(self) -> list[dict[str, object]]:
@@ -128,7 +121,7 @@ def compare(
     one: Mapping[str, object],
     other: Mapping[str, object],
     *,
-    purchases: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] = (None, None),
+    purchases: tuple[Mapping[str, object] | None, Mapping[str, object] | None] = (None, None),
 ) -> Comparison:
     """Return what differs between two plans, given as documents ``planner.plan/1``.
 
@@ -140,7 +133,7 @@ def compare(
     # questions are still as they were written
     both: tuple[dict[str, Any], dict[str, Any]] = (visible_data(dict(one)), visible_data(dict(other)))
     one, other = both
-    bought = [each for each in purchases if each is not None] if None not in purchases else []
+    bought: list[dict[str, Any]] = [dict(one) for one in purchases if one is not None] if None not in purchases else []
     goals = _pair(bought or both, lambda answer: _goal(str(answer["objective"]["name"])))
     values = _pair(bought or both, lambda answer: float(answer["objective"]["value"]))
     sample_s = _sample_s(both, values) if goals == (_ITERATION, _ITERATION) else None

@@ -202,7 +202,7 @@ def _sections(
     found: Plan | Predicted, view: PlanView, warnings: Sequence[str], reasons: Sequence[str]
 ) -> list[Section]:
     """Return what is told of every configuration: its figures, where the time goes, what runs where, and why."""
-    prediction = found.prediction
+    prediction, safer = found.prediction, _recommended_texts(found)
 
     def summary() -> list[Block]:
         assumed = bullet_blocks("Assumptions", found.key_assumptions)
@@ -231,8 +231,8 @@ def _sections(
         Section(
             name="recommended",
             title="Recommended plan",
-            lines=_recommended_lines(found),
-            blocks=partial(_recommended, found),
+            lines=["Recommended plan", *(f"  {text}" for text in safer)] if safer else [],
+            blocks=lambda: [Bullets(safer)] if safer else [],
         ),
         Section(
             name="why",
@@ -422,17 +422,6 @@ def _recommended_texts(found: Plan | Predicted) -> list[str]:
     cost = f"{value} ({loss}, where {such} are off by up to {error}){held}"
     asked = [] if found.is_recommended else ["ask for it with --prefer-safe"]
     return [what, cost, *(f"safer: {reason}" for reason in one.reasons), *asked]
-
-
-def _recommended_lines(found: Plan | Predicted) -> list[str]:
-    texts = _recommended_texts(found)
-    return ["Recommended plan", *(f"  {text}" for text in texts)] if texts else []
-
-
-def _recommended(found: Plan | Predicted) -> list[Block]:
-    """Return the same for a page."""
-    texts = _recommended_texts(found)
-    return [Bullets(texts)] if texts else []
 
 
 def _short(value: object) -> str:

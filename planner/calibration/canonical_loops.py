@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from planner.answer.text import table
 from planner.errors import ModelError
 from planner.frozen import frozen
+from planner.shown import document_of
 from planner.units import Dimension, format_human
 from planner.words import time_words
 
@@ -47,11 +48,9 @@ class Calibration:
         """Return ``planner.calibration/1``."""
         return {
             "schema": "planner.calibration/1",
-            "number_bytes": self.number_bytes,
-            "num_cores": self.num_cores,
+            **document_of(self, "number_bytes", "num_cores"),
             "multiply_add": [{"working_set_bytes": size, "seconds": seconds} for size, seconds in self.multiply_add_s],
-            "activation_s": self.activation_s,
-            "error_s": self.error_s,
+            **document_of(self, "activation_s", "error_s"),
             "interference": [{"num_threads": number, "factor": factor} for number, factor in self.interference],
         }
 

@@ -21,6 +21,7 @@ from planner.cost import Affine, TransferCost
 from planner.errors import SpecError
 from planner.frozen import frozen
 from planner.models.communication import PiecewiseLogLinear
+from planner.shown import document_of
 from planner.targets import reason_of, whole
 from planner.units import Dimension, format_exact, format_human
 
@@ -499,9 +500,7 @@ def document(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> di
 
     def score(found: Score | None) -> dict[str, Any] | None:
         """Return a score."""
-        if found is None:
-            return None
-        return {"mean": found.mean, "worst": found.worst, "num_left_out": found.num_left_out}
+        return None if found is None else document_of(found, "mean", "worst", "num_left_out")
 
     def parameters(found: Curve | Law | Iterations) -> dict[str, Any]:
         """Return parameters with the ends of their intervals."""
@@ -517,9 +516,7 @@ def document(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> di
         "calibration": block_of(fitted, date=date, is_law_only=is_law_only),
         "curves": [
             {
-                "collective": curve.group.collective,
-                "num_devices": curve.group.num_devices,
-                "files": list(curve.group.files),
+                **document_of(curve.group, "collective", "num_devices", "files"),
                 "form": curve.form,
                 "parameters": parameters(curve),
                 "scores": {name: score(one) for name, one in curve.scores.items()},
@@ -544,9 +541,7 @@ def document(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> di
         "utilisation": None
         if utilisation is None
         else {
-            "device": utilisation.device,
-            "dtype": utilisation.dtype,
-            "batch_size": utilisation.batch_size,
+            **document_of(utilisation, "device", "dtype", "batch_size"),
             "overall": {"value": utilisation.overall, "low": utilisation.interval[0], "high": utilisation.interval[1]},
             "kinds": [
                 {
@@ -554,9 +549,7 @@ def document(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> di
                     "utilisation": kind.utilisation,
                     "low": kind.interval[0],
                     "high": kind.interval[1],
-                    "bare": kind.bare,
-                    "num_layers": kind.num_layers,
-                    "share": kind.share,
+                    **document_of(kind, "bare", "num_layers", "share"),
                 }
                 for kind in utilisation.kinds
             ],

@@ -33,6 +33,7 @@ from planner.models.communication import MeasuredCurve
 from planner.models.ddp import Collectives, DdpConstants, DdpIteration, DdpWorker, iterate, per_byte_s, steadied
 from planner.models.exchange import Exchange, Overlap, Servers, Worker
 from planner.models.exchange_run import steady
+from planner.shown import document_of
 
 SCHEMA = "planner.runs/1"
 _MOST_FILES = 10_000
@@ -81,11 +82,8 @@ class RunRow:
             "job": self.run.job_id,
             "session": self.run.session,
             "family": self.run.family.value,
-            "predicted_s": self.predicted_s,
-            "measured_s": self.measured_s,
-            "error": self.error,
-            "breakdown_s": dict(self.prediction.breakdown_s),
-            "notes": list(self.prediction.notes),
+            **document_of(self, "predicted_s", "measured_s", "error"),
+            **document_of(self.prediction, "breakdown_s", "notes"),
         }
 
 
@@ -162,11 +160,7 @@ class RunComparison:
             "schema": SCHEMA,
             "runs": [row.to_document() for row in self.rows],
             "families": [asdict(errors) for errors in self.families],
-            "regrets": [
-                {name: getattr(regret, name) for name in ("session", "chosen", "best", "regret")}
-                | {"jobs": list(regret.jobs)}
-                for regret in self.regrets
-            ],
+            "regrets": [document_of(regret, "session", "chosen", "best", "regret", "jobs") for regret in self.regrets],
         }
 
     def text(self) -> str:

@@ -35,7 +35,7 @@ from dataclasses import field, replace
 from datetime import date
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -49,6 +49,7 @@ from planner.names import find, fold
 from planner.procurement.prices import read_price_list
 from planner.question.source import Source, faults_of, merged_questions, nearest, read_source
 from planner.question.values import Model
+from planner.solution import T
 
 
 @frozen
@@ -461,15 +462,17 @@ def _unknown_names(spec: CaseSpec, quantities: Mapping[str, Operand], source: So
         yield source.fault(("fit", "quantity"), f"there is no quantity {spec.fit.quantity!r}.", mend)
 
 
-def expanded(value: Any) -> Any:
+def expanded(value: T) -> T:
     """Return text that begins with ``$PLANNER_DATA/`` as a path below that folder.
 
     Also in a mapping; the rest as is.
     """
+    found: object = value
     if isinstance(value, dict):
-        return {key: expanded(part) for key, part in value.items()}
-    is_path = isinstance(value, str) and value.startswith(_DATA)
-    return str(Path(os.path.expandvars(value)).resolve()) if is_path else value
+        found = {key: expanded(part) for key, part in value.items()}
+    elif isinstance(value, str) and value.startswith(_DATA):
+        found = str(Path(os.path.expandvars(value)).resolve())
+    return cast("T", found)
 
 
 def why_missing(paths: Iterable[str]) -> str:

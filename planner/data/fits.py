@@ -322,7 +322,7 @@ def transformer_ranges() -> Rows:
     return _file("transformer_ranges.yaml")
 
 
-def transformer_constants() -> Mapping[str, Any]:
+def transformer_constants() -> Mapping[str, float]:
     """Return ``constants`` of :func:`transformer_rates` alone, whose file takes long to parse.
 
     >>> transformer_constants() == transformer_rates()["constants"]

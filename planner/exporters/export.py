@@ -19,6 +19,7 @@ from planner.names import find, fold
 from planner.plan import Plan
 from planner.plugins import Plugin, Registry
 from planner.problem import Problem
+from planner.shown import document_of
 from planner.transformer import Transformer
 
 
@@ -75,14 +76,7 @@ class Export:
 
     def to_dict(self) -> dict[str, object]:
         """Return ``planner.export/1``."""
-        return {
-            "schema": "planner.export/1",
-            "target": self.target,
-            "version": self.version,
-            "files": dict(self.files),
-            "notes": list(self.notes),
-            "how_to_run": list(self.how_to_run),
-        }
+        return {"schema": "planner.export/1", **document_of(self)}
 
 
 @frozen

@@ -95,7 +95,7 @@ def read_layout(
     global_batch_size: int = 1,
     num_devices: int | None = None,
     required: Sequence[str] = (),
-    **own: Any,
+    **own: object,
 ) -> HybridConfiguration:
     """Return a layout that was read from a file, by the flags of a program.
 
@@ -113,7 +113,7 @@ def read_layout(
     SpecError
         If a flag has no such value or is missing, or degrees do not divide the devices.
     """
-    decisions = dict(own)
+    decisions: dict[str, Any] = dict(own)
     for name, flag in FLAGS[program].items():
         row = LAYOUT[name]
         if name in own:
@@ -193,9 +193,10 @@ class Layout:
         """What is left of the memory of the fullest device; infinite where it is not counted."""
         return self._free_bytes(self._predict(self.chosen)) if self.is_hybrid else float("inf")
 
-    def fits(self, **changes: Any) -> bool:
+    def fits(self, **changes: object) -> bool:
         """Whether devices hold the layout with other decisions; True where that is not counted."""
-        return not self.is_hybrid or self._free_bytes(self._predict(replace(self.chosen, **changes))) >= 0
+        known: dict[str, Any] = changes
+        return not self.is_hybrid or self._free_bytes(self._predict(replace(self.chosen, **known))) >= 0
 
     def noted(self, *notes: str) -> "Layout":
         """Return the layout with more notes."""
@@ -211,7 +212,7 @@ class Layout:
             return self
         return self.instead(why, context_method="ring")
 
-    def instead(self, why: str, **changes: Any) -> "Layout":
+    def instead(self, why: str, **changes: object) -> "Layout":
         """Return the layout with other decisions, and a note of why and of what that costs.
 
         Raises
@@ -219,7 +220,8 @@ class Layout:
         InfeasibleError
             If a device would then hold more than it may.
         """
-        changed = replace(self.chosen, **changes)
+        known: dict[str, Any] = changes
+        changed = replace(self.chosen, **known)
         if changed.interleave < self.chosen.interleave and self.chosen.stages:
             stages, count = self.chosen.stages, changed.pipeline
             if self.chosen.is_folded:  # the chunks of a device stand at the same distance from the turn

@@ -580,8 +580,7 @@ def network(path: Path, text: str) -> Transformer:
         sizes["latent"] = built(file, LatentAttention, **ranks, query_rank=query_rank)
     else:
         sizes |= {"num_kv_heads": file.count("base_num_kv_heads"), "head_size": file.count("head_dim")}
-    found: Transformer = built(file, Transformer, **sizes)
-    return found
+    return built(file, Transformer, **sizes)
 
 
 def _rotary_of(file: Parsed, sequence_length: int) -> Rotary:
@@ -604,7 +603,7 @@ def _rotary_of(file: Parsed, sequence_length: int) -> Rotary:
         )
     elif (factor := figure(file, "rope_linear_scaling_factor", 1.0)) != 1:
         scaling = built(file, RotaryScaling, kind="linear", factor=factor)
-    found: Rotary = built(
+    return built(
         file,
         Rotary,
         base=figure(file, "rope_max_timescale", 10_000.0),
@@ -613,7 +612,6 @@ def _rotary_of(file: Parsed, sequence_length: int) -> Rotary:
         longest=None if longest == sequence_length else longest,
         scaling=scaling,
     )
-    return found
 
 
 def _experts_of(file: Parsed) -> Experts:
@@ -635,7 +633,7 @@ def _experts_of(file: Parsed) -> Experts:
         bias_update_rate=figure(file, "routed_bias_update_rate", 0.0),
         **loss,
     )
-    found: Experts = built(
+    return built(
         file,
         Experts,
         num_experts=file.count("num_experts"),
@@ -648,7 +646,6 @@ def _experts_of(file: Parsed) -> Experts:
         top_groups=file.count("topk_routing_group", 1),
         routing=routing,
     )
-    return found
 
 
 EXPORTERS = {TARGET: Exporter(export, partial(is_headed, head=_HEAD), degrees, network, training)}

@@ -308,7 +308,7 @@ def _rotary(file: Parsed, *, is_latent: bool, longest: int) -> Rotary:
     elif "rotary-seq-len-interpolation-factor" in flags:
         factor = figure(file, "rotary-seq-len-interpolation-factor", 1.0)
         scaling = built(file, RotaryScaling, kind="linear", factor=factor)
-    found: Rotary = built(
+    return built(
         file,
         Rotary,
         base=figure(file, "rotary-base", 10_000.0),
@@ -318,7 +318,6 @@ def _rotary(file: Parsed, *, is_latent: bool, longest: int) -> Rotary:
         longest=None if longest == file.count("seq-length") else longest,
         scaling=scaling,
     )
-    return found
 
 
 def _yarn(file: Parsed, prefix: str, *, scale: float, is_truncated: bool) -> RotaryScaling:
@@ -329,7 +328,7 @@ def _yarn(file: Parsed, prefix: str, *, scale: float, is_truncated: bool) -> Rot
     names, start = {"beta_fast": "beta-fast", "beta_slow": "beta-slow"}, prefix
     if f"{prefix}rotary-scaling-factor" not in file.flags:
         start = ""
-    found: RotaryScaling = built(
+    return built(
         file,
         RotaryScaling,
         kind="yarn",
@@ -340,12 +339,11 @@ def _yarn(file: Parsed, prefix: str, *, scale: float, is_truncated: bool) -> Rot
         original_length=file.count(f"{prefix}original-max-position-embeddings", int(YARN_SCALING["original_length"])),
         **{name: figure(file, f"{prefix}{option}", YARN_SCALING[name]) for name, option in names.items()},
     )
-    return found
 
 
 def _latent(file: Parsed) -> LatentAttention:
     """Return latent attention."""
-    found: LatentAttention = built(
+    return built(
         file,
         LatentAttention,
         query_rank=file.count("q-lora-rank") if "q-lora-rank" in file.flags else None,
@@ -354,7 +352,6 @@ def _latent(file: Parsed) -> LatentAttention:
         nope_size=file.count("qk-head-dim", 128),
         value_size=file.count("v-head-dim", 128),
     )
-    return found
 
 
 def _experts(file: Parsed) -> Experts | None:
@@ -389,7 +386,7 @@ def _experts(file: Parsed) -> Experts | None:
     every, first = _spread(with_experts)
     if every is None:
         raise file.fault("these layers with experts are not equally far apart.", f"{file.mark}moe-layer-freq")
-    found: Experts = built(
+    return built(
         file,
         Experts,
         num_experts=file.count("num-experts"),
@@ -406,7 +403,6 @@ def _experts(file: Parsed) -> Experts | None:
         top_groups=file.count("moe-router-group-topk", 1),
         routing=routing,
     )
-    return found
 
 
 def _spread(with_experts: tuple[int, ...]) -> tuple[int | None, int]:

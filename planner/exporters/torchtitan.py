@@ -368,7 +368,7 @@ def network(path: Path, text: str) -> Transformer | None:
 
     None of its own configurations, whose name in the zoo :func:`training` says.
     """
-    found = _module_beside(path, _options_of(path, text))
+    found = _module_beside(path, Parsed.of_options(path, _launched(path, text)[0]))
     return None if found is None else network_of_module(*found)
 
 
@@ -409,11 +409,6 @@ def training(path: Path, text: str) -> TrainingBlocks:
     dnn["optimizer"] = "adam"  # AdamW, as all its configurations have it
     program = "torchtitan" if "model" in words else "torchtitan-eager"
     return TrainingBlocks(dnn=dnn, calibration={"program": program}, warnings=warnings)
-
-
-def _options_of(path: Path, text: str) -> Parsed:
-    command, _ = _launched(path, text)
-    return Parsed.of_options(path, command)
 
 
 def _own_of(file: Parsed) -> "Flavour | None":

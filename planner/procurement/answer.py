@@ -19,7 +19,7 @@ from planner.procurement.fleet import CRITERIA, Fleet
 from planner.procurement.prices import OLD_DAYS, Term
 from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets
-from planner.shown import Recorded
+from planner.shown import Recorded, document_of
 from planner.solution import Status, gap_of
 from planner.units import Dimension, format_human, parse
 from planner.words import joined, percent_words, term_words, usd_words
@@ -324,26 +324,18 @@ class Procured(Recorded):
             "choice": {**_choice(self.choice), "plans": {n: p.to_dict() for n, p in self.choice.plans.items()}},
             "certificate": {
                 "bounds_by_types": {str(number): bound for number, bound in certificate.bounds.items()},
-                "domain": list(certificate.domain),
-                "num_offers": certificate.num_offers,
-                "num_markets": certificate.num_markets,
-                "num_planned": certificate.num_planned,
+                **document_of(certificate, "domain", "num_offers", "num_markets", "num_planned"),
             },
             "margin": self.margin,
             "risk": None if self.risk is None else asdict(self.risk),
-            "stretch": self.stretch,
-            "explanation": list(self.explanation),
-            "alternatives": [
-                {**_choice(choice), "plans": _plans(choice), "words": words} for choice, words in self.alternatives
-            ],
-            "by_deadline": [
-                {**_choice(choice), "plans": _plans(choice), "words": words} for choice, words in self.by_deadline
-            ],
+            **document_of(self, "stretch", "explanation"),
+            **{
+                key: [{**_choice(choice), "plans": _plans(choice), "words": words} for choice, words in rows]
+                for key, rows in (("alternatives", self.alternatives), ("by_deadline", self.by_deadline))
+            },
             "break_even": [
                 {
-                    "rented": row.rented,
-                    "bought": row.bought,
-                    "hours_per_month": row.hours_per_month,
+                    **document_of(row, "rented", "bought", "hours_per_month"),
                     "rows": [{"hours": hours, "rent_usd": rent, "buy_usd": buy} for hours, rent, buy in row.rows],
                     "payback_months": row.payback_months,
                     "curve": [{"months": months, "rent_usd": rent, "buy_usd": buy} for months, rent, buy in row.curve],
@@ -362,19 +354,12 @@ class Procured(Recorded):
                 ],
             },
             "what_if": [
-                {
-                    "change": row.change,
-                    "fleet": None if row.fleet is None else _fleet(row.fleet),
-                    "objective": row.objective,
-                    "changes_decision": row.changes_decision,
-                    "words": row.words,
-                }
+                {**document_of(row, "change"), "fleet": None if row.fleet is None else _fleet(row.fleet)}
+                | document_of(row, "objective", "changes_decision", "words")
                 for row in self.what_if
             ],
             "assumptions": [*self.choice.key_assumptions, *self.assumptions],
-            "warnings": list(self.warnings),
-            "not_modelled": list(self.not_modelled),
-            "prices": dict(self.prices),
+            **document_of(self, "warnings", "not_modelled", "prices"),
         }
 
     def to_records(self) -> list[dict[str, object]]:
@@ -569,19 +554,13 @@ def _choice(choice: Choice) -> dict[str, Any]:
     """Return a choice without its plans."""
     return {
         "fleet": _fleet(choice.fleet),
-        "objective": choice.objective,
-        "cost_usd": choice.cost_usd,
-        "spent_usd": choice.spent_usd,
+        **document_of(choice, "objective", "cost_usd", "spent_usd"),
         "breakdown_usd": dict(choice.money_usd),
         "wall_time_s": choice.total_wall_s,
         "breakdown_s": dict(choice.run_s),
         "training_s": dict(choice.training_s),
         "job_wall_s": dict(choice.wall_s),
-        "energy_j": choice.energy_j,
-        "power_w": choice.power_w,
-        "capital_usd": choice.capital_usd,
-        "worth_usd": choice.worth_usd,
-        "unmeasured": list(choice.unmeasured),
+        **document_of(choice, "energy_j", "power_w", "capital_usd", "worth_usd", "unmeasured"),
         **({} if choice.carbon_g is None else {"carbon_g": choice.carbon_g}),
         **({} if not choice.upfront_usd else {"upfront_usd": choice.upfront_usd}),
         "error": None if choice.error is None else {"low": choice.error[0], "high": choice.error[1]},
@@ -590,13 +569,5 @@ def _choice(choice: Choice) -> dict[str, Any]:
 
 def _plans(choice: Choice) -> dict[str, dict[str, Any]]:
     """Return how each job trains on a fleet that is not the answer: its family and configuration, and their proof."""
-    return {
-        name: {
-            "status": plan.status.value,
-            "objective": plan.objective,
-            "bound": plan.bound,
-            "family": plan.family,
-            "configuration": plan.configuration.to_document(),
-        }
-        for name, plan in choice.plans.items()
-    }
+    names = ("status", "objective", "bound", "family", "configuration")
+    return {job: document_of(plan, *names) for job, plan in choice.plans.items()}

@@ -7,7 +7,7 @@ limits and families, which span the blocks, are read here.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from pydantic import ValidationError
@@ -107,10 +107,10 @@ def load(question: str | Path | Mapping[str, object], *, allowed_code: str | Non
     return problem_of(with_network_files(replace(source, allowed_code=allowed_code)))
 
 
-def load_question_of(plan: Mapping[str, Any]) -> Problem:
+def load_question_of(plan: Mapping[str, object]) -> Problem:
     """Return the problem that a plan's document asks, without its configuration."""
     _refuse_missing(plan)
-    return load(with_former_defaults(plan["problem"]))
+    return load(with_former_defaults(cast("Mapping[str, object]", plan["problem"])))
 
 
 def _plan_of_fleet(source: Source) -> Source:
@@ -183,7 +183,8 @@ def _build(reading: Reading) -> Problem:
     goal = goal_of(reading, training, reads_tokens=dnn.transformer is not None)
     fixed, excluded = _decisions_of(reading, cluster)
     given = spec.constraints.model_dump()
-    limits = Limits(**{one.limit: one.read(given[one.key]) for one in CONSTRAINTS if one.limit})
+    read: dict[str, Any] = {one.limit: one.read(given[one.key]) for one in CONSTRAINTS if one.limit}
+    limits = Limits(**read)
     for one in CONSTRAINTS:
         for problem, mend, value in one.faults(limits, cluster, training):
             notes.fault(("constraints", one.key), problem, mend, value)
@@ -201,7 +202,7 @@ def _build(reading: Reading) -> Problem:
         cluster=cluster,
         calibration=calibration,
         training=training,
-        batch_per_device=samples_per_device(training, cluster, limits, fixed),
+        batch_per_device=samples_per_device(training, cluster, limits, fixed.get("num_devices")),
     )
     profiles = notes.attempt(("dnn",), lambda: profiler.profiles(dnn, measured))
     if notes.faults or fitted is None or profiles is None:

@@ -226,10 +226,10 @@ def is_fitted(calibration: CalibrationSpec) -> bool:
     return bool(calibration.bandwidth_efficiency or calibration.curves or calibration.piecewise)
 
 
-def samples_per_device(training: Training, cluster: Cluster, limits: Limits, fixed: Mapping[str, Any]) -> int:
+def samples_per_device(training: Training, cluster: Cluster, limits: Limits, pinned: int | None) -> int:
     """Return the samples of a step on one device, where all that may be used share the batch; at least 1."""
     whole = training.fixed_batch_size or training.max_global_batch_size or 1
-    most = limits.devices.pinned(fixed.get("num_devices")).most
+    most = limits.devices.pinned(pinned).most
     used = cluster.num_devices if most is None else min(most, cluster.num_devices)
     return training.batch_per_device or max(1, whole // max(1, used))
 

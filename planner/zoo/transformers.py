@@ -445,7 +445,8 @@ def _layers_of(
     """Return the operators of one part as layers, each with the layers that it reads; ``entry`` is what enters."""
     from planner.models.operators import INPUT  # noqa: PLC0415
 
-    own = {operator.name: _name_of(operator, prefix) for operator in operators}
+    # The network's input is called so in every network.
+    own = {one.name: one.name if one.kind == "input" else f"{prefix}.{one.name}" for one in operators}
     named = {INPUT: entry, **own}
     return [
         (
@@ -461,8 +462,3 @@ def _layers_of(
         )
         for one in operators
     ]
-
-
-def _name_of(operator: "TransformerOperator", prefix: str) -> str:
-    """Return the name of a layer; the network's input is called so in every network."""
-    return operator.name if operator.kind == "input" else f"{prefix}.{operator.name}"

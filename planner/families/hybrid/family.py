@@ -123,14 +123,11 @@ def left_out(problem: Problem, given: Mapping[str, object], configuration: Hybri
     """Return what the layout has by default: ``overlap_data: on, as megatron-core has it``."""
     block = configuration.to_document()
     words = left_out_words(problem, given, block)
-    if given[_DOUBLES] is None and not block[_DOUBLES] and _that_overlaps(problem, given, configuration):
+    is_open = given[_DOUBLES] is None and not block[_DOUBLES]
+    # Experts' exchange would be hidden, were there memory for it.
+    if is_open and completed(problem, given, configuration.global_batch_size)[_DOUBLES]:
         words.append(f"{_DOUBLES}: off, since devices would not hold a second micro-batch")
     return tuple(words)
-
-
-def _that_overlaps(problem: Problem, given: Mapping[str, Any], found: HybridConfiguration) -> bool:
-    """Return whether experts' exchange would be hidden, were there memory for it."""
-    return bool(completed(problem, given, found.global_batch_size)[_DOUBLES])
 
 
 def _that_fits(cost: GroupCost, found: HybridConfiguration) -> HybridConfiguration:

@@ -17,6 +17,7 @@ from planner.models.exchange import Overlap
 from planner.models.input import Strategy
 from planner.models.memory import Precision
 from planner.problem import Problem
+from planner.shown import document_of
 from planner.units import Dimension, format_exact
 from planner.used_machines import UsedMachines
 from planner.words import many, size_words
@@ -89,14 +90,8 @@ class ParameterServerConfiguration:
 
     def to_document(self) -> dict[str, object]:
         """Return the block that ``predict`` reads back."""
-        block = {
-            "num_parameter_servers": self.num_parameter_servers,
-            "workers": dict(self.workers),
-            "servers": self.servers,
-            "co_located": self.co_located,
-            "placement": self.placement if isinstance(self.placement, str) else dict(self.placement),
-            "batch_shares": dict(self.batch_shares),
-        }
+        names = ("num_parameter_servers", "workers", "servers", "co_located", "placement", "batch_shares")
+        block = document_of(self, *names)
         if self.global_batch_size is not None:
             block["global_batch_size"] = self.global_batch_size
         if (compression := self.compression) is not None:
