@@ -154,9 +154,10 @@ class LowFigures:
     expert_launch_s: float
 
     @classmethod
-    def of(cls, fitted: Mapping[str, Any]) -> "LowFigures":
+    def of(cls, fitted: Mapping[str, object]) -> "LowFigures":
         """Return those that :func:`planner.data.fits.transformer_rates` has as ``low_precision``."""
-        return cls(shares=fitted["shares"], ratios=fitted["ratios"], programs=fitted["programs"], **fitted["common"])
+        known: Mapping[str, Any] = fitted
+        return cls(shares=known["shares"], ratios=known["ratios"], programs=known["programs"], **known["common"])
 
     def products(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from planner.cost import Profile
 from planner.dnn import Dnn
@@ -35,6 +35,16 @@ _OPTIONS = {
     "--text-only": (("huggingface",), "a Hugging Face configuration"),
     "--profile-batch": (IMPORTERS, "a measured profile"),
 }
+
+
+class KindRow(TypedDict):
+    """All layers of one kind, for one sample."""
+
+    kind: str
+    layers: int
+    trainable: int
+    multiply_adds: int
+    output_elements: int
 
 
 @frozen
@@ -69,10 +79,10 @@ class ImportedFile:
         more = {"dnn": self.network_block, "calibration": self.training.calibration}
         return {self.key: self.block, **{key: block for key, block in more.items() if block}}
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[KindRow]:
         """Return how many layers of each kind there are and what they hold, in the order of their first."""
         layers = () if self.dnn is None else self.dnn.layers
-        rows: dict[str, dict[str, Any]] = {}
+        rows: dict[str, KindRow] = {}
         for layer in layers:
             row = rows.setdefault(
                 layer.kind, {"kind": layer.kind, "layers": 0, "trainable": 0, "multiply_adds": 0, "output_elements": 0}

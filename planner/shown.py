@@ -26,7 +26,7 @@ def row_of(part: Mapping[str, object], before: str = "") -> dict[str, object]:
     return found
 
 
-def document_of(part: object, *names: str) -> dict[str, Any]:
+def document_of(part: object, *names: str) -> dict[str, object]:
     """Return attributes by their names as plain data; none named: all fields of a dataclass, in their order.
 
     Tuples are lists, parts with a document of their own (``to_document``, ``to_dict``) that, other dataclasses the

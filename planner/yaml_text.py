@@ -60,7 +60,7 @@ def read_yaml(text: str, file: str = "") -> Yaml:
     return documents[0][0] if documents else Yaml(None, {})
 
 
-def read_yaml_documents(text: str, file: str = "", *, most_letters: int = MOST_LETTERS) -> list[Any]:
+def read_yaml_documents(text: str, file: str = "", *, most_letters: int = MOST_LETTERS) -> list[object]:
     """Return what every document of a stream of YAML holds; raise SpecError as :func:`read_yaml`."""
     return [document.data for document, _ in _documents(text, file, most_letters)]
 

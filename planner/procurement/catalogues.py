@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from planner.errors import Fault, SpecError
 from planner.frozen import frozen
@@ -65,6 +65,14 @@ class Listed:
     note: str = ""
 
 
+class ReasonRow(TypedDict):
+    """A reason, by how many rows it holds of, and of which."""
+
+    reason: str
+    rows: int
+    names: list[str]
+
+
 @dataclass(slots=True)
 class Counted:
     """How many rows there were for each reason, and what they are about."""
@@ -84,7 +92,7 @@ class Counted:
         """Rows of all reasons."""
         return sum(self.numbers.values())
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[ReasonRow]:
         """Return each reason with its number and its names, the commonest first."""
         order = sorted(self.numbers, key=lambda reason: (-self.numbers[reason], reason))
         return [{"reason": one, "rows": self.numbers[one], "names": list(self.names[one])} for one in order]

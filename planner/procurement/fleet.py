@@ -9,8 +9,8 @@ and no criterion falls when a count or the work grows. :class:`Account` is the o
 fleets for the search, and every part of one fleet's for the answer and for whoever checks it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from math import floor, inf
@@ -56,6 +56,7 @@ _ROUNDING = 1e-9
 _UNKNOWN = float("nan")
 
 Hardware = tuple[str, int, str | None, float | None, float]
+Counts = tuple[int, ...]  # of machines, an offer each
 Bools = NDArray[np.bool_]
 
 # --- Which offers go together
@@ -104,6 +105,30 @@ class Fleet:
 def hardware_of(offer: Offer) -> Hardware:
     """Return what a training sees of an offer: two offers of equal hardware train alike, whatever they cost."""
     return offer.device, offer.devices_per_machine, offer.inside, offer.network_bytes_per_s, offer.latency_s
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Every fleet that was planned, for whatever question: the one list that all answers are read from.
+
+    The search of the answer, of other devices, of the trade-off of time and money, of changed prices and deadlines, and
+    of what limits would have to be all write here. A fleet stands with its hardware and not with its prices, so that
+    what one question planned is an answer to every other one that may have it. So nothing that is shown beside an
+    answer can be better than it.
+    """
+
+    _counts: dict[tuple[Hardware, ...], dict[tuple[Counts, Counts], None]] = field(default_factory=dict)
+
+    def note(self, fleet: Fleet, used: Sequence[int] | None) -> None:
+        """Take down a fleet, and the part of it that its plan needs, which reaches as much."""
+        seen = self._counts.setdefault(tuple(hardware_of(offer) for offer in fleet.offers), {})
+        seen[fleet.counts, fleet.counts] = None
+        if used is not None:
+            seen[tuple(max(count, 1) for count in used), fleet.counts] = None
+
+    def fleets_of(self, offers: Sequence[Offer]) -> Iterator[tuple[Counts, Counts]]:
+        """Yield counts of machines of these offers, and those that were planned for them: as many, or more."""
+        yield from self._counts.get(tuple(hardware_of(offer) for offer in offers), ())
 
 
 def markets_of(procurement: Procurement, offers: Sequence[Offer], num_types: int) -> list[Market]:

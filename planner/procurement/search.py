@@ -4,7 +4,7 @@ Roots of :mod:`planner.solvers.counts` are the markets, counts the machines of e
 the families' own searches on a cluster of at most so many machines, and the criteria those
 of :mod:`planner.procurement.fleet`. :meth:`Fleets.floor` is the one bound of whole boxes of fleets; of one type, one
 search of the families over all numbers of machines at once (:class:`planner.families.answer.CountBounds`) takes the
-place of most plans. What was planned for any question stands in one :class:`planner.procurement.ledger.Ledger`.
+place of most plans. What was planned for any question stands in one :class:`planner.procurement.fleet.Ledger`.
 """
 
 from bisect import bisect_left
@@ -23,8 +23,7 @@ from planner.cost import Floats
 from planner.errors import ModelError, SpecError
 from planner.families import least_by_count_of
 from planner.models.money import S_PER_H
-from planner.procurement.fleet import Account, Fleet, Market, markets_of
-from planner.procurement.ledger import Ledger
+from planner.procurement.fleet import Account, Fleet, Ledger, Market, markets_of
 from planner.procurement.oracle import FEWEST, Foresight, Oracle, Trained, best_linked
 from planner.procurement.prices import Offer
 from planner.procurement.question import Procurement

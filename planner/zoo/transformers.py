@@ -290,7 +290,7 @@ def with_encoder(transformer: Transformer, block: Mapping[str, Any]) -> Transfor
     return replace(transformer, encoder=encoder, num_images=number)
 
 
-def block_of(transformer: Transformer) -> dict[str, Any]:
+def block_of(transformer: Transformer) -> dict[str, object]:
     """Return the block that describes a transformer: :func:`transformer_of` the other way round.
 
     >>> sizes = {"layers": 2, "hidden": 8, "heads": 2, "vocabulary": 10, "sequence_length": 4}
@@ -301,7 +301,7 @@ def block_of(transformer: Transformer) -> dict[str, Any]:
     left_out = {"vocabulary", "sequence_length"} if is_image else set()
     if transformer.latent is not None:  # which says these itself
         left_out |= {"kv_heads", "head_size"}
-    block = {key: getattr(transformer, field) for key, field in _FIELDS.items() if key not in left_out}
+    block: dict[str, Any] = {key: getattr(transformer, field) for key, field in _FIELDS.items() if key not in left_out}
     block |= _kinds_block(transformer)
     for key, part, fields in (
         ("experts", transformer.experts, _EXPERT_FIELDS),

@@ -43,6 +43,7 @@ def test_what_a_spec_says_comes_back_in_its_block(has_bias: bool) -> None:
     given = replace(plain, experts=experts, **OTHER)
     block = transformers.block_of(given)
     assert TransformerSpec.model_validate(block).build() == given
+    assert isinstance(block["rotary"], dict)
     assert block["rotary"]["scaling"] == {"kind": "llama3", "factor": 8.0, "original_length": 8192}
     assert not {"rotary", "numerics"} & transformers.block_of(plain).keys()
 

@@ -9,7 +9,6 @@ uses them.
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,7 +160,7 @@ class Scope:
         """Return the shape of a value; None where it is not known."""
         return self._home(name).graph.shapes.get(name)
 
-    def values_of(self, name: str) -> NDArray[Any] | None:
+    def values_of(self, name: str) -> NDArray[np.generic] | None:
         """Return the numbers of a small stored tensor."""
         return self._home(name)._values.get(name)
 
