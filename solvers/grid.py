@@ -78,7 +78,8 @@ _SLACK = 1e-12  # relative rounding of a bound
 _PIECE = 32_768  # nodes, at most, that travel together,
 _LEAST_PIECE = 256  # and at least, of the last levels: a bound of so many takes mostly what it takes for a single one
 _FEWER = 4  # times as few nodes in one array where a search is shared out: between two arrays a share may end
-_OWN = 0.5  # of such a share, in the process that asks: others may wait for it meanwhile
+_OWN = 0.5  # of such a share, in the process that asks: others may wait for it meanwhile,
+_OWN_NODES = 2_048  # in one array there
 _POLL_S = 0.05
 _SHARES = 100  # of a search, about: so many that the last ones end together, however many work,
 _LEAST_SHARE_S = 0.5  # and each long beside what every piece takes, however small: of 0.1 s they took 40 % more
@@ -944,7 +945,8 @@ def solve(
             walk.is_full = is_full
             begin()
             if left_s and walk.rest and not search.is_over:
-                walk.most_at_once = few = -(-most_at_once // _FEWER)
+                few = -(-most_at_once // _FEWER)
+                walk.most_at_once = min(few, _OWN_NODES)
                 shares = _Shares(
                     names=names,
                     number=best_points.number,
@@ -1047,7 +1049,7 @@ def solve_in_turn(
     parts = []
     for turn in turns:
         best = _Best(grid=turn.grid, names=turn.group_by, number=number)
-        walk = _Walk(turn.grid, turn.cost, turn.search, best, few, is_strict=True)
+        walk = _Walk(turn.grid, turn.cost, turn.search, best, min(few, _OWN_NODES), is_strict=True)
         shares = _Shares(
             names=turn.group_by,
             number=number,

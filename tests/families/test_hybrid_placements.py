@@ -453,6 +453,61 @@ def test_whole_layers_within_a_cutoff_rule_out_no_layout_that_is(program: str, m
     assert num_over > 100
 
 
+@pytest.mark.parametrize("num_alternatives", [0, 2])
+def test_kinds_whose_peak_is_slower_than_all_answers_are_passed_over(num_alternatives: int) -> None:
+    dnn = {"zoo": "llama3-8b", "global_batch": 64, "dtype": "bf16"}
+    machines = [
+        {"name": name, "count": count, "device": name, "devices": 8, "inside": "nvlink-3", "network": "200 Gbit/s"}
+        for name, count in (("h100-sxm", 4), ("a100-sxm4-80gb", 1))
+    ]
+    spec = {"dnn": dnn, "cluster": {"machines": machines}, "families": ["hybrid"], "objective": "iteration_time"}
+    problem, search, looked_at = planner.load(spec), Search(num_alternatives=num_alternatives), list[str | None]()
+    given = grid_search.searched
+
+    def noted(cost: HybridCost, *rest: Any, **options: Any) -> Any:
+        looked_at.append(cost.first.machines)
+        return given(cost, *rest, **options)
+
+    with patch.object(hybrid_search, "searched", noted):
+        found = plan(problem, search)
+    assert looked_at == ["h100-sxm"]
+    with patch.object(hybrid_search, "peak_step_s", lambda costs: 0.0):
+        whole = plan(problem, search)
+    assert found.objective == whole.objective
+    assert found.configuration == whole.configuration
+    assert found.alternatives == whole.alternatives
+    assert (found.status, found.bound) == (whole.status, whole.bound)
+    number = f"layouts in the grid: {found.provenance.num_candidates:,}"
+    assert found.provenance.num_candidates == whole.provenance.num_candidates
+    assert any(line.startswith(number) for line in found.explanation)
+
+
+@pytest.mark.parametrize("least", [5, 8, 10])
+def test_layouts_of_so_many_devices_are_those_of_all_layouts_that_use_as_many(least: int) -> None:
+    """And no more of one kind is looked at than goes with all devices of the others."""
+    problem = question({**TINY, "layers": 8}, counts=(2, 2), devices=(2, 3), batch=12)
+    for devices in (Range(least=2), Range(least=least)):
+        problem = replace(problem, limits=replace(problem.limits, devices=devices))
+        spaces = [Space.of(team) for team in placements_of(costs_of(problem)) if len(team.groups) > 1]
+        points = [every_point(one.grid()) for one in spaces]
+        used = [
+            one["tensor"] * one["context"] * one[space.shared] * sum(one[name] for name in space.part_names)
+            for space, one in zip(spaces, points, strict=True)
+        ]
+        if devices.least == 2:
+            known = [
+                {name: column[all_of >= least] for name, column in one.items()}
+                for one, all_of in zip(points, used, strict=True)
+            ]
+    for space, one, expected in zip(spaces, points, known, strict=True):
+        assert all(np.array_equal(one[name], expected[name]) for name in expected)
+        nodes = space.grid().expand({}, 0)
+        for level in range(1, [*space.levels].index((space.part_names[0],)) + 1):
+            nodes = space.grid().expand(nodes, level)
+        first = nodes["tensor"] * nodes["context"] * nodes[space.shared] * nodes[space.part_names[0]]
+        assert np.all(first >= least - space.devices[1])
+
+
 def test_one_micro_batch_with_little_room_is_bounded_by_whole_layers_too() -> None:
     problem = question({**TINY, "layers": 4}, counts=(2, 2), devices=(2, 3), batch=10, memory="2 GB")
     problem = replace(problem, limits=replace(problem.limits, machines=Range(least=2)))  # any part of each kind

@@ -44,6 +44,7 @@ from planner.families.hybrid.grid_search import (
     cuts_words,
     even_improved,
     other_cuts_s,
+    passed_over,
     placements_of,
     searched,
     searched_on,
@@ -103,6 +104,9 @@ def plan(problem: Problem, search: Search) -> Plan:
 
     for index, cost in enumerate(costs):
         known = min((one.answer.solution.objective for one in found), default=inf)
+        if _is_passed_over(cost, found, search):
+            found.append(Found(cost=cost.even, answer=passed_over(cost.even, search)))
+            continue
         part = search.part(
             search.left_s / (len(costs) + 1 - index),
             good_enough=search.good_enough / count,
@@ -144,6 +148,15 @@ def plan(problem: Problem, search: Search) -> Plan:
         opened = [replace(one, opens_offload=one.may_offload) for one in costs]
         raise why_nothing_fits(opened, search)
     return _plan_of(problem, search, found, best, bound_s, count, chunks_s)
+
+
+def _is_passed_over(cost: GroupCost, found: Sequence[Found], search: Search) -> bool:
+    """Whether devices of a group take longer at their peak than all answers that are asked for, the last one included.
+
+    So do all layouts on it alone, whatever their cut.
+    """
+    rows, number = sorted(seconds for one in found for seconds, _ in one.rows), max(search.num_alternatives, 0)
+    return len(rows) > number and peak_step_s([cost]) > rows[number]
 
 
 def _long_s(costs: Sequence[GroupCost]) -> float:

@@ -372,6 +372,7 @@ class Space:
         def has(one: Columns, index: int) -> Bools:
             taken, devices = used(one, index), self.devices[index]
             found = (taken <= devices) & (is_open | (taken >= _SMALLEST_SHARE * devices))
+            found &= taken >= number.least - (sum(self.devices) - devices)  # even where all others give theirs
             if self.is_full:
                 found &= taken + prod(one[name] for name in shared) > devices
             return np.asarray(found)
