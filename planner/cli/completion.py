@@ -5,6 +5,8 @@ Nothing is imported before a name of its kind is asked for: a shell waits for th
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
+from importlib import import_module
 from typing import get_args
 
 import typer
@@ -12,34 +14,22 @@ import typer
 _COUNTS = re.compile(r"(\d+\s*x\s*){0,2}")  # of machines, and of devices of each
 
 
-def _networks() -> Iterable[str]:
-    from planner.zoo import names
-
-    return names()
-
-
-def _clusters() -> Iterable[str]:
-    from planner.data import preset_names
-
-    return preset_names()
+def _offered(place: str) -> Iterable[str]:
+    """Return what stands at ``module:name``: names, a function that returns them, or the words of a type."""
+    module, _, name = place.partition(":")
+    found = getattr(import_module(module), name)
+    return _words(found) or (found() if callable(found) else found)
 
 
-def _devices() -> Iterable[str]:
-    from planner.data.devices import DEVICES
-
-    return DEVICES
+def _words(kind: object) -> list[str]:
+    """Return those of a ``Literal``, also in a union with others, or where a validator goes with it."""
+    return [kind] if isinstance(kind, str) else [word for part in get_args(kind) for word in _words(part)]
 
 
 def _machines() -> Iterable[str]:
     from planner.data import machine_rows
 
     return [name for row in machine_rows() for name in (row["name"], *row["aliases"].split())]
-
-
-def _links() -> Iterable[str]:
-    from planner.data import inside_links
-
-    return inside_links()
 
 
 def _families() -> Iterable[str]:
@@ -49,30 +39,6 @@ def _families() -> Iterable[str]:
     return [*FAMILY_NAMES, *named("planner.families")]
 
 
-def _targets() -> Iterable[str]:
-    from planner.exporters import TARGETS
-
-    return TARGETS
-
-
-def _cases() -> Iterable[str]:
-    from planner.case.run import case_names
-
-    return case_names()
-
-
-def _precisions() -> Iterable[str]:
-    from planner.question.values import TrainingDtype
-
-    return get_args(TrainingDtype)
-
-
-def _optimizers() -> Iterable[str]:
-    from planner.question.values import OptimizerName
-
-    return _words(OptimizerName)
-
-
 def _objectives() -> Iterable[str]:
     from planner.question.spec import Spec
 
@@ -80,34 +46,24 @@ def _objectives() -> Iterable[str]:
 
 
 def _purposes() -> Iterable[str]:
-    from planner.procurement.question import ObjectiveName
-
-    return [word for word in get_args(ObjectiveName) if word != "value_of_time"]  # whose price no flag says
+    return [word for word in _offered("planner.procurement.question:ObjectiveName") if word != "value_of_time"]
 
 
-def _terms() -> Iterable[str]:
-    from planner.procurement.question import TermName
-
-    return get_args(TermName)
-
-
-def _words(kind: object) -> list[str]:
-    """Return those of ``Literal[...] | None``, or of one that a validator goes with."""
-    return [word for part in get_args(kind) for word in get_args(part)]
-
-
+_networks = partial(_offered, "planner.zoo:names")
+_clusters = partial(_offered, "planner.data:preset_names")
+_devices = partial(_offered, "planner.data.devices:DEVICES")
 _NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "network": _networks,
     "cluster": _clusters,
-    "link": _links,
+    "link": partial(_offered, "planner.data:inside_links"),
     "family": _families,
-    "target": _targets,
-    "case": _cases,
-    "precision": _precisions,
-    "optimizer": _optimizers,
+    "target": partial(_offered, "planner.exporters:TARGETS"),
+    "case": partial(_offered, "planner.case.run:case_names"),
+    "precision": partial(_offered, "planner.question.values:TrainingDtype"),
+    "optimizer": partial(_offered, "planner.question.values:OptimizerName"),
     "objective": _objectives,
-    "purpose": _purposes,
-    "term": _terms,
+    "purpose": _purposes,  # but the one whose price no flag says
+    "term": partial(_offered, "planner.procurement.question:TermName"),
 }
 _SHOWN: dict[str, Callable[[], Iterable[str]]] = {  # by the table that is shown; others have no names
     "dnn": _networks,
