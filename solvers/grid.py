@@ -33,7 +33,7 @@ Source: branch and bound as in :mod:`planner.solvers.branch_and_bound`, depth fi
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -216,14 +216,18 @@ class Grid:
         is_small = prod(len(axis.values) for axis in left.values()) < np.iinfo(np.int64).max
         nodes: dict[str, Ints] = {}
 
-        def needed(decided: Sequence[str], undecided: Set[str]) -> list[str]:
-            """Return which of the decided axes a rule asks for together with one that is left."""
-            named = {name for rule in self.rules if undecided & set(rule.names) for name in rule.names}
-            return [name for name in decided if name in named]
+        def needed() -> dict[str, list[str]]:
+            """Return of each axis that is left which decided ones a rule then asks for together with one still left."""
+            sources: dict[str, set[str]] = {}  # of a name, the axes that are left of rules that ask for it
+            for rule in self.rules:
+                still = [name for name in rule.names if name in left]
+                for name in rule.names if still else ():
+                    sources.setdefault(name, set()).update(still)
+            return {one: [name for name in (*nodes, one) if sources.get(name, set()) - {one}] for one in left}
 
         weights = np.ones(1, dtype=np.int64 if is_small else object)  # Python's integers do not overflow
         while left:
-            asked = {one: needed([*nodes, one], left.keys() - {one}) for one in left}
+            asked = needed()
             name = min(left, key=lambda one: (len(asked[one]), prod(sizes[key] for key in asked[one])))
             axis = left.pop(name)
             if not any(name in rule.names for rule in self.rules):

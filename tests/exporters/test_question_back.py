@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from planner.exporters import degrees_of, export, megatron
 from planner.exporters.export import Export, Job
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.network_import import ImportedFile, import_file
+from planner.plan import Plan
 from planner.problem import Problem
 
 pytestmark = pytest.mark.usefixtures("wordless")
@@ -43,9 +45,16 @@ def asked(dnn: Mapping[str, Any], **more: Any) -> Problem:
     return planner.load({"dnn": {"global_batch": 16, **dnn}, "cluster": CLUSTER, "families": ["hybrid"], **more})
 
 
-def written(target: str, problem: Problem, folder: Path) -> tuple[Job, Export, ImportedFile]:
+@cache
+def planned_case(name: str, program: str) -> tuple[Problem, Plan]:
+    """A case, asked of a program, and its plan."""
+    problem = asked(CASES[name], calibration={"program": program})
+    return problem, planner.plan(problem)
+
+
+def written(target: str, problem: Problem, folder: Path, plan: Plan | None = None) -> tuple[Job, Export, ImportedFile]:
     """The plan of a question, its launch files in a folder, and what an import finds in them."""
-    job = Job(problem=problem, plan=planner.plan(problem))
+    job = Job(problem=problem, plan=plan or planner.plan(problem))
     files = export(target, job)
     for name, text in files.files.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -63,15 +72,15 @@ def test_the_question_of_a_file_is_the_one_that_was_asked_and_so_is_its_answer(
     target: str, name: str, tmp_path: Path
 ) -> None:
     program = "primus" if target == "primus" else "megatron-core"
-    problem = asked(CASES[name], calibration={"program": program})
-    job, _, found = written(target, problem, tmp_path)
+    problem, plan = planned_case(name, program)
+    found = written(target, problem, tmp_path, plan)[2]
     blocks = {key: dict(block) for key, block in found.blocks.items()}
     again = planner.load({**blocks, "cluster": CLUSTER, "families": ["hybrid"]})
     assert again.training == problem.training
     assert again.dnn.transformer == problem.dnn.transformer
-    plan = planner.plan(again)
-    assert plan.configuration == job.plan.configuration
-    assert plan.prediction.iteration_time_s == pytest.approx(job.plan.prediction.iteration_time_s, rel=1e-12)
+    answer = planner.plan(again)
+    assert answer.configuration == plan.configuration
+    assert answer.prediction.iteration_time_s == pytest.approx(plan.prediction.iteration_time_s, rel=1e-12)
     assert not found.warnings
 
 

@@ -179,7 +179,7 @@ def test_beside_graphs_experts_inputs_alone_wait_and_only_where_no_graph_holds_t
 @pytest.mark.parametrize("pin", [{"activation_offload_modules": ["core_attn"]}, {"activation_offload_layers": 1}])
 def test_pinned_copies_beside_graphs_conflict_with_the_graphs_and_with_no_memory(pin: dict[str, Any]) -> None:
     with pytest.raises(InfeasibleError, match="it goes with calibration") as refused:
-        planner.plan(question(WIDE, batch=32, machines=1, fix=pin, **GRAPHS))
+        planner.plan(question(WIDE, batch=32, machines=1, fix={**FEW, **pin}, **GRAPHS))
     rows = refused.value.conflicts[0].relaxations
     assert [one.field for one in rows] == [f"fix.{next(iter(pin))}", "calibration.cuda_graphs"]
     assert (rows[1].values, rows[1].is_enough) == (("false",), True)
@@ -199,6 +199,7 @@ def short_of_memory(network: dict[str, Any], link: str | None, *, is_captured: b
     return question(network, memory=limit, host_link=link, fix=FEW, **more)
 
 
+@pytest.mark.usefixtures("wordless")
 @pytest.mark.parametrize(("network", "is_captured"), [(TINY, False), (LATENT, False), (WIDE, True)])
 def test_copies_take_the_place_of_computing_again_where_the_link_is_known_and_quick(
     network: dict[str, Any], is_captured: bool
