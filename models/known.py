@@ -6,7 +6,7 @@ often it is worked out.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class Known:
             if len(new) == len(keys):
                 return columns
             found = [new[key] if column is None else column for key, column in zip(keys, found, strict=True)]
-        rows = np.frombuffer(b"".join(column for column in found if column is not None))
+        rows = np.frombuffer(b"".join(cast("list[bytes]", found)))
         return rows.reshape(len(keys), -1).T.copy()
 
     def _keep(self, keys: Sequence[bytes], columns: Floats) -> dict[bytes, bytes]:

@@ -311,13 +311,15 @@ class _Kept:
     def on_device(self, transformer: Transformer, layouts: Layouts, expert_imbalance: float) -> Floats:
         """Return the numbers of one micro-batch on one device."""
         samples, tensor = layouts.microbatch / layouts.context, layouts.tensor
-        return samples * (
-            self.stream / layouts.stream_split
-            + self.whole
-            + self.tensor / tensor
-            + self.keys / np.minimum(tensor, transformer.num_kv_heads)
-            + (self.dispatched * (layouts.expert_tensor / tensor) + self.routed / tensor) * expert_imbalance
-        )
+        found = self.stream / layouts.stream_split + self.whole
+        if self.tensor:
+            found = found + self.tensor / tensor
+        if self.keys:
+            found = found + self.keys / np.minimum(tensor, transformer.num_kv_heads)
+        if self.dispatched or self.routed:
+            routed = self.dispatched * (layouts.expert_tensor / tensor) + self.routed / tensor
+            found = found + routed * expert_imbalance
+        return np.asarray(samples * found)
 
 
 @frozen(eq=False)
@@ -368,7 +370,7 @@ def layer_bytes(
         return number_of[0] * numbers(both[0]) + number_of[1] * numbers(both[1])
 
     number_of = kernels.product_input_bytes or activation_bytes, activation_bytes
-    products, others = _kept_elements(transformer, operators, is_weighted=kernels.weighs_activations)
+    products, others = _kept_of(transformer, kind, is_weighted=kernels.weighs_activations)
     stream = _Kept(stream=transformer.hidden_size * transformer.sequence_length)
     plain = held_bytes((products, others))
     # Flash attention keeps the softmax's logarithm, others the softmax and, with dropout, its mask and what passes it.
@@ -395,12 +397,12 @@ def layer_bytes(
         widest = np.maximum(widest, numbers(_Kept(tensor=read + sum(one.output_elements for one in remade))))
     partly = plain
     if kernels.keeps_second_products:
-        products = _second_products(transformer, operators, keeps_unread=kernels.keeps_unread)
+        products = _second_products(transformer, kind, keeps_unread=kernels.keeps_unread)
         partly = np.minimum(only_input + activation_bytes * numbers(products) + rows * _LOG_SUM_BYTES, plain)
     for modules in np.unique(np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0)).tolist():
         if modules:
             dropped = dropped_names(transformer, kind, modules)
-            saved = held_bytes(_kept_elements(transformer, operators, dropped, is_weighted=kernels.weighs_activations))
+            saved = held_bytes(_kept_of(transformer, kind, dropped, is_weighted=kernels.weighs_activations))
             held = plain - saved + scores * ("core_attn" not in MODULE_SETS[modules])
             partly = np.where(layouts.recompute_modules == modules, held, partly)
     # Keys and values of all tokens, and their gradients, where a rank gathers them.
@@ -434,24 +436,23 @@ def _away_bytes(
         return np.zeros(1)
     again = np.where(layouts.recompute == Recompute.SELECTIVE, layouts.recompute_modules, 0)
     found = np.zeros(len(layouts))
-    operators = block_operators(transformer, kind)
     for modules in np.unique(layouts.offload_modules).tolist():
         for recomputed in np.unique(again[np.broadcast_to(layouts.offload_modules == modules, len(again))]).tolist():
             names = offloaded_names(transformer, kind, modules, recomputed)
             at = (layouts.offload_modules == modules) & (again == recomputed)
             if names:
-                found = np.where(at, bytes_of(_kept_elements(transformer, operators, names)), found)
+                found = np.where(at, bytes_of(_kept_of(transformer, kind, names)), found)
     return found
 
 
-def _second_products(
-    transformer: Transformer, operators: Sequence[TransformerOperator], *, keeps_unread: bool
-) -> _Kept:
+@lru_cache(maxsize=1_024)
+def _second_products(transformer: Transformer, kind: LayerKind, *, keeps_unread: bool) -> _Kept:
     """Return what attention and every second matrix of a layer put out, of one sample.
 
     Matrices of queries, keys and values count by themselves, as do both halves of a gated part; those of experts, which
     one product has all of, are none of them.
     """
+    operators = block_operators(transformer, kind)
     ends = {one.name for one in operators}  # whose output leaves the layer through additions alone
     for one in reversed(operators):
         for name in one.inputs:
@@ -476,6 +477,14 @@ def _second_products(
                 way = "whole" if one.name.startswith(INDEXER) else "stream"
                 kept["keys" if is_key else "tensor" if one.name in _TENSOR_SPLIT else way] += elements
     return _Kept(**kept)
+
+
+@lru_cache(maxsize=1_024)
+def _kept_of(
+    transformer: Transformer, kind: LayerKind, among: frozenset[str] | None = None, *, is_weighted: bool = False
+) -> tuple[_Kept, _Kept]:
+    """Return what :func:`_kept_elements` does of a layer."""
+    return _kept_elements(transformer, block_operators(transformer, kind), among, is_weighted=is_weighted)
 
 
 def _kept_elements(
@@ -1022,14 +1031,14 @@ _BOTH = 2  # kinds of layers
 
 def _filled(order: Ints, few: Ints, many: Ints, total: Ints) -> Ints:
     """Return layers by kind, shape (kinds, p, n), that add up: a few of each, then as many of the kinds in order."""
-    found = few.copy()
-    left = total - few.sum(axis=0)
+    spare, left = (many - few).reshape(-1), total - few.sum(axis=0)
+    found, cells = few.reshape(-1).copy(), np.arange(left.size).reshape(left.shape)
     for kind in order:
-        at = np.broadcast_to(kind, left.shape)[None]
-        more = np.minimum(left, np.take_along_axis(many - few, at, axis=0)[0])
-        np.put_along_axis(found, at, np.take_along_axis(found, at, axis=0) + more, axis=0)
+        at = kind * left.size + cells
+        more = np.minimum(left, spare.take(at))
+        found[at] += more
         left = left - more
-    return found
+    return found.reshape(few.shape)
 
 
 @frozen(eq=False)
