@@ -4,22 +4,37 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from math import inf, isqrt
-from typing import Any, Protocol
+from typing import Protocol, overload
 
 import numpy as np
 
-from planner.cost import Floats
+from planner.cost import Floats, Ints
 from planner.frozen import frozen
 from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import SAME, Status
+from planner.units import Dimension, format_human
 
 _AT_ONCE = 1 << 18  # numbers that are tried as divisors together
 TOO_SHORT = "the time limit came before the first answer was found; raise --time-limit."
 
 
-def iterations_of(problem: Problem, global_batch_size: Any) -> Any:
+def no_sample_fits(needed_bytes: float, most_bytes: float, device: str) -> str:
+    """Return that no device holds one sample at a time; ``most_bytes``: what the largest of them may hold."""
+    sizes = (needed_bytes, most_bytes, needed_bytes * 1.001)
+    size, limit, more = (format_human(one, Dimension.DATA, 4) for one in sizes)
+    return (
+        f"No plan fits: even one sample at a time needs {size} on a device, which may hold {limit} ({device}). "
+        f"Raise memory_per_device to {more}, take devices with more memory, or another optimizer or dtype."
+    )
+
+
+@overload
+def iterations_of(problem: Problem, global_batch_size: float) -> float: ...
+@overload
+def iterations_of(problem: Problem, global_batch_size: Floats | Ints) -> Floats | float: ...
+def iterations_of(problem: Problem, global_batch_size: Floats | Ints | float) -> Floats | float:
     """Return how many iterations the goal counts: 1, those of an epoch, or those of the whole training.
 
     An array of batches gives an array.

@@ -51,7 +51,15 @@ from planner.families.all_reduce.fusion import (
     quick_ends,
 )
 from planner.families.all_reduce.team import Team, batches_from
-from planner.families.answer import TOO_SHORT, CountBounds, Searched, alternative_of, iterations_of, plan_of
+from planner.families.answer import (
+    TOO_SHORT,
+    CountBounds,
+    Searched,
+    alternative_of,
+    iterations_of,
+    no_sample_fits,
+    plan_of,
+)
 from planner.frozen import frozen
 from planner.networks import computation_bound
 from planner.plan import Alternative, Plan, Prediction
@@ -435,11 +443,7 @@ def _why_nothing_fits(problem: Problem) -> str:
     needed, most_held = cost.memory.total_bytes(1), max(cost.memory_limits_bytes)
     if needed > most_held:
         device = cost.groups[cost.memory_limits_bytes.index(most_held)].device.name
-        size, limit, more = (format_human(value, Dimension.DATA, 4) for value in (needed, most_held, needed * 1.001))
-        return (
-            f"No plan fits: even one sample at a time needs {size} on a device, which may hold {limit} ({device}). "
-            f"Raise memory_per_device to {more}, take devices with more memory, or another optimizer or dtype."
-        )
+        return no_sample_fits(needed, most_held, device)
     counts, fewest = [group.count * group.devices_per_machine for group in groups], allowed.least
     if not is_heterogeneous(problem):
         numbers = [number for _, number in AllReduceBoxes(problem, list(teams_of(problem)), Search()).numbers()]

@@ -39,7 +39,7 @@ import numpy as np
 from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
 from planner.errors import Fault, InfeasibleError, NoAnswerError, SpecError
-from planner.families.answer import TOO_SHORT, Searched, alternative_of, iterations_of, plan_of
+from planner.families.answer import TOO_SHORT, Searched, alternative_of, iterations_of, no_sample_fits, plan_of
 from planner.families.parameter_server.bounds import Boxes, Site, Space, lower_bounds, root, split, tightened
 from planner.families.parameter_server.configuration import (
     NAME,
@@ -64,7 +64,6 @@ from planner.solution import SAME, Solution, Status
 from planner.solvers.branch_and_bound import Box, Effort, best_vector
 from planner.solvers.placement import Placement, Workers, arrivals, best_placement
 from planner.solvers.scalar import minimise
-from planner.units import Dimension, format_human
 from planner.words import size_words
 
 _WORK, _MOST_WORK = 0.1, 1.0  # deterministic seconds of CP-SAT, for one placement and for all; some 6 real ones each
@@ -667,13 +666,7 @@ def _memory_text(space: Space) -> str:
     reserve = problem.calibration.memory_reserve_bytes
     needed = data_parallel_memory(problem.dnn, precision, reserve_bytes=reserve).total_bytes(1)
     largest = max(space.groups, key=lambda group: memory_limit_bytes(problem, group))
-    limit = memory_limit_bytes(problem, largest)
-    return (
-        f"No plan fits: even one sample at a time needs {format_human(needed, Dimension.DATA, 4)} on a device, which "
-        f"may hold {format_human(limit, Dimension.DATA, 4)} ({largest.device.name}). Raise memory_per_device to "
-        f"{format_human(needed * 1.001, Dimension.DATA, 4)}, take devices with more memory, or another optimizer or "
-        f"dtype."
-    )
+    return no_sample_fits(needed, memory_limit_bytes(problem, largest), largest.device.name)
 
 
 def _counts_text(space: Space) -> str:
