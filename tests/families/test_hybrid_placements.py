@@ -171,6 +171,7 @@ def test_stages_on_the_same_machines_in_another_order_are_counted_as_many(proble
         assert count.put_in(nothing, cost).num_points == Space.of(cost).grid().count()
 
 
+@pytest.mark.usefixtures("wordless")
 @given(QUESTIONS, st.integers(0, 2))
 @settings(max_examples=6, deadline=None)
 def test_what_is_found_first_on_several_kinds_alters_no_answer(problem: Problem, number: int) -> None:
