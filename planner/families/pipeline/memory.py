@@ -421,8 +421,9 @@ def why_nothing_fits(domain: Domain, search: Search) -> InfeasibleError:
         ways += ["allow pipeline alone (families: [pipeline]), which then cuts blocks, too"]
     text = f"{text} {ways[0][0].upper()}{' or '.join(ways)[1:]}." if ways else text
     limits = {one.memory_limit_bytes for one in domain.cost.costs.machines}
-    is_told = least is not None and enough is not None and len(limits) == 1
-    return InfeasibleError.of(text, enough_bytes=limits.pop() * least.scale if is_told else np.inf)
+    if least is None or enough is None or len(limits) != 1:
+        return InfeasibleError.of(text, enough_bytes=np.inf)
+    return InfeasibleError.of(text, enough_bytes=limits.pop() * least.scale)
 
 
 def _amounts(domain: Domain, least: LeastMemory | None) -> tuple[str, str | None]:
