@@ -20,12 +20,18 @@ _AT_ONCE = 1 << 18  # numbers that are tried as divisors together
 TOO_SHORT = "the time limit came before the first answer was found; raise --time-limit."
 
 
-def no_sample_fits(needed_bytes: float, most_bytes: float, device: str) -> str:
-    """Return that no device holds one sample at a time; ``most_bytes``: what the largest of them may hold."""
-    sizes = (needed_bytes, most_bytes, needed_bytes * 1.001)
-    size, limit, more = (format_human(one, Dimension.DATA, 4) for one in sizes)
+def no_sample_fits(
+    needed_bytes: float, most_bytes: float, device: str, *, samples: int = 1, whole_bytes: float = 0.0
+) -> str:
+    """Return that no device holds one sample at a time.
+
+    ``most_bytes``: what the largest of them may hold; ``whole_bytes``: what ``samples`` need, which must pass together.
+    """
+    sizes = (needed_bytes, most_bytes, whole_bytes, max(needed_bytes, whole_bytes) * 1.001)
+    size, limit, whole, more = (format_human(one, Dimension.DATA, 4) for one in sizes)
+    shared = f"; a share of {samples} samples, which pass together, needs {whole}" if samples > 1 else ""
     return (
-        f"No plan fits: even one sample at a time needs {size} on a device, which may hold {limit} ({device}). "
+        f"No plan fits: even one sample at a time needs {size} on a device, which may hold {limit} ({device}){shared}. "
         f"Raise memory_per_device to {more}, take devices with more memory, or another optimizer or dtype."
     )
 

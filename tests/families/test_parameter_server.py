@@ -1,6 +1,7 @@
 """The family parameter_server against a referee that tries everything, and what its plans say."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -452,6 +453,23 @@ def test_a_search_that_is_over_gives_no_answer_and_one_that_is_content_stops() -
 def test_where_nothing_fits_the_message_says_what_is_missing(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InfeasibleError, match=words):
         planned(**changes)
+
+
+def test_the_memory_that_is_said_to_be_enough_is_that_of_a_share_of_the_batch() -> None:
+    machine = {"count": 2, "device": "v100-sxm2-16g", "devices": 2, "network": "10 Gbit/s"}
+    asked: dict[str, Any] = {"dnn": {"zoo": "vgg16", "global_batch": 256}, "cluster": {"machines": [machine]}}
+
+    def answered(memory: str) -> Any:
+        return plan(planner.load(question(**asked, constraints={"memory_per_device": memory})), Search())
+
+    with pytest.raises(InfeasibleError, match="a share of 64 samples, which pass together, needs") as caught:
+        answered("1 GiB")
+    enough = caught.value.enough_bytes
+    (amount,) = re.findall(r"Raise memory_per_device to ([\d.]+ \w+)", str(caught.value))
+    assert answered(amount)
+    assert answered(f"{enough * 1.0001} B")
+    with pytest.raises(InfeasibleError):
+        answered(f"{enough * 0.999} B")
 
 
 def test_alternatives_are_a_curve_over_the_number_of_servers() -> None:

@@ -630,43 +630,49 @@ def _check_pins(problem: Problem) -> None:
             )
 
 
-def _why_nothing_fits(space: Space) -> str:
+def _why_nothing_fits(space: Space) -> InfeasibleError:
     """Return which limits leave no configuration."""
     problem, devices = space.problem, int((space.counts * space.devices).sum())
     if not space.sites:
-        return (
+        return InfeasibleError(
             "No plan fits: no machines may both serve and work as fix.servers and fix.co_located ask. Drop one of them."
         )
     if not space.most_samples.any():
-        return _memory_text(space)
+        return _without_memory(space)
     share, batch = space.fixed_share or 1, space.fixed_batch or space.most_batch
     holds = int((space.counts * space.devices * space.most_samples).sum())
     if space.fixed_batch is not None and holds < batch:
-        return (
+        return InfeasibleError(
             f"No plan fits: a batch of {batch} on {devices} devices needs {ceil(batch / devices)} samples on each, and "
             f"their memory holds {holds} in all. Lower the batch to {holds}, or add machines."
         )
     fewest = max(problem.allowed_devices.least * share, int(space.devices.min()) * share)
     if batch < fewest:
         text = f"No plan fits: a batch of {batch} is less than {fewest}, one share for each device that must work."
-        return f"{text} Raise the batch to {fewest} or more, or use fewer devices."
+        return InfeasibleError(f"{text} Raise the batch to {fewest} or more, or use fewer devices.")
     if saturated := [site for site in space.sites if site.saturated]:
         names = ", ".join(dict.fromkeys(site.servers.name for site in saturated))
-        return (
+        return InfeasibleError(
             f"No plan fits: with servers on {names}, {saturated[0].saturated}. Raise calibration.queue.switch, let "
             "other machines serve, or let one machine serve itself."
         )
-    return _counts_text(space)
+    return InfeasibleError(_counts_text(space))
 
 
-def _memory_text(space: Space) -> str:
-    """Return how much memory one sample needs, and how much the largest device has."""
-    problem = space.problem
+def _without_memory(space: Space) -> InfeasibleError:
+    """Return how much memory one sample needs, a device's share of the batch, and how much the largest device has."""
+    problem, devices = space.problem, int((space.counts * space.devices).sum())
     precision = Precision.of(problem.training.dtype, problem.training.optimizer)
     reserve = problem.calibration.memory_reserve_bytes
-    needed = data_parallel_memory(problem.dnn, precision, reserve_bytes=reserve).total_bytes(1)
+    memory = data_parallel_memory(problem.dnn, precision, reserve_bytes=reserve)
+    samples = space.fixed_share or (1 if space.fixed_batch is None else ceil(space.fixed_batch / devices))
+    needed, whole = memory.total_bytes(1), memory.total_bytes(samples)
     largest = max(space.groups, key=lambda group: memory_limit_bytes(problem, group))
-    return no_sample_fits(needed, memory_limit_bytes(problem, largest), largest.device.name)
+    limit = memory_limit_bytes(problem, largest)
+    return InfeasibleError.of(
+        no_sample_fits(needed, limit, largest.device.name, samples=samples, whole_bytes=whole),
+        enough_bytes=whole if len(space.groups) == 1 else inf,
+    )
 
 
 def _counts_text(space: Space) -> str:
@@ -721,7 +727,7 @@ def plan(problem: Problem, search: Search) -> Plan:
         on_progress=(lambda bound, objective: None) if silent else search.tell,
     )
     if not boxes.solved:
-        raise boxes.too_many or InfeasibleError(_why_nothing_fits(space))
+        raise boxes.too_many or _why_nothing_fits(space)
     best = boxes.solved[0]
     curve = _curve(boxes) if search.good_enough < best.objective < search.cutoff else []
     if curve and (least := min(curve, key=lambda one: one.objective)).objective < best.objective * (1 - SAME):
