@@ -71,14 +71,17 @@ class StageRows:
 
     ``is_coarse``, for large groups: a choice stands for all numbers of devices with the same share of a micro-batch. It
     uses up as many as the least of them, and takes at most what any of them takes wherever they stand.
+
+    ``replicas``: of every stage, by number of micro-batches; by default the domain's.
     """
 
-    def __init__(self, domain: Domain, numbers: Sequence[int]) -> None:
+    def __init__(self, domain: Domain, numbers: Sequence[int], replicas: Sequence[int | None] = ()) -> None:
         self.domain, self.cost, self.numbers = domain, domain.cost, tuple(numbers)
+        self._replicas = tuple(replicas) or (domain.replicas,) * len(self.numbers)
         self.sizes = np.array([ceil(domain.batch / number) for number in self.numbers])
         self.num_layers, self.num_devices = domain.num_layers, domain.num_devices
         self.is_coarse, self.num_places = domain.is_coarse, domain.spots.num_places
-        each = [self._runs_of(number) for number in self.numbers]
+        each = [self._runs_of(number, equal) for number, equal in zip(self.numbers, self._replicas, strict=True)]
         self.num_choices = tuple(len(runs) for runs in each)
         self._runs = [run for runs in each for run in runs]
         self.choices = tuple(Choice(type_index=group, num_devices=least) for group, least, _ in self._runs)
@@ -95,9 +98,9 @@ class StageRows:
         """Return the sources of one schedule."""
         return Stack(num_microbatches=self.numbers, num_choices=self.num_choices, is_gpipe=is_gpipe)
 
-    def _runs_of(self, number: int) -> list[Run]:
+    def _runs_of(self, number: int, equal: int | None) -> list[Run]:
         """Return (group, least, most) of the numbers of devices that a choice of so many micro-batches stands for."""
-        runs, size, equal = list[Run](), ceil(self.domain.batch / number), self.domain.replicas
+        runs, size = list[Run](), ceil(self.domain.batch / number)
         if equal is not None:
             return [(group, equal, equal) for group, count in enumerate(self.num_devices) if count]
         for group, count in enumerate(self.num_devices):
@@ -126,18 +129,28 @@ class StageRows:
     @cached_property
     def speeds(self) -> tuple[float, ...]:
         """How many times as fast as the first group's a device is at the layer that suits it best."""
-        seconds = np.diff(self._both(self.sizes), axis=2)  # sizes x groups x layers
+        seconds = np.diff(self._both(self.sizes // self._shares), axis=2)  # sizes x groups x layers
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.where(seconds[:, :1] > 0, seconds[:, :1] / seconds, 0.0)
         return tuple(ratios.max(axis=(0, 2)).tolist())
 
     @cached_property
     def work_s(self) -> Floats | None:
-        """Device-seconds of a micro-batch of the layers before each one, on the first group's; rows by its size."""
+        """Device-seconds of a micro-batch of the layers before each one, on the first group's; rows by its size.
+
+        Where the replicas are known, of all of them, each with its share; else as if one had all: longer passes take
+        no more a sample.
+        """
         if not np.isfinite(self.speeds).all():
             return None
-        found = self._both.part(0)(self.sizes) * (1 - 1e-12)
+        shares = self._shares
+        found = shares[:, None] * self._both.part(0)(self.sizes // shares) * (1 - 1e-12)
         return np.asarray(found if len(self.numbers) > 1 else found[0])
+
+    @property
+    def _shares(self) -> Integers:
+        """Into how many equal parts a micro-batch is known to be shared out, by its size."""
+        return np.array([equal or 1 for equal in self._replicas])
 
     @property
     def line_s(self) -> Floats:
@@ -523,6 +536,7 @@ class PlainSource:
     def size(self) -> int:
         """Stages of the whole line by state, at most, where choices are single numbers of devices."""
         most = self.domain.batch // self.schedule.num_microbatches
+        most = most if self.domain.replicas is None else 1
         return _size(self.domain, sum(min(number, most) for number in self.domain.num_devices))
 
     @property
@@ -611,7 +625,7 @@ class Neighbours:
 
     def fill(self, asking: PlainSource, cutoff_s: float) -> None:
         """Fill the tables of a source's next level, and with them those of others; none where they are too large."""
-        domain, together, is_of_one = asking.domain, [asking], len(asking.domain.num_devices) == 1
+        together, is_of_one = [asking], len(asking.domain.num_devices) == 1
         if is_of_one or not asking.is_coarse:  # else speeds of groups differ by source, and tables are large
             for one in self.sources:
                 one.forget(cutoff_s)
@@ -624,9 +638,11 @@ class Neighbours:
                     break
                 together.append(one)
             self._most[asking.is_open] *= 2
+        domain = max((one.domain for one in together), key=lambda one: max(one.numbers_of_stages))
         num_stages = 0 if asking.is_open else max(domain.numbers_of_stages)
         while True:
-            rows = StageRows(domain, [one.schedule.num_microbatches for one in together])
+            numbers = [one.schedule.num_microbatches for one in together]
+            rows = StageRows(domain, numbers, [one.domain.replicas for one in together])
             stack = rows.stack(is_gpipe=asking.schedule.is_gpipe)
             is_single = len(together) == 1  # else units are as of each alone
             if (is_single or max(rows.units) == 1) and _has_room(rows, stack, num_stages, asking.search):

@@ -70,17 +70,21 @@ _OFTEN_BEST = 8  # micro-batches
 _ONE_STAGE = (1, "")
 
 
-def sources_of(domain: Domain, search: Search) -> list["Source"]:
-    """Return the sources of all shapes of the domain."""
+Stacks = dict[tuple[str, tuple[int, ...]], Neighbours]  # of one schedule and as many devices
+
+
+def sources_of(domain: Domain, search: Search, stacks: Stacks | None = None) -> list["Source"]:
+    """Return the sources of all shapes of the domain; ``stacks``: neighbours of those of its parts."""
     sources: list[Source] = []
-    stacks = {name: Neighbours() for name in ("1f1b", "gpipe")}
+    stacks = {} if stacks is None else stacks
     # Those that are most often best come first: their answers cut the tables of all others short.
     for number in sorted(domain.numbers_of_microbatches, key=lambda number: abs(log2(number / _OFTEN_BEST))):
         looser = None
         for name in ("1f1b", "gpipe"):
             if name in domain.schedules:
                 schedule = Schedule(num_microbatches=number, is_gpipe=name == "gpipe")
-                looser = PlainSource(domain, schedule, search, looser, stacks[name])
+                stack = stacks.setdefault((name, domain.num_devices), Neighbours())
+                looser = PlainSource(domain, schedule, search, looser, stack)
                 sources.append(looser)
     return [*sources, InterleavedSource(domain, search)] if "interleaved" in domain.schedules else sources
 
@@ -88,10 +92,11 @@ def sources_of(domain: Domain, search: Search) -> list["Source"]:
 def _sources(domain: Domain, cutoff_s: float, search: Search) -> tuple[list["Source"], bool]:
     """Return the sources of all parts of a domain, bounded as far as that is quick; and whether these are all."""
     sources: list[Source] = []
+    stacks: Stacks = {}
     for part in domain.parts():
         if search.is_late:
             return sources, False
-        own = sources_of(part, search)
+        own = sources_of(part, search, stacks)
         raise_floors(part, own, cutoff_s, search)
         sources += own
     return sources, True
