@@ -593,7 +593,7 @@ class _Walk:
         most = max(1, int(self.most_at_once / max(1.0, below)))
         if self.is_proof:
             return most, most
-        if self.is_strict and level >= len(self.grid.levels) - _LAST_LEVELS:
+        if self.is_strict and self.best.number == 1 and level >= len(self.grid.levels) - _LAST_LEVELS:
             return most, min(_FIRST_STRICT, most)
         is_known = bool(self.best.rows) or (self.is_strict and level > 0)
         if not is_known:

@@ -95,7 +95,7 @@ def test_a_first_layout_on_several_kinds_alters_no_answer(monkeypatch: pytest.Mo
             monkeypatch.setattr(grid_search, "_MOST_OF_FIRST", most)
             best, limit_s = first(costs, kinds, search, known_s)
             found.append(limit_s)
-        return replace(best, answer=grid_search._nothing(float("inf"))), float("inf")
+        return replace(best, answer=grid_search.nothing(float("inf"))), float("inf")
 
     monkeypatch.setattr(grid_search, "_first_found", none)
     assert answered(None) == alone()[0]

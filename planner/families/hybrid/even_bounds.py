@@ -545,13 +545,10 @@ class EvenBounds(Bounds):
 
         def seconds(columns: Columns) -> Floats:
             parts = self._best_parts(columns)
-            busy = sum((parts[name] for name in LAYER_PARTS), np.zeros(len(columns["pipeline"])))
-            # Interleaved stages may send beside computing, and what fills a pipeline is no part of this bound.
-            is_beside = (columns["interleave"] > 1) & self._group.software.overlaps_transfers
-            busy = busy + np.where(is_beside, 0.0, parts["pipeline"])
             interval = self._group.interval(self._group.layouts(self._filled(columns)))
             step = self._any_schedule_s(columns, LeastSeconds.of_interval(self.cost.transformer, interval))
-            return np.maximum(busy, step) + self._shown_s(columns, parts["data"]) + parts["optimizer"]
+            busy = np.maximum(self._busy_s(columns, parts), step)
+            return busy + self._shown_s(columns, parts["data"]) + parts["optimizer"]
 
         free: dict[str, Sequence[int]] = {"zero": EVERY_ZERO, "shard": self.space.axes["shard"].values}
         found = np.full(len(nodes["tensor"]), inf)
@@ -560,6 +557,13 @@ class EvenBounds(Bounds):
             least = partial(self._of_each_context, seconds=lambda nodes: seconds(self._with_share(nodes)))
             np.minimum.at(found, owner, self._minimum(columns, free, least))
         return found
+
+    def _busy_s(self, columns: Columns, parts: Mapping[str, Floats]) -> Floats:
+        """Return what the busiest stage computes and sends."""
+        busy = sum((parts[name] for name in LAYER_PARTS), np.zeros(len(columns["pipeline"])))
+        # Interleaved stages may send beside computing, and what fills a pipeline is no part of this bound.
+        is_beside = (columns["interleave"] > 1) & self._group.software.overlaps_transfers
+        return busy + np.where(is_beside, 0.0, parts["pipeline"])
 
     def _of_each_method(self, nodes: Columns, seconds: Bound, may_show: Bools | bool = False) -> Floats:
         """Return the least seconds of each method of context parallelism, and without each overlap, that are open.
@@ -685,8 +689,12 @@ class EvenBounds(Bounds):
                 left = {name: one[fits] for name, one in columns.items()}
                 left |= {name: np.full(len(fits), value) for name, value in timed.items()}
                 layouts = self._group.layouts(self._filled(left))
-                found[part][fits] = self._group.parts(layouts, is_exact=False)["total"]
+                found[part][fits] = self._least_s(layouts)
         return found
+
+    def _least_s(self, layouts: Layouts) -> Floats:
+        """Return the seconds of layouts, their schedules bounded."""
+        return self._group.parts(layouts, is_exact=False)["total"]
 
     def seconds(self, nodes: Columns) -> Floats:
         """Return the seconds of points; infinite where they do not fit."""
@@ -695,8 +703,12 @@ class EvenBounds(Bounds):
             layouts = self._group.layouts({name: column[part] for name, column in nodes.items()})
             fits = np.flatnonzero(self._group.memory(layouts)["total"] <= self._limit_bytes)
             if len(fits):
-                found[part][fits] = self._group.seconds(layouts.of(fits))
+                found[part][fits] = self._seconds_of(layouts.of(fits))
         return found
+
+    def _seconds_of(self, layouts: Layouts) -> Floats:
+        """Return the seconds of layouts that fit."""
+        return self._group.seconds(layouts)
 
     def _best_parts(self, columns: Columns) -> dict[str, Floats]:
         """Return the parts of a step at its best, the optimiser where its step is shorter."""

@@ -19,10 +19,8 @@ Domain of other cuts: 1F1B without virtual stages, ZeRO 0 and 1, the optimiser o
 
 Of a pipeline with few cuts all are tried (:mod:`planner.families.hybrid.cost`), and proven; of longer ones the cuts of
 the best setting are improved by moving single layers from one stage to another, the best of all pairs each time, which
-ends with a cut no worse than any neighbour and is not proven over all cuts. Near the best layout, and where the bound
-of chunks promises most, layers are likewise moved between chunks, from the busiest stages to others; no cut into chunks
-is faster than the bound of
-:mod:`planner.families.hybrid.chunks`.
+ends with a cut no worse than any neighbour and is not proven over all cuts. Other cuts into chunks are looked for, and
+bounded, in :mod:`planner.families.hybrid.chunks`.
 
 The grid stands in :mod:`planner.families.hybrid.space`, its bounds in :mod:`planner.families.hybrid.bounds`, the walk
 in :mod:`planner.solvers.grid`: what it finds is the optimum of the grid, proven, unless it is stopped. Every placement
@@ -34,7 +32,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, permutations
-from math import inf, prod
+from math import inf
 
 import numpy as np
 
@@ -48,10 +46,8 @@ from planner.families.hybrid.configuration import (
     PipelineStage,
     ReplicaGroup,
     pinned_cut,
-    uneven_rules,
 )
 from planner.families.hybrid.cost import (
-    PLAIN_CODES,
     GroupCost,
     HybridCost,
     Placement,
@@ -62,7 +58,7 @@ from planner.families.hybrid.cut_bounds import CutBounds
 from planner.families.hybrid.even_bounds import EvenBounds, GivenBounds
 from planner.families.hybrid.space import Space
 from planner.frozen import frozen
-from planner.models.layouts import Bools, Ints, Layouts, Schedule, dealt_layers, folded_layers
+from planner.models.layouts import Ints
 from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers.grid import (
@@ -71,7 +67,6 @@ from planner.solvers.grid import (
     Grid,
     GridAnswer,
     Point,
-    Rule,
     Turn,
     Wanted,
     solve,
@@ -95,20 +90,15 @@ OTHER_CUTS = "hybrid layouts with other cuts of the layers into stages without c
 _MOST_CUTS_AT_ONCE = 400_000
 _MOST_GROUPS = 4  # in a layout
 _MOST_OF_FIRST = 64  # questions whether time is over: counted, so that the answer is the same on every machine
-_MOST_IMPROVED = 4  # layouts whose chunks are moved
 _MOST_SHARES = 16  # of the time that is left: each of many placements is searched for a while
 _MOST_CELLS = 200_000  # stages in one array
 _MOST_TASKS = 20_000_000  # stages times micro-batches that one improvement may evaluate: about a second
 _MOST_NEIGHBOURS = 20_000_000  # stages of all near cuts of one setting
 _AT_ONCE = 32  # cuts evaluated together, the most hopeful ones first
-_GAIN = 1e-9  # relative; less is rounding
-_MOST_MOVES = 16  # of a layer between chunks
-_BEFORE_MEMORY = ("microbatch", "schedule", "interleave", "sequence_parallel", "order")  # decided, of some degrees
+GAIN = 1e-9  # relative; less is rounding
 _POLL_S = 0.05
-_FEW_NODES = 20_000  # of these, as many as there may be; two bounds more change no answer, and pay only of more
-_MOST_MOVED = 40_000  # chunks of all cuts that are tried together
 _ON_HOST = ("offload_optimizer", *AWAY)
-_LAYERS = "layers_"  # of a column: a stage's or a chunk's
+LAYERS = "layers_"  # of a column: a stage's or a chunk's
 
 
 def bounds_of(cost: HybridCost, search: Search | None = None, memory_limit_bytes: float = inf) -> Bounds:
@@ -151,7 +141,7 @@ class Found:
 def configuration_of_point(cost: HybridCost, point: Point) -> HybridConfiguration:
     """Return a point of a grid as a configuration, with layers and micro-batches shared out."""
     if cost.is_even:
-        name, cut = cost.first.machines, [point[name] for name in point if name.startswith(_LAYERS)]
+        name, cut = cost.first.machines, [point[name] for name in point if name.startswith(LAYERS)]
         cut = cut or [*(cost.first.cut or ())]
         stages = [PipelineStage(layers=layers, machines=name) for layers in cut]
         return HybridConfiguration.of(point, batch=cost.batch, machines=None if cut else name, stages=stages)
@@ -238,7 +228,7 @@ def searched(
 def passed_over(cost: HybridCost, search: Search) -> GridAnswer:
     """Return the answer of a placement where what devices take at their peak is more than counts: a bound alone."""
     is_counted = search.has_reasons and not search.is_brief and not search.is_late
-    return _nothing(peak_step_s(cost.groups)).of_points(Space.of(cost).grid().count() if is_counted else None)
+    return nothing(peak_step_s(cost.groups)).of_points(Space.of(cost).grid().count() if is_counted else None)
 
 
 def _no_less_than_peak(answer: GridAnswer, cost: HybridCost) -> GridAnswer:
@@ -315,7 +305,7 @@ def cuts_searched(
             continue
         if search.is_over and together is None:
             fastest = sorted(costs, key=lambda one: peak_step_s([one]))[:_MOST_GROUPS]
-            found.append(Found(cost=cost, answer=_nothing(peak_step_s(fastest))))
+            found.append(Found(cost=cost, answer=nothing(peak_step_s(fastest))))
             break
         is_first = first is None and len(cost.groups) > 1
         if together is None and len(cost.groups) > 1 and rows:
@@ -411,7 +401,7 @@ def _first_found(
     some layout is known, the search ends after some questions, since to prove that none is better is the whole grids'.
     """
     number, rows = max(search.num_alternatives, 0), sorted(known_s)
-    found = Found(cost=HybridCost((costs[0],), Placement.STAGES), answer=_nothing(inf))
+    found = Found(cost=HybridCost((costs[0],), Placement.STAGES), answer=nothing(inf))
     is_ordered, share = search.questions_left is not None or search.good_enough > -inf, search.left_s / _MOST_SHARES
     short = search.part(share)
     for some in [] if is_ordered else sorted(_several(costs), key=peak_step_s):
@@ -432,7 +422,7 @@ def _first_found(
             )
             found = Found(cost=cost, answer=solve(bounds.grid(), bounds.seconds, part, wanted))
     rows = sorted([*rows, *(seconds for seconds, _ in found.rows)])
-    return found, [*rows, *[inf] * (1 + number)][number] * (1 + _GAIN)
+    return found, [*rows, *[inf] * (1 + number)][number] * (1 + GAIN)
 
 
 def _searched_together(
@@ -499,7 +489,7 @@ class _Grids:
         return bounds.grid(), bounds.seconds
 
 
-def _nothing(bound_s: float, *, is_counted: bool = False) -> GridAnswer:
+def nothing(bound_s: float, *, is_counted: bool = False) -> GridAnswer:
     """Return the answer of a search that found nothing, and knows no more than a bound."""
     none: Solution[Point] = Solution(status=Status.UNKNOWN, objective=inf, bound=bound_s, value=None)
     return GridAnswer(solution=none, others=(), num_points=0, num_evaluated=0, is_counted=is_counted)
@@ -539,7 +529,7 @@ def cuts_words(cuts_s: float, best_s: float, what: str = OTHER_CUTS) -> list[str
     """Return what is known of cuts that were not tried, which take ``cuts_s`` or more."""
     if cuts_s == inf:
         return []
-    if cuts_s >= best_s * (1 - _GAIN):
+    if cuts_s >= best_s * (1 - GAIN):
         return [f"{what}, also those not tried: proven not to be faster"]
     named, share = format_human(cuts_s, Dimension.TIME), percent_words(1 - cuts_s / best_s)
     return [f"{what}: none takes less than {named} (at most {share} faster); `planner predict` tells of one"]
@@ -560,7 +550,7 @@ def searched_on(found: Found, search: Search, known_s: Sequence[float]) -> Found
     if not both:
         return more
     solution = replace(more.answer.solution, bound=min(more.answer.solution.bound, answer.solution.objective))
-    return replace(more, answer=_with_rows(replace(more.answer, solution=solution), both, 0))
+    return replace(more, answer=with_rows(replace(more.answer, solution=solution), both, 0))
 
 
 # -- near cuts ---------------------------------------------------------------------------------------------------------
@@ -577,10 +567,10 @@ def _cuts_improved(found: Found, search: Search, known_s: Sequence[float]) -> Fo
     if not is_better:
         return found
     better_s, better, asked = _near(found.cost, rows[0][1], rows[0][0], search)
-    if better_s < rows[0][0] * (1 - _GAIN):
+    if better_s < rows[0][0] * (1 - GAIN):
         rows[0] = (better_s, better)
     if asked:
-        found = replace(found, answer=_with_rows(found.answer, rows, asked))
+        found = replace(found, answer=with_rows(found.answer, rows, asked))
     if not asked or not search.is_late:
         return found
     solution = found.answer.solution  # a cut that was not come to may be better
@@ -604,181 +594,13 @@ def even_improved(found: Found, best_s: float, search: Search) -> Found | None:
             continue
         point = {name: row[name] for name in bounds.space.axes if name in row} | {"stages_0": row["pipeline"]}
         columns = {name: np.array([value]) for name, value in point.items()}
-        if bounds.communication_s(columns)[0] >= best_s * (1 - _GAIN):
+        if bounds.communication_s(columns)[0] >= best_s * (1 - GAIN):
             continue
         is_plain = all(row[name] == code for name, code in CODES_OF_CUTS.items())
         better_s, better, asked = _near(cost, point, seconds if is_plain else inf, search)
-        if better is not point and better_s < best_s * (1 - _GAIN):
-            return Found(cost=cost, answer=_with_rows(_nothing(inf, is_counted=True), [(better_s, better)], asked))
+        if better is not point and better_s < best_s * (1 - GAIN):
+            return Found(cost=cost, answer=with_rows(nothing(inf, is_counted=True), [(better_s, better)], asked))
     return None
-
-
-def chunks_improved(
-    found: Found,
-    best_s: float,
-    search: Search,
-    others: Sequence[tuple[float, Point]] = (),
-    settings: Sequence[Point] = (),
-) -> Found | None:
-    """Return the best layout with chunks on one group, single layers moved away from the busiest stages while it helps.
-
-    Near the group's best layout, and the best ones of some degrees, with every number of chunks that the question
-    allows: of all these the few that would be quickest if their devices did equal work. None where nothing is better
-    than all known.
-
-    Parameters
-    ----------
-    found
-        The even layouts of the group.
-    others
-        Seconds and layouts of stages without chunks on it.
-    settings
-        Degrees.
-    """
-    if search.is_over or search.good_enough == inf or not found.rows:
-        return None
-    rows = [*found.rows[:1], *sorted(others, key=lambda row: row[0])[:1]]
-    known = [
-        {name: row[name] for name in settings[0]} for _, row in found.rows[:1] if settings and row["interleave"] > 1
-    ]
-    rows += _with_chunks(found.cost, [one for one in settings if one not in known], search)
-    best: tuple[float, Point] | None = None
-    least_s, asked = best_s * (1 - _GAIN), 0
-    for seconds, row, layout, layers in _chunk_starts(found.cost, rows, best_s):
-        if search.is_over:
-            break
-        better_s, better, number = _chunks_moved(found.cost.first, layout, layers, seconds, search)
-        asked += number
-        if better is not layers and better_s < least_s:
-            least_s, best = better_s, (better_s, {**row, **_layers_columns(better)})
-    if best is None:
-        return None
-    return Found(cost=found.cost, answer=_with_rows(_nothing(inf, is_counted=True), [best], asked))
-
-
-def _with_chunks(placed: HybridCost, settings: Sequence[Point], search: Search) -> list[tuple[float, Point]]:
-    """Return the best even layout with chunks of each of some degrees, with its seconds.
-
-    All degrees are searched at once: few nodes take about as long as many.
-    """
-    if not settings:
-        return []
-    names, space = tuple(settings[0]), bounds_of(placed, search).space
-    asked = {name: {setting[name] for setting in settings} for name in names}
-    few = {name: tuple(value for value in space.axes[name].values if value in asked[name]) for name in names}
-    few["interleave"] = tuple(value for value in space.axes["interleave"].values if value > 1)
-    bounds = bounds_of(placed, search).of_space(space.of_values(few))
-    chosen = [tuple(setting.values()) for setting in settings]
-
-    def is_asked(columns: Columns) -> Bools:
-        some = [[columns[name] == value for name, value in zip(names, one, strict=True)] for one in chosen]
-        return np.asarray(np.logical_or.reduce([np.logical_and.reduce(one) for one in some]))
-
-    assert isinstance(bounds, EvenBounds)
-    number = len(chosen) * prod(len(bounds.space.axes[name].values) for name in _BEFORE_MEMORY)
-    left_out = (bounds.communication_s, bounds.schedule_s) if number <= _FEW_NODES else ()  # longer than what follows
-    grid = bounds.space.grid([None if one in left_out else one for one in bounds.all])
-    grid = replace(grid, rules=(*grid.rules, Rule(names=names, holds=is_asked)))
-    part = search.part(search.left_s, good_enough=-inf, cutoff=inf)
-    wanted = Wanted(num_answers=len(chosen), group_by=names, counts=False, dives=False, is_proof=True)
-    answer = solve(grid, bounds.seconds, part, wanted)
-    value = answer.solution.value
-    rows = [] if value is None else [(answer.solution.objective, value), *answer.others]
-    return sorted(rows, key=lambda row: chosen.index(tuple(row[1][name] for name in names)))
-
-
-def _chunk_starts(
-    placed: HybridCost, rows: Sequence[tuple[float, Point]], best_s: float
-) -> list[tuple[float, Point, Layouts, Ints]]:
-    """Return the even layouts with chunks whose layers are moved: seconds, decisions, layout, layers of each chunk."""
-    cost, space = placed.first, Space.of(placed)
-    number = cost.transformer.num_layers
-    points: dict[tuple[int, ...], Point] = {}
-    for _, row in rows:
-        own = {
-            **(CODES_OF_CUTS if "stages_0" in row else {}),
-            **row,
-            "pipeline": row.get("pipeline") or row["stages_0"],
-        }
-        own = {name: own.get(name, PLAIN_CODES.get(name, 0)) for name in space.axes}
-        is_plain = own["schedule"] == Schedule.ONE_F_ONE_B
-        chunks = space.axes["interleave"].values if is_plain else (own["interleave"],)
-        for one in [value for value in chunks if value > 1]:
-            point = {**own, "interleave": one}
-            points.setdefault(tuple(point.values()), point)
-    if not points:
-        return []
-    columns = {name: np.array([point[name] for point in points.values()]) for name in space.axes}
-    kept = np.all([np.isin(columns[name], axis.values) for name, axis in space.axes.items()], axis=0)
-    holds = (*(rule.holds for rule in space.rules), *(rule.holds for rule in uneven_rules(cost.program)))
-    kept &= np.all([one(columns) for one in holds], axis=0)
-    columns = {name: column[kept] for name, column in columns.items()}
-    if not kept.any():
-        return []
-    layouts = cost.layouts(columns)
-    bounds_s = cost.parts(layouts, is_exact=False)["total"]
-    bounds_s[cost.memory(layouts)["total"] > cost.memory_limit_bytes] = inf
-    starts = []
-    for at in np.flatnonzero(bounds_s < inf).tolist():
-        layout, pipeline, each = layouts.of(np.array([at])), int(layouts.pipeline[at]), int(layouts.interleave[at])
-        is_folded = bool(layout.is_folded[0])
-        layers = folded_layers(number, pipeline) if is_folded else dealt_layers(number, pipeline, each).ravel()
-        loads = cost.device_loads(layout, layers)
-        least_s = float(bounds_s[at] - layout.num_microbatches[0] * (loads.max() - loads.mean()))
-        if least_s < best_s * (1 - _GAIN):
-            starts.append((least_s, at, layout, layers))
-    chosen = sorted(starts, key=lambda one: one[:2])[:_MOST_IMPROVED]
-    return [
-        (float(cost.seconds(layout)[0]), {name: int(column[at]) for name, column in columns.items()}, layout, layers)
-        for _, at, layout, layers in chosen
-    ]
-
-
-def _layers_columns(layers: Ints) -> Point:
-    """Return the layers of each chunk as columns have them."""
-    return {f"{_LAYERS}{index}": int(one) for index, one in enumerate(layers)}
-
-
-def _chunks_moved(
-    cost: GroupCost, layout: Layouts, layers: Ints, seconds: float, search: Search
-) -> tuple[float, Ints, int]:
-    """Return the seconds of a layout after layers were moved while that helps, the layers, and how many were asked."""
-    pipeline, chunks = int(layout.pipeline[0]), len(layers)
-    device_of = np.arange(chunks) % pipeline
-    device_of[pipeline:] = device_of[:pipeline][::-1] if layout.is_folded[0] else device_of[pipeline:]
-    ends = {0, chunks - 1}  # which may have embedding or head alone
-    asked = 0
-    for _ in range(_MOST_MOVES):
-        loads = cost.device_loads(layout, layers)
-        busiest = {index for index in range(pipeline) if loads[index] >= loads.max() * (1 - _GAIN)}
-        pairs = [
-            (one, other)
-            for one, other in permutations(range(chunks), 2)
-            if device_of[one] in busiest and layers[one] > (one not in ends) and device_of[other] not in busiest
-        ]
-        if not pairs or len(pairs) * chunks > _MOST_MOVED or search.is_over:
-            break
-        cuts = np.repeat(layers[:, None], len(pairs), axis=1)
-        sources, targets = np.array(pairs).T
-        cuts[sources, np.arange(len(pairs))] -= 1
-        cuts[targets, np.arange(len(pairs))] += 1
-        repeated = layout.of(np.zeros(len(pairs), dtype=np.int64))
-        total = cost.parts(repeated, cuts)["total"]
-        total = total + cost.stalls_s(repeated, total)
-        asked += len(pairs)
-        better = next(
-            (
-                at
-                for at in np.argsort(total, kind="stable")[:_AT_ONCE].tolist()
-                if total[at] < seconds * (1 - _GAIN)
-                and cost.memory(layout, cuts[:, at].tolist())["total"][0] <= cost.memory_limit_bytes
-            ),
-            None,
-        )
-        if better is None:
-            break
-        seconds, layers = float(total[better]), cuts[:, better]
-    return seconds, layers, asked
 
 
 def _near(cost: HybridCost, point: Point, seconds: float, search: Search) -> tuple[float, Point, int]:
@@ -795,7 +617,7 @@ def _near(cost: HybridCost, point: Point, seconds: float, search: Search) -> tup
     return better_s, {**point, **{name: int(row[0]) for name, row in cut_columns(cut[:, None]).items()}}, asked
 
 
-def _with_rows(answer: GridAnswer, rows: Sequence[tuple[float, Point]], asked: int) -> GridAnswer:
+def with_rows(answer: GridAnswer, rows: Sequence[tuple[float, Point]], asked: int) -> GridAnswer:
     """Return an answer with other rows; a cut that was improved may be better than all that the bound is of."""
     objective, value = rows[0]
     bound = min(answer.solution.bound, objective)
@@ -854,12 +676,12 @@ def improved(
         found_s, found = best_s, layers
         for start in range(0, len(order), _AT_ONCE):
             some = order[start : start + _AT_ONCE]
-            some = some[bounds[some] < found_s * (1 - _GAIN)]
+            some = some[bounds[some] < found_s * (1 - GAIN)]
             if not len(some) or asked >= left or search.is_over:
                 break
             exact = seconds(columns(cuts[:, some]))
             asked += len(some)
-            if exact.min() < found_s * (1 - _GAIN):
+            if exact.min() < found_s * (1 - GAIN):
                 found_s, found = float(exact.min()), cuts[:, some[exact.argmin()]]
         if found is layers:
             break

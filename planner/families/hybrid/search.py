@@ -17,7 +17,7 @@ from planner.decisions import LAYOUT, row_of
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families.answer import TOO_SHORT, Searched, iterations_of, plan_of
 from planner.families.hybrid.bounds import lower_bound, peak_step_s
-from planner.families.hybrid.chunks import OTHER_CHUNKS, all_chunks_bound_s
+from planner.families.hybrid.chunks import OTHER_CHUNKS, all_chunks_bound_s, chunks_improved
 from planner.families.hybrid.configuration import (
     COARSE,
     NAME,
@@ -38,7 +38,6 @@ from planner.families.hybrid.grid_search import (
     OTHER_CUTS,
     Found,
     bounds_of,
-    chunks_improved,
     configuration_of_point,
     cuts_searched,
     cuts_words,
@@ -128,11 +127,9 @@ def plan(problem: Problem, search: Search) -> Plan:
     has_open_cuts = pinned_cut(problem) is None
     near = [even_improved(one, best_s, rest) for one in even if has_open_cuts]
     best_s = min([best_s, *(one.answer.solution.objective for one in near if one is not None)])
-    chunks_s, settings = _chunks_bounded(even, best_s, rest)
+    chunks_s = _chunks_bound_s(even, best_s, rest)
     near += [
-        chunks_improved(one, best_s, rest, _stages_on(one.cost.first, [*found, *near]), near_to)
-        for one, near_to in zip(even, settings, strict=True)
-        if has_open_cuts
+        chunks_improved(one, best_s, rest, _stages_on(one.cost.first, [*found, *near])) for one in even if has_open_cuts
     ]
     is_cut_short = has_open_cuts and search.good_enough < inf and rest.is_late
     found += [one for one in near if one is not None]
@@ -171,14 +168,10 @@ def _long_s(costs: Sequence[GroupCost]) -> float:
     return devices * costs[0].transformer.num_layers / _LAYERS_A_S
 
 
-def _chunks_bounded(even: Sequence[Found], best_s: float, search: Search) -> tuple[float, list[list[Point]]]:
-    """Return what no cut into chunks takes less than, and on each group degrees where one may be the quickest.
-
-    Infinite, and none, where no more is asked than whether anything fits.
-    """
+def _chunks_bound_s(even: Sequence[Found], best_s: float, search: Search) -> float:
+    """Return what no cut into chunks takes less than; infinite where no more is asked than whether anything fits."""
     is_asked = search.good_enough < inf and not search.is_brief and pinned_cut(even[0].cost.problem) is None
-    rows = [all_chunks_bound_s(one.cost.first, best_s, search) if is_asked else (inf, []) for one in even]
-    return min(seconds for seconds, _ in rows), [settings for _, settings in rows]
+    return min([all_chunks_bound_s(one.cost.first, best_s, search) for one in even] if is_asked else [inf])
 
 
 def _stages_on(group: GroupCost, found: Sequence[Found | None]) -> list[tuple[float, Point]]:
