@@ -276,7 +276,9 @@ class Reached:
 PCIE_BYTES_PER_S = 64e9  # links inside a machine up to here are PCIe, wider ones NVLink and its like
 
 
-def links_reached(transport: str, inside_bytes_per_s: float | None, *, num_nics: int = 1) -> Reached:
+def links_reached(
+    transport: str, inside_bytes_per_s: float | None, *, num_nics: int = 1, fewest_nics: int = 1
+) -> Reached:
     """Return what links reach where nobody measured them; see docs/accuracy.md.
 
     TCP keeps a host's processors busy, which bounds each network card. RDMA reaches what it did between machines with
@@ -290,8 +292,8 @@ def links_reached(transport: str, inside_bytes_per_s: float | None, *, num_nics:
         ``tcp`` or ``rdma``.
     inside_bytes_per_s
         The nominal rate of the widest link inside a machine; None where each has one device.
-    num_nics
-        The most network cards of a machine.
+    num_nics, fewest_nics
+        The most and the fewest network cards of a machine.
 
     >>> links_reached("rdma", 450e9).most_bytes_per_s, links_reached("tcp", None).most_bytes_per_s
     (inf, 2020000000.0)
@@ -299,15 +301,14 @@ def links_reached(transport: str, inside_bytes_per_s: float | None, *, num_nics:
     rows, fitted = _file("links_reached.yaml"), transformer_constants()
     is_pcie = inside_bytes_per_s is not None and inside_bytes_per_s <= PCIE_BYTES_PER_S
     inside_share = rows["pcie"]["share"] if is_pcie else fitted["inside_efficiency"]
-    by_tcp = num_nics * rows["tcp"]["most_bytes_per_s"]
-    bounds = [by_tcp] if transport == "tcp" else []
+    bounds = [num_nics * rows["tcp"]["most_bytes_per_s"]] if transport == "tcp" else []
     bounds += [inside_share * inside_bytes_per_s] if is_pcie and inside_bytes_per_s is not None else []
     return Reached(
         network_share=rows["tcp"]["share"] if transport == "tcp" else fitted["outside_efficiency"],
         inside_share=inside_share,
         most_bytes_per_s=min(bounds, default=inf),
         least_share=rows["tcp"]["share"],
-        least_bytes_per_s=by_tcp,
+        least_bytes_per_s=fewest_nics * rows["tcp"]["most_bytes_per_s"],
     )
 
 

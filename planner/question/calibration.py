@@ -242,8 +242,9 @@ def with_usual_links(
     Seconds by rooflines fitted to transformers go with the share inside machines that was fitted beside them.
     """
     inside = [group.inside.bandwidth_bytes_per_s for group in cluster.machine_groups if group.inside is not None]
-    num_nics = max(group.num_nics for group in cluster.machine_groups)
-    reached = links_reached(transport_of(given, cluster), max(inside, default=None), num_nics=num_nics)
+    cards = [group.num_nics for group in cluster.machine_groups]
+    transport, widest = transport_of(given, cluster), max(inside, default=None)
+    reached = links_reached(transport, widest, num_nics=max(cards), fewest_nics=min(cards))
     usual: dict[str, Any] = {}
     assumed = []
     if not is_fitted(given):

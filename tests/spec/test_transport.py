@@ -109,6 +109,19 @@ def test_rdma_is_never_slower_than_tcp_and_naming_what_is_assumed_changes_nothin
     assert usual == (tcp if gbit_per_s <= 25 else rdma)
 
 
+def test_many_cards_elsewhere_widen_no_machine_with_one() -> None:
+    """What TCP reaches in any case is bounded by the card, and holds for the machine that has fewest."""
+    kinds = [
+        {"count": 2, "device": "h100-sxm", "devices": 8, "network": "100 Gbit/s", "nics": 8},
+        {"count": 2, "device": "v100-sxm2-16g", "devices": 4, "network": "100 Gbit/s", "nics": 1},
+    ]
+    dnn = {"zoo": "vgg16", "batch_per_device": 32}
+    calibration = planner.load({"dnn": dnn, "cluster": {"machines": kinds}}).calibration
+    share = transformer_rates()["constants"]["outside_efficiency"]
+    for rate in (12.5e9, 100e9):
+        assert calibration.network_bytes_per_s(rate) == pytest.approx(share * rate)
+
+
 def test_what_rdma_reaches_on_narrow_cards_is_said() -> None:
     (line,) = [one for one in question("10 Gbit/s", transport="rdma").assumptions if "transport: rdma" in one]
     assert "but no less than TCP: 89 %, up to 16.2 Gbit/s a machine" in line
