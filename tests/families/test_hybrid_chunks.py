@@ -228,6 +228,8 @@ def test_no_better_layout_is_found_where_its_degrees_are_pinned_or_runners_up_ar
     }
     free, *ranked = [plan(load(asked), Search(num_alternatives=number)) for number in (0, 3)]
     assert [one.objective for one in ranked] == pytest.approx([free.objective], rel=1e-12)
+    brief = plan(load(asked), Search(is_brief=True))  # near the best even layout and the best without chunks alone
+    assert free.objective <= brief.objective * (1 + 1e-9)
     for pins in ({"pipeline_parallel_size": 1}, {"pipeline_parallel_size": 2, "tensor_parallel_size": 2}):
         pinned = plan(load({**asked, "fix": pins}), Search(has_reasons=False))
         assert free.objective <= pinned.objective * (1 + 1e-9)

@@ -389,7 +389,7 @@ def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Poi
     asked: dict[str, set[int]] = {name: {0} for name in _OF_MEMORY} | {"zero": {0, 1}}
     asked |= {name: set() for name in COARSE if search.is_brief}
     for name, values in asked.items():
-        values |= {one.get(name, one["stages_0"] if name == "pipeline" else 0) for one in known}
+        values |= {one.get("stages_0" if name == "pipeline" and "stages_0" in one else name, 0) for one in known}
         few[name] = tuple(value for value in axes[name].values if value in values)
     bounds = bounds.of_space(bounds.space.of_values(few))
     wanted = Wanted(num_answers=_MOST_NEAR, group_by=COARSE, is_strict=True, counts=False)
