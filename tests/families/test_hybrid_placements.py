@@ -25,10 +25,10 @@ from planner.families.hybrid.cut_bounds import CutBounds
 from planner.families.hybrid.grid_search import (
     Found,
     _Count,
-    _nothing,
     bounds_of,
     configuration_of_point,
     cuts_searched,
+    nothing,
     placements_of,
     searched,
 )
@@ -165,10 +165,10 @@ def test_replicas_whose_tensor_ranks_overlap_nothing_are_not_ruled_out_where_tha
 def test_stages_on_the_same_machines_in_another_order_are_counted_as_many(problem: Problem, are_three: bool) -> None:
     if are_three:
         problem = question(counts=(1, 2, 1), devices=(2, 3, 4), batch=4, fix=dict(problem.fixed))
-    teams, nothing = list(placements_of(costs_of(problem))), _nothing(np.inf)
+    teams, empty = list(placements_of(costs_of(problem))), nothing(np.inf)
     count = _Count(Search(), teams[-1])
     for cost in teams:
-        assert count.put_in(nothing, cost).num_points == Space.of(cost).grid().count()
+        assert count.put_in(empty, cost).num_points == Space.of(cost).grid().count()
 
 
 @pytest.mark.usefixtures("wordless")
@@ -183,8 +183,8 @@ def test_what_is_found_first_on_several_kinds_alters_no_answer(problem: Problem,
         return one.status, one.objective, one.bound, one.configuration, one.alternatives
 
     helped = found()
-    nothing = Found(cost=HybridCost((costs_of(problem)[0],), Placement.STAGES), answer=_nothing(np.inf))
-    with patch.object(grid_search, "_first_found", return_value=(nothing, np.inf)):
+    empty = Found(cost=HybridCost((costs_of(problem)[0],), Placement.STAGES), answer=nothing(np.inf))
+    with patch.object(grid_search, "_first_found", return_value=(empty, np.inf)):
         assert found() == helped
 
 
