@@ -26,6 +26,8 @@ _PURCHASES = {
 }
 _DEGREES = ("pipeline", "tensor", "context", "expert", "data")
 _ITERATION = Goal(name="iteration_time")
+_WORK = {"iteration_time": ("sequence_length",), "epoch_time": ("sequence_length", "dataset_samples")}  # by goal
+_WORK_OF_TRAINING = ("sequence_length", "dataset_samples", "epochs", "samples")
 _MOST_OF_ONE = 3  # differences below one key of the question, before they are told by their number
 
 
@@ -68,7 +70,7 @@ class Comparison(Recorded):
     saving
         Share of the worse plan's objective, or of its seconds of a sample, that the better one saves.
     why_neither
-        Why the plans have no order: they do not minimise the same, or train different networks.
+        Why the plans have no order: they do not minimise the same, or do not train the same network as long.
     decisions, question
         What differs.
     terms
@@ -185,6 +187,13 @@ def _why_neither(both: tuple[Mapping[str, Any], Mapping[str, Any]], goals: tuple
     names = [_pair(both, lambda plan, key=key: _dnn(plan).get(key)) for key in ("zoo", "name")]
     if any(None not in pair and pair[0] != pair[1] for pair in names):
         return "they train different networks"
+    work = _WORK.get(goals[0].name, _WORK_OF_TRAINING)
+    if goals[0].name not in _WORK and all("tokens" in _dnn(plan) for plan in both):
+        work = ("tokens",)  # of sequences of any length
+    for key in work:
+        values = _pair(both, lambda plan, key=key: _dnn(plan).get(key))
+        if None not in values and values[0] != values[1]:
+            return f"they do not train the same amount (dnn.{key} {values[0]} and {values[1]})"
     return None
 
 

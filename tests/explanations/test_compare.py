@@ -133,6 +133,36 @@ def test_plans_of_two_networks_have_no_winner(plain: dict[str, Any]) -> None:
     assert "Neither is better: they train different networks." in comparison_text(found, NAMES)
 
 
+@pytest.mark.parametrize(
+    ("objective", "one", "other", "reason"),
+    [
+        (
+            "iteration_time_s",
+            {"sequence_length": 4096},
+            {"sequence_length": 8192},
+            "dnn.sequence_length 4096 and 8192",
+        ),
+        ("epoch_time_s", {"dataset_samples": 1000}, {"dataset_samples": 50}, "dnn.dataset_samples 1000 and 50"),
+        ("training_time_s", {"epochs": 1.0}, {"epochs": 90.0}, "dnn.epochs 1.0 and 90.0"),
+        ("training_time_s", {"tokens": "1T"}, {"tokens": "10B"}, "dnn.tokens 1T and 10B"),
+        ("epoch_time_s", {"epochs": 1.0}, {"epochs": 90.0}, None),
+        ("iteration_time_s", {"dataset_samples": 1000}, {"dataset_samples": 50}, None),
+        ("epoch_time_s", {"sequence_length": 4096}, {}, None),
+        ("training_time_s", {"tokens": 9e9, "sequence_length": 4096}, {"tokens": 9e9, "sequence_length": 8192}, None),
+    ],
+)
+def test_plans_that_train_for_different_work_have_no_winner(
+    plain: dict[str, Any], objective: str, one: dict[str, Any], other: dict[str, Any], reason: str | None
+) -> None:
+    asked = plain["problem"]["dnn"]
+    slow = edited(plain, objective__name=objective, objective__value=2.0, problem__dnn={**asked, **one})
+    quick = edited(plain, objective__name=objective, objective__value=1.0, problem__dnn={**asked, **other})
+    found = planner.compare(slow, quick)
+    assert found.better == (1 if reason is None else None)
+    if reason is not None:
+        assert f"Neither is better: they do not train the same amount ({reason})." in comparison_text(found, NAMES)
+
+
 def test_iterations_of_different_batches_are_compared_by_the_sample(plain: dict[str, Any]) -> None:
     def iteration(samples: int, seconds: float) -> dict[str, Any]:
         goal = {"objective__name": "iteration_time_s", "objective__value": seconds}
