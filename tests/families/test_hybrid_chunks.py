@@ -235,6 +235,21 @@ def test_no_better_layout_is_found_where_its_degrees_are_pinned_or_runners_up_ar
         assert free.objective <= pinned.objective * (1 + 1e-9)
 
 
+def test_layers_are_moved_near_the_best_even_layout_whatever_others_of_its_degrees_promise() -> None:
+    """Qwen3-32B by torchtitan: DualPipeV is the best even schedule and the best of all, though ZB-V promises more."""
+    machines = [{"count": 2, "device": "h100-sxm", "devices": 8, "latency": "5 us", "network": "400 Gbit/s"}]
+    asked = {
+        "dnn": {"zoo": "qwen3-32b", "dtype": "bf16", "global_batch": 64, "optimizer": "adam"},
+        "cluster": {"machines": machines},
+        "objective": "iteration_time",
+        "families": ["hybrid"],
+        "calibration": {"program": "torchtitan"},
+    }
+    free = plan(load(asked), Search(has_reasons=False))
+    pinned = plan(load({**asked, "fix": {"schedule": "dualpipe_v"}}), Search(has_reasons=False))
+    assert free.objective <= pinned.objective * (1 + 1e-9)
+
+
 def test_frozen_layers_without_room_are_bounded_by_a_number() -> None:
     """Nothing of them is computed again, which takes no time: what never fits is no layout all the same."""
     network = {"layers": 6, "hidden": 256, "heads": 4, "head_size": 128, "vocabulary": 250_000, "sequence_length": 2048}

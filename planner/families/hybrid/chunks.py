@@ -30,7 +30,7 @@ from planner.families.hybrid.cost import PLAIN_CODES, GroupCost, HybridCost, Pla
 from planner.families.hybrid.even_bounds import EVERY_ZERO, NOTHING_AGAIN, EvenBounds
 from planner.families.hybrid.grid_search import GAIN, LAYERS, Found, nothing, with_rows
 from planner.families.hybrid.layer_table import LeastSeconds
-from planner.families.hybrid.space import Bound
+from planner.families.hybrid.space import Bound, Space
 from planner.models.layouts import (
     Bools,
     Ints,
@@ -47,7 +47,7 @@ from planner.solvers.grid import Columns, Point, Wanted, solve
 
 OTHER_CHUNKS = "hybrid layouts with other cuts of the layers into chunks"
 _FEWEST = 2  # virtual stages of a device
-_MOST_NEAR = 3  # degrees near which layers are moved,
+_MOST_NEAR = 3  # degrees near which layers are moved, beside known layouts,
 _MOST_IMPROVED = 4  # each with so many numbers of chunks,
 _MOST_MOVES = 16  # one after another
 _HOPE = 1.01  # how much longer than the best one such a layout may seem to take: waits that moving spares are not seen
@@ -343,9 +343,9 @@ def chunks_improved(
 ) -> Found | None:
     """Return the best layout found with chunks on one group whose layers are not dealt out evenly.
 
-    Of the degrees whose layouts would be quickest if their devices did equal work (:class:`NearBounds`), with the most
-    hopeful numbers of chunks, single layers are moved away from the busiest devices while it helps. None where nothing
-    is better than all known.
+    Near the best known layouts, and of the degrees whose layouts would be quickest if their devices did equal work
+    (:class:`NearBounds`), with the most hopeful numbers of chunks, single layers are moved away from the busiest devices
+    while it helps. None where nothing is better than all known.
 
     Parameters
     ----------
@@ -357,7 +357,8 @@ def chunks_improved(
     if search.is_over or search.good_enough == inf or not found.rows:
         return None
     known = [found.rows[0], *sorted(others, key=lambda row: row[0])[:1]]
-    rows = _near(found.cost, best_s, search, [point for _, point in known])
+    points = [_of_axes(found.cost, point) for _, point in known]
+    rows = [*points, *_near(found.cost, best_s, search, points)]
     best: tuple[float, Point] | None = None
     least_s, asked = best_s * (1 - GAIN), 0
     for hoped_s, point in _starts(found.cost.first, rows):
@@ -372,6 +373,12 @@ def chunks_improved(
     if best is None:
         return None
     return Found(cost=found.cost, answer=with_rows(nothing(inf, is_counted=True), [best], asked))
+
+
+def _of_axes(placed: HybridCost, point: Point) -> Point:
+    """Return a layout of stages, with or without chunks, as even ones on the same group say it."""
+    plain = {**PLAIN_CODES, **CODES_OF_CUTS, "pipeline": point["stages_0"]} if "stages_0" in point else {}
+    return {name: {**plain, **point}.get(name, 0) for name in Space.of(placed).axes}
 
 
 def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Point]) -> list[Point]:
@@ -389,7 +396,7 @@ def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Poi
     asked: dict[str, set[int]] = {name: {0} for name in _OF_MEMORY} | {"zero": {0, 1}}
     asked |= {name: set() for name in COARSE if search.is_brief}
     for name, values in asked.items():
-        values |= {one.get("stages_0" if name == "pipeline" and "stages_0" in one else name, 0) for one in known}
+        values |= {one[name] for one in known}
         few[name] = tuple(value for value in axes[name].values if value in values)
     bounds = bounds.of_space(bounds.space.of_values(few))
     wanted = Wanted(num_answers=_MOST_NEAR, group_by=COARSE, is_strict=True, counts=False)
@@ -400,7 +407,7 @@ def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Poi
 def _starts(cost: GroupCost, points: Sequence[Point]) -> list[tuple[float, Point]]:
     """Return even layouts whose layers are then moved, and what they may take then, the most hopeful first.
 
-    Of the points' degrees with a few of the numbers of chunks that there may be.
+    Of each point with a few of the numbers of chunks that there may be.
     """
     bounds, rows = NearBounds(cost.even), dict[tuple[int, ...], Point]()
     for point in points:
@@ -412,15 +419,16 @@ def _starts(cost: GroupCost, points: Sequence[Point]) -> list[tuple[float, Point
         return []
     columns = {name: np.array([row[name] for row in rows.values()]) for name in bounds.space.axes}
     holds = (*(rule.holds for rule in bounds.space.rules), *(rule.holds for rule in uneven_rules(cost.program)))
-    kept = np.flatnonzero(np.all([one(columns) for one in holds], axis=0))
+    may_be = [np.isin(columns[name], axis.values) for name, axis in bounds.space.axes.items()]
+    kept = np.flatnonzero(np.all([*may_be, *(one(columns) for one in holds)], axis=0))
     few, number = [*rows.values()], dict[tuple[int, ...], int]()
     found = []
     for hoped_s, at in sorted(
         zip(bounds.seconds({n: one[kept] for n, one in columns.items()}), kept.tolist(), strict=True)
     ):
-        degrees = tuple(few[at][name] for name in COARSE)
-        number[degrees] = number.get(degrees, 0) + 1
-        if hoped_s < inf and number[degrees] <= _MOST_IMPROVED:
+        others = tuple(value for name, value in few[at].items() if name != "interleave")
+        number[others] = number.get(others, 0) + 1
+        if hoped_s < inf and number[others] <= _MOST_IMPROVED:
             found.append((float(hoped_s), few[at]))
     return found
 
