@@ -344,8 +344,8 @@ def chunks_improved(
     """Return the best layout found with chunks on one group whose layers are not dealt out evenly.
 
     Near the best known layouts, and of the degrees whose layouts would be quickest if their devices did equal work
-    (:class:`NearBounds`), with the most hopeful numbers of chunks, single layers are moved away from the busiest devices
-    while it helps. None where nothing is better than all known.
+    (:class:`NearBounds`), with the most hopeful numbers of chunks, single layers are moved away from the busiest
+    devices while it helps. None where nothing is better than all known.
 
     Parameters
     ----------
