@@ -10,6 +10,7 @@ from hybrid_questions import MOE, RATES, TINY, given_layout, question
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import planner
 from planner.checks import limits_kept
 from planner.decisions import pinnable_keys
 from planner.dnn import Dnn
@@ -19,6 +20,7 @@ from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfigurati
 from planner.families.hybrid.cost import costs_of
 from planner.families.hybrid.search import frontier, plan
 from planner.models.communication import ORDERS
+from planner.perturb import with_memory
 from planner.plan import Goal, Plan
 from planner.problem import Problem
 from planner.search import Search
@@ -243,6 +245,28 @@ def test_what_does_not_fit_says_how_much_is_missing_and_that_much_does() -> None
     less = replace(problem.limits, memory_per_device_bytes=parse(needed, Dimension.DATA) * 0.99)
     with pytest.raises(InfeasibleError):
         planned(replace(problem, limits=less))
+
+
+def test_the_memory_that_is_enough_is_that_of_a_device_unless_a_limit_of_the_user_binds() -> None:
+    asked = {
+        "dnn": {"zoo": "bert-large", "global_batch": 8},
+        "cluster": {"machines": [{"count": 1, "devices": 1, "device": "rtx-2080-ti"}]},
+        "families": ["hybrid"],
+    }
+    small = with_memory(planner.load(asked), "rtx-2080-ti", 2.0**30)
+    limited = planner.load({**asked, "constraints": {"memory_per_device": "0.5 GiB"}})
+    for problem in (small, limited):
+        with pytest.raises(InfeasibleError) as caught:
+            planned(problem)
+        enough, is_small = caught.value.enough_bytes, problem is small  # of a larger device more is kept
+        for part in (1 + 1e-9, 0.9999):
+            limits = replace(problem.limits, memory_per_device_bytes=enough * part)
+            other = with_memory(small, "rtx-2080-ti", enough * part) if is_small else replace(problem, limits=limits)
+            if part > 1:
+                assert planned(other)
+            else:
+                with pytest.raises(InfeasibleError):
+                    planned(other)
 
 
 def test_a_pin_that_stands_in_the_way_of_memory_is_named() -> None:

@@ -18,8 +18,10 @@ from planner.families.pipeline.cost import PipelineCost, Shape
 from planner.families.pipeline.domain import Domain
 from planner.families.pipeline.memory import (
     Fitting,
+    dealt_shares,
     fitting,
     least_memory,
+    least_share,
     numbers_of_stages_that_fit,
     states_fit,
     why_nothing_fits,
@@ -88,6 +90,51 @@ def test_states_fit_where_the_fullest_device_of_the_cuts_holds_them(
         )
         assert not states_fit(domain, group, p, chunks, held * min(part, 1 - 1e-6))
         assert states_fit(domain, group, p, chunks, held * max(part, 1 + 1e-12))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 6), st.integers(0, 9)), min_size=4, max_size=14),
+    st.integers(2, 4),
+    st.integers(2, 4),
+    st.integers(1, 3),
+    st.integers(1, 2),
+)
+def test_interleaved_devices_hold_what_is_known_without_the_order_of_tasks(
+    rows: list[tuple[int, int, int]], p: int, chunks: int, rounds: int, replicas: int
+) -> None:
+    layers = [layer(index, seconds, f"{4 * size} MB", f"{kept} MB") for index, (seconds, size, kept) in enumerate(rows)]
+    domain = Domain(planner.load(question(len(rows), dnn={"layers": layers, "global_batch": 64})))
+    if p * chunks > domain.num_layers:
+        return
+    shape = domain.shape(domain.balanced(0, p * chunks, replicas), rounds * p, "interleaved", chunks)
+    share = fullest(domain, shape)
+    assert least_share(domain, shape) <= share * (1 + 1e-12)
+    assert dealt_shares(domain, 0)(p, chunks) <= share * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("num_microbatches", [4, 16])
+def test_bounds_of_what_interleaved_devices_hold_are_tight(num_microbatches: int) -> None:
+    kept = [200] + [100] * 63  # the first layer has no input of another one, which all other chunks keep, too
+    layers = [layer(index, 2, "1 MB", f"{size} MB") for index, size in enumerate(kept)]
+    domain = Domain(planner.load(question(64, dnn={"layers": layers, "global_batch": 16})))
+    shape = domain.shape(domain.balanced(0, 16, 1), num_microbatches, "interleaved", 4)
+    assert least_share(domain, shape) == pytest.approx(fullest(domain, shape), rel=1e-9)
+    if num_microbatches == 16:
+        assert dealt_shares(domain, 0)(4, 4) > 0.5 * fullest(domain, shape)
+
+
+def test_the_last_devices_keep_fewer_micro_batches_of_their_last_chunk() -> None:
+    kept = {25: 4, 27: 6, 29: 10, 31: 60}  # of sixteen devices: 13, 9, 5 micro-batches, and one
+    layers = [layer(index, 2, "1 kB", f"{kept.get(index, 0)} MB") for index in range(32)]
+    domain = Domain(planner.load(question(32, dnn={"layers": layers, "global_batch": 32})))
+    shape = domain.shape(domain.balanced(0, 32, 1), 32, "interleaved", 2)
+    assert dealt_shares(domain, 0)(16, 2) <= fullest(domain, shape)
+
+
+def fullest(domain: Domain, shape: Shape) -> float:
+    """What the fullest device of a pipeline holds in parts of its memory."""
+    return max(row["total"] / row["limit"] for row in domain.cost.memory_bytes(shape))
 
 
 @settings(max_examples=60, deadline=None)

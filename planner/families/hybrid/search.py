@@ -567,7 +567,14 @@ def why_nothing_fits(costs: Sequence[GroupCost], search: Search) -> InfeasibleEr
         f"{cost.group.device.name!r}, which may use {texts[1]}: {texts[2]} are missing. "
         f"{words[:1].upper()}{words[1:]}."
     )
-    return InfeasibleError.of(text, enough_bytes=needed if len(costs) == 1 else inf)
+    enough = needed if limit < cost.group.device.memory_bytes else _device_bytes(cost, needed)
+    return InfeasibleError.of(text, enough_bytes=enough if len(costs) == 1 else inf)
+
+
+def _device_bytes(cost: GroupCost, needed_bytes: float) -> float:
+    """Return the memory of a device that holds so much: all terms but the reserve are the same on it."""
+    held, has_experts = needed_bytes - cost.reserve_bytes, cost.transformer.experts is not None
+    return float(cost.problem.calibration.transformer_memory_for(held, has_experts=has_experts))
 
 
 def _no_layout(costs: Sequence[GroupCost]) -> str:
@@ -671,12 +678,10 @@ def relaxations(cost: GroupCost, needed_bytes: float, search: Search) -> Iterato
     yield from _unlike_stages(cost, part)
     yield from _without_pins(cost, part)
     yield from _more_machines(cost, part)
-    # Listed devices of enough memory, the smallest first: all terms but the reserve are the same on them.
     limit = problem.limits.memory_per_device_bytes
     if limit is not None and limit < needed_bytes:
         return
-    held, has_experts = needed_bytes - cost.reserve_bytes, cost.transformer.experts is not None
-    smallest = problem.calibration.transformer_memory_for(held, has_experts=has_experts)
+    smallest = _device_bytes(cost, needed_bytes)  # listed ones of as much, the smallest first
     enough = sorted((size, name) for name, size in problem.listed_memory_bytes.items() if smallest <= size < inf)
     if enough:
         names = [f"{name!r} ({format_human(size, Dimension.DATA)})" for size, name in enough[:_MOST_LISTED]]

@@ -282,25 +282,28 @@ class _Splits:
 def _interleaved(domain: Domain, search: Search, most: Callable[[], float]) -> Iterator[Shape]:
     """Yield the interleaved shapes that hold least, by group, stages, chunks and micro-batches; limits are met.
 
-    Left out are those whose weights and optimiser's states alone fill more than ``most()`` times a device. Ends before
-    the last one when the search is over.
+    Left out are those that fill more than ``most()`` times a device, by all that :func:`dealt_shares`,
+    :func:`states_fit` or :func:`least_share` knows. Ends before the last one when the search is over.
     """
     if "interleaved" not in domain.schedules:
         return
     for group, devices in enumerate(domain.num_devices):
+        dealt_share = dealt_shares(domain, group)
         for p, chunks in product(domain.numbers_of_stages, CHUNKS):
             if not 2 <= p <= devices or p * chunks > domain.num_layers:
                 continue
             if search.is_over:
                 return
-            if not states_fit(domain, group, p, chunks, most()):
+            if dealt_share(p, chunks) * (1 - _CLOSE) > most() or not states_fit(domain, group, p, chunks, most()):
                 continue
             for number in domain.numbers_of_microbatches:
                 if search.is_over:
                     return
                 if number % p == 0 and (replicas := _most_replicas(domain, group, p, number)):
                     cuts = domain.balanced(group, p * chunks, replicas)
-                    yield domain.shape(cuts, number, "interleaved", chunks)
+                    shape = domain.shape(cuts, number, "interleaved", chunks)
+                    if least_share(domain, shape) * (1 - _CLOSE) <= most():
+                        yield shape
 
 
 def _most_replicas(domain: Domain, group: int, p: int, number: int) -> int:
@@ -309,6 +312,31 @@ def _most_replicas(domain: Domain, group: int, p: int, number: int) -> int:
     used = np.zeros((len(domain.num_devices), len(replicas)), dtype=np.int64)
     used[group] = p * replicas
     return max(replicas[domain.allowed(used)].tolist(), default=0)
+
+
+def dealt_shares(domain: Domain, group: int) -> Callable[[int, int], float]:
+    """Return what tells how much of its memory the fullest of p devices fills at least, with so many chunks each.
+
+    Before its first backward device d holds p micro-batches of each of its chunks, one sample of each or more, but for
+    the last: of that ``min(p, 2 (p - d) - 1)``. So all together hold p of each layer, less ``p - 1`` at most of those
+    of the last ``p // 2`` stages. No run of balanced cuts takes longer than the mean of all and the longest layer
+    together, so that these are among the last layers that take ``p // 2`` times as long. The fullest device holds the
+    mean of all or more.
+    """
+    costs, layers = domain.cost.costs, np.arange(domain.num_layers)
+    machines, each = costs.machines[group], costs.memory(layers, layers, num_samples=1)
+    states = (each.weights_bytes + each.gradients_bytes + each.optimizer_bytes).sum()
+    kept = np.maximum(each.in_flight_bytes - costs.layers.cut_bytes[layers], 0.0)  # what comes in is another one's
+    seconds = np.array(machines.profile.least_s(domain.batch))
+    until_s, behind = np.cumsum(seconds[::-1]), np.concatenate(([0.0], np.cumsum(kept[::-1])))
+
+    def share(p: int, chunks: int) -> float:
+        most_s = p // 2 * (until_s[-1] / (p * chunks) + seconds.max()) * (1 + _CLOSE)
+        few = behind[np.searchsorted(until_s, most_s, "right")]
+        held = (states + p * behind[-1] - (p - 1) * few) / p + costs.reserve_bytes
+        return float(held / machines.memory_limit_bytes)
+
+    return share
 
 
 def states_fit(domain: Domain, group: int, p: int, chunks: int, scale: float) -> bool:
@@ -385,6 +413,23 @@ def _even_share(domain: Domain) -> float:
 def _share(domain: Domain, shape: Shape) -> float:
     """Return what the fullest device holds, in parts of what it may."""
     return float(max(row["total"] / row["limit"] for row in domain.cost.memory_bytes(shape)))
+
+
+def least_share(domain: Domain, shape: Shape) -> float:
+    """Return no more than :func:`_share` of an interleaved shape, without the order of its tasks.
+
+    Device d of p does ``2 (p - d - 1) + (v - 1) p + 1`` forwards, or all there are, before its first backward: it holds
+    as many micro-batches then, each of the chunk that holds least or more.
+    """
+    p, v, costs = shape.num_devices_in_line, shape.chunks_per_device, domain.cost.costs
+    rows = [(one.first, one.last, shape.num_samples(one)) for one in shape.stages]
+    firsts, lasts, samples = np.array(rows, dtype=np.int64).T
+    held = costs.memory(firsts, lasts, num_samples=samples)
+    states = held.weights_bytes + held.gradients_bytes + held.optimizer_bytes + held.error_bytes
+    forwards = np.minimum(2 * (p - np.arange(p) - 1) + (v - 1) * p + 1, shape.num_microbatches * v)
+    least = states.reshape(v, p).sum(axis=0) + forwards * held.in_flight_bytes.reshape(v, p).min(axis=0)
+    limits = np.array([costs.machines[one.group].memory_limit_bytes for one in shape.stages[:p]])
+    return float(((least + costs.reserve_bytes) / limits).max())
 
 
 def why_nothing_fits(domain: Domain, search: Search) -> InfeasibleError:
