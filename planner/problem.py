@@ -192,6 +192,12 @@ class Calibration:
         least = min(nominal_bytes_per_s * self.least_efficiency, self.least_bytes_per_s)
         return min(max(nominal_bytes_per_s * self.bandwidth_efficiency, least), self.most_bytes_per_s)
 
+    def network_share(self, nominal_bytes_per_s: float) -> float:
+        """Return the same as a share of that rate."""
+        usual, reached = nominal_bytes_per_s * self.bandwidth_efficiency, self.network_bytes_per_s(nominal_bytes_per_s)
+        is_other = nominal_bytes_per_s < inf and reached != usual
+        return reached / nominal_bytes_per_s if is_other else self.bandwidth_efficiency
+
     def transformer_reserve_of(self, memory_bytes: float, *, has_experts: bool) -> float:
         """Return what a device of so much memory keeps for itself where it trains a transformer."""
         pieces = self.expert_pieces_share * memory_bytes if has_experts and memory_bytes < inf else 0.0

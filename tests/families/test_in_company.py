@@ -11,6 +11,7 @@ from planner.cost import Floats
 from planner.families import least_beside_of, least_parts_of
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of
 from planner.families.hybrid.cut_bounds import CutBounds, _last_stages
+from planner.families.hybrid.purchases import parts_on
 from planner.problem import Problem
 from planner.search import Search
 
@@ -51,6 +52,28 @@ def least(
     found = bound(asked(family, group), **times, machines=[machines])
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize("transport", ["tcp", "rdma", None])
+@pytest.mark.parametrize(
+    ("device", "network", "beside"),
+    [("l40s", "400 Gbit/s", "h100-sxm"), ("t4", "100 Gbit/s", "h100-sxm"), ("a100-sxm4-80gb", "25 Gbit/s", "h100-sxm")],
+)
+def test_links_of_others_may_have_parts_take_less_than_alone(
+    device: str, network: str, beside: str, transport: str | None
+) -> None:
+    """Beside NVLink PCIe bounds no network, and beside wide cards narrow ones send by RDMA."""
+    own = {"count": 4, "device": device, "devices": 4, "network": network, "nics": 1}
+    other = {"count": 4, "device": beside, "devices": 8, "network": "100 Gbit/s", "nics": 8}
+    dnn = {"zoo": "bert-large", "global_batch": 64, "dataset_samples": 64, "epochs": 1}
+    more = {"dnn": dnn, "calibration": {} if transport is None else {"transport": transport}}
+    company = parts_on(costs_of(asked("hybrid", [own, other], **more))[0], MANY, 1e9, 1.0)
+    bound = least_parts_of("hybrid")
+    assert bound is not None
+    alone = bound(asked("hybrid", [own], **more), enough_s=MANY, within_s=1e9, fastest_s=1.0, machines=[1])
+    assert alone is not None
+    assert company is not None
+    assert np.all(alone[0] <= company * (1 + 1e-12))
 
 
 @pytest.mark.parametrize("family", NETWORKS)

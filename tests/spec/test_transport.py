@@ -6,7 +6,7 @@ import pytest
 
 import planner
 from planner.data.fits import links_reached, transformer_rates
-from planner.families.hybrid.cost import cost_of_machines
+from planner.families.hybrid.cost import HybridCost, Placement, cost_of_machines, costs_of
 from planner.models.compute import Constants
 from planner.plan import Plan
 from planner.problem import Calibration, Problem
@@ -120,6 +120,51 @@ def test_many_cards_elsewhere_widen_no_machine_with_one() -> None:
     share = transformer_rates()["constants"]["outside_efficiency"]
     for rate in (12.5e9, 100e9):
         assert calibration.network_bytes_per_s(rate) == pytest.approx(share * rate)
+
+
+def kinds_of(*groups: tuple[int, str, str, int]) -> Problem:
+    """Return a question about a transformer on groups of a number of machines of a device, network and cards."""
+    machines = [
+        {"name": name, "count": count, "device": device, "devices": 8, "network": network, "nics": nics}
+        for name, (count, device, network, nics) in zip("ab", groups, strict=False)
+    ]
+    dnn = {"zoo": "llama3.2-1b", "global_batch": 32}
+    return planner.load({"dnn": dnn, "cluster": {"machines": machines}, "families": ["hybrid"]})
+
+
+def own_reached(problem: Problem) -> list[float]:
+    """Bytes a second that layouts count a machine of each group with, by its network."""
+    costs = [cost_of_machines(problem, one.name) for one in problem.cluster.machine_groups]
+    own = [problem.cluster.own_link(one.name).bandwidth_bytes_per_s for one in problem.cluster.machine_groups]
+    return [cost.constants.outside_efficiency * rate for cost, rate in zip(costs, own, strict=True)]
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (1, 2)])
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        (("h100-sxm", "100 Gbit/s", 8), ("v100-sxm2-16g", "10 Gbit/s", 1)),
+        (("h100-sxm", "25 Gbit/s", 1), ("v100-sxm2-16g", "10 Gbit/s", 1)),
+        (("l40s", "400 Gbit/s", 1), ("t4", "10 Gbit/s", 1)),
+    ],
+)
+def test_each_kind_of_machines_reaches_a_share_of_its_own_network(
+    wide: tuple[str, str, int], narrow: tuple[str, str, int], counts: tuple[int, int]
+) -> None:
+    """As in all families: a narrow network elsewhere widens none, and hides no bound of PCIe or of TCP."""
+    problem = kinds_of((counts[0], *wide), (counts[1], *narrow))
+    own = [problem.cluster.own_link(one.name).bandwidth_bytes_per_s for one in problem.cluster.machine_groups]
+    expected = [problem.calibration.network_bytes_per_s(rate) for rate in own]
+    assert own_reached(problem) == pytest.approx(expected)
+    assert expected[0] < 0.88 * own[0]
+
+
+def test_between_kinds_of_machines_the_narrower_network_reaches_what_it_does_alone() -> None:
+    problem = kinds_of((2, "h100-sxm", "100 Gbit/s", 8), (2, "v100-sxm2-16g", "10 Gbit/s", 1))
+    cost = HybridCost(tuple(costs_of(problem)), Placement.STAGES)
+    joined = [group.joint_tiers[-1].unit_bytes_per_s for group in cost._device_groups]
+    shares = [one.constants.outside_efficiency for one in cost.groups]
+    assert [rate * share for rate, share in zip(joined, shares, strict=True)] == pytest.approx([0.89 * 1.25e9] * 2)
 
 
 def test_what_rdma_reaches_on_narrow_cards_is_said() -> None:

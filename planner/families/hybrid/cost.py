@@ -370,10 +370,10 @@ class GroupCost:
         found = Constants(**self.problem.transformer_rates["constants"])
         given = self.problem.calibration
         if given.bandwidth_efficiency != 1:
-            nominal = routes_of(self.problem.cluster).ring(self.problem.cluster.num_machines).bandwidth_bytes_per_s
-            usual, reached = nominal * given.bandwidth_efficiency, given.network_bytes_per_s(nominal)
-            is_other = nominal < float("inf") and reached != usual
-            share = reached / nominal if is_other else given.bandwidth_efficiency
+            nominal = routes_of(self.cluster).ring(self.cluster.num_machines).bandwidth_bytes_per_s
+            if nominal == inf:  # one machine sends to those of other groups alone
+                nominal = self.problem.cluster.own_link(self.group.name).bandwidth_bytes_per_s
+            share = given.network_share(nominal)
             if share != found.outside_efficiency:  # experts' exchange alters as much, and is no wider than the wider
                 exchange = found.exchange_efficiency * share / found.outside_efficiency
                 exchange = min(exchange, max(share, found.exchange_efficiency))
@@ -384,6 +384,13 @@ class GroupCost:
         if inside is not None and inside.bandwidth_bytes_per_s <= pcie["most_bytes_per_s"]:
             found = replace(found, inside_efficiency=pcie["share"])
         return found
+
+    def as_sold(self, joint_bytes_per_s: float) -> float:
+        """Return the rate of which the share that this group's network reaches is what the joint one reaches."""
+        given = self.problem.calibration
+        if given.bandwidth_efficiency == 1:
+            return joint_bytes_per_s
+        return joint_bytes_per_s * (given.network_share(joint_bytes_per_s) / self.constants.outside_efficiency)
 
     @property
     def expert_imbalance(self) -> float:
@@ -813,7 +820,7 @@ class HybridCost:
             DeviceGroup(
                 tiers=one.tiers,
                 rates=one.rates,
-                between_bytes_per_s=link.bandwidth_bytes_per_s,
+                between_bytes_per_s=one.as_sold(link.bandwidth_bytes_per_s),
                 between_latency_s=link.latency_s,
             )
             for one in self.groups
