@@ -132,10 +132,12 @@ class _Priced(ABC):
     @property
     def added_up(self) -> str:
         """See :func:`added_up`."""
+        if not self.cost.problem.cluster.reduces:
+            return ""
         zero, software = self.chosen.zero, self.cost.first.software
         is_whole = zero == 0 or (zero == 1 and not software.shards_gradients)
         name = "replicas" if is_whole else "copies" if self.chosen.num_copies > 1 else ""
-        if not name or not self.cost.problem.cluster.reduces:
+        if not name:
             return ""
         groups = [one.groups[name] for one in self.cost.group_seconds(self.columns)]
         is_so = any((one.reduces & (one.units > 2)).any() for one in groups)  # of two units a ring does as well
