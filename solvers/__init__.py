@@ -11,6 +11,7 @@ __all__ = [
     "chain",
     "counts",
     "cp_sat",
+    "divisors",
     "fusion",
     "grid",
     "matching",

@@ -2,11 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from functools import lru_cache
-from math import inf, isqrt
 from typing import Protocol, overload
-
-import numpy as np
 
 from planner.cost import Floats, Ints
 from planner.frozen import frozen
@@ -16,7 +12,6 @@ from planner.search import Search
 from planner.solution import SAME, Status
 from planner.units import Dimension, format_human
 
-_AT_ONCE = 1 << 18  # numbers that are tried as divisors together
 TOO_SHORT = "the time limit came before the first answer was found; raise --time-limit."
 
 
@@ -50,30 +45,6 @@ def iterations_of(problem: Problem, global_batch_size: Floats | Ints | float) ->
         return 1.0
     samples = float(training.dataset_samples or 0)
     return samples / global_batch_size * ((training.epochs or 1.0) if problem.goal.name == "training_time" else 1.0)
-
-
-def divisors(number: int, most: float = inf) -> list[int]:
-    """Return the divisors of a number up to a limit, in order."""
-    return [one for one in all_divisors(number) if one <= most]
-
-
-@lru_cache(maxsize=256)
-def all_divisors(number: int) -> tuple[int, ...]:
-    """Return the divisors of a number, in order, from its prime factors: a third of a second for 10^15."""
-    found, left, low = [1], number, 2
-    while low * low <= left:
-        tried = np.arange(low, min(low + _AT_ONCE, isqrt(left) + 1))
-        factors = tried[left % tried == 0]
-        if not len(factors):
-            low = int(tried[-1]) + 1
-            continue
-        prime, before = int(factors[0]), found
-        while left % prime == 0:
-            left //= prime
-            before = [one * prime for one in before]
-            found = found + before
-        low = prime + 1
-    return tuple(sorted(found if left == 1 else [*found, *(one * left for one in found)]))
 
 
 class Costed(Protocol):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from planner.decisions import LAYOUT
 from planner.errors import NoAnswerError
-from planner.families.answer import all_divisors
 from planner.families.hybrid import cost as hybrid_cost
 from planner.families.hybrid import grid_search
 from planner.families.hybrid import search as hybrid_search
@@ -28,6 +27,7 @@ from planner.models.transformer_schedule import path_bound_s
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
+from planner.solvers.divisors import all_divisors
 
 SMALL = {"layers": 8, "hidden": 4096, "heads": 32, "vocabulary": 32000, "sequence_length": 2048}
 

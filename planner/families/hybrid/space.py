@@ -17,7 +17,6 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.decisions import LAYOUT
-from planner.families.answer import divisors
 from planner.families.hybrid.configuration import (
     AWAY,
     COARSE,
@@ -44,6 +43,7 @@ from planner.models.communication import ORDERS
 from planner.models.layouts import SCHEDULE_NAMES, Bools, Ints, Schedule
 from planner.models.programs import PROGRAMS
 from planner.problem import Problem, Range
+from planner.solvers.divisors import divisors
 from planner.solvers.grid import Axis, Columns, Grid, Level, Rule
 from planner.transformer import Transformer
 

@@ -38,7 +38,7 @@ from itertools import product
 from math import inf
 
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
-from planner.families.answer import TOO_SHORT, Searched, alternative_of, divisors, plan_of
+from planner.families.answer import TOO_SHORT, Searched, alternative_of, plan_of
 from planner.families.model_replicas.configuration import NAME, ReplicaChoice, group_of, threads_of
 from planner.families.model_replicas.cost import (
     NOT_MODELLED,
@@ -76,6 +76,7 @@ from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import SAME, Status
+from planner.solvers.divisors import divisors
 from planner.solvers.matching import greedy_assignment, sum_assignment
 from planner.units import Dimension, format_human
 

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats, TransferCost
 from planner.errors import InfeasibleError
-from planner.families.answer import divisors, iterations_of
+from planner.families.answer import iterations_of
 from planner.families.pipeline.cost import NOT_LAUNCHED, BlockCost, PipelineCost, Shape, has_whole_blocks
 from planner.models.input import Strategy
 from planner.models.stages import Place, Stage, StageCosts
 from planner.problem import Problem, Range
 from planner.search import Search
 from planner.solvers.chain import Line, balanced_cuts, fits, least_s
+from planner.solvers.divisors import divisors
 
 Run = tuple[int, int, int]  # a group, and the least and the most of its devices that a choice stands for
 
