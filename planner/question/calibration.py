@@ -382,9 +382,9 @@ class Profiler:
         assert dnn.transformer is not None, "asked by has_rooflines"
         rates, dtype = transformer_rates(), self.training.dtype
         program = self.calibration.program
-        self.reading.notes.assumptions.append(
-            "seconds of layers and shares of the links' bandwidth, for all families: as fitted to transformers"
-        )
+        has_other_links = is_fitted(self.calibration) or self._has_other_links()  # which are said apart
+        what = "seconds of layers" if has_other_links else "seconds of layers and shares of the links' bandwidth"
+        self.reading.notes.assumptions.append(f"{what}, for all families: as fitted to transformers")
         found = transformer_profile(
             dnn,
             rates=DeviceRates.of(device, dtype, device_shares(device, dtype, rates)),

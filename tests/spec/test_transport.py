@@ -122,6 +122,25 @@ def test_many_cards_elsewhere_widen_no_machine_with_one() -> None:
         assert calibration.network_bytes_per_s(rate) == pytest.approx(share * rate)
 
 
+@pytest.mark.parametrize(
+    ("network", "given", "is_fitted"),
+    [
+        ("400 Gbit/s", {}, True),
+        ("25 Gbit/s", {}, False),
+        ("400 Gbit/s", {"transport": "tcp"}, False),
+        ("400 Gbit/s", {"bandwidth_efficiency": 0.5}, False),
+    ],
+)
+def test_shares_of_links_are_said_to_be_those_of_transformers_only_where_they_are(
+    network: str, given: dict[str, Any], is_fitted: bool
+) -> None:
+    machine = {"count": 2, "device": "h100-sxm", "devices": 8, "network": network, "nics": 8}
+    spec = {"dnn": {"zoo": "llama3.2-1b", "global_batch": 32}, "cluster": {"machines": [machine]}}
+    said = planner.load({**spec, "families": ["hybrid"], "calibration": given}).assumptions
+    (line,) = [one for one in said if "as fitted to transformers" in one]
+    assert ("shares of the links" in line) == is_fitted
+
+
 def kinds_of(*groups: tuple[int, str, str, int]) -> Problem:
     """Return a question about a transformer on groups of a number of machines of a device, network and cards."""
     machines = [
