@@ -420,7 +420,11 @@ def _network(problem: Problem, document: Mapping[str, Any]) -> tuple[Problem | N
 
 def _meaningless(error: Exception) -> str:
     """Return why a configuration cannot be rebuilt."""
-    return f"it means nothing here: {' '.join(str(error).split())}"
+    text = str(error)
+    if isinstance(error, ValidationError):  # pydantic's own text names our classes and its pages
+        rows = error.errors(include_url=False)
+        text = "; ".join(f"{'.'.join(map(str, row['loc']))}: {row['msg'].removeprefix('Value error, ')}" for row in rows)
+    return f"it means nothing here: {' '.join(text.split())}"
 
 
 def _alternatives(question: Problem, document: Mapping[str, Any], found: Prediction) -> Iterator[Finding]:

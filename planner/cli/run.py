@@ -166,7 +166,10 @@ def _fail(error: PlannerError, *, is_json: bool) -> int:
     if is_json:
         from planner.answer.documents import dump, error_document
 
-        _say(dump(error_document(error, kind=kind)), sys.stdout)
+        try:
+            print(dump(error_document(error, kind=kind)), flush=True)
+        except OSError:  # stdout itself is full: somebody may still read the other stream
+            _say(str(error), sys.stderr)
     else:
         _say(str(error), sys.stderr)
     return code

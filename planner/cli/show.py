@@ -89,7 +89,8 @@ def show(
     if rows:
         print(table(rows) if what is None else text_of.get(what, table)(rows))
     for key, value in totals.items():
-        print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
+        if value != "":
+            print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
 
 
 def _dnn(name: str | None) -> Shown:

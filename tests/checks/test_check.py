@@ -23,6 +23,12 @@ def test_what_predict_says_of_a_given_configuration_passes(family: str) -> None:
     assert {"objective", "bound", "gap", "status", "breakdown_s sums up", "batch", "second opinion"} <= names
 
 
+def test_a_configuration_that_means_nothing_is_told_in_our_words() -> None:
+    plan = {**json.loads(document_of("all_reduce")), "configuration": {}}
+    (wrong,) = [one for one in checked(plan).findings if not one.is_ok and one.name == "configuration"]
+    assert wrong.text == "it means nothing here: all_reduce: give num_devices, or groups where devices differ."
+
+
 LINE = [
     {"first": "data", "last": "data"},
     {"first": "one", "last": "one"},

@@ -168,3 +168,12 @@ def test_seconds_of_another_device_are_not_taken_without_a_warning(
     assert all(words in line and line.count("v100") for line in told)
     if not given and words:
         assert any("measured on" in line for line in import_file(trace, batch_size=16).warnings)
+
+
+def test_what_is_shown_of_a_cluster_has_no_line_without_a_value(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+    spec = tmp_path / "own.yaml"
+    spec.write_text("dnn: {zoo: resnet18}\ncluster: {machines: [{count: 1, devices: 2, device: rtx-3090}]}\n")
+    assert run(["show", "cluster", str(spec)]) == 0
+    assert not any(line.rstrip().endswith(":") for line in capsys.readouterr().out.splitlines())
+    assert run(["show", "cluster", "osf-testbed"]) == 0
+    assert "source: Liu et al." in capsys.readouterr().out
