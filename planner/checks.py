@@ -423,7 +423,9 @@ def _meaningless(error: Exception) -> str:
     text = str(error)
     if isinstance(error, ValidationError):  # pydantic's own text names our classes and its pages
         rows = error.errors(include_url=False)
-        text = "; ".join(f"{'.'.join(map(str, row['loc']))}: {row['msg'].removeprefix('Value error, ')}" for row in rows)
+        text = "; ".join(
+            f"{'.'.join(map(str, row['loc']))}: {row['msg'].removeprefix('Value error, ')}" for row in rows
+        )
     return f"it means nothing here: {' '.join(text.split())}"
 
 
