@@ -455,14 +455,26 @@ def test_where_nothing_fits_the_message_says_what_is_missing(changes: dict[str, 
         planned(**changes)
 
 
-def test_the_memory_that_is_said_to_be_enough_is_that_of_a_share_of_the_batch() -> None:
+@pytest.mark.parametrize(
+    ("more", "samples"),
+    [
+        ({}, 64),
+        ({"fix": {"co_located": False}}, 128),  # one of the machines only serves
+        ({"fix": {"num_devices": 2, "co_located": True}}, 128),
+        ({"constraints": {"machines": {"at_most": 1}}, "fix": {"co_located": True}}, 128),
+    ],
+)
+def test_the_memory_that_is_said_to_be_enough_is_that_of_a_share_of_the_batch(
+    more: dict[str, Any], samples: int
+) -> None:
     machine = {"count": 2, "device": "v100-sxm2-16g", "devices": 2, "network": "10 Gbit/s"}
-    asked: dict[str, Any] = {"dnn": {"zoo": "vgg16", "global_batch": 256}, "cluster": {"machines": [machine]}}
+    asked: dict[str, Any] = {"dnn": {"zoo": "vgg16", "global_batch": 256}, "cluster": {"machines": [machine]}, **more}
 
     def answered(memory: str) -> Any:
-        return plan(planner.load(question(**asked, constraints={"memory_per_device": memory})), Search())
+        limits = {**more.get("constraints", {}), "memory_per_device": memory}
+        return plan(planner.load(question(**{**asked, "constraints": limits})), Search())
 
-    with pytest.raises(InfeasibleError, match="a share of 64 samples, which pass together, needs") as caught:
+    with pytest.raises(InfeasibleError, match=f"a share of {samples} samples, which pass together, needs") as caught:
         answered("1 GiB")
     enough = caught.value.enough_bytes
     (amount,) = re.findall(r"Raise memory_per_device to ([\d.]+ \w+)", str(caught.value))

@@ -661,11 +661,11 @@ def _why_nothing_fits(space: Space) -> InfeasibleError:
 
 def _without_memory(space: Space) -> InfeasibleError:
     """Return how much memory one sample needs, a device's share of the batch, and how much the largest device has."""
-    problem, devices = space.problem, int((space.counts * space.devices).sum())
+    problem = space.problem
     precision = Precision.of(problem.training.dtype, problem.training.optimizer)
     reserve = problem.calibration.memory_reserve_bytes
     memory = data_parallel_memory(problem.dnn, precision, reserve_bytes=reserve)
-    samples = space.fixed_share or (1 if space.fixed_batch is None else ceil(space.fixed_batch / devices))
+    samples = space.fixed_share or (1 if space.fixed_batch is None else ceil(space.fixed_batch / _most_workers(space)))
     needed, whole = memory.total_bytes(1), memory.total_bytes(samples)
     largest = max(space.groups, key=lambda group: memory_limit_bytes(problem, group))
     limit = memory_limit_bytes(problem, largest)
@@ -673,6 +673,19 @@ def _without_memory(space: Space) -> InfeasibleError:
         no_sample_fits(needed, limit, largest.device.name, samples=samples, whole_bytes=whole),
         enough_bytes=whole if len(space.groups) == 1 else inf,
     )
+
+
+def _most_workers(space: Space) -> int:
+    """Return the devices that may work: not those of machines that only serve, or of more than limits and pins allow."""
+    problem = space.problem
+    machines, devices = problem.allowed_machines.most, problem.allowed_devices.most
+    found = []
+    for site in space.sites:
+        serving = 0 if site.co_located else problem.fixed.get("num_parameter_servers", 1)
+        counts = [group.count - serving * (group is site.servers) for group in space.groups]
+        each = np.sort(np.repeat(space.devices, np.maximum(counts, 0)))[::-1]
+        found.append(int(each[: None if machines is None else max(0, machines - serving)].sum()))
+    return max(1, min(max(found), max(found) if devices is None else devices))
 
 
 def _counts_text(space: Space) -> str:
