@@ -676,7 +676,7 @@ def _without_memory(space: Space) -> InfeasibleError:
 
 
 def _most_workers(space: Space) -> int:
-    """Return the devices that may work: not those of machines that only serve, or of more than limits and pins allow."""
+    """Return the devices that may work: none of machines that only serve, and no more than limits and pins allow."""
     problem = space.problem
     machines, devices = problem.allowed_machines.most, problem.allowed_devices.most
     found = []
