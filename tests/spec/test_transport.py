@@ -178,6 +178,26 @@ def test_each_kind_of_machines_reaches_a_share_of_its_own_network(
     assert expected[0] < 0.88 * own[0]
 
 
+@pytest.mark.parametrize(
+    ("device", "network", "nics", "oversubscription"),
+    [("h100-sxm", "100 Gbit/s", 8, 8), ("l40s", "400 Gbit/s", 1, 8), ("h100-sxm", "25 Gbit/s", 1, 4)],
+)
+def test_each_level_of_switches_reaches_a_share_of_its_own_rate(
+    device: str, network: str, nics: int, oversubscription: int
+) -> None:
+    """What narrow spines reach widens no leaf switch, and what bounds cards does not bind behind them."""
+    machine = {"count": 16, "device": device, "devices": 8, "network": network, "nics": nics}
+    topology = {"kind": "fat-tree", "leaf": 8, "oversubscription": oversubscription}
+    cluster = {"machines": [machine], "topology": topology}
+    problem = planner.load({"dnn": {"zoo": "llama3.2-1b", "global_batch": 32}, "cluster": cluster})
+    cost, units = cost_of_machines(problem, None), routes_of(problem.cluster).units
+    assert units is not None
+    sold = [unit.machine_bytes_per_s for unit in units]
+    assert len(sold) == 2
+    leaf, spine = (tier.unit_bytes_per_s * cost.constants.outside_efficiency for tier in cost.tiers[1:])
+    assert [leaf, spine / 8] == pytest.approx([problem.calibration.network_bytes_per_s(rate) for rate in sold])
+
+
 def test_between_kinds_of_machines_the_narrower_network_reaches_what_it_does_alone() -> None:
     problem = kinds_of((2, "h100-sxm", "100 Gbit/s", 8), (2, "v100-sxm2-16g", "10 Gbit/s", 1))
     cost = HybridCost(tuple(costs_of(problem)), Placement.STAGES)

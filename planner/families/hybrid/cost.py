@@ -276,7 +276,26 @@ class GroupCost:
     @cached_property
     def tiers(self) -> tuple[Tier, ...]:
         """How the devices are joined."""
-        return tiers_of(self.cluster)
+        inside, *outside = tiers_of(self.cluster)
+        rates = self._network_rates
+        if len(rates) < 2:
+            return inside, *outside
+        shares = [self.as_sold(rate) / rate for rate in rates]
+        return inside, *(
+            replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s * share)
+            for tier, share in zip(outside, shares, strict=True)
+        )
+
+    @cached_property
+    def _network_rates(self) -> list[float]:
+        """What a machine sends, as it is sold, by each level of switches that reaches a share of its own."""
+        routes = routes_of(self.cluster)
+        is_scaled_up = any(cable.is_scale_up for *_, cable in self.cluster.links)  # whose links are no network cards
+        if routes.units is not None and len(routes.units) > 1 and not is_scaled_up:
+            return [unit.machine_bytes_per_s for unit in routes.units]
+        rate = routes.ring(self.cluster.num_machines).bandwidth_bytes_per_s
+        # one machine sends to those of other groups alone
+        return [rate if rate < inf else self.problem.cluster.own_link(self.group.name).bandwidth_bytes_per_s]
 
     @property
     def memory_limit_bytes(self) -> float:
@@ -370,10 +389,7 @@ class GroupCost:
         found = Constants(**self.problem.transformer_rates["constants"])
         given = self.problem.calibration
         if given.bandwidth_efficiency != 1:
-            nominal = routes_of(self.cluster).ring(self.cluster.num_machines).bandwidth_bytes_per_s
-            if nominal == inf:  # one machine sends to those of other groups alone
-                nominal = self.problem.cluster.own_link(self.group.name).bandwidth_bytes_per_s
-            share = given.network_share(nominal)
+            share = given.network_share(self._network_rates[0])
             if share != found.outside_efficiency:  # experts' exchange alters as much, and is no wider than the wider
                 exchange = found.exchange_efficiency * share / found.outside_efficiency
                 exchange = min(exchange, max(share, found.exchange_efficiency))
