@@ -666,7 +666,7 @@ def goal_of(reading: Reading, training: Training, *, reads_tokens: bool = False)
         reading.notes.fault(("dnn",), f"{name} needs the size of the data set.", mend)
     if name == "training_time" and training.epochs is None:
         reading.notes.fault(
-            ("dnn",), "how long the training is is not said.", "Add epochs: 90, say, or samples, or tokens."
+            ("dnn",), "it does not say how long the training is.", "Add epochs: 90, say, or samples, or tokens."
         )
     if name == "iteration_time" and training.max_global_batch_size is not None:
         mend = "Ask for epoch_time, or fix dnn.global_batch."

@@ -27,6 +27,7 @@ from planner.search import Search
 from planner.sections import FamilyView, Role, replicas_on
 from planner.timeline import Timeline, repeated
 from planner.used_machines import UsedMachines
+from planner.words import many
 from planner_sample.collective import halving_doubling
 
 _DEVICE = "each device"
@@ -43,7 +44,7 @@ class PlainConfiguration:
     @property
     def headline(self) -> str:
         """The decision in a few words."""
-        return f"{self.num_devices} devices ({self.num_machines} machines), one buffer"
+        return f"{many(self.num_devices, 'device')} ({many(self.num_machines, 'machine')}), one buffer"
 
     def to_document(self) -> dict[str, Any]:
         """Return the block that ``predict`` reads back."""
