@@ -1,7 +1,8 @@
 """What every family's search ends with: a plan, its status and bound, what the goal counts; or bounds by number."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
+from math import inf
 from typing import Protocol, overload
 
 from planner.cost import Floats, Ints
@@ -29,6 +30,14 @@ def no_sample_fits(
         f"No plan fits: even one sample at a time needs {size} on a device, which may hold {limit} ({device}){shared}. "
         f"Raise memory_per_device to {more}, take devices with more memory, or another optimizer or dtype."
     )
+
+
+def in_company(problem: Problem) -> Problem:
+    """Return the question with what links may reach in a cluster that has others, for bounds that hold there.
+
+    Others may have more cards, wider ones that send by RDMA, and NVLink: what bounds these machines alone is then none.
+    """
+    return replace(problem, calibration=replace(problem.calibration, most_bytes_per_s=inf))
 
 
 @overload

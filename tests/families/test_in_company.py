@@ -76,6 +76,25 @@ def test_links_of_others_may_have_parts_take_less_than_alone(
     assert np.all(alone[0] <= company * (1 + 1e-12))
 
 
+def test_what_pcie_lets_machines_send_alone_rules_out_no_fleet_with_nvlink() -> None:
+    kinds = [
+        {"count": 1, "device": device, "devices": 4, "network": "100 Gbit/s", "nics": 4}
+        for device in ("l40s", "a100-sxm4-80gb")
+    ]
+    dnn = {"zoo": "vgg16", "global_batch": 64, "dataset_samples": 64, "epochs": 1}
+    both = {"machines": {"at_least": 2}}
+    within_s = planner.plan(asked("all_reduce", kinds, dnn=dnn, constraints=both)).objective * (1 + 1e-9)
+    bound = least_parts_of("all_reduce")
+    assert bound is not None
+    done = 0.0
+    for one in kinds:
+        alone = asked("all_reduce", [{**one, "count": 9}], dnn=dnn)
+        parts_s = bound(alone, enough_s=MANY, within_s=within_s, fastest_s=0.0, machines=[2])
+        assert parts_s is not None
+        done += 4 * within_s / float(parts_s.sum())
+    assert done >= 1
+
+
 @pytest.mark.parametrize("family", NETWORKS)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_fleet_of_two_kinds_is_faster_than_its_kinds_at_their_least(family: str, seed: int) -> None:

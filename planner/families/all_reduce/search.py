@@ -56,6 +56,7 @@ from planner.families.answer import (
     CountBounds,
     Searched,
     alternative_of,
+    in_company,
     iterations_of,
     no_sample_fits,
     plan_of,
@@ -545,7 +546,7 @@ def least_parts_s(problem: Problem, enough_s: float, within_s: float, machines: 
     sample or more: the least of that, of the u of which T(u) ends in time.
     """
     name = problem.cluster.machine_groups[0].name
-    known = _by_share(problem, name, machines if enough_s > 0 else (), within_s)
+    known = _by_share(in_company(problem), name, machines if enough_s > 0 else (), within_s)
     if known is None or problem.training.fixed_batch_size is None:
         return None
     shares, whole_s = known

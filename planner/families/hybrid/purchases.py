@@ -47,7 +47,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.errors import InfeasibleError
-from planner.families.answer import CountBounds, Searched, iterations_of, plan_of
+from planner.families.answer import CountBounds, Searched, in_company, iterations_of, plan_of
 from planner.families.hybrid.bounds import Bounds, peak_step_s
 from planner.families.hybrid.configuration import NAME
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs_of
@@ -94,18 +94,10 @@ def least_parts_s(
         The least of all parts on any kind of device.
     """
     try:
-        (cost,) = costs_of(_in_company(problem))
+        (cost,) = costs_of(in_company(problem))
     except InfeasibleError:
         return np.array([inf])
     return parts_on(cost, enough_s, within_s, fastest_s)
-
-
-def _in_company(problem: Problem) -> Problem:
-    """Return the question with what links may reach in a cluster that has others.
-
-    Others may have more cards, wider ones that send by RDMA, and NVLink: what bounds these machines alone is then none.
-    """
-    return replace(problem, calibration=replace(problem.calibration, most_bytes_per_s=inf))
 
 
 def parts_on(cost: GroupCost, enough_s: float = 0.0, within_s: float = inf, fastest_s: float = 0.0) -> Floats | None:
