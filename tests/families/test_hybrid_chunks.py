@@ -97,6 +97,23 @@ def test_forwards_pass_the_devices_before_the_busiest_one(number: int) -> None:
     assert 1.07 * number * float(cost.device_loads(layout, cut).mean()) < least_s <= seconds * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("vocabulary", "stages"), [(16_000, 2), (16_000, 3), (32_000, 2)])
+def test_the_best_of_all_cuts_into_chunks_is_little_slower_than_its_bound(vocabulary: int, stages: int) -> None:
+    """With a head that takes about as long as a layer, and whole layers to deal out beside it."""
+    network, number = {**TINY, "layers": 6, "vocabulary": vocabulary}, 12
+    (cost,) = costs_of(question(network, machines=1, devices=stages, batch=number))
+    degrees = {**dict.fromkeys((*COARSE, "microbatch"), 1), "pipeline": stages, "schedule": 1}
+    best_s = np.inf
+    for each in range(2, 8 // stages + 1):
+        columns = {name: np.array([{**degrees, "interleave": each}.get(name, 0)]) for name in LAYOUT}
+        cuts = np.array([np.diff((0, *ends, 8)) for ends in combinations(range(1, 8), stages * each - 1)]).T
+        cuts[[0, -1]] -= 1  # which may have embedding or head alone
+        repeated = cost.layouts({name: np.repeat(column, cuts.shape[1]) for name, column in columns.items()})
+        best_s = min(best_s, cost.parts(repeated, cuts)["total"].min())
+    least_s = ChunkBounds(cost.even).seconds({name: np.array([degrees[name]]) for name in (*COARSE, "microbatch")})[0]
+    assert 0.92 * best_s < least_s <= best_s * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("kind", [TINY, MOE, OF_FOUR_KINDS])
 @pytest.mark.parametrize(("stages", "chunks"), [(2, 2), (3, 2), (2, 3)])
 def test_in_memory_that_a_cut_just_fits_no_more_layers_are_computed_again_than_it_does(

@@ -31,6 +31,7 @@ from planner.families.hybrid.grid_search import (
     nothing,
     placements_of,
     searched,
+    with_rows,
 )
 from planner.families.hybrid.purchases import Replicas, Stages, parts_on
 from planner.families.hybrid.search import plan
@@ -420,7 +421,13 @@ def test_no_pipeline_on_two_kinds_is_quicker_than_whole_layers_let_it_be(network
 
 
 @pytest.mark.parametrize(
-    ("program", "memory"), [("megatron-core", "100 GB"), ("megatron-core", "600 MB"), ("megatron-deepspeed", "1 GB")]
+    ("program", "memory"),
+    [
+        ("megatron-core", "100 GB"),
+        ("megatron-core", "600 MB"),
+        ("megatron-core", "350 MB"),
+        ("megatron-deepspeed", "1 GB"),
+    ],
 )
 def test_whole_layers_within_a_cutoff_rule_out_no_layout_that_is(program: str, memory: str) -> None:
     """Whatever is decided by then; and they rule out nodes that no other bound does."""
@@ -481,6 +488,15 @@ def test_kinds_whose_peak_is_slower_than_all_answers_are_passed_over(num_alterna
     number = f"layouts in the grid: {found.provenance.num_candidates:,}"
     assert found.provenance.num_candidates == whole.provenance.num_candidates
     assert any(line.startswith(number) for line in found.explanation)
+
+
+def test_kinds_are_passed_over_for_as_many_answers_as_are_asked_for() -> None:
+    (cost,) = costs_of(question(counts=(1,)))
+    answer = with_rows(nothing(np.inf), [(1.0, {"tensor": 1}), (3.0, {"tensor": 2})], 0)
+    found = [Found(cost=cost.even, answer=answer)]
+    with patch.object(hybrid_search, "peak_step_s", lambda costs: 2.0):
+        passed = [hybrid_search._is_passed_over(cost, found, Search(num_alternatives=number)) for number in range(3)]
+    assert passed == [True, False, False]  # the runner-up is slower, and there is no third
 
 
 @pytest.mark.parametrize("least", [5, 8, 10])
