@@ -149,8 +149,10 @@ def _usage_error(known: type[Exception]) -> type[Exception]:
 def _usage(error: BaseException, *, is_json: bool) -> int:
     """Report a wrong command line."""
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    if not message:  # no arguments at all: the help was printed
+    if not message or type(error).__name__ == "NoArgsIsHelpError":  # its message is the help, or that was printed
+        _say(message, sys.stderr)
         return 2
+    message = message.replace(": Value error, ", ": ")  # pydantic's word for what typer's choices refuse
     ended = message if message.endswith(".") else f"{message}."
     fault = Fault(file="command line", problem=ended, mend="Try --help.")
     return _fail(SpecError.of([fault]), is_json=is_json)

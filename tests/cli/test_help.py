@@ -202,3 +202,18 @@ def test_pages_name_only_flags_that_are_there() -> None:
             name, flags = used(words)
             if name in COMMANDS:
                 assert flags <= flags_of(name), (page, inline)
+
+
+@pytest.mark.parametrize("words", [[], ["prices"]])
+def test_no_arguments_at_all_print_the_help_and_nothing_else(words: list[str], capsys: CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("Usage: planner ")
+    assert "Try --help" not in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(("command", "first"), [("show", "dnn"), ("schema", "spec")])
+def test_a_word_that_is_not_to_choose_is_refused_plainly(command: str, first: str, capsys: CaptureFixture[str]) -> None:
+    assert run([command, "nonsense"]) == 2
+    assert f": 'nonsense' is not one of '{first}', " in capsys.readouterr().err
