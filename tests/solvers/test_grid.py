@@ -214,3 +214,23 @@ def test_a_strict_cutoff_below_every_point_of_a_grid_without_bounds_proves_no_mo
     answer = solve(grid, seconds, Search(cutoff=3.0), Wanted(is_strict=True))
     assert (answer.solution.value, answer.solution.bound) == (None, 3.0)
     assert answer.solution.status is not Status.INFEASIBLE
+
+
+def test_what_bounds_pass_over_above_the_cutoff_is_no_runner_up() -> None:
+    """The cutoff falls to the last of the answers, not to the best one, and is as before behind the search."""
+    search, asked = Search(), list[float]()
+    axes = [Axis(name=name, values=tuple(range(number))) for name, number in (("a", 5), ("b", 2), ("c", 2))]
+
+    def cost(points: Columns) -> Floats:
+        return np.asarray(1.0 + points["a"] + points["b"] + points["c"])
+
+    def bound(nodes: Columns) -> Floats:
+        asked.append(search.cutoff)
+        least = 1.0 + nodes["a"] + nodes["b"]
+        return np.where(least > search.cutoff, np.inf, least)
+
+    grid = Grid(levels=tuple(Level(axes=(one,), bound=bound if one.name == "b" else None) for one in axes))
+    answer = solve(grid, cost, search, Wanted(num_answers=2, group_by=("a",), most_at_once=1, dives=False))
+    assert [answer.solution.objective, *(seconds for seconds, _ in answer.others)] == [1.0, 2.0]
+    assert min(asked) == 2.0
+    assert search.cutoff == np.inf
