@@ -64,7 +64,7 @@ from planner.solution import SAME, Solution, Status
 from planner.solvers.branch_and_bound import Box, Effort, best_vector
 from planner.solvers.placement import Placement, Workers, arrivals, best_placement
 from planner.solvers.scalar import minimise
-from planner.words import size_words
+from planner.words import many, size_words
 
 _WORK, _MOST_WORK = 0.1, 1.0  # deterministic seconds of CP-SAT, for one placement and for all; some 6 real ones each
 _TABLES = 6  # of tensors and servers, that a placement takes
@@ -896,7 +896,7 @@ def _why(problem: Problem, best: Solved, boxes: ServerBoxes) -> list[str]:
     )
     lines.append(
         f"{boxes.num_boxes:,} sets of configurations (servers, workers, shares) were bounded, and "
-        f"{len(boxes.bounds_of):,} configurations solved"
+        f"{many(len(boxes.bounds_of), 'configuration')} solved"
     )
     return lines
 
