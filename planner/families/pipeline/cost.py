@@ -30,7 +30,7 @@ from planner.models.input import InputTime, Samples, Strategy, input_time, stall
 from planner.models.memory import Precision
 from planner.models.orders import bubble_share, peak_weight
 from planner.models.schedule import PipelineTimes, ScheduleRun, simulate
-from planner.models.stages import LayerBytes, Place, Stage, StageCosts, StageMachines, places_of
+from planner.models.stages import LayerBytes, Place, Stage, StageCosts, StageMachines, StageMemory, places_of
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -323,12 +323,15 @@ class PipelineCost:
             read_s_per_sample=training.measured_read_s(self.problem.profiles[group.device.name], group),
         )
 
-    def memory_bytes(self, shape: Shape) -> list[dict[str, float]]:
-        """Return, by device in line, the bytes term by term and in total, with what it may hold."""
-        p, costs = shape.num_devices_in_line, self.costs
+    def stage_memory(self, shape: Shape) -> StageMemory:
+        """Return the bytes of each stage, of activations those of one micro-batch in flight."""
         rows = [(one.first, one.last, shape.num_samples(one)) for one in shape.stages]
         firsts, lasts, samples = np.array(rows, dtype=np.int64).T
-        stages = costs.memory(firsts, lasts, num_samples=samples)
+        return self.costs.memory(firsts, lasts, num_samples=samples)
+
+    def memory_bytes(self, shape: Shape) -> list[dict[str, float]]:
+        """Return, by device in line, the bytes term by term and in total, with what it may hold."""
+        p, costs, stages = shape.num_devices_in_line, self.costs, self.stage_memory(shape)
         held = peak_weight(
             stages.in_flight_bytes, shape.schedule, p, shape.num_microbatches, shape.chunks_per_device
         ).tolist()

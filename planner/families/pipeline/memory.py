@@ -72,14 +72,23 @@ def _outgrows(domain: Domain) -> bool:
 
     A stage holds all of that of each of its layers, whatever else it does.
     """
-    costs, layers = domain.cost.costs, np.arange(domain.num_layers)
+    costs, (states, kept) = domain.cost.costs, _by_layer(domain)
     rooms = [max(one.memory_limit_bytes * domain.memory_scale - costs.reserve_bytes, 0.0) for one in costs.machines]
+    return bool(
+        states.sum() * (1 - _CLOSE) > np.dot(domain.num_devices, rooms)
+        or (states + kept).max() * (1 - _CLOSE) > max(rooms)
+    )
+
+
+def _by_layer(domain: Domain) -> tuple[Floats, Floats]:
+    """Return the bytes of each layer's weights and states, and of what it keeps of one sample in flight.
+
+    What comes in is another layer's, but of the first one of a stage, which keeps that besides.
+    """
+    costs, layers = domain.cost.costs, np.arange(domain.num_layers)
     each = costs.memory(layers, layers, num_samples=1)
     states = each.weights_bytes + each.gradients_bytes + each.optimizer_bytes
-    held = states + each.in_flight_bytes - costs.layers.cut_bytes[layers]  # what comes in is another one's
-    return bool(
-        states.sum() * (1 - _CLOSE) > np.dot(domain.num_devices, rooms) or held.max() * (1 - _CLOSE) > max(rooms)
-    )
+    return states, each.in_flight_bytes - costs.layers.cut_bytes[layers]
 
 
 def numbers_of_stages_that_fit(domain: Domain, search: Search) -> list[int]:
@@ -237,12 +246,9 @@ class _Splits:
         A stage holds the states of all its layers, and the activations of one sample for each micro-batch in flight,
         of which the last stage has fewest; what is received and sent comes on top.
         """
-        domain, costs = self.domain, self.domain.cost.costs
-        layers = np.arange(domain.num_layers)
-        each = costs.memory(layers, layers, num_samples=1)
-        kept = each.in_flight_bytes - costs.layers.cut_bytes[layers]
-        held = each.weights_bytes + each.gradients_bytes + each.optimizer_bytes
-        held = held + int(self.schedule.in_flight(np.array(1))) * kept
+        domain, costs, layers = self.domain, self.domain.cost.costs, np.arange(self.domain.num_layers)
+        states, kept = _by_layer(domain)
+        held = states + int(self.schedule.in_flight(np.array(1))) * kept
         free = max(costs.machines[group].memory_limit_bytes for group in self.groups) * domain.memory_scale
         until = np.concatenate(([0.0], np.cumsum(np.maximum(held, 0.0))))
         ends = np.searchsorted(until, until[:-1] + max(free - costs.reserve_bytes, 0.0) + _CLOSE * until[-1], "right")
@@ -323,17 +329,15 @@ def dealt_shares(domain: Domain, group: int) -> Callable[[int, int], float]:
     together, so that these are among the last layers that take ``p // 2`` times as long. The fullest device holds the
     mean of all or more.
     """
-    costs, layers = domain.cost.costs, np.arange(domain.num_layers)
-    machines, each = costs.machines[group], costs.memory(layers, layers, num_samples=1)
-    states = (each.weights_bytes + each.gradients_bytes + each.optimizer_bytes).sum()
-    kept = np.maximum(each.in_flight_bytes - costs.layers.cut_bytes[layers], 0.0)  # what comes in is another one's
+    costs, (states, kept) = domain.cost.costs, _by_layer(domain)
+    machines = costs.machines[group]
     seconds = np.array(machines.profile.least_s(domain.batch))
-    until_s, behind = np.cumsum(seconds[::-1]), np.concatenate(([0.0], np.cumsum(kept[::-1])))
+    until_s, behind = np.cumsum(seconds[::-1]), np.concatenate(([0.0], np.cumsum(np.maximum(kept, 0.0)[::-1])))
 
     def share(p: int, chunks: int) -> float:
         most_s = p // 2 * (until_s[-1] / (p * chunks) + seconds.max()) * (1 + _CLOSE)
         few = behind[np.searchsorted(until_s, most_s, "right")]
-        held = (states + p * behind[-1] - (p - 1) * few) / p + costs.reserve_bytes
+        held = (states.sum() + p * behind[-1] - (p - 1) * few) / p + costs.reserve_bytes
         return float(held / machines.memory_limit_bytes)
 
     return share
@@ -422,9 +426,7 @@ def least_share(domain: Domain, shape: Shape) -> float:
     as many micro-batches then, each of the chunk that holds least or more.
     """
     p, v, costs = shape.num_devices_in_line, shape.chunks_per_device, domain.cost.costs
-    rows = [(one.first, one.last, shape.num_samples(one)) for one in shape.stages]
-    firsts, lasts, samples = np.array(rows, dtype=np.int64).T
-    held = costs.memory(firsts, lasts, num_samples=samples)
+    held = domain.cost.stage_memory(shape)
     states = held.weights_bytes + held.gradients_bytes + held.optimizer_bytes + held.error_bytes
     forwards = np.minimum(2 * (p - np.arange(p) - 1) + (v - 1) * p + 1, shape.num_microbatches * v)
     least = states.reshape(v, p).sum(axis=0) + forwards * held.in_flight_bytes.reshape(v, p).min(axis=0)
