@@ -433,13 +433,6 @@ def _starts(cost: GroupCost, points: Sequence[Point]) -> list[tuple[float, Point
     return found
 
 
-def _priced(cost: GroupCost, layout: Layouts, cuts: Ints) -> Floats:
-    """Return the seconds of one layout with each of some cuts, shape (chunks, n)."""
-    repeated = layout.of(np.zeros(cuts.shape[1], dtype=np.int64))
-    total = cost.parts(repeated, cuts)["total"]
-    return np.asarray(total + cost.stalls_s(repeated, total))
-
-
 def _layers_columns(layers: Ints) -> Point:
     """Return the layers of each chunk as columns have them."""
     return {f"{LAYERS}{index}": int(one) for index, one in enumerate(layers)}
@@ -473,7 +466,9 @@ def _moved(cost: GroupCost, point: Point, search: Search) -> tuple[float, Ints, 
         sources, targets = np.array(pairs).T
         cuts[sources, np.arange(len(pairs))] -= 1
         cuts[targets, np.arange(len(pairs))] += 1
-        total = _priced(cost, layout, cuts)
+        repeated = layout.of(np.zeros(len(pairs), dtype=np.int64))
+        total = cost.parts(repeated, cuts)["total"]
+        total = total + cost.stalls_s(repeated, total)
         asked += len(pairs)
         better = next(
             (

@@ -38,9 +38,7 @@ from planner.units import Dimension, format_human
 
 NAME = "pipeline"
 _MOST_LISTED = 8  # stages whose replicas stand one by one in a headline
-NOT_LAUNCHED = frozenset(
-    {"unequal shares"}
-)  # all but one stage and as many samples on every device, see Shape.is_equal
+NOT_LAUNCHED = frozenset({"unequal shares"})  # all shapes but those that Shape.is_equal has
 
 NOT_MODELLED = (
     "convergence and accuracy: a larger batch may need more epochs",
