@@ -12,7 +12,7 @@ from hypothesis import settings
 from planner.__main__ import COLLECTED
 
 # Machines are shared and noisy: no test is judged by its time. The same examples in every run, a sixth of those that a
-# test asks for, 8 at least; all of them with HYPOTHESIS_PROFILE=all, as `make test-heavy` has it, and others with =explore.
+# test asks for, 4 at least; all of them with HYPOTHESIS_PROFILE=all, as `make test-heavy` has it, and others with =explore.
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "few")
 settings.register_profile("few", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("all", settings.get_profile("few"))
@@ -29,11 +29,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let a property be tried on a sixth of its examples, and on eight where it has as many, unless all are asked for."""
+    """Let a property be tried on a sixth of its examples, and on four where it has as many, unless all are asked for."""
     properties = (item for item in items if PROFILE == "few" and item.get_closest_marker("hypothesis"))
     for test in {item.obj for item in properties if isinstance(item, pytest.Function)}:
         asked = test._hypothesis_internal_use_settings  # what the plug-in of Hypothesis reads, too
-        few = max(ceil(asked.max_examples / 6), min(asked.max_examples, 8))
+        few = max(ceil(asked.max_examples / 6), min(asked.max_examples, 4))
         test._hypothesis_internal_use_settings = settings(asked, max_examples=few)
 
 

@@ -313,6 +313,7 @@ def test_a_substitution_that_does_not_pay_is_left() -> None:
 sizes = st.tuples(st.sampled_from([1e7, 1e9, 4e9]), st.sampled_from(["4 kB", "4 MB", "400 MB"]))
 
 
+@pytest.mark.usefixtures("wordless")
 @given(st.lists(sizes, min_size=2, max_size=3), st.booleans())
 @settings(max_examples=25)
 def test_the_choice_is_the_best_of_all_networks_each_planned_alone(

@@ -79,6 +79,7 @@ STRATEGIES = ("naive", "cntk", "mxnet", "caffe_mpi")
 WAYS = ("pipelined", "single")
 
 
+@pytest.mark.usefixtures("wordless")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("family", FAMILIES.own)
 def test_no_loser_is_costed_by_another_way_than_the_plan(family: str, strategy: str) -> None:

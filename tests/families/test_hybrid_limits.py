@@ -260,7 +260,7 @@ def test_an_answer_is_optimal_only_once_layers_were_moved_as_far_as_that_helps(
     count.search.has_reasons = has_reasons
     best, statuses = plan(problem, count.search), set()
     assert not isinstance(best.configuration, HybridConfiguration) or best.configuration.stages  # layers were moved
-    for limit in range(1, int(count.now_s) + 3, 1 + int(count.now_s) // 20):
+    for limit in range(1, int(count.now_s) + 3, 1 + int(count.now_s) // 10):
         search = Readings(limit).search
         search.has_reasons = has_reasons
         try:

@@ -449,7 +449,7 @@ def test_whole_layers_within_a_cutoff_rule_out_no_layout_that_is(program: str, m
             continue
         points = every_point(CutBounds(team).space.grid())
         seconds = CutBounds(team).seconds(points)
-        for cutoff in np.random.default_rng(0).permutation(seconds[np.isfinite(seconds)])[:10].tolist():
+        for cutoff in np.random.default_rng(0).permutation(seconds[np.isfinite(seconds)])[:4].tolist():
             bounds, known = CutBounds(team, Search(cutoff=cutoff)), list[str]()
             for names, bound in zip(bounds.space.levels, [*bounds.all, None], strict=True):
                 known += names

@@ -1,5 +1,6 @@
 """What a kind of machines takes at least of a training beside another kind: no fleet of both is faster."""
 
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -95,40 +96,45 @@ def test_what_pcie_lets_machines_send_alone_rules_out_no_fleet_with_nvlink() -> 
     assert done >= 1
 
 
+@cache
+def drawn_question(family: str, seed: int) -> tuple[list[dict[str, Any]], tuple[float, ...], float]:
+    """Machines of two kinds, what one of each costs a second, and the seconds of the best plan on all of them."""
+    rng = np.random.default_rng(seed)
+    machines, usd = drawn(rng), tuple(rng.uniform(1, 9, 2).tolist())
+    limits = {"machines": {"at_least": sum(one["count"] for one in machines)}}
+    return machines, usd, planner.plan(asked(family, machines, constraints=limits)).objective
+
+
+@pytest.mark.usefixtures("wordless")
 @pytest.mark.parametrize("family", NETWORKS)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_fleet_of_two_kinds_is_faster_than_its_kinds_at_their_least(family: str, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    machines = drawn(rng)
-    counts = [one["count"] for one in machines]
-    found = planner.plan(asked(family, machines, constraints={"machines": {"at_least": sum(counts)}}))
-    alone, total = [[{**one, "count": 9}] for one in machines], sum(counts)
+    machines, _, objective = drawn_question(family, seed)
+    alone, total = [[{**one, "count": 9}] for one in machines], sum(one["count"] for one in machines)
     paces = [least(family, one, 0.0, inf, machines=total) for one in alone]
     fastest_s = min(float(one.sum()) for one in paces)
-    within_s = found.objective * (1 + 1e-9)
+    within_s = objective * (1 + 1e-9)
     closer = [least(family, one, MANY, within_s, fastest_s, machines=total) for one in alone]
     devices = [one["count"] * one["devices"] for one in machines]
     for each in (paces, closer):
         parts_s = np.concatenate(each)  # a row a kind
         whole_s = parts_s.sum(axis=1)
         share = (parts_s / whole_s[:, None]).min(axis=0).sum() if np.isfinite(whole_s).all() else inf
-        assert found.objective * (np.array(devices) / whole_s).sum() >= share
+        assert objective * (np.array(devices) / whole_s).sum() >= share
 
 
+@pytest.mark.usefixtures("wordless")
 @pytest.mark.parametrize("more_usd", [0.0, 20.0])
 @pytest.mark.parametrize("family", NETWORKS)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_layout_on_two_kinds_costs_less_than_is_said_of_both(family: str, seed: int, more_usd: float) -> None:
-    rng = np.random.default_rng(seed)
-    machines, usd = drawn(rng), dict(zip("ab", rng.uniform(1, 9, 2).tolist(), strict=True))
-    limits = {"machines": {"at_least": sum(one["count"] for one in machines)}}
-    found = planner.plan(asked(family, machines, constraints=limits))
-    paid = found.objective * (sum(one["count"] * usd[one["name"]] for one in machines) + more_usd)
-    within_s = found.objective * (1 + 1e-9)
+    machines, each_usd, objective = drawn_question(family, seed)
+    usd = dict(zip("ab", each_usd, strict=True))
+    paid = objective * (sum(one["count"] * usd[one["name"]] for one in machines) + more_usd)
     more = [{**one, "count": one["count"] + 1} for one in machines]
     bound = least_beside_of(family)
     assert bound is not None
-    usd_least = bound(asked(family, more), usd, more_usd, within_s, paid * 2, Search())
+    usd_least = bound(asked(family, more), usd, more_usd, objective * (1 + 1e-9), paid * 2, Search())
     assert usd_least is not None
     assert 0 < usd_least <= paid
 

@@ -144,7 +144,7 @@ def scheduler(*, num_workers: int = 1) -> Iterator[tuple[str, subprocess.Popen[s
 
 
 def test_a_scheduler_that_is_killed_ends_the_sweep_at_once_and_it_goes_on_elsewhere(tmp_path: Path) -> None:
-    sweep = asked(batches(150))
+    sweep = asked(batches(60))
     with scheduler() as (address, process), Store(tmp_path / "s.sqlite") as store:
         workers = processes(scheduler=address)
         killed_s: list[float] = []
@@ -165,10 +165,10 @@ def test_a_scheduler_that_is_killed_ends_the_sweep_at_once_and_it_goes_on_elsewh
             )
         workers.close()
     kept = contents(tmp_path / "s.sqlite")["results"]
-    assert 5 <= len(kept) < 150
+    assert 5 <= len(kept) < 60
     with Store(tmp_path / "s.sqlite") as store:
         done = run(sweep, store, OneWorker(), today=TODAY)
-    assert (done.num_answered, done.num_new) == (150, 150 - len(kept))
+    assert (done.num_answered, done.num_new) == (60, 60 - len(kept))
 
 
 def test_the_command_ends_with_code_three_and_the_command_that_goes_on(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from planner.sweep.engine import OneWorker, run
 from planner.sweep.store import Store
 
 # Kills, and questions; the larger ones with `make test-heavy`.
-SIZES = [(20, 50), pytest.param(60, 150, marks=pytest.mark.long)]
+SIZES = [(10, 30), pytest.param(60, 150, marks=pytest.mark.long)]
 DRIVER = Path(__file__).parents[1] / "support/sweep_kills.py"
 
 
