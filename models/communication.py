@@ -47,7 +47,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.cluster import Cluster, Link
-from planner.cost import Affine, Floats, TransferCost
+from planner.cost import Affine, CheapestOf, Floats, TransferCost
 from planner.errors import ModelError
 from planner.frozen import frozen
 from planner.models.layouts import Bools, Ints, Layouts
@@ -339,17 +339,6 @@ def cheapest_of(costs: Sequence[TransferCost]) -> TransferCost:
             if cost.startup_s == startup_s and cost.per_byte_s == per_byte_s:
                 return cost
     return CheapestOf(tuple(costs)) if len(costs) > 1 else costs[0]
-
-
-@frozen(kw_only=False)
-class CheapestOf:
-    """The cheapest of several costs for every size: which algorithm an all-reduce of that size would use."""
-
-    costs: tuple[TransferCost, ...]
-
-    def __call__(self, size_bytes: Floats, /) -> Floats:
-        """Return seconds, in the shape of ``size_bytes``."""
-        return np.min([cost(size_bytes) for cost in self.costs], axis=0)  # type: ignore[no-any-return]
 
 
 @frozen

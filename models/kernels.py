@@ -419,6 +419,17 @@ def _kernels(dnn: Dnn, *, is_fused: bool, is_mixed: bool) -> Kernels:
     return kernels_of(dnn, is_fused=is_fused, is_mixed=is_mixed)
 
 
+@lru_cache(maxsize=8)
+def _distinct(dnn: Dnn, *, is_fused: bool, is_mixed: bool) -> tuple[Kernels, Ints]:
+    """Return the first of all kernels that are equal but for their layer, and which of these each kernel is."""
+    kernels = _kernels(dnn, is_fused=is_fused, is_mixed=is_mixed)
+    columns = [getattr(kernels, one.name).tolist() for one in fields(Kernels) if one.name != "layer"]
+    first: dict[tuple[float, ...], int] = {}  # of equal ones, in their order; a sort of rows takes six times as long
+    which = [first.setdefault(row, index) for index, row in enumerate(zip(*columns, strict=True))]
+    places, inverse = np.unique(np.array(which, dtype=int), return_inverse=True)
+    return Kernels(**{one.name: getattr(kernels, one.name)[places] for one in fields(Kernels)}), inverse
+
+
 def work_by_layer(dnn: Dnn) -> tuple[Floats, Floats]:
     """Return the numbers that each layer moves for one sample, both ways, and its FLOP; both of shape (layers,).
 
@@ -451,7 +462,8 @@ def layer_seconds(
     # A compiler casts within its chains.
     is_mixed = execution.is_mixed and not execution.is_fused
     kernels = _kernels(dnn, is_fused=execution.is_fused, is_mixed=is_mixed)
-    seconds = kernel_s(kernels, batch, limits, shares, execution)
+    distinct, which = _distinct(dnn, is_fused=execution.is_fused, is_mixed=is_mixed)
+    seconds = kernel_s(distinct, batch, limits, shares, execution)[which]
     launched_s = kernels.launches * shares.dispatch_s
     if launched_s.sum() > seconds.sum():
         seconds = seconds + launched_s * (1 - seconds.sum() / launched_s.sum())

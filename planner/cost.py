@@ -48,6 +48,17 @@ class Affine:
         return np.where(size > 0, self.startup_s + self.per_byte_s * size, 0.0)
 
 
+@frozen(kw_only=False)
+class CheapestOf:
+    """The cheapest of several costs for every size: which algorithm an all-reduce of that size would use."""
+
+    costs: tuple[TransferCost, ...]
+
+    def __call__(self, size_bytes: Floats, /) -> Floats:
+        """Return seconds, in the shape of ``size_bytes``."""
+        return np.min([cost(size_bytes) for cost in self.costs], axis=0)  # type: ignore[no-any-return]
+
+
 class Wait(StrEnum):
     """When a full fusion buffer is sent: what its wait for the next gradient (eq. 14 of the OSF model) does.
 

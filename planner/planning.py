@@ -61,10 +61,10 @@ def as_asked(problem: Problem, configuration: Configuration) -> tuple[str, Confi
 
 
 def _load(question: Mapping[str, Any]) -> Problem:
-    """Return the problem of a question; what reads questions is imported when there is one."""
-    from planner.question.build import load  # noqa: PLC0415 - takes a while
+    """Return the problem of a resolved question; what reads questions is imported when there is one."""
+    from planner.question.build import load_resolved  # noqa: PLC0415 - takes a while
 
-    return load(question)
+    return load_resolved(question)
 
 
 def _again(problem: Problem, family: str, configuration: Configuration) -> Configuration:
@@ -686,7 +686,9 @@ def predicted(problem: Problem) -> tuple[Problem, Predicted]:
 
 def plan_of_document(document: Mapping[str, Any]) -> tuple[Problem, Plan]:
     """Return the question and the plan of a document."""
-    problem = _load(document)
+    from planner.question.build import load  # noqa: PLC0415 - takes a while
+
+    problem = load(document)
     family, configuration = configuration_of(problem)
     prediction = prediction_of(problem, family, configuration)
     objective, stated = prediction.value_of(problem.goal), document["objective"]

@@ -7,7 +7,7 @@ model), where no other source is named.
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.channel import Ends, as_tensors, prefix_sums, schedule, transfer_s, waits_of
-from planner.cost import Affine, Floats, TransferCost, Wait
+from planner.cost import Affine, CheapestOf, Floats, TransferCost, Wait
 from planner.solution import Solution, Status
 
 _BETWEEN = 256  # tensors between two questions: the last of 50,000 take a third of a millisecond each
@@ -54,9 +54,10 @@ def optimal_groups(
     Parameters
     ----------
     ready_s, size_bytes, cost, wait, timeout_s
-        As for `schedule`. An `Affine` cost is recognised by its type, and solved in O(n).
+        As for `schedule`. `Affine` costs, and the `CheapestOf` several, are recognised by their types, and solved in
+        O(n) for each.
     is_late
-        Asked where the cost is not affine, some times for a million sums; then it ends.
+        Asked where the cost is of another kind, some times for a million sums; then it ends.
 
     Returns
     -------
@@ -70,7 +71,7 @@ def optimal_groups(
 
     Notes
     -----
-    Complexity: O(n^2) with O(n) memory for any cost, O(n) for an `Affine` one.
+    Complexity: O(n^2) with O(n) memory for any cost, O(n k) for the cheapest of k `Affine` ones.
 
     Proves: no grouping that is *contiguous in ready order* ends earlier, under this cost and these waits. An affine
     cost loses nothing against arbitrary groupings: keep where an arbitrary grouping's nonempty groups end and make
@@ -88,8 +89,10 @@ def optimal_groups(
     """
     ready, sizes = as_tensors(ready_s, size_bytes)
     _, threshold, lag = waits_of(ready, wait, timeout_s)
-    if isinstance(cost, Affine):
-        starts = _affine_starts(threshold, lag, prefix_sums(sizes), ready[0], cost)
+    parts = cost.costs if isinstance(cost, CheapestOf) else (cost,)
+    affine = [part for part in parts if isinstance(part, Affine)]
+    if len(affine) == len(parts):
+        starts = _affine_starts(threshold, lag, prefix_sums(sizes), ready[0], affine)
     else:
         found = _general_starts(threshold, lag, prefix_sums(sizes), ready[0], cost, is_late)
         if found is None:
@@ -121,10 +124,15 @@ def _general_starts(
     return starts
 
 
-def _affine_starts(threshold: Floats, lag: Floats, prefix: Floats, origin_s: float, cost: Affine) -> list[int]:
-    """Return the same in O(n), for cost ``s + k D``.
+def _affine_starts(
+    threshold: Floats, lag: Floats, prefix: Floats, origin_s: float, costs: Sequence[Affine]
+) -> list[int]:
+    """Return the same in O(n) for each cost ``s + k D``, where a transfer takes what the cheapest of them takes.
 
-    A group from ``a`` to ``b`` ends at ``max(key[a], T[b] - k P[a])`` plus terms without ``a``, where
+    ``E[b+1]`` is the least over ``a`` of the least over costs, hence the least over costs of that over ``a``: each
+    cost has a queue, of starts at the one ``E`` of all.
+
+    By one cost a group from ``a`` to ``b`` ends at ``max(key[a], T[b] - k P[a])`` plus terms without ``a``, where
     ``key[a] = E[a] - k P[a]``; P and T never fall. Hence (1) a later start with a lower key replaces an earlier one
     for good, so along the queue keys rise. This needs no rising E, which the printed wait does not grant. (2) Once
     the second key lies below ``T[b] - k P[first]``, the second start is no worse than the first, for good. (3) If
@@ -134,23 +142,30 @@ def _affine_starts(threshold: Floats, lag: Floats, prefix: Floats, origin_s: flo
     price needs only the least E since the last tensor that carries bytes.
     """
     thresholds, lags, totals = threshold.tolist(), lag.tolist(), prefix.tolist()
-    startup_s, per_byte_s = cost.startup_s, cost.per_byte_s
-    best_s, keys, starts = [float(origin_s)], [], []
-    queue: deque[int] = deque()
+    best_s, starts = [float(origin_s)], []
+    # What another cost is no dearer than at any size is left out.
+    queues: list[tuple[float, float, deque[tuple[float, int]]]] = []
+    for cost in sorted(costs, key=lambda one: (one.startup_s, one.per_byte_s)):
+        if not queues or cost.per_byte_s < queues[-1][1]:
+            queues.append((cost.startup_s, cost.per_byte_s, deque()))
     empty = -1  # the best start of a group without bytes, or -1
     for b, (ready, lag_s) in enumerate(zip(thresholds, lags, strict=True)):
-        keys.append(best_s[b] - per_byte_s * totals[b])
-        while queue and keys[queue[-1]] > keys[b]:
-            queue.pop()
-        queue.append(b)
-        while len(queue) > 1 and keys[queue[1]] < ready - per_byte_s * totals[queue[0]]:
-            queue.popleft()
-        a = queue[0]
-        end_s = max(best_s[a], ready) + lag_s + (startup_s + per_byte_s * (totals[b + 1] - totals[a]))
-        if totals[b + 1] > totals[b]:
+        start_s, total, until, a, end_s = best_s[b], totals[b], totals[b + 1], -1, math.inf
+        for startup_s, per_byte_s, queue in queues:
+            key = start_s - per_byte_s * total
+            while queue and queue[-1][0] > key:
+                queue.pop()
+            queue.append((key, b))
+            while len(queue) > 1 and queue[1][0] < ready - per_byte_s * totals[queue[0][1]]:
+                queue.popleft()
+            first = queue[0][1]
+            by_this_s = max(best_s[first], ready) + lag_s + (startup_s + per_byte_s * (until - totals[first]))
+            if a < 0 or by_this_s < end_s:
+                a, end_s = first, by_this_s
+        if until > total:
             empty = -1
         else:
-            empty = b if empty < 0 or best_s[b] < best_s[empty] else empty
+            empty = b if empty < 0 or start_s < best_s[empty] else empty
             if (empty_end_s := max(best_s[empty], ready) + lag_s) < end_s:
                 a, end_s = empty, empty_end_s
         starts.append(a)

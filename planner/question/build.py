@@ -55,11 +55,16 @@ def source_of(question: str | Path | Mapping[str, object]) -> Source:
     return Source(data=_own(with_networks(with_graph(question)), {}), file="", folder=Path(), positions={})
 
 
+_ATOMS = frozenset((str, int, float, bool, type(None)))
+
+
 def _own(value: Any, copies: dict[int, tuple[Any, Any]]) -> Any:
     """Return a copy, in which numbers and arrays of NumPy are Python's: an answer is written with its question.
 
     Sets are put in order, so that the same question is the same text; what is no container is refused, or is a value.
     """
+    if type(value) in _ATOMS:
+        return value
     if id(value) in copies:  # also what holds itself, and is refused as any key that is not known
         return copies[id(value)][1]
     plain = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
@@ -105,6 +110,14 @@ def load(question: str | Path | Mapping[str, object], *, allowed_code: str | Non
     if source.data.get("schema") == "planner.plan/1":
         source = _question_of_plan(source)
     return problem_of(with_network_files(replace(source, allowed_code=allowed_code)))
+
+
+def load_resolved(question: Mapping[str, Any]) -> Problem:
+    """Return the problem of what :class:`planner.problem.Problem` holds as resolved, with other values in places.
+
+    It is plain data of ours, so that :func:`load` would copy it for nothing.
+    """
+    return problem_of(with_network_files(Source(data=dict(question), file="", folder=Path(), positions={})))
 
 
 def load_question_of(plan: Mapping[str, object]) -> Problem:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import affine_costs
 
 import planner
 from planner.calibration.run_files import read_run
@@ -28,6 +29,7 @@ from planner.families.all_reduce.fusion import (
     round_mib,
     ticks_of,
 )
+from planner.models.communication import cheapest_of
 
 
 def buckets_one_by_one(sizes: Sequence[int], limits: Sequence[int]) -> tuple[int, ...]:
@@ -123,18 +125,18 @@ def test_no_cap_is_better_than_the_best_whatever_a_grouping_costs(data: st.DataO
 
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.floats(0, 30)), min_size=1, max_size=12),
-    st.floats(0, 20),
+    st.lists(affine_costs, min_size=1, max_size=3),
     st.sampled_from(Wait),
 )
 def test_the_best_cap_is_the_best_of_all_caps_of_whole_bytes(
-    rows: list[tuple[int, float]], startup_s: float, wait: Wait
+    rows: list[tuple[int, float]], costs: list[Affine], wait: Wait
 ) -> None:
     sizes = np.array([size for size, _ in rows], dtype=float)
     exchange = Exchange(
         ready_s=np.array(sorted(ready for _, ready in rows)),
         size_bytes=sizes / 2,  # compressed
         whole_bytes=sizes,
-        transfer=Affine(startup_s=startup_s, per_byte_s=0.5),
+        transfer=cheapest_of(costs),
         wait=wait,
         timeout_s=3.0,
     )

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import LogLinear, affine_costs, log_linear_costs
 
-from planner.cost import Affine, Floats, TransferCost
+from planner.cost import Affine, CheapestOf, Floats, TransferCost
 from planner.errors import ModelError
 from planner.models.communication import (
     ALL_REDUCES,
     Affines,
-    CheapestOf,
     MeasuredCurve,
     Participants,
     PiecewiseLogLinear,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import data
+from planner import data, zoo
 from planner.data.fits import kernel_shares
 from planner.dnn import Dnn, Layer, Operator, Product, Window
-from planner.models.kernels import KINDS, Execution, Shares, kernel_s, kernels_of
+from planner.models.kernels import KINDS, Execution, Shares, kernel_s, kernels_of, layer_seconds
 from planner.models.operators import operators_of
 from planner.models.roofline import DeviceLimits, power_flop_per_s
 
@@ -141,6 +141,17 @@ def test_backward_of_a_product_has_the_flop_of_its_two_gradients() -> None:
     flop = kernels.rows * kernels.inner * kernels.columns * kernels.count
     mine = kernels.layer == 2
     assert flop[mine & kernels.is_backward] == pytest.approx(2 * [flop[mine & ~kernels.is_backward][0]])
+
+
+@pytest.mark.parametrize("name", ["resnet50", "googlenet", "densenet121"])
+def test_a_layer_takes_what_its_own_kernels_do_though_equal_ones_are_priced_once(name: str) -> None:
+    dnn = zoo.build(name)
+    kernels = kernels_of(dnn)
+    each_s = kernel_s(kernels, 8, DEVICE, SHARES, EXECUTION)
+    for seconds_s, is_back in zip(layer_seconds(dnn, 8, DEVICE, SHARES, EXECUTION), (False, True), strict=True):
+        own = kernels.is_backward == is_back
+        by_layer = np.bincount(kernels.layer[own], weights=each_s[own], minlength=len(dnn.layers))
+        assert seconds_s == pytest.approx(by_layer)
 
 
 def test_a_layer_that_puts_out_nothing_still_multiplies() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import LogLinear, Tensors, affine_costs, log_linear_costs, tensors, timeouts_s
 
 from planner.channel import FusionSchedule, schedule
-from planner.cost import Affine, Floats, TransferCost, Wait
+from planner.cost import Affine, CheapestOf, Floats, TransferCost, Wait
 from planner.solution import Solution, Status
 from planner.solvers.fusion import AdaFusion, ada_fusion, constant_buffer, mg_wfbp, one_group, optimal_groups, unfused
 from tests.referee.exhaustive import all_groupings, all_set_partitions, best_groups, best_partition_of_any_kind
@@ -76,11 +76,17 @@ def test_optimum_agrees_with_every_grouping_of_twelve_tensors(wait: Wait, cost: 
 
 @every_wait
 @settings(deadline=None, max_examples=200)
-@given(drawn=tensors(max_size=60), cost=affine_costs, timeout_s=timeouts_s, unit_s=st.sampled_from([1.0, 0.1, 1e-7]))
+@given(
+    drawn=tensors(max_size=60),
+    costs=st.lists(affine_costs, min_size=1, max_size=4),
+    timeout_s=timeouts_s,
+    unit_s=st.sampled_from([1.0, 0.1, 1e-7]),
+)
 def test_affine_search_agrees_with_the_search_for_any_cost(
-    wait: Wait, drawn: Tensors, cost: Affine, timeout_s: float, unit_s: float
+    wait: Wait, drawn: Tensors, costs: list[Affine], timeout_s: float, unit_s: float
 ) -> None:
-    scaled = Affine(startup_s=cost.startup_s * unit_s, per_byte_s=cost.per_byte_s * unit_s)
+    parts = tuple(Affine(startup_s=one.startup_s * unit_s, per_byte_s=one.per_byte_s * unit_s) for one in costs)
+    scaled = CheapestOf(parts) if len(parts) > 1 else parts[0]
     fast, slow = (
         optimal_groups(drawn.ready_s * unit_s, drawn.size_bytes, any_cost, wait=wait, timeout_s=timeout_s * unit_s)
         for any_cost in (scaled, general(scaled))

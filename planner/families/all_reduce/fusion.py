@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 
 from planner.channel import Ends, prefix_sums, schedule, transfer_s
-from planner.cost import Affine, Floats, TransferCost, Wait
+from planner.cost import Affine, CheapestOf, Floats, TransferCost, Wait
 from planner.families.all_reduce.configuration import NAME, AllReduceConfiguration, FusionGroup
 from planner.families.all_reduce.cost import AllReduceCost, cut_by
 from planner.families.parsing import wrong
@@ -88,8 +88,12 @@ def ddp_buckets(size_bytes: Floats, limits_bytes: Iterable[float]) -> Buckets:
     >>> ddp_buckets(np.array([3.0, 3, 3, 9, 1]), [3, 6, 9]).ends
     (0, 2, 3, 4)
     """
+    return _closed(np.cumsum(size_bytes).tolist(), size_bytes.tolist(), limits_bytes)
+
+
+def _closed(until: Sequence[float], sizes: Sequence[float], limits_bytes: Iterable[float]) -> Buckets:
+    """Return what :func:`ddp_buckets` does of sizes and their running sums."""
     limits = [floor(limit) if limit < inf else limit for limit in limits_bytes]
-    until, sizes = np.cumsum(size_bytes).tolist(), size_bytes.tolist()
     ends: list[int] = []
     low, high, sent, first, last = 0.0, inf, 0.0, 0, len(sizes) - 1
     for number, limit in enumerate(chain(limits, repeat(limits[-1])), 1 - len(limits)):
@@ -158,6 +162,7 @@ def best_size(
     judge: Callable[[float], tuple[float, Buckets]],
     *,
     step: float = 1.0,
+    least_bytes: float = 1.0,
     is_late: Callable[[], bool] = lambda: False,
 ) -> tuple[float, Buckets]:
     """Return the best size of a bucket: the seconds that it gives, and what it makes.
@@ -174,10 +179,12 @@ def best_size(
         Of a size in bytes: the seconds to be minimised, and what is made of it.
     step
         Sizes closer than this to the last one are not told apart; 1 tells all apart.
+    least_bytes
+        No smaller size is tried, but for those that make the same.
     is_late
         Asked from size to size; then it ends with the best so far.
     """
-    size, total = max(float(size_bytes.min()), 1.0), float(size_bytes.sum())
+    size, total = max(float(size_bytes.min()), 1.0, least_bytes), float(size_bytes.sum())
     best: tuple[float, Buckets] | None = None
     while best is None or (size <= total and not is_late()):  # larger ones hold everything
         found = judge(size)
@@ -319,15 +326,14 @@ def by_tensor(cost: AllReduceCost, configuration: AllReduceConfiguration) -> All
 def best_cap(exchange: Exchange, is_late: Callable[[], bool] = lambda: False) -> Buckets:
     """Return the buckets of the best constant ``bucket_cap_mb`` of DDP, by the end of the last transfer.
 
-    Every cap that makes other buckets is tried (:func:`best_size`), until it is
-    late; of more than 2,048 gradients those that are 0.1 % apart.
+    Every cap that makes other buckets and can be best is tried (:func:`best_size`), until it is late; of more than
+    2,048 gradients those that are 0.1 % apart.
     """
+    held, sizes = np.cumsum(exchange.whole_bytes).tolist(), exchange.whole_bytes.tolist()
     ready_s, until = exchange.ready_s, prefix_sums(exchange.size_bytes)
     least, total = max(float(exchange.whole_bytes.min()), 1.0), max(float(exchange.whole_bytes.sum()), 1.0)
     seeds = np.minimum(np.geomspace(least, total, _SEEDS), total).tolist()
-    seeded = min(
-        (ddp_buckets(exchange.whole_bytes, [one]) for one in seeds), key=lambda one: exchange.finish_s(one.ends)
-    )
+    seeded = min((_closed(held, sizes, [one]) for one in seeds), key=lambda one: exchange.finish_s(one.ends))
     seeded_s = exchange.finish_s(seeded.ends)
 
     # The last bucket goes when all gradients are there: when it is done, by its first gradient.
@@ -335,7 +341,7 @@ def best_cap(exchange: Exchange, is_late: Callable[[], bool] = lambda: False) ->
 
     def judge(cap_bytes: float) -> tuple[float, Buckets]:
         """Return the end of the last transfer, which orders iterations, and the buckets; inf where a cap is worse."""
-        found = ddp_buckets(exchange.whole_bytes, [cap_bytes])
+        found = _closed(held, sizes, [cap_bytes])
         if last_s[found.ends[-2] + 1 if len(found.ends) > 1 else 0] > seeded_s * (1 + SAME):
             return inf, found
         last = np.asarray(found.ends)
@@ -345,8 +351,26 @@ def best_cap(exchange: Exchange, is_late: Callable[[], bool] = lambda: False) ->
         return (inf if least_s > seeded_s * (1 + SAME) else exchange.finish_s(found.ends)), found
 
     step = _STEP if len(exchange.whole_bytes) > _FEW else 1.0
-    best_s, best = best_size(exchange.whole_bytes, judge, step=step, is_late=is_late)
+    least = _least_cap_bytes(exchange, seeded_s * (1 + SAME))
+    best_s, best = best_size(exchange.whole_bytes, judge, step=step, least_bytes=least, is_late=is_late)
     return best if best_s <= seeded_s else seeded
+
+
+def _least_cap_bytes(exchange: Exchange, latest_s: float) -> float:
+    """Return a cap of DDP's buckets below which the last transfer ends after a time.
+
+    A bucket holds less than its cap and the largest gradient together, and all but the last have something to send: a
+    cap makes at least so many transfers, each with the least start-up, that none begins before the first gradient is
+    there. Of other costs than affine ones nothing is known.
+    """
+    parts = exchange.transfer.costs if isinstance(exchange.transfer, CheapestOf) else (exchange.transfer,)
+    affine = [part for part in parts if isinstance(part, Affine)]
+    startup_s = min((part.startup_s for part in affine), default=0.0)
+    if len(affine) < len(parts) or not startup_s or not exchange.size_bytes.any():
+        return 1.0
+    bytes_s = min(part.per_byte_s for part in affine) * float(exchange.size_bytes.sum())
+    most = max(0.0, latest_s - float(exchange.ready_s[0]) - bytes_s) / startup_s + 1  # transfers, and an empty one
+    return float(exchange.whole_bytes.sum()) / most * (1 - SAME) - float(exchange.whole_bytes.max())
 
 
 def bucket_rules(exchange: Exchange, is_late: Callable[[], bool] = lambda: False) -> dict[str, Ends]:

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost import Affine, Floats, Passes, TransferCost
+from planner.cost import Affine, CheapestOf, Floats, Passes, TransferCost
 from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import ANY, Domain, Run, spread, table_cells
 from planner.families.pipeline.memory import may_fit
-from planner.models.communication import CheapestOf
 from planner.models.stages import Stage
 from planner.search import Search
 from planner.solution import BELOW
