@@ -15,7 +15,6 @@ from planner.data.devices import DEVICES
 from planner.data.fits import with_known_error
 from planner.decisions import pinnable_keys
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
-from planner.exporters.export import Job, refusal_of
 from planner.families import FAMILIES, not_launched, usage_of
 from planner.frozen import frozen
 from planner.models.communication import ALL_REDUCES
@@ -26,7 +25,7 @@ from planner.plan import Alternative, Configuration, Plan, Predicted, Prediction
 from planner.plugins import OWN, Registry, version_of
 from planner.problem import Assumption, Problem
 from planner.ranking import best_plan, ranked_alternative
-from planner.recommendation import in_its_place, with_recommended
+from planner.recommendation import Refusals, in_its_place, with_recommended
 from planner.search import Search
 from planner.sections import PlanView
 from planner.solution import SAME, Status, proof_of
@@ -304,18 +303,25 @@ def little_memory(problem: Problem, prediction: Prediction) -> tuple[str, ...]:
     )
 
 
-def launchable(problem: Problem, plan: Plan, search: Search, earlier: Sequence[tuple[Plan, str]] = ()) -> Plan:
+def launchable(
+    problem: Problem,
+    plan: Plan,
+    search: Search,
+    earlier: Sequence[tuple[Plan, str]] = (),
+    refusals: Refusals | None = None,
+) -> Plan:
     """Return a plan that some target of `planner export` can launch; else with the reason, and the best that one can.
 
     Looked for among the plan's alternatives, and, in the time that is left, by planning again without what no target
     runs. Where that answers the question and beats the plan itself, whose search was cut off, it takes its place.
-    ``earlier``: some that were found before, with how they are asked for.
+    ``earlier``: some that were found before, with how they are asked for. ``refusals``: as far as they are known.
     """
-    why = _refusal(problem, plan)
+    refusals = refusals or Refusals(problem=problem)
+    why = refusals.of(plan)
     if why is None:
         return plan
     begin = f"no target of `planner export` can launch this plan: {why}"
-    found, cut = _best_launchable(problem, plan, search)
+    found, cut = _best_launchable(problem, plan, search, refusals)
     found = min([*earlier, *([] if found is None else [found])], key=lambda one: one[0].objective, default=None)
     if found is None:
         return replace(plan, cautions=(begin,), instead=f"no plan that one can launch was found: {_BY_HAND}{cut}")
@@ -403,19 +409,16 @@ def _in_place_of(problem: Problem, plan: Plan, better: Plan) -> Plan:
     )
 
 
-def _refusal(problem: Problem, plan: Plan) -> str | None:
-    """Return why no target can launch a plan; None where one can."""
-    return refusal_of(Job(problem=network_of(asked(problem), plan.substitutions), plan=plan))
-
-
-def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tuple[Plan, str] | None, str]:
+def _best_launchable(
+    problem: Problem, plan: Plan, search: Search, refusals: Refusals
+) -> tuple[tuple[Plan, str] | None, str]:
     """Return the best plan that a target can launch, and how it is asked for; and what was not searched to its end.
 
     Families that were not asked for have so many questions, not so many seconds: what is found is the same wherever the
     whole time does not end first.
     """
     is_whole = not search.was_cut_short
-    is_late, is_cut_off, best = False, False, _best_alternative(problem, plan, search)
+    is_late, is_cut_off, best = False, False, _best_alternative(problem, plan, search, refusals)
     waiting = _narrowed(problem, plan, _NOTHING, is_whole=is_whole)
     others, most = tuple(one for one in FAMILY_NAMES if one not in problem.families), None
     for tried in range(_MOST_PLANNED):
@@ -426,13 +429,20 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tupl
             is_late |= bool(waiting)
             break
         question, skipped = waiting.pop(0)
-        cutoff = float("inf") if best is None else best[0].objective
+        cutoff = inf if best is None else best[0].objective
         least = [plan.least_by_family.get(one, 0.0) for one in question.families]
         if question.fixed == problem.fixed and cutoff <= min(least):  # the families were searched with the plan's own
             continue
         share_s = search.left_s / (2 if skipped else min(len(waiting) + 1, _MOST_PLANNED - tried))
-        part = search.part(share_s, num_alternatives=0, skipped=skipped, questions_in_all=most)
-        part.cutoff = cutoff
+        part = search.part(
+            share_s,
+            num_alternatives=0,
+            cutoff=cutoff,
+            is_strict=cutoff < inf,
+            questions_left=most,
+            has_reasons=False,
+            skipped=skipped,
+        )
         try:
             found = best_plan(question, part)
         except PlannerError:
@@ -442,7 +452,7 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tupl
             is_cut_off |= part.is_counted_out
         if found.objective >= cutoff:
             continue
-        if _refusal(question, found) is None:
+        if Refusals(problem=question).of(found) is None:
             pins = [f"fix.{name}: {value}" for name, value in question.fixed.items() if name not in problem.fixed]
             is_listed = bool(skipped) and found.family in problem.families
             asked_by = [f"--families {found.family}", *pins, *[_OF_JSON] * bool(skipped)]
@@ -454,7 +464,7 @@ def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[tupl
     return best, "; families that were not asked for were searched in part only" * is_cut_off
 
 
-def _best_alternative(problem: Problem, plan: Plan, search: Search) -> tuple[Plan, str] | None:
+def _best_alternative(problem: Problem, plan: Plan, search: Search, refusals: Refusals) -> tuple[Plan, str] | None:
     """Return the best of a plan's alternatives that a target can launch."""
     for number, one in enumerate(plan.alternatives[:_MOST_TRIED]):
         if search.is_over and number >= _MOST_LATE:
@@ -474,7 +484,7 @@ def _best_alternative(problem: Problem, plan: Plan, search: Search) -> tuple[Pla
             objective=prediction.value_of(problem.goal),
             substitutions=one.substitutions,
         )
-        if _refusal(problem, found) is None:
+        if refusals.of(found) is None:
             is_other = one.family != plan.family
             return found, f"--families {one.family}" if is_other else _OF_JSON
     return None
@@ -529,23 +539,25 @@ def answered(
     The search is that of the plan, with the time that it left. ``prefers_safe``: the recommended plan is the answer.
     ``earlier``: as of :func:`launchable`.
     """
-    late = replace(plan, cautions=(_NOT_ASKED,))
-    launched = search.bounded(lambda: launchable(problem, plan, search, earlier), late)
-    found = search.bounded(lambda: with_recommended(problem, launched, search), launched)
+    late, refusals = replace(plan, cautions=(_NOT_ASKED,)), Refusals(problem=problem)
+    launched = search.bounded(lambda: launchable(problem, plan, search, earlier, refusals), late)
+    found = search.bounded(lambda: with_recommended(problem, launched, search, refusals), launched)
     if found.configuration != launched.configuration:  # a faster one was found on the way
         network = network_of(problem, found.substitutions)
         known = with_known_error(network, found.family, found.configuration, found.prediction)
         faster = replace(found, prediction=known)
-        found = search.bounded(lambda: _asked_again(problem, faster, search), replace(faster, cautions=(_NOT_ASKED,)))
+        found = search.bounded(
+            lambda: _asked_again(problem, faster, search, refusals), replace(faster, cautions=(_NOT_ASKED,))
+        )
     if prefers_safe and found.recommended is not None:
         found = safest(problem, found)
     return weighed(problem, search.bounded(lambda: beside_measured(problem, found, search), found), search)
 
 
-def _asked_again(problem: Problem, plan: Plan, search: Search) -> Plan:
+def _asked_again(problem: Problem, plan: Plan, search: Search, refusals: Refusals) -> Plan:
     """Return a plan that took another one's place as :func:`launchable` has it; a safer one beside it may be helped."""
-    found = launchable(problem, plan, search)
-    is_helped = found.recommended is not None and _refusal(problem, in_its_place(problem, found)) is None
+    found = launchable(problem, plan, search, refusals=refusals)
+    is_helped = found.recommended is not None and refusals.of(in_its_place(problem, found)) is None
     return replace(found, instead="") if is_helped else found
 
 
@@ -564,14 +576,15 @@ def plan_of(problem: Problem, search: Search, *, prefers_safe: bool = False) -> 
     refuse_variant(problem)
     with search.interruptible():
         given, known = asked(problem), list[tuple[Plan, str]]()
+        refusals = Refusals(problem=given)
 
         def look(kept: Callable[[], Plan]) -> None:
             """Note the best so far where it can be launched; else look for one, in most of the time left."""
             with suppress(PlannerError, MemoryError):
                 plan = kept()
-                if _refusal(given, plan) is None:
+                if refusals.of(plan) is None:
                     known.append((plan, _OF_JSON))
-                elif best := _best_launchable(given, plan, search.part(search.left_s * _SHARE_OF_LOOK))[0]:
+                elif best := _best_launchable(given, plan, search.part(search.left_s * _SHARE_OF_LOOK), refusals)[0]:
                     known.append(best)
 
         is_mixed = len({group.device.name for group in _training_groups(problem)}) > 1

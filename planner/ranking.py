@@ -24,7 +24,7 @@ from planner.networks import asked, computation_bound, name_of, networks_of
 from planner.plan import Alternative, Plan
 from planner.plugins import PluginError
 from planner.problem import Problem
-from planner.search import LateError, Search
+from planner.search import LateError, MemoryLimitError, Search
 from planner.solution import SAME, Status, proof_of
 from planner.words import clipped, part_words, percent_words, time_words
 
@@ -198,7 +198,8 @@ def _broken_off(entry: Entry, search: Search, why: BaseException) -> Plan | Refu
     """Return the best that a family had when it was broken off, with what is known without its search."""
     search.disarm()
     reason = TOO_LATE if isinstance(why, LateError) else str(why) or OUT_OF_MEMORY
-    gc.collect()  # what it held stands in the others' way
+    if not isinstance(why, NoAnswerError) or isinstance(why, MemoryLimitError):
+        gc.collect()  # what it held stands in the others' way
     if search.kept is None:
         return Refusal(entry=entry, reason=reason, is_open=True)
     try:

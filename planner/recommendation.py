@@ -13,9 +13,9 @@ configuration that a search of so many questions finds, unless time runs out, wh
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import field, replace
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 from planner.constraints import allowed_memory_bytes, memory_limit_bytes
 from planner.decisions import excludable_keys, pinnable_keys
@@ -40,6 +40,23 @@ _MOST_QUESTIONS = 300  # whether time is over, for each narrower question: half 
 
 
 @frozen
+class Refusals:
+    """Why no target can launch plans of a question: each plan is asked about once."""
+
+    problem: Problem
+    _known: list[tuple[Configuration, tuple[str, ...], str | None]] = field(default_factory=list)
+
+    def of(self, plan: Plan) -> str | None:
+        """Return why no target can launch a plan; None where one can."""
+        for configuration, substitutions, why in self._known:
+            if (configuration, substitutions) == (plan.configuration, plan.substitutions):
+                return why
+        why = refusal_of(Job(problem=network_of(asked(self.problem), plan.substitutions), plan=plan))
+        self._known.append((plan.configuration, plan.substitutions, why))
+        return why
+
+
+@frozen
 class _Candidate:
     """A plan with its risk; ``free``: share of the fullest device's memory that is left, 1 where that is not known."""
 
@@ -59,16 +76,17 @@ class _Candidate:
         return self.refusal is not None, len(self.taken), self.free < LITTLE_FREE
 
 
-def with_recommended(problem: Problem, plan: Plan, search: Search) -> Plan:
+def with_recommended(problem: Problem, plan: Plan, search: Search, refusals: Refusals | None = None) -> Plan:
     """Return a plan with the recommended one beside it, where another one is safer and within the known error.
 
     In the time that the search has left, of which half is taken at most. A plan of a family without risks of its
-    own stays as it is.
+    own stays as it is. ``refusals``: of the question, as far as they are known.
     """
     risks = risks_of(plan.family)
     if risks is None:
         return plan
-    network, own = network_of(asked(problem), plan.substitutions), _candidate(problem, plan)
+    refusals = refusals or Refusals(problem=problem)
+    network, own = network_of(asked(problem), plan.substitutions), _candidate(plan, refusals)
     error = risks.known_error(network, plan.configuration, plan.prediction)
     if not any(own.risk) or not error:
         return plan
@@ -76,7 +94,7 @@ def with_recommended(problem: Problem, plan: Plan, search: Search) -> Plan:
     skipped = not_launched(plan.family) if own.refusal is not None else frozenset()
     part = search.part(search.left_s / 2, is_brief=True, skipped=skipped)
     is_late = list[bool]()
-    found = [*_known(problem, plan, most), *_searched(problem, own, most, part, is_late)]
+    found = [*_known(plan, most, refusals), *_searched(own, most, part, is_late, refusals)]
     late = (LATE,) * any(is_late)
     fastest = min(found, key=lambda one: one.plan.objective, default=own)
     if fastest.plan.objective < plan.objective * (1 - SAME):
@@ -173,53 +191,53 @@ def _replaced(problem: Problem, plan: Plan, chosen: Plan | Recommended) -> Plan:
 # --- Candidates
 
 
-def _candidate(problem: Problem, plan: Plan) -> _Candidate:
+def _candidate(plan: Plan, refusals: Refusals) -> _Candidate:
     """Return a plan with its risk; a limit that the user sets below the device's memory leaves room by itself."""
-    network, held = network_of(asked(problem), plan.substitutions), plan.prediction.memory_bytes
+    network, held = network_of(asked(refusals.problem), plan.substitutions), plan.prediction.memory_bytes
     risks = risks_of(plan.family)
     limit = held.get("limit", inf)
     is_known = 0 < limit < inf and allowed_memory_bytes(network) > limit
     return _Candidate(
         plan=plan,
-        refusal=refusal_of(Job(problem=network, plan=plan)),
+        refusal=refusals.of(plan),
         features=() if risks is None else risks.unmeasured(network, plan.configuration),
         free=1 - held["total"] / limit if is_known else 1.0,
     )
 
 
-def _known(problem: Problem, plan: Plan, most: float) -> Iterator[_Candidate]:
+def _known(plan: Plan, most: float, refusals: Refusals) -> Iterator[_Candidate]:
     """Yield the plan's alternatives of its family that cost no more than so much."""
     own = [one for one in plan.alternatives if one.family == plan.family and one.objective <= most]
     for one in own[:_MOST_KNOWN]:
         if one.configuration is not None:
-            yield from _priced(problem, plan, one.configuration, one.substitutions)
+            yield from _priced(plan, one.configuration, one.substitutions, refusals)
 
 
 def _priced(
-    problem: Problem, plan: Plan, configuration: Configuration, substitutions: tuple[str, ...]
+    plan: Plan, configuration: Configuration, substitutions: tuple[str, ...], refusals: Refusals
 ) -> Iterator[_Candidate]:
     """Yield a configuration in a plan's place, predicted on the question itself, if it means something there."""
-    chosen: Any = configuration
+    problem, chosen = refusals.problem, cast(Any, configuration)
     try:
         prediction = FAMILIES[plan.family].predict(network_of(asked(problem), substitutions), chosen)
     except PlannerError:
         return
     found = replace(plan, configuration=configuration, prediction=prediction, substitutions=substitutions)
-    yield _candidate(problem, replace(found, objective=prediction.value_of(problem.goal)))
+    yield _candidate(replace(found, objective=prediction.value_of(problem.goal)), refusals)
 
 
 def _searched(
-    problem: Problem, own: _Candidate, most: float, search: Search, is_late: list[bool]
+    own: _Candidate, most: float, search: Search, is_late: list[bool], refusals: Refusals
 ) -> Iterator[_Candidate]:
     """Yield the best configuration of the first narrower question that has one which costs no more than so much.
 
     The questions that leave out most come first: what they find has less risk than what any after them can find.
     ``is_late`` takes down each that the time limit cut off.
     """
-    questions = list(_questions(problem, own))
+    questions = list(_questions(refusals.problem, own))
     for number, question in enumerate(questions):
         share_s = search.left_s / (len(questions) - number)
-        part = search.part(share_s, num_alternatives=0, cutoff=most, questions_in_all=_MOST_QUESTIONS)
+        part = search.part(share_s, num_alternatives=0, cutoff=most, is_strict=True, questions_left=_MOST_QUESTIONS)
         try:
             found = best_plan(question, part)
         except PlannerError:
@@ -227,7 +245,7 @@ def _searched(
         finally:
             is_late.extend([True] * part.is_out_of_time)
         if found.objective <= most:
-            yield from _priced(problem, own.plan, found.configuration, found.substitutions)
+            yield from _priced(own.plan, found.configuration, found.substitutions, refusals)
             return
 
 

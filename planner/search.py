@@ -81,13 +81,6 @@ class _Ends:
             self.is_asked = False
 
 
-@dataclass(slots=True)
-class _Questions:
-    """How often a search and all its parts may ask together whether it is over; ``left``: below 0 it is."""
-
-    left: int
-
-
 @dataclass(slots=True, kw_only=True)
 class Search:
     """The limits of one search.
@@ -106,6 +99,8 @@ class Search:
     cutoff
         Plans above this do not matter, since a better one is known elsewhere: a search that has some answer may end as
         soon as its bound is no less. The bound it returns still holds.
+    is_strict
+        Whether plans above the cutoff are not wanted at all: a family may end with none, though there are such.
     has_frontier
         Whether to look for the layouts of less memory, too, each as fast as can be; one family has these.
     is_brief
@@ -121,8 +116,8 @@ class Search:
         Called with bound and incumbent (``inf``: none yet) of this search whenever a family says how far it is; not by
         every one, and never for more than to show it.
     questions_left
-        How often :attr:`is_over` may be asked before the search is over, too: unlike time, that is the same on every
-        machine. A part of this search counts for itself.
+        How often :attr:`is_over` may be asked, of this search and all its parts together, before it is over, too:
+        unlike time, that is the same on every machine.
     pool
         Who helps with large searches; None: nobody. The answer is the same.
     clock, resident
@@ -134,6 +129,7 @@ class Search:
     num_alternatives: int = 0
     good_enough: float = float("-inf")
     cutoff: float = float("inf")
+    is_strict: bool = False
     has_frontier: bool = False
     is_brief: bool = False
     has_reasons: bool = True
@@ -149,7 +145,7 @@ class Search:
     _look_s: float = field(init=False, repr=False, default=float("-inf"))
     _is_full: bool = field(init=False, repr=False, default=False)
     _ends: _Ends = field(init=False, repr=False, default_factory=_Ends)
-    _together: tuple[_Questions, ...] = field(init=False, repr=False, default=())  # of all that it is a part of
+    _whole: "Search | None" = field(init=False, repr=False, default=None)  # what it is a part of
 
     def __post_init__(self) -> None:
         self._end_s = self._ends.end_s = self.clock() + self.time_limit_s
@@ -162,10 +158,9 @@ class Search:
     @property
     def is_over(self) -> bool:
         """Whether to stop with the best so far."""
-        if self.questions_left is not None:
-            self.questions_left -= 1
-        for one in self._together:
-            one.left -= 1
+        for one in self._wholes():
+            if one.questions_left is not None:
+                one.questions_left -= 1
         return self.is_late
 
     @property
@@ -196,9 +191,15 @@ class Search:
 
     @property
     def is_counted_out(self) -> bool:
-        """Whether its questions ended it."""
-        own = self.questions_left is not None and self.questions_left < 0
-        return own or any(one.left < 0 for one in self._together)
+        """Whether its questions ended it, or those of what it is a part of."""
+        return any(number < 0 for one in self._wholes() if (number := one.questions_left) is not None)
+
+    def _wholes(self) -> "Iterator[Search]":
+        """Yield it, and all that it is a part of."""
+        one: Search | None = self
+        while one is not None:
+            yield one
+            one = one._whole
 
     @property
     def is_out_of_time(self) -> bool:
@@ -282,8 +283,8 @@ class Search:
         good_enough: float | None = None,
         num_alternatives: int | None = None,
         cutoff: float | None = None,
+        is_strict: bool | None = None,
         questions_left: int | None = None,
-        questions_in_all: int | None = None,
         is_brief: bool | None = None,
         has_reasons: bool | None = None,
         skipped: frozenset[str] | None = None,
@@ -292,8 +293,7 @@ class Search:
         """Return a search within this one: it ends no later, and is interrupted with it.
 
         It tells nobody how far it is unless ``told`` is given: its bound may be of a part of the question.
-        ``questions_in_all``: as ``questions_left``, of it and all its parts together, which then work alone: what they
-        answer is the same on every machine, as long as there is time.
+        One with ``questions_left`` works alone: what it answers is the same on every machine, as long as there is time.
         """
         inner = Search(
             time_limit_s=min(self.left_s, time_limit_s),
@@ -301,6 +301,7 @@ class Search:
             num_alternatives=self.num_alternatives if num_alternatives is None else num_alternatives,
             good_enough=self.good_enough if good_enough is None else good_enough,
             cutoff=self.cutoff if cutoff is None else cutoff,
+            is_strict=self.is_strict if is_strict is None else is_strict,
             has_frontier=self.has_frontier,
             is_brief=self.is_brief if is_brief is None else is_brief,
             has_reasons=self.has_reasons if has_reasons is None else has_reasons,
@@ -308,14 +309,12 @@ class Search:
             seed=self.seed,
             questions_left=questions_left,
             told=told,
-            pool=None if questions_in_all is not None else self.pool,
+            pool=None if questions_left is not None else self.pool,
             clock=self.clock,
             resident=self.resident,
         )
         inner._ends = self._ends
-        inner._together = self._together
-        if questions_in_all is not None:
-            inner._together += (_Questions(questions_in_all),)
+        inner._whole = self
         return inner
 
     @contextmanager

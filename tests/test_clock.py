@@ -57,7 +57,7 @@ def test_a_search_that_is_cut_off_by_questions_leaves_nothing_behind_that_the_ne
     problem = planner.load({"dnn": {"zoo": "resnet34"}, "cluster": cluster, "families": ["pipeline"]})
 
     def found() -> tuple[object, ...]:
-        plan = best_plan(problem, Search(num_alternatives=2).part(inf, questions_in_all=600))
+        plan = best_plan(problem, Search(num_alternatives=2).part(inf, questions_left=600))
         return plan.objective, plan.bound, plan.configuration, plan.explanation, plan.alternatives
 
     first = found()

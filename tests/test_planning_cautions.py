@@ -16,6 +16,7 @@ from planner.plan import Plan
 from planner.planning import _best_launchable, _narrowed, launchable, little_memory, plan_of, planned
 from planner.problem import Problem
 from planner.ranking import best_plan
+from planner.recommendation import Refusals
 from planner.search import Search
 from planner.solution import Status
 
@@ -137,7 +138,7 @@ def test_families_are_asked_before_tries_run_out_on_pins(plan: Plan) -> None:
     search = Search(time_limit_s=60)
     assert search.part(0).is_late  # a part was cut short, so that a narrower question may be answered better
     with patch("planner.planning.best_plan", side_effect=SpecError("none")) as searched:
-        assert _best_launchable(problem, given, search)[0] is None
+        assert _best_launchable(problem, given, search, Refusals(problem=problem))[0] is None
     asked = [call.args[0].families for call in searched.call_args_list]
     assert ("parameter_server",) in asked
     assert "all_reduce" in asked[-1]

@@ -171,7 +171,7 @@ def test_a_part_of_a_search_counts_its_questions_and_ends_with_the_whole() -> No
 
 def test_a_part_may_count_the_questions_of_all_its_own_parts() -> None:
     whole = Search()
-    part = whole.part(10.0, questions_in_all=3)
+    part = whole.part(10.0, questions_left=3)
     inner = part.part(10.0, questions_left=5)
     assert [part.is_over, inner.is_over, inner.is_over, inner.is_counted_out] == [False, False, False, False]
     assert inner.is_over

@@ -239,7 +239,7 @@ def test_a_faster_plan_that_nothing_launches_has_its_own_reason_and_the_former_b
     def refuses(job: Any) -> str | None:
         return None if job.plan.configuration == slow.configuration else "a reason of its own"
 
-    with patch("planner.planning.refusal_of", refuses):
+    with patch("planner.recommendation.refusal_of", refuses):
         found = answered(problem, slow, Search(time_limit_s=30))
     assert found.objective < slow.objective
     assert found.cautions[0].endswith("can launch this plan: a reason of its own")

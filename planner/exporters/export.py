@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cache, partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 
 from planner.errors import Fault, InfeasibleError, PlannerError, SpecError
 from planner.exporters.scripts import safe_name
+from planner.families import FAMILIES
 from planner.frozen import frozen
 from planner.names import find, fold
-from planner.plan import Plan
+from planner.plan import Configuration, Plan, Prediction
 from planner.plugins import Plugin, Registry
 from planner.problem import Problem
 from planner.shown import document_of
@@ -41,6 +43,7 @@ class Job:
     ``offers``: where the plan came with the answer to a question of a purchase, the rows of its fleet, as
     ``planner.procurement/1`` has them: provider, instance, region, term, device, count.
     ``is_probe``: it is only asked whether the target can run the plan, so that sizes of buffers are not searched for.
+    ``predict``: what other decisions of the plan's family cost on the question; by default as the family says.
     """
 
     problem: Problem
@@ -48,6 +51,11 @@ class Job:
     settings: Settings = field(default_factory=Settings)
     offers: tuple[Mapping[str, Any], ...] = ()
     is_probe: bool = False
+    predict: Callable[[Any], Prediction] | None = None
+
+    def predicted(self, configuration: Configuration) -> Prediction:
+        """Return what other decisions cost by the same cost model."""
+        return (self.predict or partial(FAMILIES[self.plan.family].predict, self.problem))(configuration)
 
 
 @frozen
@@ -221,12 +229,14 @@ def refusal_of(job: Job) -> str | None:
     Targets that only start machines come last: they run what the programs before them can.
     """
     family, why, is_of_kind = job.plan.family, None, True
+    # Targets ask about much the same decisions.
+    probe = replace(job, is_probe=True, predict=cache(job.predicted))
     own = PROGRAMS.get(family, ())
     for name in chain(own, (one for one in TARGETS if one not in own)):
         if why is not None and family not in (TARGETS[name].families or (family,)):
             continue
         try:
-            export(name, replace(job, is_probe=True))
+            export(name, probe)
         except PlannerError as error:
             is_other, is_own = isinstance(error, OtherDeviceError), family in (TARGETS[name].families or ())
             if why is not None and (is_of_kind or is_other or not is_own):

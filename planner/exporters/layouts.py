@@ -15,7 +15,6 @@ from planner.errors import InfeasibleError
 from planner.exporters.export import Export, Job, refused
 from planner.exporters.machines import device_of, require_kinds, used_machines
 from planner.exporters.scripts import COLLNET, Parsed, comment_lines, how_to_run, torchrun_script
-from planner.families import FAMILIES
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage
 from planner.families.hybrid.prediction import added_up
@@ -191,12 +190,12 @@ class Layout:
     @property
     def free_bytes(self) -> float:
         """What is left of the memory of the fullest device; infinite where it is not counted."""
-        return self._free_bytes(self._predict(self.chosen)) if self.is_hybrid else float("inf")
+        return self._free_bytes(self.job.predicted(self.chosen)) if self.is_hybrid else float("inf")
 
     def fits(self, **changes: object) -> bool:
         """Whether devices hold the layout with other decisions; True where that is not counted."""
         known: dict[str, Any] = changes
-        return not self.is_hybrid or self._free_bytes(self._predict(replace(self.chosen, **known))) >= 0
+        return not self.is_hybrid or self._free_bytes(self.job.predicted(replace(self.chosen, **known))) >= 0
 
     def noted(self, *notes: str) -> "Layout":
         """Return the layout with more notes."""
@@ -232,7 +231,7 @@ class Layout:
             )
         if not self.is_hybrid:
             return replace(self, chosen=changed).noted(why)
-        prediction = self._predict(changed)
+        prediction = self.job.predicted(changed)
         if (free_bytes := self._free_bytes(prediction)) < 0:
             short = format_human(-free_bytes, Dimension.DATA)
             pins = [f"fix.{LAYOUT[name].key}: {written(value)}" for name, value in changes.items() if name in LAYOUT]
@@ -295,10 +294,6 @@ class Layout:
         if self.chosen.order == ORDER_NAMES[0] or not self.is_hybrid:
             return self
         return self.instead(f"{why} {ORDER_NAMES[0]}, from the inside outwards", order=ORDER_NAMES[0])
-
-    def _predict(self, chosen: HybridConfiguration) -> Prediction:
-        """Return what other decisions cost by the same cost model."""
-        return FAMILIES[_HYBRID].predict(self.job.problem, chosen)
 
     @staticmethod
     def _free_bytes(prediction: Prediction) -> float:

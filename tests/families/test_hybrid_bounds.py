@@ -12,11 +12,13 @@ from tight_memory import TIGHT
 
 from planner.data.fits import transformer_rates
 from planner.decisions import LAYOUT
+from planner.errors import PlannerError
 from planner.families.hybrid.bounds import lower_bound
 from planner.families.hybrid.configuration import COARSE
 from planner.families.hybrid.cost import GroupCost, costs_of
 from planner.families.hybrid.even_bounds import EvenBounds
 from planner.families.hybrid.grid_search import bounds_of, searched
+from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
 from planner.models.layouts import Recompute
 from planner.models.programs import PROGRAMS
@@ -486,6 +488,45 @@ def test_nothing_that_fits_tight_memory_is_missed(problem: Problem, which: int, 
         return
     assert found.status is Status.OPTIMAL
     assert found.objective == pytest.approx(float(seconds.min()))
+
+
+@settings(max_examples=TIGHT, deadline=None)
+@given(problem=questions(), which=st.integers(0, 10**6), opens_offload=st.booleans())
+def test_no_layout_that_fits_is_below_a_node_whose_states_have_no_room(
+    problem: Problem, which: int, opens_offload: bool
+) -> None:
+    cost = replace(costs_of(problem)[0], opens_offload=opens_offload)
+    points = every_point(Space.of(cost.even).grid())
+    held = cost.memory(cost.layouts(points))["total"] if len(points["tensor"]) else np.empty(0)
+    if not len(held):
+        return
+    limit = float(np.unique(held)[which % len(np.unique(held))])
+    bounds = bounds_of(cost.even, memory_limit_bytes=limit)
+    assert isinstance(bounds, EvenBounds)
+    fitting = {name: points[name][held <= limit] for name in COARSE}
+    assert bounds._may_hold_states(fitting).all()
+    smallest = bounds_of(cost.even, memory_limit_bytes=1.0)
+    assert isinstance(smallest, EvenBounds)
+    assert smallest.may_need_less or not smallest._may_hold_states(fitting).any()
+
+
+@settings(max_examples=25, deadline=None)
+@given(problem=questions(), share=st.sampled_from([0.02, 0.5]), limit=st.sampled_from([0.5, 1.0, 1.02, 2.0]))
+def test_a_strict_search_finds_what_one_without_a_cutoff_finds_or_nothing_as_quick(
+    problem: Problem, share: float, limit: float
+) -> None:
+    cost = costs_of(problem)[0]
+    if not len(every_point(Space.of(cost.even).grid())["tensor"]):
+        return
+    tight = replace(problem.limits, memory_per_device_bytes=a_memory_limit(cost, share))
+    asked = replace(problem, limits=tight)
+    free = plan(asked, Search(is_brief=True))
+    strict = Search(is_brief=True, cutoff=free.objective * limit, is_strict=True)
+    if limit < 1:
+        with pytest.raises(PlannerError):
+            plan(asked, strict)
+        return
+    assert plan(asked, strict).objective == pytest.approx(free.objective)
 
 
 @pytest.mark.parametrize("transformer", [TINY, MOE])

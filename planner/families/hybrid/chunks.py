@@ -50,7 +50,7 @@ _FEWEST = 2  # virtual stages of a device
 _MOST_NEAR = 3  # degrees near which layers are moved, beside known layouts,
 _MOST_IMPROVED = 4  # each with so many numbers of chunks,
 _MOST_MOVES = 16  # one after another
-_HOPE = 1.05  # how much longer than the best one such a layout may seem to take: waits that moving spares are not seen
+HOPE = 1.05  # how much longer than the best one such a layout may seem to take: waits that moving spares are not seen
 _OF_MEMORY = ("recompute", "recompute_modules", "offload_optimizer", *AWAY)
 _MOST_MOVED = 40_000  # chunks of all cuts that are tried together
 _AT_ONCE = 32  # cuts of these, the quickest first, whose memory is asked for
@@ -352,11 +352,13 @@ def chunks_improved(
     found
         The even layouts of the group.
     others
-        Seconds and layouts of stages without chunks on it. A brief search looks near the best of both alone.
+        Seconds and layouts of stages without chunks on it. A brief search looks near the best of both alone; where
+        neither is within a strict cutoff, though some layout may fit, of any degrees.
     """
-    if search.is_over or search.good_enough == inf or not found.rows:
+    may_be = bool(found.rows) or (search.is_strict and found.answer.solution.bound < inf)
+    if search.is_over or search.good_enough == inf or not may_be:
         return None
-    known = [found.rows[0], *sorted(others, key=lambda row: row[0])[:1]]
+    known = [*found.rows[:1], *sorted(others, key=lambda row: row[0])[:1]]
     points = [_of_axes(found.cost, point) for _, point in known]
     rows = [*points, *_near(found.cost, best_s, search, points)]
     best: tuple[float, Point] | None = None
@@ -364,7 +366,7 @@ def chunks_improved(
     for hoped_s, point in _starts(found.cost.first, rows):
         if search.is_over:
             break
-        if hoped_s >= least_s * _HOPE:
+        if hoped_s >= least_s * HOPE:
             continue
         better_s, better, number = _moved(found.cost.first, point, search)
         asked += number
@@ -384,10 +386,10 @@ def _of_axes(placed: HybridCost, point: Point) -> Point:
 def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Point]) -> list[Point]:
     """Return even layouts of different degrees near which a quick one may be, the most hopeful first.
 
-    To save memory they do no more than the known ones, or nothing but shard the optimiser; in a brief search they have
-    the degrees of these.
+    To save memory they do no more than the known ones, if any, or nothing but shard the optimiser; in a brief search
+    they have the degrees of these.
     """
-    part = search.part(search.left_s, good_enough=-inf, cutoff=best_s * _HOPE, num_alternatives=0)
+    part = search.part(search.left_s, good_enough=-inf, cutoff=best_s * HOPE, num_alternatives=0)
     bounds = NearBounds(placed, part)
     axes = bounds.space.axes
     few = {"interleave": tuple(value for value in axes["interleave"].values if value > 1)}
@@ -395,7 +397,7 @@ def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Poi
         return []
     asked: dict[str, set[int]] = {name: {0} for name in _OF_MEMORY} | {"zero": {0, 1}}
     asked |= {name: set() for name in COARSE if search.is_brief}
-    for name, values in asked.items():
+    for name, values in asked.items() if known else ():
         values |= {one[name] for one in known}
         few[name] = tuple(value for value in axes[name].values if value in values)
     bounds = bounds.of_space(bounds.space.of_values(few))

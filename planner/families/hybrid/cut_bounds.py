@@ -351,6 +351,8 @@ class CutBounds(Bounds):
             found[has_room] = 0.0
             left = np.flatnonzero(~has_room)
         others = [one for one in self._again if one not in none]
+        if len(others) > 1 and len(left):  # of what has no room in any way, no seconds are asked for
+            left = left[self.fits({name: column[left] for name, column in nodes.items()}) == 0.0]
         if not others or not len(left):
             return found
         owner = np.tile(left, len(others))  # all at once: few nodes take as long as many

@@ -104,6 +104,11 @@ def _evenness(
     return float((counts.min(axis=1) / counts.max(axis=1)).min(initial=1.0))
 
 
+def _states_bytes(held: Mapping[str, Floats]) -> Floats:
+    """Return what a device holds whatever is computed again or waits on the host: all but activations and the like."""
+    return held["weights"] + held["gradients"] + held["optimizer"] + held["reserve"]
+
+
 @dataclass(frozen=True)
 class EvenBounds(Bounds):
     """Bounds of even cuts on one group."""
@@ -387,13 +392,26 @@ class EvenBounds(Bounds):
     def _has_room(self, nodes: Columns, again: Sequence[Mapping[str, int]]) -> Bools:
         """Return whether some layout below nodes of the first levels fits, with one of what may be computed again."""
         found = np.zeros(len(nodes["tensor"]), dtype=bool)
+        is_open = self._may_hold_states(nodes) if len(again) > 1 else ~found
         for one in again:
-            left = np.flatnonzero(~found)
+            left = np.flatnonzero(is_open & ~found)
             if not len(left):
                 break
             columns, owner, _ = self._with_each({name: column[left] for name, column in nodes.items()}, [one])
             found[left[owner[self._may_fit(columns)]]] = True
         return found
+
+    def _may_hold_states(self, nodes: Columns) -> Bools:
+        """Return whether some layout below nodes may have room for its states: these are the same whatever is kept.
+
+        What a device holds of weights, gradients and the optimiser on one stage, be it the fullest or not, is no more
+        than the fullest stage holds in all, with any activations.
+        """
+        held = np.full(len(nodes["tensor"]), inf)
+        on_device = {name: (0,) for name in AWAY if 0 in self.space.axes[name].values}
+        self._over_memory(nodes, {**self._free_memory, **on_device}, held, _states_bytes)
+        # Infinite: no layout of the smallest micro-batch at all.
+        return np.asarray((held <= self._limit_bytes * _ROUNDING) | np.isinf(held))
 
     def _with_each(self, nodes: Columns, again: Sequence[Mapping[str, int]]) -> tuple[dict[str, Ints], Ints, Ints]:
         """Return nodes once for each of what may be computed again, as rules allow; whose they are, and which it is."""

@@ -182,7 +182,7 @@ def searched(
     uses_bounds
         Without, every layout is evaluated: slow, and the same answer.
     is_strict
-        Whether layouts above the search's cutoff are not wanted at all.
+        Whether layouts above the search's cutoff are not wanted at all, whatever the search says of it.
     memory_limit_bytes
         Of an even cut, where that is less than what a device may hold.
     counts
@@ -209,7 +209,7 @@ def searched(
             num_answers=number,
             group_by=group_by,
             most_at_once=MOST_AT_ONCE if cost.is_even else _MOST_CUTS_AT_ONCE,
-            is_strict=is_strict,
+            is_strict=is_strict or search.is_strict,
             counts=counts and search.has_reasons and not search.is_brief,
             dives=dives,
         ),
@@ -416,7 +416,7 @@ def _first_found(
                 num_answers=1 + number,
                 group_by=bounds.space.group_by,
                 most_at_once=_MOST_CUTS_AT_ONCE,
-                is_strict=bool(rows),
+                is_strict=bool(rows) or search.is_strict,
                 counts=False,
                 dives=True,
             )

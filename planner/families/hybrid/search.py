@@ -17,7 +17,7 @@ from planner.decisions import LAYOUT, row_of
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families.answer import TOO_SHORT, Searched, iterations_of, plan_of
 from planner.families.hybrid.bounds import lower_bound, peak_step_s
-from planner.families.hybrid.chunks import OTHER_CHUNKS, all_chunks_bound_s, chunks_improved
+from planner.families.hybrid.chunks import HOPE, OTHER_CHUNKS, all_chunks_bound_s, chunks_improved
 from planner.families.hybrid.configuration import (
     COARSE,
     NAME,
@@ -109,7 +109,7 @@ def plan(problem: Problem, search: Search) -> Plan:
         part = search.part(
             search.left_s / (len(costs) + 1 - index),
             good_enough=search.good_enough / count,
-            cutoff=min(search.cutoff / count, known),
+            cutoff=min(_even_cutoff_s(search, count), known),
         )
         found.append(Found(cost=cost.even, answer=searched(cost.even, part)))
         keep(list(found))
@@ -123,7 +123,9 @@ def plan(problem: Problem, search: Search) -> Plan:
     found = _gone_on(found, search, count)
     even = found[: len(costs)]
     rest = search.part(search.left_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
-    best_s = min(one.answer.solution.objective for one in found)
+    best_s = min(
+        [search.cutoff / count if search.is_strict else inf, *(one.answer.solution.objective for one in found)]
+    )
     has_open_cuts = pinned_cut(problem) is None
     near = [even_improved(one, best_s, rest) for one in even if has_open_cuts]
     best_s = min([best_s, *(one.answer.solution.objective for one in near if one is not None)])
@@ -145,6 +147,14 @@ def plan(problem: Problem, search: Search) -> Plan:
         opened = [replace(one, opens_offload=one.may_offload) for one in costs]
         raise why_nothing_fits(opened, search)
     return _plan_of(problem, search, found, best, bound_s, count, chunks_s)
+
+
+def _even_cutoff_s(search: Search, count: float) -> float:
+    """Return the seconds above which no even layout matters.
+
+    Near one that takes a little longer than a strict cutoff there may be one with chunks that does not.
+    """
+    return search.cutoff / count * (HOPE if search.is_strict else 1.0)
 
 
 def _is_passed_over(cost: GroupCost, found: Sequence[Found], search: Search) -> bool:
@@ -169,8 +179,9 @@ def _long_s(costs: Sequence[GroupCost]) -> float:
 
 
 def _chunks_bound_s(even: Sequence[Found], best_s: float, search: Search) -> float:
-    """Return what no cut into chunks takes less than; infinite where no more is asked than whether anything fits."""
-    is_asked = search.good_enough < inf and not search.is_brief and pinned_cut(even[0].cost.problem) is None
+    """Return what no cut into chunks takes less than; infinite where nothing is asked beside the best layout."""
+    is_asked = search.good_enough < inf and search.has_reasons and not search.is_brief
+    is_asked &= pinned_cut(even[0].cost.problem) is None
     return min([all_chunks_bound_s(one.cost.first, best_s, search) for one in even] if is_asked else [inf])
 
 
@@ -197,7 +208,9 @@ def _with_activations_away(found: Sequence[Found], search: Search, count: float)
         part = search.part(
             search.left_s / (len(found) - index + 1),
             good_enough=search.good_enough / count,
-            cutoff=min(search.cutoff / count, best_s * (1 - SAME / 2)),  # half: rounding leaves the best one proven
+            cutoff=min(
+                _even_cutoff_s(search, count), best_s * (1 - SAME / 2)
+            ),  # half: rounding leaves the best one proven
         )
         answer = searched(opened.even, part, is_strict=best_s < inf)
         if answer.solution.value is None:
@@ -672,7 +685,7 @@ def relaxations(cost: GroupCost, needed_bytes: float, search: Search) -> Iterato
     needed_bytes
         That a device holds in any layout that the question allows, at least.
     """
-    part, problem = search.part(search.left_s, questions_in_all=_MOST_TRIED), cost.problem
+    part, problem = search.part(search.left_s, questions_left=_MOST_TRIED), cost.problem
     if needed_bytes * _ROUND_UP <= cost.group.device.memory_bytes:  # the user's limit is what stands in the way
         yield f"raise memory_per_device to {format_human(needed_bytes * _ROUND_UP, Dimension.DATA, 4)}"
     yield from _unlike_stages(cost, part)
