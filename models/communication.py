@@ -714,7 +714,7 @@ def group_of(tiers: Sequence[Tier], axes: Axes, num_devices: Ints) -> Group:
     degrees = prod((degree for degree, _ in axes), start=np.ones(1, dtype=np.int64))
     below = np.broadcast_arrays(degrees.astype(np.float64), np.asarray(num_devices, dtype=np.float64))[0]
     num_members, size = below, 1  # devices of a unit below the tier
-    rows: list[tuple[Floats, Floats, Floats, Floats, Floats]] = []
+    rows: list[tuple[Floats, ...]] = []
     for index, tier in enumerate(tiers):
         joined = size * tier.size
         units = np.ones_like(below)
@@ -725,17 +725,19 @@ def group_of(tiers: Sequence[Tier], axes: Axes, num_devices: Ints) -> Group:
         most = tier.most_bytes_per_s(size)
         share = np.minimum(tier.unit_bytes_per_s / active, most)
         alone = np.minimum(tier.unit_bytes_per_s * members / active, most)
-        share, even = np.broadcast_to(share, below.shape), np.broadcast_to(share * tier.even_share, below.shape)
-        rows.append((below / units, members, share * _strided(tier, axes, size), even, alone))
+        rates = share * _strided(tier, axes, size), share * tier.even_share, alone
+        if rows:  # none is greater than that of the tiers inside; accumulating over so few rows takes far longer
+            rates = tuple(np.minimum(one, inside) for one, inside in zip(rates, rows[-1][2:], strict=True))
+        rows.append((below / units, members, *(np.broadcast_to(one, below.shape) for one in rates)))
         below, size = units, joined
     units_of, members_of, shares, evens, alones = (np.array(column) for column in zip(*rows, strict=True))
     return Group(
         num_members=num_members,
         units=units_of,
         members=members_of,
-        share_bytes_per_s=np.minimum.accumulate(shares, axis=0),
-        even_bytes_per_s=np.minimum.accumulate(evens, axis=0),
-        alone_bytes_per_s=np.minimum.accumulate(alones, axis=0),
+        share_bytes_per_s=shares,
+        even_bytes_per_s=evens,
+        alone_bytes_per_s=alones,
         latency_s=np.maximum.accumulate([[tier.latency_s] for tier in tiers]),
         reduces=np.array([[tier.reduces] for tier in tiers]),
     )

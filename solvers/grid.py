@@ -733,18 +733,16 @@ class _Client:
     search: Search
     share_s: float
     on_taken: Callable[[], None] = lambda: None
+    meanwhile: Callable[[], None] | None = None  # called once, when all who help have something to do
     _has_room: bool = True
     _sent_s: float = _SHORT_SHARE_S  # of the share that was sent last
     _at_work: dict[int, tuple[_Part, _Box]] = field(default_factory=dict)
 
-    def run(self, part: _Part, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def run(self, part: _Part) -> None:
         """Send pieces and take in what comes back, until nothing is left of a part or the time is over.
 
-        Its walk's best points, counts and rest are then those of the whole search of it. ``meanwhile`` is called once,
-        when all who help have something to do.
+        Its walk's best points, counts and rest are then those of the whole search of it.
         """
-        self._send()
-        meanwhile()
         while part.is_open and not self.search.is_over:
             self._send()
             is_waiting = any(one.waiting for one in self.parts)
@@ -790,6 +788,9 @@ class _Client:
             arguments = (shares, piece.packed(), part.limit, share_s)
             self._at_work[self.pool.submit(_explored, self.origin, arguments)] = part, piece
             part.num_at_work += 1
+        if chosen and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
 
     def _take(self, part: _Part, piece: _Box, explored: _Explored | FailedTask) -> None:
         """Take in what came back of a piece."""
@@ -961,8 +962,15 @@ def solve(
                 share_s = min(pool.share_s, max(_LEAST_SHARE_S, left_s[0] / _SHARES))
                 part = _Part(walk=walk, shares=shares)
                 part.put_rest()
-                client = _Client(parts=[part], origin=origin, pool=pool, search=search, share_s=share_s)
-                client.run(part, meanwhile=lambda: counted.append(grid.count() if counts else None))
+                client = _Client(
+                    parts=[part],
+                    origin=origin,
+                    pool=pool,
+                    search=search,
+                    share_s=share_s,
+                    meanwhile=lambda: counted.append(grid.count() if counts else None),
+                )
+                client.run(part)
     finally:
         search.cutoff = cutoff
     if not counted:
@@ -1022,7 +1030,7 @@ def solve_in_turn(
     *,
     num_answers: int = 1,
     most_at_once: int = MOST_AT_ONCE,
-    meanwhile: Callable[[], float] = lambda: inf,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Iterator[GridAnswer]:
     """Yield the best points of grids that are searched at once, each as if it was searched after the one before.
 
@@ -1045,7 +1053,7 @@ def solve_in_turn(
     num_answers, most_at_once
         As of :class:`Wanted`.
     meanwhile
-        Called once, when who helps has something to do: a cost above which no point is wanted.
+        Called once, when who helps has something to do.
     """
     pool = search.pool
     assert pool is not None
@@ -1072,18 +1080,19 @@ def solve_in_turn(
             part.walk.search.cutoff = min(part.walk.search.cutoff, costs[-1])
             costs = sorted([*costs, *(row.cost for row in part.walk.best.rows)])[:number]
 
-    def hold() -> None:
-        """Hold all grids against the cost above which no point is wanted."""
-        limit = meanwhile()
-        for part in left:
-            part.walk.search.cutoff = min(part.walk.search.cutoff, limit)
-        tighten()
-
-    client = _Client(parts=left, origin=origin, pool=pool, search=search, share_s=pool.share_s, on_taken=tighten)
+    client = _Client(
+        parts=left,
+        origin=origin,
+        pool=pool,
+        search=search,
+        share_s=pool.share_s,
+        on_taken=tighten,
+        meanwhile=meanwhile,
+    )
     while left:
         tighten()
         part = left[0]
-        client.run(part, *([hold] if len(left) == len(parts) else []))
+        client.run(part)
         walk = part.walk
         yield _answer_of(walk, None)
         left.popleft()

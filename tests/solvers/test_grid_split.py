@@ -65,13 +65,20 @@ def test_grids_that_are_searched_at_once_give_what_they_give_in_turn(
 ) -> None:
     search = Search(pool=ShuffledPool(seed, workers, gone_after=gone_after))
     turns = [
-        Turn(index=index, grid=case.grid(), cost=case.cost, search=search.part(inf), group_by=tuple(case.names))
+        Turn(
+            index=index,
+            grid=case.grid(),
+            cost=case.cost,
+            search=search.part(inf, cutoff=limit),
+            group_by=tuple(case.names),
+        )
         for index, case in enumerate(several)
     ]
     origin = Origin.of(partial(Several, several))
     assert origin is not None
+    asked: list[int] = []
     answers = solve_in_turn(
-        turns, search, origin, known, num_answers=number, most_at_once=most, meanwhile=lambda: limit
+        turns, search, origin, known, num_answers=number, most_at_once=most, meanwhile=lambda: asked.append(1)
     )
     for case, found in zip(several, answers, strict=False):  # the last one's end is not waited for
         cutoff = min(limit, [*known, *[inf] * number][number - 1])
@@ -83,6 +90,7 @@ def test_grids_that_are_searched_at_once_give_what_they_give_in_turn(
         # Whoever takes an answer may find a better one near its best.
         known += [cost - 0.5 * (place == 0) for place, (cost, _) in enumerate(rows)]
         known.sort()
+    assert len(asked) <= 1
 
 
 @settings(deadline=None, max_examples=40)

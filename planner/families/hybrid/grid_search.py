@@ -286,36 +286,28 @@ def cuts_searched(
     last = next((one for one in reversed(placements) if is_open.get(one.placement, False)), None)
     if last is None:
         return []
-    found: list[Found] = []
+    found: list[tuple[int, Found]] = []
     together: Iterator[GridAnswer] | None = None
     first: Found | None = None
     count = _Count(search, last)
     number, rows, first_s = max(search.num_alternatives, 0), sorted(known_s), inf
-
-    def look() -> float:
-        """Look for a good layout on several groups; return the seconds above which none is wanted then."""
-        nonlocal first, first_s
-        first, first_s = _first_found(costs, [kind for kind in is_open if is_open[kind]], search, rows)
-        if first.rows:
-            on_found([*found, first])
-        return first_s
-
-    for index, cost in enumerate(placements):
-        if not is_open.get(cost.placement, False):
-            continue
+    left = [(at, one) for at, one in enumerate(placements) if is_open.get(one.placement, False)]
+    while left:
         if search.is_over and together is None:
             fastest = sorted(costs, key=lambda one: peak_step_s([one]))[:_MOST_GROUPS]
-            found.append(Found(cost=cost, answer=nothing(peak_step_s(fastest))))
+            found.append((left[0][0], Found(cost=left[0][1], answer=nothing(peak_step_s(fastest)))))
             break
-        is_first = first is None and len(cost.groups) > 1
+        if first is None and len(left[0][1].groups) > 1:
+            first, first_s = _first_found(costs, [kind for kind in is_open if is_open[kind]], search, rows)
+            if first.rows:  # its placement first: with its layers moved it bounds all others, in whatever order
+                left.sort(key=lambda row: row[1] != first.cost)
+                on_found([*(one for _, one in found), first])
+        index, cost = left[0]
         if together is None and len(cost.groups) > 1 and rows:
-            left = [(at, one) for at, one in enumerate(placements) if at >= index and is_open.get(one.placement, False)]
             limited = search.part(search.left_s, cutoff=min(search.cutoff, first_s))
-            together = _searched_together(costs, left, limited, rows, count, look if is_first else lambda: inf)
-        if is_first and together is None:
-            look()
+            together = _searched_together(costs, left, limited, rows, count)
         worst_s = [*rows, *[inf] * (1 + number)][number]
-        share_s = search.left_s / min(len(placements) - index, _MOST_SHARES)
+        share_s = search.left_s / min(len(left), _MOST_SHARES)
         part = search.part(share_s, cutoff=min(search.cutoff, worst_s, first_s))
         is_strict = bool(rows) or first_s < inf
         answer = searched(cost, part, is_strict=is_strict, counts=False) if together is None else next(together)
@@ -324,14 +316,16 @@ def cuts_searched(
         if len(cost.groups) == 1 and search.good_enough < inf and search.has_reasons and not search.is_brief:
             best_s = min([*rows[:1], *(seconds for seconds, _ in one.rows), search.cutoff])
             one = replace(one, all_cuts_s=all_cuts_bound_s(cost, best_s, search))
-        found.append(one)
+        found.append((index, one))
+        left.pop(0)
         if one.rows:
             rows += [seconds for seconds, _ in one.rows]
             rows.sort()
-            on_found(found)
+            on_found([one for _, one in found])
+    answers = [one for _, one in sorted(found, key=lambda row: row[0])]
     if first is not None and first.answer.solution.objective < min(rows, default=inf):  # the time was over before
-        found.append(first)
-    return found
+        answers.append(first)
+    return answers
 
 
 @dataclass(slots=True)
@@ -353,8 +347,8 @@ class _Count:
         return self.search.has_reasons and not self.search.is_brief
 
     def begin(self, pool: WorkerPool, origin: Origin, places: Sequence[int]) -> None:
-        """Have a worker count placements, by their places among all, where one is there: it may take a second."""
-        if self.is_told and self._task is None and pool.room() > 0:
+        """Have a worker count placements, by their places among all: it may take a second."""
+        if self.is_told:
             self._task = pool, pool.submit(_counted, origin, (places, self.numbers))
 
     def put_in(self, answer: GridAnswer, cost: HybridCost) -> GridAnswer:
@@ -382,8 +376,8 @@ class _Count:
 
 
 def _counted(grids: "_Grids", places: Sequence[int], known: Mapping[object, int | None]) -> Mapping[object, int | None]:
-    """Return how many layouts placements have, with those that are known; the last of them has most."""
-    count = _Count(Search(), grids.placements[places[-1]], dict(known))
+    """Return how many layouts placements have, with those that are known; the last of all has most."""
+    count = _Count(Search(), grids.placements[max(places)], dict(known))
     for at in places:
         count.number_of(grids.placements[at])
     return count.numbers
@@ -431,13 +425,11 @@ def _searched_together(
     search: Search,
     rows: Sequence[float],
     count: _Count,
-    meanwhile: Callable[[], float],
 ) -> Iterator[GridAnswer] | None:
     """Return the answers of placements, by their places among all, which a worker pool looks at together.
 
     None where nobody helps yet, or what is found depends on the order. ``rows``: seconds of layouts, as they are known
-    when each answer is taken. ``count``: has a worker count their layouts. ``meanwhile``: called once while they are
-    looked at: seconds above which none is wanted.
+    when each answer is taken. ``count``: has a worker count their layouts.
     """
     pool, is_ordered = search.pool, search.questions_left is not None or search.good_enough > -inf
     if pool is None or is_ordered or not pool.is_worth(0.0):
@@ -451,19 +443,17 @@ def _searched_together(
         grid, seconds = grids(index, part)
         group_by = grids.bounds[index].space.group_by
         turns.append(Turn(index=index, grid=grid, cost=seconds, search=part, group_by=group_by))
-    places = [index for index, _ in placements]
-    count.begin(pool, origin, places)
-
-    def beside() -> float:
-        limit_s = meanwhile()
-        count.begin(pool, origin, places)  # who helps may be there only now
-        return limit_s
-
-    number = 1 + max(search.num_alternatives, 0)
+    number, places = 1 + max(search.num_alternatives, 0), [index for index, _ in placements]
     answers = solve_in_turn(
-        turns, search, origin, rows, num_answers=number, most_at_once=_MOST_CUTS_AT_ONCE, meanwhile=beside
+        turns,
+        search,
+        origin,
+        rows,
+        num_answers=number,
+        most_at_once=_MOST_CUTS_AT_ONCE,
+        meanwhile=lambda: count.begin(pool, origin, places),
     )
-    return (_no_less_than_peak(one, cost) for one, (_, cost) in zip(answers, placements, strict=True))
+    return (_no_less_than_peak(one, cost) for one, (_, cost) in zip(answers, [*placements], strict=True))
 
 
 @dataclass(slots=True)
