@@ -10,9 +10,11 @@ import pytest
 from hybrid_questions import MOE, RATES, TINY, every_point
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 from shuffled_pool import ShuffledPool
 
 import planner
+from planner.cost import Floats
 from planner.data.fits import transformer_rates
 from planner.decisions import LAYOUT
 from planner.errors import InfeasibleError, SpecError
@@ -147,6 +149,49 @@ def test_no_layout_is_quicker_than_a_bound_above_it(problem: Problem, which: int
         assert bound is not None
         least = bound({name: points[name] for name in known})
         assert np.all((least <= seconds * (1 + 1e-9)) | np.isinf(seconds)), names
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_least_that_all_stages_and_the_slowest_one_take_is_that_of_a_linear_programme(number: int) -> None:
+    """``X + c T``: layers ``l_k`` that take ``z_k`` each, no more than ``T q_k`` of a group, T no less than some."""
+    bounds = CutBounds(HybridCost(tuple(costs_of(question())), Placement.STAGES))
+    rng, layers = np.random.default_rng(number), bounds.cost.transformer.num_layers
+    each, pace = rng.uniform(1, 3, (number, 20)), rng.uniform(0.2, 2, (number, 20))
+    low, rounds = rng.choice([0.5, 2, 8], 20), rng.choice([0.0, 0.5, 3.0], 20)
+    order = np.argsort(each, axis=0)
+    found = bounds._passed_s((order, np.take_along_axis(each, order, axis=0)), pace, low, rounds)
+    for at in range(20):
+        truth = linprog(
+            [*each[:, at], rounds[at]],
+            A_ub=np.column_stack([np.eye(number), -pace[:, at]]),
+            b_ub=np.zeros(number),
+            A_eq=[[1.0] * number + [0.0]],
+            b_eq=[layers],
+            bounds=[(0, None)] * number + [(low[at], None)],
+        )
+        assert found[at] == pytest.approx(truth.fun)
+
+
+def test_replicas_take_as_long_as_both_bounds_of_one_let_all_together_do_the_batch() -> None:
+    """``X (p - 1) / 2 p + m X / p`` and ``X + (m - (p + 1) / 2) T``, each and what is behind, of m in fractions."""
+    bounds = CutBounds(HybridCost(tuple(costs_of(question(batch=24))), Placement.REPLICAS))
+    rng, size = np.random.default_rng(0), 20
+    nodes = {"pipeline": rng.integers(1, 5, size), "microbatch": rng.choice([1, 2], size)}
+    parts, whole, behind = rng.integers(1, 4, (2, size)), rng.uniform(1, 2, (2, size)), rng.uniform(0, 0.5, (2, size))
+    slowest = whole / nodes["pipeline"] * rng.choice([1.0, 1.5], size)
+    stages, total = nodes["pipeline"], 24 / nodes["microbatch"]
+
+    def done(step_s: Floats) -> tuple[Floats, Floats]:
+        """Micro-batches that all replicas do in a step, as either has it."""
+        left_s = step_s - behind
+        passed = (left_s - whole * (stages - 1) / (2 * stages)) / (whole / stages)
+        dwelt = (left_s - whole) / slowest + (stages + 1) / 2
+        return (parts * passed).sum(axis=0), (parts * dwelt).sum(axis=0)
+
+    assert done(bounds._replicated_s(nodes, whole, parts, behind))[0] == pytest.approx(total)
+    passed, dwelt = done(bounds._replicated_s(nodes, whole, parts, behind, slowest))
+    assert np.minimum(passed, dwelt) == pytest.approx(total)
+    assert 0 < (dwelt < passed * (1 - 1e-9)).sum() < size
 
 
 def test_replicas_whose_tensor_ranks_overlap_nothing_are_not_ruled_out_where_that_is_quicker() -> None:
@@ -406,7 +451,7 @@ def test_no_pipeline_on_two_kinds_is_quicker_than_whole_layers_let_it_be(network
     ]
     dnn = {"transformer": sizes, "global_batch": 16, "dtype": "bf16"}
     problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}, "objective": "iteration_time"})
-    ratios = []
+    ratios, num_over = [], 0
     for team in placements_of(costs_of(problem)):
         if len(team.groups) == 1 or team.has_replicas:
             continue
@@ -415,8 +460,13 @@ def test_no_pipeline_on_two_kinds_is_quicker_than_whole_layers_let_it_be(network
         seconds = bounds.seconds(points)
         for index in np.random.default_rng(0).permutation(np.flatnonzero(np.isfinite(seconds)))[:40]:
             one, most_s = {name: column[[index]] for name, column in points.items()}, float(seconds[index]) * (1 + 1e-9)
-            ratios.append(float(bounds.whole_s(one, bounds.communication_s(one), most_s)[0]) / most_s)
-    assert len(ratios) > 10
+            low_s = bounds.communication_s(one)
+            found_s = float(bounds.whole_s(one, low_s, most_s)[0])
+            ratios.append(found_s / most_s)
+            if found_s > low_s[0]:
+                num_over += 1
+                assert bounds.whole_s(one, low_s, found_s)[0] == np.inf
+    assert len(ratios) > 10 < num_over
     assert 0.99 < max(ratios) <= 1
 
 
