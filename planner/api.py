@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -604,7 +604,7 @@ def _document_of(plan: object) -> Path | Mapping[str, Any]:
     raise SpecError(f"a plan is {what}, not {type(plan).__name__}. Give one of these.")
 
 
-def _refuse_odd(time_limit_s: object, memory_limit_bytes: object, num_alternatives: int = 0) -> None:
+def _refuse_odd(time_limit_s: object, memory_limit_bytes: object, num_alternatives: object = 0) -> None:
     """Raise SpecError for limits that are none, as text with a unit or less than 0, and for too few alternatives."""
     for name, value in (("time_limit_s", time_limit_s), ("memory_limit_bytes", memory_limit_bytes)):
         if value is not None and not isinstance(value, Real):
@@ -613,5 +613,7 @@ def _refuse_odd(time_limit_s: object, memory_limit_bytes: object, num_alternativ
             )
         if value is not None and not float(value) >= 0:
             raise SpecError(f"{name}: {value} is no limit. Give 0 or more, or math.inf.")
+    if not isinstance(num_alternatives, Integral):
+        raise SpecError(f"num_alternatives: {num_alternatives!r} is no whole number. Give 0 or more.")
     if num_alternatives < 0:
         raise SpecError(f"num_alternatives: {num_alternatives} is too small. Give 0 or more.")

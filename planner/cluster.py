@@ -221,11 +221,9 @@ class Cluster(Shown):
             if group.count == 1 or any(self.forwards(name) and len(arcs) > 1 for name, arcs in near.items()):
                 continue
             if group.name not in self._reached(group.name, is_back=False):
-                raise ValueError(
-                    f"the {group.count} machines {group.name!r} have no network between them; add a link to a switch"
-                    if near
-                    else f"the {group.count} machines {group.name!r} have no network between them; add a link"
-                )
+                why = ": its links are one-way" if any(len(arcs) == 1 for arcs in near.values()) else ""
+                mend = "add one back" if why else "add a link to a switch" if near else "add a link"
+                raise ValueError(f"the {group.count} machines {group.name!r} have no network between them{why}; {mend}")
 
     def _reached(self, start: str, *, is_back: bool) -> set[str]:
         """Return the nodes that a machine of a group reaches, or that reach it: its own group if another of it can."""
@@ -250,6 +248,10 @@ class Cluster(Shown):
         if len(groups) > _MOST_NAMED:
             return f"{self.num_devices:,} devices in {many(len(groups), 'group')} of machines"
         return joined([f"{group.count:,} x {group.devices_per_machine} {group.device.name}" for group in groups])
+
+    def __repr__(self) -> str:
+        """Return its machines, with its name where it has one."""
+        return f"<Cluster {self.name!r}: {self.num_devices:,} devices>"
 
     def with_names(self, block: T, *, is_name: bool = False) -> T:
         """Return a configuration's block, or what a pin says, with the groups of machines by their own names.

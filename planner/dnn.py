@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_LAYERS = 50_000  # of a file that a person or a profiler wrote: a thousand times what is usual
 MOST_INPUTS = 1_000_000  # of all layers together
+_MOST_OF_CYCLE = 8  # edges that a message names
 OperatorKind = Literal[
     "convolution",  # dense, grouped or depthwise, as its product says
     "matmul",  # by weights
@@ -234,9 +235,16 @@ class Dnn(Shown):
             try:
                 names = list(nx.lexicographical_topological_sort(self.graph, key=position.__getitem__))
             except nx.NetworkXUnfeasible:
-                cycle = " -> ".join(edge[0] for edge in nx.find_cycle(self.graph))
-                raise ValueError(f"the layers form a cycle: {cycle} -> ...; remove one of these edges") from None
+                edges = nx.find_cycle(self.graph)
+                cycle = " -> ".join(
+                    [*(edge[0] for edge in edges[:_MOST_OF_CYCLE]), "..." if edges[_MOST_OF_CYCLE:] else edges[0][0]]
+                )
+                raise ValueError(f"the layers form a cycle: {cycle}; remove one of these edges") from None
         self.layers: tuple[Layer, ...] = tuple(given[layer_name] for layer_name in names)
+
+    def __repr__(self) -> str:
+        """Return its name, layers and parameters."""
+        return f"<Dnn {self.name!r}: {len(self.layers):,} layers, {self.num_trainable:,} parameters>"
 
     def without_repeats(self) -> "Dnn":
         """Return the network with nothing said of its repeated blocks, so that it may be cut anywhere."""

@@ -277,6 +277,12 @@ class Plan(Shown, Recorded):
         """Whether it was asked for as the recommended one, and costs more than the best one."""
         return self.recommended is not None and self.recommended.configuration == self.configuration
 
+    def __repr__(self) -> str:
+        """Return what a prompt shows: the headline, the objective and its proof; :meth:`to_dict` has all of it."""
+        proof = f"{self.status.value}{f', gap {self.gap:.1%}' * bool(self.gap)}"
+        what = f"{self.family} on {self.configuration.headline}"
+        return f"<Plan: {what}, {self.goal.name} {self.objective:.6g} {self.goal.unit}, {proof}>"
+
     @property
     def gap(self) -> float:
         """Share of the objective that is not proven: ``(objective - bound) / objective``."""

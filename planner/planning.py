@@ -51,7 +51,8 @@ def as_asked(problem: Problem, configuration: Configuration) -> tuple[str, Confi
     kinds = ((name, get_type_hints(FAMILIES[name].predict)["configuration"]) for name in FAMILIES)
     family = next((name for name, kind in kinds if isinstance(configuration, kind)), None)
     if family is None:
-        raise SpecError(f"configuration: {type(configuration).__name__} belongs to no family. Give one of a plan.")
+        mend = "Give plan.configuration; a block of a spec stands in the question, under the key configuration"
+        raise SpecError(f"configuration: {type(configuration).__name__} is no configuration of a family. {mend}.")
     try:
         return family, _again(problem, family, configuration)
     except ValidationError as error:

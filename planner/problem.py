@@ -308,6 +308,10 @@ class Problem:
     listed_memory_bytes: Mapping[str, float] = field(default_factory=dict)
     resolved: Mapping[str, Any] = field(default_factory=dict)  # the question as a spec that needs no other file
 
+    def __repr__(self) -> str:
+        """Return what a prompt shows; ``resolved`` has the whole question."""
+        return f"<Problem: {self.goal.name} of {self.dnn.name!r} on {self.cluster.num_devices:,} devices>"
+
     @property
     def own_words(self) -> str:
         """What of it the family of transformers alone counts; nothing where every family does."""

@@ -104,6 +104,7 @@ _EXAMPLES: Mapping[Dimension, str] = {
 # Each letter has one way to match: digits that two parts may share would take a time that grows with their square.
 _QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d].*)?", re.ASCII | re.DOTALL)
 _BLANKS = " \t\n\r\f\v"
+_OF_BASE = 1e6  # nobody means so many Gbit/s
 _MOST_LETTERS = 400  # 309 digits are the largest number that there is
 
 
@@ -118,12 +119,13 @@ def example_of(dimension: Dimension) -> str:
 
 
 def with_unit(number: str, dimension: Dimension) -> str:
-    """Return how to write a number that has no unit, and the units that there are.
+    """Return how to write a number that has no unit, and the units that there are; of a large one the smallest.
 
-    >>> with_unit("40", Dimension.TIME)
-    "Write e.g. '40 s'. Units: d, h, min, ms, us, ns, s."
+    >>> with_unit("40", Dimension.TIME), with_unit("3.1e9", Dimension.RATE)[:25]
+    ("Write e.g. '40 s'. Units: d, h, min, ms, us, ns, s.", "Write e.g. '3.1e9 B/s'. U")
     """
-    unit = "s" if dimension is Dimension.TIME else example_of(dimension).split()[-1]
+    is_base = dimension is Dimension.TIME or float(number) >= _OF_BASE
+    unit = units_of(dimension)[-1] if is_base else example_of(dimension).split()[-1]
     return f"Write e.g. {f'{number} {unit}'!r}. Units: {', '.join(units_of(dimension))}."
 
 

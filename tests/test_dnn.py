@@ -54,12 +54,12 @@ def test_layers_that_may_stand_in_either_order_stand_as_they_were_given(order: l
 
 def test_a_cycle_is_named() -> None:
     rows = [(layer("a"), ("c",)), (layer("b"), ("a",)), (layer("c"), ("b",)), (layer("d"), ("c",))]
-    with pytest.raises(ValueError, match=r"form a cycle: a -> b -> c -> \.\.\.; remove one of these edges"):
+    with pytest.raises(ValueError, match=r"form a cycle: a -> b -> c -> a; remove one of these edges"):
         Dnn("cyclic", rows)
 
 
 def test_a_layer_that_reads_itself_is_a_cycle() -> None:
-    with pytest.raises(ValueError, match=r"form a cycle: a -> \.\.\."):
+    with pytest.raises(ValueError, match=r"form a cycle: a -> a;"):
         Dnn("cyclic", [(layer("a"), ("a",))])
 
 

@@ -8,6 +8,7 @@ import rlcompleter
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +24,7 @@ from planner.answer.documents import dump
 from planner.errors import SpecError
 from planner.plan import Plan, Prediction
 from planner.problem import Problem
+from planner.solution import Status
 from planner.sweep.swept import Swept
 
 DNN = {"zoo": "resnet50", "batch_per_device": 32}
@@ -143,6 +145,76 @@ def test_a_node_or_an_edge_of_a_cluster_that_says_nothing_is_named() -> None:
     cluster.edges["gpus", "swicth"]["weight"] = 25e9
     with pytest.raises(SpecError, match=r"the edge from 'gpus' to 'swicth' has no bandwidth, only 'weight'\."):
         planner.load({**QUESTION, "cluster": cluster})
+
+
+def test_ranges_series_and_paths_are_values_of_a_question(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    for batches in (range(8, 25, 8), pandas.Series([8, 16, 24]), pandas.Index([8, 16, 24])):
+        swept = planner.sweep({**QUESTION, "sweep": {"vary": {"dnn.batch_per_device": batches}}})
+        assert [row["dnn.batch_per_device"] for row in swept.to_records()] == [8, 16, 24]
+        assert repr(swept) == "<Swept: 3 rows (3 optimal)>"
+    with pytest.raises(SpecError, match=r"range\(0, 1000000000000\) is neither a list nor a range"):
+        planner.sweep({**QUESTION, "sweep": {"vary": {"dnn.batch_per_device": range(10**12)}}})
+    with pytest.raises(SpecError, match=r"nothere\.csv: dnn\.profile: there is no such file"):
+        planner.load({**QUESTION, "dnn": {"profile": tmp_path / "nothere.csv"}})
+
+
+def test_a_prompt_shows_answers_in_a_line() -> None:
+    problem = planner.load(QUESTION)
+    plan = planner.plan(problem)
+    late = replace(plan, status=Status.FEASIBLE, bound=plan.objective / 2)
+    texts = [repr(one) for one in (problem, problem.dnn, problem.cluster, plan, late)]
+    assert all(len(one) < 130 and "\n" not in one for one in texts), texts
+    assert (
+        texts[3]
+        == f"<Plan: {plan.family} on {plan.configuration.headline}, epoch_time {plan.objective:.6g} s, optimal>"
+    )
+    assert "feasible, gap 50.0%" in texts[4]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"num_alternatives": "3"}, "num_alternatives: '3' is no whole number"),
+        ({"num_alternatives": 1.5}, "num_alternatives: 1.5 is no whole number"),
+    ],
+)
+def test_alternatives_are_a_whole_number(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        planner.plan(QUESTION, **given)
+
+
+def test_a_plan_in_place_of_its_configuration_is_told_what_to_give() -> None:
+    given: Any = planner.plan(QUESTION)
+    with pytest.raises(SpecError, match=r"Plan is no configuration of a family. Give plan\.configuration"):
+        planner.predict(QUESTION, given)
+
+
+def test_a_bare_number_of_si_units_is_offered_them() -> None:
+    links = [{"ends": ["a", "b"], "bandwidth": 3.1e9, "latency": "1 us"}]
+    nodes = [{"name": name, "device": "v100-16g", "devices": 1} for name in "ab"]
+    with pytest.raises(SpecError, match=r"Write e\.g\. .3100000000 B/s."):
+        planner.load({**QUESTION, "cluster": {"nodes": nodes, "links": links}})
+
+
+def test_one_way_links_of_a_directed_graph_are_told() -> None:
+    graph = nx.DiGraph()
+    graph.add_node("gpus", count=4, devices=2, device="rtx-3090", inside="pcie-4-x16", nics=1)
+    graph.add_node("switch", type="switch")
+    graph.add_edge("gpus", "switch", bandwidth="25 Gbit/s", latency="10 us")
+    with pytest.raises(SpecError, match=r"no network between them: its links are one-way\. Add one back"):
+        planner.load({**QUESTION, "cluster": graph})
+
+
+def test_a_cycle_is_closed_where_it_is_told() -> None:
+    for count, words in ((3, r"l0 -> l1 -> l2 -> l0\. Remove"), (30, r"l6 -> l7 -> \.\.\.")):
+        graph = nx.DiGraph()
+        graph.add_nodes_from(
+            (f"l{index}", {"kind": "matmul", "multiply_adds": 1e6, "output": "4 kB"}) for index in range(count)
+        )
+        nx.add_cycle(graph, graph.nodes)
+        with pytest.raises(SpecError, match=words):
+            planner.load({**QUESTION, "dnn": graph})
 
 
 def test_numbers_of_numpy_are_numbers_of_a_question() -> None:

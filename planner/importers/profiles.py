@@ -322,7 +322,7 @@ def read_graph_profile(path: Path, *, batch_size: int) -> MeasuredNetwork:
         return reading.built(name, ordered, batch_size, "operator graph")
     except ValueError as error:
         # The message about a cycle writes its edges so.
-        arrows = {line: f" {one} -> ..." if one == two else f" {one} -> {two} -> " for one, two, line in edges}
+        arrows = {line: f" {one} -> {two};" if one == two else f" {one} -> {two} -> " for one, two, line in edges}
         line_of_edge = next((line for line, arrow in arrows.items() if arrow in str(error)), None)
         hint = "" if "; " in str(error) else "Mend the profile."
         raise SpecError.one(f"{error}.", hint, file=path, line=line_of_edge) from None

@@ -288,6 +288,13 @@ class Procured(Recorded):
     prices: Mapping[str, Any]
     problem: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        """Return what a prompt shows: the fleet, its time and cost, and the proof; :meth:`to_dict` has all of it."""
+        hours, proof = self.choice.total_wall_s / 3600, self.certificate
+        value = f"{hours:.4g} h, {self.choice.cost_usd:,.2f} USD"
+        gap = f", gap {proof.gap:.1%}" * bool(proof.gap)
+        return f"<Procured: {self.choice.fleet.headline}, {value}, {proof.status.value}{gap}>"
+
     @property
     def sooner(self) -> tuple[Choice, str] | None:
         """The cheapest of ``by_deadline`` in a good half of the answer's time, else in a little less than that time."""

@@ -4,9 +4,10 @@ Files are read, names looked up, and every assumption is said aloud. Each block 
 limits and families, which span the blocks, are read here.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, cast
 
 import numpy as np
@@ -55,11 +56,18 @@ def source_of(question: str | Path | Mapping[str, object]) -> Source:
     return Source(data=_own(with_networks(with_graph(question)), {}), file="", folder=Path(), positions={})
 
 
+_MOST_OF_RANGE = 1_000_000  # longer ones are refused by the key that they stand under
 _ATOMS = frozenset((str, int, float, bool, type(None)))
 
 
+def _is_series(value: object) -> bool:
+    """Whether a value is a series or an index of pandas, which nobody has who has not imported it."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(value, (pandas.Series, pandas.Index))
+
+
 def _own(value: Any, copies: dict[int, tuple[Any, Any]]) -> Any:
-    """Return a copy, in which numbers and arrays of NumPy are Python's: an answer is written with its question.
+    """Return a copy in plain data, also of what NumPy, pandas, ranges and paths hold: an answer holds its question.
 
     Sets are put in order, so that the same question is the same text; what is no container is refused, or is a value.
     """
@@ -67,8 +75,13 @@ def _own(value: Any, copies: dict[int, tuple[Any, Any]]) -> Any:
         return value
     if id(value) in copies:  # also what holds itself, and is refused as any key that is not known
         return copies[id(value)][1]
-    plain = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-    if plain is not value and not value.dtype.hasobject:
+    is_array = isinstance(value, np.generic | np.ndarray)
+    plain = value.tolist() if is_array or _is_series(value) else value
+    if isinstance(value, range) and len(value) <= _MOST_OF_RANGE:
+        return list(value)
+    if isinstance(value, PurePath):
+        return str(value)
+    if is_array and not value.dtype.hasobject:
         return plain
     if isinstance(plain, tuple):
         return tuple(_own(part, copies) for part in plain)

@@ -30,6 +30,11 @@ class Swept(Recorded):
     rows: tuple[tuple[object, ...], ...]
     summary: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        """Return what a prompt shows: how many rows of which outcome; :meth:`to_records` has all of them."""
+        counts = ", ".join(f"{number:,} {outcome}" for outcome, number in self.summary["counts"].items() if number)
+        return f"<Swept: {len(self.rows):,} rows ({counts})>"
+
     def to_dict(self) -> dict[str, object]:
         """Return the summary."""
         return dict(self.summary)

@@ -176,12 +176,12 @@ def test_a_cycle_is_named_with_the_line_of_one_of_its_edges(tmp_path: Path) -> N
     nodes = [operator(f"node{number}") for number in (1, 2, 3, 12)]
     path = write(tmp_path, *nodes, "node2 -- node12", "node1 -- node2", "node2 -- node3", "node3 -- node2")
     (fault,) = faults_of(path)
-    assert re.match(r"net\.graph\.txt:[78]: the layers form a cycle: node\d -> node\d -> \.\.\.; remove one", fault)
+    assert re.match(r"net\.graph\.txt:[78]: the layers form a cycle: node\d -> node\d -> node\d; remove one", fault)
 
 
 def test_an_operator_that_reads_itself_is_a_cycle(tmp_path: Path) -> None:
     (fault,) = faults_of(write(tmp_path, operator("node1"), "node1 -- node1"))
-    assert fault.startswith("net.graph.txt:2: the layers form a cycle: node1 -> ...")
+    assert fault.startswith("net.graph.txt:2: the layers form a cycle: node1 -> node1")
 
 
 def test_a_file_of_comments_has_no_operator(tmp_path: Path) -> None:
