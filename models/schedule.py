@@ -711,6 +711,7 @@ def played_s(
     schedule: str,
     num_devices: int,
     num_microbatches: int,
+    most_rounds: int = _MOST_PLAYED,
 ) -> Floats:
     """Return the seconds from the first forward to the end of the last task, of n pipelines of one size; shape (n,).
 
@@ -724,11 +725,13 @@ def played_s(
     schedule, num_devices, num_microbatches
         As of :func:`order_of`; not GPipe, which has a closed form, nor DualPipe, which is DualPipeV on half of the
         devices and micro-batches.
+    most_rounds
+        That are played.
 
     Notes
     -----
     Exact: once a round adds the same to all ends, so does every later one, and these are leapt over. Where no round of
-    the first ``_MOST_PLAYED`` does, those left add what the last half of these did on average.
+    the first ``most_rounds`` does, those left add what the last half of these did on average.
     """
     p, m, v = num_devices, num_microbatches, len(forward_s) // num_devices
     apart_s = np.zeros_like(forward_s) if weights_s is None else weights_s
@@ -741,7 +744,7 @@ def played_s(
         round_s = seconds[one_round.index]
         moving = np.r_[0:p, 3 * p : len(state)]
         left, ends_s = (m - least) // _round_microbatches(p, schedule) + 1, [state[moving].max(axis=0)]
-        while left and len(ends_s) <= _MOST_PLAYED:
+        while left and len(ends_s) <= most_rounds:
             after = one_round.run(state, round_s)
             added, left, state = (after - state)[moving], left - 1, after
             ends_s.append(after[moving].max(axis=0))

@@ -38,6 +38,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.frozen import frozen
 from planner.models.layouts import SCHEDULE_NAMES, Bools, EvenCut, Ints, Layouts, Schedule
+from planner.models.orders import devices_of
 
 
 @frozen(eq=False)
@@ -265,6 +266,33 @@ def path_bound_s(forward_s: Floats, backward_s: Floats, stages: Ints, num_microb
     p, m = stages.astype(np.float64), num_microbatches.astype(np.float64)
     paths_s = _dwelling_s((forward_s, backward_s), index, before_s, both_s.sum(axis=0), p, m)
     return np.asarray(np.where(index < p, paths_s, 0.0).max(axis=0))
+
+
+def chunk_bound_s(
+    forward_s: Floats,
+    backward_s: Floats,
+    weights_s: Floats,
+    *,
+    schedule: str,
+    num_devices: int,
+    num_microbatches: int,
+) -> Floats:
+    """Return seconds that a schedule of virtual stages does not go below, whatever each of them takes; shape (n,).
+
+    A device does its own work for every micro-batch. Before its first the first virtual stages of the devices ahead of
+    it have passed, and behind its last they pass back; gradients of weights may be computed meanwhile.
+
+    Parameters
+    ----------
+    forward_s, backward_s, weights_s, schedule, num_devices, num_microbatches
+        As of :func:`planner.models.schedule.played_s`.
+    """
+    p, m = num_devices, num_microbatches
+    device_of = np.array(devices_of(schedule, p, len(forward_s) // p))
+    is_on = (device_of == np.arange(p)[:, None]).astype(np.float64)
+    head_s, tail_s = (np.cumsum(one[:p], axis=0) - one[:p] for one in (forward_s, backward_s))
+    behind_s = np.maximum(tail_s, m * (is_on @ weights_s))
+    return np.asarray((head_s + m * (is_on @ (forward_s + backward_s)) + behind_s).max(axis=0))
 
 
 def _dwelling_s(

@@ -259,6 +259,39 @@ def _busiest_bound_s(
     return np.asarray((head_s + own_s + np.maximum(tail_s, weights_s)).max(axis=0))
 
 
+def chunk_passes_s(
+    transformer: Transformer, interval: Mapping[str, Floats], schedule: Schedule, layers: Ints
+) -> tuple[Floats, Floats, Floats]:
+    """Return the seconds of virtual stages' forwards and backwards, and of weights' gradients that are put off.
+
+    Parameters
+    ----------
+    transformer, interval
+        As for :func:`stage_times`, of n layouts or of one.
+    schedule
+        Of all of them.
+    layers
+        Of every virtual stage, shape (K, n), or (K, 1) of one cut.
+
+    Returns
+    -------
+    Arrays of shape (K, n), of one micro-batch; with what a stage sends, which is nothing at the turn of a V.
+    """
+    layer_s, ahead_s = kind_times(transformer, interval)
+    apart_s = (interval["compute"] - interval["forward"]) / 2 / layer_counts(transformer) * (schedule >= Schedule.ZB_H1)
+    held = layers_by_kind(transformer, layers)
+    forward, both, weights = (of_stages(held, one) for one in (ahead_s, layer_s, apart_s))
+    backward = both - forward - weights
+    for row, name in ((0, "embedding"), (-1, "head")):
+        forward[row] += interval[f"{name}_forward"]
+        backward[row] += interval[name] - interval[f"{name}_forward"]
+    number, turns = len(layers), Schedule.ZB_V <= schedule != Schedule.DUALPIPE
+    sent = interval["transfer"] * (np.arange(1, number) != (number // 2 if turns else 0))[:, None]
+    forward[:-1] += sent
+    backward[1:] += sent
+    return forward, backward, weights
+
+
 def _uneven_s(
     transformer: Transformer,
     layouts: Layouts,
@@ -272,23 +305,14 @@ def _uneven_s(
         names = (*COMMUNICATING, "recompute_layers", "interleave", "schedule", "num_microbatches")
         chosen, back = layouts.distinct(names)
     layouts, interval = layouts.of(chosen), {name: array[..., chosen] for name, array in interval.items()}
-    layer_s, ahead_s = kind_times(transformer, interval)
-    apart_s = (interval["compute"] - interval["forward"]) / 2 / layer_counts(transformer)
     found = np.empty(len(layouts))
     cuts, of_cut = layouts.distinct(("pipeline", "interleave", "schedule"))
     for index, at in enumerate(cuts):
         some, number = np.flatnonzero(of_cut == index), layouts.num_microbatches
         p, v, schedule = (int(getattr(layouts, name)[at]) for name in ("pipeline", "interleave", "schedule"))
         layers = (dealt_layers(transformer.num_layers, p, v) if given is None else given).reshape(p * v, -1)
-        layers = layers_by_kind(transformer, layers)
-        forward, both, weights = (of_stages(layers, one[:, some]) for one in (ahead_s, layer_s, apart_s))
-        weights = weights * (schedule >= Schedule.ZB_H1)
-        backward = both - forward - weights
-        for row, name in ((0, "embedding"), (-1, "head")):
-            forward[row] += interval[f"{name}_forward"][some]
-            backward[row] += (interval[name] - interval[f"{name}_forward"])[some]
-        forward[:-1] += interval["transfer"][some]
-        backward[1:] += interval["transfer"][some]
+        few = {name: array[..., some] for name, array in interval.items()}
+        forward, backward, weights = chunk_passes_s(transformer, few, Schedule(schedule), layers)
         if schedule == Schedule.GPIPE:
             found[some] = sum(one.sum(axis=0) + (number[some] - 1) * one.max(axis=0) for one in (forward, backward))
         elif schedule == Schedule.ONE_F_ONE_B and v == 1:

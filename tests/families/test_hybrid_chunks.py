@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planner.decisions import LAYOUT
 from planner.families.hybrid.bounds import fullest_s
-from planner.families.hybrid.chunks import OTHER_CHUNKS, ChunkBounds, NearBounds, all_chunks_bound_s, dealt_s
+from planner.families.hybrid.chunks import OTHER_CHUNKS, ChunkBounds, NearBounds, _starts, all_chunks_bound_s, dealt_s
 from planner.families.hybrid.configuration import COARSE, HybridConfiguration
 from planner.families.hybrid.cost import costs_of
 from planner.families.hybrid.even_bounds import EvenBounds
@@ -203,28 +203,47 @@ def points_of(space: Space, rng: np.random.Generator) -> dict[str, Ints]:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    layers=st.integers(2, 9),
-    stages=st.integers(2, 4),
+    layers=st.integers(0, 7),
+    fewest=st.lists(st.integers(0, 2), min_size=2, max_size=4),
     layer_s=st.floats(0.1, 5.0),
-    embedding_s=st.floats(0.0, 20.0),
-    head_s=st.floats(0.0, 20.0),
+    own_s=st.lists(st.floats(0.0, 20.0), min_size=4, max_size=4),
 )
-@example(layers=7, stages=3, layer_s=1.0, embedding_s=0.0, head_s=2.0)  # whole numbers, of which none is rounded up
+@example(layers=7, fewest=[0, 0, 0], layer_s=1.0, own_s=[0.0, 0.0, 2.0, 9.0])  # whole numbers, none of them rounded up
+@example(layers=2, fewest=[1, 1], layer_s=1.0, own_s=[5.0, 0.0, 0.0, 0.0])
 def test_the_busiest_device_is_the_least_of_all_ways_to_deal_out_layers(
-    layers: int, stages: int, layer_s: float, embedding_s: float, head_s: float
+    layers: int, fewest: list[int], layer_s: float, own_s: list[float]
 ) -> None:
-    ends = np.array([embedding_s, *[0.0] * (stages - 2), head_s])
-    ways = [one for one in product(range(layers + 1), repeat=stages) if sum(one) == layers]
-    expected = (np.array(ways) * layer_s + ends).max(axis=1).min()
-    least = LeastSeconds(
-        layer_s=np.array([[layer_s], [layer_s * 2]])[: 1 + layers % 2],  # of several kinds the quickest counts
-        layer_forward_s=np.zeros((1, 1)),
-        embedding_s=np.array([embedding_s]),
-        head_s=np.array([head_s]),
-        embedding_forward_s=np.zeros(1),
-        head_forward_s=np.zeros(1),
-    )
-    assert dealt_s(layers, np.array([stages]), least)[0] == pytest.approx(expected, rel=1e-6)
+    stages, layers = len(fewest), layers + sum(fewest)
+    ways = [
+        one
+        for one in product(range(layers + 1), repeat=stages)
+        if sum(one) == layers and all(number >= least for number, least in zip(one, fewest, strict=True))
+    ]
+    expected = (np.array(ways) * layer_s + own_s[:stages]).max(axis=1).min()
+    rows = np.array([*fewest, *[0] * (4 - stages)])[:, None]
+    found = dealt_s(layers, np.array([stages]), np.array([layer_s]), np.array(own_s)[:, None], rows)
+    assert found[0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_first_device_of_a_v_has_both_ends_beside_the_layers_that_it_is_dealt() -> None:
+    """Of three layers it takes one and the other device two; with an end on each, one device would take two and one."""
+    (cost,) = costs_of(question({**TINY, "layers": 3}, machines=1, devices=2, batch=64, fix={"schedule": "zb_v"}))
+    nothing, end_s = np.zeros(1), np.array([0.6])
+    ahead, ends = dict.fromkeys(("embedding_forward_s", "head_forward_s"), nothing), {"head_s": end_s}
+    least = LeastSeconds(layer_s=np.ones((1, 1)), layer_forward_s=np.zeros((1, 1)), embedding_s=end_s, **ahead, **ends)
+    degrees = {**dict.fromkeys((*COARSE, "microbatch"), 1), "pipeline": 2, "microbatch": 1}
+    nodes = {name: np.array([degrees[name]]) for name in (*COARSE, "microbatch")}
+    handed_s = 2 * cost.constants.send_s
+    assert ChunkBounds(cost.even)._any_schedule_s(nodes, least)[0] == pytest.approx(64 * (1 + 2 * 0.6 + handed_s))
+
+
+def test_layers_are_moved_near_a_layout_once_however_often_it_is_named() -> None:
+    (cost,) = costs_of(question({**TINY, "layers": 11, "vocabulary": 32000}, batch=8, machines=1, devices=4))
+    near = NearBounds(cost.even)
+    points = points_of(near.space, np.random.default_rng(0))
+    point = {name: int(column[0]) for name, column in points.items()}
+    starts = _starts(cost, [point, dict(reversed(point.items())), {**point, "interleave": 2}])
+    assert len(starts) == len({tuple(sorted(one.items())) for _, one in starts}) > 0
 
 
 def test_layouts_whose_devices_did_equal_work_would_take_no_longer_than_even_ones() -> None:

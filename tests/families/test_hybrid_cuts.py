@@ -15,7 +15,8 @@ from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import HybridConfiguration, PipelineStage
 from planner.families.hybrid.cost import HybridCost, Placement, all_cuts, costs_of, cut_columns, has_few_cuts
 from planner.families.hybrid.cut_bounds import CutBounds, slowest_stage_s
-from planner.families.hybrid.grid_search import OTHER_CUTS, all_cuts_bound_s, configuration_of_point, improved
+from planner.families.hybrid.found import configuration_of_point
+from planner.families.hybrid.grid_search import OTHER_CUTS, all_cuts_bound_s, improved
 from planner.families.hybrid.search import plan
 from planner.models.transformer_interval import LAYER_PARTS
 from planner.problem import Problem

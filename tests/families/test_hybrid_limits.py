@@ -17,7 +17,8 @@ from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid import space as hybrid_space
 from planner.families.hybrid.configuration import OVERLAPS, HybridConfiguration, layouts_of
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of, has_few_cuts
-from planner.families.hybrid.grid_search import Found, bounds_of, searched
+from planner.families.hybrid.found import Found
+from planner.families.hybrid.grid_search import bounds_of, searched
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
 from planner.models import schedule as pipeline_schedule

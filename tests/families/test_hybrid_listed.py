@@ -15,7 +15,8 @@ from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.chunks import chunks_improved
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of, cut_columns
-from planner.families.hybrid.grid_search import Found, configuration_of_point, searched
+from planner.families.hybrid.found import Found, configuration_of_point
+from planner.families.hybrid.grid_search import searched
 from planner.families.hybrid.search import plan
 from planner.search import Search
 

@@ -24,17 +24,8 @@ from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, Placement, costs_of
 from planner.families.hybrid.cut_bounds import CutBounds
-from planner.families.hybrid.grid_search import (
-    Found,
-    _Count,
-    bounds_of,
-    configuration_of_point,
-    cuts_searched,
-    nothing,
-    placements_of,
-    searched,
-    with_rows,
-)
+from planner.families.hybrid.found import Found, configuration_of_point, nothing, with_rows
+from planner.families.hybrid.grid_search import _Count, bounds_of, cuts_searched, placements_of, searched
 from planner.families.hybrid.purchases import Replicas, Stages, parts_on
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space

@@ -12,7 +12,7 @@ from shuffled_pool import ShuffledPool
 
 import planner
 from planner.families.hybrid import grid_search
-from planner.families.hybrid.grid_search import Found
+from planner.families.hybrid.found import Found, nothing
 from planner.plan import Plan
 from planner.solvers.grid import Grid
 
@@ -86,7 +86,7 @@ def test_a_first_layout_on_several_kinds_alters_no_answer(monkeypatch: pytest.Mo
 
     def none(costs: Any, kinds: Any, search: Any, known_s: Any) -> tuple[Found, float]:
         best, _ = sooner(costs, kinds, search, known_s)
-        return replace(best, answer=grid_search.nothing(float("inf"))), float("inf")
+        return replace(best, answer=nothing(float("inf"))), float("inf")
 
     for one in (sooner, none):
         monkeypatch.setattr(grid_search, "_first_found", one)

@@ -1,5 +1,6 @@
 """1F1B on unlike stages against an event simulation, task by task."""
 
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -9,8 +10,8 @@ from hypothesis import strategies as st
 from simulated_steps import Events
 
 from planner.models import schedule
-from planner.models.schedule import one_forward_one_backward_s
-from planner.models.transformer_schedule import path_bound_s
+from planner.models.schedule import one_forward_one_backward_s, played_s
+from planner.models.transformer_schedule import chunk_bound_s, path_bound_s
 
 SECONDS = st.sampled_from([0.0, 0.25, 1.0, 1.5, 2.0, 3.0, 7.0])
 
@@ -71,3 +72,24 @@ def test_the_bound_is_the_step_where_stages_are_equal() -> None:
     steps = one_forward_one_backward_s(forward, backward, stages, numbers)
     assert steps == pytest.approx([3 * (3 + 3), 3 * (32 + 3), 15])
     assert path_bound_s(forward, backward, stages, numbers) == pytest.approx(steps)
+
+
+@given(
+    st.sampled_from(["interleaved", "zb_v", "dualpipe_v"]),
+    st.integers(1, 4),
+    st.integers(2, 4),
+    st.integers(1, 3),
+    st.integers(0, 9_999),
+)
+def test_no_schedule_of_virtual_stages_is_shorter_than_its_bound(
+    name: str, devices: int, chunks: int, rounds: int, seed: int
+) -> None:
+    rng, chunks = np.random.default_rng(seed), chunks if name == "interleaved" else 2
+    sizes: dict[str, Any] = {"schedule": name, "num_devices": devices, "num_microbatches": 2 * devices * rounds}
+    forward, backward, weights = rng.integers(0, 9, (3, devices * chunks, 20)).astype(np.float64)
+    weights = weights * (name != "interleaved")
+    bounds, played = (one(forward, backward, weights, **sizes) for one in (chunk_bound_s, played_s))
+    assert np.all(bounds <= played * (1 + 1e-12))
+    one = np.ones((devices * chunks, 1))
+    bound = chunk_bound_s(one, one, 0 * one, **sizes)
+    assert bound == pytest.approx(2 * (2 * devices * rounds * chunks + devices - 1))

@@ -11,8 +11,8 @@ device with a long head is better off with a layer less. They are no axis of the
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from itertools import permutations
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from planner.families.hybrid.configuration import (
 )
 from planner.families.hybrid.cost import PLAIN_CODES, GroupCost, HybridCost, Placement
 from planner.families.hybrid.even_bounds import EVERY_ZERO, NOTHING_AGAIN, EvenBounds
-from planner.families.hybrid.grid_search import GAIN, LAYERS, Found, nothing, with_rows
+from planner.families.hybrid.found import GAIN, LAYERS, Found, nothing, with_rows
 from planner.families.hybrid.layer_table import LeastSeconds
 from planner.families.hybrid.space import Bound, Space
 from planner.models.layouts import (
@@ -37,23 +37,28 @@ from planner.models.layouts import (
     Layouts,
     Recompute,
     Schedule,
-    busiest_stages,
     dealt_layers,
     folded_layers,
 )
 from planner.models.memory import CutMemory
+from planner.models.orders import devices_of
+from planner.models.schedule import least_microbatches, played_s
+from planner.models.transformer_interval import LAYER_PARTS
+from planner.models.transformer_schedule import chunk_bound_s, order_name
+from planner.models.transformer_time import chunk_passes_s, filling_s
 from planner.search import Search
 from planner.solvers.grid import Columns, Point, Wanted, solve
+from planner.transformer import Transformer
 
 OTHER_CHUNKS = "hybrid layouts with other cuts of the layers into chunks"
 _FEWEST = 2  # virtual stages of a device
 _MOST_NEAR = 3  # degrees near which layers are moved, beside known layouts,
 _MOST_IMPROVED = 4  # each with so many numbers of chunks,
 _MOST_MOVES = 16  # one after another
-HOPE = 1.05  # how much longer than the best one such a layout may seem to take: waits that moving spares are not seen
 _OF_MEMORY = ("recompute", "recompute_modules", "offload_optimizer", *AWAY)
-_MOST_MOVED = 40_000  # chunks of all cuts that are tried together
-_AT_ONCE = 32  # cuts of these, the quickest first, whose memory is asked for
+_MOST_CELLS = 400_000  # chunks of all cuts that are compared
+_MOST_TASKS = 2_000_000  # of all cuts that are played together, those of the least bounds
+_AT_ONCE = 16  # of these, the shortest ones, that are priced
 _NO_TIME_S = 1e-30  # of a layer, to divide by
 _NO_LIMIT_BYTES = 1e30  # beyond all memory there is, yet finite: rooms are subtracted
 _MORE_ZERO = EVERY_ZERO[MOST_ZERO_OF_CUTS + 1 :]
@@ -63,34 +68,41 @@ _SAVING = ("sequence_parallel", "offload_optimizer")  # more of it needs less me
 # -- any cut into virtual stages on one group --------------------------------------------------------------------------
 
 
-def dealt_s(num_layers: int, stages: Ints, least: LeastSeconds) -> Floats:
-    """Return what the busiest of p devices takes of a micro-batch where layers are dealt out best, the quickest kind.
+def dealt_s(num_layers: int, stages: Ints, layer_s: Floats, own_s: Floats, fewest: Ints | int = 0) -> Floats:
+    """Return what the busiest of p devices takes where layers are dealt out best.
 
-    Devices have embedding, head or neither, ``c_d``, and ``n_d`` layers of l seconds each: the least of all
-    ``max (c_d + n_d l)`` with ``sum n_d = L``, itself one of these sums. Within T devices have room for
-    ``sum floor((T - c_d) / l)`` layers, so that of each form (``k l``, ``c_d + k l``) the first T with room for L is
-    known; the least of the three is the answer, unless an end alone takes longer. As no layer takes less than the
-    quickest, and no order matters, no cut into any chunks has a busiest device below it.
+    Devices take ``c_d`` besides their ``n_d`` layers of l seconds: the least of all ``max (c_d + n_d l)`` with
+    ``sum n_d = L``. It is no less than the mean T of all, nor than a device with its fewest layers. Within T devices
+    have room for ``sum floor((T - c_d) / l)`` layers, and less than one a device is missing; so many of the devices
+    that take least with one more take it.
 
     Parameters
     ----------
     num_layers, stages
         L, and p of each of n layouts.
-    least
-        Of these layouts; no number where they have no seconds.
+    layer_s
+        l of each; no number where there are no seconds.
+    own_s
+        ``c_d``, one row a device, of as many as any layout has.
+    fewest
+        Layers that a device has at the least, by device, too.
     """
-    layer_s, ends_s = np.maximum(least.layer_s.min(axis=0), _NO_TIME_S), (least.embedding_s, least.head_s)
-
-    def whole(numbers: Floats) -> Floats:
-        return np.asarray(np.floor(numbers + 1e-9))  # rounding takes no room away
-
-    def within_s(form_s: Floats) -> Floats:
-        room = (stages - 2) * whole(form_s / layer_s) + sum(whole((form_s - end_s) / layer_s) for end_s in ends_s)
-        return np.asarray(form_s + layer_s * np.maximum(-whole((room - num_layers) / stages), 0.0))
-
+    layer_s, is_there = np.maximum(layer_s, _NO_TIME_S), np.arange(len(own_s))[:, None] < stages
     with np.errstate(invalid="ignore"):
-        found = np.minimum.reduce([within_s(form_s) for form_s in (np.zeros_like(layer_s), *ends_s)])
-        return np.asarray(np.maximum.reduce([found, *ends_s]))
+        mean_s = (num_layers * layer_s + np.where(is_there, own_s, 0.0).sum(axis=0)) / stages
+        within_s = np.maximum(mean_s, np.where(is_there, own_s + fewest * layer_s, 0.0).max(axis=0))
+        room = np.where(is_there, np.floor((within_s - own_s) / layer_s + 1e-9), 0.0)  # rounding takes none away
+        missing = np.clip(num_layers - room.sum(axis=0), 0, stages).astype(np.int64)
+        longer_s = np.sort(np.where(is_there, own_s + (room + 1) * layer_s, inf), axis=0)
+        last_s = np.take_along_axis(longer_s, np.maximum(missing - 1, 0)[None], axis=0)[0]
+        return np.asarray(np.where(missing > 0, np.maximum(last_s, within_s), within_s))
+
+
+def _ends_s(stages: Ints, least: LeastSeconds, *, is_folded: bool) -> Floats:
+    """Return what embedding and head take of each device, a row each; of a V the first one has both."""
+    index = np.arange(int(stages.max(initial=1)))[:, None]
+    is_last = index == (0 if is_folded else stages - 1)
+    return np.asarray((index == 0) * least.embedding_s + is_last * least.head_s)
 
 
 @dataclass(frozen=True)
@@ -166,7 +178,7 @@ class ChunkBounds(EvenBounds):
     (:func:`planner.families.hybrid.bounds.fullest_s`).
 
     Layers of one kind, or all taken to be of the quickest, are dealt out beside embedding and head: whatever numbers of
-    them devices have, the busiest is not under :func:`dealt_s`.
+    them devices have, the busiest is not under :func:`dealt_s`. So is what a device waits for those ahead of it.
 
     Memory: of all layers of a device as many micro-batches as of its last virtual stage, and of one as many as of its
     first; so many layers as have no room so must be computed again, where some layers alone may be. Of schedules that
@@ -218,8 +230,12 @@ class ChunkBounds(EvenBounds):
         means_s = number * (all_s + (np.zeros((2, 1)) if more_s is None else more_s)) / stages + first_s
         busiest_s = fullest_s(self.cost.transformer, least.layer_s, stages)
         found = np.maximum(means_s, number * busiest_s).min(axis=0)
-        if not self._folded:  # of a V one device has both ends
-            found = np.fmax(found, number * dealt_s(self.cost.transformer.num_layers, stages, least))
+        quickest_s, index = least.layer_s.min(axis=0), np.arange(int(stages.max(initial=1)))[:, None]
+        ahead_s = 0.0 if self._puts_off else np.maximum(index - 1, 0) * quickest_s / number
+        ways = sorted({one >= Schedule.ZB_V for one in self.space.axes["schedule"].values} or {False})
+        devices_s = [_ends_s(stages, least, is_folded=is_v) + ahead_s for is_v in ways]
+        dealt = [dealt_s(self.cost.transformer.num_layers, stages, quickest_s, own_s) for own_s in devices_s]
+        found = np.fmax(found, number * np.min(dealt, axis=0))
         found = found + handed_s
         rounds_of = number if rounds_of is None else rounds_of
         can = (stages > 1) & (2 * stages <= self.cost.transformer.num_layers + 2)
@@ -270,11 +286,14 @@ class ChunkBounds(EvenBounds):
 
 
 class NearBounds(EvenBounds):
-    """Even layouts with chunks as if single layers had been moved until all devices did as equal work as can be.
+    """Even layouts with chunks as if layers had been moved until no device did more than need be.
 
-    No bounds of any cut: they rank layouts near which one is looked for. A step takes ``(m + (p - 1) / v) T`` and what
-    replicas exchange, T being what the busiest device takes of a micro-batch where layers of their mean are dealt out
-    best. Layouts have room as they are.
+    No bounds of any cut: they rank layouts near which one is looked for. With c a mean chunk, f of it the shorter one
+    of forward and backward, device d takes ``m T_d + (p - 1) c - 2 (p - 1 - d) f``, as the longest path through it does
+    where all chunks are equal: the last device works from the first chunks' forwards to their backwards, and those
+    ahead of it do more forwards, ``2 (p - 1 - d)`` of them, while they wait for their first backward. So much of the
+    waiting is spared by layers that go to devices further ahead. The ``T_d`` are those of layers of their mean that are
+    dealt out best. Layouts have room as they are.
     """
 
     def _any_schedule_s(self, nodes: Columns, least: LeastSeconds, *, rounds_of: Ints | None = None) -> Floats:
@@ -285,37 +304,39 @@ class NearBounds(EvenBounds):
         chunks = nodes.get("interleave", np.clip((self.cost.transformer.num_layers + 2) // stages, 1, most))
         can = (stages > 1) & (chunks > 1)
         can &= bool(self._folded) | ((number if rounds_of is None else rounds_of) % stages == 0)
-        return np.where(can, self._passed(layouts, chunks) * self._balanced_s(layouts, least), inf)
+        fewest = chunks if "interleave" in nodes else np.full(1, _FEWEST)
+        return np.where(can, self._dealt_s(layouts, least, chunks, fewest), inf)
 
-    def _passed(self, layouts: Layouts, chunks: Ints) -> Floats:
-        """Return how often a step takes what a micro-batch does: its own number, and what fills the pipeline."""
-        return np.asarray(layouts.num_microbatches + (layouts.pipeline - 1) / chunks)
+    def _dealt_s(self, layouts: Layouts, least: LeastSeconds, chunks: Ints, fewest: Ints) -> Floats:
+        """Return the seconds of a schedule without transfers whose layers are dealt out best.
 
-    def _balanced_s(self, layouts: Layouts, least: LeastSeconds) -> Floats:
-        """Return what the busiest device takes of a micro-batch where layers are dealt out best."""
-        number, counts = self.cost.transformer.num_layers, np.array([*self.cost.transformer.kind_counts.values()])
-        layers_s = counts @ least.layer_s
-        mean_s = (layers_s + least.embedding_s + least.head_s) / layouts.pipeline
-        if self._folded:  # one device has both ends
-            return np.asarray(mean_s)
-        return np.asarray(
-            np.fmax(mean_s, dealt_s(number, layouts.pipeline, replace(least, layer_s=layers_s[None] / number)))
-        )
+        ``chunks``: of each device, how many it may have for its waits, and ``fewest`` for the layers that it must hold.
+        """
+        layers, counts = self.cost.transformer.num_layers, np.array([*self.cost.transformer.kind_counts.values()])
+        stages, number = layouts.pipeline, layouts.num_microbatches
+        both_s, ahead_s = counts @ least.layer_s, counts @ least.layer_forward_s
+        own_s = _ends_s(stages, least, is_folded=bool(self._folded))
+        if self._folded:
+            mean_s = (both_s + own_s.sum(axis=0)) / stages
+            return np.asarray(mean_s * (number + (stages - 1) / chunks))
+        index = np.arange(len(own_s))[:, None]
+        less_s = 2 * (stages - 1 - index) * np.minimum(ahead_s, both_s - ahead_s)
+        waits_s = ((stages - 1) * both_s - less_s) / (stages * chunks)
+        held = fewest - ((index == 0) | (index == stages - 1))  # the ends' may have none
+        return np.asarray(number * dealt_s(layers, stages, both_s / layers, own_s + waits_s / number, held))
 
     def _busy_s(self, columns: Columns, parts: Mapping[str, Floats]) -> Floats:
         """Return nothing: what is known is of even ones alone."""
         return np.zeros(1)
 
     def _least_s(self, layouts: Layouts) -> Floats:
-        """Return the seconds of even layouts, less what their busiest devices take longer."""
-        network = self.cost.transformer
-        least = LeastSeconds.of_interval(network, self._group.interval(layouts))
-        busy = busiest_stages(network, layouts)
-        is_last = busy.index == np.where(layouts.is_folded, 0, layouts.pipeline - 1)
-        loads_s = (busy.layers * least.layer_s[:, None]).sum(axis=0)
-        loads_s = loads_s + (busy.index == 0) * least.embedding_s + is_last * least.head_s
-        spared_s = loads_s.max(axis=0) - self._balanced_s(layouts, least)
-        return np.asarray(super()._least_s(layouts) - self._passed(layouts, layouts.interleave) * spared_s)
+        """Return the seconds of even layouts, or less where it takes less to deal their layers out best."""
+        network, interval = self.cost.transformer, self._group.interval(layouts)
+        parts = self._group.parts(layouts, is_exact=False)
+        least = LeastSeconds.of_interval(network, interval)
+        dealt_s = self._dealt_s(layouts, least, layouts.interleave, layouts.interleave) + parts["pipeline"]
+        even_s = sum(parts[name] for name in (*LAYER_PARTS, "pipeline", "bubble"))
+        return np.asarray(parts["total"] - np.maximum(even_s - dealt_s - filling_s(network, layouts, interval), 0.0))
 
     def _seconds_of(self, layouts: Layouts) -> Floats:
         return self._least_s(layouts)
@@ -343,9 +364,9 @@ def chunks_improved(
 ) -> Found | None:
     """Return the best layout found with chunks on one group whose layers are not dealt out evenly.
 
-    Near the best known layouts, and of the degrees whose layouts would be quickest if their devices did equal work
-    (:class:`NearBounds`), with the most hopeful numbers of chunks, single layers are moved away from the busiest
-    devices while it helps. None where nothing is better than all known.
+    Near the best known layouts, and of the degrees whose layouts would be quickest if their layers were dealt out best
+    (:class:`NearBounds`), with the most hopeful numbers of chunks, single layers are moved while it helps. None where
+    nothing is better than all known.
 
     Parameters
     ----------
@@ -364,10 +385,8 @@ def chunks_improved(
     best: tuple[float, Point] | None = None
     least_s, asked = best_s * (1 - GAIN), 0
     for hoped_s, point in _starts(found.cost.first, rows):
-        if search.is_over:
+        if search.is_over or hoped_s >= least_s:  # as all behind it do
             break
-        if hoped_s >= least_s * HOPE:
-            continue
         better_s, better, number = _moved(found.cost.first, point, search)
         asked += number
         if better_s < least_s:
@@ -389,7 +408,7 @@ def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Poi
     To save memory they do no more than the known ones, if any, or nothing but shard the optimiser; in a brief search
     they have the degrees of these.
     """
-    part = search.part(search.left_s, good_enough=-inf, cutoff=best_s * HOPE, num_alternatives=0)
+    part = search.part(search.left_s, good_enough=-inf, cutoff=best_s, num_alternatives=0)
     bounds = NearBounds(placed, part)
     axes = bounds.space.axes
     few = {"interleave": tuple(value for value in axes["interleave"].values if value > 1)}
@@ -416,7 +435,7 @@ def _starts(cost: GroupCost, points: Sequence[Point]) -> list[tuple[float, Point
         is_plain = point["schedule"] == Schedule.ONE_F_ONE_B
         chunks = bounds.space.axes["interleave"].values if is_plain else (point["interleave"],)
         for row in ({**point, "interleave": value} for value in chunks if value > 1):
-            rows.setdefault(tuple(row.values()), row)
+            rows.setdefault(tuple(row[name] for name in bounds.space.axes), row)
     if not rows:
         return []
     columns = {name: np.array([row[name] for row in rows.values()]) for name in bounds.space.axes}
@@ -443,39 +462,26 @@ def _layers_columns(layers: Ints) -> Point:
 def _moved(cost: GroupCost, point: Point, search: Search) -> tuple[float, Ints, int]:
     """Return the seconds of an even layout with layers moved while that helps, the layers, and how many were asked.
 
-    Infinite where none was moved.
+    Infinite where none was moved. A move takes one layer from any chunk to any other.
     """
     layout = cost.layouts({name: np.array([value]) for name, value in point.items()})
     deal = folded_layers if layout.is_folded[0] else partial(dealt_layers, interleave=point["interleave"])
     layers = deal(cost.transformer.num_layers, point["pipeline"]).ravel()
     even_s = seconds = float(cost.seconds(layout)[0])
-    pipeline, chunks = point["pipeline"], len(layers)
-    device_of = np.arange(chunks) % pipeline
-    device_of[pipeline:] = device_of[:pipeline][::-1] if layout.is_folded[0] else device_of[pipeline:]
-    ends = {0, chunks - 1}  # which may have embedding or head alone
-    asked = 0
+    moves, asked = _Moves.of(cost, layout, layers), 0
+    about_s = float(moves.about_s(layers[:, None])[0])
     for _ in range(_MOST_MOVES):
-        loads = cost.device_loads(layout, layers)
-        busiest = {index for index in range(pipeline) if loads[index] >= loads.max() * (1 - GAIN)}
-        pairs = [
-            (one, other)
-            for one, other in permutations(range(chunks), 2)
-            if device_of[one] in busiest and layers[one] > (one not in ends) and device_of[other] not in busiest
-        ]
-        if not pairs or len(pairs) * chunks > _MOST_MOVED or search.is_over:
+        cuts, abouts_s = moves.hopeful(layers, about_s)
+        if not len(abouts_s) or search.is_over:
             break
-        cuts = np.repeat(layers[:, None], len(pairs), axis=1)
-        sources, targets = np.array(pairs).T
-        cuts[sources, np.arange(len(pairs))] -= 1
-        cuts[targets, np.arange(len(pairs))] += 1
-        repeated = layout.of(np.zeros(len(pairs), dtype=np.int64))
+        asked += len(abouts_s)
+        repeated = layout.of(np.zeros(len(abouts_s), dtype=np.int64))
         total = cost.parts(repeated, cuts)["total"]
         total = total + cost.stalls_s(repeated, total)
-        asked += len(pairs)
         better = next(
             (
                 at
-                for at in np.argsort(total, kind="stable")[:_AT_ONCE].tolist()
+                for at in np.argsort(total, kind="stable").tolist()
                 if total[at] < seconds * (1 - GAIN)
                 and cost.memory(layout, cuts[:, at].tolist())["total"][0] <= cost.memory_limit_bytes
             ),
@@ -483,5 +489,77 @@ def _moved(cost: GroupCost, point: Point, search: Search) -> tuple[float, Ints, 
         )
         if better is None:
             break
-        seconds, layers = float(total[better]), cuts[:, better]
+        seconds, about_s, layers = float(total[better]), float(abouts_s[better]), cuts[:, better]
     return seconds if seconds < even_s else inf, layers, asked
+
+
+@dataclass(frozen=True)
+class _Moves:
+    """Single layers of one layout that are moved from one chunk to another, and what cuts take, about.
+
+    Attributes
+    ----------
+    interval
+        Seconds of a micro-batch, of this layout alone.
+    beside_s
+        What shows beside the schedule, as if it grew with the layers of the device that has most.
+    """
+
+    transformer: Transformer
+    layout: Layouts
+    interval: Mapping[str, Floats]
+    beside_s: float = 0.0
+
+    @classmethod
+    def of(cls, cost: GroupCost, layout: Layouts, layers: Ints) -> "_Moves":
+        """Return those of a layout whose chunks have so many layers at first."""
+        found = cls(cost.transformer, layout, cost.interval(layout))
+        beside_s = cost.parts(layout, layers)["total"] - found.about_s(layers[:, None])
+        return replace(found, beside_s=max(float(beside_s[0]), 0.0) / int(found._most_layers(layers[:, None])[0]))
+
+    def about_s(self, cuts: Ints) -> Floats:
+        """Return what cuts take, about, of shape (K, n): their schedules are played for a round."""
+        took_s = played_s(*self._passes(cuts), **self._order, most_rounds=1)
+        return np.asarray(took_s + self.beside_s * self._most_layers(cuts))
+
+    def hopeful(self, layers: Ints, about_s: float) -> tuple[Ints, Floats]:
+        """Return the cuts with one layer moved that may take least, a few, and what they take, about.
+
+        Shapes (K, n) and (n,); none that takes more than ``about_s``. Of many those are played whose bounds are least.
+        """
+        number, unit = len(layers), np.eye(len(layers), dtype=np.int64)
+        has_one = layers > (np.arange(number) % (number - 1) > 0)  # the ends may be left with none
+        sources, targets = np.nonzero(has_one[:, None] & (unit == 0))
+        if len(sources) * number > _MOST_CELLS:
+            sources, targets = sources[:0], targets[:0]
+        cuts = layers[:, None] - unit[:, sources] + unit[:, targets]
+        bound_s = chunk_bound_s(*self._passes(cuts), **self._order) + self.beside_s * self._most_layers(cuts)
+        limit_s, num_played = about_s * (1 + GAIN), _MOST_TASKS // (2 * number * self._num_played)
+        cuts = cuts[:, [at for at in np.argsort(bound_s, kind="stable")[:num_played] if bound_s[at] <= limit_s]]
+        took_s = self.about_s(cuts) if cuts.size else np.zeros(0)
+        kept = [at for at in np.argsort(took_s, kind="stable")[:_AT_ONCE] if took_s[at] <= limit_s]
+        return cuts[:, kept], took_s[kept]
+
+    @cached_property
+    def _order(self) -> dict[str, Any]:
+        """The schedule as its player knows it, and its sizes."""
+        schedule, chunks = Schedule(int(self.layout.schedule[0])), int(self.layout.interleave[0])
+        schedule = Schedule.DUALPIPE_V if schedule == Schedule.DUALPIPE else schedule
+        sizes = {"num_devices": int(self.layout.pipeline[0]), "num_microbatches": int(self.layout.num_microbatches[0])}
+        return {"schedule": order_name(schedule, chunks), **sizes}
+
+    @property
+    def _num_played(self) -> int:
+        """Micro-batches of the schedule that are played."""
+        least = least_microbatches(self._order["num_devices"], self._order["schedule"])
+        return int(min(self._order["num_microbatches"], least))
+
+    def _passes(self, cuts: Ints) -> tuple[Floats, Floats, Floats]:
+        """Return what forwards, backwards and gradients of weights of each chunk take."""
+        return chunk_passes_s(self.transformer, self.interval, Schedule(int(self.layout.schedule[0])), cuts)
+
+    def _most_layers(self, cuts: Ints) -> Ints:
+        """Return the layers of the device that has most, of each cut."""
+        devices = self._order["num_devices"]
+        device_of = np.array(devices_of(self._order["schedule"], devices, len(cuts) // devices))
+        return np.asarray(((device_of == np.arange(devices)[:, None]) @ cuts).max(axis=0))

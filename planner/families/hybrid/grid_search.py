@@ -37,14 +37,10 @@ from math import inf
 import numpy as np
 
 from planner.cost import Floats
-from planner.decisions import LAYOUT
 from planner.families.hybrid.bounds import Bounds, peak_step_s
 from planner.families.hybrid.configuration import (
     AWAY,
     CODES_OF_CUTS,
-    HybridConfiguration,
-    PipelineStage,
-    ReplicaGroup,
     pinned_cut,
 )
 from planner.families.hybrid.cost import (
@@ -56,8 +52,8 @@ from planner.families.hybrid.cost import (
 )
 from planner.families.hybrid.cut_bounds import CutBounds
 from planner.families.hybrid.even_bounds import EvenBounds, GivenBounds
+from planner.families.hybrid.found import GAIN, Found, nothing, with_rows
 from planner.families.hybrid.space import Space
-from planner.frozen import frozen
 from planner.models.layouts import Ints
 from planner.search import Search
 from planner.solution import Solution, Status
@@ -95,70 +91,14 @@ _MOST_CELLS = 200_000  # stages in one array
 _MOST_TASKS = 20_000_000  # stages times micro-batches that one improvement may evaluate: about a second
 _MOST_NEIGHBOURS = 20_000_000  # stages of all near cuts of one setting
 _AT_ONCE = 32  # cuts evaluated together, the most hopeful ones first
-GAIN = 1e-9  # relative; less is rounding
 _POLL_S = 0.05
 _ON_HOST = ("offload_optimizer", *AWAY)
-LAYERS = "layers_"  # of a column: a stage's or a chunk's
 
 
 def bounds_of(cost: HybridCost, search: Search | None = None, memory_limit_bytes: float = inf) -> Bounds:
     """Return the bounds that go with a placement."""
     kind = CutBounds if not cost.is_even else EvenBounds if cost.first.cut is None else GivenBounds
     return kind(cost, search or Search(), memory_limit_bytes)
-
-
-@frozen
-class Found:
-    """What the search of one placement found.
-
-    Attributes
-    ----------
-    all_cuts_s
-        What no cut takes less than, of those also that were not tried; of stages on one group.
-    """
-
-    cost: HybridCost
-    answer: GridAnswer
-    all_cuts_s: float = inf
-
-    @property
-    def rows(self) -> list[tuple[float, Point]]:
-        """The best layout and its runners-up, with their seconds."""
-        value = self.answer.solution.value
-        return [] if value is None else [(self.answer.solution.objective, value), *self.answer.others]
-
-    def name_of(self, point: Point) -> str:
-        """Return a layout's degrees in short."""
-        chosen = configuration_of_point(self.cost, point)
-        if chosen.replicas:
-            return f"{chosen.degree_words}, replicas on {' and '.join(chosen.groups)}"
-        if not chosen.is_even:
-            where = f"stages on {', then '.join(chosen.groups)}" if chosen.groups else "unlike stages"
-            return f"{chosen.degree_words}, {where}"
-        return " on ".join([chosen.degree_words or "one device", *chosen.groups])
-
-
-def configuration_of_point(cost: HybridCost, point: Point) -> HybridConfiguration:
-    """Return a point of a grid as a configuration, with layers and micro-batches shared out."""
-    if cost.is_even:
-        name, cut = cost.first.machines, [point[name] for name in point if name.startswith(LAYERS)]
-        cut = cut or [*(cost.first.cut or ())]
-        stages = [PipelineStage(layers=layers, machines=name) for layers in cut]
-        return HybridConfiguration.of(point, batch=cost.batch, machines=None if cut else name, stages=stages)
-    columns = {name: np.array([value]) for name, value in point.items()}
-    chosen = cost.finished(columns)
-    arrays = chosen.step.layouts.arrays()
-    codes = {name: int(np.broadcast_to(arrays[name], 1)[0]) for name in LAYOUT} | CODES_OF_CUTS
-    on = chosen.step.classes[0].groups[:, 0].tolist()
-    stages = [
-        PipelineStage(layers=layers, machines=None if cost.has_replicas else cost.names[group])
-        for layers, group in zip(chosen.step.layers[:, 0].tolist(), on, strict=True)
-    ]
-    replicas = []
-    if chosen.numbers is not None:
-        rows = zip(cost.names, cost.parts_of(columns)[:, 0].tolist(), chosen.numbers[:, 0].tolist(), strict=True)
-        replicas = [ReplicaGroup(machines=str(name), data=data, num_microbatches=count) for name, data, count in rows]
-    return HybridConfiguration.of(codes, batch=cost.batch, stages=stages, replicas=replicas)
 
 
 # -- one placement -----------------------------------------------------------------------------------------------------
@@ -479,12 +419,6 @@ class _Grids:
         return bounds.grid(), bounds.seconds
 
 
-def nothing(bound_s: float, *, is_counted: bool = False) -> GridAnswer:
-    """Return the answer of a search that found nothing, and knows no more than a bound."""
-    none: Solution[Point] = Solution(status=Status.UNKNOWN, objective=inf, bound=bound_s, value=None)
-    return GridAnswer(solution=none, others=(), num_points=0, num_evaluated=0, is_counted=is_counted)
-
-
 def all_cuts_bound_s(cost: HybridCost, best_s: float, search: Search) -> float:
     """Return what no cut that was not tried takes less than, of settings with many cuts; at most ``best_s``.
 
@@ -605,20 +539,6 @@ def _near(cost: HybridCost, point: Point, seconds: float, search: Search) -> tup
     if (cut == layers).all():
         return seconds, point, asked
     return better_s, {**point, **{name: int(row[0]) for name, row in cut_columns(cut[:, None]).items()}}, asked
-
-
-def with_rows(answer: GridAnswer, rows: Sequence[tuple[float, Point]], asked: int) -> GridAnswer:
-    """Return an answer with other rows; a cut that was improved may be better than all that the bound is of."""
-    objective, value = rows[0]
-    bound = min(answer.solution.bound, objective)
-    status = Status.OPTIMAL if objective <= bound else Status.FEASIBLE
-    return replace(
-        answer,
-        solution=Solution(status=status, objective=objective, bound=bound, value=value),
-        others=tuple(rows[1:]),
-        num_points=answer.num_points + asked,
-        num_evaluated=answer.num_evaluated + asked,
-    )
 
 
 def improved(

@@ -53,7 +53,8 @@ from planner.families.hybrid.configuration import NAME
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs_of
 from planner.families.hybrid.cut_bounds import CutBounds
 from planner.families.hybrid.even_bounds import EvenBounds
-from planner.families.hybrid.grid_search import bounds_of, configuration_of_point
+from planner.families.hybrid.found import configuration_of_point
+from planner.families.hybrid.grid_search import bounds_of
 from planner.families.hybrid.layer_table import DEGREES
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
 from planner.frozen import frozen

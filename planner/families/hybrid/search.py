@@ -17,7 +17,7 @@ from planner.decisions import LAYOUT, row_of
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families.answer import TOO_SHORT, Searched, iterations_of, plan_of
 from planner.families.hybrid.bounds import lower_bound, peak_step_s
-from planner.families.hybrid.chunks import HOPE, OTHER_CHUNKS, all_chunks_bound_s, chunks_improved
+from planner.families.hybrid.chunks import OTHER_CHUNKS, all_chunks_bound_s, chunks_improved
 from planner.families.hybrid.configuration import (
     COARSE,
     NAME,
@@ -34,11 +34,10 @@ from planner.families.hybrid.configuration import (
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs_of, has_few_cuts, launches_graphs
 from planner.families.hybrid.even_bounds import EvenBounds
+from planner.families.hybrid.found import Found, configuration_of_point
 from planner.families.hybrid.grid_search import (
     OTHER_CUTS,
-    Found,
     bounds_of,
-    configuration_of_point,
     cuts_searched,
     cuts_words,
     even_improved,
@@ -72,6 +71,7 @@ _MOST_LISTED = 3
 _MOST_VALUES = 12  # that are listed
 _LAYERS_A_S = 13_000  # times devices: of layouts over several kinds of machines, about
 _MOST_TRIED = 400  # questions of whether time is over, for all relaxations together
+_NEAR = 1.05  # times a strict cutoff that an even layout may take
 _ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
 
 
@@ -154,7 +154,7 @@ def _even_cutoff_s(search: Search, count: float) -> float:
 
     Near one that takes a little longer than a strict cutoff there may be one with chunks that does not.
     """
-    return search.cutoff / count * (HOPE if search.is_strict else 1.0)
+    return search.cutoff / count * (_NEAR if search.is_strict else 1.0)
 
 
 def _is_passed_over(cost: GroupCost, found: Sequence[Found], search: Search) -> bool:
