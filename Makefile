@@ -27,7 +27,7 @@ test: lint types
 # The properties of `make test` with all of their examples, what it leaves out as `long`, and what needs programs, libraries or time.
 test-heavy: $(VENV)/.dev $(HEAVY)/.ready $(SKY)/.ready $(NEW)/.ready
 	HYPOTHESIS_PROFILE=all $(BIN)/python -m pytest -n auto --dist worksteal -m "hypothesis or long" --ignore=tests/heavy
-	PLANNER_SKY=$(abspath $(SKY))/bin/python PLANNER_NEW=$(abspath $(NEW))/bin/python $(HEAVY)/bin/python -m pytest -p no:xdist tests/heavy tests/docs/test_commands.py
+	PLANNER_SKY=$(abspath $(SKY))/bin/python PLANNER_NEW=$(abspath $(NEW))/bin/python $(HEAVY)/bin/python -m pytest -p no:xdist tests/heavy
 
 # Every recorded answer asked again, three minutes; `make test` asks a sample.
 equality: $(VENV)/.dev
