@@ -87,6 +87,8 @@ def _what_is_wrong(path: Path, inputs: Iterable[tuple[str, Path]]) -> tuple[str,
     try:
         if path.is_dir():
             return "this is a folder.", "Name a file in it."
+        if str(path) == "-":
+            return "this is no name of a file.", "Name one, or add --json, whose document is printed."
         if found := next((words for words, one in inputs if _is_same(path, one)), ""):
             return f"this is {found}, which would be overwritten.", _OTHER
         if words := _stream_of(path):

@@ -103,6 +103,7 @@ _EXAMPLES: Mapping[Dimension, str] = {
 
 # Each letter has one way to match: digits that two parts may share would take a time that grows with their square.
 _QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d].*)?", re.ASCII | re.DOTALL)
+_GROUPED = re.compile(r"([+-]?\d{1,3}(?:[,_']\d{3})+(?:\.\d+)?)\s*(\S*)", re.ASCII)
 _BLANKS = " \t\n\r\f\v"
 _OF_BASE = 1e6  # nobody means so many Gbit/s
 _MOST_LETTERS = 400  # 309 digits are the largest number that there is
@@ -172,6 +173,14 @@ def _to_si(number: float, scale: float) -> float:
 
 def _mend_unit(unit: str, number: str, dimension: Dimension) -> str:
     """Say what to write instead of an unknown ``unit``."""
+    if found := _GROUPED.fullmatch(f"{number}{unit}"):
+        whole, own = re.sub(r"[,_']", "", found[1]), found[2] or example_of(dimension).split()[-1]
+        return f"Write a number without separators, e.g. '{whole} {own}'."
+    if re.match(r",\d", unit):
+        return f"Write decimals behind a point: '{number}.{unit[1:]}'."
+    alike = [one for one in _UNITS[dimension] if one.lower() == unit.lower()]
+    if alike:
+        return f"Unknown unit {unit!r}; did you mean {' or '.join(repr(f'{number} {one}') for one in alike)}?"
     if dimension is Dimension.RATE and unit in _UNITS[Dimension.DATA]:
         return f"Write it per second, e.g. '{number} {unit}/s'."
     other = next((kind for kind, units in _UNITS.items() if unit in units), None)

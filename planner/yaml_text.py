@@ -114,8 +114,9 @@ def _documents(text: str, file: str, most_letters: int) -> Iterator[tuple[Yaml, 
     except MaxDepthExceededError as error:
         raise _too_deep(file, error.problem_mark) from None
     except MarkedYAMLError as error:
-        problem = f"{_NO_YAML}{error.problem or error.context}."
-        raise _error(file, problem, "Mend it at or just above this place.", error.problem_mark) from None
+        words = error.problem or error.context or ""
+        mend = "Indent with blanks, not with tabs." if "'\\t'" in words else "Mend it at or just above this place."
+        raise _error(file, f"{_NO_YAML}{words}.", mend, error.problem_mark) from None
     except MemoryError:
         raise
     except Exception as error:  # whatever the library makes of a text that is none, the text is at fault
@@ -197,7 +198,7 @@ class _Values:
                 continue
             key = self._scalar(key_node)
             if key in own:
-                raise self._fault(key_node, f'found duplicate key "{key}"')
+                raise self._fault(key_node, f'found duplicate key "{key}"', "Keep one of them.")
             own[key] = (key_node, value)
         pairs = {**own, **{key: part for key, part in merged.items() if key not in own}}
         self.merged[id(node)] = pairs
@@ -239,9 +240,8 @@ class _Values:
             raise self._fault(node, f"{_quoted(text)} is not {kinds[tag]}")
         return value
 
-    def _fault(self, node: Any, words: str) -> SpecError:
+    def _fault(self, node: Any, words: str, mend: str = "Mend it at this place; put text in quotes.") -> SpecError:
         """Return the error of a node."""
-        mend = "Mend it at this place; put text in quotes."
         return _error(self.file, f"{_NO_YAML}{words}.", mend, node.start_mark)
 
 

@@ -198,7 +198,7 @@ def test_a_bare_number_of_si_units_is_offered_them() -> None:
 
 
 def test_one_way_links_of_a_directed_graph_are_told() -> None:
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_node("gpus", count=4, devices=2, device="rtx-3090", inside="pcie-4-x16", nics=1)
     graph.add_node("switch", type="switch")
     graph.add_edge("gpus", "switch", bandwidth="25 Gbit/s", latency="10 us")
@@ -208,7 +208,7 @@ def test_one_way_links_of_a_directed_graph_are_told() -> None:
 
 def test_a_cycle_is_closed_where_it_is_told() -> None:
     for count, words in ((3, r"l0 -> l1 -> l2 -> l0\. Remove"), (30, r"l6 -> l7 -> \.\.\.")):
-        graph = nx.DiGraph()
+        graph: nx.DiGraph[str] = nx.DiGraph()
         graph.add_nodes_from(
             (f"l{index}", {"kind": "matmul", "multiply_adds": 1e6, "output": "4 kB"}) for index in range(count)
         )

@@ -199,3 +199,20 @@ def test_rounding_for_reading_keeps_the_asked_digits(dimension: Dimension) -> No
         assert parse(text, dimension) == pytest.approx(value, rel=0.5001 * 10.0 ** (1 - digits))
 
     keeps()
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "mend"),
+    [
+        ("25,000 Mbit/s", Dimension.RATE, "without separators, e.g. '25000 Mbit/s'."),
+        ("1_000", Dimension.DATA, "without separators, e.g. '1000 GiB'."),
+        ("1'000'000.50 USD", Dimension.MONEY, "without separators, e.g. '1000000.50 USD'."),
+        ("1,5 Gbit/s", Dimension.RATE, "Write decimals behind a point: '1.5 Gbit/s'."),
+        ("3gbit/s", Dimension.RATE, "Unknown unit 'gbit/s'; did you mean '3 Gbit/s'?"),
+        ("10 mb/s", Dimension.RATE, "did you mean '10 MB/s' or '10 Mb/s'?"),
+        ("80gb", Dimension.DATA, "did you mean '80 GB'?"),
+    ],
+)
+def test_what_a_quantity_was_meant_to_be_is_offered(text: str, dimension: Dimension, mend: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(mend)):
+        parse(text, dimension)

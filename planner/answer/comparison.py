@@ -215,9 +215,9 @@ def _headline(plan: Mapping[str, Any]) -> str:
     """Return the network, the family and the machines of a plan in a few words."""
     block = plan["configuration"]
     numbers = [
-        f"{block[key]} {key.removeprefix('num_').replace('_', ' ')}"
+        many(block[key], key.removeprefix("num_").removesuffix("s").replace("_", " "))
         for key in ("num_devices", "num_machines", "num_parameter_servers", "num_replicas")
-        if block.get(key) is not None
+        if isinstance(block.get(key), int)
     ]
     numbers += [f"{key} {block[key]}" for key in _DEGREES if isinstance(block.get(key), int) and block[key] > 1]
     if isinstance(block.get("stages"), list) and "pipeline" not in block:

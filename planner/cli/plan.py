@@ -61,7 +61,10 @@ class PlanOutput:
 @grouped
 def plan(
     *,
-    spec: Annotated[Path | None, typer.Argument(help="The question, YAML or JSON; `planner init` writes one.")] = None,
+    spec: Annotated[
+        Path | None,
+        typer.Argument(help="The question, YAML or JSON, - from standard input; `planner init` writes one."),
+    ] = None,
     question: ShortQuestion,
     ranking: RankingOptions,
     run: RunFactory = None,

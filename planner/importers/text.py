@@ -2,12 +2,15 @@
 
 import codecs
 import csv
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from planner.errors import SpecError
 from planner.letters import visible
 
+STANDARD_INPUT = Path("-")
 MOST_BYTES = 256 * 2**20
 _BEGIN_BYTES = 4096  # of a file, which tell what it is
 MOST_DOCUMENT_BYTES = 32 * 2**20  # of a document in JSON, which may take thirty times as much memory as text
@@ -61,17 +64,20 @@ def _no_text(begin: bytes) -> tuple[str, str]:
 
 
 def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
-    """Return the file's text, its lines ended by a line feed whatever system wrote it.
+    """Return the file's text, its lines ended by a line feed whatever system wrote it; of ``-`` standard input's.
 
     Raises
     ------
     SpecError
         If it is missing, a folder, unreadable, empty, larger than ``most_bytes``, or not UTF-8 text.
     """
-    problem, mend = _what_is_wrong(path, most_bytes)
+    is_stream = path == STANDARD_INPUT and not path.exists()
+    problem, mend = ("", "") if is_stream else _what_is_wrong(path, most_bytes)
     if not problem:
         try:
-            data = path.read_bytes()
+            data = _standard_input() if is_stream else path.read_bytes()
+            if len(data) > most_bytes:
+                problem, mend = f"it holds more than {most_bytes} bytes.", "Is it the right file?"
             if b"\0" in data:
                 problem, mend = _no_text(data)
             text = data.decode("utf-8-sig")
@@ -87,6 +93,12 @@ def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
     if problem:
         raise SpecError.one(problem, mend, file=path, value=str(path))
     return text
+
+
+@cache
+def _standard_input() -> bytes:
+    """Return what standard input holds, at most so much that it is refused: it can be read once, and is asked twice."""
+    return sys.stdin.buffer.read(MOST_DOCUMENT_BYTES + 1)
 
 
 def read_lines(path: Path, *, most_bytes: int, most_letters: int = 2**20) -> Iterator[str]:

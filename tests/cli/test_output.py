@@ -87,3 +87,29 @@ def _read(leader: int) -> bytes:
         return os.read(leader, 65536)
     except OSError:
         return b""
+
+
+SPEC = "dnn: {zoo: alexnet, batch_per_device: 32}\ncluster: {preset: osf-testbed}\nfamilies: [all_reduce]\n"
+
+
+def piped(text: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """One command of a pipeline."""
+    command = [sys.executable, "-m", "planner", *arguments]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_pipeline_hands_on_questions_and_plans_by_a_dash(tmp_path: Path) -> None:
+    first = piped(SPEC, "plan", "-", "--json", "--out", str(tmp_path / "plan.json"))  # the spec is read twice
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == (tmp_path / "plan.json").read_text()
+    for command in (["check", "-"], ["export", "-", "--to", "ddp"], ["compare", "-", str(tmp_path / "plan.json")]):
+        then = piped(first.stdout, *command)
+        assert then.returncode == 0, then.stderr
+    assert "-: the file is empty." in piped("", "plan", "-").stderr
+    assert "-:1:7: dnn.zoo: 'alexnett' is not a known network" in piped(SPEC.replace("net", "nett"), "plan", "-").stderr
+
+
+def test_a_dash_is_no_file_to_write(tmp_path: Path) -> None:
+    found = piped(SPEC, "plan", "-", "--out", "-")
+    assert found.returncode == 2
+    assert "-: --out: this is no name of a file. Name one, or add --json" in found.stderr
