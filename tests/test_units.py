@@ -212,7 +212,7 @@ def test_rounding_for_reading_keeps_the_asked_digits(dimension: Dimension) -> No
         ("1,5 Gbit/s", Dimension.RATE, "Write decimals behind a point: '1.5 Gbit/s'."),
         ("3gbit/s", Dimension.RATE, "Unknown unit 'gbit/s'; did you mean '3 Gbit/s'?"),
         ("10 mb/s", Dimension.RATE, "did you mean '10 MB/s' or '10 Mb/s'?"),
-        ("80gb", Dimension.DATA, "did you mean '80 GB'?"),
+        ("80gb", Dimension.DATA, "did you mean '80 GB' or '80 Gb'?"),
     ],
 )
 def test_what_a_quantity_was_meant_to_be_is_offered(text: str, dimension: Dimension, mend: str) -> None:
