@@ -25,24 +25,18 @@ def wider_network(problem: Problem, factor: float) -> Problem:
     if queue is not None:
         queue = replace(queue, switch_bytes_per_s=queue.switch_bytes_per_s * factor)
     cluster = _rebuilt(problem.cluster, link=lambda link: _wider(link, factor))
-    fitted = replace(
-        fitted,
-        all_reduce_curves=curves,
-        queue=queue,
-        most_bytes_per_s=fitted.most_bytes_per_s * factor,
-        least_bytes_per_s=fitted.least_bytes_per_s * factor,
-    )
+    fitted = replace(fitted, all_reduce_curves=curves, queue=queue, links=fitted.links.wider_network(factor))
     return replace(problem, cluster=cluster, calibration=fitted)
 
 
 def wider_inside(problem: Problem, factor: float) -> Problem:
     """Return the question with every link inside a machine ``factor`` times as wide."""
-    curves = _scaled_curves(problem, factor, is_inside=True)
+    curves, fitted = _scaled_curves(problem, factor, is_inside=True), problem.calibration
 
     def widened(group: MachineGroup) -> MachineGroup:
         return group if group.inside is None else replace(group, inside=_wider(group.inside, factor))
 
-    calibration = replace(problem.calibration, all_reduce_curves=curves)
+    calibration = replace(fitted, all_reduce_curves=curves, links=fitted.links.wider_inside(factor))
     return replace(problem, cluster=_rebuilt(problem.cluster, group=widened), calibration=calibration)
 
 

@@ -9,10 +9,11 @@ from dataclasses import field, replace
 from math import ceil, inf
 from typing import Any, Literal
 
-from planner.cluster import Cluster, MachineGroup
+from planner.cluster import Cluster, Device, MachineGroup
 from planner.cost import Profile, TransferCost, Wait
 from planner.dnn import Dnn
 from planner.frozen import frozen
+from planner.links import LinkRates
 from planner.plan import Goal
 from planner.substitution import Substitution
 
@@ -145,18 +146,10 @@ class Calibration:
     ``gradients``: the type in which it keeps and reduces gradients, None where that is left to it. ``cuda_graphs``:
     whether it launches a step's kernels by CUDA graphs, None where nobody says.
     ``expert_imbalance``: tokens of the rank whose experts have most, over the mean of all ranks.
-    ``most_bytes_per_s``: what a machine sends at most, whatever the rate of its network cards. ``least_efficiency`` of
-    that rate, up to ``least_bytes_per_s``, is reached in any case, where ``bandwidth_efficiency`` is lower.
-    ``assumed_efficiencies``: which of the two efficiencies nobody gave. ``transport``: by what machines send, None
-    where nobody says.
+    ``transport``: by what machines send, None where nobody says.
     """
 
-    bandwidth_efficiency: float = 1.0
-    inside_efficiency: float = 1.0
-    most_bytes_per_s: float = inf
-    least_efficiency: float = 0.0
-    least_bytes_per_s: float = inf
-    assumed_efficiencies: frozenset[str] = frozenset()
+    links: LinkRates = LinkRates()
     transport: str | None = None
     overhead_s: float = 0.0
     negotiate_s: float = 0.0
@@ -187,16 +180,13 @@ class Calibration:
     multiply_add_s: tuple[tuple[float, float], ...] = ()
     interference: tuple[tuple[int, float], ...] = ()
 
-    def network_bytes_per_s(self, nominal_bytes_per_s: float) -> float:
-        """Return what a machine reaches of the rate by which its network cards together are sold."""
-        least = min(nominal_bytes_per_s * self.least_efficiency, self.least_bytes_per_s)
-        return min(max(nominal_bytes_per_s * self.bandwidth_efficiency, least), self.most_bytes_per_s)
+    def reduce_bytes_per_s(self, device: Device, gradient_bytes: float) -> float:
+        """Return bytes of gradients of some width that a device adds up in a second (eq. 7 of the OSF model).
 
-    def network_share(self, nominal_bytes_per_s: float) -> float:
-        """Return the same as a share of that rate."""
-        usual, reached = nominal_bytes_per_s * self.bandwidth_efficiency, self.network_bytes_per_s(nominal_bytes_per_s)
-        is_other = nominal_bytes_per_s < inf and reached != usual
-        return reached / nominal_bytes_per_s if is_other else self.bandwidth_efficiency
+        Infinite where that is not counted, or the device's peak is not known.
+        """
+        peak = device.peak_flop_per_s.get("fp32") if self.aggregation else None
+        return inf if peak is None else peak * gradient_bytes
 
     def transformer_reserve_of(self, memory_bytes: float, *, has_experts: bool) -> float:
         """Return what a device of so much memory keeps for itself where it trains a transformer."""

@@ -152,6 +152,26 @@ def test_one_device_takes_the_same_time_in_every_family_but_for_its_exchange() -
     assert exchange_s > 0  # a server keeps the parameters, so even one worker pushes and pulls
 
 
+@pytest.mark.parametrize("zoo", ["vgg16", "resnet50"])
+@pytest.mark.parametrize(("device", "devices"), [("rtx-2080-ti", 4), ("a100-sxm4-80gb", 8)])
+def test_devices_of_one_machine_add_up_alike_in_every_family_and_all_reduce_is_told(
+    zoo: str, device: str, devices: int
+) -> None:
+    machine = {"count": 1, "device": device, "devices": devices}
+    asked = {
+        "dnn": {"zoo": zoo, "batch_per_device": 32},
+        "cluster": {"machines": [machine]},
+        "objective": "iteration_time",
+    }
+    served, found = (
+        planner.plan({**asked, "families": names})
+        for names in (["parameter_server"], ["all_reduce", "parameter_server"])
+    )
+    assert served.objective == pytest.approx(found.objective, rel=1e-12)
+    assert found.family == "all_reduce"
+    assert found.status.value == "optimal"
+
+
 def test_one_server_without_overlap_is_algorithm_1() -> None:
     prediction = predicted(configuration={"parameter_server": {"num_parameter_servers": 1, "workers": {"w": 3}}})
     parts, size_bytes = prediction.breakdown_s, prediction.details["gradient_bytes"]

@@ -39,6 +39,7 @@ WAIST = {
     "planner.constraints",
     "planner.cost",
     "planner.decisions",
+    "planner.links",
     "planner.worker_pool",
     "planner.channel",
     "planner.solution",

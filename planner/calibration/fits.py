@@ -371,11 +371,10 @@ def fit_all(found: Measurements, asked: Asked) -> Fitted:
     if problem is not None and used:  # gradients are added up as fast as in the family all_reduce
         precision = Precision.of(problem.training.dtype, problem.training.optimizer)
         device = problem.cluster.training_groups()[0].device
-        peak = device.peak_flop_per_s.get("fp32") if problem.calibration.aggregation else None
         links = Links(
             cluster=problem.cluster,
             algorithms=problem.calibration.algorithms,
-            reduce_bytes_per_s=inf if peak is None else peak * precision.gradient_bytes,
+            reduce_bytes_per_s=problem.calibration.reduce_bytes_per_s(device, precision.gradient_bytes),
         )
         cluster_law = fit_cluster_law(used, links)
     if found.iterations:

@@ -25,11 +25,6 @@ from planner.question.source import merged_questions
 from planner.units import Dimension, format_exact
 
 START = {"utilisation": 0.5, "bandwidth_efficiency": 0.7, "inside_efficiency": 0.7, "overhead": 1e-4}
-_FIELDS = {
-    "overhead": "overhead_s",
-    "bandwidth_efficiency": "bandwidth_efficiency",
-    "inside_efficiency": "inside_efficiency",
-}
 _PLAN_LIMIT_S = 20.0
 
 
@@ -82,7 +77,7 @@ class Predictor:
         self.problem = question.loaded(start)
         given = question.data.get("calibration", {})
         fitted = self.problem.calibration
-        is_alike = fitted.inside_efficiency == fitted.bandwidth_efficiency
+        is_alike = fitted.links.inside_share == fitted.links.pcie_share == fitted.links.network_share
         # What a block means that gives the one share alone: see planner.question.calibration.
         is_open = "bandwidth_efficiency" in names and not {"inside_efficiency"} & (given.keys() | set(names))
         self.follows = is_alike and is_open
@@ -96,10 +91,14 @@ class Predictor:
 
     def predicted_s(self, values: Mapping[str, float]) -> float:
         """Return the seconds of an iteration."""
-        fields: dict[str, Any] = {_FIELDS[name]: value for name, value in values.items() if name != "utilisation"}
-        if self.follows:
-            fields["inside_efficiency"] = values["bandwidth_efficiency"]
-        problem = replace(self.problem, calibration=replace(self.problem.calibration, **fields))
+        fitted = self.problem.calibration
+        links = fitted.links
+        if (share := values.get("bandwidth_efficiency")) is not None:
+            links = links.with_network(share)
+        if (inside := share if self.follows else values.get("inside_efficiency")) is not None:
+            links = links.with_inside(inside)
+        fitted = replace(fitted, links=links, overhead_s=values.get("overhead", fitted.overhead_s))
+        problem = replace(self.problem, calibration=fitted)
         if self.slopes:
             more = START["utilisation"] / values["utilisation"] - 1
             profiles = {

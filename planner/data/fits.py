@@ -14,7 +14,7 @@ from typing import Any
 
 from planner.cost import Band
 from planner.data.devices import device
-from planner.frozen import frozen
+from planner.links import LinkRates
 from planner.plan import Configuration, Prediction
 from planner.problem import Problem
 from planner.routes import routes_of
@@ -104,8 +104,7 @@ def with_known_error(problem: Problem, family: str, configuration: Configuration
         return prediction
     if "groups" in block or "compression" in block:  # neither unlike devices nor compressed gradients were measured
         return prediction
-    insides = [group.inside for group in problem.cluster.machine_groups]
-    if any(one is None or one.bandwidth_bytes_per_s > PCIE_BYTES_PER_S for one in insides):
+    if not all(problem.calibration.links.is_pcie(group) for group in problem.cluster.machine_groups):
         return prediction
     rate = routes_of(problem.cluster).ring(block["num_machines"]).bandwidth_bytes_per_s
     asked = (block["num_devices"], _MEASURED_DEVICES), (rate, _MEASURED_BYTES_PER_S)
@@ -259,26 +258,7 @@ def _band(row: Mapping[str, Any], *, of: str, source: str, is_device_measured: b
     )
 
 
-@frozen
-class Reached:
-    """What links reach that nobody measured: shares of their nominal rates, and a machine's bound, bytes a second.
-
-    A machine reaches ``least_share`` of its cards' rate in any case, up to ``least_bytes_per_s``.
-    """
-
-    network_share: float
-    inside_share: float
-    most_bytes_per_s: float
-    least_share: float
-    least_bytes_per_s: float
-
-
-PCIE_BYTES_PER_S = 64e9  # links inside a machine up to here are PCIe, wider ones NVLink and its like
-
-
-def links_reached(
-    transport: str, inside_bytes_per_s: float | None, *, num_nics: int = 1, fewest_nics: int = 1
-) -> Reached:
+def links_reached(transport: str) -> LinkRates:
     """Return what links reach where nobody measured them; see docs/accuracy.md.
 
     TCP keeps a host's processors busy, which bounds each network card. RDMA reaches what it did between machines with
@@ -290,25 +270,20 @@ def links_reached(
     ----------
     transport
         ``tcp`` or ``rdma``.
-    inside_bytes_per_s
-        The nominal rate of the widest link inside a machine; None where each has one device.
-    num_nics, fewest_nics
-        The most and the fewest network cards of a machine.
 
-    >>> links_reached("rdma", 450e9).most_bytes_per_s, links_reached("tcp", None).most_bytes_per_s
+    >>> links_reached("rdma").most_bytes_per_card, links_reached("tcp").most_bytes_per_card
     (inf, 2020000000.0)
     """
     rows, fitted = _file("links_reached.yaml"), transformer_constants()
-    is_pcie = inside_bytes_per_s is not None and inside_bytes_per_s <= PCIE_BYTES_PER_S
-    inside_share = rows["pcie"]["share"] if is_pcie else fitted["inside_efficiency"]
-    bounds = [num_nics * rows["tcp"]["most_bytes_per_s"]] if transport == "tcp" else []
-    bounds += [inside_share * inside_bytes_per_s] if is_pcie and inside_bytes_per_s is not None else []
-    return Reached(
-        network_share=rows["tcp"]["share"] if transport == "tcp" else fitted["outside_efficiency"],
-        inside_share=inside_share,
-        most_bytes_per_s=min(bounds, default=inf),
-        least_share=rows["tcp"]["share"],
-        least_bytes_per_s=fewest_nics * rows["tcp"]["most_bytes_per_s"],
+    tcp, pcie_share = rows["tcp"], rows["pcie"]["share"]
+    return LinkRates(
+        network_share=tcp["share"] if transport == "tcp" else fitted["outside_efficiency"],
+        inside_share=fitted["inside_efficiency"],
+        pcie_share=pcie_share,
+        host_share=pcie_share,
+        most_bytes_per_card=tcp["most_bytes_per_s"] if transport == "tcp" else inf,
+        least_share=tcp["share"],
+        least_bytes_per_card=tcp["most_bytes_per_s"],
     )
 
 
@@ -336,8 +311,8 @@ def transformer_constants() -> Mapping[str, float]:
 def transformer_rates() -> Rows:
     """Return constants, shares of devices, figures of programs, and bands: the sections of the file, and more.
 
-    ``pcie``: the ``share`` that links inside machines of at most ``most_bytes_per_s`` reach. ``low_precision``: what
-    is fitted of products in eight and four bits and of launching (:class:`planner.models.low_precision.LowFigures`).
+    ``low_precision``: what is fitted of products in eight and four bits and of launching
+    (:class:`planner.models.low_precision.LowFigures`).
 
     ``constants`` and an entry of ``software`` hold the fields of the classes of these names (but the name) in
     :mod:`planner.models.compute`; an entry of ``devices`` its three fitted shares, and ``unmeasured`` what tells those
@@ -355,11 +330,7 @@ def transformer_rates() -> Rows:
     file = _file("transformer_rates.yaml")
     low = {"low_precision": _file("low_precision.yaml")}
     chips = MappingProxyType({name: device(name) for name in file["devices"]})
-    more = {
-        "chips": chips,
-        "pcie": {"most_bytes_per_s": PCIE_BYTES_PER_S, **_file("links_reached.yaml")["pcie"]},
-        **low,
-    }
+    more = {"chips": chips, **low}
     found = {name: file.get(name, MappingProxyType({})) for name in sections}
     software = found["software"]  # Primus runs Megatron-Core: no step of its own is fitted
     found["software"] = MappingProxyType({**software, "primus": software["megatron-core"]})

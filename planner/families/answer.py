@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from math import inf
 from typing import Protocol, overload
 
 from planner.cost import Floats, Ints
@@ -33,11 +32,10 @@ def no_sample_fits(
 
 
 def in_company(problem: Problem) -> Problem:
-    """Return the question with what links may reach in a cluster that has others, for bounds that hold there.
-
-    Others may have more cards, wider ones that send by RDMA, and NVLink: what bounds these machines alone is then none.
-    """
-    return replace(problem, calibration=replace(problem.calibration, most_bytes_per_s=inf))
+    """Return the question with what links may reach in a cluster that has others, for bounds that hold there."""
+    fitted = problem.calibration
+    links = fitted.links.in_company(may_change_transport=fitted.transport is None)
+    return replace(problem, calibration=replace(fitted, links=links))
 
 
 @overload

@@ -30,7 +30,6 @@ from planner.question.calibration import (
     is_fitted,
     read_calibration,
     samples_per_device,
-    with_usual_links,
 )
 from planner.question.cluster import cluster_of, with_former_defaults, with_graph
 from planner.question.dnn import (
@@ -243,7 +242,7 @@ def _build(reading: Reading) -> Problem:
         if names and not notes.faults:  # not where the allowed ones are wrong already
             notes.attempt(path, lambda names=names: check_names(names, substitutions))  # type: ignore[misc]
     is_by_rooflines = measured is None and profiler.has_rooflines(dnn)
-    fitted = with_usual_links(fitted, calibration, cluster, is_by_rooflines=is_by_rooflines)
+    fitted = replace(fitted, links=profiler.links(is_by_rooflines=is_by_rooflines))
     profiler.note_doubts(dnn, measured, families)
     check_training(reading, training)
     if notes.faults:

@@ -8,6 +8,7 @@ given; of a transformer in short numbers by the rooflines that ``hybrid`` counts
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from planner import data
-from planner.cluster import Cluster, Device
+from planner.cluster import Cluster, Device, MachineGroup
 from planner.cost import Affine, Band, Profile, TransferCost, Wait
 from planner.data.fits import (
     fused_steps,
@@ -31,6 +32,7 @@ from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
 from planner.frozen import frozen
 from planner.importers.text import read_cells
+from planner.links import LinkRates
 from planner.models.communication import MeasuredCurve, PiecewiseLogLinear, is_narrowed
 from planner.models.compute import (
     UNCALIBRATED,
@@ -56,7 +58,7 @@ from planner.question.low_precision import note_cuda_graphs, note_low_precision
 from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import Reading
 from planner.units import Dimension, format_exact, parse
-from planner.words import percent_words
+from planner.words import joined, percent_words
 
 UTILISATION = 0.5  # of a device's peak, where a share is used and none is given
 # Of each device, under the hybrid family, where nothing is given. What the driver keeps: 0.75 GiB (PyTorch finds 79.25
@@ -163,8 +165,6 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
             "expert_pieces_share": EXPERT_PIECES_SHARE,
         }
     return Calibration(
-        bandwidth_efficiency=spec.bandwidth_efficiency or 1.0,
-        inside_efficiency=spec.inside_efficiency or spec.bandwidth_efficiency or 1.0,
         transport=spec.transport,
         overhead_s=spec.overhead,
         negotiate_s=spec.negotiate,
@@ -234,33 +234,6 @@ def samples_per_device(training: Training, cluster: Cluster, limits: Limits, pin
     return training.batch_per_device or max(1, whole // max(1, used))
 
 
-def with_usual_links(
-    fitted: Calibration, given: CalibrationSpec, cluster: Cluster, *, is_by_rooflines: bool
-) -> Calibration:
-    """Return the figures with what links reach where the spec gives nothing about them.
-
-    Seconds by rooflines fitted to transformers go with the share inside machines that was fitted beside them.
-    """
-    inside = [group.inside.bandwidth_bytes_per_s for group in cluster.machine_groups if group.inside is not None]
-    cards = [group.num_nics for group in cluster.machine_groups]
-    transport, widest = transport_of(given, cluster), max(inside, default=None)
-    reached = links_reached(transport, widest, num_nics=max(cards), fewest_nics=min(cards))
-    usual: dict[str, Any] = {}
-    assumed = []
-    if not is_fitted(given):
-        usual = {
-            "bandwidth_efficiency": reached.network_share,
-            "most_bytes_per_s": reached.most_bytes_per_s,
-            "least_efficiency": reached.least_share,
-            "least_bytes_per_s": reached.least_bytes_per_s,
-        }
-        assumed.append("bandwidth_efficiency")
-    if given.inside_efficiency is None and (is_by_rooflines or not is_fitted(given)):
-        usual["inside_efficiency"] = reached.inside_share
-        assumed.append("inside_efficiency")
-    return replace(fitted, **usual, assumed_efficiencies=frozenset(assumed))
-
-
 def transport_of(given: CalibrationSpec, cluster: Cluster) -> str:
     """Return how machines send: as the spec says, else by their widest network card."""
     machines = {group.name for group in cluster.machine_groups}
@@ -272,10 +245,20 @@ def transport_of(given: CalibrationSpec, cluster: Cluster) -> str:
     return given.transport or ("tcp" if max(rates, default=0.0) <= _MOST_TCP_BYTES_PER_S else "rdma")
 
 
-def _machine_rates(cluster: Cluster) -> list[float]:
-    """Return what the network cards of a machine are sold by together, of each group that has a link."""
-    rates = [cluster.own_link(group.name).bandwidth_bytes_per_s for group in cluster.machine_groups]
-    return [rate for rate in rates if rate < float("inf")]
+def _machine_rates(cluster: Cluster) -> list[tuple[MachineGroup, float]]:
+    """Return each group that has a link, and what the network cards of a machine are sold by together."""
+    rates = [(group, cluster.own_link(group.name).bandwidth_bytes_per_s) for group in cluster.machine_groups]
+    return [(group, rate) for group, rate in rates if rate < float("inf")]
+
+
+def _bound_words(links: LinkRates, machine: MachineGroup, nominal_bytes_per_s: float) -> str:
+    """Return what bounds what a machine sends, whose network cards together are sold by some rate."""
+    most, usual = links.most_bytes_per_s(machine), links.network_share * nominal_bytes_per_s
+    found, least = "", machine.num_nics * links.least_bytes_per_card
+    if usual < min(links.least_bytes_per_s(nominal_bytes_per_s, machine), most):
+        share = percent_words(links.least_share)
+        found = f", but no less than TCP: {share}, up to {8e-9 * least:.3g} Gbit/s a machine"
+    return found + (f", at most {8e-9 * most:.3g} Gbit/s a machine" if most < inf else "")
 
 
 @frozen
@@ -287,6 +270,20 @@ class Profiler:
     calibration: CalibrationSpec
     training: Training
     batch_per_device: int
+
+    def links(self, *, is_by_rooflines: bool) -> LinkRates:
+        """Return what links reach: what the spec gives, and where it gives nothing what others measured.
+
+        A share between machines alone counts inside them, too; but seconds by rooflines fitted to transformers go with
+        the share inside that was fitted beside them.
+        """
+        found = links_reached(transport_of(self.calibration, self.cluster))
+        share, inside = self.calibration.bandwidth_efficiency, self.calibration.inside_efficiency
+        if share is not None:
+            found = found.with_network(share)
+        if inside is None and not is_by_rooflines:
+            inside = share
+        return found if inside is None else found.with_inside(inside)
 
     def has_rooflines(self, dnn: Dnn) -> bool:
         """Whether seconds that were not measured come from the rooflines fitted to transformers in short numbers."""
@@ -382,7 +379,7 @@ class Profiler:
         assert dnn.transformer is not None, "asked by has_rooflines"
         rates, dtype = transformer_rates(), self.training.dtype
         program = self.calibration.program
-        has_other_links = is_fitted(self.calibration) or self._has_other_links()  # which are said apart
+        has_other_links = self.calibration.inside_efficiency is not None or self._has_other_links()  # said apart
         what = "seconds of layers" if has_other_links else "seconds of layers and shares of the links' bandwidth"
         self.reading.notes.assumptions.append(f"{what}, for all families: as fitted to transformers")
         found = transformer_profile(
@@ -448,7 +445,9 @@ class Profiler:
         note_low_precision(self.reading, self.training.low, given.program, layers)
         note_cuda_graphs(self.reading, self.training.low, given, devices, is_hybrid_asked=is_hybrid_asked)
         # transformers' figures are of RDMA on wide cards; where other links are reckoned with, this is said
-        is_transport_noted = (is_by_rooflines or is_hybrid_asked) and not is_fitted(given) and self._has_other_links()
+        links, is_given = self.links(is_by_rooflines=is_by_rooflines), given.inside_efficiency is not None
+        is_given = is_given or links.is_network_given
+        are_links_noted = is_given or ((is_by_rooflines or is_hybrid_asked) and self._has_other_links())
         if not is_hybrid_asked or tuple(families) != (OF_TRANSFORMERS,):  # which has seconds and links of its own
             if is_by_rooflines:
                 fitted = transformer_rates()["devices"]
@@ -463,11 +462,11 @@ class Profiler:
                     notes.warnings.append(
                         "the links are uncalibrated: what others measured of their kind is taken to be reached"
                     )
-                    is_transport_noted = True
+                    are_links_noted = True
         if measured is not None and given.execution is not None:
             notes.warnings.append("calibration.execution alters nothing: the seconds of the layers were measured")
-        if is_transport_noted:
-            self._note_transport()
+        if are_links_noted and self.cluster.num_devices > 1:
+            self._note_links(links)
         self._note_given(dnn)
         for device in devices:
             if device.memory_bytes == float("inf"):
@@ -485,31 +484,37 @@ class Profiler:
 
     def _has_other_links(self) -> bool:
         """Whether machines are taken to send otherwise than those to which transformers were fitted."""
-        fitted = with_usual_links(Calibration(), self.calibration, self.cluster, is_by_rooflines=False)
-        share, rates = transformer_constants()["outside_efficiency"], _machine_rates(self.cluster)
-        return any(fitted.network_bytes_per_s(rate) != rate * share for rate in rates)
+        links, share = self.links(is_by_rooflines=True), transformer_constants()["outside_efficiency"]
+        rates = _machine_rates(self.cluster)
+        return any(links.network_bytes_per_s(rate, group) != rate * share for group, rate in rates)
 
-    def _note_transport(self) -> None:
-        """Say by what machines are taken to send, and what links are taken to reach."""
-        notes = self.reading.notes
-        fitted = with_usual_links(Calibration(), self.calibration, self.cluster, is_by_rooflines=False)
-        inside = f"{percent_words(fitted.inside_efficiency)} inside machines"
-        if not self.cluster.links:
-            notes.assumptions.append(f"links reach {inside} (calibration.inside_efficiency)")
-            return
-        transport = transport_of(self.calibration, self.cluster)
-        most = fitted.most_bytes_per_s
-        bound = f", at most {8e-9 * most:.3g} Gbit/s a machine" if most < float("inf") else ""
-        least = fitted.least_bytes_per_s
-        if any(fitted.bandwidth_efficiency * rate < min(least, most) for rate in _machine_rates(self.cluster)):
-            share = percent_words(fitted.least_efficiency)
-            as_tcp = f", but no less than TCP: {share}, up to {8e-9 * least:.3g} Gbit/s a machine"
-            bound = (as_tcp if fitted.least_efficiency > fitted.bandwidth_efficiency else "") + bound
-        text = (
-            f"transport: {transport}, which reaches {percent_words(fitted.bandwidth_efficiency)} of the network's rate"
-            f"{bound}; links reach {inside}"
+    def _note_links(self, links: LinkRates) -> None:
+        """Say by what machines are taken to send, and what links reach: of each kind of machine where these differ."""
+        notes, transport = self.reading.notes, transport_of(self.calibration, self.cluster)
+        groups, rates = self.cluster.machine_groups, _machine_rates(self.cluster)
+        inside = (
+            " (calibration.inside_efficiency)" if self.calibration.inside_efficiency or not self.cluster.links else ""
         )
-        if self.calibration.transport is None:
+        if not self.cluster.links:
+            notes.assumptions.append(
+                f"links reach {percent_words(links.share_inside(groups[0]))} inside machines{inside}"
+            )
+            return
+        by_words: dict[str, list[str]] = {}
+        for group in groups:
+            bounds = [_bound_words(links, one, rate) for one, rate in rates if one is group]
+            words = f"{''.join(bounds)}; links reach {percent_words(links.share_inside(group))} inside machines{inside}"
+            by_words.setdefault(words, []).append(group.device.name)
+        share = percent_words(links.network_share)
+        head = f"transport: {transport}, which reaches {share} of the network's rate"
+        if links.is_network_given:
+            head = f"links between machines reach {share} of their rate (calibration.bandwidth_efficiency)"
+        if len(by_words) == 1:
+            text = head + next(iter(by_words))
+        else:
+            each = {words.removeprefix(", ").removeprefix("; "): names for words, names in by_words.items()}
+            text = "; ".join([head, *(f"on {joined(sorted({*names}))} {words}" for words, names in each.items())])
+        if self.calibration.transport is None and not links.is_network_given:
             notes.assume_aloud(text, ("calibration", "transport"), other=_OTHER_TRANSPORT[transport])
         else:
             notes.assumptions.append(text)

@@ -108,8 +108,10 @@ def measure(inputs: Inputs, path: Path) -> Measured:
 def _usual_share(inputs: Inputs, run: Run) -> float:
     """Return the share of its rate that a network is taken to reach."""
     (nominal,) = (network.bandwidth for network in inputs.networks.values() if network.name == run.network)
-    reached = links_reached(run.transport, inputs.inside)
-    return min(reached.network_share, reached.most_bytes_per_s / nominal)
+    reached = links_reached(run.transport)
+    return min(
+        reached.network_share, reached.most_bytes_per_card / nominal, inputs.inside * reached.host_share / nominal
+    )
 
 
 def _update_time_s(inputs: Inputs, run: Run, shares: Parameters) -> float:

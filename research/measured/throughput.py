@@ -225,15 +225,15 @@ def measure(inputs: Inputs, path: Path) -> Measured:
 def usual(inputs: Inputs, run: Run) -> Parameters:
     """Return the parameters that a spec means which gives the transport, and no efficiencies."""
     network = inputs.networks[run.network]
-    reached = links_reached(network.transport, inputs.inside)
-    share = min(reached.network_share, reached.most_bytes_per_s / network.bandwidth)
-    return (inputs.latency, reached.inside_share, share)
+    reached = links_reached(network.transport)
+    most = min(reached.most_bytes_per_card, inputs.inside * reached.host_share)
+    return (inputs.latency, reached.pcie_share, min(reached.network_share, most / network.bandwidth))
 
 
 def _without_testbed(inputs: Inputs, run: Run) -> Parameters:
     """Return the same by other sources alone: none of them bounds TCP."""
     network, shares = inputs.networks[run.network], inputs.elsewhere
-    reached = links_reached(network.transport, inputs.inside)
+    reached = links_reached(network.transport)
     share = shares.tcp_share if network.transport == "tcp" else reached.network_share
     bound = shares.pcie_share * inputs.inside / network.bandwidth
     return (inputs.latency, shares.pcie_share, min(share, bound))

@@ -528,7 +528,7 @@ def _tried(of: Mapping[str, Sequence[MixedRow]], readings: Mapping[str, Reading]
 def _untold(of: Mapping[str, Sequence[MixedRow]]) -> Iterator[Sequence[str]]:
     """Yield the cells of AMP's rows as an ordinary question has them, with and without the T4's share of products."""
     given, known = transformer_rates(), device("t4")
-    reached = links_reached("tcp", _PCIE_BYTES_PER_S).inside_share / given["constants"]["inside_efficiency"]
+    reached = links_reached("tcp").pcie_share / given["constants"]["inside_efficiency"]
     inside = {"inside_bytes_per_s": _PCIE_BYTES_PER_S * reached, "launch_s": given["software"][_SOFTWARE]["launch_s"]}
     unmeasured = {**given, "products": {}}
     for words, rates in (("as it ships", given), ("the same, the T4 as one that nobody measured", unmeasured)):

@@ -110,7 +110,7 @@ def test_with_a_cluster_numbers_of_devices_that_were_not_measured_get_a_figure(t
     problem = planner.load(spec(tmp_path, "calibration: calibration.yaml\n"))
     assert sorted(problem.calibration.all_reduce_curves) == [2, 3, 4, 5, 6, 7, 8]
     assert problem.calibration.overhead_s == pytest.approx(5e-5, rel=0.1)
-    assert problem.calibration.bandwidth_efficiency == pytest.approx(0.6, rel=0.05)
+    assert problem.calibration.links.network_share == pytest.approx(0.6, rel=0.05)
     six = ring_all_reduces(num_devices=[6], bandwidth_bytes_per_s=0.75e9, latency_s=1e-5, overhead_s=5e-5).at(0)
     sizes = SIZES[::3]
     np.testing.assert_allclose(problem.calibration.all_reduce_curves[6](sizes), six(sizes), rtol=0.1)

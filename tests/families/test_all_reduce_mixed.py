@@ -145,7 +145,7 @@ def doubled(problem: Problem) -> Problem:
             old,
             overhead_s=2 * old.overhead_s,
             timeout_s=2 * old.timeout_s,
-            most_bytes_per_s=old.most_bytes_per_s / 2,
+            links=old.links.wider_network(0.5).wider_inside(0.5),
         ),
     )
 

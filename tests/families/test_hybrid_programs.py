@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import planner
 from planner.checks import report_text
-from planner.data.fits import transformer_rates
+from planner.data.fits import links_reached, transformer_rates
 from planner.errors import InfeasibleError, SpecError
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.cost import GroupCost
@@ -228,7 +228,7 @@ def test_a_program_that_was_not_measured_on_a_device_is_named() -> None:
 
 def test_devices_that_pcie_joins_exchange_at_the_share_that_it_reaches() -> None:
     machines = {"count": 1, "device": "l40s", "devices": 4, "inside": "pcie-4-x16", "network": "100 Gbit/s"}
-    share = transformer_rates()["pcie"]["share"]
+    share = links_reached("rdma").pcie_share
     asked: dict[str, Any] = {"cluster": {"machines": [machines]}}
     usual, told, quick = (
         predicted(question(None, calibration=more, **asked), {"tensor": 4, "microbatch": 1})[1].breakdown_s

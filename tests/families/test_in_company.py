@@ -20,7 +20,7 @@ NETWORKS = {
     "hybrid": {"zoo": "llama3.2-1b", "global_batch": 8, "dataset_samples": 8, "epochs": 1},
     "all_reduce": {"zoo": "resnet50", "global_batch": 256, "dataset_samples": 256, "epochs": 1},
 }
-DEVICES = ["a100-sxm4-80gb", "h100-sxm", "v100-sxm2-32gb", "l4"]
+DEVICES = ["a100-sxm4-80gb", "h100-sxm", "v100-sxm2-32gb", "l4", "l40s"]  # by NVLink and by PCIe
 MANY = 1e30
 
 
@@ -32,9 +32,10 @@ def asked(family: str, machines: list[dict[str, Any]], **more: Any) -> Problem:
 def drawn(rng: np.random.Generator) -> list[dict[str, Any]]:
     found = []
     for name, device in zip("ab", rng.choice(DEVICES, 2, replace=False), strict=True):
-        network, each = f"{rng.choice([1, 3, 10, 100])} Gbit/s", int(rng.choice([1, 2, 4]))
+        network, each = f"{rng.choice([1, 3, 10, 25, 100])} Gbit/s", int(rng.choice([1, 2, 4]))
         group = {"name": name, "count": int(rng.integers(1, 4)), "device": str(device), "devices": each}
-        found.append({**group, "network": network, "latency": f"{rng.choice([5, 50])} us"})
+        cards = {"network": network, "latency": f"{rng.choice([5, 50])} us", "nics": int(rng.choice([1, 1, 4]))}
+        found.append({**group, **cards})
     return found
 
 

@@ -30,6 +30,19 @@ ROWS = [
     row("pair", device="a10g", devices=2, inside="pcie-4-x16", usd_per_h=2.2, billing_s=3600, power_w=500),
     row("lone", device="l40s", usd_per_h=1.8, network_gbit_per_s="", power_w=450),
 ]
+UNLIKE_LINKS = [
+    row("pcie", device="l40s", devices=4, inside="pcie-4-x16", usd_per_h=4, network_gbit_per_s=400, power_w=1500),
+    row(
+        "nvlink",
+        device="a100-sxm4-40gb",
+        devices=2,
+        inside="nvlink-3",
+        usd_per_h=4,
+        network_gbit_per_s=100,
+        power_w=900,
+    ),
+    row("narrow", device="a10g", usd_per_h=0.6, network_gbit_per_s=25, power_w=200),  # by TCP, alone
+]
 TRAINING = {**DNN, "epochs": 30, "dataset_samples": 1_281_167}
 SIZE = {"layers": 12, "hidden": 4096, "heads": 32, "vocabulary": 32000, "sequence_length": 2048}
 TRANSFORMER = {"transformer": SIZE, "global_batch": 48, "dataset_samples": 6_000_000, "epochs": 1}
@@ -67,16 +80,20 @@ def objective_of(question: str) -> float:
 
 
 @pytest.mark.parametrize(
-    "block",
+    ("given_rows", "block"),
     [
-        {"deadline": "6 h"},
-        {"objective": "time", "budget": "14 USD"},
-        {"objective": "energy", "deadline": "9 h", "most_types": 2},
-        {"deadline": "3 h", "most_types": 3, "quotas": {"large": 2}},
+        (ROWS, {"deadline": "6 h"}),
+        (ROWS, {"objective": "time", "budget": "14 USD"}),
+        (ROWS, {"objective": "energy", "deadline": "9 h", "most_types": 2}),
+        (ROWS, {"deadline": "3 h", "most_types": 3, "quotas": {"large": 2}}),
+        (UNLIKE_LINKS, {"objective": "time", "most_types": 3}),
+        (UNLIKE_LINKS, {"deadline": "3 h", "most_types": 3, "quotas": {"*": 1}}),
     ],
 )
-def test_no_fleet_that_the_planner_plans_beats_the_answer(tmp_path: Path, block: dict[str, Any]) -> None:
-    question = purchases.asked(tmp_path / "list.csv", ROWS, dnn=TRAINING, machines={"at_most": 3}, **block)
+def test_no_fleet_that_the_planner_plans_beats_the_answer(
+    tmp_path: Path, given_rows: list[dict[str, Any]], block: dict[str, Any]
+) -> None:
+    question = purchases.asked(tmp_path / "list.csv", given_rows, dnn=TRAINING, machines={"at_most": 3}, **block)
     procurement = purchases.loaded(question)
     bills = purchases.all_bills(procurement, trained_by_the_planner(TRAINING, "all_reduce"))
     if not bills:

@@ -27,8 +27,8 @@ def says(lines: tuple[str, ...], words: str) -> bool:
 def test_seconds_and_shares_of_links_are_those_that_were_fitted() -> None:
     problem, constants = question(), transformer_rates()["constants"]
     assert "fitted rooflines of a100-sxm4-80gb" in problem.profiles["a100-sxm4-80gb"].origin
-    assert problem.calibration.bandwidth_efficiency == constants["outside_efficiency"]
-    assert problem.calibration.inside_efficiency == constants["inside_efficiency"]
+    assert problem.calibration.links.network_share == constants["outside_efficiency"]
+    assert problem.calibration.links.inside_share == constants["inside_efficiency"]
     assert says(problem.assumptions, "as fitted to transformers")
     assert not says(problem.warnings, "uncalibrated")
 
@@ -53,13 +53,13 @@ def test_a_pipeline_counts_with_the_few_samples_of_a_micro_batch() -> None:
 def test_a_utilisation_that_is_given_counts_and_is_said_not_to_count_for_hybrid() -> None:
     problem = question(calibration={"utilisation": 0.4})
     assert "0.4 of the bf16 peak" in problem.profiles["a100-sxm4-80gb"].origin
-    assert problem.calibration.inside_efficiency == transformer_rates()["constants"]["inside_efficiency"]
+    assert problem.calibration.links.inside_share == transformer_rates()["constants"]["inside_efficiency"]
     assert says(problem.warnings, "families are not compared alike")
 
 
 def test_shares_of_links_that_are_given_count() -> None:
-    fitted = question(calibration={"bandwidth_efficiency": 0.5}).calibration
-    assert (fitted.bandwidth_efficiency, fitted.inside_efficiency) == (
+    fitted = question(calibration={"bandwidth_efficiency": 0.5}).calibration.links
+    assert (fitted.network_share, fitted.inside_share) == (
         0.5,
         transformer_rates()["constants"]["inside_efficiency"],
     )

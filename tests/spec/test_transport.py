@@ -12,7 +12,7 @@ from planner.plan import Plan
 from planner.problem import Calibration, Problem
 from planner.routes import routes_of
 
-MOST_TCP_BYTES_PER_S = links_reached("tcp", None).most_bytes_per_s
+MOST_TCP_BYTES_PER_S = links_reached("tcp").most_bytes_per_card
 
 
 def question(network: str, *, device: str = "rtx-2080-ti", nics: int = 1, **calibration: Any) -> Problem:
@@ -25,7 +25,7 @@ def question(network: str, *, device: str = "rtx-2080-ti", nics: int = 1, **cali
 def reached(problem: Problem) -> float:
     """Bytes a second of a machine, of what its cards are sold by."""
     nominal = routes_of(problem.cluster).ring(problem.cluster.num_machines).bandwidth_bytes_per_s
-    return problem.calibration.network_bytes_per_s(nominal)
+    return problem.calibration.links.network_bytes_per_s(nominal, *problem.cluster.machine_groups)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,11 @@ def test_what_a_machine_sends_follows_from_its_transport(
 
 
 def test_devices_that_nvlink_joins_reach_what_transformers_did() -> None:
-    calibration, constants = (
-        question("100 Gbit/s", device="v100-sxm2-16g").calibration,
-        transformer_rates()["constants"],
-    )
-    assert calibration.bandwidth_efficiency == constants["outside_efficiency"]
-    assert calibration.inside_efficiency == constants["inside_efficiency"]
-    assert calibration.most_bytes_per_s == float("inf")
+    problem, constants = question("100 Gbit/s", device="v100-sxm2-16g"), transformer_rates()["constants"]
+    (group,), links = problem.cluster.machine_groups, problem.calibration.links
+    assert links.network_share == constants["outside_efficiency"]
+    assert links.share_inside(group) == constants["inside_efficiency"]
+    assert links.most_bytes_per_s(group) == float("inf")
 
 
 def test_each_card_of_tcp_is_bounded_and_all_of_them_by_pcie() -> None:
@@ -68,13 +66,13 @@ def test_each_card_of_tcp_is_bounded_and_all_of_them_by_pcie() -> None:
 def test_an_efficiency_that_is_given_counts_alone(given: dict[str, Any]) -> None:
     problem = question("100 Gbit/s", **given)
     assert reached(problem) == 12.5e9
-    assert problem.calibration.inside_efficiency == 1
+    assert problem.calibration.links.share_inside(*problem.cluster.machine_groups) == 1
     assert not any("uncalibrated" in one for one in problem.warnings)
 
 
-def test_a_measured_curve_leaves_the_rest_as_sold() -> None:
+def test_a_measured_curve_leaves_the_rest_as_others_measured_it() -> None:
     curve = {"num_devices": 16, "points": [["1 MB", "1 ms"], ["100 MB", "90 ms"]]}
-    assert reached(question("100 Gbit/s", curves=[curve])) == 12.5e9
+    assert reached(question("25 Gbit/s", curves=[curve])) == reached(question("25 Gbit/s")) < 25e9 / 8
 
 
 def planned(network: str, **calibration: Any) -> Plan:
@@ -119,17 +117,73 @@ def test_rdma_is_never_slower_than_tcp_and_naming_what_is_assumed_changes_nothin
     assert usual == (tcp if gbit_per_s <= 25 else rdma)
 
 
-def test_many_cards_elsewhere_widen_no_machine_with_one() -> None:
-    """What TCP reaches in any case is bounded by the card, and holds for the machine that has fewest."""
-    kinds = [
-        {"count": 2, "device": "h100-sxm", "devices": 8, "network": "100 Gbit/s", "nics": 8},
-        {"count": 2, "device": "v100-sxm2-16g", "devices": 4, "network": "100 Gbit/s", "nics": 1},
-    ]
-    dnn = {"zoo": "vgg16", "batch_per_device": 32}
-    calibration = planner.load({"dnn": dnn, "cluster": {"machines": kinds}}).calibration
-    share = transformer_rates()["constants"]["outside_efficiency"]
-    for rate in (12.5e9, 100e9):
-        assert calibration.network_bytes_per_s(rate) == pytest.approx(share * rate)
+_KINDS = {
+    "many cards": {"count": 2, "device": "h100-sxm", "devices": 8, "network": "25 Gbit/s", "nics": 8},
+    "one card": {"count": 2, "device": "v100-sxm2-16g", "devices": 4, "network": "25 Gbit/s", "nics": 1},
+    "pcie": {"count": 2, "device": "l40s", "devices": 4, "network": "100 Gbit/s", "nics": 4},
+    "one device": {"count": 2, "device": "t4", "devices": 1, "network": "25 Gbit/s", "nics": 1},
+}
+
+
+def own_figures(kinds: list[str], **calibration: Any) -> dict[str, list[float]]:
+    """What a machine of each kind reaches inside, and of what its cards are sold by; all of them of a rate of both."""
+    machines = [{"name": name, **_KINDS[name]} for name in kinds]
+    dnn = {"zoo": "vgg16", "global_batch": 64}
+    problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}, "calibration": calibration})
+    links, cluster = problem.calibration.links, problem.cluster
+    return {
+        group.name: [
+            links.inside_bytes_per_s(group),
+            links.network_bytes_per_s(cluster.own_link(group.name).bandwidth_bytes_per_s, group),
+        ]
+        for group in cluster.machine_groups
+    }
+
+
+@pytest.mark.parametrize("transport", ["tcp", "rdma"])
+@pytest.mark.parametrize("kinds", [["many cards", "one card"], ["pcie", "many cards"], [*_KINDS]])
+def test_what_a_machine_reaches_depends_on_no_other_in_its_cluster(kinds: list[str], transport: str) -> None:
+    """Neither cards nor NVLink of others widen a machine, and PCIe of others bounds none."""
+    together = own_figures(kinds, transport=transport)
+    for name in kinds:
+        assert together[name] == own_figures([name], transport=transport)[name]
+    inside, network = together.get("pcie", (0.32 * 31.5e9, 0.0))
+    assert inside == pytest.approx(0.32 * 31.5e9)
+    assert network <= inside * (1 + 1e-12)
+
+
+def test_a_network_through_several_machines_is_what_the_slowest_of_them_reaches() -> None:
+    machines = [{"name": name, **_KINDS[name]} for name in ("many cards", "one card", "pcie")]
+    dnn = {"zoo": "vgg16", "global_batch": 64}
+    problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}, "calibration": {"transport": "tcp"}})
+    links, groups = problem.calibration.links, problem.cluster.machine_groups
+    for rate in (1e9, 3.125e9, 12.5e9, 100e9):
+        own = [links.network_bytes_per_s(rate, one) for one in groups]
+        assert links.network_bytes_per_s(rate, *groups) == min(own)
+        assert links.share_of_network(rate, *groups) == pytest.approx(min(own) / rate)
+
+
+@pytest.mark.parametrize(("name", "machines", "devices"), [("bandwidth_efficiency", 4, 1), ("inside_efficiency", 1, 4)])
+@pytest.mark.parametrize("family", ["all_reduce", "pipeline", "hybrid"])
+def test_every_share_that_is_given_counts_and_1_is_one_of_them(
+    family: str, name: str, machines: int, devices: int
+) -> None:
+    """However little it differs from one that is no share at all, and aloud."""
+    machine = {"count": machines, "device": "l40s", "devices": devices, "network": "100 Gbit/s"}
+    pins = {"all_reduce": {"num_devices": 4}, "pipeline": {"num_stages": 4}, "hybrid": {"tensor_parallel_size": 4}}
+    spec = {
+        "dnn": {"zoo": "bert-large", "global_batch": 64, "dtype": "bf16"},
+        "cluster": {"machines": [machine]},
+        "families": [family],
+        "objective": "iteration_time",
+        "fix": pins[family],
+    }
+    problems = [planner.load({**spec, "calibration": {name: share}}) for share in (0.6, 0.99, 1 - 1e-12, 1.0)]
+    slow, near, same, sold = (planner.plan(one).objective for one in problems)
+    assert slow > near > sold
+    assert same == pytest.approx(sold)
+    said = [*problems[-1].assumptions, *(one.text for one in problems[-1].key_assumptions)]
+    assert any("100 %" in line and f"(calibration.{name})" in line for line in said)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +237,8 @@ def test_each_kind_of_machines_reaches_a_share_of_its_own_network(
     """As in all families: a narrow network elsewhere widens none, and hides no bound of PCIe or of TCP."""
     problem = kinds_of((counts[0], *wide), (counts[1], *narrow))
     own = [problem.cluster.own_link(one.name).bandwidth_bytes_per_s for one in problem.cluster.machine_groups]
-    expected = [problem.calibration.network_bytes_per_s(rate) for rate in own]
+    links, groups = problem.calibration.links, problem.cluster.machine_groups
+    expected = [links.network_bytes_per_s(rate, group) for rate, group in zip(own, groups, strict=True)]
     assert own_reached(problem) == pytest.approx(expected)
     assert expected[0] < 0.88 * own[0]
 
@@ -205,7 +260,13 @@ def test_each_level_of_switches_reaches_a_share_of_its_own_rate(
     sold = [unit.machine_bytes_per_s for unit in units]
     assert len(sold) == 2
     leaf, spine = (tier.unit_bytes_per_s * cost.constants.outside_efficiency for tier in cost.tiers[1:])
-    assert [leaf, spine / 8] == pytest.approx([problem.calibration.network_bytes_per_s(rate) for rate in sold])
+    reached = problem.calibration.links.network_bytes_per_s
+    expected = [reached(rate, *problem.cluster.machine_groups) for rate in sold]
+    assert [leaf, spine / 8] == pytest.approx(expected)
+    usual = Constants(**transformer_rates()["constants"]).exchange_efficiency
+    more = cost.constants.exchange_efficiency / cost.constants.outside_efficiency
+    for rate, whole, own in zip((leaf * more, spine / 8 * more), sold, expected, strict=True):
+        assert rate <= max(own, usual * whole) * (1 + 1e-12)
 
 
 def test_between_kinds_of_machines_the_narrower_network_reaches_what_it_does_alone() -> None:
@@ -283,4 +344,5 @@ def test_hybrid_counts_with_the_shares_that_were_fitted_with_its_seconds_on_card
 
 
 def test_a_calibration_of_ones_own_has_the_rates_as_sold() -> None:
-    assert Calibration().network_bytes_per_s(12.5e9) == 12.5e9
+    (group,) = question("100 Gbit/s").cluster.machine_groups
+    assert Calibration().links.network_bytes_per_s(12.5e9, group) == 12.5e9

@@ -98,13 +98,11 @@ class PlainDataParallel:
             num_devices=np.array([number]),
             num_machines=np.array([configuration.num_machines]),
             devices_per_machine=group.devices_per_machine,
-            network_bytes_per_s=link.bandwidth_bytes_per_s * fitted.bandwidth_efficiency
+            network_bytes_per_s=fitted.links.network_bytes_per_s(link.bandwidth_bytes_per_s, group)
             if configuration.num_machines > 1
             else float("inf"),
             network_latency_s=link.latency_s if configuration.num_machines > 1 else 0.0,
-            inside_bytes_per_s=float("inf")
-            if inside is None
-            else inside.bandwidth_bytes_per_s * fitted.inside_efficiency,
+            inside_bytes_per_s=fitted.links.inside_bytes_per_s(group),
             inside_latency_s=0.0 if inside is None else inside.latency_s,
             overhead_s=fitted.overhead_s + fitted.negotiate_s,
         )

@@ -134,7 +134,7 @@ class Bounds(Space):
             return None
         # The greatest bandwidth and the least latency that links inside machines can have: machines of which one device
         # would not do use theirs, and so do those of one group that has the most devices.
-        inside_bytes_per_s, inside_s = np.array([kind.inside for kind in team.cost.device_kinds]).T
+        inside_bytes_per_s, inside_s = np.array(team.cost.insides).T
         has_most, is_used = (team.caps == team.most) & (rows.high >= team.most), rows.least_each > 1
         is_possible = has_most.any(axis=1)
         widest = np.where(has_most, inside_bytes_per_s, 0.0).max(axis=1)

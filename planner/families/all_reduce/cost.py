@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
 from math import ceil
 from typing import Any, Self
 
@@ -36,6 +37,7 @@ from planner.families.all_reduce.configuration import (
     one_type,
 )
 from planner.frozen import frozen
+from planner.links import LinkRates
 from planner.models.activations import data_parallel_memory
 from planner.models.communication import (
     ALL_REDUCES,
@@ -120,12 +122,10 @@ class DeviceKind:
         """Machines of all groups."""
         return sum(group.count for group in self.groups)
 
-    @property
-    def inside(self) -> tuple[float, float]:
-        """Bytes a second and latency in seconds of the slowest link inside a machine; free where none is given."""
-        links = [group.inside for group in self.groups if group.inside is not None]
-        bandwidth = min((link.bandwidth_bytes_per_s for link in links), default=float("inf"))
-        return bandwidth, max((link.latency_s for link in links), default=0.0)
+    def inside(self, links: LinkRates) -> tuple[float, float]:
+        """Return bytes a second and seconds of latency of the slowest link inside a machine; free where none is."""
+        latencies_s = [group.inside.latency_s for group in self.groups if group.inside is not None]
+        return min(links.inside_bytes_per_s(group) for group in self.groups), max(latencies_s, default=0.0)
 
 
 def cut_by(problem: Problem, unit: str) -> Problem:
@@ -235,6 +235,11 @@ class AllReduceCost:
         """Samples that a device of each kind holds; 0 where not even one fits."""
         return np.array([self.memory.most_samples(limit) for limit in self.memory_limits_bytes], dtype=np.int64)
 
+    @cached_property
+    def insides(self) -> tuple[tuple[float, float], ...]:
+        """Bytes a second and latency of the slowest link inside machines of each kind, at the rate that is reached."""
+        return tuple(kind.inside(self.problem.calibration.links) for kind in self.device_kinds)
+
     def _gradients_on(self, kind: DeviceKind) -> Gradients:
         """Return what has to be sent, and when it is ready on devices of a kind."""
         size, unit = self.precision.gradient_bytes, self.problem.calibration.fusion_unit
@@ -274,10 +279,12 @@ class AllReduceCost:
             return float("inf"), 0.0, float("inf")
         number = num_machines if self.is_homogeneous else self.cluster.num_machines
         if (number, is_bound) not in self._networks:
-            routes, reached = routes_of(self.cluster), self.problem.calibration.network_bytes_per_s
+            routes, reached = routes_of(self.cluster), self.problem.calibration.links.network_bytes_per_s
             ring = routes.widest_ring(number) if is_bound else routes.ring(number)
             trees = routes.own_bytes_per_s(number) if is_bound else routes.tree_bytes_per_s(number)
-            found = reached(ring.bandwidth_bytes_per_s), ring.latency_s, reached(trees)
+            before = accumulate((group.count for group in self.groups), initial=0)
+            first = [group for group, stand in zip(self.groups, before, strict=False) if stand < number]
+            found = reached(ring.bandwidth_bytes_per_s, *first), ring.latency_s, reached(trees, *first)
             self._networks[number, is_bound] = found
         return self._networks[number, is_bound]
 
@@ -301,7 +308,7 @@ class AllReduceCost:
         most_devices
             Of any machine: they are chained inside it.
         inside_bytes_per_s, inside_latency_s
-            Of the links inside machines, as numbers or for each setting.
+            Of the links inside machines, at the rate that is reached, as numbers or for each setting.
         is_even
             Whether all machines have equally many devices, which two levels need.
         is_bound
@@ -319,7 +326,7 @@ class AllReduceCost:
             network_bytes_per_s=network_bytes_per_s,
             network_latency_s=network_latency_s,
             tree_bytes_per_s=tree_bytes_per_s,
-            inside_bytes_per_s=inside_bytes_per_s * fitted.inside_efficiency,
+            inside_bytes_per_s=inside_bytes_per_s,
             inside_latency_s=inside_latency_s,
             overhead_s=fitted.overhead_s + fitted.negotiate_s,
             reduce_bytes_per_s=self._reduce_bytes_per_s,
@@ -337,10 +344,9 @@ class AllReduceCost:
 
     @cached_property
     def _reduce_bytes_per_s(self) -> float:
-        """Bytes of gradient that the slowest device adds up in a second (eq. 7 of the OSF model)."""
-        peaks = [kind.groups[0].device.peak_flop_per_s.get("fp32") for kind in self.device_kinds]
-        known = [peak * self.precision.gradient_bytes for peak in peaks if peak is not None]
-        return min(known, default=float("inf")) if self.problem.calibration.aggregation else float("inf")
+        """Bytes of gradient that the slowest device adds up in a second."""
+        fitted, width = self.problem.calibration, self.precision.gradient_bytes
+        return min(fitted.reduce_bytes_per_s(kind.groups[0].device, width) for kind in self.device_kinds)
 
     def least_transfers_s(self, num_machines: Ints, sizes_bytes: Floats) -> Floats:
         """Return what an all-reduce takes at least over so many machines, some of them these: (numbers, sizes).
@@ -354,7 +360,7 @@ class AllReduceCost:
             num_devices=num_machines,
             num_machines=num_machines,
             devices_per_machine=1,
-            network_bytes_per_s=fitted.network_bytes_per_s(own.bandwidth_bytes_per_s),
+            network_bytes_per_s=fitted.links.network_bytes_per_s(own.bandwidth_bytes_per_s, group),
             network_latency_s=own.latency_s,
             overhead_s=fitted.overhead_s + fitted.negotiate_s,
             reduce_bytes_per_s=self._reduce_bytes_per_s,
@@ -370,7 +376,7 @@ class AllReduceCost:
             return {"measured": delayed(curve, fitted.negotiate_s)}
         if key in self._transfers:
             return self._transfers[key]
-        inside = [kind.inside for kind, each in zip(self.device_kinds, self.devices.tolist(), strict=True) if each > 1]
+        inside = [one for one, each in zip(self.insides, self.devices.tolist(), strict=True) if each > 1]
         forms = self.forms_of(
             np.array([num_machines]),
             np.array([num_devices]),

@@ -280,7 +280,7 @@ class GroupCost:
         rates = self._network_rates
         if len(rates) < 2:
             return inside, *outside
-        shares = [self.as_sold(rate) / rate for rate in rates]
+        shares = [self.as_sold(rate, self.group) / rate for rate in rates]
         return inside, *(
             replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s * share)
             for tier, share in zip(outside, shares, strict=True)
@@ -385,28 +385,21 @@ class GroupCost:
 
     @cached_property
     def constants(self) -> Constants:
-        """What all devices have in common; efficiencies of links that the spec gives come first."""
+        """What all devices have in common, with what the links of these machines reach."""
         found = Constants(**self.problem.transformer_rates["constants"])
-        given = self.problem.calibration
-        if given.bandwidth_efficiency != 1:
-            share = given.network_share(self._network_rates[0])
-            if share != found.outside_efficiency:  # experts' exchange alters as much, and is no wider than the wider
-                exchange = found.exchange_efficiency * share / found.outside_efficiency
-                exchange = min(exchange, max(share, found.exchange_efficiency))
-                found = replace(found, outside_efficiency=share, exchange_efficiency=exchange)
-        if given.inside_efficiency != 1 and "inside_efficiency" not in given.assumed_efficiencies:
-            return replace(found, inside_efficiency=given.inside_efficiency)
-        inside, pcie = self.group.inside, self.problem.transformer_rates.get("pcie", {"most_bytes_per_s": 0.0})
-        if inside is not None and inside.bandwidth_bytes_per_s <= pcie["most_bytes_per_s"]:
-            found = replace(found, inside_efficiency=pcie["share"])
-        return found
+        links = self.problem.calibration.links
+        share, *others = (links.share_of_network(rate, self.group) for rate in self._network_rates)
+        # experts' exchange alters as much, and at no level is wider than the wider of the two
+        usual = found.exchange_efficiency
+        most = (share / one * max(one, usual) for one in (share, *others))
+        exchange = min(usual * (share / found.outside_efficiency), *most)
+        inside = links.share_inside(self.group)
+        return replace(found, outside_efficiency=share, exchange_efficiency=exchange, inside_efficiency=inside)
 
-    def as_sold(self, joint_bytes_per_s: float) -> float:
-        """Return the rate of which the share that this group's network reaches is what the joint one reaches."""
-        given = self.problem.calibration
-        if given.bandwidth_efficiency == 1:
-            return joint_bytes_per_s
-        return joint_bytes_per_s * (given.network_share(joint_bytes_per_s) / self.constants.outside_efficiency)
+    def as_sold(self, joint_bytes_per_s: float, *machines: MachineGroup) -> float:
+        """Return the rate of which the share that this group's network reaches is what one through others reaches."""
+        share = self.problem.calibration.links.share_of_network(joint_bytes_per_s, *machines)
+        return joint_bytes_per_s * (share / self.constants.outside_efficiency)
 
     @property
     def expert_imbalance(self) -> float:
@@ -831,12 +824,12 @@ class HybridCost:
         if len(self.groups) == 1:
             return (DeviceGroup(tiers=self.first.tiers, rates=self.first.rates),)
         joint = self.problem.cluster.of_groups({name for name in self.names if name is not None})
-        link = routes_of(joint).ring(joint.num_machines)
+        link, machines = routes_of(joint).ring(joint.num_machines), joint.machine_groups
         return tuple(
             DeviceGroup(
                 tiers=one.tiers,
                 rates=one.rates,
-                between_bytes_per_s=one.as_sold(link.bandwidth_bytes_per_s),
+                between_bytes_per_s=one.as_sold(link.bandwidth_bytes_per_s, *machines),
                 between_latency_s=link.latency_s,
             )
             for one in self.groups

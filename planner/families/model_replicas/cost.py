@@ -65,7 +65,7 @@ def model_of(problem: Problem) -> ReplicaModel:
         multiply_add_s=ByWorkingSet(fitted.multiply_add_s) if fitted.multiply_add_s else lambda _size, _partitions: 0.0,
         activation_s=fitted.activation_s,
         error_s=fitted.error_s,
-        bandwidth_bytes_per_s=fitted.network_bytes_per_s(link.bandwidth_bytes_per_s),
+        bandwidth_bytes_per_s=fitted.links.network_bytes_per_s(link.bandwidth_bytes_per_s, group_of(problem)),
         latency_s=lambda _threads: link.latency_s,
         number_bytes=Precision.of(problem.training.dtype, "sgd").gradient_bytes,
         interference=ByThreads(fitted.interference) if fitted.interference else lambda _threads: 1.0,

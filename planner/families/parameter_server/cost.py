@@ -77,8 +77,8 @@ def ready_times_s(
 
     Notes
     -----
-    The devices of a machine add up their gradients over the links inside, one after the other in ready order:
-    ``end_j = max(end_(j-1), ready_j) + time_j``.
+    The devices of a machine add up their gradients over the links inside, one after the other in ready order, as the
+    family ``all_reduce`` has it: ``end_j = max(end_(j-1), ready_j) + time_j``.
     """
     (forward, backward), shares = problem.profiles[group.device.name].whole, np.asarray(share, dtype=float)
     if overlap_of(problem, overlap).pushes_early:
@@ -88,10 +88,13 @@ def ready_times_s(
         own_s = np.broadcast_to(computed_s[..., None], (*shares.shape, len(gradients.names)))
     if group.inside is None or group.devices_per_machine == 1:
         return np.asarray(own_s)
+    fitted, training = problem.calibration, problem.training
+    gradient_bytes = Precision.of(training.dtype, training.optimizer).gradient_bytes
     inside = ring_all_reduces(
         num_devices=[group.devices_per_machine],
-        bandwidth_bytes_per_s=group.inside.bandwidth_bytes_per_s * problem.calibration.inside_efficiency,
+        bandwidth_bytes_per_s=fitted.links.inside_bytes_per_s(group),
         latency_s=group.inside.latency_s,
+        reduce_bytes_per_s=fitted.reduce_bytes_per_s(group.device, gradient_bytes),
     ).at(0)
     return type_two_s(own_s, inside(gradients.size_bytes))
 
@@ -100,7 +103,8 @@ def network_bytes_per_s(problem: Problem, group: MachineGroup) -> float:
     """Return the bandwidth of a machine's network cards together, at the rate that is reached."""
     if not problem.cluster.links:  # the only machine of its cluster: its server is at home, and nothing is sent
         return _UNUSED_BYTES_PER_S
-    return problem.calibration.network_bytes_per_s(problem.cluster.own_link(group.name).bandwidth_bytes_per_s)
+    own = problem.cluster.own_link(group.name)
+    return problem.calibration.links.network_bytes_per_s(own.bandwidth_bytes_per_s, group)
 
 
 def network_latency_s(cluster: Cluster, one: str, other: str) -> float:

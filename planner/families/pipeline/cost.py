@@ -194,7 +194,6 @@ class PipelineCost:
         """Return a group at the rates that it reaches."""
         fitted = self.problem.calibration
         precision = Precision.of(self.problem.training.dtype, self.problem.training.optimizer)
-        peak = group.device.peak_flop_per_s.get("fp32") if fitted.aggregation else None
         inside = group.inside
         own = self.problem.cluster.own_link(group.name)  # without a network nothing limits them
         return StageMachines(
@@ -203,15 +202,13 @@ class PipelineCost:
             devices_per_machine=group.devices_per_machine,
             profile=self.problem.profiles[group.device.name],
             memory_limit_bytes=memory_limit_bytes(self.problem, group),
-            network_bytes_per_s=fitted.network_bytes_per_s(own.bandwidth_bytes_per_s),
+            network_bytes_per_s=fitted.links.network_bytes_per_s(own.bandwidth_bytes_per_s, group),
             network_latency_s=_latency_s(self.problem.cluster, group, group),
-            inside_bytes_per_s=float("inf")
-            if inside is None
-            else inside.bandwidth_bytes_per_s * fitted.inside_efficiency,
+            inside_bytes_per_s=fitted.links.inside_bytes_per_s(group),
             inside_latency_s=0.0 if inside is None else inside.latency_s,
             overhead_s=fitted.overhead_s,
             delay_s=fitted.negotiate_s,
-            reduce_bytes_per_s=float("inf") if peak is None else peak * precision.gradient_bytes,
+            reduce_bytes_per_s=fitted.reduce_bytes_per_s(group.device, precision.gradient_bytes),
             algorithms=fitted.algorithms,
             curves=fitted.all_reduce_curves,
         )

@@ -33,13 +33,13 @@ def all_reduce_s(
         routes = routes_of(problem.cluster.of_groups(set(machines)))
         link = routes.ring(n)
         rate = routes.tree_bytes_per_s(n) if algorithm == "tree" else link.bandwidth_bytes_per_s
-        network = fitted.network_bytes_per_s(rate)
+        network = min(fitted.links.network_bytes_per_s(rate, group) for group in groups)
         network_latency_s = link.latency_s
-    insides = [group.inside for group in groups if group.inside is not None]
     inside, inside_latency_s = float("inf"), 0.0
-    for one in insides:
-        inside = min(inside, one.bandwidth_bytes_per_s * fitted.inside_efficiency)
-        inside_latency_s = max(inside_latency_s, one.latency_s)
+    for group in groups:
+        if group.inside is not None:
+            inside = min(inside, group.inside.bandwidth_bytes_per_s * fitted.links.share_inside(group))
+            inside_latency_s = max(inside_latency_s, group.inside.latency_s)
     peak = groups[0].device.peak_flop_per_s.get("fp32")
     number_bytes = 2 if problem.training.dtype in ("fp16", "bf16") else 4
     adds = float("inf") if peak is None or not fitted.aggregation else peak * number_bytes

@@ -176,7 +176,7 @@ def _rate(problem: Problem, group: MachineGroup) -> float:
     if not edges:  # the only machine there is, which sends nothing
         return 1.0
     slowest = min(float(data["link"].bandwidth_bytes_per_s) for _, _, data in edges)
-    return problem.calibration.network_bytes_per_s(slowest * group.num_nics)
+    return problem.calibration.links.network_bytes_per_s(slowest * group.num_nics, group)
 
 
 def _ready_s(problem: Problem, group: MachineGroup, share: int) -> list[float]:
@@ -192,8 +192,11 @@ def _ready_s(problem: Problem, group: MachineGroup, share: int) -> list[float]:
         ready_s = forward_s + since_s
         adding_s = 0.0
         if inside is not None and number > 1:
-            rate = inside.bandwidth_bytes_per_s * problem.calibration.inside_efficiency
+            rate = inside.bandwidth_bytes_per_s * problem.calibration.links.share_inside(group)
             adding_s = 2 * (number - 1) * inside.latency_s + 2 * (number - 1) / number * one.size_bytes / rate
+            if (peak := group.device.peak_flop_per_s.get("fp32")) and problem.calibration.aggregation:
+                width = 2 if problem.training.dtype in ("fp16", "bf16") else 4
+                adding_s += (number - 1) / number * one.size_bytes / (peak * width)
             ready_s = max(ready_s, free_s)
         free_s = ready_s + adding_s
         found.append(free_s)
