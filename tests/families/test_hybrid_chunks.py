@@ -22,6 +22,7 @@ from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints, Recompute
 from planner.question.build import load
 from planner.search import Search
+from planner.solution import Status
 from planner.solvers.grid import Grid, Level
 from planner.trained import Trained
 from planner.zoo.transformers import dnn_of
@@ -284,6 +285,14 @@ def test_layers_are_moved_near_the_best_even_layout_whatever_others_of_its_degre
     free = plan(load(asked), Search(has_reasons=False))
     pinned = plan(load({**asked, "fix": {"schedule": "dualpipe_v"}}), Search(has_reasons=False))
     assert free.objective <= pinned.objective * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("pin", [{"microbatch_size": 8}, {"expert_tensor_parallel_size": 2}])
+def test_pins_that_leave_some_degrees_no_micro_batch_or_no_seconds_are_bounded(pin: dict[str, int]) -> None:
+    """Nodes of the coarse levels: a division by no micro-batches, and no number of layers dealt out, broke off."""
+    fix = {"context_parallel_size": 1, "recompute": "none", **pin}
+    found = plan(question(MOE, machines=4, devices=2, batch=16, network="10 Gbit/s", fix=fix), Search())
+    assert found.status is Status.OPTIMAL
 
 
 def test_frozen_layers_without_room_are_bounded_by_a_number() -> None:

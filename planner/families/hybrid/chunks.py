@@ -92,7 +92,7 @@ def dealt_s(num_layers: int, stages: Ints, layer_s: Floats, own_s: Floats, fewes
         mean_s = (num_layers * layer_s + np.where(is_there, own_s, 0.0).sum(axis=0)) / stages
         within_s = np.maximum(mean_s, np.where(is_there, own_s + fewest * layer_s, 0.0).max(axis=0))
         room = np.where(is_there, np.floor((within_s - own_s) / layer_s + 1e-9), 0.0)  # rounding takes none away
-        missing = np.clip(num_layers - room.sum(axis=0), 0, stages).astype(np.int64)
+        missing = np.nan_to_num(np.clip(num_layers - room.sum(axis=0), 0, stages)).astype(np.int64)
         longer_s = np.sort(np.where(is_there, own_s + (room + 1) * layer_s, inf), axis=0)
         last_s = np.take_along_axis(longer_s, np.maximum(missing - 1, 0)[None], axis=0)[0]
         return np.asarray(np.where(missing > 0, np.maximum(last_s, within_s), within_s))
@@ -231,7 +231,7 @@ class ChunkBounds(EvenBounds):
         busiest_s = fullest_s(self.cost.transformer, least.layer_s, stages)
         found = np.maximum(means_s, number * busiest_s).min(axis=0)
         quickest_s, index = least.layer_s.min(axis=0), np.arange(int(stages.max(initial=1)))[:, None]
-        ahead_s = 0.0 if self._puts_off else np.maximum(index - 1, 0) * quickest_s / number
+        ahead_s = 0.0 if self._puts_off else np.maximum(index - 1, 0) * quickest_s / np.maximum(number, 1)
         ways = sorted({one >= Schedule.ZB_V for one in self.space.axes["schedule"].values} or {False})
         devices_s = [_ends_s(stages, least, is_folded=is_v) + ahead_s for is_v in ways]
         dealt = [dealt_s(self.cost.transformer.num_layers, stages, quickest_s, own_s) for own_s in devices_s]
@@ -323,7 +323,9 @@ class NearBounds(EvenBounds):
         less_s = 2 * (stages - 1 - index) * np.minimum(ahead_s, both_s - ahead_s)
         waits_s = ((stages - 1) * both_s - less_s) / (stages * chunks)
         held = fewest - ((index == 0) | (index == stages - 1))  # the ends' may have none
-        return np.asarray(number * dealt_s(layers, stages, both_s / layers, own_s + waits_s / number, held))
+        return np.asarray(
+            number * dealt_s(layers, stages, both_s / layers, own_s + waits_s / np.maximum(number, 1), held)
+        )
 
     def _busy_s(self, columns: Columns, parts: Mapping[str, Floats]) -> Floats:
         """Return nothing: what is known is of even ones alone."""
