@@ -5,8 +5,9 @@ this machine, whose processor seconds are told, too. Other numbers are reckoned 
 part is worked on once, and comes back when so many workers would have finished it, with 2 s until they are there, 5 ms
 for its way, and what each worker has to make once. The asking process, which works beside them, has a core of its own.
 So the speed-up shows on a machine that others use, too. Prints one JSON object a line; ``digest`` is that of the answer
-without the search's counts, and the same in all lines. Where 0 came before, ``reckoned`` is how many times as fast by
-that reckoning, and ``speed_up`` by the clock.
+without the search's counts, and the same in all lines. ``serial_s`` is of the reckoned seconds those in which no worker
+has anything to do. Where 0 came before, ``reckoned`` is how many times as fast by that reckoning, ``speed_up`` by the
+clock, and ``inflation`` the work of all processes as a multiple of what one alone does.
 """
 
 import hashlib
@@ -82,6 +83,7 @@ def measured(name: str, workers: str) -> dict[str, Any]:
         took = [seconds for seconds, _ in virtual.parts]
         found |= {
             "reckoned_s": virtual.now_s,
+            "serial_s": virtual.serial_s,
             "own_cpu_s": cpu_s - sum(took),
             "parts": len(took),
             "work_cpu_s": sum(took),
@@ -141,6 +143,7 @@ if __name__ == "__main__":
         alone = row if each == "0" else alone
         if alone and row is not alone:
             row["speed_up"] = round(alone["wall_s"] / row["wall_s"], 2)
+            row["inflation"] = round((row["own_cpu_s"] + row["work_cpu_s"]) / alone["own_cpu_s"], 2)
         if alone and "reckoned_s" in row:
             row["reckoned"] = round(alone["own_cpu_s"] / row["reckoned_s"], 2)
         print(json.dumps(row), flush=True)

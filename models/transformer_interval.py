@@ -147,6 +147,17 @@ class LayerFigures:
         )
 
     @cached_property
+    def most_data(self) -> int:
+        """Data ranks of which any more change nothing of a micro-batch: one more than devices share an inner tier.
+
+        What lies outside of so many ranks has a member in each unit of those tiers, and the devices are more than one
+        of them. None where a tier says what reaches units that lie several apart.
+        """
+        if any(tier.by_stride for tier in self.tiers):
+            return np.iinfo(np.int64).max
+        return prod(tier.size for tier in self.tiers[:-1]) + 1
+
+    @cached_property
     def known_intervals(self) -> Known:
         """What is known of micro-batches with these figures, whoever asks for them."""
         return _known_intervals(self)
@@ -329,6 +340,7 @@ def _recomputed_intervals(figures: LayerFigures, layouts: Layouts) -> Mapping[st
 
 def _alike_intervals(figures: LayerFigures, layouts: Layouts) -> Mapping[str, Floats]:
     """Return the same of layers that are all computed again or none, once for each combination of few decisions."""
+    layouts = replace(layouts, data=np.minimum(layouts.data, figures.most_data))
     interval_of, to_interval = layouts.distinct(COMMUNICATING)
     few, kinds = layouts.of(interval_of), len(figures.transformer.kind_counts)
 

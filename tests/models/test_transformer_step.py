@@ -2,17 +2,20 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import PropertyMock, patch
 
 import numpy as np
 import pytest
 from hybrid_questions import MOE, TINY, question
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from transformer_rates_drawn import GPT, MIXTURE, figures_of
 
 from planner.families.hybrid.cost import GroupCost, costs_of
-from planner.models.communication import operation_s
+from planner.models.communication import Tier, operation_s
 from planner.models.layouts import EvenCut, Layouts, busiest_stages, dealt_layers
 from planner.models.memory import KERNELS, PRECISIONS, CutMemory, memory_bytes, stage_memory_bytes
+from planner.models.transformer_interval import LayerFigures, interval_times
 from planner.models.transformer_step import DeviceGroup, ReplicaClass, Step, group_seconds
 from planner.models.transformer_time import iteration_times
 
@@ -185,3 +188,29 @@ def test_a_tied_embedding_is_added_up_by_both_ends_and_by_no_other_stage() -> No
     added_s = operation_s("all_reduce", tied.groups[0].groups["ends"], size_bytes)[0]
     assert network.has_tied_embeddings and added_s > 0
     assert (tied.exposed_s - untied.exposed_s)[:, 0] == pytest.approx([added_s, 0, 0, added_s])
+
+
+@given(
+    sizes=st.lists(st.sampled_from([3, 4, 8]), min_size=1, max_size=3),
+    by_stride=st.sampled_from([(), (), ((2, 0.5), (16, 0.25))]),
+    degrees=st.fixed_dictionaries(
+        {name: st.sampled_from([1, 2, 4]) for name in ("tensor", "context", "pipeline")}
+        | {"data": st.integers(1, 200), "expert": st.sampled_from([1, 2, 8]), "order": st.sampled_from([0, 1, 3, 3])}
+    ),
+    has_experts=st.booleans(),
+)
+@settings(max_examples=200, deadline=None)
+def test_data_ranks_beyond_inner_tiers_change_nothing_of_a_micro_batch(
+    sizes: list[int], by_stride: tuple[tuple[int, float], ...], degrees: dict[str, int], has_experts: bool
+) -> None:
+    tiers = tuple(
+        Tier(size=size, bandwidth_bytes_per_s=3e11 / 4**index, latency_s=1e-6, num_rails=2, by_stride=by_stride)
+        for index, size in enumerate(sizes)
+    )
+    figures = figures_of(MIXTURE if has_experts else GPT, tiers=tiers)
+    layout = Layouts.one(**(degrees if has_experts else {**degrees, "expert": 1}), sequence_parallel=True)
+    found = interval_times(figures, layout)
+    with patch.object(LayerFigures, "most_data", PropertyMock(return_value=10**9)):
+        whole = interval_times(figures, layout)
+    for name, seconds in whole.items():
+        assert np.array_equal(found[name], seconds), name

@@ -22,6 +22,7 @@ class VirtualPool:
     def __init__(self, num_workers: int, *, start_s: float = 0.0, overhead_s: float = 0.0) -> None:
         self.notes: list[str] = []
         self.parts: list[tuple[float, int]] = []  # CPU seconds and bytes of each
+        self._spans: list[tuple[float, float]] = []  # when a worker was at each
         self._free_s = [0.0] * num_workers
         self._start_s, self._overhead_s = start_s, overhead_s
         self._ready_s: float | None = None
@@ -33,6 +34,15 @@ class VirtualPool:
     def now_s(self) -> float:
         """Seconds since the beginning, of the client's own CPU and of its waits."""
         return time.thread_time() - self._begin_s - self._hidden_s + self._jumped_s
+
+    @property
+    def serial_s(self) -> float:
+        """Seconds so far in which no worker had anything to do."""
+        now_s, last_s, busy_s = self.now_s, 0.0, 0.0
+        for begin_s, end_s in sorted(self._spans):
+            busy_s += max(min(end_s, now_s) - max(begin_s, last_s), 0.0)
+            last_s = max(last_s, end_s)
+        return now_s - busy_s
 
     share_s = _SHARE_S
 
@@ -55,8 +65,9 @@ class VirtualPool:
         again, given = unpacked(call)
         found = packed(again(self._made[worker, origin.digest], *given))
         took_s = time.thread_time() - hidden_from_s
-        end_s = max(now_s, self._free_s[worker]) + took_s + self._overhead_s
-        self._free_s[worker] = end_s
+        begin_s = max(now_s, self._free_s[worker])
+        self._free_s[worker] = end_s = begin_s + took_s + self._overhead_s
+        self._spans.append((begin_s, end_s))
         self.parts.append((took_s, len(call) + len(found)))
         self._at_work[len(self.parts)] = (end_s, found)
         self._hidden_s += time.thread_time() - hidden_from_s

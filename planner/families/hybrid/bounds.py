@@ -10,7 +10,7 @@ FLOP of the network at the highest rate that was fitted. Tests hold every bound 
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import inf
 from typing import Self
@@ -129,6 +129,13 @@ class Bounds(ABC):
         """Return the same bounds where less, or something else, may be chosen."""
         found = replace(self)
         vars(found)["space"] = space
+        return found
+
+    def within(self, search: Search) -> Self:
+        """Return the same bounds within another search, with what these have worked out, which depends on none."""
+        found = replace(self, search=search)
+        own = {one.name for one in fields(self)}
+        vars(found).update({name: value for name, value in vars(self).items() if name not in own})
         return found
 
     @property

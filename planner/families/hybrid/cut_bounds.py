@@ -33,7 +33,7 @@ the others of all cuts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import comb, inf, prod
 
@@ -45,6 +45,7 @@ from planner.families.hybrid.configuration import CODES_OF_CUTS
 from planner.families.hybrid.cost import has_few_cuts
 from planner.families.hybrid.layer_table import LayerTable, LeastSeconds
 from planner.families.hybrid.space import Bound
+from planner.frozen import frozen
 from planner.models.layouts import (
     Bools,
     Ints,
@@ -125,6 +126,22 @@ def slowest_stage_s(num_layers: int, layer: Floats, parts: Ints, sent: Floats) -
             is_enough = held.sum(axis=0) >= num_layers
             low_s, high_s = np.where(is_enough, low_s, middle_s), np.where(is_enough, middle_s, high_s)
     return np.asarray(low_s)
+
+
+@frozen
+class _Linked:
+    """Seconds of stages with the real links, nothing computed again if that is open; arrays of shape (groups, n)."""
+
+    by_kind_s: Floats  # of layers, (kinds, groups, n)
+    transfer_s: Floats  # to the next stage on the same group,
+    between_s: Floats  # or on another one, as far as this side takes
+    # of the first group, and of the last: (n,)
+    embedding_s: Floats
+    head_s: Floats
+
+    def of(self, rows: Ints) -> "_Linked":
+        """Return those of some nodes."""
+        return _Linked(**{one.name: getattr(self, one.name)[..., rows] for one in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -421,34 +438,54 @@ class CutBounds(Bounds):
 
     def _communication_s(self, nodes: Columns) -> Floats:
         """Return the same of some nodes with stages."""
-        parts = self.cost.parts_of(nodes)
-        groups, behind, (transfer, embedding, head), layer = self._linked_s(nodes)
-        fixed = 2 * (parts - 1) * transfer  # a boundary inside a group: one stage sends down it, and one up
-        fixed[0] += embedding[0]
-        fixed[-1] += head[-1]
-        for index in range(1, len(groups)):
-            fixed[index - 1 : index + 1] += np.maximum(groups[index - 1].between_s, groups[index].between_s)
-        stages, slowest = parts.sum(axis=0), np.zeros(len(nodes["tensor"]))
-        if len(groups) == 1:  # layers are whole: one stage has their mean number, rounded up
-            end = np.minimum(transfer[0] + np.minimum(embedding[0], head[0]), 2 * transfer[0])
-            whole = fullest_s(self.cost.transformer, groups[0].layer_s, stages).min(axis=0)
-            slowest = whole + np.where(stages > 2, end, transfer[0])
-        else:
-            quickest = np.array([one.layer_s.min(axis=0) for one in groups])
-            slowest = slowest_stage_s(self.cost.transformer.num_layers, quickest, parts, transfer)
-        found = self._step_s(nodes, fixed, parts, layer, slowest)
-        if len(groups) > 1 and len(self.cost.transformer.kind_counts) > 1:  # nobody knows which a group has
-            return found
-        return np.asarray(found + behind.min(axis=0))
+        return self._of_links_s(nodes, self._linked_s(nodes))[0]
 
-    def _linked_s(self, nodes: Columns) -> tuple[Sequence[GroupSeconds], Floats, Floats, Floats]:
-        """Return the seconds of each group, what is behind, what stages send and both ends take, and z, (groups, n)."""
-        columns = self._at_best(nodes)
-        groups = self.cost.group_seconds(columns)
-        names, length = ("transfer_s", "embedding_s", "head_s"), len(nodes["tensor"])
-        ends = np.array([[np.broadcast_to(getattr(one, name), length) for one in groups] for name in names])
-        layer = self._layers(np.array([one.layer_s for one in groups]).swapaxes(0, 1))[1]
-        return groups, self._behind_s(columns, groups, is_open="zero" not in nodes), ends, layer
+    def _of_links_s(self, nodes: Columns, linked: "_Linked") -> tuple[Floats, Floats]:
+        """Return the same, and what is behind a stage on some group at least; 0 of nodes above the cutoff without."""
+        parts = self.cost.parts_of(nodes)
+        fixed = 2 * (parts - 1) * linked.transfer_s  # a boundary inside a group: one stage sends down it, and one up
+        fixed[0] += linked.embedding_s
+        fixed[-1] += linked.head_s
+        for index in range(1, len(parts)):
+            fixed[index - 1 : index + 1] += np.maximum(linked.between_s[index - 1], linked.between_s[index])
+        stages = parts.sum(axis=0)
+        if len(parts) == 1:  # layers are whole: one stage has their mean number, rounded up
+            (transfer,) = linked.transfer_s
+            end = np.minimum(transfer + np.minimum(linked.embedding_s, linked.head_s), 2 * transfer)
+            whole = fullest_s(self.cost.transformer, linked.by_kind_s[:, 0], stages).min(axis=0)
+            slowest = whole + np.where(stages > 2, end, transfer)
+        else:
+            quickest = linked.by_kind_s.min(axis=0)
+            slowest = slowest_stage_s(self.cost.transformer.num_layers, quickest, parts, linked.transfer_s)
+        found = self._step_s(nodes, fixed, parts, self._layers(linked.by_kind_s)[1], slowest)
+        behind = np.zeros(len(stages))
+        if len(parts) == 1 or len(self.cost.transformer.kind_counts) == 1:  # else nobody knows which a group has
+            near = np.flatnonzero(found <= self.search.cutoff)
+            if len(near):
+                behind[near] = self._behind_s({name: column[near] for name, column in nodes.items()})
+        return np.asarray(found + behind), behind
+
+    def _linked_s(self, nodes: Columns) -> "_Linked":
+        """Return the seconds of each group with the real links.
+
+        Those of a group depend on its own stages, whatever the others have: of many nodes that agree in these each is
+        asked about once.
+        """
+        columns, names = self._at_best(nodes), self.space.part_names
+        back, rows = distinct(columns, [name for name in columns if name not in names])[1], []
+        for index, name in enumerate(names):
+            first, which = distinct({"shared": back, name: columns[name]}, ["shared", name])
+            group = self.cost.seconds_on({one: column[first] for one, column in columns.items()}, index)
+            ends = (group.transfer_s, group.between_s, group.embedding_s, group.head_s)
+            rows.append((group.layer_s[:, which], *(np.broadcast_to(one, len(first))[which] for one in ends)))
+        by_kind, transfer, between, embedding, head = zip(*rows, strict=True)
+        return _Linked(
+            by_kind_s=np.array(by_kind).swapaxes(0, 1),
+            transfer_s=np.array(transfer),
+            between_s=np.array(between),
+            embedding_s=embedding[0],
+            head_s=head[-1],
+        )
 
     def whole_s(self, nodes: Columns, low_s: Floats, most_s: float) -> Floats:
         """Return seconds that pipelines on several groups are not under, whatever the cut; infinite above ``most_s``.
@@ -460,7 +497,7 @@ class CutBounds(Bounds):
         """
         if len(self.cost.transformer.kind_counts) > 1:
             return low_s
-        holds = self._holding(nodes)
+        holds = self._holding(nodes, self._linked_s(nodes), self._behind_s(nodes))
         high_s = np.full(len(low_s), most_s)
         can = holds(high_s)
         for _ in range(_HALVES):
@@ -469,7 +506,7 @@ class CutBounds(Bounds):
             low_s, high_s = np.where(is_enough, low_s, middle_s), np.where(is_enough, middle_s, high_s)
         return np.where(can, low_s, inf)
 
-    def _holding(self, nodes: Columns) -> Callable[[Floats], Bools]:
+    def _holding(self, nodes: Columns, linked: "_Linked", behind_s: Floats) -> Callable[[Floats], Bools]:
         """Return what says in which seconds pipelines on several groups may do all layers, whatever the cut.
 
         Of layers of one kind, which are whole: in a step of S seconds stage i holds no more of them than it has memory
@@ -482,26 +519,24 @@ class CutBounds(Bounds):
         layers, stages = self.cost.transformer.num_layers, self._stages(nodes)
         places = np.arange(int(stages.max(initial=1)))[:, None]
         is_there, on = places < stages, self.cost.stage_groups(nodes, len(places))
-        groups, behind, (transfer, embedding, head), layer = self._linked_s(nodes)
-        between = np.array([np.broadcast_to(one.between_s, len(stages)) for one in groups])
-        sent, across, each = (np.take_along_axis(one, on, axis=0) for one in (transfer, between, layer))
+        by_group = linked.transfer_s, linked.between_s, self._layers(linked.by_kind_s)[1]
+        sent, across, each = (np.take_along_axis(one, on, axis=0) for one in by_group)
         sent[1:] = np.where(on[1:] == on[:-1], sent[1:], np.maximum(across[1:], across[:-1]))
         sent[~is_there] = sent[0] = 0.0
         fixed = sent + np.concatenate([sent[1:], np.zeros_like(sent[:1])])
-        fixed[0] += embedding[0]
-        fixed[stages - 1, np.arange(len(stages))] += head[-1]
+        fixed[0] += linked.embedding_s
+        fixed[stages - 1, np.arange(len(stages))] += linked.head_s
         ends = np.where(is_there, fixed, 0.0).sum(axis=0)
         number = self.cost.batch // (nodes["data"] * nodes["microbatch"])
         others = number - (np.minimum(number, stages - places) + 1) / 2  # c_i
         room = np.where(is_there, self._most_room(nodes, on), 0)
         order = np.argsort(each, axis=0, kind="stable")  # of stages, the quickest first
-        least_s = behind.min(axis=0)
 
         def held_in(can_s: Floats) -> Floats:
             return np.asarray(np.minimum(np.floor((can_s - fixed) / each * _WHOLE), room))
 
         def holds(step_s: Floats) -> Bools:
-            seconds = step_s - least_s
+            seconds = step_s - behind_s
             with np.errstate(divide="ignore", invalid="ignore"):
                 can_s = seconds / number
                 for _ in range(_ROUNDS):
@@ -533,38 +568,47 @@ class CutBounds(Bounds):
 
     def near_s(self, nodes: Columns) -> Floats:
         """Return the bound with the real links, above the cutoff also where whole layers take longer than that."""
-        found, cutoff, above_s = self.communication_s(nodes), self.search.cutoff, self.search.cutoff * (1 + SAME)
-        is_counted = not self.cost.has_replicas and len(self.cost.groups) > 1 and cutoff < inf
+        is_counted = not self.cost.has_replicas and len(self.cost.groups) > 1 and self.search.cutoff < inf
         if not is_counted or len(self.cost.transformer.kind_counts) > 1:
-            return found
+            return self.communication_s(nodes)
+        return self._in_parts(nodes, np.ones_like(nodes["tensor"]), self._near_s, _MOST_NODES)
+
+    def _near_s(self, nodes: Columns) -> Floats:
+        """Return the same of some nodes with stages of equal layers on several groups."""
+        linked, above_s = self._linked_s(nodes), self.search.cutoff * (1 + SAME)
+        found, behind = self._of_links_s(nodes, linked)
+        near = np.flatnonzero(found <= self.search.cutoff)
 
         def least_s(some: Columns) -> Floats:
-            can = self._holding(some)(np.full(len(some["tensor"]), above_s))
+            few, at = {name: column for name, column in some.items() if name}, some[""]
+            can = self._holding(few, linked.of(at), behind[at])(np.full(len(at), above_s))
             return np.where(can, 0.0, above_s)
 
-        near = np.flatnonzero(found <= cutoff)
-        few = {name: column[near] for name, column in nodes.items()}
+        few = {**{name: column[near] for name, column in nodes.items()}, "": near}
         found[near] = np.maximum(found[near], self._in_parts(few, self._stages(few), least_s))
         return found
 
-    def _behind_s(self, columns: Columns, groups: Sequence[GroupSeconds], *, is_open: bool) -> Floats:
-        """Return what a stage with the mean of all layers takes behind its schedule on each group, shape (groups, n).
+    def _behind_s(self, nodes: Columns) -> Floats:
+        """Return what a stage with the mean of all layers takes behind its schedule on some group at least, (n,).
 
         Some stage of any cut has as much: on one group by :func:`planner.models.transformer_step.least_behind_s`, and
-        of equal layers on some of several groups, as one has no fewer than the mean.
-
-        Parameters
-        ----------
-        columns, groups
-            Layouts, and their seconds on each group.
-        is_open
-            Whether the ZeRO stage is.
+        of equal layers on some of several groups, as one has no fewer than the mean. It depends on the stages of the
+        group, and on how many there are in all.
         """
-        zeros = [np.full_like(columns["zero"], one) for one in self.space.axes["zero"].values]
+        columns, names, whole = self._at_best(nodes), self.space.part_names, self._stages(nodes)
+        back = distinct(columns, [name for name in columns if name not in names])[1]
+        zeros = self.space.axes["zero"].values if "zero" not in nodes else (None,)
         # Of layers of several kinds what takes longer is not always what a step waits for, and yet hides more.
-        hides = len(self.cost.transformer.kind_counts) == 1
-        each = [self.cost.layouts({**columns, "zero": one}) for one in (zeros if is_open else [columns["zero"]])]
-        return np.array([np.min([least_behind_s(one, two, hides=hides) for two in each], axis=0) for one in groups])
+        hides, found = len(self.cost.transformer.kind_counts) == 1, np.full(len(whole), inf)
+        for index, name in enumerate(names):
+            first, which = distinct({"shared": back, name: columns[name], "whole": whole}, ["shared", name, "whole"])
+            few = {one: column[first] for one, column in columns.items()}
+            group = self.cost.seconds_on(few, index)
+            for zero in zeros:
+                each = few if zero is None else {**few, "zero": np.full_like(few["zero"], zero)}
+                behind_s = least_behind_s(group, self.cost.layouts(each), hides=hides)
+                np.minimum(found, behind_s[which], out=found)
+        return found
 
     def _at_best(self, nodes: Columns) -> dict[str, Ints]:
         """Return nodes with the real links, nothing computed again if that is open, and all overlaps."""
@@ -592,10 +636,15 @@ class CutBounds(Bounds):
         (whole, slowest, fewest), (forward, backward, most) = np.full((3, *shape), inf), np.zeros((3, *shape))
         for index, name in enumerate(names):
             columns, whose = self.space.below(rows, {name: self.space.axes[name].values})
+            np.minimum.at(fewest[index], whose, columns[name])
+            np.maximum.at(most[index], whose, columns[name])
+            alike = np.minimum(columns[name], self.cost.groups[index].figures.most_data)
+            at, _ = distinct({"whose": whose, name: alike}, ["whose", name])
+            columns, whose = {name: column[at] for name, column in columns.items()}, whose[at]
             whole_s, slowest_s, forward_s, both_s = self._replica_s(columns, columns[name], index)
-            for least, values in ((whole, whole_s), (slowest, slowest_s), (fewest, columns[name])):
+            for least, values in ((whole, whole_s), (slowest, slowest_s)):
                 np.minimum.at(least[index], whose, values)
-            for highest, values in ((forward, forward_s), (backward, both_s - forward_s), (most, columns[name])):
+            for highest, values in ((forward, forward_s), (backward, both_s - forward_s)):
                 np.maximum.at(highest[index], whose, values)
         has_all = np.flatnonzero((most > 0).all(axis=0))
         rows, owner = {name: column[has_all] for name, column in rows.items()}, owner[has_all]
@@ -643,7 +692,7 @@ class CutBounds(Bounds):
 
         found = []
         for index, own in enumerate(parts):
-            columns, number, whose = of_each(own)
+            columns, number, whose = of_each(np.minimum(own, self.cost.groups[index].figures.most_data))
             found.append(self._replica_s(columns, number, index)[:, whose])
         whole, slowest, *stage_s = np.array(found).swapaxes(0, 1)
         columns, total, whose = of_each(parts.sum(axis=0) if data is None else data)

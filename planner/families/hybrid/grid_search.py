@@ -411,11 +411,12 @@ class _Grids:
 
     def __call__(self, index: int, search: Search) -> tuple[Grid, Callable[[Columns], Floats]]:
         """Return a grid and the seconds of its points, within the limits of a search."""
-        if index in self.bounds:
-            vars(self.bounds[index])["search"] = search  # what they have worked out stays
+        before = self.bounds.get(index)
+        if before is None:
+            bounds = bounds_of(self.placements[index], search, self.memory_limit_bytes)
         else:
-            self.bounds[index] = bounds_of(self.placements[index], search, self.memory_limit_bytes)
-        bounds = self.bounds[index]
+            bounds = before.within(search)
+        self.bounds[index] = bounds
         return bounds.grid(), bounds.seconds
 
 
