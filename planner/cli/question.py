@@ -233,6 +233,9 @@ def source_of(dnn: str) -> str:
             return kind
         if kind is not None and kind in IMPORTERS:
             return "profile"
+        if not dnn.endswith((".json", ".yaml", ".yml")):
+            mend = "Give an ONNX model, a config.json of Hugging Face, a profile or layers in YAML."
+            raise SpecError.one("this file is no network that is known here.", mend, file=dnn, field="dnn")
     if dnn.endswith((".json", ".yaml", ".yml")):
         return "file"
     return "trace" if is_table else "zoo"

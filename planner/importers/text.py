@@ -44,6 +44,12 @@ def read_cells(path: Path, *, most_rows: int) -> list[tuple[int, list[str]]]:
     return rows
 
 
+def read_begin(path: Path) -> bytes:
+    """Return how a file begins, which tells what it is."""
+    with path.open("rb") as file:
+        return file.read(_BEGIN_BYTES)
+
+
 def is_there(path: Path) -> bool:
     """Whether a path names a regular file; not where no system takes such a path: it is too long, say."""
     try:
@@ -113,10 +119,6 @@ def read_lines(path: Path, *, most_bytes: int, most_letters: int = 2**20) -> Ite
     def refusal(problem: str, mend: str, line: int | None = None) -> SpecError:
         return SpecError.one(problem, mend, file=path, line=line, value=str(path))
 
-    def begin() -> bytes:
-        with path.open("rb") as file:
-            return file.read(_BEGIN_BYTES)
-
     problem, mend = _what_is_wrong(path, most_bytes)
     if problem:
         raise refusal(problem, mend)
@@ -126,13 +128,13 @@ def read_lines(path: Path, *, most_bytes: int, most_letters: int = 2**20) -> Ite
             while line := file.readline(most_letters + 1):
                 number += 1
                 if "\0" in line:
-                    raise refusal(*_no_text(begin() + b"\0"), number)
+                    raise refusal(*_no_text(read_begin(path) + b"\0"), number)
                 if len(line) > most_letters:
                     raise refusal(f"a line holds more than {most_letters} letters.", "Is it the right file?", number)
                 is_empty = is_empty and not line.strip()
                 yield line
     except UnicodeDecodeError:
-        raise refusal(*_no_text(begin()), number + 1) from None
+        raise refusal(*_no_text(read_begin(path)), number + 1) from None
     except OSError as error:
         raise refusal(f"it cannot be read: {error.strerror}.", "Check the path and its permissions.") from None
     if is_empty:

@@ -221,7 +221,7 @@ class _Pages:
         async def endpoint(request: Request) -> Response:
             token = request.headers.get(_HEADER, "")
             if not token.isascii() or not hmac.compare_digest(self._signed(token.partition(".")[0]), token):
-                return _failed(403, "This page is of another run of planner serve. Reload it.")
+                return _failed(403, "This page is of another run of planner serve. Reload it: what is filled in stays.")
             try:
                 return await answer(request, self.searches.session(token))
             except SpecError as error:

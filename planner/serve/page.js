@@ -399,10 +399,30 @@
     try { await navigator.clipboard.writeText(at("command").textContent); say("Copied."); } catch (error) { say("The browser does not allow copying here."); }
   });
 
-  // --- A page that is loaded again sees what it asked before, while planner serve runs
+  // --- A page that is loaded again has its form as it was, also where planner serve was started anew
+
+  const inputs = function () { return Array.from(at("form").querySelectorAll("input:not([type=file]), select")); };
+  const isMark = function (input) { return input.type === "checkbox" || input.type === "radio"; };
+  const keep = function () {
+    const numbers = Object.keys(kinds).map(function (where) { return rowsOf(where).length; });
+    const values = inputs().map(function (input) { return isMark(input) ? input.checked : input.value; });
+    window.sessionStorage.setItem("planner-form", JSON.stringify({ numbers: numbers, values: values }));
+  };
+  const restore = function () {
+    const kept = JSON.parse(window.sessionStorage.getItem("planner-form") || "null");
+    if (!kept) { return; }
+    Object.keys(kinds).forEach(function (where, index) { while (rowsOf(where).length < kept.numbers[index]) { addRow(where); } });
+    if (inputs().length !== kept.values.length) { return; }  // of another version of the page
+    inputs().forEach(function (input, index) { input[isMark(input) ? "checked" : "value"] = kept.values[index]; });
+    number();
+  };
+  window.addEventListener("pagehide", keep);
+
+  // --- It sees what it asked before, while planner serve runs
 
   const start = async function () {
     addRow("machines");
+    restore();
     toggle();
     const before = window.sessionStorage.getItem("planner-session");
     if (before) {

@@ -27,6 +27,7 @@ from planner.answer.procurement import procurement_answer
 from planner.answer.refusal import refusal_answer
 from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError, StoppedError
 from planner.importers.kinds import kind_of
+from planner.importers.text import read_begin
 from planner.memory import OUT_OF_MEMORY, keep_freed, lower_ceiling
 from planner.networks import asked, network_of
 from planner.planning import view_again, view_of, with_value
@@ -144,6 +145,10 @@ def _with_upload(question: Mapping[str, Any]) -> dict[str, Any]:
     if UPLOAD not in given:
         return dict(question)
     kind = kind_of(Path(UPLOADED))
+    if kind is None and read_begin(Path(UPLOADED)).lstrip().startswith(b"{"):
+        kind = "huggingface"  # whose reader says what is wrong with it, or where it is cut off
+    if kind is None and not read_begin(Path(UPLOADED)).strip():
+        raise SpecError.one("this file is empty.", "Upload another one.", field=f"dnn.{UPLOAD}", value=given[UPLOAD])
     if kind is None:
         problem = "this file is no network that is known here."
         mend = "Upload an ONNX model, a config.json of Hugging Face, or a profile; nothing that has to be run is taken."
@@ -175,7 +180,7 @@ def _plan(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     question, seconds = _question(task), task["time_limit_s"]
     problem = planner.load(question)
     progress = _Progress(tell, partial(objective_words, unit=problem.goal.unit))
-    tell({"progress": "the question is read"})
+    tell({"progress": "no plan so far"})
     limit = task["memory_limit_bytes"]
     command = _command("plan", task)
     repeated = _repeated(question, problem.resolved, command)

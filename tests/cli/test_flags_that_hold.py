@@ -10,6 +10,7 @@ from pytest import CaptureFixture, MonkeyPatch
 
 import planner
 from planner.cli.question import ShortQuestion, source_of
+from planner.errors import SpecError
 from planner.cli.run import run
 from planner.network_import import import_file
 
@@ -62,6 +63,13 @@ def test_a_bare_name_is_the_zoo_s_whatever_lies_in_this_folder(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     assert source_of("vgg16") == "zoo"
     assert source_of("./vgg16") == "profile"
+
+
+def test_a_file_that_is_no_network_is_told_so_and_not_that_the_zoo_has_none_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    with pytest.raises(SpecError, match=r"picture\.png: dnn: this file is no network that is known here"):
+        source_of(str(tmp_path / "picture.png"))
+    assert source_of(str(tmp_path / "none.png")) == "zoo"
 
 
 def test_init_with_a_dash_writes_to_stdout_and_makes_no_file(

@@ -322,12 +322,23 @@ def test_an_uploaded_file_is_read_by_its_content_whatever_it_is_called(page: Pag
     assert "uploaded" not in found["spec"].split("transformer:")[1]
 
 
-@pytest.mark.parametrize("body", [b"\x80\x04\x95pickle", b"PK\x03\x04 a zip of weights", b"", b'{"no": "model"}'])
-def test_what_would_have_to_be_run_is_refused(page: Page, body: bytes) -> None:
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"\x80\x04\x95pickle", "this file is no network that is known here."),
+        (b"PK\x03\x04 a zip of weights", "this file is no network that is known here."),
+        (b" \n", "this file is empty."),
+        (b'{"no": "model"}', "model_type"),
+        (b'{"model_type": "llama", "hidden_size": ', "line 1, dnn.huggingface: this is no JSON, or not all of it"),
+    ],
+)
+def test_what_would_have_to_be_run_is_refused_and_so_is_what_is_broken(page: Page, body: bytes, words: str) -> None:
     taken = page.client.post("/api/networks?name=model.pt", content=body, headers=page.headers).json()
     name = page.ask({"dnn": {"upload": taken["id"]}, "cluster": {"preset": "osf-testbed"}})
     found = page.answer(name)
-    assert [fault["field"] for fault in found["error"]["faults"]] == ["dnn.upload"]
+    (fault,) = found["error"]["faults"]
+    assert fault["field"] == "dnn.upload"
+    assert words in fault["problem"]
 
 
 def test_what_is_wrong_in_a_file_is_told_where_it_was_chosen(page: Page) -> None:
