@@ -10,8 +10,8 @@ from pytest import CaptureFixture, MonkeyPatch
 
 import planner
 from planner.cli.question import ShortQuestion, source_of
-from planner.errors import SpecError
 from planner.cli.run import run
+from planner.errors import SpecError
 from planner.network_import import import_file
 
 
