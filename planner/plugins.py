@@ -6,6 +6,7 @@ that is not built in, or for all of its names; what one stands for is imported w
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
@@ -186,6 +187,14 @@ class Registry(Mapping[str, T]):
 
     def __len__(self) -> int:
         return len(self.own) + len(self.plugins)
+
+    def usable(self) -> Iterator[str]:
+        """Yield the names whose plug-ins can be loaded: a broken one is told to who names it, and hides no other."""
+        yield from self.own
+        for name in self.plugins:
+            with suppress(PluginError):
+                self[name]
+                yield name
 
     def _loaded(self, plugin: Plugin) -> T:
         """Import a plug-in; whatever goes wrong in it is told with its name."""

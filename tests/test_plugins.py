@@ -171,6 +171,20 @@ def test_a_question_that_names_a_broken_plug_in_says_whose_it_is(folder: Path) -
     assert "'in_network' or 'absent'; got 'absemt'. Did you mean 'absent'?" in done.stderr
 
 
+def test_a_broken_plug_in_ends_no_question_that_does_not_name_it(folder: Path) -> None:
+    words = ["-m", "planner", "plan", "--dnn", "alexnet", "--machines", "2x8xh100-sxm", "--network", "100 Gbit/s"]
+    alone = run(ROOT, *words)
+    assert "no target of `planner export` can launch this plan" in alone.stdout  # every target of ours was asked
+    entry(folder, "wrongkind", "planner.exporters", "wrong = wrongkind:X", "X = 3")
+    entry(folder, "noreader", "planner.importers", "torn = noreader:X", "raise RuntimeError('no driver')")
+    beside = run(folder, *words)
+    assert (beside.returncode, beside.stdout, beside.stderr) == (0, alone.stdout, alone.stderr)
+    (folder / "odd.json").write_text('{"a": 1}', encoding="utf-8")
+    done = run(folder, *words[:4], str(folder / "odd.json"), *words[5:])
+    assert (done.returncode, "unknown key 'a'" in done.stderr) == (2, True)
+    assert "cannot be loaded" in run(folder, "-m", "planner", "show", "plugins").stdout
+
+
 def test_two_of_one_name_and_the_name_of_a_built_in_one_are_refused(folder: Path) -> None:
     for distribution in ("first", "second"):
         entry(folder, distribution, "planner.cost_models", f"mine = {distribution}:cost", "cost = print")

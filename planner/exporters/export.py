@@ -205,7 +205,7 @@ def advised(target: str, job: Job) -> Export:
     except InfeasibleError as error:
         # With what each starts by itself, whatever program was asked for.
         probe = replace(job, settings=replace(job.settings, program=None), is_probe=True)
-        others = [name for name in TARGETS if name != target_of(target) and _runs(name, probe)]
+        others = [name for name in TARGETS.usable() if name != target_of(target) and _runs(name, probe)]
         which = f" Targets that can: {', '.join(others)}." if others else " No target can."
         # A hint that names targets does not know of this plan what the list behind it does.
         raise InfeasibleError(f"{_EXPORT_TO.sub('.', str(error))}{which}") from None
@@ -226,13 +226,15 @@ def _runs(name: str, job: Job) -> bool:
 def refusal_of(job: Job) -> str | None:
     """Return None where some target can launch a plan, else what the first program for its family and devices said.
 
-    Targets that only start machines come last: they run what the programs before them can.
+    Targets that only start machines come last: they run what the programs before them can. Those of plug-ins are asked
+    of a plug-in's family alone: what is said of our own is the same whatever is installed.
     """
     family, why, is_of_kind = job.plan.family, None, True
     # Targets ask about much the same decisions.
     probe = replace(job, is_probe=True, predict=cache(job.predicted))
     own = PROGRAMS.get(family, ())
-    for name in chain(own, (one for one in TARGETS if one not in own)):
+    names = TARGETS.own if family in FAMILIES.own else TARGETS.usable()
+    for name in chain(own, (one for one in names if one not in own)):
         if why is not None and family not in (TARGETS[name].families or (family,)):
             continue
         try:
@@ -270,7 +272,7 @@ def target_of(text: str) -> str:
 
 def reader_of(path: Path, text: str) -> tuple[str, Exporter] | None:
     """Return the target whose file this is, and what reads it; None if it is of none."""
-    readers = ((name, TARGETS[name].exporter(name)) for name in TARGETS)
+    readers = ((name, TARGETS[name].exporter(name)) for name in TARGETS.usable())
     return next(((name, one) for name, one in readers if one.recognises(path, text)), None)
 
 

@@ -53,10 +53,11 @@ def kind_of(path: Path) -> str | None:
                 return "chrome_trace"
             if _is_configuration(path):
                 return "huggingface"
-            return next((kind for kind in IMPORTERS.plugins if IMPORTERS[kind].recognises(text)), None)
+            usable = (kind for kind in IMPORTERS.usable() if kind in IMPORTERS.plugins)
+            return next((kind for kind in usable if IMPORTERS[kind].recognises(text)), None)
     except (OSError, ValueError):  # a path that no system takes, among others
         return None
-    return next((kind for kind in IMPORTERS if IMPORTERS[kind].recognises(text)), None)
+    return next((kind for kind in IMPORTERS.usable() if IMPORTERS[kind].recognises(text)), None)
 
 
 def _unpacked(data: bytes) -> bytes:
