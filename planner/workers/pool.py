@@ -22,7 +22,7 @@ from planner.worker_pool import FailedTask, Origin, packed, unpacked
 from planner.workers.dask_workers import DaskWorkers, check_version
 
 _MOST_KEPT = 8  # origins that a worker keeps: the grids of a question's kinds of machines, or its jobs
-_ALONE_S, _ALONE_THEN_S, _SHARE_S = 1.0, 0.05, 1.0
+_ALONE_S, _ALONE_THEN_S, _SHARE_S = 1.0, 0.3, 1.0
 _WORTH_S = 8.0  # to start and end two workers takes three or four, of cores that the search may need itself
 _EACH_S = 0.5  # less for each that the search took: so often one short search follows the other
 _PER_WORKER = 3  # tasks that carry their origin

@@ -165,12 +165,6 @@ def searched(
     return _no_less_than_peak(answer, cost)
 
 
-def passed_over(cost: HybridCost, search: Search) -> GridAnswer:
-    """Return the answer of a placement where what devices take at their peak is more than counts: a bound alone."""
-    is_counted = search.has_reasons and not search.is_brief and not search.is_late
-    return nothing(peak_step_s(cost.groups)).of_points(Space.of(cost).grid().count() if is_counted else None)
-
-
 def _no_less_than_peak(answer: GridAnswer, cost: HybridCost) -> GridAnswer:
     """Return an answer that is bounded by what devices take at their peak, should it have been stopped early."""
     solution, peak_s = answer.solution, peak_step_s(cost.groups)

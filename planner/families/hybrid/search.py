@@ -34,7 +34,7 @@ from planner.families.hybrid.configuration import (
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs_of, has_few_cuts, launches_graphs
 from planner.families.hybrid.even_bounds import EvenBounds
-from planner.families.hybrid.found import Found, configuration_of_point
+from planner.families.hybrid.found import Found, configuration_of_point, nothing
 from planner.families.hybrid.grid_search import (
     OTHER_CUTS,
     bounds_of,
@@ -42,7 +42,6 @@ from planner.families.hybrid.grid_search import (
     cuts_words,
     even_improved,
     other_cuts_s,
-    passed_over,
     placements_of,
     searched,
     searched_on,
@@ -104,14 +103,14 @@ def plan(problem: Problem, search: Search) -> Plan:
     for index, cost in enumerate(costs):
         known = min((one.answer.solution.objective for one in found), default=inf)
         if _is_passed_over(cost, found, search):
-            found.append(Found(cost=cost.even, answer=passed_over(cost.even, search)))
+            found.append(Found(cost=cost.even, answer=nothing(peak_step_s([cost]))))
             continue
         part = search.part(
             search.left_s / (len(costs) + 1 - index),
             good_enough=search.good_enough / count,
             cutoff=min(_even_cutoff_s(search, count), known),
         )
-        found.append(Found(cost=cost.even, answer=searched(cost.even, part)))
+        found.append(Found(cost=cost.even, answer=searched(cost.even, part, counts=False)))
         keep(list(found))
     found = _with_activations_away(found, search, count)
     keep(list(found))
@@ -120,7 +119,7 @@ def plan(problem: Problem, search: Search) -> Plan:
     rest = search.part(share_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
     even = list(found)
     found += cuts_searched(costs, rest, known_s, lambda more: keep([*even, *more]))
-    found = _gone_on(found, search, count)
+    found = _with_even_counted(_gone_on(found, search, count), search)
     even = found[: len(costs)]
     rest = search.part(search.left_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
     best_s = min(
@@ -212,7 +211,7 @@ def _with_activations_away(found: Sequence[Found], search: Search, count: float)
                 _even_cutoff_s(search, count), best_s * (1 - SAME / 2)
             ),  # half: rounding leaves the best one proven
         )
-        answer = searched(opened.even, part, is_strict=best_s < inf)
+        answer = searched(opened.even, part, is_strict=best_s < inf, counts=False)
         if answer.solution.value is None:
             bound = min(answer.solution.bound, one.answer.solution.bound)
             solution = replace(one.answer.solution, bound=bound)
@@ -222,6 +221,22 @@ def _with_activations_away(found: Sequence[Found], search: Search, count: float)
         others = sorted([*answer.others, *rows], key=lambda row: row[0])[: max(search.num_alternatives, 0)]
         after[index] = Found(cost=opened.even, answer=replace(answer, others=tuple(others)))
     return after
+
+
+def _with_even_counted(found: Sequence[Found], search: Search) -> list[Found]:
+    """Return what is found with the layouts of even cuts counted, where those of all others are: it may take a second.
+
+    Of some alone their number is not told.
+    """
+    is_told = search.has_reasons and not search.is_brief
+    if not is_told or not all(one.answer.is_counted for one in found if not one.cost.is_even):
+        return [*found]
+    return [
+        replace(one, answer=one.answer.of_points(Space.of(one.cost).grid().count()))
+        if one.cost.is_even and not one.answer.is_counted and not search.is_late
+        else one
+        for one in found
+    ]
 
 
 def _gone_on(found: Sequence[Found], search: Search, count: float) -> list[Found]:
