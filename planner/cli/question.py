@@ -87,6 +87,8 @@ class ShortQuestion:
             raise SpecError.of_option(
                 "", "there is no question.", "Give a spec (see `planner init`), or --dnn and --machines."
             )
+        if self.precision is not None and self.dtype not in (None, self.precision):
+            raise SpecError.of_option("--dtype", "--precision says another one.", "Give one of them.", value=self.dtype)
         given = {
             source_of(self.dnn): self.dnn.removeprefix(_CODE),
             "batch_per_device": self.batch,

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -146,14 +147,24 @@ def _usage_error(known: type[Exception]) -> type[Exception]:
     return named[0] if named else known
 
 
+_OF_LIBRARY = (  # pydantic's words for what typer refuses, and the field's
+    (": Value error, ", ": "),
+    ("Input should be a valid integer, .*", "it must be a whole number, in digits alone, e.g. 1024"),
+    ("Input should be a valid number, .*", "it must be a number, e.g. 1.5"),
+    (r"Input should be greater than or equal to (\S+)", r"it must be \1 or more"),
+    (r"Input should be less than or equal to (\S+)", r"it must be \1 or less"),
+)
+
+
 def _usage(error: BaseException, *, is_json: bool) -> int:
     """Report a wrong command line."""
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     if not message or type(error).__name__ == "NoArgsIsHelpError":  # its message is the help, or that was printed
         _say(message, sys.stderr)
         return 2
-    message = message.replace(": Value error, ", ": ")  # pydantic's word for what typer's choices refuse
-    ended = message if message.endswith(".") else f"{message}."
+    for theirs, ours in _OF_LIBRARY:
+        message = re.sub(theirs, ours, message)
+    ended = message if message.endswith((".", "?")) else f"{message}."
     fault = Fault(file="command line", problem=ended, mend="Try --help.")
     return _fail(SpecError.of([fault]), is_json=is_json)
 

@@ -72,6 +72,25 @@ def test_a_file_that_is_no_network_is_told_so_and_not_that_the_zoo_has_none_of_i
     assert source_of(str(tmp_path / "none.png")) == "zoo"
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--global-batch", "1,024"], "'--global-batch': it must be a whole number, in digits alone, e.g. 1024. Try"),
+        (["--epochs", "many"], "'--epochs': it must be a number, e.g. 1.5. Try"),
+        (["--top", "101"], "'--top': it must be 100 or less. Try"),
+        (["--workers", "0"], "'--workers': it must be 1 or more. Try"),
+        (["--precision", "bf16", "--dtype", "fp16"], "--dtype: --precision says another one. Give one of them."),
+    ],
+)
+def test_flags_are_refused_in_the_words_of_this_program(
+    capsys: CaptureFixture[str], flags: list[str], words: str
+) -> None:
+    assert run(["plan", "--dnn", "alexnet", "--machines", "2xv100", "--network", "10 Gbit/s", *flags]) == 2
+    assert words in capsys.readouterr().err
+    assert run(["plna"]) == 2
+    assert capsys.readouterr().err == "command line: No such command 'plna'. Did you mean 'plan'? Try --help.\n"
+
+
 def test_init_with_a_dash_writes_to_stdout_and_makes_no_file(
     tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:
