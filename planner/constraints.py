@@ -12,7 +12,7 @@ dropped that is not set: nobody is told to train asynchronously who did not ask 
 """
 
 # ruff: noqa: D102  # what the methods of a relaxable value do is said once, in Relaxable
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from math import ceil, floor
 from typing import Any, Literal, cast
@@ -402,23 +402,19 @@ class Memory(Relaxable):
 
         What is known to be enough is tried before, with a unit less.
         """
-        low_bytes, high_bytes, known_bytes = self.value_bytes, max(2 * self.value_bytes, 2.0**10), asked.enough_bytes
         found, is_exact = None, False
-        if low_bytes < known_bytes < float("inf"):
-            while high_bytes < known_bytes:
-                low_bytes, high_bytes = high_bytes, 2 * high_bytes
+        if self.value_bytes < (known_bytes := asked.enough_bytes) < float("inf"):
+            low_bytes, _ = self._doubled(lambda size: size >= known_bytes) or (known_bytes, 0.0)
             unit = unit_of(low_bytes, Dimension.DATA)
             found, is_exact = self._known(problem, asked, unit, ceil(known_bytes / unit.step))
         if found is None:
-            low_bytes, high_bytes = self.value_bytes, max(2 * self.value_bytes, 2.0**10)
-            while not (answer := asked.is_feasible(self.at(problem, high_bytes))):
-                if answer is None or high_bytes > 2.0**60:
-                    return unknown(self)
-                low_bytes, high_bytes = high_bytes, 2 * high_bytes
-            unit = unit_of(low_bytes, Dimension.DATA)
+            bracket = self._doubled(lambda size: asked.is_feasible(self.at(problem, size)))
+            if bracket is None:
+                return unknown(self)
+            unit = unit_of(bracket[0], Dimension.DATA)
             found, is_exact = least_feasible(
-                floor(low_bytes / unit.step),
-                ceil(high_bytes / unit.step),
+                floor(bracket[0] / unit.step),
+                ceil(bracket[1] / unit.step),
                 lambda number: asked.is_feasible(self.changed(problem, unit.text(number))),
             )
         if found is None:
@@ -428,6 +424,15 @@ class Memory(Relaxable):
             parse(text, Dimension.DATA) / self.value_bytes - 1 if self.device is None and self.value_bytes else None
         )
         return relaxation(self, [text], is_exact=is_exact, change=change, note=note)
+
+    def _doubled(self, is_enough: Callable[[float], bool | None]) -> tuple[float, float] | None:
+        """Return the first size by doubling that does, and the one before it; None where nobody knows of any."""
+        low_bytes, high_bytes = self.value_bytes, max(2 * self.value_bytes, 2.0**10)
+        while not (answer := is_enough(high_bytes)):
+            if answer is None or high_bytes > 2.0**60:
+                return None
+            low_bytes, high_bytes = high_bytes, 2 * high_bytes
+        return low_bytes, high_bytes
 
     def _known(self, problem: Problem, asked: Asked, unit: Unit, number: int) -> tuple[int | None, bool]:
         """Return the number of units where it is the least that does, and whether that is proven; else None."""

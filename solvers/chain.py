@@ -474,7 +474,7 @@ class FewestDevices:
             return False
         table = np.full_like(self._tables[-1], NONE)
         step = max(1, _MOST_AT_ONCE // (self._most_layers * table.shape[1]))
-        for low in range(0, self.num_layers, step):
+        for low in range(max(0, self.num_layers - len(self._tables) * self._most_layers), self.num_layers, step):
             if self._search is not None and self._search.is_over:
                 self.is_stopped = True
                 return False

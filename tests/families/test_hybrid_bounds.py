@@ -18,7 +18,7 @@ from planner.families.hybrid.configuration import COARSE
 from planner.families.hybrid.cost import GroupCost, costs_of
 from planner.families.hybrid.even_bounds import EvenBounds
 from planner.families.hybrid.grid_search import bounds_of, searched
-from planner.families.hybrid.search import plan
+from planner.families.hybrid.search import plan, smallest_memory
 from planner.families.hybrid.space import Space
 from planner.models.layouts import Recompute
 from planner.models.programs import PROGRAMS
@@ -510,9 +510,19 @@ def test_no_layout_that_fits_is_below_a_node_whose_states_have_no_room(
     assert smallest.may_need_less or not smallest._may_hold_states(fitting).any()
 
 
+@settings(max_examples=TIGHT, deadline=None)
+@given(problem=questions(), opens_offload=st.booleans())
+def test_the_layout_that_is_said_to_need_least_memory_does(problem: Problem, opens_offload: bool) -> None:
+    cost = replace(costs_of(problem)[0], opens_offload=opens_offload)
+    points = every_point(Space.of(cost.even).grid())
+    if len(points["tensor"]):
+        held = cost.memory(cost.layouts(points))["total"].min()
+        assert smallest_memory(cost, Search())[0] == pytest.approx(held, rel=1e-12)
+
+
 @settings(max_examples=25, deadline=None)
 @given(problem=questions(), share=st.sampled_from([0.02, 0.5]), limit=st.sampled_from([0.5, 1.0, 1.02, 2.0]))
-def test_a_strict_search_finds_what_one_without_a_cutoff_finds_or_nothing_as_quick(
+def test_a_strict_search_misses_no_even_layout_within_its_cutoff_and_any_layout_is_no_better_than_the_best(
     problem: Problem, share: float, limit: float
 ) -> None:
     cost = costs_of(problem)[0]
@@ -520,13 +530,14 @@ def test_a_strict_search_finds_what_one_without_a_cutoff_finds_or_nothing_as_qui
         return
     tight = replace(problem.limits, memory_per_device_bytes=a_memory_limit(cost, share))
     asked = replace(problem, limits=tight)
-    free = plan(asked, Search(is_brief=True))
+    free, some = plan(asked, Search(is_brief=True)), plan(asked, Search(good_enough=np.inf))
+    assert some.bound <= free.objective * (1 + 1e-9) and free.objective <= some.objective * (1 + 1e-9)
     strict = Search(is_brief=True, cutoff=free.objective * limit, is_strict=True)
     if limit < 1:
         with pytest.raises(PlannerError):
             plan(asked, strict)
-        return
-    assert plan(asked, strict).objective == pytest.approx(free.objective)
+    elif free.configuration.is_even:  # type: ignore[attr-defined]  # else layers were moved, near layouts that may be slower
+        assert plan(asked, strict).objective <= free.objective * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("transformer", [TINY, MOE])

@@ -12,8 +12,10 @@ from hybrid_questions import MOE, RATES, TINY, layout, question, whole_grid
 import planner
 from planner.data.fits import transformer_rates
 from planner.errors import InfeasibleError
+from planner.families.hybrid.configuration import COARSE
 from planner.families.hybrid.cost import costs_of
-from planner.families.hybrid.grid_search import searched
+from planner.families.hybrid.even_bounds import EvenBounds
+from planner.families.hybrid.grid_search import bounds_of, searched
 from planner.families.hybrid.search import ladder, plan, smallest_memory
 from planner.problem import Problem
 from planner.search import Search
@@ -108,6 +110,23 @@ def test_the_smallest_memory_is_that_of_the_whole_grid(transformer: dict[str, An
     held = cost.memory(cost.layouts(whole_grid(cost)))["total"]
     assert least == pytest.approx(float(held.min()), rel=1e-9)
     assert found is not None
+
+
+def test_the_smallest_memory_counts_modules_that_are_computed_again_beside_those_that_wait_on_the_host() -> None:
+    sizes = {"query_rank": 256, "key_value_rank": 128, "rope_size": 32, "nope_size": 64, "value_size": 64}
+    network = {**MOE, "kv_heads": 8, "positions": "rotary", "latent_attention": sizes, "sequence_length": 8192}
+    pins = {"tensor_parallel_size": 1, "context_parallel_size": 1, "pipeline_parallel_size": 1, "microbatch_size": 1}
+    (cost,) = costs_of(question(network, machines=1, devices=2, host_link="50 GB/s", fix=pins))
+    cost = replace(cost, opens_offload=True)
+    points = whole_grid(cost)
+    held = cost.memory(cost.layouts(points))["total"]
+    bounds, at = bounds_of(cost.even), [held.argmin()]
+    assert points["recompute_modules"][at] > 0
+    assert isinstance(bounds, EvenBounds)
+    assert bounds.smallest_memory({name: points[name][at] for name in (*COARSE, "microbatch")}) <= held[at] * (
+        1 + 1e-12
+    )
+    assert smallest_memory(cost, Search())[0] == pytest.approx(float(held.min()), rel=1e-12)
 
 
 def test_a_question_of_whether_anything_fits_tries_no_ways() -> None:

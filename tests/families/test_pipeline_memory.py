@@ -18,6 +18,7 @@ from planner.families.pipeline.cost import PipelineCost, Shape
 from planner.families.pipeline.domain import Domain
 from planner.families.pipeline.memory import (
     Fitting,
+    _least_share,
     dealt_shares,
     fitting,
     least_memory,
@@ -65,6 +66,9 @@ def test_what_is_said_to_fit_fits_and_the_least_memory_is_that_of_every_pipeline
         assert domain.allows(found.shape) and least <= 1
     elif found.is_proven:
         assert least > 1
+    for share, shape in every:  # numbers of micro-batches are passed over by what each needs at least
+        if shape.schedule != "interleaved":
+            assert _least_share(domain, shape.num_microbatches, share) <= share * (1 + 1e-9)
     if needed is not None:
         assert needed.scale >= least * (1 - 1e-5)
         assert not needed.is_proven or needed.scale == pytest.approx(least, rel=1e-5)

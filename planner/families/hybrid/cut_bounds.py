@@ -156,7 +156,8 @@ class CutBounds(Bounds):
             *coarse,
             self.layers_s,
             *([self.any_parts_s] if self.cost.has_replicas else []),
-            *[self.layers_s] * len(self.space.devices),
+            *[self.layers_s] * (len(self.space.devices) - 1),
+            self.layers_s if self.cost.has_replicas else self.placed_s,
             self.near_s,
             self.room_s,
             self.near_s,
@@ -200,6 +201,21 @@ class CutBounds(Bounds):
         """Return the bound with the communication of layers; infinite where a group has no room for a part."""
         self._ask()
         return self._layers_s(nodes, [one.of(nodes, self._ask_uncounted) for one in self._linked], is_whole=True)
+
+    def placed_s(self, nodes: Columns) -> Floats:
+        """Return the same of stages; where no answer is known yet, infinite where nothing leaves room for all layers.
+
+        Where one is known, its seconds rule out most by themselves.
+        """
+        found = self.layers_s(nodes)
+        if self.search.cutoff < inf:
+            return found
+        values = self.space.axes["sequence_parallel"].values
+        columns, owner = self.space.below(nodes, {"sequence_parallel": values})
+        room = np.full(len(found), inf)
+        if len(owner):
+            np.minimum.at(room, owner, self.fits({**columns, "order": np.zeros_like(owner)}))
+        return np.asarray(np.maximum(found, room))
 
     def least_layers_s(self, nodes: Columns) -> Floats:
         """Return z of each group with the communication of layers, see the module; (groups, n)."""

@@ -68,7 +68,6 @@ from planner.transformer import KINDS, Transformer
 _ROUNDING = 1 + 1e-12  # of bytes that are added up in another order
 _NEXT_TO_NONE = 1e-9  # of the layers of a virtual stage, computed again: so few save nothing
 EVERY_ZERO = (0, 1, 2, 3)
-_EVERY_RECOMPUTE = (0, 1, 2)
 _SHARDS_WEIGHTS = 3  # the stage of ZeRO that gathers in every micro-batch
 NOTHING_AGAIN = (int(Recompute.NONE), 0)  # is computed again
 NONE_AND_ALL = (Recompute.NONE, Recompute.FULL)
@@ -392,11 +391,11 @@ class EvenBounds(Bounds):
         """Return whether some layout below nodes of the first levels fits, with one of what may be computed again."""
         found = np.zeros(len(nodes["tensor"]), dtype=bool)
         is_open = self._may_hold_states(nodes) if len(again) > 1 else ~found
-        for one in again:
+        for some in (again[:1], again[1:]):  # most often the first does; all others at once
             left = np.flatnonzero(is_open & ~found)
-            if not len(left):
+            if not some or not len(left):
                 break
-            columns, owner, _ = self._with_each({name: column[left] for name, column in nodes.items()}, [one])
+            columns, owner, _ = self._with_each({name: column[left] for name, column in nodes.items()}, some)
             found[left[owner[self._may_fit(columns)]]] = True
         return found
 
@@ -406,11 +405,16 @@ class EvenBounds(Bounds):
         What a device holds of weights, gradients and the optimiser on one stage, be it the fullest or not, is no more
         than the fullest stage holds in all, with any activations.
         """
+        held = self.states_bytes(nodes)
+        # Infinite: no layout of the smallest micro-batch at all.
+        return np.asarray((held <= self._limit_bytes * _ROUNDING) | np.isinf(held))
+
+    def states_bytes(self, nodes: Columns) -> Floats:
+        """Return the bytes of states that no layout below nodes, of the smallest micro-batch if open, is under."""
         held = np.full(len(nodes["tensor"]), inf)
         on_device = {name: (0,) for name in AWAY if 0 in self.space.axes[name].values}
         self._over_memory(nodes, {**self._free_memory, **on_device}, held, _states_bytes)
-        # Infinite: no layout of the smallest micro-batch at all.
-        return np.asarray((held <= self._limit_bytes * _ROUNDING) | np.isinf(held))
+        return held
 
     def _with_each(self, nodes: Columns, again: Sequence[Mapping[str, int]]) -> tuple[dict[str, Ints], Ints, Ints]:
         """Return nodes once for each of what may be computed again, as rules allow; whose they are, and which it is."""
@@ -480,7 +484,8 @@ class EvenBounds(Bounds):
 
         def worked_out(few: Columns) -> Floats:
             found, share = np.zeros(len(few["tensor"]), dtype=np.int64), np.zeros(len(few["tensor"]))
-            left = np.flatnonzero(self._has_room(few, self._most_saving))
+            is_each = len(self._most_saving) > 1  # any of which may need least
+            left = np.flatnonzero(self._may_hold_states(few) if is_each else self._has_room(few, self._most_saving))
             none, full = ([one for one in self._again if one["recompute"] == kind] for kind in NONE_AND_ALL)
             if none and len(left):
                 found[left] |= np.where(
@@ -495,6 +500,11 @@ class EvenBounds(Bounds):
                 bits = np.array([1 << self._again.index(one) for one in some], dtype=np.int64)
                 np.bitwise_or.at(found, left[owner], np.where(self._may_fit(each), bits[place], 0))
             if full:
+                if is_each:
+                    has_room = found[left] > 0
+                    rest = {name: column[~has_room] for name, column in columns.items()}
+                    has_room[~has_room] = self._has_room(rest, full)
+                    left, columns = left[has_room], {name: column[has_room] for name, column in columns.items()}
                 found[left] |= 1 << self._again.index(full[0])
                 share[left] = self._least_share(columns)
             return np.array([found.astype(np.float64), share])
@@ -551,7 +561,10 @@ class EvenBounds(Bounds):
 
     def smallest_memory(self, nodes: Columns) -> Floats:
         """Return bytes that no layout below nodes of the first levels is under; infinity where there is none."""
-        return self._smallest_memory(nodes, {**self._free_memory, "recompute": _EVERY_RECOMPUTE})
+        found = np.full(len(nodes["tensor"]), inf)
+        columns, owner, _ = self._with_each(nodes, self._most_saving)
+        np.minimum.at(found, owner, self._smallest_memory(columns, self._free_memory))
+        return found
 
     def communication_s(self, nodes: Columns) -> Floats:
         """Return the seconds with the real links and the smallest bubble.

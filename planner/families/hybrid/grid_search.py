@@ -249,7 +249,8 @@ def cuts_searched(
         one = _cuts_improved(Found(cost=cost, answer=answer), search, rows)  # its share may be over
         if len(cost.groups) == 1 and search.good_enough < inf and search.has_reasons and not search.is_brief:
             best_s = min([*rows[:1], *(seconds for seconds, _ in one.rows), search.cutoff])
-            one = replace(one, all_cuts_s=all_cuts_bound_s(cost, best_s, search))
+            if best_s < inf or len(costs) > 1:  # else there is no plan that it would be said of
+                one = replace(one, all_cuts_s=all_cuts_bound_s(cost, best_s, search))
         found.append((index, one))
         left.pop(0)
         if one.rows:

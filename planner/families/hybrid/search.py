@@ -6,7 +6,7 @@ Machine groups are searched by even cuts one by one, and then other cuts of each
 *A batch that may vary up to a maximum.* Only the maximum is searched; smaller ones are bounded by the devices' peak.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from math import inf
@@ -58,6 +58,7 @@ from planner.units import Dimension, format_human
 
 _MOST_LAYOUTS = 400_000  # of a frontier
 _AT_ONCE = 20_000
+_FEW_AT_ONCE = 32
 _MOST_WORDS = 5
 _SHARE_OF_CUTS = 0.5  # of the time that is left, where even cuts are not done
 _STEP = 0.95  # of the memory of the layout printed before
@@ -90,7 +91,6 @@ def plan(problem: Problem, search: Search) -> Plan:
     if (barred := _broken_pin(problem, ever)) is not None:
         raise InfeasibleError(f"No plan fits: fix.{barred[0]} is {problem.fixed[barred[0]]}: {barred[1]}")
     count = float(iterations_of(problem, costs[0].batch))
-    found: list[Found] = []
     if search.pool is not None and search.pool.is_worth(_long_s(costs)):
         search.pool.room()  # who helps is started while even cuts are searched
 
@@ -100,20 +100,15 @@ def plan(problem: Problem, search: Search) -> Plan:
         if best.answer.solution.value is not None:
             search.keep(lambda: _plan_of(problem, search, so_far, best, 0.0, count, inf))
 
-    for index, cost in enumerate(costs):
-        known = min((one.answer.solution.objective for one in found), default=inf)
-        if _is_passed_over(cost, found, search):
-            found.append(Found(cost=cost.even, answer=nothing(peak_step_s([cost]))))
-            continue
-        part = search.part(
-            search.left_s / (len(costs) + 1 - index),
-            good_enough=search.good_enough / count,
-            cutoff=min(_even_cutoff_s(search, count), known),
-        )
-        found.append(Found(cost=cost.even, answer=searched(cost.even, part, counts=False)))
+    found = _even_found(costs, search, count, keep)
+    if not _is_enough(found, search, count):
+        found = _with_activations_away(found, search, count)
         keep(list(found))
-    found = _with_activations_away(found, search, count)
-    keep(list(found))
+    if _is_enough(found, search, count):  # no other layouts are wanted
+        best = _best(found)
+        return _plan_of(
+            problem, search, found, best, min(peak_step_s(costs), best.answer.solution.objective), count, inf
+        )
     known_s = [seconds for one in found for seconds, _ in one.rows]
     share_s = search.left_s * (_SHARE_OF_CUTS if any(one.answer.rest for one in found) else 1.0)
     rest = search.part(share_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
@@ -146,6 +141,34 @@ def plan(problem: Problem, search: Search) -> Plan:
         opened = [replace(one, opens_offload=one.may_offload) for one in costs]
         raise why_nothing_fits(opened, search)
     return _plan_of(problem, search, found, best, bound_s, count, chunks_s)
+
+
+def _even_found(
+    costs: Sequence[GroupCost], search: Search, count: float, keep: Callable[[Sequence[Found]], None]
+) -> list[Found]:
+    """Return what even cuts give on each group, up to the first that is good enough."""
+    found: list[Found] = []
+    for index, cost in enumerate(costs):
+        known = min((one.answer.solution.objective for one in found), default=inf)
+        if _is_passed_over(cost, found, search):
+            found.append(Found(cost=cost.even, answer=nothing(peak_step_s([cost]))))
+            continue
+        part = search.part(
+            search.left_s / (len(costs) + 1 - index),
+            good_enough=search.good_enough / count,
+            cutoff=min(_even_cutoff_s(search, count), known),
+        )
+        found.append(Found(cost=cost.even, answer=searched(cost.even, part, counts=False)))
+        keep(list(found))
+        if _is_enough(found, search, count):
+            break
+    return found
+
+
+def _is_enough(found: Sequence[Found], search: Search, count: float) -> bool:
+    """Whether any answer is good enough."""
+    seconds = min(one.answer.solution.objective for one in found)
+    return seconds < inf and seconds <= search.good_enough / count
 
 
 def _even_cutoff_s(search: Search, count: float) -> float:
@@ -818,12 +841,20 @@ def smallest_memory(
     )
     for part in parts:
         try:
-            bytes_of = bounds.smallest_memory(part)
+            least = bounds.states_bytes(part)
+            order = np.argsort(least, kind="stable")
+            for start in range(0, len(order), _FEW_AT_ONCE):  # what all else takes is asked of few
+                some = np.sort(order[start : start + _FEW_AT_ONCE])
+                some = some[least[some] < best]
+                if not len(some):
+                    break
+                bytes_of = bounds.smallest_memory({name: column[some] for name, column in part.items()})
+                at = int(np.argmin(bytes_of))
+                if bytes_of[at] < best:
+                    best = float(bytes_of[at])
+                    node = {name: column[some[at : at + 1]] for name, column in part.items()}
         except OverError:
             break
-        at = int(np.argmin(bytes_of))
-        if bytes_of[at] < best:
-            best, node = float(bytes_of[at]), {name: column[at : at + 1] for name, column in part.items()}
         if search.is_over:
             break
     if node is None:

@@ -22,7 +22,7 @@ from planner.errors import InfeasibleError
 from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import CHUNKS, Domain, hopeless_numbers
 from planner.frozen import frozen
-from planner.models.stages import Stage, StageMemory
+from planner.models.stages import Stage
 from planner.search import Search
 from planner.solvers.chain import NONE, FewestDevices, Integers
 from planner.solvers.pipeline_bounds import Schedule
@@ -31,6 +31,7 @@ from planner.units import Dimension, format_human
 _MOST_BUDGETS = 4096  # numbers of devices of all groups but one that are told apart
 _MOST_BUDGETS_BY_LAYER = 1 << 22  # the same in front of every layer
 _MOST_USED = 2_000_000  # numbers of devices of each group that are looked at one by one
+_MOST_KNOWN = 2_000_000  # stages, by first and last layer, whose bytes are kept
 _MOST_ROWS = 64  # ways to use devices of several groups that are tried to meet limits
 _ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
 _CLOSE = 1e-6  # relative difference at which two amounts of memory are one
@@ -155,7 +156,7 @@ class _Splits:
     ) -> None:
         self.domain, self.number, self._fewest = domain, number, fewest or number
         self._least = None if least is None else least[0]
-        self._asked: tuple[Integers, StageMemory, list[Floats]] | None = None  # first layers, and what is theirs
+        self._known_layers, self._known = (0, 0), list[Floats]()  # first ones, and what is known of them
         self.size = -(-domain.batch // number)
         self.is_plain = bool({"1f1b", "gpipe"} & set(domain.schedules))
         self.schedule = Schedule(num_microbatches=self._fewest, is_gpipe="1f1b" not in domain.schedules)
@@ -261,28 +262,40 @@ class _Splits:
 
     def _needs_by_group(self, k: int, firsts: Integers) -> Integers:
         """Return the devices by group, first layer and layers behind it; rounding errs on the side of fewer."""
-        lasts = np.minimum(firsts[:, None] + np.arange(self._most_layers), self.domain.num_layers - 1)
-        if self._asked is None or not np.array_equal(self._asked[0], firsts):  # of short lines all are, every time
-            self._asked = firsts, *self._bytes(firsts, lasts)
-        _, memory, free_bytes = self._asked
-        each = int(self.schedule.in_flight(np.array(k))) * memory.in_flight_bytes + memory.error_bytes
+        in_flight_bytes, error_bytes, *free_bytes = self._bytes(firsts)
+        each = int(self.schedule.in_flight(np.array(k))) * in_flight_bytes + error_bytes
         rows = []
         for group, free in zip(self.groups, free_bytes, strict=True):
             samples = np.divide(free, each, out=np.full(free.shape, float(self.size)), where=each > 0)
             samples = np.floor(np.minimum(samples, self.size))
             needed = np.ceil(self.size / np.maximum(samples, 1))
-            needed = needed if self._least is None else np.maximum(needed, self._least[firsts[:, None], lasts])
+            needed = (
+                needed if self._least is None else np.maximum(needed, self._least[firsts[:, None], self._lasts(firsts)])
+            )
             is_out = (free < 0) | (samples < 1) | (needed > self._most(group))
             rows.append(np.where(is_out, NONE, needed).astype(np.int64))
         return np.array(rows)
 
-    def _bytes(self, firsts: Integers, lasts: Integers) -> tuple[StageMemory, list[Floats]]:
-        """Return what stages hold, and by group what their weights and states leave free."""
-        costs = self.domain.cost.costs
-        memory = costs.memory(firsts[:, None], lasts, num_samples=1)
-        fixed = memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes + costs.reserve_bytes
-        limits = [costs.machines[group].memory_limit_bytes * self.domain.memory_scale for group in self.groups]
-        return memory, [limit * (1 + 1e-12) - fixed for limit in limits]
+    def _lasts(self, firsts: Integers) -> Integers:
+        """Return the last layers of stages by their first ones, and layers behind these."""
+        return np.asarray(np.minimum(firsts[:, None] + np.arange(self._most_layers), self.domain.num_layers - 1))
+
+    def _bytes(self, firsts: Integers) -> list[Floats]:
+        """Return what stages keep of a sample, errors, and by group what weights and states leave free.
+
+        ``firsts``: layers that follow one another. Of short lines all are worked out, once.
+        """
+        low, high = int(firsts[0]), int(firsts[-1]) + 1
+        if not self._known or not self._known_layers[0] <= low < high <= self._known_layers[1]:
+            is_short = self.domain.num_layers * self._most_layers <= _MOST_KNOWN
+            self._known_layers = (0, self.domain.num_layers) if is_short else (low, high)
+            layers, costs = np.arange(*self._known_layers), self.domain.cost.costs
+            memory = costs.memory(layers[:, None], self._lasts(layers), num_samples=1)
+            fixed = memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes + costs.reserve_bytes
+            limits = [costs.machines[group].memory_limit_bytes * self.domain.memory_scale for group in self.groups]
+            free = [limit * (1 + 1e-12) - fixed for limit in limits]
+            self._known = [memory.in_flight_bytes, memory.error_bytes, *free]
+        return [rows[low - self._known_layers[0] : high - self._known_layers[0]] for rows in self._known]
 
 
 def _interleaved(domain: Domain, search: Search, most: Callable[[], float]) -> Iterator[Shape]:
@@ -378,10 +391,12 @@ def least_memory(domain: Domain, search: Search) -> LeastMemory | None:
     -----
     Bisection by number of micro-batches, between the states of all layers dealt evenly and what is found to fit, which
     holds what it does; where both are near to each other, a little less than that is tried at once. A number with which
-    nothing fits in a little less than the best so far is passed over.
+    nothing fits in a little less than the best so far is passed over, as is one that needs more by itself.
     """
     best, is_proven, least = np.inf, True, _even_share(domain)
     for number in reversed(domain.numbers_of_microbatches):
+        if _least_share(domain, number, best) * (1 - _CLOSE) > best:
+            continue
         low, high, is_next, is_low_proven = least * (1 - _CLOSE), best, True, True
         middle = best * (1 - _CLOSE) if best < np.inf or not least else 2 * least
         while not search.is_over:
@@ -394,7 +409,7 @@ def least_memory(domain: Domain, search: Search) -> LeastMemory | None:
                 break
             is_next = not is_next and high < _NEAR * low
             if high == np.inf:
-                middle = 4 * low if low < _MOST_SHARES * least else np.inf
+                middle = 2 * low if low < _MOST_SHARES * least else np.inf
             else:
                 middle = high * (1 - _CLOSE) if is_next else (max(low, high / 2) * high) ** 0.5
         best, is_proven = min(best, high), is_proven and is_low_proven
@@ -412,6 +427,26 @@ def _even_share(domain: Domain) -> float:
     held = costs.memory(*all_of_it, num_samples=0)
     states = held.weights_bytes + held.gradients_bytes + held.optimizer_bytes
     return float(states[0] / np.dot(domain.num_devices, [one.memory_limit_bytes for one in costs.machines]))
+
+
+def _least_share(domain: Domain, number: int, scale: float) -> float:
+    """Return what all devices fill at least with so many micro-batches, no stage more than so many times a device.
+
+    With b samples in a micro-batch, ``r_i`` devices of stage i hold ``r_i S_i + b min(n, k_i) A_i`` or more under 1F1B,
+    of its states and what it keeps of a sample, if it is the ``k_i``-th from the end; under GPipe ``n`` stands for
+    ``min(n, k_i)``. The last k stages hold no more layers than have states for k devices: what all layers before these
+    keep counts once for each ``k < n``.
+    """
+    (states, kept), limits = _by_layer(domain), [one.memory_limit_bytes for one in domain.cost.costs.machines]
+    until = np.concatenate(([0.0], np.cumsum(kept)))
+    before = np.minimum.accumulate(until[::-1])[::-1]  # what these layers keep, or more of them
+    in_flight = number * until[-1]
+    if "1f1b" in domain.schedules:
+        most = min(max(limits) * scale * (1 + _CLOSE), float(states.sum()))
+        held = np.arange(min(number, sum(domain.num_devices))) * most
+        ends = len(states) - np.searchsorted(np.cumsum(states[::-1]), held, "right")
+        in_flight = np.maximum(before[ends], 0.0).sum()
+    return float((states.sum() + -(-domain.batch // number) * in_flight) / np.dot(domain.num_devices, limits))
 
 
 def _share(domain: Domain, shape: Shape) -> float:
