@@ -177,27 +177,24 @@ def placements(problem: Problem, names: tuple[str, ...], number: int) -> Iterato
 
 
 @pytest.mark.parametrize("split", [True, False], ids=["sliced", "whole"])
-def test_the_plan_agrees_with_every_configuration_tried(split: bool) -> None:
-    @settings(max_examples=50)
-    @given(small_questions(split))
-    def agrees(asked: dict[str, Any]) -> None:
-        problem = planner.load(asked)
-        truth = min(all_objectives(problem), default=None)
-        if truth is None:
-            with pytest.raises(InfeasibleError, match="No plan fits"):
-                plan(problem, Search())
-            return
-        found = plan(problem, Search())
-        assert found.bound <= truth * (1 + 1e-9)
-        assert found.objective >= truth * (1 - 1e-9)
-        assert ParameterServerCost(problem, found.configuration).predict().value_of(problem.goal) == found.objective  # type: ignore[arg-type]
-        if found.status is Status.OPTIMAL:
-            assert found.objective == pytest.approx(truth)
-        else:  # a placement that workers' links make harder than its bound sees
-            assert not split
-            assert found.objective <= truth * 1.02
-
-    agrees()
+@settings(max_examples=50)
+@given(data=st.data())
+def test_the_plan_agrees_with_every_configuration_tried(split: bool, data: st.DataObject) -> None:
+    problem = planner.load(data.draw(small_questions(split)))
+    truth = min(all_objectives(problem), default=None)
+    if truth is None:
+        with pytest.raises(InfeasibleError, match="No plan fits"):
+            plan(problem, Search())
+        return
+    found = plan(problem, Search())
+    assert found.bound <= truth * (1 + 1e-9)
+    assert found.objective >= truth * (1 - 1e-9)
+    assert ParameterServerCost(problem, found.configuration).predict().value_of(problem.goal) == found.objective  # type: ignore[arg-type]
+    if found.status is Status.OPTIMAL:
+        assert found.objective == pytest.approx(truth)
+    else:  # a placement that workers' links make harder than its bound sees
+        assert not split
+        assert found.objective <= truth * 1.02
 
 
 BESIDE: list[dict[str, Any]] = [
@@ -213,27 +210,27 @@ BESIDE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("pins", BESIDE, ids=lambda pins: "-".join(map(str, pins.values())))
 @pytest.mark.parametrize("split", [True, False], ids=["sliced", "whole"])
-def test_no_configuration_beats_the_bound_where_sums_are_sent_on_their_own(split: bool, pins: dict[str, Any]) -> None:
-    @settings(max_examples=8)
-    @given(small_questions(split))
-    def agrees(asked: dict[str, Any]) -> None:
-        block = "calibration" if "max_overlap" in pins else "fix"
-        problem = planner.load({**asked, block: {**asked[block], **pins}})
-        truth = min(all_objectives(problem), default=None)
-        if truth is None:
-            with pytest.raises(InfeasibleError, match="No plan fits"):
-                plan(problem, Search())
-            return
-        found = plan(problem, Search())
-        assert found.bound <= truth * (1 + 1e-9)
-        assert found.objective >= truth * (1 - 1e-9)
-        assert found.objective <= truth * 1.1
-        if found.status is Status.OPTIMAL:
-            assert found.objective == pytest.approx(truth)
-        if block == "fix":
-            assert {name: found.configuration.to_document().get(name) for name in pins} == pins
-
-    agrees()
+@settings(max_examples=8)
+@given(data=st.data())
+def test_no_configuration_beats_the_bound_where_sums_are_sent_on_their_own(
+    split: bool, pins: dict[str, Any], data: st.DataObject
+) -> None:
+    asked = data.draw(small_questions(split))
+    block = "calibration" if "max_overlap" in pins else "fix"
+    problem = planner.load({**asked, block: {**asked[block], **pins}})
+    truth = min(all_objectives(problem), default=None)
+    if truth is None:
+        with pytest.raises(InfeasibleError, match="No plan fits"):
+            plan(problem, Search())
+        return
+    found = plan(problem, Search())
+    assert found.bound <= truth * (1 + 1e-9)
+    assert found.objective >= truth * (1 - 1e-9)
+    assert found.objective <= truth * 1.1
+    if found.status is Status.OPTIMAL:
+        assert found.objective == pytest.approx(truth)
+    if block == "fix":
+        assert {name: found.configuration.to_document().get(name) for name in pins} == pins
 
 
 @settings(max_examples=TIGHT // 2)
