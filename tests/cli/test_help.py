@@ -86,7 +86,7 @@ LINES: dict[str, str] = {
     "procure": """
         procure --dnn alexnet --global-batch 256 --samples 1M --prices prices.csv --as-of any --regions east --providers acme --terms on-demand --families all_reduce --objective cost --deadline '9 h' --power '2 MW' --top 1 --time-limit '9 s' --memory-limit '8 GiB' --workers 1 --html page.html
         procure --dnn alexnet --global-batch 256 --epochs 1 --dataset-samples 100000 --prices prices.csv --deadline '9 h' --families all_reduce --scheduler {scheduler} --json
-        procure --dnn qwen3-0.6b --sequence-length 512 --global-batch 8 --samples 1M --prices prices.csv --deadline '900 days'
+        procure --dnn bert-base --sequence-length 512 --global-batch 8 --samples 1M --prices prices.csv --deadline '900 days'
     """,
     "sweep": """
         sweep sweep.yaml --store s.sqlite --time-limit '9 s' --memory-limit '8 GiB'
