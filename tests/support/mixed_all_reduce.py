@@ -74,6 +74,8 @@ def small_problems(draw: st.DrawFn, most_machines: int = 4, *, is_compressed: bo
             memory=f"{draw(st.integers(25, 90))} MB",
             network=f"{draw(st.integers(1, 40))} Gbit/s",
             latency=f"{draw(st.integers(0, 3000))} us",
+            nics=draw(st.sampled_from([1, 1, 3])),
+            inside={"bandwidth": draw(st.sampled_from(["0.5 GB/s", "2 GB/s", "80 GB/s"])), "latency": "3 us"},
             **draw(st.sampled_from([{}, {"storage": {"bandwidth": "20 MB/s", "shared": draw(st.booleans())}}])),
         )
         for name, count in zip(("a", "b"), counts, strict=True)
