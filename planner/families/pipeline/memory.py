@@ -35,6 +35,8 @@ _MOST_KNOWN = 2_000_000  # stages, by first and last layer, whose bytes are kept
 _MOST_ROWS = 64  # ways to use devices of several groups that are tried to meet limits
 _ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
 _CLOSE = 1e-6  # relative difference at which two amounts of memory are one
+_ABOVE = 1.25  # times what is known to be too little, that is tried first
+_HALVES = 6  # of an interval between amounts that are too little and may do
 _NEAR = 1.02  # ratio of two amounts between which a bisection looks whether the larger one is the least
 _MOST_SHARES = 2**12  # of what all devices need together; where that is not enough, nothing may be
 
@@ -389,7 +391,7 @@ def least_memory(domain: Domain, search: Search) -> LeastMemory | None:
 
     Notes
     -----
-    Bisection by number of micro-batches, between the states of all layers dealt evenly and what is found to fit, which
+    Bisection by number of micro-batches, between what :func:`_least_share` rules out and what is found to fit, which
     holds what it does; where both are near to each other, a little less than that is tried at once. A number with which
     nothing fits in a little less than the best so far is passed over, as is one that needs more by itself.
     """
@@ -397,8 +399,8 @@ def least_memory(domain: Domain, search: Search) -> LeastMemory | None:
     for number in reversed(domain.numbers_of_microbatches):
         if _least_share(domain, number, best) * (1 - _CLOSE) > best:
             continue
-        low, high, is_next, is_low_proven = least * (1 - _CLOSE), best, True, True
-        middle = best * (1 - _CLOSE) if best < np.inf or not least else 2 * least
+        low, high, is_next, is_low_proven = _lowest_scale(domain, number, least) * (1 - _CLOSE), best, True, True
+        middle = best * (1 - _CLOSE) if best < np.inf or not least else _ABOVE * low
         while not search.is_over:
             found = _of_number(domain.with_memory(middle), number, search)
             if found.shape is None:
@@ -447,6 +449,17 @@ def _least_share(domain: Domain, number: int, scale: float) -> float:
         ends = len(states) - np.searchsorted(np.cumsum(states[::-1]), held, "right")
         in_flight = np.maximum(before[ends], 0.0).sum()
     return float((states.sum() + -(-domain.batch // number) * in_flight) / np.dot(domain.num_devices, limits))
+
+
+def _lowest_scale(domain: Domain, number: int, least: float) -> float:
+    """Return a scale of memory below which :func:`_least_share` leaves no room; no less than the states' own."""
+    low, high = least, 2 * least
+    while 0 < high < _MOST_SHARES * least and _least_share(domain, number, high) > high:
+        low, high = high, 2 * high
+    for _ in range(_HALVES):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _least_share(domain, number, middle) > middle else (low, middle)
+    return low
 
 
 def _share(domain: Domain, shape: Shape) -> float:
