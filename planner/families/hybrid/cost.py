@@ -51,7 +51,6 @@ from planner.models.layouts import (
     Recompute,
     balanced_layers,
     cut_of,
-    folded_back,
     layers_by_kind,
     share_microbatches,
     shared_bound_s,
@@ -506,19 +505,6 @@ class GroupCost:
             found[OFFLOAD] = self.activation_waits_s(layouts, chunk_layers)
             found["total"] = found["total"] + found[OFFLOAD]
         return found
-
-    def device_loads(self, layout: Layouts, chunk_layers: Ints) -> Floats:
-        """Return the seconds that each device of one layout computes for a micro-batch, shape (p,)."""
-        interval = self.interval(layout)
-        both_s, _ = kind_times(self.transformer, interval)
-        kinds = layers_by_kind(self.transformer, chunk_layers)
-        held = kinds.reshape(len(kinds), int(layout.interleave[0]), -1)
-        is_folded = bool(layout.is_folded[0])
-        held = (folded_back(held) if is_folded else held).sum(axis=1)
-        loads = (held * both_s).sum(axis=0)
-        loads[0] += interval["embedding"][0]
-        loads[0 if is_folded else -1] += interval["head"][0]
-        return np.asarray(loads)
 
     @cached_property
     def module_sets(self) -> Sequence[int]:
