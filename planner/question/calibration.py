@@ -512,7 +512,7 @@ class Profiler:
         if len(by_words) == 1:
             text = head + next(iter(by_words))
         else:
-            each = {words.removeprefix(", ").removeprefix("; "): names for words, names in by_words.items()}
+            each = {words.replace("; ", ", ").removeprefix(", "): names for words, names in by_words.items()}
             text = "; ".join([head, *(f"on {joined(sorted({*names}))} {words}" for words, names in each.items())])
         if self.calibration.transport is None and not links.is_network_given:
             notes.assume_aloud(text, ("calibration", "transport"), other=_OTHER_TRANSPORT[transport])
