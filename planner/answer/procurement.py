@@ -343,7 +343,7 @@ def _fleet_rows(choice: "Choice") -> list[dict[str, object]]:
             "count": count,
             "machine": offer.instance,
             "terms": ", ".join(filter(None, (offer.term.value, offer.tier))),
-            "from": f"{offer.provider} {offer.region}",
+            "from": offer.seller,
             "devices": f"{offer.devices_per_machine} x {offer.device}",
             "USD each": f"{offer.purchase_usd:,.0f}" if offer.purchase_usd else f"{offer.usd_per_h:,.4g}/h",
             "price of": offer.date.isoformat(),

@@ -99,7 +99,7 @@ class Fleet:
     @property
     def sellers(self) -> str:
         """Where the machines come from: ``aws us-east-1``, each once."""
-        return " and ".join(dict.fromkeys(f"{one.provider} {one.region}".strip() for one in self.offers))
+        return " and ".join(dict.fromkeys(one.seller for one in self.offers))
 
 
 def hardware_of(offer: Offer) -> Hardware:

@@ -276,6 +276,9 @@ class Term(StrEnum):
     BOUGHT = "bought"
 
 
+_EVERYWHERE = "all"  # as a list has it of a price that all regions share
+
+
 @frozen
 class Offer:
     """One kind of machine on one term."""
@@ -316,6 +319,11 @@ class Offer:
     lead_time_s: float | None = None  # from the order until the machines are there; None: they are there at once
     note: str = ""
     tier: str | None = None  # the network tier that a bought machine has; None: the network that its row names, or none
+
+    @property
+    def seller(self) -> str:
+        """Who sells it, and where: ``aws us-east-1``; the provider alone, where all its regions have one price."""
+        return self.provider if self.region in ("", _EVERYWHERE) else f"{self.provider} {self.region}"
 
     @property
     def is_bought(self) -> bool:

@@ -96,6 +96,13 @@ def test_machines_of_one_name_are_told_apart_by_where_they_come_from(tmp_path: P
     assert " x a from acme " in line and (" from acme east" in line) is not (" from acme west" in line)
 
 
+def test_a_price_of_all_regions_comes_from_its_provider(answer: Procured) -> None:
+    (offer,) = answer.choice.fleet.offers
+    assert replace(offer, provider="lambda", region="all").seller == "lambda"
+    assert replace(offer, provider="aws", region="us-east-1").seller == "aws us-east-1"
+    assert offer.seller in procured_text(answer)
+
+
 def test_a_plan_that_no_time_was_left_to_make_once_more_passes_its_check(
     tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
