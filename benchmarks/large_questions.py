@@ -57,6 +57,8 @@ _H200 = {"device": "h200-sxm", "inside": "nvlink-4", "network": "400 Gbit/s"}
 _B200 = {"device": "b200-sxm", "inside": "nvlink-5", "network": "400 Gbit/s"}
 _THREE = ({"count": 64, **_H100}, {"count": 64, **_A100}, {"count": 64, **_H200})
 _FOUR = ({"count": 128, **_H100}, {"count": 128, **_A100}, {"count": 64, **_H200}, {"count": 32, **_B200})
+_A100_40 = {"device": "a100-sxm4-40gb", "inside": "nvlink-3", "network": "200 Gbit/s"}
+_FIVE = (*_FOUR, {"count": 64, **_A100_40})
 _RESNET50 = {"zoo": "resnet50", "global_batch": 8192, "dataset_samples": 1_281_167, "epochs": 90}
 _LLAMA = {"zoo": "llama3-70b", "global_batch": 1536, "dataset_samples": 5_000_000, "epochs": 1}
 QUESTIONS = {
@@ -64,6 +66,7 @@ QUESTIONS = {
     "wide-layouts": _layouts("gpt3-175b", 3072, {"count": 256, **_H100}, {"count": 256, **_A100}),
     "three-kinds": _layouts("gpt3-175b", 1536, *_THREE),
     "four-kinds": _layouts("gpt3-175b", 1536, *_FOUR),
+    "five-kinds": _layouts("gpt3-175b", 1536, *_FIVE),
     "fleets": _purchase(_LLAMA, deadline="720 h"),
     "fast-fleets": _purchase(_RESNET50, objective="time", budget="500 USD"),
 }

@@ -78,8 +78,8 @@ _SLACK = 1e-12  # relative rounding of a bound
 _PIECE = 32_768  # nodes, at most, that travel together,
 _LEAST_PIECE = 256  # and at least, of the last levels: a bound of so many takes mostly what it takes for a single one
 _FEWER = 4  # times as few nodes in one array where a search is shared out: between two arrays a share may end
-_OWN = 0.2  # of such a share, in the process that asks: others may wait for it meanwhile,
-_OWN_NODES = 512  # in one array there
+_OWN = 0.5  # of such a share, in the process that asks: others may wait for it meanwhile,
+_OWN_NODES = 2_048  # in one array there
 _POLL_S = 0.05
 _SHARES = 100  # of a search, about: so many that the last ones end together, however many work,
 _LEAST_SHARE_S = 0.5  # and each long beside what every piece takes, however small: of 0.1 s they took 40 % more
@@ -735,6 +735,7 @@ class _Client:
     on_taken: Callable[[], None] = lambda: None
     meanwhile: Callable[[], None] | None = None  # called once, when all who help have something to do
     _has_room: bool = True
+    _is_first: bool = True  # whether the first part is not done yet
     _sent_s: float = _SHORT_SHARE_S  # of the share that was sent last
     _at_work: dict[int, tuple[_Part, _Box]] = field(default_factory=dict)
 
@@ -754,13 +755,25 @@ class _Client:
         at_work = [box for one, box in self._at_work.values() if one is part]
         boxes = [*chain.from_iterable(part.waiting.values()), *at_work, *part.lost]
         part.walk.rest = [box for box in (one.within(part.limit) for one in boxes) if len(box)]
+        self._is_first = False
 
     def _piece(self, room: int) -> tuple[_Part, _Box] | None:
-        """Return nodes that wait of the first part of which any do."""
+        """Return nodes that wait of the first part of which any do.
+
+        The first part of all, whose points bound the others, is for all who have room; of later ones each has so much
+        less as others wait: a walk of few nodes takes mostly what it takes for a single one.
+        """
+        if not self._is_first:
+            room = -(-room // max(self._num_waiting, 1))
         for part in self.parts:
             if (piece := part.piece(room)) is not None:
                 return part, piece
         return None
+
+    @property
+    def _num_waiting(self) -> int:
+        """How many parts have nodes that wait."""
+        return sum(bool(part.waiting) for part in self.parts)
 
     def _take_up(self) -> None:
         """Look at a piece here, for a share of time."""
@@ -775,14 +788,15 @@ class _Client:
     def _send(self) -> None:
         """Send as many pieces as are wanted.
 
-        Where they are fewer, and of whole grids, of which nobody knows what lies below, shares are short: what these
-        leave is for all.
+        Where they are fewer, and of whole grids, of which nobody knows what lies below, unless more of them wait than
+        are wanted, shares are short: what these leave is for all.
         """
         room, chosen = self.pool.room() if self._has_room else 0, list[tuple[_Part, _Box]]()
         while len(chosen) < room and (found := self._piece(room - len(chosen) + 1)) is not None:
             chosen.append(found)
+        is_enough = self._num_waiting > room
         for part, piece in chosen:
-            is_short = len(chosen) < room or not piece.nodes
+            is_short = len(chosen) < room or not (piece.nodes or is_enough)
             self._sent_s = share_s = min(self.share_s, _SHORT_SHARE_S) if is_short else self.share_s
             shares = replace(part.shares, expanded=dict(part.walk._expanded))
             arguments = (shares, piece.packed(), part.limit, share_s)

@@ -12,8 +12,10 @@ from shuffled_pool import ShuffledPool
 
 import planner
 from planner.families.hybrid import grid_search
+from planner.families.hybrid.cost import HybridCost, costs_of
 from planner.families.hybrid.found import Found, nothing
 from planner.plan import Plan
+from planner.search import Search
 from planner.solvers.grid import Grid
 
 _LINKS = {"network": "100 Gbit/s", "latency": "5 us"}
@@ -92,6 +94,28 @@ def test_a_first_layout_on_several_kinds_alters_no_answer(monkeypatch: pytest.Mo
         monkeypatch.setattr(grid_search, "_first_found", one)
         assert answered(None) == alone()[0]
     assert alone()[0]["objective"] <= min(limits) < 1.5 * alone()[0]["objective"]
+
+
+def test_the_placement_of_the_first_good_layout_is_searched_before_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its layers moved it bounds them; of equally good ones the first is the answer all the same."""
+    costs, asked, known = costs_of(planner.load(THREE)), list[HybridCost](), list[Found]()
+    whole, first = grid_search.searched, grid_search._first_found
+
+    def listed(cost: HybridCost, search: Search, **options: Any) -> Any:
+        asked.append(cost)
+        return whole(cost, search, **options)
+
+    def kept(*arguments: Any) -> Any:
+        found, limit_s = first(*arguments)
+        known.append(found)
+        return found, limit_s
+
+    monkeypatch.setattr(grid_search, "searched", listed)
+    monkeypatch.setattr(grid_search, "_first_found", kept)
+    found, placements = grid_search.cuts_searched(costs, Search(), []), [*grid_search.placements_of(costs)]
+    several = [one for one in asked if len(one.groups) > 1]
+    assert several[0] == known[0].cost != next(one for one in placements if len(one.groups) > 1)
+    assert [one.cost for one in found] == placements
 
 
 @pytest.mark.parametrize("most", [1_000, 10**9])
