@@ -13,12 +13,13 @@
   is known beyond the levels before;
 - *communication*: the real links; no bubble but that of equal micro-batches without waits, such recomputation, all
   overlaps that the rules allow beside what is decided;
-- *memory*: the same with the schedule and its transfers, and what is kept exactly, but for overlaps, which only ever
-  cost memory.
+- *schedule*: the same with the schedule and its transfers, and any recomputation, ZeRO stage and place of the optimiser
+  that fits: the least that the next level has;
+- *memory*: what is kept exactly, but for overlaps, which only ever cost memory.
 
 Recomputation only adds work, and more of it than communication can hide behind; communication that overlaps computing
 never takes longer than if it does not. Where stages differ much, layers that take less may hide less of what another
-stage exchanges: the last two levels look without such overlaps, too.
+stage exchanges: the last three levels look without such overlaps, too.
 
 Virtual stages need micro-batches in multiples of the stages: where there are none such, stages hold layers that are
 known, and each is passed as a whole. Which layers, with experts or without, a device holds otherwise depends on its
@@ -124,7 +125,7 @@ class EvenBounds(Bounds):
     @property
     def all(self) -> Sequence[Bound | None]:
         """See the module."""
-        fine: list[Bound] = [self.room_s, self.communication_s, self.memory_s]
+        fine: list[Bound] = [self.room_s, self.communication_s, self.schedule_s, self.memory_s]
         return [*self._coarse, self.fits, self.layers_s, self.ordered_s, self.ordered_s, *fine]
 
     @property
@@ -669,6 +670,18 @@ class EvenBounds(Bounds):
             np.minimum.at(found, at % len(found), seconds({name: column[at] for name, column in columns.items()}))
         return found
 
+    def schedule_s(self, nodes: Columns) -> Floats:
+        """Return the seconds with the schedule, the best of all recomputation; infinity where nothing fits.
+
+        Computing again may shorten a schedule a little: a floor of launching is shared out to forward and backward as
+        computing is, and where the floor is all that counts, more of it then falls to backward.
+        """
+        names = ("recompute", "recompute_modules", "recompute_layers", "zero", "shard", "offload_optimizer")
+        free = {name: self.space.axes[name].values for name in (*names, "offload_percent")}
+        return self._minimum(
+            nodes, {**free, **self._most_away}, partial(self._of_each_method, seconds=self._without_waits_s)
+        )
+
     @cached_property
     def _most_away(self) -> Mapping[str, Sequence[int]]:
         """Of activations on the host those values among which one leaves most room on the device, whatever goes beside.
@@ -682,16 +695,21 @@ class EvenBounds(Bounds):
             "offload_modules": tuple(dict.fromkeys([*modules[:1], *beside[-1:], *modules[-1:]])),
         }
 
+    def _without_waits_s(self, nodes: Columns) -> Floats:
+        """Return the seconds with all overlaps, and copies to the host for nothing; infinity where it does not fit."""
+        may_wait = any(any(self.space.axes[name].values) for name in AWAY)
+        return self._fitting_s(nodes, dict.fromkeys(AWAY, 0) if may_wait else {})
+
     def memory_s(self, nodes: Columns) -> Floats:
         """Return the seconds with all overlaps; infinity where it does not fit without any.
 
         Copies of activations to the host end no sooner where layers take less, and hide nothing that replicas exchange.
         """
         may_wait = np.any([nodes[name] > 0 for name in AWAY], axis=0)
-        return self._of_each_method(nodes, self._fitting_s, may_wait)
+        return self._of_each_method(nodes, partial(self._fitting_s, timed={}), may_wait)
 
-    def _fitting_s(self, nodes: Columns) -> Floats:
-        """Return the same with the overlaps and the method that are decided, or the best."""
+    def _fitting_s(self, nodes: Columns, timed: Mapping[str, int]) -> Floats:
+        """Return the same, with other values of some decisions where seconds are counted."""
         found = np.full(len(nodes["tensor"]), inf)
         overlaps = dict.fromkeys(OVERLAPS, 0)
         for part in self.slices(len(found)):
@@ -700,6 +718,7 @@ class EvenBounds(Bounds):
             fits = np.flatnonzero(held <= self._limit_bytes)
             if len(fits):
                 left = {name: one[fits] for name, one in columns.items()}
+                left |= {name: np.full(len(fits), value) for name, value in timed.items()}
                 layouts = self._group.layouts(self._filled(left))
                 found[part][fits] = self._least_s(layouts)
         return found
@@ -832,13 +851,13 @@ class EvenBounds(Bounds):
 class GivenBounds(EvenBounds):
     """Bounds of layouts whose layers are cut as a pin says: stages and chunks are decided with it.
 
-    The levels that would ask which cut is best have none; *memory* prices the cut itself.
+    The levels that would ask which cut is best have none; *schedule* and *memory* price the cut itself.
     """
 
     @property
     def all(self) -> Sequence[Bound | None]:
         """See the module."""
-        return [*self._coarse, self.fits, self.layers_s, *[None] * 4, self.memory_s]
+        return [*self._coarse, self.fits, self.layers_s, *[None] * 4, self.schedule_s, self.memory_s]
 
     def _any_schedule_s(self, nodes: Columns, least: LeastSeconds, *, rounds_of: Ints | None = None) -> Floats:
         """Return seconds that no schedule goes below: a device does its own work for every micro-batch.

@@ -56,6 +56,7 @@ _FIRST_LEVELS = (  # those without a decision have a bound: the next tighter one
     ("schedule", "interleave"),
     (),
     ("sequence_parallel", "order"),
+    (),
     (
         *("recompute", "recompute_modules", "recompute_layers", "zero", "shard"),
         *("offload_optimizer", "offload_layers", "offload_percent", "offload_modules", "context_method"),
