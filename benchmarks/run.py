@@ -91,8 +91,11 @@ def kernels(place: Place, names: Sequence[str]) -> dict[str, Any]:
     if not files:
         return {}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", f"--benchmark-json={report}", *files]
-    subprocess.run(command, cwd=place.tree.root, env=place.variables, capture_output=True, check=False)
+    ended = subprocess.run(
+        command, cwd=place.tree.root, env=place.variables, capture_output=True, text=True, check=False
+    )
     if not report.exists():
+        print(f"no function was measured: {ended.stdout[-500:]}{ended.stderr[-500:]}", file=sys.stderr)
         return {}
     rows = json.loads(report.read_text(encoding="utf-8"))["benchmarks"]
     return {

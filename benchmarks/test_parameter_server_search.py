@@ -41,7 +41,7 @@ import pytest
 import planner
 from planner.families.parameter_server.search import plan
 from planner.search import Search
-from planner.solvers.placement import arrivals, best_placement
+from planner.solvers.placement import Workers, arrivals, best_placement
 
 FAST = {"name": "fast", "device": "v100-sxm2-16g", "network": "10 Gbit/s", "latency": "20 us"}
 SLOW = {"name": "slow", "device": "quadro-rtx-4000", "network": "10 Gbit/s", "latency": "20 us"}
@@ -74,8 +74,6 @@ def test_growth_with_machines(benchmark: Any, machines: str, split: bool, most: 
 def test_growth_with_tensors(benchmark: Any, num_tensors: int) -> None:
     rng = np.random.default_rng(1)
     ready = np.cumsum(rng.uniform(0, 1e-3, (1, num_tensors)), axis=1)
-    rows = arrivals(
-        ready, rng.lognormal(13, 1.5, num_tensors), [1.25e9] * 8, worker_counts=[8], worker_bytes_per_s=[1.25e9]
-    )
+    rows = arrivals(ready, rng.lognormal(13, 1.5, num_tensors), [1.25e9] * 8, Workers(counts=[8], bytes_per_s=[1.25e9]))
     found = benchmark.pedantic(lambda: best_placement(rows, Search(time_limit_s=60)), rounds=1)
     benchmark.extra_info["gap"] = found.gap

@@ -20,8 +20,7 @@ import numpy as np
 import pytest
 
 from planner import zoo
-from planner.cases.forms.gst import Workload, evaluate
-from planner.models.servers import ServerNetwork
+from planner.cases.forms.gst import ServerNetwork, Workload, evaluate
 from tests.referee.equations import evaluate_grid
 
 NETWORK = ServerNetwork(num_workers=3, bandwidth_bytes_per_s=1.25e9)

@@ -112,9 +112,10 @@ def test_two_types_of_a_buyer(benchmark: Any) -> None:
 
 @pytest.mark.parametrize("wanted", ["has_what_if", "has_pareto"], ids=["what_if", "trade_off_of_a_buyer"])
 def test_what_a_buyer_is_shown_besides(benchmark: Any, wanted: str) -> None:
+    parts: dict[str, Any] = {wanted: True}
     begin_s, question = process_time(), asked(GOALS["Llama 2 7B"]["cost"], JOBS["Llama 2 7B"])
     found = benchmark.pedantic(
-        lambda: planner.procure(question, today=TODAY, time_limit_s=240, num_alternatives=0, **{wanted: True}), rounds=1
+        lambda: planner.procure(question, today=TODAY, time_limit_s=240, num_alternatives=0, **parts), rounds=1
     )
     points = [] if found.pareto is None else found.pareto.points
     print(f"\n{wanted}: {process_time() - begin_s:.1f} s, {len(found.what_if)} changes, {len(points)} points")

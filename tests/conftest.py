@@ -20,13 +20,6 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile(PROFILE)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "long: asks at a real size what a test beside it asks at a smaller: `make test-heavy`"
-    )
-    config.addinivalue_line("markers", "measured: reads measured data from the folder that PLANNER_DATA names")
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let a property be tried on a sixth of its examples, and on four where it has as many, unless all are asked for."""
