@@ -77,7 +77,7 @@ def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
     SpecError
         If it is missing, a folder, unreadable, empty, larger than ``most_bytes``, or not UTF-8 text.
     """
-    is_stream = path == STANDARD_INPUT and not path.exists()
+    is_stream = path == STANDARD_INPUT
     problem, mend = ("", "") if is_stream else _what_is_wrong(path, most_bytes)
     if not problem:
         try:
@@ -104,7 +104,10 @@ def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
 @cache
 def _standard_input() -> bytes:
     """Return what standard input holds, at most so much that it is refused: it can be read once, and is asked twice."""
-    return sys.stdin.buffer.read(MOST_DOCUMENT_BYTES + 1)
+    stream = getattr(sys.stdin, "buffer", None)  # a notebook's has none, and a program may have no standard input
+    if stream is None:
+        raise SpecError.one("there is no standard input here.", "Name a file.", file=STANDARD_INPUT, value="-")
+    return stream.read(MOST_BYTES + 1)  # type: ignore[no-any-return]
 
 
 def read_lines(path: Path, *, most_bytes: int, most_letters: int = 2**20) -> Iterator[str]:
