@@ -100,6 +100,20 @@ def test_forwards_pass_the_devices_before_the_busiest_one(number: int) -> None:
     assert 1.07 * number * float(sum(one.sum() for one in passes)) / 6 < least_s <= seconds * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("schedule", ["interleaved", "dualpipe_v"])
+def test_of_any_size_no_more_micro_batches_are_handed_on_than_there_are_large_ones(schedule: str) -> None:
+    """Of short samples, 240 in each of four micro-batches: to hand on every one would take longer than to compute."""
+    network = {**TINY, "layers": 4, "vocabulary": 64, "sequence_length": 64}
+    (cost,) = costs_of(question(network, machines=1, devices=2, batch=960, fix={"schedule": schedule}))
+    codes = {"interleaved": Schedule.ONE_F_ONE_B, "dualpipe_v": Schedule.DUALPIPE_V}
+    given = {**dict.fromkeys(COARSE, 1), "pipeline": 2, "interleave": 2, "microbatch": 240, "schedule": codes[schedule]}
+    layout = cost.layouts({name: np.array([given.get(name, 0)]) for name in LAYOUT})
+    seconds = float(cost.parts(layout, np.ones(4, dtype=np.int64))["total"][0])
+    bounds, degrees = ChunkBounds(cost.even), {name: np.array([given[name]]) for name in COARSE}
+    for bound in (bounds.pace_s, bounds.linked_pace_s):
+        assert 0 < bound(degrees)[0] <= seconds * (1 + 1e-9)
+
+
 @pytest.mark.parametrize(("vocabulary", "stages"), [(16_000, 2), (16_000, 3), (32_000, 2)])
 def test_the_best_of_all_cuts_into_chunks_is_little_slower_than_its_bound(vocabulary: int, stages: int) -> None:
     """With a head that takes about as long as a layer, and whole layers to deal out beside it."""

@@ -226,7 +226,10 @@ class ChunkBounds(EvenBounds):
         first_s = least.layer_s.min(axis=0) * (stages - 1) * (stages - 2) / (2 * stages)
         if self._puts_off:  # or ways meet
             first_s = np.zeros(1)
-        handed_s = (2 if self._folded else 2 * _FEWEST - 1) * self._group.constants.send_s * number  # by an end
+        fewest = number  # micro-batches, each of which an end hands on
+        if rounds_of is not None:  # of any size
+            fewest = np.maximum(rounds_of // max(self.microbatches), 1 if self._folded else stages)
+        handed_s = (2 if self._folded else 2 * _FEWEST - 1) * self._group.constants.send_s * fewest
         means_s = number * (all_s + (np.zeros((2, 1)) if more_s is None else more_s)) / stages + first_s
         busiest_s = fullest_s(self.cost.transformer, least.layer_s, stages)
         found = np.maximum(means_s, number * busiest_s).min(axis=0)
