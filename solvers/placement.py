@@ -30,7 +30,7 @@ objective, and the gap says what the relaxation cost. Everywhere else the rows a
 that are ready at different times and for workers' links that bind.
 
 **Bounds**, before any search: all servers as one (``t + sum_j c_j(t) p_j / sum_s B_s``), and tensors are whole: of
-``m S + 1`` tensors, ``m + 1`` are on one server.
+``m S + 1`` tensors, ``m + 1`` are on one server, and what the server holds whose pulls take longest is the sum of some.
 
 **Search.** Greedy starts, improved by moves and swaps; then CP-SAT, if a gap is left. Its seconds are whole numbers of
 ``tick_s``, all rounded down, so that its bound holds here. Of servers with equal links, the first r + 1 are enough for
@@ -44,6 +44,8 @@ doi:10.1137/0117039. The rest is our own.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil, gcd
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 
 Placement = tuple[int, ...]
 
+_MOST_SUMS, _MOST_WHOLE = 2**28, 2.0**53  # bits looked at for the sums of tensors; whole numbers of a float
 _MOST_NUMBERS, _LEAST_TIMES = 2**23, 16  # in a table of times and tensors: 64 MiB; and times that are kept at least
 
 
@@ -248,7 +251,30 @@ def least_pull_s(given: Arrivals) -> float:
     """
     rates, sizes = given.server_bytes_per_s, given.size_bytes
     fullest = max(float(sizes.sum() / rates.sum()), float(_crowded(sizes[None, :], len(rates))[0] / rates.max()))
+    fullest = float(min(_least_sum(sizes, fullest * rate) / rate for rate in set(rates.tolist())))
     return max(given.least_pull_s, given.num_pullers * fullest)
+
+
+def _least_sum(sizes: Floats, least: float) -> float:
+    """Return the least sum of some sizes that is no less than a number; that number where finding it takes long."""
+    if not (sizes == np.rint(sizes)).all() or not 0 < least < sizes.sum() < _MOST_WHOLE:
+        return least
+    whole = tuple(sizes.astype(np.int64).tolist())
+    unit = gcd(*whole)
+    if len(whole) * sum(whole) > _MOST_SUMS * unit:
+        return least
+    first = ceil(least * (1 - SAME) / unit)
+    above = _sums(tuple(size // unit for size in whole)) >> first
+    return max(least, float((first + (above & -above).bit_length() - 1) * unit))
+
+
+@lru_cache(maxsize=4)  # a search asks about few sets of tensors
+def _sums(sizes: tuple[int, ...]) -> int:
+    """Return a number whose bits are set at all sums of some sizes."""
+    found = 1
+    for size in sizes:
+        found |= found << size
+    return found
 
 
 def _crowded(rows: Floats, num_servers: int) -> Floats:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from random import Random
 
 import numpy as np
@@ -21,6 +21,7 @@ from planner.solvers.placement import (
     arrivals,
     best_placement,
     improved,
+    least_pull_s,
     lower_bound,
     objective,
 )
@@ -243,6 +244,35 @@ def test_a_large_placement_is_closer_to_its_bound_than_largest_first() -> None:
     assert found.value is not None
     assert found.bound <= found.objective <= objective(rows, tuple(simple.tolist()))
     assert found.gap < 0.02
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.integers(1, 40).map(lambda size: 32.0 * size), min_size=1, max_size=6),
+    st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=1, max_size=3),
+)
+def test_pulls_take_at_least_what_some_tensors_that_are_whole_do(sizes: list[float], rates: list[float]) -> None:
+    rows = arrivals(np.zeros(len(sizes)), sizes, rates, Workers(counts=[3], bytes_per_s=[math.inf]))
+    bound, even = least_pull_s(rows), 3 * sum(sizes) / sum(rates)
+    loads = [sum(some) for number in range(1, len(sizes) + 1) for some in combinations(sizes, number)]
+    longest = [3 * load / rate for load, rate in product(loads, rates)]
+    assert bound == pytest.approx(min(one for one in longest if one >= bound * (1 - 1e-12)))
+    tried = product(range(len(rates)), repeat=len(sizes))
+    held = [
+        [sum(size for size, at in zip(sizes, one, strict=True) if at == s) for s in range(len(rates))] for one in tried
+    ]
+    truth = min(max(3 * load / rate for load, rate in zip(loads, rates, strict=True)) for loads in held)
+    assert even * (1 - 1e-12) <= bound <= truth * (1 + 1e-12)
+    if len(rates) == 2 and rates[0] == rates[1]:
+        assert bound == pytest.approx(truth)
+
+
+def test_of_many_large_tensors_pulls_take_at_least_an_even_part() -> None:
+    sizes = np.arange(4001.0, 6001.0) * 1001
+    rows = arrivals(np.zeros(2000), sizes, [1.0, 1.0], Workers(counts=[1], bytes_per_s=[math.inf]))
+    assert least_pull_s(rows) == sizes.sum() / 2
+    rows = arrivals(np.zeros(2), [1.5, 2.0], [1.0, 1.0], Workers(counts=[1], bytes_per_s=[math.inf]))
+    assert least_pull_s(rows) == 2.0
 
 
 def test_a_search_that_is_over_returns_a_placement_and_a_bound() -> None:
