@@ -196,6 +196,18 @@ class Registry(Mapping[str, T]):
                 self[name]
                 yield name
 
+    def where(self, holds: Callable[[str], bool]) -> Iterator[str]:
+        """Yield the usable names of which something holds; of a plug-in that fails when it is asked nothing does."""
+        for name in self.usable():
+            try:
+                is_one = holds(name)
+            except Exception:
+                if name in self.own:
+                    raise
+                continue
+            if is_one:
+                yield name
+
     def _loaded(self, plugin: Plugin) -> T:
         """Import a plug-in; whatever goes wrong in it is told with its name."""
         if plugin.twin is not None:

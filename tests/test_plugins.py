@@ -185,6 +185,26 @@ def test_a_broken_plug_in_ends_no_question_that_does_not_name_it(folder: Path) -
     assert "cannot be loaded" in run(folder, "-m", "planner", "show", "plugins").stdout
 
 
+def test_a_plug_in_that_fails_when_it_is_asked_ends_no_question_that_does_not_name_it(folder: Path) -> None:
+    code = "def fail(*_, **__): raise KeyError('boom')\n"
+    read = f"from planner.importers.kinds import Importer\n{code}READ = Importer(recognises=fail, read=fail)\n"
+    write = "from planner.exporters.export import Exporter\n"
+    write += f"{code}WRITE = Exporter(export=fail, recognises=fail, degrees=fail)\n"
+    entry(folder, "a_reader", "planner.importers", "a_reader = a_reader:READ", read)
+    entry(folder, "a_writer", "planner.exporters", "a_writer = a_writer:WRITE", write)
+    table, plan = folder / "runs.csv", folder / "plan.json"
+    table.write_text(run(folder, "-m", "planner", "calibrate", "--template", "collectives").stdout, encoding="utf-8")
+    assert run(folder, "-m", "planner", "calibrate", str(table)).returncode == 0
+    (folder / "odd.txt").write_text("of no kind\n", encoding="utf-8")
+    odd = run(folder, "-m", "planner", "import", str(folder / "odd.txt"))
+    assert (odd.returncode, "failed" in odd.stderr) == (2, False)
+    words = ["--dnn", "alexnet", "--cluster", "osf-testbed", "--families", "all_reduce", "--out", str(plan)]
+    assert run(folder, "-m", "planner", "plan", *words).returncode == 0
+    other = run(folder, "-m", "planner", "export", str(plan), "--to", "megatron")
+    assert (other.returncode, "Targets that can: ddp" in other.stderr) == (1, True)
+    assert "failed: KeyError" in run(folder, "-m", "planner", "export", str(plan), "--to", "a_writer").stderr
+
+
 def test_two_of_one_name_and_the_name_of_a_built_in_one_are_refused(folder: Path) -> None:
     for distribution in ("first", "second"):
         entry(folder, distribution, "planner.cost_models", f"mine = {distribution}:cost", "cost = print")

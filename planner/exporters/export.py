@@ -205,7 +205,7 @@ def advised(target: str, job: Job) -> Export:
     except InfeasibleError as error:
         # With what each starts by itself, whatever program was asked for.
         probe = replace(job, settings=replace(job.settings, program=None), is_probe=True)
-        others = [name for name in TARGETS.usable() if name != target_of(target) and _runs(name, probe)]
+        others = list(TARGETS.where(lambda name: name != target_of(target) and _runs(name, probe)))
         which = f" Targets that can: {', '.join(others)}." if others else " No target can."
         # A hint that names targets does not know of this plan what the list behind it does.
         raise InfeasibleError(f"{_EXPORT_TO.sub('.', str(error))}{which}") from None
@@ -245,6 +245,9 @@ def refusal_of(job: Job) -> str | None:
                 continue
             refusal = str(error).removeprefix(f"{name} cannot run this plan: ").partition(". ")[0].rstrip(".")
             why, is_of_kind = f"{f'with {name}, ' * (name in own or is_own)}{refusal}", not is_other
+        except Exception:
+            if name in TARGETS.own:  # a plug-in's that fails launches nothing; who names it is told
+                raise
         else:
             return None
     return why
@@ -272,8 +275,8 @@ def target_of(text: str) -> str:
 
 def reader_of(path: Path, text: str) -> tuple[str, Exporter] | None:
     """Return the target whose file this is, and what reads it; None if it is of none."""
-    readers = ((name, TARGETS[name].exporter(name)) for name in TARGETS.usable())
-    return next(((name, one) for name, one in readers if one.recognises(path, text)), None)
+    readers = TARGETS.where(lambda name: TARGETS[name].exporter(name).recognises(path, text))
+    return next(((name, TARGETS[name].exporter(name)) for name in readers), None)
 
 
 def degrees_of(path: Path, text: str) -> tuple[str, Mapping[str, object]] | None:

@@ -53,11 +53,12 @@ def kind_of(path: Path) -> str | None:
                 return "chrome_trace"
             if _is_configuration(path):
                 return "huggingface"
-            usable = (kind for kind in IMPORTERS.usable() if kind in IMPORTERS.plugins)
-            return next((kind for kind in usable if IMPORTERS[kind].recognises(text)), None)
+            return next(
+                IMPORTERS.where(lambda kind: kind not in IMPORTERS.own and IMPORTERS[kind].recognises(text)), None
+            )
     except (OSError, ValueError):  # a path that no system takes, among others
         return None
-    return next((kind for kind in IMPORTERS.usable() if IMPORTERS[kind].recognises(text)), None)
+    return next(IMPORTERS.where(lambda kind: IMPORTERS[kind].recognises(text)), None)
 
 
 def _unpacked(data: bytes) -> bytes:
