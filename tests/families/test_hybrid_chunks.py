@@ -303,6 +303,18 @@ def test_layers_are_moved_near_the_best_even_layout_whatever_others_of_its_degre
     assert free.objective <= pinned.objective * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("layers", "depths", "stages"), [(8, 2, 2), (8, 1, 2), (14, 2, 3)])
+def test_moved_layers_leave_depths_of_multi_token_prediction_together(layers: int, depths: int, stages: int) -> None:
+    """Moved as far as that is quickest, one of two would stand in each of two chunks, or one on the first device."""
+    network = {**TINY, "layers": layers, "vocabulary": 64_000 * (3 - depths), "mtp_layers": depths}
+    pins = {"num_stages": stages, "chunks_per_device": 2, "microbatch_size": 1}
+    problem = question(network, batch=12, machines=1, devices=stages, fix=pins)
+    chosen = plan(problem, Search(has_reasons=False)).configuration
+    assert isinstance(chosen, HybridConfiguration)
+    *_, before, last = chosen.chunk_layers(layers + depths)
+    assert last >= depths or (last == 0 and before >= depths and stages > 2)
+
+
 @pytest.mark.parametrize("pin", [{"microbatch_size": 8}, {"expert_tensor_parallel_size": 2}])
 def test_pins_that_leave_some_degrees_no_micro_batch_or_no_seconds_are_bounded(pin: dict[str, int]) -> None:
     """Nodes of the coarse levels: a division by no micro-batches, and no number of layers dealt out, broke off."""

@@ -114,6 +114,30 @@ def test_what_is_listed_wrongly_is_refused_with_what_would_do(block: dict[str, A
         given_layout(question(NINE, batch=12, machines=1, devices=4), **block)
 
 
+@pytest.mark.parametrize(
+    ("depths", "stages", "layers", "layout"),
+    [
+        (1, 3, (1, 1, 2, 3, 1, 1), "Et*1|t*1|t*2|t*3|t*1|mL"),
+        (1, 3, (1, 1, 2, 3, 2, 0), "Et*1|t*1|t*2|t*3|t*1m|L"),
+        (1, 3, (1, 1, 2, 4, 1, 0), "Et*1|t*1|t*2|t*4|m|L"),
+        (1, 2, (3, 3, 3, 0), None),  # on the first device
+        (2, 3, (1, 1, 2, 3, 2, 0), "Et*1|t*1|t*2|t*3|mm|L"),
+        (2, 3, (1, 1, 2, 3, 1, 1), None),  # of which two chunks have one each
+    ],
+)
+def test_depths_of_multi_token_prediction_run_in_the_chunk_that_is_said(
+    depths: int, stages: int, layers: tuple[int, ...], layout: str | None
+) -> None:
+    problem = question({**TINY, "layers": 9 - depths, "mtp_layers": depths}, batch=12, machines=1, devices=stages)
+    listed_ones = {"pipeline": stages, "interleave": 2, "stages": listed(layers)}
+    if layout is None:
+        with pytest.raises(SpecError, match=f"the last {depths} of multi-token prediction run together"):
+            given_layout(problem, **listed_ones)
+        return
+    job = job_of(problem, "hybrid", given_layout(problem, **listed_ones))
+    assert f"--pipeline-model-parallel-layout '{layout}'" in megatron.export(job).files["launch.sh"]
+
+
 def test_chunks_that_are_listed_or_dealt_out_unevenly_go_to_programs_as_they_are() -> None:
     problem = question(NINE, batch=12, machines=1, devices=2)
     chosen = given_layout(problem, pipeline=2, interleave=2, stages=listed((0, 3, 4, 2)))

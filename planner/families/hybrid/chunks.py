@@ -24,6 +24,7 @@ from planner.families.hybrid.configuration import (
     CODES_OF_CUTS,
     MOST_ZERO_OF_CUTS,
     OVERLAPS,
+    has_depths_together,
     uneven_rules,
 )
 from planner.families.hybrid.cost import PLAIN_CODES, GroupCost, HybridCost, Placement
@@ -538,6 +539,8 @@ class _Moves:
         if len(sources) * number > _MOST_CELLS:
             sources, targets = sources[:0], targets[:0]
         cuts = layers[:, None] - unit[:, sources] + unit[:, targets]
+        is_v, depths = bool(self.layout.is_folded[0]), self.transformer.num_mtp_layers
+        cuts = cuts[:, has_depths_together(depths, cuts, int(self.layout.pipeline[0]), is_folded=is_v)]
         bound_s = chunk_bound_s(*self._passes(cuts), **self._order) + self.beside_s * self._most_layers(cuts)
         limit_s, num_played = about_s * (1 + GAIN), _MOST_TASKS // (2 * number * self._num_played)
         cuts = cuts[:, [at for at in np.argsort(bound_s, kind="stable")[:num_played] if bound_s[at] <= limit_s]]

@@ -29,6 +29,7 @@ from planner.families.hybrid.configuration import (
     completed,
     device_rules,
     graph_rules,
+    has_depths_together,
     is_spread,
     left_out_words,
     nearest,
@@ -99,6 +100,8 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfig
     _raise(_listed_faults(given, stages, layers))
     if len(stages) == given["pipeline"] < len(stages) * given["interleave"]:
         stages = _folded(stages) if is_folded else _with_chunks(stages, given["interleave"])
+    if given["interleave"] > 1 and stages:
+        _raise(_depth_faults(problem, given, stages, is_folded=is_folded))
     batch, training = given["global_batch_size"], problem.training
     fixed, most = training.fixed_batch_size, training.max_global_batch_size
     if batch is not None and ((fixed is not None and batch != fixed) or (most is not None and batch > most)):
@@ -226,6 +229,18 @@ def _listed_faults(given: Mapping[str, Any], stages: Sequence[PipelineStage], la
         last, name = stages[-1].layers + layers - cut, "chunk" if is_chunked else "stage"
         mend = f"Write layers: {last} in the last {name}." if last > 0 else f"Take layers away until they are {layers}."
         yield _fault("stages", cut, f"the {name}s hold {cut} layers, and the network has {layers}.", mend)
+
+
+def _depth_faults(
+    problem: Problem, given: Mapping[str, Any], chunks: Sequence[PipelineStage], *, is_folded: bool
+) -> Iterator[Fault]:
+    """Yield that chunks part the depths of multi-token prediction, or have them on the first device."""
+    depths = 0 if problem.dnn.transformer is None else problem.dnn.transformer.num_mtp_layers
+    layers = [one.layers for one in chunks]
+    if not has_depths_together(depths, np.array(layers)[:, None], given["pipeline"], is_folded=is_folded)[0]:
+        text = f"the last chunk holds {layers[-1]} layers, and the last {depths} of multi-token prediction run together"
+        mend = f"Write layers: {depths} or more in the last chunk."
+        yield _fault(f"stages.{len(layers)}.layers", layers[-1], f"{text}.", mend)
 
 
 def _rules(cost: GroupCost, found: HybridConfiguration) -> list[LayoutRule]:

@@ -118,16 +118,21 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
 
 
 def _layout_of(transformer: Transformer, chosen: HybridConfiguration) -> str | None:
-    """Return the layers of virtual stages as the program writes them, those of multi-token prediction as its ``m``."""
+    """Return the layers of virtual stages as the program writes them, those of multi-token prediction as its ``m``.
+
+    These, the last layers, stand together in the last chunk that has any: the head may stand alone behind it.
+    """
     number, layers = transformer.num_mtp_layers, list(chosen.chunk_layers(transformer.num_layers))
     if not number or chosen.pipeline == 1:
         return chosen.pipeline_layout(transformer.num_layers)
-    for index in reversed(range(len(layers))):  # the last layers are those; they stand together in the last chunk
+    place = max(index for index, one in enumerate(layers) if one)
+    for index in reversed(range(len(layers))):
         taken = min(layers[index], number)
         layers[index] -= taken
         number -= taken
-    listed = "|".join(f"t*{one}" * (one > 0) for one in layers)
-    return f"E{listed}{'m' * transformer.num_mtp_layers}L"
+    listed = [f"t*{one}" * (one > 0) for one in layers]
+    listed[place] += "m" * transformer.num_mtp_layers
+    return f"E{'|'.join(listed)}L"
 
 
 # Of Transformer Engine's context parallelism, by our names.
