@@ -176,8 +176,10 @@ def _mend_unit(unit: str, number: str, dimension: Dimension) -> str:
     if found := _GROUPED.fullmatch(f"{number}{unit}"):
         whole, own = re.sub(r"[,_']", "", found[1]), found[2] or example_of(dimension).split()[-1]
         return f"Write a number without separators, e.g. '{whole} {own}'."
-    if re.match(r",\d", unit):
+    if re.match(r",\d+(?![\d,.'])", unit) and "." not in number:
         return f"Write decimals behind a point: '{number}.{unit[1:]}'."
+    if re.match(r"[,_']\d", unit):
+        return f"Write a number without separators, e.g. {example_of(dimension)!r}."
     alike = [one for one in _UNITS[dimension] if one.lower() == unit.lower()]
     if alike:
         return f"Unknown unit {unit!r}; did you mean {' or '.join(repr(f'{number} {one}') for one in alike)}?"

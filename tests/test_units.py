@@ -210,6 +210,7 @@ def test_rounding_for_reading_keeps_the_asked_digits(dimension: Dimension) -> No
         ("1_000", Dimension.DATA, "without separators, e.g. '1000 GiB'."),
         ("1'000'000.50 USD", Dimension.MONEY, "without separators, e.g. '1000000.50 USD'."),
         ("1,5 Gbit/s", Dimension.RATE, "Write decimals behind a point: '1.5 Gbit/s'."),
+        ("1.500,25 Gbit/s", Dimension.RATE, "without separators, e.g. '25 Gbit/s'."),
         ("3gbit/s", Dimension.RATE, "Unknown unit 'gbit/s'; did you mean '3 Gbit/s'?"),
         ("10 mb/s", Dimension.RATE, "did you mean '10 MB/s' or '10 Mb/s'?"),
         ("80gb", Dimension.DATA, "did you mean '80 GB' or '80 Gb'?"),

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import affine_costs
+from strategies import affine_costs, log_linear_costs
 
 import planner
 from planner.calibration.run_files import read_run
-from planner.cost import Affine, Wait
+from planner.cost import Affine, TransferCost, Wait
 from planner.errors import SpecError
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.family import configuration_of
@@ -22,6 +22,7 @@ from planner.families.all_reduce.fusion import (
     DDP_FIRST_BYTES,
     MIB,
     Exchange,
+    _least_cap_bytes,
     best_cap,
     best_size,
     ddp_buckets,
@@ -123,26 +124,51 @@ def test_no_cap_is_better_than_the_best_whatever_a_grouping_costs(data: st.DataO
     assert len(asked) == len(set(asked))  # each grouping is tried once
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 50), st.floats(0, 30)), min_size=1, max_size=12),
-    st.lists(affine_costs, min_size=1, max_size=3),
-    st.sampled_from(Wait),
-)
-def test_the_best_cap_is_the_best_of_all_caps_of_whole_bytes(
-    rows: list[tuple[int, float]], costs: list[Affine], wait: Wait
-) -> None:
+@st.composite
+def exchanges(draw: st.DrawFn, costs: st.SearchStrategy[TransferCost] = affine_costs) -> Exchange:
+    """Gradients, some of which have no bytes, under the cheapest of some costs."""
+    rows = draw(st.lists(st.tuples(st.integers(0, 50), st.floats(0, 30)), min_size=1, max_size=12))
     sizes = np.array([size for size, _ in rows], dtype=float)
-    exchange = Exchange(
+    return Exchange(
         ready_s=np.array(sorted(ready for _, ready in rows)),
         size_bytes=sizes / 2,  # compressed
         whole_bytes=sizes,
-        transfer=cheapest_of(costs),
-        wait=wait,
+        transfer=cheapest_of(draw(st.lists(costs, min_size=1, max_size=3))),
+        wait=draw(st.sampled_from(Wait)),
         timeout_s=3.0,
     )
-    caps = range(1, int(sizes.sum()) + 1)
-    least_s = min(exchange.finish_s(buckets_one_by_one([size for size, _ in rows], [cap])) for cap in caps)
-    assert exchange.finish_s(best_cap(exchange).ends) == pytest.approx(least_s)
+
+
+def ends_by_cap(exchange: Exchange) -> dict[int, float]:
+    """When the last transfer ends, by the cap of whole bytes."""
+    sizes = [int(size) for size in exchange.whole_bytes]
+    return {cap: exchange.finish_s(buckets_one_by_one(sizes, [cap])) for cap in range(1, sum(sizes) + 2)}
+
+
+@given(exchanges())
+def test_the_best_cap_is_the_best_of_all_caps_of_whole_bytes(exchange: Exchange) -> None:
+    assert exchange.finish_s(best_cap(exchange).ends) == pytest.approx(min(ends_by_cap(exchange).values()))
+
+
+@settings(max_examples=200)
+@given(exchanges(st.one_of(affine_costs, log_linear_costs)))
+def test_no_cap_is_passed_over_that_ends_in_time(exchange: Exchange) -> None:
+    for cap, end_s in ends_by_cap(exchange).items():
+        assert _least_cap_bytes(exchange, end_s * (1 + 1e-9)) <= cap
+
+
+def test_caps_that_make_too_many_transfers_are_passed_over() -> None:
+    parts = Affine(startup_s=1.0, per_byte_s=0.1), Affine(startup_s=2.0, per_byte_s=0.0)
+    sizes = np.full(100, 3.0)
+    exchange = Exchange(
+        ready_s=np.zeros(100),
+        size_bytes=sizes,
+        whole_bytes=sizes,
+        transfer=cheapest_of(parts),
+        wait=Wait.NONE,
+        timeout_s=0,
+    )
+    assert _least_cap_bytes(exchange, 9.0) == pytest.approx(300 / 10 - 3)
 
 
 @given(sizes_of_tensors, st.integers(1, 700))

@@ -143,12 +143,13 @@ def test_backward_of_a_product_has_the_flop_of_its_two_gradients() -> None:
     assert flop[mine & kernels.is_backward] == pytest.approx(2 * [flop[mine & ~kernels.is_backward][0]])
 
 
+@pytest.mark.parametrize("is_fused", [False, True])
 @pytest.mark.parametrize("name", ["resnet50", "googlenet", "densenet121"])
-def test_a_layer_takes_what_its_own_kernels_do_though_equal_ones_are_priced_once(name: str) -> None:
-    dnn = zoo.build(name)
-    kernels = kernels_of(dnn)
-    each_s = kernel_s(kernels, 8, DEVICE, SHARES, EXECUTION)
-    for seconds_s, is_back in zip(layer_seconds(dnn, 8, DEVICE, SHARES, EXECUTION), (False, True), strict=True):
+def test_a_layer_takes_what_its_own_kernels_do_though_equal_ones_are_priced_once(name: str, is_fused: bool) -> None:
+    dnn, execution = zoo.build(name), replace(EXECUTION, is_fused=is_fused)
+    kernels = kernels_of(dnn, is_fused=is_fused)
+    each_s = kernel_s(kernels, 8, DEVICE, SHARES, execution)
+    for seconds_s, is_back in zip(layer_seconds(dnn, 8, DEVICE, SHARES, execution), (False, True), strict=True):
         own = kernels.is_backward == is_back
         by_layer = np.bincount(kernels.layer[own], weights=each_s[own], minlength=len(dnn.layers))
         assert seconds_s == pytest.approx(by_layer)

@@ -47,7 +47,11 @@ def heuristics(given: Tensors, cost: TransferCost, timeout_s: float) -> dict[str
 
 
 @every_wait
-@pytest.mark.parametrize("costs", [affine_costs, log_linear_costs], ids=["affine", "log-linear"])
+@pytest.mark.parametrize(
+    "costs",
+    [affine_costs, log_linear_costs, st.tuples(affine_costs, log_linear_costs).map(CheapestOf)],
+    ids=["affine", "log-linear", "cheapest of both"],
+)
 def test_optimum_agrees_with_every_grouping_tried(wait: Wait, costs: st.SearchStrategy[TransferCost]) -> None:
     @settings(deadline=None, max_examples=60)
     @given(tensors(max_size=12), costs, timeouts_s)
