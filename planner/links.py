@@ -25,6 +25,8 @@ class LinkRates:
         A machine reaches this share of its cards' rate in any case, up to so much a card.
     pcie_bytes_per_s
         Links inside machines up to here are PCIe.
+    scale_up_bytes_per_s
+        Links between machines from here on take no network card (NVLink between trays): no card's rate bounds them.
     is_network_given, is_inside_given
         Whether the question says what links between and inside machines reach: that counts, and bounds nothing else.
     """
@@ -37,6 +39,7 @@ class LinkRates:
     least_share: float = 0.0
     least_bytes_per_card: float = inf
     pcie_bytes_per_s: float = PCIE_BYTES_PER_S
+    scale_up_bytes_per_s: float = inf
     is_network_given: bool = False
     is_inside_given: bool = False
 
@@ -79,6 +82,8 @@ class LinkRates:
     def network_bytes_per_s(self, nominal_bytes_per_s: float, *machines: MachineGroup) -> float:
         """Return what a network of some rate reaches through such machines: what the slowest of them does."""
         usual = nominal_bytes_per_s * self.network_share
+        if self.scale_up_bytes_per_s <= nominal_bytes_per_s < inf:
+            return usual
         return min(
             min(max(usual, self.least_bytes_per_s(nominal_bytes_per_s, one)), self.most_bytes_per_s(one))
             for one in machines
@@ -107,6 +112,7 @@ class LinkRates:
             host_share=self.host_share * factor,
             most_bytes_per_card=self.most_bytes_per_card * factor,
             least_bytes_per_card=self.least_bytes_per_card * factor,
+            scale_up_bytes_per_s=self.scale_up_bytes_per_s * factor,
         )
 
     def wider_inside(self, factor: float) -> "LinkRates":

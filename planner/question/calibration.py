@@ -277,7 +277,9 @@ class Profiler:
         A share between machines alone counts inside them, too; but seconds by rooflines fitted to transformers go with
         the share inside that was fitted beside them.
         """
+        joined = (link.bandwidth_bytes_per_s for *_, link in self.cluster.links if link.is_scale_up)
         found = links_reached(transport_of(self.calibration, self.cluster))
+        found = replace(found, scale_up_bytes_per_s=min(joined, default=inf))
         share, inside = self.calibration.bandwidth_efficiency, self.calibration.inside_efficiency
         if share is not None:
             found = found.with_network(share)

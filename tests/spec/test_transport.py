@@ -162,6 +162,39 @@ def test_what_bounds_each_kind_of_machines_is_said_of_it() -> None:
     )
 
 
+@pytest.mark.parametrize("family", ["all_reduce", "parameter_server", "pipeline", "hybrid"])
+def test_network_cards_bound_no_links_between_trays_that_take_none(family: str) -> None:
+    """In a rack all goes by NVLink: whatever transport its network cards have, and however narrow they are."""
+    pins = {"num_devices": 16} if family in ("all_reduce", "parameter_server") else {}
+    pins |= {"tensor_parallel_size": 16} if family == "hybrid" else {}
+    spec = {
+        "dnn": {"zoo": "bert-large", "global_batch": 64, "dtype": "bf16"},
+        "families": [family],
+        "objective": "iteration_time",
+        "fix": pins,
+    }
+    usual, tcp, narrow = (
+        planner.plan({**spec, "cluster": {"machines": [{**_RACK, "network": rate}]}, "calibration": given}).objective
+        for rate, given in (("400 Gbit/s", {}), ("400 Gbit/s", {"transport": "tcp"}), ("25 Gbit/s", {}))
+    )
+    assert narrow == tcp <= usual  # TCP's share is the higher one
+
+
+_RACK = {"count": 4, "device": "gb200", "devices": 4}
+
+
+def test_between_racks_network_cards_bound_what_they_send_and_within_each_nothing_is() -> None:
+    rack = {**_RACK, "count": 36, "network": "400 Gbit/s"}
+    spec = {"dnn": {"zoo": "llama3.2-1b", "global_batch": 144}, "cluster": {"machines": [rack]}}
+    problem = planner.load({**spec, "calibration": {"transport": "tcp"}})
+    cost, shares = cost_of_machines(problem, None), links_reached("tcp")
+    within, between = (tier.unit_bytes_per_s * cost.constants.outside_efficiency for tier in cost.tiers[1:])
+    assert within == pytest.approx(shares.network_share * 4 * 900e9)
+    assert between / 18 == pytest.approx(4 * MOST_TCP_BYTES_PER_S)
+    wider = planner.perturb.wider_network(problem, 2).calibration.links
+    assert wider.network_bytes_per_s(2 * 4 * 900e9, *problem.cluster.machine_groups) == pytest.approx(2 * within)
+
+
 def test_a_network_through_several_machines_is_what_the_slowest_of_them_reaches() -> None:
     machines = [{"name": name, **_KINDS[name]} for name in ("many cards", "one card", "pcie")]
     dnn = {"zoo": "vgg16", "global_batch": 64}

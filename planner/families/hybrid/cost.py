@@ -289,8 +289,7 @@ class GroupCost:
     def _network_rates(self) -> list[float]:
         """What a machine sends, as it is sold, by each level of switches that reaches a share of its own."""
         routes = routes_of(self.cluster)
-        is_scaled_up = any(cable.is_scale_up for *_, cable in self.cluster.links)  # whose links are no network cards
-        if routes.units is not None and len(routes.units) > 1 and not is_scaled_up:
+        if routes.units is not None and len(routes.units) > 1:
             return [unit.machine_bytes_per_s for unit in routes.units]
         rate = routes.ring(self.cluster.num_machines).bandwidth_bytes_per_s
         # one machine sends to those of other groups alone
