@@ -520,6 +520,27 @@ def test_the_layout_that_is_said_to_need_least_memory_does(problem: Problem, ope
         assert smallest_memory(cost, Search())[0] == pytest.approx(held, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("program", "layers", "fix"),
+    [
+        ("torchtitan", 12, {"schedule": "interleaved"}),
+        ("nanotron", 10, {"chunks_per_device": 3, "microbatch_size": 2}),
+    ],
+)
+def test_the_least_memory_is_that_of_a_layout_where_pins_leave_most_stages_none(
+    program: str, layers: int, fix: dict[str, Any]
+) -> None:
+    """Five stages would need least, and have no numbers of chunks that the layers can be dealt out to."""
+    sizes = {**TINY, "layers": layers, "vocabulary": 4000}
+    pins = {"tensor_parallel_size": 1, "context_parallel_size": 1, **fix}
+    problem = launched(question(sizes, machines=1, devices=5, batch=12, fix=pins), program)
+    (cost,) = costs_of(problem)
+    held = cost.memory(cost.layouts(every_point(Space.of(cost.even).grid())))["total"].min()
+    found, chosen = smallest_memory(cost, Search())
+    assert found == pytest.approx(held, rel=1e-12)
+    assert chosen is not None and chosen.pipeline > 1
+
+
 @settings(max_examples=25, deadline=None)
 @given(problem=questions(), share=st.sampled_from([0.02, 0.5]), limit=st.sampled_from([0.5, 1.0, 1.02, 2.0]))
 def test_a_strict_search_misses_no_even_layout_within_its_cutoff_and_any_layout_is_no_better_than_the_best(

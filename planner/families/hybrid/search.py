@@ -833,7 +833,7 @@ def smallest_memory(
     if num_machines is not None:
         machines = ((num_machines, cost.group.devices_per_machine),)
         bounds = bounds.of_space(replace(bounds.space, machines=machines))
-    best, node = inf, None
+    best, chosen = inf, dict[str, int]()
     parts = (
         {name: column[start : start + _AT_ONCE] for name, column in nodes.items()}
         for nodes in _coarse(bounds)
@@ -848,26 +848,41 @@ def smallest_memory(
                 some = some[least[some] < best]
                 if not len(some):
                     break
-                bytes_of = bounds.smallest_memory({name: column[some] for name, column in part.items()})
-                at = int(np.argmin(bytes_of))
-                if bytes_of[at] < best:
-                    best = float(bytes_of[at])
-                    node = {name: column[some[at : at + 1]] for name, column in part.items()}
+                few = _with_stages(bounds, {name: column[some] for name, column in part.items()})
+                bytes_of = bounds.smallest_memory(few)
+                for at in np.argsort(bytes_of, kind="stable").tolist():
+                    if bytes_of[at] >= best * (1 - SAME):
+                        break
+                    held, codes = _least_below(
+                        cost, bounds, {name: column[at : at + 1] for name, column in few.items()}
+                    )
+                    if held < best:
+                        best, chosen = held, codes
         except OverError:
             break
         if search.is_over:
             break
-    if node is None:
-        return inf, None
+    return best, configuration_of_point(cost.even, chosen) if chosen else None
+
+
+def _with_stages(bounds: EvenBounds, nodes: Columns) -> Columns:
+    """Return those of some degrees that go with a schedule and chunks: what layouts hold is asked of the best alone."""
+    axes = bounds.space.axes
+    _, owner = bounds.space.below(nodes, {name: axes[name].values for name in ("schedule", "interleave")})
+    rows = np.unique(owner)
+    return {name: column[rows] for name, column in nodes.items()}
+
+
+def _least_below(cost: GroupCost, bounds: EvenBounds, node: Columns) -> tuple[float, dict[str, int]]:
+    """Return the bytes of the layout below a node that needs least, and its decisions; infinite where there is none."""
     grid = bounds.space.grid()
     left = tuple(axis for axis in grid.axes if axis.name not in node)
     points = replace(grid, levels=(Level(axes=left),)).expand(node, 0)
     if not len(points["tensor"]):
-        return inf, None
+        return inf, {}
     held = cost.memory(cost.layouts(points))["total"]
     at = int(np.argmin(held))
-    codes = {name: int(column[at]) for name, column in points.items()}
-    return float(held[at]), configuration_of_point(cost.even, codes)
+    return float(held[at]), {name: int(column[at]) for name, column in points.items()}
 
 
 def _coarse(bounds: EvenBounds) -> Iterator[Columns]:
