@@ -5,6 +5,7 @@ are, in this order: measured there; measured elsewhere and scaled; FLOP over a s
 given; of a transformer in short numbers by the rooflines that ``hybrid`` counts with; else by rooflines of kernels.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -502,11 +503,11 @@ class Profiler:
                 f"links reach {percent_words(links.share_inside(groups[0]))} inside machines{inside}"
             )
             return
-        by_words: dict[str, list[str]] = {}
+        by_words: dict[str, list[MachineGroup]] = {}
         for group in groups:
             bounds = [_bound_words(links, one, rate) for one, rate in rates if one is group]
             words = f"{''.join(bounds)}; links reach {percent_words(links.share_inside(group))} inside machines{inside}"
-            by_words.setdefault(words, []).append(group.device.name)
+            by_words.setdefault(words, []).append(group)
         share = percent_words(links.network_share)
         head = f"transport: {transport}, which reaches {share} of the network's rate"
         if links.is_network_given:
@@ -514,8 +515,11 @@ class Profiler:
         if len(by_words) == 1:
             text = head + next(iter(by_words))
         else:
-            each = {words.replace("; ", ", ").removeprefix(", "): names for words, names in by_words.items()}
-            text = "; ".join([head, *(f"on {joined(sorted({*names}))} {words}" for words, names in each.items())])
+            devices = Counter(name for alike in by_words.values() for name in {one.device.name for one in alike})
+            text = head
+            for words, alike in by_words.items():
+                names = {one.device.name if devices[one.device.name] == 1 else one.name for one in alike}
+                text += f"; on {joined(sorted(names))} {words.replace('; ', ', ').removeprefix(', ')}"
         if self.calibration.transport is None and not links.is_network_given:
             notes.assume_aloud(text, ("calibration", "transport"), other=_OTHER_TRANSPORT[transport])
         else:

@@ -162,6 +162,17 @@ def test_what_bounds_each_kind_of_machines_is_said_of_it() -> None:
     )
 
 
+def test_machines_of_one_device_that_reach_unlike_rates_are_told_apart_by_their_names() -> None:
+    kind = {"count": 2, "device": "l40s", "devices": 4, "network": "25 Gbit/s"}
+    machines = [{"name": "one", **kind, "nics": 1}, {"name": "many", **kind, "nics": 4}, {**_KINDS["one device"]}]
+    problem = planner.load({"dnn": {"zoo": "vgg16", "global_batch": 64}, "cluster": {"machines": machines}})
+    (line,) = [one.text for one in problem.key_assumptions if one.flag == "calibration.transport"]
+    _, one, many, alone = line.split("; ")
+    assert one == "on one at most 16.2 Gbit/s a machine, links reach 32 % inside machines"
+    assert many == "on many at most 64.6 Gbit/s a machine, links reach 32 % inside machines"
+    assert alone.startswith("on t4 at most 16.2 Gbit/s a machine")
+
+
 @pytest.mark.parametrize("family", ["all_reduce", "parameter_server", "pipeline", "hybrid"])
 def test_network_cards_bound_no_links_between_trays_that_take_none(family: str) -> None:
     """In a rack all goes by NVLink: whatever transport its network cards have, and however narrow they are."""
