@@ -97,6 +97,15 @@ def test_a_calibration_and_a_network_file_of_such_text_are_refused(
     assert "other.yaml:" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "mend"), [("a: 1\na: 2\n", "Keep one of them."), ("a:\n\t{b: 1}\n", "Indent with blanks, not with tabs.")]
+)
+def test_how_to_mend_a_key_that_stands_twice_and_a_tab_is_told(text: str, mend: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_yaml(text, "spec.yaml")
+    assert [fault.mend for fault in caught.value.faults] == [mend]
+
+
 def test_merges_of_merges_do_not_multiply() -> None:
     bomb = "m0: &m0 {a: 1}\n" + "".join(f"m{n}: &m{n} {{<<: [*m{n - 1}, *m{n - 1}]}}\n" for n in range(1, 25))
     assert read_yaml(bomb).data["m24"] == {"a": 1}

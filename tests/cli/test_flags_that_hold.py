@@ -91,6 +91,14 @@ def test_flags_are_refused_in_the_words_of_this_program(
     assert capsys.readouterr().err == "command line: No such command 'plna'. Did you mean 'plan'? Try --help.\n"
 
 
+def test_a_precision_may_be_said_twice() -> None:
+    asked = [
+        ShortQuestion(dnn="vgg16", machines="2xv100", precision="bf16", dtype=dtype).asked(None)
+        for dtype in ("bf16", None)
+    ]
+    assert asked[0] == asked[1]
+
+
 def test_init_with_a_dash_writes_to_stdout_and_makes_no_file(
     tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:

@@ -161,7 +161,7 @@ def test_caps_that_make_too_many_transfers_are_passed_over() -> None:
     parts = Affine(startup_s=1.0, per_byte_s=0.1), Affine(startup_s=2.0, per_byte_s=0.0)
     sizes = np.full(100, 3.0)
     exchange = Exchange(
-        ready_s=np.zeros(100),
+        ready_s=np.linspace(0, 5, 100),
         size_bytes=sizes,
         whole_bytes=sizes,
         transfer=cheapest_of(parts),
