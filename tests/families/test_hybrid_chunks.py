@@ -7,12 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 from hybrid_questions import MOE, RATES, TINY, question
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from planner.decisions import LAYOUT
+from planner.families.hybrid import chunks
 from planner.families.hybrid.bounds import fullest_s
-from planner.families.hybrid.chunks import OTHER_CHUNKS, ChunkBounds, NearBounds, _starts, all_chunks_bound_s, dealt_s
+from planner.families.hybrid.chunks import (
+    OTHER_CHUNKS,
+    ChunkBounds,
+    NearBounds,
+    _begun,
+    _starts,
+    all_chunks_bound_s,
+    dealt_s,
+)
 from planner.families.hybrid.configuration import COARSE, HybridConfiguration
 from planner.families.hybrid.cost import costs_of
 from planner.families.hybrid.even_bounds import EvenBounds
@@ -259,8 +268,41 @@ def test_layers_are_moved_near_a_layout_once_however_often_it_is_named() -> None
     near = NearBounds(cost.even)
     points = points_of(near.space, np.random.default_rng(0))
     point = {name: int(column[0]) for name, column in points.items()}
-    starts = _starts(cost, [point, dict(reversed(point.items())), {**point, "interleave": 2}])
-    assert len(starts) == len({tuple(sorted(one.items())) for _, one in starts}) > 0
+    starts = _starts(cost, [point, dict(reversed(point.items())), {**point, "interleave": 2}], np.inf)
+    assert len(starts) == len({(*sorted(one.items()), *layers.tolist()) for one, layers in starts}) > 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(layers=st.integers(5, 40), stages=st.sampled_from([2, 4]), interleave=st.integers(2, 6))
+def test_cuts_from_which_layers_are_moved_are_cuts_and_no_slower_than_the_even_one(
+    layers: int, stages: int, interleave: int
+) -> None:
+    assume(stages * interleave <= layers)
+    (cost,) = costs_of(question({**TINY, "layers": layers, "vocabulary": 64000}, batch=8, machines=1, devices=4))
+    space = NearBounds(cost.even).space
+    point = {name: int(column[0]) for name, column in points_of(space, np.random.default_rng(0)).items()}
+    point |= {"tensor": 1, "context": 1, "pipeline": stages, "interleave": interleave, "microbatch": 1}
+    *others, (even_s, even) = _begun(cost, point)
+    assert max(even) - min(even) <= 1 or min(even[0], even[-1]) < min(even[1:-1])
+    for about_s, cut in others:
+        assert about_s <= even_s
+        assert len(cut) == len(even) and sum(cut) == layers and min(cut) >= 0 and min(cut[1:-1]) > 0
+
+
+def test_layers_are_moved_from_cuts_that_count_the_head_as_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPT of 39 billion parameters on 256 H100: from even chunks no single layer moved leads to the best cut."""
+    machines = [{"count": 32, "device": "h100-sxm", "devices": 8, "latency": "5 us", "network": "400 Gbit/s"}]
+    asked = {
+        "dnn": {"zoo": "megatron-39b", "dtype": "bf16", "global_batch": 64, "optimizer": "adam"},
+        "cluster": {"machines": machines},
+        "objective": "iteration_time",
+        "families": ["hybrid"],
+    }
+    found = plan(load(asked), Search(has_reasons=False))
+    monkeypatch.setattr(chunks, "_ENDS", ())
+    from_even = plan(load(asked), Search(has_reasons=False))
+    assert found.objective < 0.99 * from_even.objective
+    assert found.prediction.iteration_time_s == pytest.approx(found.objective)
 
 
 def test_layouts_whose_devices_did_equal_work_would_take_no_longer_than_even_ones() -> None:

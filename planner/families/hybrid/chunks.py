@@ -3,14 +3,15 @@
 The grid has virtual stages (chunks) of as equal numbers of layers as there are. Other numbers may be a little better: a
 device with a long head is better off with a layer less. They are no axis of the grid, which has too many of them:
 
-- *improved*: of layouts that would be quickest if devices did equal work, single layers are moved from the busiest
-  devices to others while that helps (:func:`chunks_improved`);
+- *improved*: of layouts that would be quickest if devices did equal work, single layers are moved between chunks while
+  that helps, from even numbers and from some that count embedding and head as layers (:func:`chunks_improved`);
 - *bounded*: :class:`ChunkBounds` counts no cut, so that what it finds is true of all; the plan says how much is open.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
+from itertools import product
 from math import inf
 from typing import Any
 
@@ -53,11 +54,14 @@ from planner.transformer import Transformer
 
 OTHER_CHUNKS = "hybrid layouts with other cuts of the layers into chunks"
 _FEWEST = 2  # virtual stages of a device
-_MOST_NEAR = 3  # degrees near which layers are moved, beside known layouts,
-_MOST_IMPROVED = 4  # each with so many numbers of chunks,
+_MOST_NEAR = 6  # degrees near which layers are moved, beside known layouts,
+_MOST_IMPROVED = 2  # each with so many numbers of chunks before others,
 _MOST_MOVES = 16  # one after another
+_ENDS = tuple(product(range(2), range(5)))  # layers that embedding and head count as in cuts to begin with
 _OF_MEMORY = ("recompute", "recompute_modules", "offload_optimizer", *AWAY)
-_MOST_CELLS = 400_000  # chunks of all cuts that are compared
+_MOST_CELLS = 400_000  # chunks of all cuts that are compared for a move,
+_MOST_IN_ALL = 800_000  # and for a move of each start,
+_OF_A_START = 40_000  # each of which takes as long as so many besides
 _MOST_TASKS = 2_000_000  # of all cuts that are played together, those of the least bounds
 _AT_ONCE = 32  # of these, the shortest ones, that are priced
 _NO_TIME_S = 1e-30  # of a layer, to divide by
@@ -390,10 +394,10 @@ def chunks_improved(
     rows = [*points, *_near(found.cost, best_s, search, points)]
     best: tuple[float, Point] | None = None
     least_s, asked = best_s * (1 - GAIN), 0
-    for hoped_s, point in _starts(found.cost.first, rows):
-        if search.is_over or hoped_s >= least_s:  # as all behind it do
+    for point, layers in _starts(found.cost.first, rows, least_s):
+        if search.is_over:
             break
-        better_s, better, number = _moved(found.cost.first, point, search)
+        better_s, better, number = _moved(found.cost.first, point, layers, search)
         asked += number
         if better_s < least_s:
             least_s, best = better_s, (better_s, {**point, **_layers_columns(better)})
@@ -431,10 +435,11 @@ def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Poi
     return [one for one in (answer.solution.value, *(point for _, point in answer.others)) if one is not None]
 
 
-def _starts(cost: GroupCost, points: Sequence[Point]) -> list[tuple[float, Point]]:
-    """Return even layouts whose layers are then moved, and what they may take then, the most hopeful first.
+def _starts(cost: GroupCost, points: Sequence[Point], best_s: float) -> list[tuple[Point, Ints]]:
+    """Return layouts and cuts of theirs from which layers are then moved, the quickest cuts first.
 
-    Of each point with a few of the numbers of chunks that there may be.
+    Of each point first with a few of the numbers of chunks that there may be, then with others, as far as is counted;
+    none that may not be quicker than ``best_s``.
     """
     bounds, rows = NearBounds(cost.even), dict[tuple[int, ...], Point]()
     for point in points:
@@ -449,15 +454,62 @@ def _starts(cost: GroupCost, points: Sequence[Point]) -> list[tuple[float, Point
     may_be = [np.isin(columns[name], axis.values) for name, axis in bounds.space.axes.items()]
     kept = np.flatnonzero(np.all([*may_be, *(one(columns) for one in holds)], axis=0))
     few, number = [*rows.values()], dict[tuple[int, ...], int]()
-    found = []
-    for hoped_s, at in sorted(
-        zip(bounds.seconds({n: one[kept] for n, one in columns.items()}), kept.tolist(), strict=True)
-    ):
+    begun = []
+    for hoped_s, at in zip(bounds.seconds({n: one[kept] for n, one in columns.items()}), kept.tolist(), strict=True):
+        if hoped_s < best_s:
+            begun.append((_begun(cost, few[at]), at))
+    starts = []
+    for cuts, at in sorted(begun, key=lambda row: (row[0][0][0], row[1])):
         others = tuple(value for name, value in few[at].items() if name != "interleave")
         number[others] = number.get(others, 0) + 1
-        if hoped_s < inf and number[others] <= _MOST_IMPROVED:
-            found.append((float(hoped_s), few[at]))
-    return found
+        is_first = number[others] <= _MOST_IMPROVED
+        starts += [(not is_first, about_s, few[at], layers) for about_s, layers in cuts]
+    kept_ones: list[tuple[Point, Ints]] = []
+    cells = 0  # of moves of one layer from any chunk to any other
+    for *_, point, layers in sorted(starts, key=lambda row: row[:2]):
+        layout = cost.layouts({name: np.array([value]) for name, value in point.items()})
+        if cost.memory(layout, layers.tolist())["total"][0] > cost.memory_limit_bytes:
+            continue
+        cells += _OF_A_START + len(layers) ** 3
+        if kept_ones and cells > _MOST_IN_ALL:
+            break
+        kept_ones.append((point, layers))
+    return kept_ones
+
+
+def _even(cost: GroupCost, point: Point) -> Ints:
+    """Return the layers of each chunk of an even layout, in the order of the network."""
+    is_folded = point["schedule"] >= Schedule.ZB_V
+    deal = folded_layers if is_folded else partial(dealt_layers, interleave=point["interleave"])
+    return np.asarray(deal(cost.transformer.num_layers, point["pipeline"]).ravel())
+
+
+def _begun(cost: GroupCost, point: Point) -> list[tuple[float, Ints]]:
+    """Return cuts of a layout from which layers are moved, and what each takes, about: the even one and some others.
+
+    These are even if embedding and head count as so many layers more. Where the numbers do not divide the first chunks,
+    those between or the last ones have one layer more: of each the quickest, if it is quicker than even.
+    """
+    layout, even = cost.layouts({name: np.array([value]) for name, value in point.items()}), _even(cost, point)
+    places = {tuple(even.tolist()): 0}  # of cuts, where those with one layer more stand
+    for before, behind in _ENDS:
+        each, more = divmod(cost.transformer.num_layers + before + behind, len(even))
+        rest = len(even) - more
+        for place, first in enumerate((0, (rest + 1) // 2, rest), start=1):
+            layers = [each + (first <= index < first + more) for index in range(len(even))]
+            layers[0], layers[-1] = layers[0] - before, layers[-1] - behind
+            if each and min(layers[0], layers[-1]) >= 0:
+                places.setdefault(tuple(layers), place)
+    moves, cuts = _Moves.of(cost, layout, even), np.array([*places])
+    cuts = cuts[(np.arange(len(cuts)) == 0) | moves.may_be(cuts.T)]
+    abouts_s = moves.about_s(cuts.T)
+    found: dict[int, tuple[float, Ints]] = {}
+    for at in np.argsort(abouts_s, kind="stable").tolist():
+        place = places[tuple(cuts[at].tolist())]
+        found.setdefault(place, (float(abouts_s[at]), cuts[at]))
+        if not place:
+            break
+    return [*found.values()]
 
 
 def _layers_columns(layers: Ints) -> Point:
@@ -465,16 +517,16 @@ def _layers_columns(layers: Ints) -> Point:
     return {f"{LAYERS}{index}": int(one) for index, one in enumerate(layers)}
 
 
-def _moved(cost: GroupCost, point: Point, search: Search) -> tuple[float, Ints, int]:
-    """Return the seconds of an even layout with layers moved while that helps, the layers, and how many were asked.
+def _moved(cost: GroupCost, point: Point, layers: Ints, search: Search) -> tuple[float, Ints, int]:
+    """Return the seconds of a layout with layers moved while that helps, the layers, and how many were asked.
 
-    Infinite where none was moved. A move takes one layer from any chunk to any other.
+    Infinite where they are even ones. A move takes one layer from any chunk to any other.
     """
     layout = cost.layouts({name: np.array([value]) for name, value in point.items()})
-    deal = folded_layers if layout.is_folded[0] else partial(dealt_layers, interleave=point["interleave"])
-    layers = deal(cost.transformer.num_layers, point["pipeline"]).ravel()
-    even_s = seconds = float(cost.seconds(layout)[0])
-    moves, asked = _Moves.of(cost, layout, layers), 0
+    even = _even(cost, point)
+    total = cost.parts(layout, layers[:, None])["total"]
+    seconds = float((total + cost.stalls_s(layout, total))[0])
+    moves, asked = _Moves.of(cost, layout, even), 0
     about_s = float(moves.about_s(layers[:, None])[0])
     for _ in range(_MOST_MOVES):
         cuts, abouts_s = moves.hopeful(layers, about_s)
@@ -496,7 +548,7 @@ def _moved(cost: GroupCost, point: Point, search: Search) -> tuple[float, Ints, 
         if better is None:
             break
         seconds, about_s, layers = float(total[better]), float(abouts_s[better]), cuts[:, better]
-    return seconds if seconds < even_s else inf, layers, asked
+    return inf if (layers == even).all() else seconds, layers, asked
 
 
 @dataclass(frozen=True)
@@ -539,14 +591,18 @@ class _Moves:
         if len(sources) * number > _MOST_CELLS:
             sources, targets = sources[:0], targets[:0]
         cuts = layers[:, None] - unit[:, sources] + unit[:, targets]
-        is_v, depths = bool(self.layout.is_folded[0]), self.transformer.num_mtp_layers
-        cuts = cuts[:, has_depths_together(depths, cuts, int(self.layout.pipeline[0]), is_folded=is_v)]
+        cuts = cuts[:, self.may_be(cuts)]
         bound_s = chunk_bound_s(*self._passes(cuts), **self._order) + self.beside_s * self._most_layers(cuts)
         limit_s, num_played = about_s * (1 + GAIN), _MOST_TASKS // (2 * number * self._num_played)
         cuts = cuts[:, [at for at in np.argsort(bound_s, kind="stable")[:num_played] if bound_s[at] <= limit_s]]
         took_s = self.about_s(cuts) if cuts.size else np.zeros(0)
         kept = [at for at in np.argsort(took_s, kind="stable")[:_AT_ONCE] if took_s[at] <= limit_s]
         return cuts[:, kept], took_s[kept]
+
+    def may_be(self, cuts: Ints) -> Bools:
+        """Return which cuts, of shape (K, n), leave depths of multi-token prediction in one chunk."""
+        is_v, depths = bool(self.layout.is_folded[0]), self.transformer.num_mtp_layers
+        return has_depths_together(depths, cuts, int(self.layout.pipeline[0]), is_folded=is_v)
 
     @cached_property
     def _order(self) -> dict[str, Any]:
