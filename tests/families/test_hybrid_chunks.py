@@ -263,6 +263,18 @@ def test_the_first_device_of_a_v_has_both_ends_beside_the_layers_that_it_is_deal
     assert ChunkBounds(cost.even)._any_schedule_s(nodes, least)[0] == pytest.approx(64 * (1 + 2 * 0.6 + handed_s))
 
 
+@pytest.mark.parametrize(("schedule", "passed", "sends"), [("interleaved", 1, 3), ("zb_v", 0, 2)])
+def test_the_last_device_waits_for_the_layers_ahead_of_it_but_those_of_the_first_chunk(
+    schedule: str, passed: int, sends: int
+) -> None:
+    """The first chunk may hold the embedding alone; where gradients of weights wait, they are computed meanwhile."""
+    (cost,) = costs_of(question({**TINY, "layers": 6}, machines=1, devices=3, batch=6, fix={"schedule": schedule}))
+    least = LeastSeconds(layer_s=np.ones((1, 1)), layer_forward_s=np.zeros((1, 1)), **dict.fromkeys(_ENDS, np.zeros(1)))
+    nodes = {name: np.array([3 if name == "pipeline" else 1]) for name in (*COARSE, "microbatch")}
+    handed_s = 6 * sends * cost.constants.send_s
+    assert ChunkBounds(cost.even)._any_schedule_s(nodes, least)[0] == pytest.approx(6 * 2 + passed + handed_s)
+
+
 def test_layers_are_moved_near_a_layout_once_however_often_it_is_named() -> None:
     (cost,) = costs_of(question({**TINY, "layers": 11, "vocabulary": 32000}, batch=8, machines=1, devices=4))
     near = NearBounds(cost.even)
