@@ -1,11 +1,13 @@
 """Whether anything fits, and how much memory would do, against every pipeline of the domain; answers without a search."""
 
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pipelines import MACHINE, every_shape, is_allowed, layer, question, small_questions
 
@@ -19,6 +21,7 @@ from planner.families.pipeline.domain import Domain
 from planner.families.pipeline.memory import (
     Fitting,
     _least_share,
+    _lowest_scale,
     dealt_shares,
     fitting,
     least_memory,
@@ -47,6 +50,38 @@ def shares(problem: Problem) -> list[tuple[float, Shape]]:
         if is_allowed(problem, cost, shape):
             found.append((max(row["total"] / row["limit"] for row in cost.memory_bytes(shape)), shape))
     return found
+
+
+@settings(max_examples=120, deadline=None)
+@example(stages=[[(10, 0)], [(6, 4)]], number=2)  # both full: the last one keeps one micro-batch
+@example(stages=[[(6, 4)], [(6, 4)]], number=1)  # one micro-batch is all that any stage keeps
+@example(stages=[[(8, 1)], [(1, 2), (1, 2), (4, 0)]], number=2)
+@given(
+    stages=st.lists(
+        st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=3), min_size=1, max_size=4
+    ),
+    number=st.integers(1, 5),
+)
+def test_no_stages_of_a_device_each_fill_less_than_all_devices_are_known_to(
+    stages: list[list[tuple[int, int]]], number: int
+) -> None:
+    """Of layers' states and what they keep of a sample; the fullest device's share of its memory, and all that is left."""
+    layers = np.array([one for stage in stages for one in stage], dtype=np.float64)
+    in_flight = [min(number, len(stages) - at) for at in range(len(stages))]
+    held = [
+        sum(states + count * kept for states, kept in stage) for stage, count in zip(stages, in_flight, strict=True)
+    ]
+    machines = [SimpleNamespace(memory_limit_bytes=10.0)]
+    domain: Any = SimpleNamespace(
+        cost=SimpleNamespace(costs=SimpleNamespace(machines=machines)),
+        num_devices=(len(stages),),
+        schedules=("1f1b",),
+        batch=number,
+    )
+    share, least = max(held) / 10, float(layers[:, 0].sum()) / 10 / len(stages)
+    with patch.object(pipeline_memory, "_by_layer", lambda _: (layers[:, 0], layers[:, 1])):
+        assert least <= _least_share(domain, number, share) <= share * (1 + 1e-9)
+        assert least <= _lowest_scale(domain, number, least) <= share * (1 + 1e-9)
 
 
 @settings(max_examples=120, deadline=None)
