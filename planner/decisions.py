@@ -640,6 +640,19 @@ def cut_shape(layers: Sequence[int], fixed: Mapping[str, Any]) -> tuple[int, int
     return stages, max(1, len(layers) // stages) if chunks is None else chunks
 
 
+def has_depths_together(depths: int, chunk_layers: Sequence[Any], stages: int, *, is_folded: bool) -> Any:
+    """Return whether one chunk of a cut, or of many, has all depths of multi-token prediction, which are the last layers.
+
+    As Megatron-Core asks (``PipelineParallelLayerLayout.validate_layer_layout``): that of the head, or the one before
+    where the head stands alone, but not on the first device.
+
+    >>> [has_depths_together(1, [3, 3, 2, last], 2, is_folded=False) for last in (1, 0)]
+    [True, False]
+    """
+    *_, before, last = chunk_layers
+    return (last >= depths) | ((last == 0) & (before >= depths) & (stages > 2 and not is_folded))
+
+
 def _only(values: Sequence[Any]) -> Any:
     """Return the value where there is only one, else each once."""
     each = list(dict.fromkeys(values))

@@ -17,7 +17,7 @@ from planner import data
 from planner.cluster import Cluster
 from planner.constraints import CONSTRAINTS
 from planner.data.devices import accelerator_memory_bytes
-from planner.decisions import TURNED, asked_by, cut_shape, written
+from planner.decisions import TURNED, asked_by, cut_shape, has_depths_together, written
 from planner.errors import Fault, SpecError
 from planner.names import FAMILY_NAMES
 from planner.networks import network_of
@@ -46,6 +46,7 @@ from planner.question.dnn import (
 from planner.question.low_precision import families_of_low
 from planner.question.source import Notes, Source, faults_of, read_source
 from planner.question.spec import Reading, Spec
+from planner.transformer import Transformer
 
 
 def source_of(question: str | Path | Mapping[str, object]) -> Source:
@@ -214,7 +215,7 @@ def _build(reading: Reading) -> Problem:
         for problem, mend, value in one.faults(limits, cluster, training):
             notes.fault(("constraints", one.key), problem, mend, value)
     if (layers := fixed.get("layers_per_stage")) and dnn.transformer is not None:
-        _check_layers(notes, layers, fixed, dnn.transformer.num_layers)
+        _check_layers(notes, layers, fixed, dnn.transformer)
     training = _with_devices(reading, training, cluster, limits, fixed, goal)
     asked = spec.families or FAMILY_NAMES
     families = tuple(name for name in asked if name not in spec.constraints.forbidden_families)
@@ -348,7 +349,7 @@ def _with_devices(
     return meant
 
 
-def _check_layers(notes: Notes, layers: Sequence[int], fixed: Mapping[str, Any], num_layers: int) -> None:
+def _check_layers(notes: Notes, layers: Sequence[int], fixed: Mapping[str, Any], network: Transformer) -> None:
     """Refuse a cut that other layers, stages or chunks are pinned for.
 
     Parameters
@@ -357,17 +358,16 @@ def _check_layers(notes: Notes, layers: Sequence[int], fixed: Mapping[str, Any],
         Of every stage or chunk, in the order of the network.
     fixed
         All pins.
-    num_layers
-        Of the network.
     """
-    for problem, mend in _layer_faults(layers, fixed, num_layers):
+    for problem, mend in _layer_faults(layers, fixed, network):
         notes.fault(("fix", "layers_per_stage"), problem, mend, list(layers))
         return
 
 
-def _layer_faults(layers: Sequence[int], fixed: Mapping[str, Any], num_layers: int) -> Iterator[tuple[str, str]]:
+def _layer_faults(layers: Sequence[int], fixed: Mapping[str, Any], network: Transformer) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with a cut, and how to mend it."""
     stages, chunks = cut_shape(layers, fixed)
+    num_layers, depths = network.num_layers, network.num_mtp_layers
     schedule, count = fixed.get("schedule"), len(layers)
     if schedule == "dualpipe":
         yield "DualPipe runs the network both ways, over stages of equal layers.", "Leave it out, or the schedule."
@@ -385,3 +385,8 @@ def _layer_faults(layers: Sequence[int], fixed: Mapping[str, Any], num_layers: i
         yield f"{what} {inside[0] + 1} of {count} holds no layer, and each holds one at least.", "Write 1 or more."
     if sum(layers) != num_layers:
         yield f"they add up to {sum(layers)} layers, and the network has {num_layers}.", f"List {num_layers} layers."
+    if chunks > 1 and count > 1 and not has_depths_together(depths, layers, stages, is_folded=schedule in TURNED):
+        text = (
+            f"the last chunk holds {layers[-1]} layers, and the last {depths} of multi-token prediction run together."
+        )
+        yield text, f"Write {depths} or more in the last chunk."

@@ -136,6 +136,13 @@ def test_a_cut_that_is_none_is_refused_with_its_place(layers: Any, fix: dict[str
         pinned(layers, **fix)
 
 
+def test_a_cut_that_leaves_multi_token_prediction_on_the_first_device_is_refused() -> None:
+    network = {**TINY, "layers": 8, "mtp_layers": 1}
+    with pytest.raises(SpecError, match="the last chunk holds 0 layers, and the last 1 of multi-token prediction run"):
+        pinned([3, 3, 3, 0], network, num_stages=2)
+    assert pinned([3, 3, 2, 1], network, num_stages=2).fixed["layers_per_stage"] == [3, 3, 2, 1]
+
+
 def test_what_would_have_to_give_beside_a_cut_that_no_layout_has_is_found() -> None:
     """Five stages that are tried in its place are no two chunks of each device."""
     problem = pinned([5, 5], {**TINY, "layers": 10}, schedule="zb_v")  # on one device, and a pipeline has two or more

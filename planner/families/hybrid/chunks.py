@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from planner.cost import Floats
+from planner.decisions import has_depths_together
 from planner.families.hybrid.bounds import fullest_s, peak_step_s, sharding_is_free
 from planner.families.hybrid.configuration import (
     AWAY,
@@ -25,7 +26,6 @@ from planner.families.hybrid.configuration import (
     CODES_OF_CUTS,
     MOST_ZERO_OF_CUTS,
     OVERLAPS,
-    has_depths_together,
     uneven_rules,
 )
 from planner.families.hybrid.cost import PLAIN_CODES, GroupCost, HybridCost, Placement
@@ -602,7 +602,7 @@ class _Moves:
     def may_be(self, cuts: Ints) -> Bools:
         """Return which cuts, of shape (K, n), leave depths of multi-token prediction in one chunk."""
         is_v, depths = bool(self.layout.is_folded[0]), self.transformer.num_mtp_layers
-        return has_depths_together(depths, cuts, int(self.layout.pipeline[0]), is_folded=is_v)
+        return np.asarray(has_depths_together(depths, cuts, int(self.layout.pipeline[0]), is_folded=is_v))
 
     @cached_property
     def _order(self) -> dict[str, Any]:

@@ -588,17 +588,6 @@ def _cut_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         )
 
 
-def has_depths_together(depths: int, chunk_layers: Ints, pipeline: int, *, is_folded: bool) -> Bools:
-    """Return whether one chunk of cuts, shape (K, n), holds all depths of multi-token prediction, the last layers.
-
-    As Megatron-Core asks (``PipelineParallelLayerLayout.validate_layer_layout``): that of the head, or the one before
-    where the head stands alone, but not on the first device.
-    """
-    *_, before, last = chunk_layers
-    is_before = (last == 0) & (before >= depths) & (pipeline > 2 and not is_folded)
-    return np.asarray((last >= depths) | is_before)
-
-
 def is_spread(one: Mapping[str, Ints | int], ranks: Ints | int) -> Bools | bool:
     """Return whether experts, and the devices that share each, divide the devices that hold the same layers.
 
