@@ -10,7 +10,7 @@ What has a form of its own (fusion groups, the placement of tensors) is no row: 
 (:mod:`planner.question.spec`). The layers of stages have one in blocks, and are a list in a pin.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from itertools import combinations
 from typing import Any, Literal, get_args
@@ -640,8 +640,8 @@ def cut_shape(layers: Sequence[int], fixed: Mapping[str, Any]) -> tuple[int, int
     return stages, max(1, len(layers) // stages) if chunks is None else chunks
 
 
-def has_depths_together(depths: int, chunk_layers: Sequence[Any], stages: int, *, is_folded: bool) -> Any:
-    """Return whether one chunk of a cut, or of many, has all depths of multi-token prediction, which are the last layers.
+def has_depths_together(depths: int, chunk_layers: Iterable[Any], stages: int, *, is_folded: bool) -> Any:
+    """Return whether one chunk of a cut, or of many, has all depths of multi-token prediction, the last layers.
 
     As Megatron-Core asks (``PipelineParallelLayerLayout.validate_layer_layout``): that of the head, or the one before
     where the head stands alone, but not on the first device.
