@@ -162,6 +162,31 @@ def test_what_bounds_each_kind_of_machines_is_said_of_it() -> None:
     )
 
 
+def test_machines_that_take_no_part_in_an_all_reduce_bound_it_not() -> None:
+    """Of one device, machines with few cards stand behind those with many, which do without them."""
+    kind = {"count": 2, "device": "v100-sxm2-16g", "devices": 4, "network": "25 Gbit/s"}
+    many, few = {"name": "many", **kind, "nics": 4}, {"name": "few", **kind, "nics": 1}
+
+    def seconds(number: int, *machines: dict[str, Any]) -> float:
+        spec = {"dnn": {"zoo": "vgg16", "global_batch": 96}, "cluster": {"machines": list(machines)}}
+        return planner.predict({**spec, "configuration": {"all_reduce": {"num_devices": number}}}).iteration_time_s
+
+    assert seconds(8, many, few) == pytest.approx(seconds(8, many))
+    assert seconds(12, many, few) > seconds(8, many)
+
+
+def test_wider_networks_have_wider_hosts_and_wider_links_inside_leave_networks_as_they_are() -> None:
+    problem = question("100 Gbit/s")
+    assert reached(problem) == pytest.approx(0.32 * 15.75e9)
+    assert reached(planner.perturb.wider_network(problem, 2)) == pytest.approx(2 * 0.32 * 15.75e9)
+    inside = planner.perturb.wider_inside(problem, 8)  # beyond what else is PCIe
+    assert reached(inside) == pytest.approx(0.32 * 15.75e9)
+    (group,) = inside.cluster.machine_groups
+    assert inside.calibration.links.inside_bytes_per_s(group) == pytest.approx(8 * 0.32 * 15.75e9)
+    tcp = question("25 Gbit/s")
+    assert reached(planner.perturb.wider_network(tcp, 2)) == pytest.approx(2 * MOST_TCP_BYTES_PER_S)
+
+
 def test_machines_of_one_device_that_reach_unlike_rates_are_told_apart_by_their_names() -> None:
     kind = {"count": 2, "device": "l40s", "devices": 4, "network": "25 Gbit/s"}
     machines = [{"name": "one", **kind, "nics": 1}, {"name": "many", **kind, "nics": 4}, {**_KINDS["one device"]}]
