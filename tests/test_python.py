@@ -153,7 +153,7 @@ def test_ranges_series_and_paths_are_values_of_a_question(tmp_path: Path) -> Non
         swept = planner.sweep({**QUESTION, "sweep": {"vary": {"dnn.batch_per_device": batches}}})
         assert [row["dnn.batch_per_device"] for row in swept.to_records()] == [8, 16, 24]
         assert repr(swept) == "<Swept: 3 rows (3 optimal)>"
-    with pytest.raises(SpecError, match=r"range\(0, 1000000000000\) is neither a list nor a range"):
+    with pytest.raises(SpecError, match=r"range\(0, 1000000000000\) holds more than 1,000,000"):
         planner.sweep({**QUESTION, "sweep": {"vary": {"dnn.batch_per_device": range(10**12)}}})
     with pytest.raises(SpecError, match=r"nothere\.csv: dnn\.profile: there is no such file"):
         planner.load({**QUESTION, "dnn": {"profile": tmp_path / "nothere.csv"}})
@@ -204,6 +204,12 @@ def test_one_way_links_of_a_directed_graph_are_told() -> None:
     graph.add_edge("gpus", "switch", bandwidth="25 Gbit/s", latency="10 us")
     with pytest.raises(SpecError, match=r"no network between them: its links are one-way\. Add one back"):
         planner.load({**QUESTION, "cluster": graph})
+
+
+@pytest.mark.parametrize("stop", [10**9, 10**30])
+def test_a_range_too_long_to_be_held_is_refused_where_a_list_may_stand(stop: int) -> None:
+    with pytest.raises(SpecError, match="holds more than 1,000,000 numbers"):
+        planner.load({**QUESTION, "families": range(stop)})
 
 
 def test_a_cycle_is_closed_where_it_is_told() -> None:

@@ -56,7 +56,7 @@ def source_of(question: str | Path | Mapping[str, object]) -> Source:
     return Source(data=_own(with_networks(with_graph(question)), {}), file="", folder=Path(), positions={})
 
 
-_MOST_OF_RANGE = 1_000_000  # longer ones are refused by the key that they stand under
+_MOST_OF_RANGE = 1_000_000
 _ATOMS = frozenset((str, int, float, bool, type(None)))
 
 
@@ -77,7 +77,9 @@ def _own(value: Any, copies: dict[int, tuple[Any, Any]]) -> Any:
         return copies[id(value)][1]
     is_array = isinstance(value, np.generic | np.ndarray)
     plain = value.tolist() if is_array or _is_series(value) else value
-    if isinstance(value, range) and len(value) <= _MOST_OF_RANGE:
+    if isinstance(value, range):
+        if value[_MOST_OF_RANGE:]:  # len() has no word for the longest
+            raise SpecError(f"{value!r} holds more than {_MOST_OF_RANGE:,} numbers. Give fewer.")
         return list(value)
     if isinstance(value, PurePath):
         return str(value)
