@@ -57,11 +57,13 @@ _FEWEST = 2  # virtual stages of a device
 _MOST_NEAR = 6  # degrees near which layers are moved, beside known layouts,
 _MOST_IMPROVED = 2  # each with so many numbers of chunks before others,
 _MOST_MOVES = 16  # one after another
+_PLACES = 9  # of chunks with one layer more than others, in cuts to begin with,
+_MOST_BEGUN = 3  # of which so many are begun with, beside the even one
 _ENDS = tuple(product(range(2), range(5)))  # layers that embedding and head count as in cuts to begin with
 _OF_MEMORY = ("recompute", "recompute_modules", "offload_optimizer", *AWAY)
 _MOST_CELLS = 400_000  # chunks of all cuts that are compared for a move,
 _MOST_IN_ALL = 800_000  # and for a move of each start,
-_OF_A_START = 40_000  # each of which takes as long as so many besides
+_OF_A_START = 30_000  # each of which takes as long as so many besides
 _MOST_TASKS = 2_000_000  # of all cuts that are played together, those of the least bounds
 _AT_ONCE = 32  # of these, the shortest ones, that are priced
 _NO_TIME_S = 1e-30  # of a layer, to divide by
@@ -467,13 +469,15 @@ def _starts(cost: GroupCost, points: Sequence[Point], best_s: float) -> list[tup
     kept_ones: list[tuple[Point, Ints]] = []
     cells = 0  # of moves of one layer from any chunk to any other
     for *_, point, layers in sorted(starts, key=lambda row: row[:2]):
+        if cells + _OF_A_START > _MOST_IN_ALL:
+            break
         layout = cost.layouts({name: np.array([value]) for name, value in point.items()})
         if cost.memory(layout, layers.tolist())["total"][0] > cost.memory_limit_bytes:
             continue
-        cells += _OF_A_START + len(layers) ** 3
-        if kept_ones and cells > _MOST_IN_ALL:
-            break
-        kept_ones.append((point, layers))
+        more = _OF_A_START + (len(layers) ** 3 if len(layers) ** 3 <= _MOST_CELLS else 0)
+        if cells + more <= _MOST_IN_ALL:
+            cells += more
+            kept_ones.append((point, layers))
     return kept_ones
 
 
@@ -487,29 +491,24 @@ def _even(cost: GroupCost, point: Point) -> Ints:
 def _begun(cost: GroupCost, point: Point) -> list[tuple[float, Ints]]:
     """Return cuts of a layout from which layers are moved, and what each takes, about: the even one and some others.
 
-    These are even if embedding and head count as so many layers more. Where the numbers do not divide the first chunks,
-    those between or the last ones have one layer more: of each the quickest, if it is quicker than even.
+    These are even if embedding and head count as so many layers more. Where the numbers do not divide, chunks that
+    follow one another have one layer more: the quickest of these, with their places in the pipeline.
     """
     layout, even = cost.layouts({name: np.array([value]) for name, value in point.items()}), _even(cost, point)
-    places = {tuple(even.tolist()): 0}  # of cuts, where those with one layer more stand
+    rows = {tuple(even.tolist()): None}
     for before, behind in _ENDS:
         each, more = divmod(cost.transformer.num_layers + before + behind, len(even))
-        rest = len(even) - more
-        for place, first in enumerate((0, (rest + 1) // 2, rest), start=1):
+        for first in {round(one) for one in np.linspace(0, len(even) - more, _PLACES)}:
             layers = [each + (first <= index < first + more) for index in range(len(even))]
             layers[0], layers[-1] = layers[0] - before, layers[-1] - behind
             if each and min(layers[0], layers[-1]) >= 0:
-                places.setdefault(tuple(layers), place)
-    moves, cuts = _Moves.of(cost, layout, even), np.array([*places])
+                rows[tuple(layers)] = None
+    moves, cuts = _Moves.of(cost, layout, even), np.array([*rows])
     cuts = cuts[(np.arange(len(cuts)) == 0) | moves.may_be(cuts.T)]
     abouts_s = moves.about_s(cuts.T)
-    found: dict[int, tuple[float, Ints]] = {}
-    for at in np.argsort(abouts_s, kind="stable").tolist():
-        place = places[tuple(cuts[at].tolist())]
-        found.setdefault(place, (float(abouts_s[at]), cuts[at]))
-        if not place:
-            break
-    return [*found.values()]
+    order = np.argsort(abouts_s, kind="stable").tolist()
+    quicker = order[: min(order.index(0), _MOST_BEGUN)]
+    return [(float(abouts_s[at]), cuts[at]) for at in (*quicker, 0)]
 
 
 def _layers_columns(layers: Ints) -> Point:
@@ -588,7 +587,7 @@ class _Moves:
         number, unit = len(layers), np.eye(len(layers), dtype=np.int64)
         has_one = layers > (np.arange(number) % (number - 1) > 0)  # the ends may be left with none
         sources, targets = np.nonzero(has_one[:, None] & (unit == 0))
-        if len(sources) * number > _MOST_CELLS:
+        if number**3 > _MOST_CELLS:
             sources, targets = sources[:0], targets[:0]
         cuts = layers[:, None] - unit[:, sources] + unit[:, targets]
         cuts = cuts[:, self.may_be(cuts)]
