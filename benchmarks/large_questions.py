@@ -4,20 +4,22 @@
 this machine, whose processor seconds are told, too. Other numbers are reckoned in CPU time (:mod:`virtual_pool`): each
 part is worked on once, and comes back when so many workers would have finished it, with 2 s until they are there, 5 ms
 for its way, and what each worker has to make once. The asking process, which works beside them, has a core of its own.
-So the speed-up shows on a machine that others use, too. Prints one JSON object a line; ``digest`` is that of the answer
-without the search's counts, and the same in all lines. ``serial_s`` is of the reckoned seconds those in which no worker
-has anything to do. Where 0 came before, ``reckoned`` is how many times as fast by that reckoning, ``speed_up`` by the
-clock, and ``inflation`` the work of all processes as a multiple of what one alone does.
+So the speed-up shows on a machine that others use, too. Of a sweep each question is a part. Prints one JSON object a
+line; ``digest`` is that of the answer without the search's counts, and the same in all lines. ``serial_s`` is of the
+reckoned seconds those in which no worker has anything to do. Where 0 came before, ``reckoned`` is how many times as
+fast by that reckoning, ``speed_up`` by the clock, and ``inflation`` the work of all processes as a multiple of what one
+alone does.
 """
 
 import hashlib
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
@@ -26,14 +28,20 @@ from virtual_pool import VirtualPool
 
 import planner
 from planner.memory import default_limit_bytes, keep_freed
+from planner.sweep.answers import Answer, Task, answer
+from planner.sweep.engine import processes, run
+from planner.sweep.question import load_sweep
+from planner.sweep.report import columns_of, rows_of
+from planner.sweep.store import Store
 from planner.workers.pool import DaskPool, worker_pool
 
 __all__ = ["QUESTIONS", "measured"]
 
 _START_S, _WAY_S = 2.0, 0.005
 _LIMIT_S = 3600.0
+_TODAY = date(2026, 11, 21)
 _COUNTS = ("layouts in the grid", "layouts evaluated in full")
-_NUMBERS = ("num_candidates", "num_solved")
+_NUMBERS = ("num_candidates", "num_solved", "wall_s")
 
 
 def _layouts(network: str, batch: int, *machines: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,11 +77,76 @@ QUESTIONS = {
     "five-kinds": _layouts("gpt3-175b", 1536, *_FIVE),
     "fleets": _purchase(_LLAMA, deadline="720 h"),
     "fast-fleets": _purchase(_RESNET50, objective="time", budget="500 USD"),
+    "sweep": {
+        **_layouts("llama3-70b", 512, {"count": 8, **_H100}),
+        "sweep": {
+            "vary": {
+                "cluster.machines.0.count": [8, 16, 32, 64],
+                "cluster.machines.0.network": ["100 Gbit/s", "200 Gbit/s", "400 Gbit/s", "800 Gbit/s"],
+                "dnn.global_batch": [256, 512, 1024, 2048],
+            }
+        },
+    },
 }
+
+
+class _VirtualWorkers:
+    """Workers of a sweep whose time is CPU time: each takes a question when it has done the one before."""
+
+    def __init__(self, number: int) -> None:
+        self.free_s, self.parts = [_START_S] * number, list[float]()
+        self._answers = list[Answer]()
+
+    @property
+    def num_asked(self) -> int:
+        return len(self._answers)
+
+    def room(self) -> int:
+        return 1
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            begin_s = time.thread_time()
+            self._answers.append(answer(task))
+            self.parts.append(time.thread_time() - begin_s)
+            first = self.free_s.index(min(self.free_s))
+            self.free_s[first] += self.parts[-1] + _WAY_S
+
+    def poll(self, wait_s: float) -> list[Answer]:
+        found, self._answers = self._answers, []
+        return found
+
+    def close(self) -> None:
+        pass
+
+
+def _measured_sweep(name: str, workers: str) -> dict[str, Any]:
+    """Return what a sweep takes with so many workers."""
+    is_real, number = workers.startswith("real:"), int(workers.removeprefix("real:"))
+    swept = load_sweep(QUESTIONS[name], time_limit_s=_LIMIT_S)
+    with TemporaryDirectory() as folder, Store(Path(folder) / "answers.sqlite") as store:
+        virtual = None if is_real else _VirtualWorkers(number or 1)
+        begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
+        used = virtual or processes(number)
+        try:
+            run(swept, store, used, today=_TODAY)
+        finally:
+            used.close()
+        wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
+        rows = [dict(zip(columns_of(swept.grid), row.cells(), strict=True)) for row in rows_of(swept, store)]
+    found = {"question": name, "workers": workers, "wall_s": wall_s, "own_cpu_s": cpu_s, "parts": len(rows)}
+    if virtual is not None and number:
+        work_s = sum(virtual.parts)
+        found |= {"own_cpu_s": cpu_s - work_s, "work_cpu_s": work_s, "longest_s": max(virtual.parts)}
+        found["reckoned_s"] = max(*virtual.free_s, _START_S + cpu_s - work_s)
+    rounded = {key: round(value, 2) if isinstance(value, float) else value for key, value in found.items()}
+    return {**rounded, "digest": _digest(rows)}
 
 
 def measured(name: str, workers: str) -> dict[str, Any]:
     """Return what a question takes with so many workers."""
+    if "sweep" in QUESTIONS[name]:
+        return _measured_sweep(name, workers)
     is_real, number = workers.startswith("real:"), int(workers.removeprefix("real:"))
     virtual = VirtualPool(number, start_s=_START_S, overhead_s=_WAY_S) if number and not is_real else None
     with worker_pool(number) if is_real else nullcontext(virtual) as pool:
@@ -117,9 +190,7 @@ def _processes_s(pool: DaskPool) -> list[float]:
 def _answer(question: dict[str, Any], pool: Any) -> dict[str, Any]:
     """Return the answer's document."""
     if "procure" in question:
-        found = planner.procure(
-            question, today=date(2026, 11, 21), time_limit_s=_LIMIT_S, num_alternatives=0, pool=pool
-        )
+        found = planner.procure(question, today=_TODAY, time_limit_s=_LIMIT_S, num_alternatives=0, pool=pool)
         return found.to_dict()
     return planner.plan(planner.load(question), time_limit_s=_LIMIT_S, pool=pool).to_dict()
 
