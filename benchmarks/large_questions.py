@@ -127,7 +127,7 @@ def _measured_sweep(name: str, workers: str) -> dict[str, Any]:
     with TemporaryDirectory() as folder, Store(Path(folder) / "answers.sqlite") as store:
         virtual = None if is_real else _VirtualWorkers(number or 1)
         begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
-        used = virtual or processes(number)
+        used: Any = virtual or processes(number)
         try:
             run(swept, store, used, today=_TODAY)
         finally:
