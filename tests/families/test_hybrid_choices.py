@@ -150,7 +150,7 @@ def test_a_configuration_is_predicted_without_a_block_and_by_the_rules() -> None
         planner.predict(problem, replace(found.configuration, tensor=3))
     with pytest.raises(SpecError, match=r"configuration\.hybrid\.tensor"):
         planner.predict(problem, replace(found.configuration, tensor=0))
-    with pytest.raises(SpecError, match="object belongs to no family"):
+    with pytest.raises(SpecError, match="object is no configuration of a family"):
         planner.predict(problem, object())  # type: ignore[arg-type]  # no configuration
 
 
