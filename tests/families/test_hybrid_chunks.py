@@ -280,7 +280,7 @@ def test_layers_are_moved_near_a_layout_once_however_often_it_is_named() -> None
     near = NearBounds(cost.even)
     points = points_of(near.space, np.random.default_rng(0))
     point = {name: int(column[0]) for name, column in points.items()}
-    starts = _starts(cost, [point, dict(reversed(point.items())), {**point, "interleave": 2}], np.inf)
+    starts = _starts(cost, [point, dict(reversed(point.items())), {**point, "interleave": 2}], np.inf, Search())
     assert len(starts) == len({(*sorted(one.items()), *layers.tolist()) for one, layers in starts}) > 0
 
 

@@ -396,7 +396,7 @@ def chunks_improved(
     rows = [*points, *_near(found.cost, best_s, search, points)]
     best: tuple[float, Point] | None = None
     least_s, asked = best_s * (1 - GAIN), 0
-    for point, layers in _starts(found.cost.first, rows, least_s):
+    for point, layers in _starts(found.cost.first, rows, least_s, search):
         if search.is_over:
             break
         better_s, better, number = _moved(found.cost.first, point, layers, search)
@@ -437,7 +437,7 @@ def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Poi
     return [one for one in (answer.solution.value, *(point for _, point in answer.others)) if one is not None]
 
 
-def _starts(cost: GroupCost, points: Sequence[Point], best_s: float) -> list[tuple[Point, Ints]]:
+def _starts(cost: GroupCost, points: Sequence[Point], best_s: float, search: Search) -> list[tuple[Point, Ints]]:
     """Return layouts and cuts of theirs from which layers are then moved, the quickest cuts first.
 
     Of each point first with a few of the numbers of chunks that there may be, then with others, as far as is counted;
@@ -458,7 +458,7 @@ def _starts(cost: GroupCost, points: Sequence[Point], best_s: float) -> list[tup
     few, number = [*rows.values()], dict[tuple[int, ...], int]()
     begun = []
     for hoped_s, at in zip(bounds.seconds({n: one[kept] for n, one in columns.items()}), kept.tolist(), strict=True):
-        if hoped_s < best_s:
+        if hoped_s < best_s and not search.is_over:
             begun.append((_begun(cost, few[at]), at))
     starts = []
     for cuts, at in sorted(begun, key=lambda row: (row[0][0][0], row[1])):
@@ -504,7 +504,7 @@ def _begun(cost: GroupCost, point: Point) -> list[tuple[float, Ints]]:
             if each and min(layers[0], layers[-1]) >= 0:
                 rows[tuple(layers)] = None
     moves, cuts = _Moves.of(cost, layout, even), np.array([*rows])
-    cuts = cuts[(np.arange(len(cuts)) == 0) | moves.may_be(cuts.T)]
+    cuts = cuts[(np.arange(len(cuts)) == 0) | moves.may_be(cuts.T)][: moves.num_played]
     abouts_s = moves.about_s(cuts.T)
     order = np.argsort(abouts_s, kind="stable").tolist()
     quicker = order[: min(order.index(0), _MOST_BEGUN)]
@@ -592,8 +592,8 @@ class _Moves:
         cuts = layers[:, None] - unit[:, sources] + unit[:, targets]
         cuts = cuts[:, self.may_be(cuts)]
         bound_s = chunk_bound_s(*self._passes(cuts), **self._order) + self.beside_s * self._most_layers(cuts)
-        limit_s, num_played = about_s * (1 + GAIN), _MOST_TASKS // (2 * number * self._num_played)
-        cuts = cuts[:, [at for at in np.argsort(bound_s, kind="stable")[:num_played] if bound_s[at] <= limit_s]]
+        limit_s, order = about_s * (1 + GAIN), np.argsort(bound_s, kind="stable")
+        cuts = cuts[:, [at for at in order[: self.num_played] if bound_s[at] <= limit_s]]
         took_s = self.about_s(cuts) if cuts.size else np.zeros(0)
         kept = [at for at in np.argsort(took_s, kind="stable")[:_AT_ONCE] if took_s[at] <= limit_s]
         return cuts[:, kept], took_s[kept]
@@ -612,10 +612,11 @@ class _Moves:
         return {"schedule": order_name(schedule, chunks), **sizes}
 
     @property
-    def _num_played(self) -> int:
-        """Micro-batches of the schedule that are played."""
-        least = least_microbatches(self._order["num_devices"], self._order["schedule"])
-        return int(min(self._order["num_microbatches"], least))
+    def num_played(self) -> int:
+        """How many cuts are played together at the most."""
+        devices, schedule = self._order["num_devices"], self._order["schedule"]
+        played = min(self._order["num_microbatches"], least_microbatches(devices, schedule))
+        return max(_MOST_TASKS // (2 * devices * int(self.layout.interleave[0]) * played), 1)
 
     def _passes(self, cuts: Ints) -> tuple[Floats, Floats, Floats]:
         """Return what forwards, backwards and gradients of weights of each chunk take."""
