@@ -616,7 +616,7 @@ class _Moves:
         """How many cuts are played together at the most."""
         devices, schedule = self._order["num_devices"], self._order["schedule"]
         played = min(self._order["num_microbatches"], least_microbatches(devices, schedule))
-        return max(_MOST_TASKS // (2 * devices * int(self.layout.interleave[0]) * played), 1)
+        return int(max(_MOST_TASKS // (2 * devices * int(self.layout.interleave[0]) * played), 1))
 
     def _passes(self, cuts: Ints) -> tuple[Floats, Floats, Floats]:
         """Return what forwards, backwards and gradients of weights of each chunk take."""

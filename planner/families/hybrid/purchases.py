@@ -57,6 +57,7 @@ from planner.families.hybrid.found import configuration_of_point
 from planner.families.hybrid.grid_search import bounds_of
 from planner.families.hybrid.layer_table import DEGREES
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
+from planner.families.hybrid.space import Bound
 from planner.frozen import frozen
 from planner.models.communication import ORDERS, axes_of, next_group, packed_group
 from planner.models.layouts import Bools, Ints, shared_bound_s
@@ -397,13 +398,21 @@ class _Limited:
 
         grid = self.bounds.grid()
         levels = tuple(
-            Level(axes=level.axes, bound=None if level.bound is None else lowered(self.shares(level.bound)))
-            for level in grid.levels
+            Level(axes=level.axes, bound=None if bound is None else lowered(self.shares(bound)))
+            for level, bound in zip(grid.levels, _of_limits(self.bounds, grid), strict=True)
         )
         cost, part = self.shares(seconds), search.part(search.left_s, cutoff=most, good_enough=-inf)
         part.pool = None
         wanted = Wanted(counts=False, is_strict=True, dives=is_loose)
         return solve(Grid(levels=levels, rules=grid.rules), cost, part, wanted)
+
+
+def _of_limits(bounds: Bounds, grid: Grid) -> list[Bound | None]:
+    """Return the bounds of levels without asking whether stages fit: limits rule out most, whatever is known."""
+    found = [level.bound for level in grid.levels]
+    if isinstance(bounds, CutBounds):
+        found = [bounds.layers_s if one == bounds.placed_s else one for one in found]
+    return found
 
 
 def least_by_count(problem: Problem, weight_s: Floats, limit_s: Floats, search: Search) -> CountBounds | None:
@@ -592,9 +601,9 @@ class Stages(Beside):
         levels = tuple(
             Level(
                 axes=tuple(space.axes[turns.get(axis.name, axis.name)] for axis in level.axes),
-                bound=None if level.bound is None else self.usd(level.bound),
+                bound=None if bound is None else self.usd(bound),
             )
-            for level in grid.levels[:last]
+            for level, bound in zip(grid.levels[:last], _of_limits(self.bounds, grid)[:last], strict=True)
         )
 
         def seconds(nodes: Columns) -> Floats:
