@@ -42,7 +42,7 @@ def _quantity(dimension: Dimension, *, is_positive: bool = False, is_signed: boo
 
     def read(value: object) -> float:
         if not isinstance(value, str):
-            is_number = _is_finite(value) and value >= 0
+            is_number = _is_finite(value) and 0 <= value <= _MOST
             mend = with_unit(f"{value:.12g}", dimension) if is_number else f"Write e.g. {example_of(dimension)!r}."
             raise ValueError(f"{value!r} has no unit. {mend}")
         if is_signed and value.lstrip().startswith("-"):

@@ -35,6 +35,7 @@ BEST_SO_FAR = (
     "explain",
     "export",
     "plan q.yaml --no-explain --html",
+    "plan q.yaml --trace",
     "sweep s.yaml --store",
 )
 each_line = pytest.mark.parametrize("line", LINES)

@@ -330,3 +330,9 @@ def test_what_others_call_a_decision_is_told_by_its_key(block: dict[str, Any], m
     question = {"dnn": {"zoo": "gpt3-13b"}, "cluster": {"preset": "osf-testbed"}, **block}
     with pytest.raises(SpecError, match=f"Did you mean '{meant}'"):
         planner.load(question)
+
+
+def test_a_whole_number_beyond_all_floats_has_no_unit_either() -> None:
+    question = {"dnn": {"zoo": "vgg16"}, "cluster": {"machines": [{"device": "t4", "latency": 10**400}]}}
+    with pytest.raises(SpecError, match=r"has no unit\. Write e\.g\."):
+        planner.load(question)
