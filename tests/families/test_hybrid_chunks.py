@@ -281,7 +281,7 @@ def test_layers_are_moved_near_a_layout_once_however_often_it_is_named() -> None
     points = points_of(near.space, np.random.default_rng(0))
     point = {name: int(column[0]) for name, column in points.items()}
     starts = _starts(cost, [point, dict(reversed(point.items())), {**point, "interleave": 2}], np.inf, Search())
-    assert len(starts) == len({(*sorted(one.items()), *layers.tolist()) for one, layers in starts}) > 0
+    assert len(starts) == len({(*sorted(one.point.items()), *one.layers.tolist()) for one in starts}) > 0
 
 
 @settings(max_examples=30, deadline=None)
@@ -294,11 +294,12 @@ def test_cuts_from_which_layers_are_moved_are_cuts_and_no_slower_than_the_even_o
     space = NearBounds(cost.even).space
     point = {name: int(column[0]) for name, column in points_of(space, np.random.default_rng(0)).items()}
     point |= {"tensor": 1, "context": 1, "pipeline": stages, "interleave": interleave, "microbatch": 1}
-    *others, (even_s, even) = _begun(cost, point)
-    assert max(even) - min(even) <= 1 or min(even[0], even[-1]) < min(even[1:-1])
-    for about_s, cut in others:
-        assert about_s <= even_s
-        assert len(cut) == len(even) and sum(cut) == layers and min(cut) >= 0 and min(cut[1:-1]) > 0
+    *others, last = _begun(cost, point)
+    assert (last.layers == last.moves.even).all()
+    for one in others:
+        assert one.about_s <= last.about_s
+        assert len(one.layers) == stages * interleave and sum(one.layers) == layers
+        assert min(one.layers) >= 0 and min(one.layers[1:-1]) > 0
 
 
 def test_layers_are_moved_from_cuts_that_count_the_head_as_layers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +312,7 @@ def test_layers_are_moved_from_cuts_that_count_the_head_as_layers(monkeypatch: p
         "families": ["hybrid"],
     }
     found = plan(load(asked), Search(has_reasons=False))
-    monkeypatch.setattr(chunks, "_ENDS", ())
+    monkeypatch.setattr(chunks, "_MOST_BEGUN", 0)
     from_even = plan(load(asked), Search(has_reasons=False))
     assert found.objective < 0.99 * from_even.objective
     assert found.prediction.iteration_time_s == pytest.approx(found.objective)

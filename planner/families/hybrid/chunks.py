@@ -396,13 +396,13 @@ def chunks_improved(
     rows = [*points, *_near(found.cost, best_s, search, points)]
     best: tuple[float, Point] | None = None
     least_s, asked = best_s * (1 - GAIN), 0
-    for point, layers in _starts(found.cost.first, rows, least_s, search):
+    for start in _starts(found.cost.first, rows, least_s, search):
         if search.is_over:
             break
-        better_s, better, number = _moved(found.cost.first, point, layers, search)
+        better_s, better, number = _moved(found.cost.first, start, search)
         asked += number
         if better_s < least_s:
-            least_s, best = better_s, (better_s, {**point, **_layers_columns(better)})
+            least_s, best = better_s, (better_s, {**start.point, **_layers_columns(better)})
     if best is None:
         return None
     return Found(cost=found.cost, answer=with_rows(nothing(inf, is_counted=True), [best], asked))
@@ -437,11 +437,21 @@ def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Poi
     return [one for one in (answer.solution.value, *(point for _, point in answer.others)) if one is not None]
 
 
-def _starts(cost: GroupCost, points: Sequence[Point], best_s: float, search: Search) -> list[tuple[Point, Ints]]:
-    """Return layouts and cuts of theirs from which layers are then moved, the quickest cuts first.
+@dataclass(frozen=True)
+class _Start:
+    """A layout, and a cut of it from which layers are moved; ``about_s``: what it takes, about."""
+
+    point: Point
+    moves: "_Moves"
+    layers: Ints
+    about_s: float
+
+
+def _starts(cost: GroupCost, points: Sequence[Point], best_s: float, search: Search) -> list[_Start]:
+    """Return where layers are moved from, near some layouts: the quickest cuts first.
 
     Of each point first with a few of the numbers of chunks that there may be, then with others, as far as is counted;
-    none that may not be quicker than ``best_s``.
+    none that is not hoped to be quicker than ``best_s``.
     """
     bounds, rows = NearBounds(cost.even), dict[tuple[int, ...], Point]()
     for point in points:
@@ -455,60 +465,50 @@ def _starts(cost: GroupCost, points: Sequence[Point], best_s: float, search: Sea
     holds = (*(rule.holds for rule in bounds.space.rules), *(rule.holds for rule in uneven_rules(cost.program)))
     may_be = [np.isin(columns[name], axis.values) for name, axis in bounds.space.axes.items()]
     kept = np.flatnonzero(np.all([*may_be, *(one(columns) for one in holds)], axis=0))
-    few, number = [*rows.values()], dict[tuple[int, ...], int]()
-    begun = []
-    for hoped_s, at in zip(bounds.seconds({n: one[kept] for n, one in columns.items()}), kept.tolist(), strict=True):
-        if hoped_s < best_s and not search.is_over:
-            begun.append((_begun(cost, few[at]), at))
-    starts = []
-    for cuts, at in sorted(begun, key=lambda row: (row[0][0][0], row[1])):
-        others = tuple(value for name, value in few[at].items() if name != "interleave")
+    hoped_s, few = bounds.seconds({name: one[kept] for name, one in columns.items()}), [*rows.values()]
+    begun = [_begun(cost, few[at]) for at in kept[hoped_s < best_s].tolist() if not search.is_over]
+    ranked, number = list[tuple[bool, _Start]](), dict[tuple[int, ...], int]()
+    for starts in sorted(begun, key=lambda starts: starts[0].about_s):
+        others = tuple(value for name, value in starts[0].point.items() if name != "interleave")
         number[others] = number.get(others, 0) + 1
-        is_first = number[others] <= _MOST_IMPROVED
-        starts += [(not is_first, about_s, few[at], layers) for about_s, layers in cuts]
-    kept_ones: list[tuple[Point, Ints]] = []
-    cells = 0  # of moves of one layer from any chunk to any other
-    for *_, point, layers in sorted(starts, key=lambda row: row[:2]):
+        ranked += [(number[others] > _MOST_IMPROVED, one) for one in starts]
+    found, cells = list[_Start](), 0
+    for _, start in sorted(ranked, key=lambda row: (row[0], row[1].about_s)):
         if cells + _OF_A_START > _MOST_IN_ALL:
             break
-        layout = cost.layouts({name: np.array([value]) for name, value in point.items()})
-        if cost.memory(layout, layers.tolist())["total"][0] > cost.memory_limit_bytes:
-            continue
-        more = _OF_A_START + (len(layers) ** 3 if len(layers) ** 3 <= _MOST_CELLS else 0)
-        if cells + more <= _MOST_IN_ALL:
+        more = _OF_A_START + start.moves.num_cells
+        held = cost.memory(start.moves.layout, start.layers.tolist())["total"][0]
+        if cells + more <= _MOST_IN_ALL and held <= cost.memory_limit_bytes:
             cells += more
-            kept_ones.append((point, layers))
-    return kept_ones
+            found.append(start)
+    return found
 
 
-def _even(cost: GroupCost, point: Point) -> Ints:
-    """Return the layers of each chunk of an even layout, in the order of the network."""
-    is_folded = point["schedule"] >= Schedule.ZB_V
-    deal = folded_layers if is_folded else partial(dealt_layers, interleave=point["interleave"])
-    return np.asarray(deal(cost.transformer.num_layers, point["pipeline"]).ravel())
-
-
-def _begun(cost: GroupCost, point: Point) -> list[tuple[float, Ints]]:
-    """Return cuts of a layout from which layers are moved, and what each takes, about: the even one and some others.
-
-    These are even if embedding and head count as so many layers more. Where the numbers do not divide, chunks that
-    follow one another have one layer more: the quickest of these, with their places in the pipeline.
-    """
-    layout, even = cost.layouts({name: np.array([value]) for name, value in point.items()}), _even(cost, point)
-    rows = {tuple(even.tolist()): None}
-    for before, behind in _ENDS:
-        each, more = divmod(cost.transformer.num_layers + before + behind, len(even))
-        for first in {round(one) for one in np.linspace(0, len(even) - more, _PLACES)}:
-            layers = [each + (first <= index < first + more) for index in range(len(even))]
-            layers[0], layers[-1] = layers[0] - before, layers[-1] - behind
-            if each and min(layers[0], layers[-1]) >= 0:
-                rows[tuple(layers)] = None
-    moves, cuts = _Moves.of(cost, layout, even), np.array([*rows])
-    cuts = cuts[(np.arange(len(cuts)) == 0) | moves.may_be(cuts.T)][: moves.num_played]
+def _begun(cost: GroupCost, point: Point) -> list[_Start]:
+    """Return where layers of one layout are moved from: from the even cut, behind a few that are quicker."""
+    moves = _Moves.of(cost, point)
+    cuts = np.concatenate([moves.even[None], _evenly(cost.transformer.num_layers, len(moves.even))])
+    cuts = cuts[np.sort(np.unique(cuts, axis=0, return_index=True)[1])]
+    cuts = cuts[(cuts == moves.even).all(axis=1) | moves.may_be(cuts.T)][: moves.num_played]
     abouts_s = moves.about_s(cuts.T)
     order = np.argsort(abouts_s, kind="stable").tolist()
     quicker = order[: min(order.index(0), _MOST_BEGUN)]
-    return [(float(abouts_s[at]), cuts[at]) for at in (*quicker, 0)]
+    return [_Start(point, moves, cuts[at], float(abouts_s[at])) for at in (*quicker, 0)]
+
+
+def _evenly(num_layers: int, num_chunks: int) -> Ints:
+    """Return cuts that are even if embedding and head count as so many layers, a row each.
+
+    Where the numbers do not divide, some chunks that follow one another have one layer more, wherever these are.
+    """
+    before, behind = (one[:, None, None] for one in np.array(_ENDS).T)
+    each, more = np.divmod(num_layers + before + behind, num_chunks)
+    first = np.rint(np.linspace(0, num_chunks - more, _PLACES, axis=1)).astype(np.int64)[..., 0]
+    index = np.arange(num_chunks)
+    cuts = each + ((first <= index) & (index < first + more))
+    cuts = cuts - before * (index == 0) - behind * (index == num_chunks - 1)
+    cuts = cuts[each[:, 0, 0] > 0].reshape(-1, num_chunks)
+    return np.asarray(cuts[np.minimum(cuts[:, 0], cuts[:, -1]) >= 0])
 
 
 def _layers_columns(layers: Ints) -> Point:
@@ -516,38 +516,39 @@ def _layers_columns(layers: Ints) -> Point:
     return {f"{LAYERS}{index}": int(one) for index, one in enumerate(layers)}
 
 
-def _moved(cost: GroupCost, point: Point, layers: Ints, search: Search) -> tuple[float, Ints, int]:
+def _moved(cost: GroupCost, start: _Start, search: Search) -> tuple[float, Ints, int]:
     """Return the seconds of a layout with layers moved while that helps, the layers, and how many were asked.
 
     Infinite where they are even ones. A move takes one layer from any chunk to any other.
     """
-    layout = cost.layouts({name: np.array([value]) for name, value in point.items()})
-    even = _even(cost, point)
-    total = cost.parts(layout, layers[:, None])["total"]
-    seconds = float((total + cost.stalls_s(layout, total))[0])
-    moves, asked = _Moves.of(cost, layout, even), 0
-    about_s = float(moves.about_s(layers[:, None])[0])
+    moves, layers, about_s, asked = start.moves, start.layers, start.about_s, 0
+    seconds = float(_priced_s(cost, moves.layout, layers[:, None])[0])
     for _ in range(_MOST_MOVES):
         cuts, abouts_s = moves.hopeful(layers, about_s)
         if not len(abouts_s) or search.is_over:
             break
         asked += len(abouts_s)
-        repeated = layout.of(np.zeros(len(abouts_s), dtype=np.int64))
-        total = cost.parts(repeated, cuts)["total"]
-        total = total + cost.stalls_s(repeated, total)
+        total = _priced_s(cost, moves.layout, cuts)
         better = next(
             (
                 at
                 for at in np.argsort(total, kind="stable").tolist()
                 if total[at] < seconds * (1 - GAIN)
-                and cost.memory(layout, cuts[:, at].tolist())["total"][0] <= cost.memory_limit_bytes
+                and cost.memory(moves.layout, cuts[:, at].tolist())["total"][0] <= cost.memory_limit_bytes
             ),
             None,
         )
         if better is None:
             break
         seconds, about_s, layers = float(total[better]), float(abouts_s[better]), cuts[:, better]
-    return inf if (layers == even).all() else seconds, layers, asked
+    return inf if (layers == moves.even).all() else seconds, layers, asked
+
+
+def _priced_s(cost: GroupCost, layout: Layouts, cuts: Ints) -> Floats:
+    """Return the seconds of cuts of one layout, of shape (K, n)."""
+    repeated = layout.of(np.zeros(cuts.shape[1], dtype=np.int64))
+    total = cost.parts(repeated, cuts)["total"]
+    return np.asarray(total + cost.stalls_s(repeated, total))
 
 
 @dataclass(frozen=True)
@@ -556,6 +557,8 @@ class _Moves:
 
     Attributes
     ----------
+    even
+        Layers of each chunk of the even layout, in the order of the network.
     interval
         Seconds of a micro-batch, of this layout alone.
     beside_s
@@ -564,15 +567,24 @@ class _Moves:
 
     transformer: Transformer
     layout: Layouts
+    even: Ints
     interval: Mapping[str, Floats]
     beside_s: float = 0.0
 
     @classmethod
-    def of(cls, cost: GroupCost, layout: Layouts, layers: Ints) -> "_Moves":
-        """Return those of a layout whose chunks have so many layers at first."""
-        found = cls(cost.transformer, layout, cost.interval(layout))
-        beside_s = cost.parts(layout, layers)["total"] - found.about_s(layers[:, None])
-        return replace(found, beside_s=max(float(beside_s[0]), 0.0) / int(found._most_layers(layers[:, None])[0]))
+    def of(cls, cost: GroupCost, point: Point) -> "_Moves":
+        """Return those of a layout."""
+        layout = cost.layouts({name: np.array([value]) for name, value in point.items()})
+        deal = folded_layers if layout.is_folded[0] else partial(dealt_layers, interleave=point["interleave"])
+        even = np.asarray(deal(cost.transformer.num_layers, point["pipeline"]).ravel())
+        found = cls(cost.transformer, layout, even, cost.interval(layout))
+        beside_s = cost.parts(layout, even)["total"] - found.about_s(even[:, None])
+        return replace(found, beside_s=max(float(beside_s[0]), 0.0) / int(found._most_layers(even[:, None])[0]))
+
+    @property
+    def num_cells(self) -> int:
+        """Chunks of all cuts that are compared for a move; 0 where they are so many that none is moved."""
+        return number if (number := len(self.even) ** 3) <= _MOST_CELLS else 0
 
     def about_s(self, cuts: Ints) -> Floats:
         """Return what cuts take, about, of shape (K, n): their schedules are played for a round."""
@@ -585,10 +597,10 @@ class _Moves:
         Shapes (K, n) and (n,); none that takes more than ``about_s``. Of many those are played whose bounds are least.
         """
         number, unit = len(layers), np.eye(len(layers), dtype=np.int64)
+        if not self.num_cells:
+            return layers[:, None][:, :0], np.zeros(0)
         has_one = layers > (np.arange(number) % (number - 1) > 0)  # the ends may be left with none
         sources, targets = np.nonzero(has_one[:, None] & (unit == 0))
-        if number**3 > _MOST_CELLS:
-            sources, targets = sources[:0], targets[:0]
         cuts = layers[:, None] - unit[:, sources] + unit[:, targets]
         cuts = cuts[:, self.may_be(cuts)]
         bound_s = chunk_bound_s(*self._passes(cuts), **self._order) + self.beside_s * self._most_layers(cuts)
@@ -622,8 +634,13 @@ class _Moves:
         """Return what forwards, backwards and gradients of weights of each chunk take."""
         return chunk_passes_s(self.transformer, self.interval, Schedule(int(self.layout.schedule[0])), cuts)
 
-    def _most_layers(self, cuts: Ints) -> Ints:
+    def _most_layers(self, cuts: Ints) -> Floats:
         """Return the layers of the device that has most, of each cut."""
+        return np.asarray((self._is_on @ cuts).max(axis=0))
+
+    @cached_property
+    def _is_on(self) -> Floats:
+        """Which chunks a device has, a row each; floating, so that sums over them are quick."""
         devices = self._order["num_devices"]
-        device_of = np.array(devices_of(self._order["schedule"], devices, len(cuts) // devices))
-        return np.asarray(((device_of == np.arange(devices)[:, None]) @ cuts).max(axis=0))
+        device_of = np.array(devices_of(self._order["schedule"], devices, len(self.even) // devices))
+        return np.asarray(device_of == np.arange(devices)[:, None], dtype=np.float64)
