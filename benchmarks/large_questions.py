@@ -217,7 +217,8 @@ if __name__ == "__main__":
         alone = row if each == "0" else alone
         if alone and row is not alone:
             row["speed_up"] = round(alone["wall_s"] / row["wall_s"], 2)
-            row["inflation"] = round((row["own_cpu_s"] + row.get("work_cpu_s", 0.0)) / alone["own_cpu_s"], 2)
+            if "work_cpu_s" in row:
+                row["inflation"] = round((row["own_cpu_s"] + row["work_cpu_s"]) / alone["own_cpu_s"], 2)
         if alone and "reckoned_s" in row:
             row["reckoned"] = round(alone["own_cpu_s"] / row["reckoned_s"], 2)
         print(json.dumps(row), flush=True)

@@ -10,10 +10,13 @@ What has a form of its own (fusion groups, the placement of tensors) is no row: 
 (:mod:`planner.question.spec`). The layers of stages have one in blocks, and are a list in a pin.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from itertools import combinations
 from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from planner.frozen import frozen
 from planner.names import FAMILY_NAMES, OFFLOAD_MODULES, RECOMPUTE_MODULES
@@ -640,17 +643,28 @@ def cut_shape(layers: Sequence[int], fixed: Mapping[str, Any]) -> tuple[int, int
     return stages, max(1, len(layers) // stages) if chunks is None else chunks
 
 
-def has_depths_together(depths: int, chunk_layers: Iterable[Any], stages: int, *, is_folded: bool) -> Any:
-    """Return whether one chunk of a cut, or of many, has all depths of multi-token prediction, the last layers.
+def has_depths_together(depths: int, chunk_layers: ArrayLike, stages: int, *, is_folded: bool) -> NDArray[np.bool_]:
+    """Return whether one chunk of a cut, shape (K,), or of many, (K, n), has all depths of multi-token prediction.
 
-    As Megatron-Core asks (``PipelineParallelLayerLayout.validate_layer_layout``): that of the head, or the one before
-    where the head stands alone, but not on the first device.
+    These are the last layers. As Megatron-Core asks (``PipelineParallelLayerLayout.validate_layer_layout``): that of
+    the head, or the one before where the head stands alone, but not on the first device.
 
-    >>> [has_depths_together(1, [3, 3, 2, last], 2, is_folded=False) for last in (1, 0)]
-    [True, False]
+    >>> has_depths_together(1, [[3, 3], [2, 3], [1, 0]], 2, is_folded=False)
+    array([ True, False])
     """
-    *_, before, last = chunk_layers
-    return (last >= depths) | ((last == 0) & (before >= depths) & (stages > 2 and not is_folded))
+    before, last = np.asarray(chunk_layers)[-2:]
+    return np.asarray((last >= depths) | ((last == 0) & (before >= depths) & (stages > 2 and not is_folded)))
+
+
+def parted_depths(depths: int, chunk_layers: Sequence[int], stages: int, *, is_folded: bool) -> tuple[str, str] | None:
+    """Return what is wrong with a cut that parts depths of multi-token prediction, and how to mend it; else None."""
+    if has_depths_together(depths, chunk_layers, stages, is_folded=is_folded):
+        return None
+    last = f"the last chunk holds {chunk_layers[-1]} layers"
+    return (
+        f"{last}, and the last {depths} of multi-token prediction run together.",
+        f"Write {depths} or more in the last chunk.",
+    )
 
 
 def _only(values: Sequence[Any]) -> Any:

@@ -201,7 +201,7 @@ class Registry(Mapping[str, T]):
         for name in self.usable():
             try:
                 is_one = holds(name)
-            except Exception:
+            except Exception:  # code of others raises anything
                 if name in self.own:
                     raise
                 continue

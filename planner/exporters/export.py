@@ -245,8 +245,8 @@ def refusal_of(job: Job) -> str | None:
                 continue
             refusal = str(error).removeprefix(f"{name} cannot run this plan: ").partition(". ")[0].rstrip(".")
             why, is_of_kind = f"{f'with {name}, ' * (name in own or is_own)}{refusal}", not is_other
-        except Exception:
-            if name in TARGETS.own:  # a plug-in's that fails launches nothing; who names it is told
+        except Exception:  # code of others raises anything: such a target launches nothing, and who names it is told
+            if name in TARGETS.own:
                 raise
         else:
             return None

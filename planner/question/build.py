@@ -17,7 +17,7 @@ from planner import data
 from planner.cluster import Cluster
 from planner.constraints import CONSTRAINTS
 from planner.data.devices import accelerator_memory_bytes
-from planner.decisions import TURNED, asked_by, cut_shape, has_depths_together, written
+from planner.decisions import TURNED, asked_by, cut_shape, parted_depths, written
 from planner.errors import Fault, SpecError
 from planner.names import FAMILY_NAMES
 from planner.networks import network_of
@@ -387,8 +387,6 @@ def _layer_faults(layers: Sequence[int], fixed: Mapping[str, Any], network: Tran
         yield f"{what} {inside[0] + 1} of {count} holds no layer, and each holds one at least.", "Write 1 or more."
     if sum(layers) != num_layers:
         yield f"they add up to {sum(layers)} layers, and the network has {num_layers}.", f"List {num_layers} layers."
-    if chunks > 1 and count > 1 and not has_depths_together(depths, layers, stages, is_folded=schedule in TURNED):
-        text = (
-            f"the last chunk holds {layers[-1]} layers, and the last {depths} of multi-token prediction run together."
-        )
-        yield text, f"Write {depths} or more in the last chunk."
+    is_folded = schedule in TURNED
+    if chunks > 1 < count and (fault := parted_depths(depths, layers, stages, is_folded=is_folded)) is not None:
+        yield fault

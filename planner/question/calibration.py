@@ -278,9 +278,9 @@ class Profiler:
         A share between machines alone counts inside them, too; but seconds by rooflines fitted to transformers go with
         the share inside that was fitted beside them.
         """
-        joined = (link.bandwidth_bytes_per_s for *_, link in self.cluster.links if link.is_scale_up)
+        scale_up = (link.bandwidth_bytes_per_s for *_, link in self.cluster.links if link.is_scale_up)
         found = links_reached(transport_of(self.calibration, self.cluster))
-        found = replace(found, scale_up_bytes_per_s=min(joined, default=inf))
+        found = replace(found, scale_up_bytes_per_s=min(scale_up, default=inf))
         share, inside = self.calibration.bandwidth_efficiency, self.calibration.inside_efficiency
         if share is not None:
             found = found.with_network(share)
@@ -495,19 +495,19 @@ class Profiler:
         """Say by what machines are taken to send, and what links reach: of each kind of machine where these differ."""
         notes, transport = self.reading.notes, transport_of(self.calibration, self.cluster)
         groups, rates = self.cluster.machine_groups, _machine_rates(self.cluster)
-        inside = (
-            " (calibration.inside_efficiency)" if self.calibration.inside_efficiency or not self.cluster.links else ""
-        )
+        is_said = self.calibration.inside_efficiency is not None or not self.cluster.links
+
+        def inside_words(group: MachineGroup) -> str:
+            share = percent_words(links.share_inside(group))
+            return f"links reach {share} inside machines" + " (calibration.inside_efficiency)" * is_said
+
         if not self.cluster.links:
-            notes.assumptions.append(
-                f"links reach {percent_words(links.share_inside(groups[0]))} inside machines{inside}"
-            )
+            notes.assumptions.append(inside_words(groups[0]))
             return
         by_words: dict[str, list[MachineGroup]] = {}
         for group in groups:
             bounds = [_bound_words(links, one, rate) for one, rate in rates if one is group]
-            words = f"{''.join(bounds)}; links reach {percent_words(links.share_inside(group))} inside machines{inside}"
-            by_words.setdefault(words, []).append(group)
+            by_words.setdefault(f"{''.join(bounds)}; {inside_words(group)}", []).append(group)
         share = percent_words(links.network_share)
         head = f"transport: {transport}, which reaches {share} of the network's rate"
         if links.is_network_given:

@@ -12,10 +12,12 @@ import planner
 from planner.cost import Floats
 from planner.families import least_by_count_of
 from planner.families.answer import CountBounds
+from planner.families.hybrid.cut_bounds import CutBounds
 from planner.families.hybrid.search import plan
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
+from planner.solvers.grid import Columns
 
 NETWORKS = {
     "hybrid": {"zoo": "llama3.2-1b", "global_batch": 48, "dataset_samples": 48_000, "epochs": 1},
@@ -140,6 +142,19 @@ def test_stages_on_tpus_are_alike_here_too() -> None:
     found = search_all(problem, np.ones(1), np.ones(1), Search())
     assert found is not None and found.plan is not None
     assert found.plan.objective == pytest.approx(plan(problem, Search()).objective)
+
+
+def test_limits_are_not_asked_level_by_level_whether_stages_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They rule most out: whether stages fit, asked of what they leave open, takes more than all the rest."""
+
+    def never(bounds: CutBounds, nodes: Columns) -> Floats:
+        raise AssertionError("asked of a purchase")
+
+    monkeypatch.setattr(CutBounds, "placed_s", never)
+    search_all = least_by_count_of("hybrid")
+    assert search_all is not None
+    found = search_all(asked("hybrid", 3), np.full(3, 1e9), np.full(3, 1e9), Search())
+    assert found is not None and (found.bounds_s > 0).all()
 
 
 def test_a_limit_of_nothing_asks_for_nothing() -> None:

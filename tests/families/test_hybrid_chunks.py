@@ -45,6 +45,24 @@ OF_FOUR_KINDS: dict[str, Any] = {  # some of which take next to nothing, in memo
 }
 
 
+def on_h100(network: str, machines: int, **more: Any) -> dict[str, Any]:
+    """A network of the zoo with 64 samples on machines of eight H100."""
+    machine = {
+        "count": machines,
+        "device": "h100-sxm",
+        "devices": 8,
+        "latency": "5 us",
+        "network": "400 Gbit/s",
+        **more,
+    }
+    return {
+        "dnn": {"zoo": network, "dtype": "bf16", "global_batch": 64, "optimizer": "adam"},
+        "cluster": {"machines": [machine]},
+        "objective": "iteration_time",
+        "families": ["hybrid"],
+    }
+
+
 @settings(max_examples=6, deadline=None)
 @example(seed=0, kind=MOE, memory="3.5 GiB", program="megatron-deepspeed")  # whose ZeRO 1 has buffers of 9 GB
 @given(
@@ -304,13 +322,7 @@ def test_cuts_from_which_layers_are_moved_are_cuts_and_no_slower_than_the_even_o
 
 def test_layers_are_moved_from_cuts_that_count_the_head_as_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPT of 39 billion parameters on 256 H100: from even chunks no single layer moved leads to the best cut."""
-    machines = [{"count": 32, "device": "h100-sxm", "devices": 8, "latency": "5 us", "network": "400 Gbit/s"}]
-    asked = {
-        "dnn": {"zoo": "megatron-39b", "dtype": "bf16", "global_batch": 64, "optimizer": "adam"},
-        "cluster": {"machines": machines},
-        "objective": "iteration_time",
-        "families": ["hybrid"],
-    }
+    asked = on_h100("megatron-39b", 32)
     found = plan(load(asked), Search(has_reasons=False))
     monkeypatch.setattr(chunks, "_MOST_BEGUN", 0)
     from_even = plan(load(asked), Search(has_reasons=False))
@@ -327,13 +339,7 @@ def test_layouts_whose_devices_did_equal_work_would_take_no_longer_than_even_one
 
 def test_no_better_layout_is_found_where_its_degrees_are_pinned_or_runners_up_are_asked_for() -> None:
     """Nemotron-4 15B on 16 H100: even layouts are quickest without a pipeline, others with a long head moved apart."""
-    machines = [{"count": 2, "device": "h100-sxm", "devices": 8, "latency": "5 us", "network": "400 Gbit/s", "nics": 8}]
-    asked = {
-        "dnn": {"zoo": "nemotron-4-15b", "dtype": "bf16", "global_batch": 64, "optimizer": "adam"},
-        "cluster": {"machines": machines},
-        "objective": "iteration_time",
-        "families": ["hybrid"],
-    }
+    asked = on_h100("nemotron-4-15b", 2, nics=8)
     free, *ranked = [plan(load(asked), Search(num_alternatives=number)) for number in (0, 3)]
     assert [one.objective for one in ranked] == pytest.approx([free.objective], rel=1e-12)
     brief = plan(load(asked), Search(is_brief=True))  # near the best even layout and the best without chunks alone
@@ -345,14 +351,7 @@ def test_no_better_layout_is_found_where_its_degrees_are_pinned_or_runners_up_ar
 
 def test_layers_are_moved_near_the_best_even_layout_whatever_others_of_its_degrees_promise() -> None:
     """Qwen3-32B by torchtitan: DualPipeV is the best even schedule and the best of all, though ZB-V promises more."""
-    machines = [{"count": 2, "device": "h100-sxm", "devices": 8, "latency": "5 us", "network": "400 Gbit/s"}]
-    asked = {
-        "dnn": {"zoo": "qwen3-32b", "dtype": "bf16", "global_batch": 64, "optimizer": "adam"},
-        "cluster": {"machines": machines},
-        "objective": "iteration_time",
-        "families": ["hybrid"],
-        "calibration": {"program": "torchtitan"},
-    }
+    asked = on_h100("qwen3-32b", 2) | {"calibration": {"program": "torchtitan"}}
     free = plan(load(asked), Search(has_reasons=False))
     pinned = plan(load({**asked, "fix": {"schedule": "dualpipe_v"}}), Search(has_reasons=False))
     assert free.objective <= pinned.objective * (1 + 1e-9)

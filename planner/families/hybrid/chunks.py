@@ -613,7 +613,7 @@ class _Moves:
     def may_be(self, cuts: Ints) -> Bools:
         """Return which cuts, of shape (K, n), leave depths of multi-token prediction in one chunk."""
         is_v, depths = bool(self.layout.is_folded[0]), self.transformer.num_mtp_layers
-        return np.asarray(has_depths_together(depths, cuts, int(self.layout.pipeline[0]), is_folded=is_v))
+        return has_depths_together(depths, cuts, int(self.layout.pipeline[0]), is_folded=is_v)
 
     @cached_property
     def _order(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.cost import Floats
-from planner.decisions import LAYOUT, has_depths_together, written
+from planner.decisions import LAYOUT, parted_depths, written
 from planner.errors import Fault, SpecError
 from planner.families.answer import CountBounds
 from planner.families.hybrid.configuration import (
@@ -236,10 +236,9 @@ def _depth_faults(
     """Yield that chunks part the depths of multi-token prediction, or have them on the first device."""
     depths = 0 if problem.dnn.transformer is None else problem.dnn.transformer.num_mtp_layers
     layers = [one.layers for one in chunks]
-    if not has_depths_together(depths, layers, given["pipeline"], is_folded=is_folded):
-        text = f"the last chunk holds {layers[-1]} layers, and the last {depths} of multi-token prediction run together"
-        mend = f"Write layers: {depths} or more in the last chunk."
-        yield _fault(f"stages.{len(layers)}.layers", layers[-1], f"{text}.", mend)
+    if (fault := parted_depths(depths, layers, given["pipeline"], is_folded=is_folded)) is not None:
+        text, mend = fault
+        yield _fault(f"stages.{len(layers)}.layers", layers[-1], text, mend)
 
 
 def _rules(cost: GroupCost, found: HybridConfiguration) -> list[LayoutRule]:
