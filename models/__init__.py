@@ -21,6 +21,7 @@ __all__ = [
     "memory",
     "money",
     "operators",
+    "parameters",
     "programs",
     "replica_memory",
     "replica_segments",

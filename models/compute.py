@@ -39,17 +39,16 @@ from planner.models.memory import Precision
 from planner.models.operators import (
     BACKWARD_PER_FORWARD,
     FLOP_PER_MULTIPLY_ADD,
-    FROZEN_BYTES,
     INDEXER,
     ROUTED,
     TransformerOperator,
     block_operators,
     embedding_operators,
     head_operators,
-    matrix_parameters,
     operator_kind,
 )
 from planner.models.optimizers import Optimizer
+from planner.models.parameters import FROZEN_BYTES, matrix_parameters
 from planner.models.recomputation import MODULE_SETS, again_names
 from planner.models.roofline import MOVED, USUAL_LOADS, DeviceLimits, Grid, longer_of, peak_flop_per_s, startup_width
 from planner.trained import QUANTISED_BYTES

@@ -74,26 +74,28 @@ from planner.models.layouts import (
 )
 from planner.models.offload import offloaded_names, offloaded_share
 from planner.models.operators import (
-    COLUMN_SPLIT,
-    FROZEN_BYTES,
     INDEXER,
     INPUT,
-    Parameters,
     TransformerOperator,
     block_operators,
-    block_parameters,
     embedding_operators,
+    head_operators,
+)
+from planner.models.optimizers import OPTIMIZERS
+from planner.models.parameters import (
+    COLUMN_SPLIT,
+    FROZEN_BYTES,
+    Parameters,
+    block_parameters,
     embedding_parameters,
     encoder_layouts,
     encoder_parameters,
     frozen_bytes,
-    head_operators,
     head_parameters,
     trained_parameters,
     trained_stage_parameters,
     vocabulary_rows,
 )
-from planner.models.optimizers import OPTIMIZERS
 from planner.models.recomputation import MODULE_SETS, dropped_names
 from planner.trained import EMBEDDING, HEAD
 from planner.transformer import KINDS, LayerKind, Transformer

@@ -29,7 +29,8 @@ import numpy as np
 from planner.cost import Floats
 from planner.frozen import frozen
 from planner.models.layouts import Layouts
-from planner.models.operators import ROUTED, TransformerOperator, block_operators, split_share
+from planner.models.operators import ROUTED, TransformerOperator, block_operators
+from planner.models.parameters import split_share
 from planner.transformer import LayerKind, Transformer
 
 _BLOCK = 256  # numbers with one scale

@@ -51,7 +51,7 @@ from planner.frozen import frozen
 from planner.mixers import Mamba, Scan
 from planner.models.communication import Axes, Group, Operation, Spread, axes_of, operation_s
 from planner.models.layouts import Bools, ContextMethod, Ints, Layouts, Recompute
-from planner.models.operators import StageParameters, stage_parameters, trained_stage_parameters
+from planner.models.parameters import StageParameters, stage_parameters, trained_stage_parameters
 from planner.models.recomputation import MODULE_SETS
 from planner.trained import EMBEDDING
 from planner.transformer import KINDS, LayerKind, Transformer

@@ -34,8 +34,9 @@ from planner.models.compute import (
 )
 from planner.models.known import Known
 from planner.models.layouts import ANY_CONTEXT_METHOD, Bools, ContextMethod, Ints, Layouts, Recompute, Schedule
-from planner.models.operators import TransformerOperator, encoder_layouts, trained_elements, trained_ends
+from planner.models.operators import TransformerOperator
 from planner.models.optimizers import matrices_of
+from planner.models.parameters import encoder_layouts, trained_elements, trained_ends
 from planner.models.roofline import longer_of
 from planner.models.transformer_communication import (
     EXPOSED_CONTEXT,

@@ -13,7 +13,8 @@ from planner.errors import InfeasibleError, SpecError
 from planner.exporters.export import Job, export
 from planner.families.hybrid import family as hybrid
 from planner.models.layouts import Layouts
-from planner.models.operators import block_operators, flop_per_sample, trained_stage_parameters
+from planner.models.operators import block_operators, flop_per_sample
+from planner.models.parameters import trained_stage_parameters
 from planner.plan import Prediction
 from planner.question.spec import HybridSpec
 from tests.referee.second_physics import check

@@ -14,7 +14,8 @@ from planner.exporters.export import Job, export
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.models.layouts import Layouts
-from planner.models.operators import flop_per_sample, trained_elements, trained_ends, trained_stage_parameters
+from planner.models.operators import flop_per_sample
+from planner.models.parameters import trained_elements, trained_ends, trained_stage_parameters
 from planner.plan import Prediction
 from planner.question.spec import HybridSpec
 from tests.referee.second_physics import check

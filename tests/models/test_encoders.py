@@ -8,14 +8,8 @@ from transformer_rates_drawn import figures_of
 from planner.encoders import Projector
 from planner.models.layouts import Layouts, Recompute
 from planner.models.memory import PRECISIONS, memory_bytes, stage_memory_bytes
-from planner.models.operators import (
-    PROJECTED,
-    embedding_parameters,
-    encoder_parameters,
-    flop_per_sample,
-    head_operators,
-    parts,
-)
+from planner.models.operators import PROJECTED, flop_per_sample, head_operators, parts
+from planner.models.parameters import embedding_parameters, encoder_parameters
 from planner.models.transformer_interval import interval_times
 from planner.trained import FineTuning, Trained
 from planner.transformer import Image, Transformer

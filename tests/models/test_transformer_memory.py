@@ -24,8 +24,9 @@ from planner.models.layouts import (
     fullest_stages,
 )
 from planner.models.memory import KERNELS, PRECISIONS, TERMS, Kernels, layer_bytes, memory_bytes, stage_memory_bytes
-from planner.models.operators import block_operators, block_parameters, head_parameters
+from planner.models.operators import block_operators
 from planner.models.orders import peak_weight
+from planner.models.parameters import block_parameters, head_parameters
 from planner.transformer import Experts, LatentAttention, Transformer
 from planner.zoo.transformers import row, row_names
 from tests.referee.second_physics.hybrid_layer import layer_of

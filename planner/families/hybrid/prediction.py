@@ -25,7 +25,8 @@ from planner.families.hybrid.timeline import Pipeline, Tail, draw
 from planner.models.compute import UNCALIBRATED
 from planner.models.layouts import Ints, Layouts, Schedule, folded_back, layers_by_kind
 from planner.models.memory import TERMS
-from planner.models.operators import flop_per_sample, trained_stage_parameters
+from planner.models.operators import flop_per_sample
+from planner.models.parameters import trained_stage_parameters
 from planner.models.programs import MEGATRON_CORE, PROGRAMS, token_backend
 from planner.models.transformer_interval import LAYER_PARTS, kind_times
 from planner.models.transformer_step import Step
