@@ -17,6 +17,7 @@ __all__ = [
     "exchange_run",
     "failures",
     "input",
+    "layer_memory",
     "layouts",
     "memory",
     "money",

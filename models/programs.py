@@ -26,9 +26,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.frozen import frozen
+from planner.models.layer_memory import KERNELS, Kernels
 from planner.models.layouts import ContextMethod
 from planner.models.low_precision import NUMBER_TYPES, NumberType
-from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
+from planner.models.memory import PRECISIONS, Precision
 from planner.schedules import OF_PROGRAMS
 
 MEGATRON_CORE, PRIMUS = "megatron-core", "primus"

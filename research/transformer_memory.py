@@ -21,9 +21,10 @@ import numpy as np
 
 from planner import zoo
 from planner.data.devices import device
+from planner.models.layer_memory import Kernels
 from planner.models.layouts import Layouts, Recompute
 from planner.models.low_precision import NUMBER_TYPES
-from planner.models.memory import Kernels, Precision, memory_bytes
+from planner.models.memory import Precision, memory_bytes
 from planner.models.programs import PROGRAMS, Program
 from planner.models.recomputation import MODULE_SETS
 from planner.question.calibration import EXPERT_PIECES_SHARE, TRANSFORMER_RESERVE_BYTES

@@ -17,8 +17,8 @@ from planner.exporters import export
 from planner.exporters.export import degrees_of
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.cost import costs_of
+from planner.models.layer_memory import Kernels, layer_bytes
 from planner.models.layouts import ContextMethod, Layouts
-from planner.models.memory import Kernels, layer_bytes
 from tests.referee.second_physics.hybrid import facts_of
 
 pytestmark = pytest.mark.usefixtures("wordless")

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.decisions import LAYOUT
+from planner.models.layer_memory import Kernels, layer_bytes
 from planner.models.layouts import Layouts, Recompute
-from planner.models.memory import PRECISIONS, Kernels, layer_bytes, stage_memory_bytes
+from planner.models.memory import PRECISIONS, stage_memory_bytes
 from planner.models.recomputation import MODULE_SETS, again_names, modules_of
 from planner.transformer import LayerKind, Transformer
 from planner.zoo.transformers import row

@@ -14,6 +14,7 @@ from transformers_drawn import transformers
 from planner import zoo
 from planner.cost import Floats
 from planner.models import memory
+from planner.models.layer_memory import KERNELS, Kernels, layer_bytes
 from planner.models.layouts import (
     SCHEDULE_NAMES,
     Layouts,
@@ -23,7 +24,7 @@ from planner.models.layouts import (
     every_stage,
     fullest_stages,
 )
-from planner.models.memory import KERNELS, PRECISIONS, TERMS, Kernels, layer_bytes, memory_bytes, stage_memory_bytes
+from planner.models.memory import PRECISIONS, TERMS, memory_bytes, stage_memory_bytes
 from planner.models.operators import block_operators
 from planner.models.orders import peak_weight
 from planner.models.parameters import block_parameters, head_parameters

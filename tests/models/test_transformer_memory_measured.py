@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from planner.data.devices import device
+from planner.models.layer_memory import KERNELS
 from planner.models.layouts import Layouts, Recompute
-from planner.models.memory import KERNELS, PRECISIONS, memory_bytes
+from planner.models.memory import PRECISIONS, memory_bytes
 from planner.transformer import Transformer
 from research import ROOT, page_with
 from research.transformer_memory import GIB, Peak, failures, fits, main, page_text, peaks, rows_of, vendor_fits

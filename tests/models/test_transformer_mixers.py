@@ -11,8 +11,8 @@ from transformer_rates_drawn import CONSTANTS, RATES, SOFTWARE
 from transformers_drawn import indexed, modulated, transformers
 
 from planner.models.compute import LayerSeconds, Speeds, layer_seconds
+from planner.models.layer_memory import KERNELS, layer_bytes
 from planner.models.layouts import Layouts, Recompute, busiest_stages
-from planner.models.memory import KERNELS, layer_bytes
 from planner.models.operators import block_operators, flop_per_sample
 from planner.models.parameters import block_parameters, head_parameters
 from planner.models.transformer_communication import layer_communication

@@ -44,6 +44,7 @@ from planner.families.hybrid.configuration import (
 from planner.models.communication import ORDERS, Tier, tiers_of
 from planner.models.compute import Constants, DeviceRates, Software, device_shares
 from planner.models.input import InputTime, Samples, Strategy, input_time, stall_s
+from planner.models.layer_memory import Kernels, layer_bytes
 from planner.models.layouts import (
     Bools,
     Ints,
@@ -56,16 +57,7 @@ from planner.models.layouts import (
     shared_bound_s,
 )
 from planner.models.low_precision import NUMBER_TYPES, LowFigures, NumberType, fuses_experts
-from planner.models.memory import (
-    CutMemory,
-    Host,
-    Kernels,
-    Precision,
-    layer_bytes,
-    memory_bytes,
-    offload_s,
-    stage_memory_bytes,
-)
+from planner.models.memory import CutMemory, Host, Precision, memory_bytes, offload_s, stage_memory_bytes
 from planner.models.offload import (
     OFFLOAD_SETS,
     modules_beside_graphs,
