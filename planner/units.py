@@ -54,6 +54,7 @@ _UNITS: Mapping[Dimension, Mapping[str, float]] = {
     Dimension.TIME: {
         "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9,
         "min": 60.0, "h": 3600.0, "d": 86400.0, "days": 86400.0, "day": 86400.0,
+        "hour": 3600.0, "hours": 3600.0, "week": 604800.0, "weeks": 604800.0,
     },
     Dimension.FLOP: {f"{prefix}FLOP": scale for prefix, scale in _DECIMAL_BEYOND.items()},
     Dimension.FLOP_RATE: {f"{prefix}FLOP/s": scale for prefix, scale in _DECIMAL_BEYOND.items()},
@@ -104,6 +105,7 @@ _EXAMPLES: Mapping[Dimension, str] = {
 # Each letter has one way to match: digits that two parts may share would take a time that grows with their square.
 _QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d].*)?", re.ASCII | re.DOTALL)
 _GROUPED = re.compile(r"([+-]?\d{1,3}(?:[,_']\d{3})+(?:\.\d+)?)\s*(\S*)", re.ASCII)
+_DOLLARS = re.compile(r"(?:\$|USD)?\s*([\d,_' ]*\d(?:\.\d+)?)\s*([kKmM]?)\s*(?:\$|USD)?", re.ASCII)
 _BLANKS = " \t\n\r\f\v"
 _OF_BASE = 1e6  # nobody means so many Gbit/s
 _MOST_LETTERS = 400  # 309 digits are the largest number that there is
@@ -144,7 +146,8 @@ def parse(text: str, dimension: Dimension) -> float:
         raise ValueError(f"{shown} Write a number and a unit, e.g. {example_of(dimension)!r}.")
     found = _QUANTITY.fullmatch(text.strip(_BLANKS))
     if found is None:
-        raise ValueError(f"{_wrong(text, dimension)} Write a number and a unit, e.g. {example_of(dimension)!r}.")
+        example = _in_dollars(text, dimension) or example_of(dimension)
+        raise ValueError(f"{_wrong(text, dimension)} Write a number and a unit, e.g. {example!r}.")
     number, unit = found.groups()
     if unit is None:
         raise ValueError(f"{_wrong(text, dimension)} The unit is missing. {with_unit(number, dimension)}")
@@ -161,6 +164,19 @@ def parse(text: str, dimension: Dimension) -> float:
 def _wrong(text: str, dimension: Dimension) -> str:
     """Return the first sentence of what is said of a text that is no quantity of a dimension."""
     return f"{text!r} is not {'an' if dimension.value[0] in 'aeiou' else 'a'} {dimension.value}."
+
+
+def _in_dollars(text: str, dimension: Dimension) -> str:
+    """Return how to write an amount of money that people write otherwise; nothing where it is none.
+
+    >>> _in_dollars("$200,000", Dimension.MONEY), _in_dollars("200k USD", Dimension.MONEY)
+    ('200000 USD', '200 kUSD')
+    """
+    found = _DOLLARS.fullmatch(text.strip(_BLANKS)) if dimension is Dimension.MONEY else None
+    if found is None:
+        return ""
+    number = re.sub(r"[,_' ]", "", found[1])
+    return f"{number} {found[2].replace('K', 'k').replace('m', 'M')}USD"
 
 
 def _to_si(number: float, scale: float) -> float:
@@ -180,6 +196,10 @@ def _mend_unit(unit: str, number: str, dimension: Dimension) -> str:
         return f"Write decimals behind a point: '{number}.{unit[1:]}'."
     if re.match(r"[,_']\d", unit):
         return f"Write a number without separators, e.g. {example_of(dimension)!r}."
+    if dollars := _in_dollars(f"{number}{unit}", dimension):
+        return f"Write e.g. {dollars!r}."
+    if dimension is Dimension.TIME and unit.rstrip("s") == "month":
+        return f"Months are of 28 to 31 days: write days, e.g. '{float(number) * 30:g} d'."
     alike = [one for one in _UNITS[dimension] if one.lower() == unit.lower()]
     if alike:
         return f"Unknown unit {unit!r}; did you mean {' or '.join(repr(f'{number} {one}') for one in alike)}?"

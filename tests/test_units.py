@@ -214,6 +214,11 @@ def test_rounding_for_reading_keeps_the_asked_digits(dimension: Dimension) -> No
         ("3gbit/s", Dimension.RATE, "Unknown unit 'gbit/s'; did you mean '3 Gbit/s'?"),
         ("10 mb/s", Dimension.RATE, "did you mean '10 MB/s' or '10 Mb/s'?"),
         ("80gb", Dimension.DATA, "did you mean '80 GB' or '80 Gb'?"),
+        ("$200,000", Dimension.MONEY, "Write a number and a unit, e.g. '200000 USD'."),
+        ("USD 1.5M", Dimension.MONEY, "Write a number and a unit, e.g. '1.5 MUSD'."),
+        ("200k$", Dimension.MONEY, "Write e.g. '200 kUSD'."),
+        ("200K", Dimension.MONEY, "Write e.g. '200 kUSD'."),
+        ("1.5 months", Dimension.TIME, "write days, e.g. '45 d'."),
     ],
 )
 def test_what_a_quantity_was_meant_to_be_is_offered(text: str, dimension: Dimension, mend: str) -> None:

@@ -4,7 +4,7 @@ First the answer as data; then its words: what it rests on, what its reader shou
 last the document ``planner.procurement/1``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -542,7 +542,22 @@ def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
             near = "binds" if value > limit * (1 - _CLOSE) else "holds"
             called = "month" if name == "time" and fleets.procurement.is_monthly else LIMITS[name][0]
             lines.append(f"the {called} {near}: {amount(value, name, per)} of {amount(limit, name, per)}")
-    return tuple(lines)
+    return (*lines, *_too_dear_to_buy(fleets, choice))
+
+
+def _too_dear_to_buy(fleets: Fleets, choice: Choice) -> Iterator[str]:
+    """Yield that no machine to buy is within the limits on money, where buying was asked for and none is.
+
+    Every fleet that buys pays for at least one machine, so the cheapest one bounds them all.
+    """
+    bought = [offer for offer in fleets.procurement.offers if offer.is_bought]
+    if not bought or any(offer.is_bought for offer in choice.fleet.offers):
+        return
+    least = min(bought, key=lambda one: (one.purchase_usd, one.name))
+    name = min(("spent", "capital"), key=lambda one: fleets.account.limits[one])
+    if not is_within(least.purchase_usd, fleets.account.limits[name]):
+        price = amount(least.purchase_usd, name)
+        yield f"no machine to buy is within the {LIMITS[name][0]}: the cheapest, {least.instance}, costs {price}"
 
 
 # --- ``planner.procurement/1``: the answer as plain data, seconds, joules, watts and dollars as the keys say

@@ -702,8 +702,8 @@ def _training_faults(spec: ProcurementSpec, source: Source) -> Iterator[Fault]:
     for path, dnn in trainings:
         if dnn.global_batch is None and dnn.max_global_batch is None:
             key = "global_batch" if dnn.batch_per_device is None else "batch_per_device"
-            problem = "how many machines work is open, so the batch of all of them must be fixed."
-            mend = "Give dnn.global_batch, e.g. 1024" + (", instead." if dnn.batch_per_device else ".")
+            problem = "the number of devices is searched, so the batch of all of them together must be given."
+            mend = "Give dnn.global_batch, e.g. 512" + (", instead." if dnn.batch_per_device else ".")
             yield source.fault((*path, key), problem, mend, dnn.batch_per_device or "")
         is_measured = dnn.profile or dnn.trace or any(layer.forward is not None for layer in dnn.layers or ())
         if dnn.profile_device is None and is_measured:

@@ -659,15 +659,15 @@ def goal_of(reading: Reading, training: Training, *, reads_tokens: bool = False)
             name = "training_time"
         reading.notes.assumptions.append(f"objective: {name}")
     reading.resolved["objective"] = name
-    if name != "iteration_time" and training.dataset_samples is None:
+    if name == "training_time" and training.epochs is None:
+        length = "tokens" if reads_tokens else "epochs"
+        mend = "Add tokens: 300B, say, or epochs." if reads_tokens else "Add epochs: 90, say, or samples."
+        reading.notes.fault(("dnn", length), "it is not said how long the training is.", mend)
+    elif name != "iteration_time" and training.dataset_samples is None:
         mend = "Add dataset_samples: 1281167, say."
         if reads_tokens:
             mend = "Add dataset_samples, how many sequences an epoch has; or, in place of epochs, tokens: 300B, say."
         reading.notes.fault(("dnn",), f"{name} needs the size of the data set.", mend)
-    if name == "training_time" and training.epochs is None:
-        reading.notes.fault(
-            ("dnn",), "it does not say how long the training is.", "Add epochs: 90, say, or samples, or tokens."
-        )
     if name == "iteration_time" and training.max_global_batch_size is not None:
         mend = "Ask for epoch_time, or fix dnn.global_batch."
         reading.notes.fault(

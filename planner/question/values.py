@@ -85,15 +85,29 @@ def _number(value: object) -> float:
     return float(value)
 
 
-_AMOUNT = re.compile(r"(\d{1,15}(?:\.\d{1,12})?(?:[eE]\+?\d{1,2})?)\s*([kKMGBT]?)\s*(?:tokens|samples)?", re.ASCII)
-_TIMES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+_AMOUNT = re.compile(
+    r"(\d{1,15}(?:\.\d{1,12})?(?:[eE]\+?\d{1,2})?)\s*([kKMGBT]?|million|billion|trillion)\s*(?:tokens|samples)?",
+    re.ASCII,
+)
+_TIMES = {
+    "": 1.0,
+    "k": 1e3,
+    "K": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "B": 1e9,
+    "T": 1e12,
+    "million": 1e6,
+    "billion": 1e9,
+    "trillion": 1e12,
+}
 
 
 def amount_of(value: object) -> int:
-    """Return a whole number that may be written as people say it: ``2T``, ``15.6T``, ``300B``, ``500M``.
+    """Return a whole number that may be written as people say it: ``2T``, ``15.6T``, ``300 billion``, ``500M``.
 
-    >>> amount_of("2T"), amount_of("1.5k samples"), amount_of(64)
-    (2000000000000, 1500, 64)
+    >>> amount_of("2T"), amount_of("1.5k samples"), amount_of("200 billion tokens"), amount_of(64)
+    (2000000000000, 1500, 200000000000, 64)
     """
     if isinstance(value, str):
         found = _AMOUNT.fullmatch(value.strip())

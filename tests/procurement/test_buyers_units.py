@@ -130,6 +130,20 @@ def test_what_interruptions_without_checkpoints_mean_is_told(tmp_path: Path) -> 
     assert not any("begins anew" in line for line in kept.assumptions)
 
 
+def test_why_nothing_is_bought_is_said_where_no_machine_is_within_the_money(tmp_path: Path) -> None:
+    rows = row("a"), row("b", **BOUGHT), row("c", **{**BOUGHT, "purchase_usd": 9000})
+    for block, words in (
+        ({"budget": "8000 USD"}, "no machine to buy is within the budget: the cheapest, b, costs 8,760.00 USD"),
+        ({"capital": "1 USD"}, "no machine to buy is within the capital: the cheapest, b, costs 8,760.00 USD"),
+    ):
+        asked = {**block, "terms": ["on-demand", "bought"], "objective": "cost"}
+        assert words in procured(tmp_path, *rows, **asked).explanation
+        rented = procured(tmp_path, *rows, **{**asked, "terms": ["on-demand"]})
+        assert "to buy" not in " ".join(rented.explanation)
+    ample = procured(tmp_path, *rows, terms=["on-demand", "bought"], budget="9000 USD", objective="cost")
+    assert "no machine to buy" not in " ".join(ample.explanation)
+
+
 def test_commas_within_an_amount_part_no_budgets(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["procure", "--dnn", "resnet50", "--global-batch", "8", "--epochs", "1"]
     assert run([*flags, "--budget", "2,000,000 USD"]) == 2

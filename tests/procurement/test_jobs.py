@@ -207,7 +207,7 @@ def test_a_month_of_jobs_is_told_job_by_job(tmp_path: Path) -> None:
         ([job("a", 1), job("a", 2)], {}, "two jobs are called 'a'"),
         ([job("a", 1, share=0.7), job("b", 2, share=0.5)], {}, "take 120% of them"),
         ([job("a", 1)], {"deadline": "3 h"}, "each has a deadline of its own"),
-        ([job("a", 1, dnn={"zoo": "alexnet", "epochs": 1})], {}, r"jobs\.0\.dnn\.global_batch: .* must be fixed"),
+        ([job("a", 1, dnn={"zoo": "alexnet", "epochs": 1})], {}, r"jobs\.0\.dnn\.global_batch: .* must be given"),
         ([job("a", 0)], {}, "runs_per_month"),
     ],
 )

@@ -50,7 +50,7 @@ WHOLE: list[tuple[dict[str, Any], str, str]] = [
     ({"constraints": {"deadline": "2 h"}}, "constraints.deadline", "asked under procure"),
     ({"constraints": {"machines": 3}}, "constraints.machines", "asked under procure"),
     ({"dnn": {"zoo": "alexnet", "batch_per_device": 32, "epochs": 1}}, "dnn.batch_per_device", "dnn.global_batch"),
-    ({"dnn": {"zoo": "alexnet", "epochs": 1}}, "dnn.global_batch", "must be fixed"),
+    ({"dnn": {"zoo": "alexnet", "epochs": 1}}, "dnn.global_batch", "must be given"),
     ({"dnn": {**DNN, "zoo": "alexnett"}}, "dnn.zoo", "Did you mean 'alexnet'"),
     ({"dnn": {"zoo": "alexnet", "global_batch": 256}}, "dnn", "epochs"),
     ({"dnn": {**PROFILE, "global_batch": 64, "epochs": 1, "dataset_samples": 9}}, "dnn.profile_device", "measured"),

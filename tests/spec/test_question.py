@@ -63,7 +63,7 @@ def test_a_spec_file_is_read_into_si_units(tmp_path: Path) -> None:
         ("rtx-2080-ti", "rtx-2080", 4, "cluster.machines.0.device", "Did you mean 'rtx-2080-ti'"),
         ("pcie-3-x16", "pcie-9", 4, "cluster.machines.0.inside", "is not a known"),
         ("epoch_time", "epoch-time", 5, "objective", "'iteration_time', 'epoch_time' or 'training_time'"),
-        ("epoch_time", "training_time", 1, "dnn", "Add epochs: 90"),
+        ("epoch_time", "training_time", 1, "dnn.epochs", "Add epochs: 90"),
         ("batch_per_device: 64", "batch_per_device: 64, global_batch: 64", 1, "dnn", "leave out batch_per_device"),
         ("zoo: vgg16", "zoo: vgg16, trace: x.csv", 1, "dnn", "give exactly one of"),
         ("objective: epoch_time", "objective: iteration_time\nconstraints: {devices: {at_most: 16}}", 6, "constraints.devices", "trivially fastest"),
