@@ -827,7 +827,7 @@ def balanced_layers(
     layer_s: NDArray[np.float64],
     fixed_s: NDArray[np.float64],
     most_layers: Ints,
-    is_there: Bools,
+    fewest_layers: Ints,
     groups: Ints,
     num_layers: int,
 ) -> tuple[Ints, Bools]:
@@ -837,8 +837,8 @@ def balanced_layers(
     ----------
     layer_s, fixed_s, most_layers
         ``t``, ``e`` and ``c``, shape (p, n).
-    is_there
-        Which stages a layout has, shape (p, n).
+    fewest_layers
+        That each stage has at least, shape (p, n): one or more, and 0 where a layout has no stage.
     groups
         Index of the machine group, shape (p, n); stages of one group have the same ``layer_s``.
     num_layers
@@ -848,11 +848,11 @@ def balanced_layers(
     -------
     Layers of shape (p, n), 0 where there is no stage; and whether a layout can hold all layers, shape (n,).
     """
+    is_there, is_absent = fewest_layers > 0, fewest_layers == 0
     most = np.where(is_there, np.minimum(most_layers, num_layers), 0)
-    can = np.asarray(((most >= 1) | ~is_there).all(axis=0) & (most.sum(axis=0) >= num_layers))
-    can = np.asarray(can & (is_there.sum(axis=0) <= num_layers))
-    fewest, is_absent = np.where(is_there, 1.0, 0.0), ~is_there
-    highest = np.maximum(most, fewest)
+    can = np.asarray((most >= fewest_layers).all(axis=0) & (most.sum(axis=0) >= num_layers))
+    can = np.asarray(can & (fewest_layers.sum(axis=0) <= num_layers))
+    fewest, highest = fewest_layers.astype(np.float64), np.maximum(most, fewest_layers)
 
     def fitting(slowest_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return whole numbers, in place: they are asked for some forty times."""
@@ -870,8 +870,8 @@ def balanced_layers(
     def held(slowest_s: NDArray[np.float64]) -> Ints:
         return fitting(slowest_s).astype(np.int64)
 
-    low = np.where(is_there, fixed_s + layer_s, 0.0).max(axis=0)
-    high = np.where(is_there, fixed_s + np.maximum(most, 1) * layer_s, 0.0).max(axis=0)
+    low = np.where(is_there, fixed_s + fewest * layer_s, 0.0).max(axis=0)
+    high = np.where(is_there, fixed_s + highest * layer_s, 0.0).max(axis=0)
     low_is_enough = is_enough_in(low)
     high = np.where(low_is_enough, low, high)
     for _ in range(_BISECTIONS):
@@ -888,21 +888,21 @@ def balanced_layers(
     for slowest in np.argsort(-slowness, axis=0, kind="stable"):
         surplus = np.maximum(layers.sum(axis=0) - num_layers, 0)
         is_own = is_there & (groups == slowest)
-        spare = np.where(is_own, layers - 1, 0).sum(axis=0)
-        left = np.where(is_own, layers, 0).sum(axis=0) - np.minimum(surplus, spare)
-        layers = np.where(is_own, _levelled(np.where(is_own, layers, 0), left), layers)
+        own, least = np.where(is_own, layers, 0), np.where(is_own, fewest_layers, 0)
+        left = own.sum(axis=0) - np.minimum(surplus, (own - least).sum(axis=0))
+        layers = np.where(is_own, _levelled(least, own, left), layers)
     return np.where(can, layers, 0), can
 
 
-def _levelled(most: Ints, total: Ints) -> Ints:
-    """Return numbers as even as ``most`` allows that add up to a total, the first ones getting those left."""
+def _levelled(least: Ints, most: Ints, total: Ints) -> Ints:
+    """Return numbers as even as ``least`` and ``most`` allow that add up to a total, the first getting those left."""
     low, high = np.zeros_like(total), most.max(axis=0, initial=0)
     for _ in range(int(high.max(initial=1)).bit_length() + 1):
         middle = (low + high + 1) // 2
-        is_below = np.minimum(most, middle).sum(axis=0) <= total
+        is_below = np.clip(middle, least, most).sum(axis=0) <= total
         low, high = np.where(is_below, middle, low), np.where(is_below, high, middle - 1)
-    levels = np.minimum(most, low)
-    may_have = most > low
+    levels = np.clip(low, least, most)
+    may_have = (least <= low) & (low < most)
     return np.asarray(levels + (may_have & (np.cumsum(may_have, axis=0) <= total - levels.sum(axis=0))))
 
 

@@ -309,7 +309,7 @@ class Step:
         return np.asarray(np.arange(len(self.layers))[:, None] < self.layouts.pipeline)
 
     @cached_property
-    def _is_last(self) -> Bools:
+    def is_last(self) -> Bools:
         """Whether a stage is a layout's last one."""
         return np.asarray(np.arange(len(self.layers))[:, None] == self.layouts.pipeline - 1)
 
@@ -342,7 +342,7 @@ class Step:
             Nothing for both ways, or ``_forward``.
         """
         first, last = self.of_group(one, f"embedding{way}_s"), self.of_group(one, f"head{way}_s")
-        return np.asarray(self._is_first * first + self._is_last * last)
+        return np.asarray(self._is_first * first + self.is_last * last)
 
     def sends_s(self, one: ReplicaClass) -> tuple[Floats, Floats]:
         """Return how long each stage of a class sends: its output forward, and the error back; both of shape (p, n).
@@ -424,14 +424,14 @@ class Step:
             if tied_s:
                 last = np.take_along_axis(one.groups, (self.layouts.pipeline - 1)[None, :], axis=0)
                 both = [np.take_along_axis(np.array(tied_s), end, axis=0)[0] for end in (one.groups[:1], last)]
-                exposed = exposed + (self._is_first | self._is_last) * np.maximum(*both)
+                exposed = exposed + (self._is_first | self.is_last) * np.maximum(*both)
             rows.append(exposed)
         return np.asarray(np.max(rows, axis=0))
 
     @cached_property
     def optimizer_s(self) -> Floats:
         """Seconds of the optimiser's step on each stage, on its slowest group, shape (p, n)."""
-        network, has_end = self._figures.transformer, self._is_first | self._is_last
+        network, has_end = self._figures.transformer, self._is_first | self.is_last
         moved = optimizer_bytes(network, self._figures.software, self.layouts, self.kinds, has_end)
         slowest = np.zeros(self.layers.shape)
         for one in self.classes:

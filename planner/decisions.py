@@ -643,7 +643,9 @@ def cut_shape(layers: Sequence[int], fixed: Mapping[str, Any]) -> tuple[int, int
     return stages, max(1, len(layers) // stages) if chunks is None else chunks
 
 
-def has_depths_together(depths: int, chunk_layers: ArrayLike, stages: int, *, is_folded: bool) -> NDArray[np.bool_]:
+def has_depths_together(
+    depths: int, chunk_layers: ArrayLike, stages: ArrayLike, *, is_folded: ArrayLike
+) -> NDArray[np.bool_]:
     """Return whether one chunk of a cut, shape (K,), or of many, (K, n), has all depths of multi-token prediction.
 
     These are the last layers. As Megatron-Core asks (``PipelineParallelLayerLayout.validate_layer_layout``): that of
@@ -653,17 +655,20 @@ def has_depths_together(depths: int, chunk_layers: ArrayLike, stages: int, *, is
     array([ True, False])
     """
     before, last = np.asarray(chunk_layers)[-2:]
-    return np.asarray((last >= depths) | ((last == 0) & (before >= depths) & (stages > 2 and not is_folded)))
+    return np.asarray(
+        (last >= depths) | ((last == 0) & (before >= depths) & (np.asarray(stages) > 2) & ~np.asarray(is_folded))
+    )
 
 
 def parted_depths(depths: int, chunk_layers: Sequence[int], stages: int, *, is_folded: bool) -> tuple[str, str] | None:
     """Return what is wrong with a cut that parts depths of multi-token prediction, and how to mend it; else None."""
-    if has_depths_together(depths, chunk_layers, stages, is_folded=is_folded):
+    if len(chunk_layers) == 1 or has_depths_together(depths, chunk_layers, stages, is_folded=is_folded):
         return None
-    last = f"the last chunk holds {chunk_layers[-1]} layers"
+    what = "chunk" if len(chunk_layers) > stages else "stage"
+    last = f"the last {what} holds {chunk_layers[-1]} layers"
     return (
         f"{last}, and the last {depths} of multi-token prediction run together.",
-        f"Write {depths} or more in the last chunk.",
+        f"Write {depths} or more in the last {what}.",
     )
 
 

@@ -388,5 +388,5 @@ def _layer_faults(layers: Sequence[int], fixed: Mapping[str, Any], network: Tran
     if sum(layers) != num_layers:
         yield f"they add up to {sum(layers)} layers, and the network has {num_layers}.", f"List {num_layers} layers."
     is_folded = schedule in TURNED
-    if chunks > 1 < count and (fault := parted_depths(depths, layers, stages, is_folded=is_folded)) is not None:
+    if count and (fault := parted_depths(depths, layers, stages, is_folded=is_folded)) is not None:
         yield fault

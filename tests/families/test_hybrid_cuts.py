@@ -2,15 +2,20 @@
 
 from itertools import combinations, pairwise
 from math import comb
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hybrid_questions import given_layout
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import planner
+from planner.decisions import parted_depths
 from planner.errors import SpecError
+from planner.exporters import degrees_of, megatron
+from planner.exporters.export import Job
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import HybridConfiguration, PipelineStage
 from planner.families.hybrid.cost import HybridCost, Placement, all_cuts, costs_of, cut_columns, has_few_cuts
@@ -29,11 +34,12 @@ NO_PINS: dict[str, Any] = {}
 
 
 def question(
-    layers: int, batch: int, *, count: int, devices: int, vocabulary: int = 128256, fix: dict[str, Any] = NO_PINS
-) -> Problem:
-    """A transformer with a long head on machines that are alike and ill linked."""
-    dnn = {"transformer": {**SIZES, "layers": layers, "vocabulary": vocabulary}, "global_batch": batch,
-           "dtype": "bf16", "optimizer": "adam"}  # fmt: skip
+    layers: int, batch: int, *, count: int, devices: int, vocabulary: int = 128256, depths: int = 0,
+    fix: dict[str, Any] = NO_PINS,
+) -> Problem:  # fmt: skip
+    """A transformer with a long head on machines that are alike and ill linked; the last layers predict further."""
+    network = {**SIZES, "layers": layers - depths, "vocabulary": vocabulary, "mtp_layers": depths}
+    dnn = {"transformer": network, "global_batch": batch, "dtype": "bf16", "optimizer": "adam"}
     machines = [{**SLOW, "count": count, "devices": devices}]
     return planner.load(
         {"dnn": dnn, "cluster": {"machines": machines}, "families": ["hybrid"], "fix": dict(fix),
@@ -102,6 +108,7 @@ QUESTIONS = st.builds(
     count=st.sampled_from([1, 2]),
     devices=st.sampled_from([2, 3]),
     vocabulary=st.sampled_from([32000, 128256]),
+    depths=st.sampled_from([0, 2, 3]),
     fix=st.sampled_from([NO_PINS, {"microbatch_size": 1}]),
 )
 
@@ -113,9 +120,11 @@ def test_no_cut_of_a_short_network_is_faster_than_the_plan(problem: Problem) -> 
     assert found.status is Status.OPTIMAL
     chosen = found.configuration
     assert isinstance(chosen, HybridConfiguration)
-    layers = costs_of(problem)[0].transformer.num_layers
+    network = costs_of(problem)[0].transformer
+    layers, depths = network.num_layers, network.num_mtp_layers
+    assert parted_depths(depths, chosen.chunk_layers(layers), chosen.pipeline, is_folded=chosen.is_folded) is None
     for stages in range(2, min(layers, problem.cluster.num_devices) + 1):
-        for cut in cuts(layers, stages):
+        for cut in (one for one in cuts(layers, stages) if one[-1] >= depths):
             codes = {**chosen.codes(), "tensor": 1, "context": 1, "data": 1, "pipeline": stages, "microbatch": 1}
             codes |= {"sequence_parallel": 0, "overlap_tensor": 0, "overlap_data": 0, "zero": 0, "order": 0}
             other = HybridConfiguration.of(codes, batch=chosen.global_batch_size, machines=None)
@@ -149,6 +158,40 @@ def test_a_cut_that_just_fits_with_layers_without_experts_first_is_found(which: 
     memory = told.memory_bytes["total"] + 1
     best_s = min(one.iteration_time_s for one, _ in rows if one.memory_bytes["total"] <= memory)
     assert plan(limited(memory), Search()).objective <= best_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("layers", "depths", "stages"), [(7, 2, 3), (8, 3, 4), (43, 3, 8)])
+def test_depths_of_multi_token_prediction_run_in_the_last_stage_as_they_are_launched(
+    layers: int, depths: int, stages: int
+) -> None:
+    """Beside a long head the quickest cuts, of few or of many, would leave one of them in the last stage."""
+    pins = {"num_stages": stages, "chunks_per_device": 1}
+    problem = question(layers, 16, count=1, devices=stages, depths=depths, vocabulary=200_000, fix=pins)
+    found = plan(problem, Search(has_reasons=False))
+    chosen = found.configuration
+    assert isinstance(chosen, HybridConfiguration)
+    cut = chosen.chunk_layers(layers)
+    assert cut[-1] == depths
+    path = Path("launch.sh")
+    read = degrees_of(path, megatron.export(Job(problem=problem, plan=found)).files[path.name])
+    assert read is not None and read[1]["layers_per_stage"] == [*cut]
+    parted = with_cut(chosen, (*cut[:-2], cut[-2] + 1, depths - 1)).to_document()
+    with pytest.raises(SpecError, match=rf"last stage holds {depths - 1} layers, and the last {depths} of multi-token"):
+        given_layout(problem, **parted)
+    with pytest.raises(SpecError, match=f"Write {depths} or more in the last stage"):
+        planner.load({**problem.resolved, "fix": {"layers_per_stage": [*cut[:-2], cut[-2] + 1, depths - 1]}})
+
+
+def test_replicas_and_stages_of_several_kinds_keep_depths_of_multi_token_prediction_together() -> None:
+    kinds = [{**SLOW, "count": 1, "devices": 4, "name": "old"},
+             {**SLOW, "count": 1, "devices": 4, "name": "new", "device": "h100-sxm"}]  # fmt: skip
+    for pins in ({"num_stages": 8}, {"num_stages": 4, "data_parallel_size": 2}):
+        base = question(11, 16, count=1, devices=4, depths=3, vocabulary=200_000)
+        fix = {**pins, "num_devices": 8, "tensor_parallel_size": 1}
+        problem = planner.load({**base.resolved, "cluster": {"machines": kinds}, "fix": fix})
+        chosen = plan(problem, Search(has_reasons=False)).configuration
+        assert isinstance(chosen, HybridConfiguration)
+        assert len(chosen.groups) == 2 and chosen.chunk_layers(11)[-1] == 3
 
 
 def pipeline(problem: Problem, stages: int) -> tuple[HybridCost, dict[str, int]]:

@@ -143,6 +143,18 @@ def test_a_cut_that_leaves_multi_token_prediction_on_the_first_device_is_refused
     assert pinned([3, 3, 2, 1], network, num_stages=2).fixed["layers_per_stage"] == [3, 3, 2, 1]
 
 
+def test_an_open_schedule_of_a_cut_leaves_multi_token_prediction_off_the_first_device() -> None:
+    """Where stages turn at the last device, the chunk before the head's is not on the last one."""
+    network = {**TINY, "layers": 8, "mtp_layers": 1}
+    calibration = {"program": "torchtitan"}  # has schedules that turn
+    for last_ones, schedule in (([3, 0], "1f1b"), ([2, 1], "zb_v")):
+        pins = {"layers_per_stage": [1, 1, 1, 1, 1, 1, *last_ones], "num_stages": 4}
+        problem = question(
+            network, rates=transformer_rates(), batch=12, families=["hybrid"], calibration=calibration, fix=pins
+        )
+        assert chosen(planner.plan(problem)).schedule == schedule
+
+
 def test_what_would_have_to_give_beside_a_cut_that_no_layout_has_is_found() -> None:
     """Five stages that are tried in its place are no two chunks of each device."""
     problem = pinned([5, 5], {**TINY, "layers": 10}, schedule="zb_v")  # on one device, and a pipeline has two or more

@@ -15,16 +15,17 @@ from planner.models.layouts import balanced_layers, share_microbatches, shared_b
     st.lists(st.sampled_from([0.5, 1.0, 1.7, 3.0]), min_size=3, max_size=3),
     st.lists(st.sampled_from([0.0, 0.3, 2.0]), min_size=4, max_size=4),
     st.lists(st.integers(0, 6), min_size=4, max_size=4),
+    st.lists(st.sampled_from([1, 1, 1, 2, 3]), min_size=4, max_size=4),
     st.integers(1, 8),
 )
 def test_no_layers_make_a_quicker_slowest_stage(
-    kinds: list[int], seconds: list[float], fixed: list[float], most: list[int], layers: int
+    kinds: list[int], seconds: list[float], fixed: list[float], most: list[int], fewest: list[int], layers: int
 ) -> None:
     number = len(kinds)
     layer_s = [seconds[kind] for kind in kinds]
     tried = [
         max(fixed[i] + n * layer_s[i] for i, n in enumerate(cut))
-        for cut in product(*(range(1, most[i] + 1) for i in range(number)))
+        for cut in product(*(range(fewest[i], most[i] + 1) for i in range(number)))
         if sum(cut) == layers
     ]
     column_s, rest_s = (np.array(one, dtype=float)[:number, None] for one in (layer_s, fixed))
@@ -32,14 +33,14 @@ def test_no_layers_make_a_quicker_slowest_stage(
         column_s,
         rest_s,
         np.array(most)[:number, None],
-        np.ones((number, 1), dtype=bool),
+        np.array(fewest)[:number, None],
         np.array(kinds)[:, None],
         layers,
     )
     assert bool(can[0]) == bool(tried)
     if tried:
         cut = found[:, 0]
-        assert cut.sum() == layers and all(1 <= n <= most[i] for i, n in enumerate(cut))
+        assert cut.sum() == layers and all(fewest[i] <= n <= most[i] for i, n in enumerate(cut))
         assert max(fixed[i] + n * layer_s[i] for i, n in enumerate(cut)) == pytest.approx(min(tried))
 
 
@@ -47,7 +48,7 @@ def test_layers_are_even_within_a_kind_and_fewer_on_the_slower_one() -> None:
     layer_s = np.array([[1.0], [1.0], [3.0], [3.0]])
     kinds = np.array([[0], [0], [1], [1]])
     shape = (4, 1)
-    found, _ = balanced_layers(layer_s, np.zeros(shape), np.full(shape, 99), np.ones(shape, dtype=bool), kinds, 11)
+    found, _ = balanced_layers(layer_s, np.zeros(shape), np.full(shape, 99), np.ones(shape, dtype=np.int64), kinds, 11)
     assert found[:, 0].tolist() == [5, 4, 1, 1]
 
 

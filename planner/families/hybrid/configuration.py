@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.decisions import DECISIONS, LAYOUT, NO_MODULES, TURNED, LayoutDecisions, cut_shape
+from planner.decisions import DECISIONS, LAYOUT, NO_MODULES, TURNED, LayoutDecisions, cut_shape, has_depths_together
 from planner.frozen import frozen
 from planner.models.communication import DEGREES, ORDERS
 from planner.models.layouts import (
@@ -408,6 +408,18 @@ def uneven_rules(program: str) -> tuple[LayoutRule, ...]:
     words = f"in zero-bubble schedules {PRIMUS} has equal chunks, and their layers differ."
     names = "schedule interleave"
     return (_rule("schedule", names, lambda one: (one["schedule"] < Schedule.ZB_H1) | (one["interleave"] == 1), words),)
+
+
+def depth_rules(transformer: Transformer, cut: Sequence[int]) -> tuple[LayoutRule, ...]:
+    """Return that a cut has the depths of multi-token prediction together, which depends on where stages turn."""
+
+    def are_together(one: Columns) -> Bools:
+        return has_depths_together(
+            transformer.num_mtp_layers, np.array(cut)[:, None], one["pipeline"], is_folded=_is_folded(one)
+        )
+
+    words = "the last chunk of a schedule that turns at the last device holds all depths of multi-token prediction."
+    return (_rule("schedule", "pipeline schedule", are_together, words),) if len(cut) > 1 else ()
 
 
 def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:

@@ -681,12 +681,13 @@ def _cut_of(columns: Columns) -> Ints | None:
     return np.array([columns[f"layers_{stage}"] for stage in range(len(names))]) if names else None
 
 
-def _each_cut(columns: Columns, stages: Ints, layers: int) -> Iterator[tuple[Ints, Ints, dict[str, Ints]]]:
+def _each_cut(columns: Columns, stages: Ints, cost: "HybridCost") -> Iterator[tuple[Ints, Ints, dict[str, Ints]]]:
     """Yield some layouts with few cuts, of as many stages each: their places, the cuts, and each with each cut."""
     for number in np.unique(stages).tolist():
-        if not has_few_cuts(layers, number):
+        if not has_few_cuts(cost.parted_layers, number):
             continue
-        cuts, places = all_cuts(layers, number), np.flatnonzero(stages == number)
+        cuts, places = all_cuts(cost.parted_layers, number), np.flatnonzero(stages == number)
+        cuts = cuts + (np.arange(number) == number - 1)[:, None] * (cost.transformer.num_layers - cost.parted_layers)
         for some in np.array_split(places, -(-len(places) * cuts.size // _MOST_CELLS)):
             each = {name: np.repeat(column[some], cuts.shape[1]) for name, column in columns.items()}
             yield some, cuts, {**each, **cut_columns(np.tile(cuts, (1, len(some))))}
@@ -751,6 +752,14 @@ class HybridCost:
     def transformer(self) -> Transformer:
         """The network."""
         return self.first.transformer
+
+    @property
+    def parted_layers(self) -> int:
+        """Layers among which stages without chunks are cut: depths of multi-token prediction, the last ones, are one.
+
+        So the last stage has them all, as :func:`planner.decisions.has_depths_together` asks: it is never empty.
+        """
+        return self.transformer.num_layers - max(self.transformer.num_mtp_layers - 1, 0)
 
     @property
     def batch(self) -> int:
@@ -898,7 +907,8 @@ class HybridCost:
     def _cut_as(self, columns: Columns, layers: Ints) -> CutLayouts:
         """Return layouts with given cuts."""
         step = self.step(columns, layers)
-        return CutLayouts(step=step, can=self._fits(columns, step) & self._is_own(step))
+        has_depths = (~step.is_last | (step.layers >= self.transformer.num_mtp_layers)).all(axis=0)
+        return CutLayouts(step=step, can=self._fits(columns, step) & self._is_own(step) & has_depths)
 
     def _cut_balanced(self, columns: Columns, known: Ints | None = None) -> CutLayouts:
         """Return layouts cut so that the slowest stage is as quick as can be, as far as memory allows.
@@ -913,7 +923,8 @@ class HybridCost:
         down, up = bare.sends_s(own)
         layer_s, fixed_s = bare.of_group(own, "layer_s"), bare.ends_s(own) + (down + up)
         kinds, experts = self.transformer.layer_kinds, self.transformer.experts
-        is_mixed = len(self.transformer.kind_counts) > 1
+        is_mixed, more = len(self.transformer.kind_counts) > 1, self.transformer.num_layers - self.parted_layers
+        fewest = bare.is_there + more * bare.is_last
         # A layer more or less is one behind the first dense ones, by their mean; what else a stage's own layers take
         # more or less is as fixed as its ends, for the cut found before.
         behind = kinds[experts.num_dense_first if experts is not None and self.transformer.pattern is None else 0 :]
@@ -927,7 +938,7 @@ class HybridCost:
 
             def cut(more_s: Floats | float) -> tuple[Ints, Bools]:
                 total = self.transformer.num_layers
-                return balanced_layers(mean_s, fixed_s + more_s, most, bare.is_there, own.groups, total)
+                return balanced_layers(mean_s, fixed_s + more_s, most, fewest, own.groups, total)
 
             best, can = cut(0.0)
             best_s, layers, before = np.full(len(can), inf), best, np.zeros_like(best)
@@ -975,7 +986,7 @@ class HybridCost:
         if self.has_replicas:
             return found
         layers, is_any = found.step.layers.copy(), False
-        for some, cuts, each in _each_cut(columns, found.step.layouts.pipeline, self.transformer.num_layers):
+        for some, cuts, each in _each_cut(columns, found.step.layouts.pipeline, self):
             bounds = self.bound_s(each).reshape(len(some), -1)
             seconds = np.full(bounds.shape, inf)
             hopeful = np.isfinite(bounds) & (bounds == bounds.min(axis=1, keepdims=True))
@@ -1072,6 +1083,6 @@ class HybridCost:
             return np.where(chosen.can, bound + chosen.step.tail_s.max(axis=0), inf)
         found = np.where(chosen.can, chosen.step.bound_s, inf)
         if given is None:
-            for some, _, cuts in _each_cut(columns, chosen.step.layouts.pipeline, self.transformer.num_layers):
+            for some, _, cuts in _each_cut(columns, chosen.step.layouts.pipeline, self):
                 found[some] = self.bound_s(cuts).reshape(len(some), -1).min(axis=1)
         return np.asarray(found)

@@ -816,7 +816,7 @@ class CutBounds(Bounds):
         """Return the stages of layouts, of all their cuts together where all are tried."""
         if self.cost.has_replicas or not len(stages):
             return stages
-        layers, values = self.cost.transformer.num_layers, range(int(stages.max()) + 1)
+        layers, values = self.cost.parted_layers, range(int(stages.max()) + 1)
         table = [one * (comb(layers - 1, one - 1) if has_few_cuts(layers, one) else 1) for one in values]
         return np.array(table)[stages]
 

@@ -99,7 +99,7 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfig
     _raise(_listed_faults(given, stages, layers))
     if len(stages) == given["pipeline"] < len(stages) * given["interleave"]:
         stages = _folded(stages) if is_folded else _with_chunks(stages, given["interleave"])
-    if given["interleave"] > 1 and stages:
+    if stages:
         _raise(_depth_faults(problem, given, stages, is_folded=is_folded))
     batch, training = given["global_batch_size"], problem.training
     fixed, most = training.fixed_batch_size, training.max_global_batch_size

@@ -421,7 +421,7 @@ def all_cuts_bound_s(cost: HybridCost, best_s: float, search: Search) -> float:
     The bounds of a placement down to its links count no cut: see :mod:`planner.families.hybrid.bounds`.
     """
     bounds = CutBounds(cost, search)
-    layers = cost.transformer.num_layers
+    layers = cost.parted_layers
     is_few = np.array([has_few_cuts(layers, stages) for stages in range(layers + 1)])
 
     def seconds(nodes: Columns) -> Floats:
@@ -527,7 +527,7 @@ def _near(cost: HybridCost, point: Point, seconds: float, search: Search) -> tup
     """Return the seconds of the best cut found near a setting's, the layout, and how many cuts were evaluated."""
     columns = {name: np.array([value]) for name, value in point.items()}
     stages = int(cost.parts_of(columns).sum())
-    if stages == 1 or has_few_cuts(cost.transformer.num_layers, stages):
+    if stages == 1 or has_few_cuts(cost.parted_layers, stages):
         return seconds, point, 0
     layers = cost.cut(columns).step.layers[:stages, 0]
     number = cost.batch // (point["data"] * point["microbatch"])

@@ -316,7 +316,7 @@ def _plan_of(
     rungs, ladder_words = _rungs(best, count, search) if configuration.is_even else ([], [])
     # Of stages on several groups whose cuts are many only one of each setting was tried: no bound is of all.
     has_open_cuts = len(best.cost.groups) > 1 and not best.cost.has_replicas and pinned_cut(problem) is None
-    has_open_cuts &= not has_few_cuts(best.cost.transformer.num_layers, configuration.pipeline)
+    has_open_cuts &= not has_few_cuts(best.cost.parted_layers, configuration.pipeline)
     num_points, num_evaluated = _numbers(found)
     answer = plan_of(
         problem,
@@ -686,7 +686,7 @@ def _most_on_several(costs: Sequence[GroupCost], name: str) -> int:
     if not several or not Space.of(replace(several[0], placement=placement)).is_open:  # pins leave as much to all
         return 0
     most = max(sum(Space.of(one).devices) for one in several)
-    return min(most, costs[0].batch if has_replicas else costs[0].transformer.num_layers)
+    return min(most, costs[0].batch if has_replicas else several[0].parted_layers)
 
 
 def _lacking_schedule(costs: Sequence[GroupCost]) -> str:

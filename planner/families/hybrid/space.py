@@ -26,6 +26,7 @@ from planner.families.hybrid.configuration import (
     PINS,
     LayoutRule,
     broken_rule,
+    depth_rules,
     device_rules,
     graph_rules,
     is_spread,
@@ -146,10 +147,10 @@ class Space:
     @cached_property
     def layout_rules(self) -> tuple[LayoutRule, ...]:
         """What any even layout must keep to."""
-        program, is_dealt = self.problem.calibration.program, self.cost.first.cut is None
+        program, cut = self.problem.calibration.program, self.cost.first.cut
         return (
-            *rules_of(self.transformer, self.batch, is_dealt=is_dealt, program=program),
-            *(() if is_dealt else uneven_rules(program)),
+            *rules_of(self.transformer, self.batch, is_dealt=cut is None, program=program),
+            *(() if cut is None else (*uneven_rules(program), *depth_rules(self.transformer, cut))),
             *training_rules(self.problem.training),
             *graph_rules(launches_graphs(self.problem), self.transformer),
             *device_rules(self.cost.first.group.device.kind),
@@ -300,7 +301,7 @@ class Space:
     @cached_property
     def axes(self) -> Mapping[str, Axis]:
         """Every decision of this placement and its values."""
-        known, layers = self.known_axes, self.transformer.num_layers
+        known, layers = self.known_axes, self.cost.parted_layers
         if self.cost.is_even:
             return known
         fine = [name for names in _FINE for name in names]
@@ -396,7 +397,7 @@ class Space:
 
     def _pin_rules(self) -> Iterator[Rule]:
         """Yield what pins ask of several decisions together, and what parts add up to."""
-        batch, names, layers = self.batch, self.part_names, self.transformer.num_layers
+        batch, names, layers = self.batch, self.part_names, self.cost.parted_layers
         if (count := self.problem.fixed.get("num_microbatches")) is not None and not self.cost.has_replicas:
             yield Rule(names=("data", "microbatch"), holds=lambda one: one["data"] * one["microbatch"] * count == batch)
         if self.cost.is_even:
