@@ -1,23 +1,21 @@
-"""The answer to a question of a purchase: the best fleet, its proof, what else was weighed, and how sure it is.
+"""The answer to a question of a purchase: the best fleet, its proof, alternatives considered, and how sure it is.
 
 The search (:mod:`planner.procurement.search`) says which fleet is best. Here it is asked: for the answer, fleets of one
 type first and then of more; for whatever is shown beside it, as other devices, the trade-off of time against money, and
-what changes of prices and hardware would do; and where no fleet keeps the limits, for how far they would have to give.
-A fleet that any of these finds and that is better than the answer becomes the answer.
+what changes of prices and hardware would do (:mod:`planner.procurement.what_if`); and where no fleet keeps the limits,
+for how far they would have to give (:mod:`planner.procurement.no_fleet`). A fleet that any of these finds and that is
+better than the answer becomes the answer.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import combinations
-from math import ceil, inf, isfinite
-from typing import Any
+from math import inf, isfinite
 
-from planner.constraints import FLEET_LIMITS, is_within
+from planner.constraints import is_within
 from planner.data.fits import transformer_rates
-from planner.errors import Conflict, InfeasibleError, NoAnswerError, PlannerError, Relaxation
-from planner.families import FAMILIES
+from planner.errors import NoAnswerError, PlannerError
 from planner.frozen import frozen
 from planner.models.money import (
     H_PER_MONTH,
@@ -29,8 +27,6 @@ from planner.models.money import (
     payback_months,
 )
 from planner.names import OF_TRANSFORMERS
-from planner.networks import network_of
-from planner.perturb import faster_devices, wider_network
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.procurement.answer import (
@@ -50,21 +46,21 @@ from planner.procurement.answer import (
     WhatIf,
     amount,
     assumptions_of,
-    begins_anew,
     domain_of,
-    enough,
     rate_unit,
     reasons_of,
     warnings_of,
 )
 from planner.procurement.fleet import Fleet, Market, carbon_g, prices_of, rates_of
-from planner.procurement.oracle import Oracle, Trained
+from planner.procurement.no_fleet import no_fleet, not_found
+from planner.procurement.oracle import Trained
 from planner.procurement.prices import Term
 from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets, Told
+from planner.procurement.what_if import Changed, what_ifs
 from planner.question.cluster import trays_of_a_rack
 from planner.search import Search
-from planner.solution import SAME, Status, gap_of
+from planner.solution import SAME, Status
 from planner.solvers.counts import Candidate, TradeOffs
 from planner.words import joined, percent_words, time_words
 
@@ -221,146 +217,6 @@ def pessimistic(fleets: Fleets) -> Procurement:
     return replace(procurement, jobs=jobs, resolved={**procurement.resolved, **slow})
 
 
-# --- Which changes of prices, networks, devices and deadlines change the decision, not only its value
-
-_OF_CHOICE = "the chosen machines"
-_WORSE = "deadline -20%", "all prices +20%", f"{_OF_CHOICE} +20% in price"  # for every fleet, whatever its plan
-_NO_GAP = 0.9995  # from which on it is told as all of it, which tells nothing
-_WHAT_IF_SHARE = 0.8  # of a change's time, for its search; the rest to plan its fleet on the question's own hardware
-
-
-@dataclass(slots=True, kw_only=True)
-class Changed:
-    """A question, and what its changes were found to come to: on other hardware plans are made anew, and kept.
-
-    Attributes
-    ----------
-    answers
-        By the change and what its answer depends on besides: the changed question, and what no fleet of it beats.
-    """
-
-    fleets: Fleets
-    answers: dict[tuple[str, int, tuple[str, ...]], tuple[Fleets, float]] = field(default_factory=dict)
-
-    def best(
-        self, words: str, make: Callable[[], Fleets], choice: Choice, search: Search, least: float = 0.0
-    ) -> WhatIf:
-        """Return the best fleet of a changed question, of as many types as were chosen, and whether it is another.
-
-        ``least``: what no fleet of the question itself beats; nor does one that has less time or is dearer.
-        """
-        num_types = len(choice.fleet.offers)
-        own = tuple(offer.name for offer in choice.fleet.offers) if words.startswith(_OF_CHOICE) else ()
-        changed, bound = self.answers.get((words, num_types, own)) or (make(), 0.0)
-        bound = max(bound, least) if words in _WORSE else bound
-        same = Market(offers=choice.fleet.offers, most=choice.fleet.counts)
-        changed.trained(same, same.most, search)  # so that others are held against it from the beginning
-        if changed.oracles is not self.fleets.oracles:
-            _learn_plans_of(choice, changed)
-        markets = [market for number in range(1, num_types + 1) for market in changed.markets(number)]
-        solution = changed.best(markets, search).solution
-        bound = min(solution.objective, max(bound, solution.bound))
-        self.answers[words, num_types, own] = changed, bound
-        if (point := solution.value) is None:
-            is_none = bound == inf
-            note = "no fleet keeps the limits" if is_none else "none was found in time"
-            return WhatIf(change=words, fleet=None, objective=inf, changes_decision=is_none, words=note)
-        fleet = Fleet(offers=markets[point.root].offers, counts=point.counts)
-        now, then = (
-            {offer.name: count for offer, count in zip(one.offers, one.counts, strict=True)}
-            for one in (choice.fleet, fleet)
-        )
-        gap = gap_of(solution.objective, bound)
-        return WhatIf(
-            change=words,
-            fleet=fleet,
-            objective=solution.objective,
-            changes_decision=now != then,
-            words="" if gap <= SAME else f"not proven: gap {percent_words(gap)}" if gap < _NO_GAP else "not proven",
-        )
-
-
-def _learn_plans_of(choice: Choice, changed: Fleets) -> None:
-    """Predict the plans of a choice on other hardware: they may have cuts of the layers that no search there tries."""
-    for oracle in changed.oracles:
-        part, plan = changed.account.part_of(choice.fleet, oracle.job), choice.plans.get(oracle.job.name)
-        if plan is None or oracle.found(part) is None:
-            continue
-        family: Any = FAMILIES[plan.family]
-        try:
-            prediction = family.predict(network_of(oracle.problem(part), plan.substitutions), plan.configuration)
-        except PlannerError:
-            continue
-        oracle.learned(part, replace(plan, prediction=prediction, objective=prediction.value_of(plan.goal)))
-
-
-def what_ifs(asked: Changed, choice: Choice, search: Search, least: float = 0.0) -> tuple[WhatIf, ...]:
-    """Return the best fleet after each change, within equal parts of the time that is left.
-
-    ``least``: what no fleet beats. While the choice is not proven to be the best, what is found on other hardware is
-    planned on the question's own, too, for it may be better.
-    """
-    is_open = least < choice.objective * (1 - SAME)
-    changes = list(_changes(asked.fleets, choice))
-    rows = []
-    for index, (words, make) in enumerate(changes):
-        part = search.part(search.left_s / (len(changes) - index))
-        row = asked.best(words, make, choice, part.part(part.left_s * (_WHAT_IF_SHARE if is_open else 1.0)), least)
-        rows.append(row)
-        if is_open and row.fleet is not None:
-            market = Market(offers=row.fleet.offers, most=row.fleet.counts)
-            asked.fleets.trained(market, row.fleet.counts, part)
-    return tuple(rows)
-
-
-def _changes(fleets: Fleets, choice: Choice) -> Iterator[tuple[str, Callable[[], Fleets]]]:
-    """Yield each change in words, and what makes the question with it."""
-    procurement = fleets.procurement
-    chosen = {offer.name for offer in choice.fleet.offers}
-
-    def priced(factor: float, names: set[str] | None) -> Fleets:
-        """Return the question with other prices of some offers, or of all; no fleet has to be planned again."""
-        offers = tuple(
-            offer
-            if names is not None and offer.name not in names
-            else replace(offer, usd_per_h=offer.usd_per_h * factor, purchase_usd=offer.purchase_usd * factor)
-            for offer in procurement.offers
-        )
-        return fleets.asked_otherwise(procurement=replace(procurement, offers=offers))
-
-    def on_other_hardware(change: Callable[[Problem], Problem]) -> Fleets:
-        oracles = tuple(Oracle(procurement, job, change=change) for job in procurement.jobs)
-        return Fleets(procurement=procurement, stretch=fleets.stretch, oracles=oracles)
-
-    def wider(factor: float) -> Fleets:
-        return on_other_hardware(lambda problem: wider_network(problem, factor))
-
-    def faster(factor: float) -> Fleets:
-        return on_other_hardware(lambda problem: faster_devices(problem, factor, problem.profiles))
-
-    for factor in (0.8, 1.2):
-        yield f"{_OF_CHOICE} {factor - 1:+.0%} in price", partial(priced, factor, chosen)
-    for factor in (0.8, 1.2):
-        yield f"all prices {factor - 1:+.0%}", partial(priced, factor, None)
-    for factor in (0.5, 2.0):
-        yield f"networks {factor:g} times as wide", partial(wider, factor)
-    for factor in (0.8, 1.2):
-        yield f"devices {factor - 1:+.0%} in speed", partial(faster, factor)
-    if any(job.deadline_s < inf for job in procurement.jobs):
-        for factor in (0.8, 1.2):
-            yield f"deadline {factor - 1:+.0%}", partial(due, fleets, factor)
-
-
-def due(fleets: Fleets, factor: float) -> Fleets:
-    """Return the question with other deadlines; no fleet has to be planned again."""
-    procurement = fleets.procurement
-    asked = procurement.asked
-    if asked.deadline is not None:
-        asked = asked.model_copy(update={"deadline": asked.deadline * factor})
-    jobs = tuple(replace(job, deadline_s=job.deadline_s * factor) for job in procurement.jobs)
-    return fleets.asked_otherwise(procurement=replace(procurement, asked=asked, jobs=jobs))
-
-
 # --- Rent or buy: from how many hours of use a month on a machine is worth its price
 
 _PARTS = 20  # of a machine's life, on the curve of what was paid
@@ -421,204 +277,6 @@ def break_evens(fleets: Fleets, choice: Choice) -> tuple[BreakEven, ...]:
             )
         )
     return tuple(rows)
-
-
-# --- Why no fleet keeps the limits, and by how much which of them would have to give
-
-_INFEASIBLE_SHARE = 0.5  # of the time that is left, for each limit
-_LATEST = 1024.0  # times the deadlines of jobs
-_CLOSE = 1.01  # factor within which the least is found
-_FIELDS = {limit.criterion: limit.field for limit in FLEET_LIMITS}
-
-
-@frozen
-class _WayOut:
-    """A limit that would have to give, as text and as data."""
-
-    words: str
-    relaxation: Relaxation
-
-
-def no_fleet(fleets: Fleets, search: Search) -> InfeasibleError:
-    """Return the error of a question that no fleet answers: every limit that settles it alone, with its least value.
-
-    Every set of limits that leave no answer holds each limit that settles it alone. So where every limit of the
-    question does, there is an answer without any one of them, and the conflict is minimal.
-    """
-    ways = list(_ways_out(fleets, range(1, fleets.procurement.asked.most_types + 1), search))
-    limits = _limits_words(fleets)
-    if not ways:
-        reason = _no_training(fleets, search)
-        return InfeasibleError(reason or f"no fleet keeps {limits}, and no one of them alone settles it.")
-    lines = [f"no fleet keeps {limits}; {_settled(ways)}:", *(way.words for way in ways)]
-    if begins_anew(fleets):
-        lines.append("without procure.run.storage_rate, or checkpoint, training begins anew after every failure")
-    relaxations = tuple(way.relaxation for way in ways)
-    wanted = {_FIELDS[name] for name in _movable(fleets)}
-    wanted |= {"procure.jobs"} if _has_deadlines(fleets) else set()
-    is_minimal = {row.field for row in relaxations if row.is_enough} == wanted
-    return InfeasibleError.of("\n".join(lines), [Conflict(relaxations=relaxations, is_minimal=is_minimal)])
-
-
-def not_found(fleets: Fleets, bounds: Mapping[int, float], search: Search) -> NoAnswerError:
-    """Return the error of a search that a limit ended before it found a fleet: what is proven by then, and ways out.
-
-    ``bounds``: by the number of types, what no fleet of so many beats; infinite where none keeps the limits.
-    """
-    bound = min(bounds.values())
-    least = (
-        f"nothing beats {amount(bound, fleets.procurement.asked.objective)}" if bound > 0 else "nothing is proven yet"
-    )
-    ended, mend = ("a limit came", "Raise --time-limit")
-    if search.was_interrupted:
-        ended, mend = ("the search was interrupted", "Let it run")
-    lines = [f"{ended} before the first fleet was found; {least}. {mend}."]
-    if proven := [number for number, bound in bounds.items() if bound == inf]:
-        types = " or ".join(map(str, proven))
-        lines[0] += (
-            f" Proven: no fleet of {types} type{'s' * (proven != [1])} of machines keeps {_limits_words(fleets)}"
-        )
-        ways = list(_ways_out(fleets, proven, search))
-        lines[0] += f"; with so many, {_settled(ways)}:" if ways else "."
-        lines += [way.words for way in ways]
-    return NoAnswerError("\n".join(lines))
-
-
-def _has_deadlines(fleets: Fleets) -> bool:
-    """Whether one of several jobs has a deadline."""
-    return fleets.procurement.is_monthly and any(job.deadline_s < inf for job in fleets.procurement.jobs)
-
-
-def _limits_words(fleets: Fleets) -> str:
-    """Return all limits in words."""
-    asked, words = fleets.procurement.asked, []
-    for name, limit in fleets.account.limits.items():
-        if limit < inf and name in LIMITS:
-            called = "month of" if name == "time" and fleets.procurement.is_monthly else LIMITS[name][0]
-            words.append(f"{called} {amount(limit, name, rate_unit(fleets.procurement))}")
-    if _has_deadlines(fleets):
-        words.append("the deadlines of the jobs")
-    if asked.machines is not None:
-        words.append("the number of machines")
-    if asked.quotas or any(offer.most is not None for offer in fleets.offers):
-        words.append("what can be had of each")
-    return f"the limits ({', '.join(words)})" if words else "the question"
-
-
-def _settled(ways: Sequence[_WayOut]) -> str:
-    return "this settles it" if len(ways) == 1 else "any one of these settles it"
-
-
-def _movable(fleets: Fleets) -> list[str]:
-    """Return the limits that there are and that can be another one: a month is what it is."""
-    is_monthly = fleets.procurement.is_monthly
-    limits = fleets.account.limits
-    return [name for name in limits if limits[name] < inf and name in _FIELDS and not (name == "time" and is_monthly)]
-
-
-def _ways_out(fleets: Fleets, types: Sequence[int], search: Search) -> Iterator[_WayOut]:
-    """Yield the least value of a limit with which some fleet keeps all others; where none does alone, less of them."""
-    later = _later(fleets, types, search)
-    if later is not None:
-        yield later
-    names = _movable(fleets)
-    others = [name for name in fleets.account.limits if fleets.account.limits[name] < inf and name in LIMITS]
-    for number in range(len(others)):
-        is_settled = later is not None and not number
-        for name in names:
-            for dropped in combinations([other for other in others if other != name], number):
-                if (way := _way_out(fleets, [name, *dropped], types, search)) is not None:
-                    is_settled = True
-                    yield way
-        if is_settled:
-            return
-
-
-def _way_out(fleets: Fleets, names: list[str], types: Sequence[int], search: Search) -> _WayOut | None:
-    """Return what the first of some limits has to be without the others, or None where that is not enough."""
-    best, is_proven = _least(fleets, types, search, names)
-    called, limit = LIMITS[names[0]][0], fleets.account.limits[names[0]]
-    per = rate_unit(fleets.procurement)
-    given = amount(limit, names[0], per)
-    if best is None:
-        if is_proven:
-            return None
-        note = "whether more of it is enough was not found out in time"
-        row = Relaxation(field=_FIELDS[names[0]], given=given, values=(), is_exact=False, is_enough=False, note=note)
-        return _WayOut(words=f"  {called}: {note}", relaxation=row)
-    value, fleet = best
-    others = "".join(f" and no limit on {LIMITS[name][0]}" for name in names[1:])
-    least = "" if is_proven else ", or less: a limit struck before the least was proven"
-    needed = enough(value, names[0], per)
-    row = Relaxation(
-        field=_FIELDS[names[0]],
-        given=given,
-        values=(needed,),
-        is_exact=is_proven,
-        is_enough=not others,
-        change=value / limit - 1 if limit else None,
-        note=f"{fleet.headline}{others}",
-    )
-    return _WayOut(words=f"  {called} {needed}{others} ({fleet.headline}){least}", relaxation=row)
-
-
-def _least(
-    fleets: Fleets, types: Sequence[int], search: Search, names: Sequence[str]
-) -> tuple[tuple[float, Fleet] | None, bool]:
-    """Return the fleet with the least of the first criterion, without limits on any of them, and whether it is proven.
-
-    Without names: any fleet that keeps all limits.
-    """
-    best: tuple[float, Fleet] | None = None
-    is_proven = True
-    for num_types in types:
-        if not (markets := fleets.markets(num_types)):
-            continue
-        part = search.part(search.left_s * _INFEASIBLE_SHARE, good_enough=None if names else inf)
-        most = inf if best is None else best[0] * (1 - SAME)  # else as good a fleet of more types takes its place
-        objective = names[0] if names else "objective"
-        solution = fleets.best(markets, part, objective=objective, without=names, most=most).solution
-        is_proven &= solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
-        if (point := solution.value) is not None:
-            best = solution.objective, Fleet(offers=markets[point.root].offers, counts=point.counts)
-    return best, is_proven
-
-
-def _later(fleets: Fleets, types: Sequence[int], search: Search) -> _WayOut | None:
-    """Return by what factor all deadlines of jobs have to be later for some fleet to keep them and the limits."""
-    if not _has_deadlines(fleets):
-        return None
-    low, high = 1.0, _LATEST
-    best = _least(due(fleets, high), types, search, ())[0]
-    if best is None:
-        return None
-    while high > low * _CLOSE:
-        middle = (low * high) ** 0.5
-        earlier = _least(due(fleets, middle), types, search, ())[0]
-        low, high, best = (middle, high, best) if earlier is None else (low, middle, earlier)
-    times, headline = f"{ceil(high * 100) / 100:g} times as late", best[1].headline
-    row = Relaxation(
-        field="procure.jobs",
-        given="the deadlines of the jobs",
-        values=(times,),
-        is_exact=False,
-        change=high - 1,
-        note=headline,
-    )
-    return _WayOut(words=f"  deadlines of the jobs {times} ({headline})", relaxation=row)
-
-
-def _no_training(fleets: Fleets, search: Search) -> str | None:
-    """Return why no fleet can train at all, from the largest fleets of a few offers; None where some can."""
-    for market in fleets.markets(1):
-        reading = fleets.trained(market, market.most, search)
-        if reading.value < inf:
-            return None
-        if reading.payload:
-            reason = next(iter(reading.payload[0].reason.splitlines()), "")
-            fleet = f"{market.most[0]} x {market.offers[0].name}"
-            return f"no fleet can train it; e.g. on {fleet}: {reason}" if reason else None
-    return "no fleet can be made of the offers."
 
 
 # --- The answer

@@ -11,7 +11,8 @@ from purchases import Machine, MadeUpTimes, row
 import planner
 from planner.answer.documents import error_document
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.procurement.procure import not_found, procure
+from planner.procurement.no_fleet import not_found
+from planner.procurement.procure import procure
 from planner.procurement.search import Fleets
 from planner.search import Search
 from planner.units import Dimension, parse

@@ -16,6 +16,7 @@ from planner.data.fits import seconds_band
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.procurement import procure as module
+from planner.procurement import what_if
 from planner.procurement.answer import Procured
 from planner.procurement.check import check_file
 from planner.procurement.procure import break_evens, procure
@@ -139,7 +140,7 @@ def test_without_time_higher_prices_cost_no_less_than_is_proven_and_no_gap_of_ev
         calls.append("what if")
         return asked(*args)
 
-    asked = module.what_ifs
+    asked = what_if.what_ifs
     monkeypatch.setattr(Fleets, "best", unproven)
     monkeypatch.setattr(module, "what_ifs", what_ifs)
     found = answer(tmp_path, rows(), has_what_if=True)
@@ -261,7 +262,7 @@ def test_no_change_is_reckoned_with_a_worse_plan_of_the_chosen_fleet_than_the_an
     asked = purchases.loaded(
         purchases.asked(tmp_path / "list.csv", rows(), **{**BLOCK, "deadline": "30 h", "machines": {"at_most": 4}})
     )
-    monkeypatch.setattr(module, "_learn_plans_of", lambda *_: None)  # the made-up plans cannot be predicted
+    monkeypatch.setattr(what_if, "_learn_plans_of", lambda *_: None)  # the made-up plans cannot be predicted
     plans: list[float] = []
 
     def planned(problem: Problem, before: Plan | None) -> Any:
