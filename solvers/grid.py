@@ -61,7 +61,8 @@ _MOST_TABLE = 1 << 20
 _FEW_NAMES = 2  # of a rule that is asked once for all nodes of equal values; others, too, of
 _MANY_PAIRS = 100_000  # nodes and values
 _MANY_CELLS = 1_000_000  # of them, for which to look for equal nodes first is worth it
-MOST_COUNTED = 20_000_000  # nodes times values of an axis that counting looks at: about a second
+_MOST_PAIRS = 1 << 16  # of them, of which a rule is asked in one go
+MOST_COUNTED = 20_000_000  # nodes times values of an axis that counting looks at: some tenths of a second
 MOST_AT_ONCE = 200_000  # nodes in one array
 _FIRST_NODES = 16  # of the first chunk: few, so that an incumbent is found soon
 _FIRST_KNOWN = 1024  # where several answers are asked for,
@@ -191,10 +192,14 @@ class Grid:
             else:
                 first, back = distinct(nodes, others)
                 present = {name: nodes[name][first] for name in others}
-            number = len(present[others[0]])
-            pairs = {name: np.repeat(column, len(values)) for name, column in present.items()}
-            table = np.asarray(rule.holds({**pairs, axis.name: np.tile(values, number)}))
-            found &= table.reshape(number, len(values))[back]
+            number, tables = len(present[others[0]]), list[NDArray[np.bool_]]()
+            each = max(1, _MOST_PAIRS // max(len(values), 1))
+            for start in range(0, max(number, 1), each):  # new memory takes longer than the rule
+                few = {name: column[start : start + each] for name, column in present.items()}
+                pairs = {name: np.repeat(column, len(values)) for name, column in few.items()}
+                every = np.tile(values, len(few[others[0]]))
+                tables.append(np.asarray(rule.holds({**pairs, axis.name: every})).reshape(-1, len(values)))
+            found &= np.concatenate(tables)[back]
         return found
 
     def count(self, most: int = MOST_COUNTED) -> int | None:

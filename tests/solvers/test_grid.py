@@ -10,6 +10,7 @@ import pytest
 from grids import Case, best_of, cases, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.search import Search
@@ -110,6 +111,21 @@ def test_points_are_counted_without_listing_them() -> None:
 
     grid = Grid(levels=(Level(axes=axes),), rules=tuple(never_falls(index) for index in range(7)))
     assert grid.count() == 314_457_495  # 47 over 8: rows that never fall
+
+
+def test_a_rule_is_asked_of_many_nodes_piece_by_piece_and_they_are_counted_as_ever() -> None:
+    longest = 0
+
+    def holds(nodes: Columns) -> NDArray[np.bool_]:
+        nonlocal longest
+        longest = max(longest, len(nodes["a"]))
+        return np.asarray((nodes["a"] + nodes["b"] + nodes["c"]) % 7 == 0)
+
+    axes = tuple(Axis(name=name, values=tuple(range(70))) for name in "abc")
+    grid = Grid(levels=(Level(axes=axes),), rules=(Rule(names=("a", "b", "c"), holds=holds),))
+    assert grid.count() == 70**3 // 7
+    assert len(grid.expand({}, 0)["a"]) == 70**3 // 7
+    assert longest <= 1 << 16
 
 
 def test_a_grid_whose_rules_leave_nothing_has_no_points() -> None:
