@@ -30,7 +30,7 @@ of all, and of k devices with most layers one to have no more of the quicker kin
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from itertools import product
+from itertools import compress, product
 from math import inf
 from typing import Any
 
@@ -571,15 +571,13 @@ class EvenBounds(Bounds):
         """Return the seconds with the real links and the smallest bubble.
 
         Work that is done again takes longer, but may hide more of what replicas exchange: of stages that are unlike
-        both may be of some use, so that the least of each part is taken (:meth:`_shown_s`).
+        both may be of some use, so that the least of each part is taken (:meth:`_best_parts`).
         """
 
         def seconds(columns: Columns) -> Floats:
-            parts = self._best_parts(columns)
-            interval = self._group.interval(self._group.layouts(self._filled(columns)))
+            parts, interval = self._best_parts(columns)
             step = self._any_schedule_s(columns, LeastSeconds.of_interval(self.cost.transformer, interval))
-            busy = np.maximum(self._busy_s(columns, parts), step)
-            return busy + self._shown_s(columns, parts["data"]) + parts["optimizer"]
+            return np.maximum(self._busy_s(columns, parts), step) + parts["data"] + parts["optimizer"]
 
         free: dict[str, Sequence[int]] = {"zero": EVERY_ZERO, "shard": self.space.axes["shard"].values}
         found = np.full(len(nodes["tensor"]), inf)
@@ -595,50 +593,6 @@ class EvenBounds(Bounds):
         # Interleaved stages may send beside computing, and what fills a pipeline is no part of this bound.
         is_beside = (columns["interleave"] > 1) & self._group.software.overlaps_transfers
         return busy + np.where(is_beside, 0.0, parts["pipeline"])
-
-    def _of_each_method(self, nodes: Columns, seconds: Bound, may_show: Bools | bool = False) -> Floats:
-        """Return the least seconds of each method of context parallelism, and without each overlap, that are open.
-
-        What takes less in one stage may hide less of what its replicas exchange, and this may be what a step waits for:
-        the least of each part is no bound of their sum. Of stages that are nearly equal it is (:func:`_evenness`), but
-        where they wait for something else whatever they take (``may_show``).
-        """
-        found = self._of_each_context(nodes, seconds)
-        names = [name for name in _OF_LAYERS if name not in nodes and {*self.space.axes[name].values} == {0, 1}]
-        shows = {
-            name: (found < inf) & (nodes[_OF_LAYERS[name]] > 1) & (self._may_show(nodes, name) | may_show)
-            for name in names
-        }
-        for sets in product((False, True), repeat=len(names)):
-            without = [name for name, is_without in zip(names, sets, strict=True) if is_without]
-            at = np.flatnonzero(np.logical_and.reduce([shows[name] for name in without])) if without else ()
-            if len(at):
-                columns = {name: column[at] for name, column in nodes.items()}
-                columns |= dict.fromkeys(without, np.zeros(len(at), dtype=np.int64))
-                found[at] = np.minimum(found[at], self._of_each_context(columns, seconds))
-        return found
-
-    def _shown_s(self, nodes: Columns, data_s: Floats) -> Floats:
-        """Return the seconds of what replicas exchange that show, of stages that are unlike the least of any work.
-
-        Behind the most work least shows: without overlaps that are open, and with whole layers computed again.
-
-        Parameters
-        ----------
-        data_s
-            What shows with the work that nodes name.
-        """
-        at = np.flatnonzero(self._may_show(nodes)) if len(self.cost.transformer.kind_counts) > 1 else ()
-        if not len(at):
-            return data_s
-        found = data_s.copy()
-        open_ones = [name for name in _OF_LAYERS if name not in nodes and 0 in self.space.axes[name].values]
-        for again in self._most_again:
-            more = {**dict.fromkeys(open_ones, 0), **again, "recompute_layers": 0}
-            columns = {name: column[at] for name, column in nodes.items()}
-            columns |= {name: np.full(len(at), value) for name, value in more.items()}
-            found[at] = np.minimum(found[at], self._best_parts(columns)["data"])
-        return found
 
     def _may_show(self, nodes: Columns, overlap: str = "") -> Bools:
         """Return whether layers that take less by an overlap, or by anything, may make a step longer.
@@ -679,7 +633,7 @@ class EvenBounds(Bounds):
         names = ("recompute", "recompute_modules", "recompute_layers", "zero", "shard", "offload_optimizer")
         free = {name: self.space.axes[name].values for name in (*names, "offload_percent")}
         return self._minimum(
-            nodes, {**free, **self._most_away}, partial(self._of_each_method, seconds=self._without_waits_s)
+            nodes, {**free, **self._most_away}, partial(self._of_each_context, seconds=self._without_waits_s)
         )
 
     @cached_property
@@ -705,8 +659,7 @@ class EvenBounds(Bounds):
 
         Copies of activations to the host end no sooner where layers take less, and hide nothing that replicas exchange.
         """
-        may_wait = np.any([nodes[name] > 0 for name in AWAY], axis=0)
-        return self._of_each_method(nodes, partial(self._fitting_s, timed={}), may_wait)
+        return self._of_each_context(nodes, partial(self._fitting_s, timed={}))
 
     def _fitting_s(self, nodes: Columns, timed: Mapping[str, int]) -> Floats:
         """Return the same, with other values of some decisions where seconds are counted."""
@@ -719,8 +672,28 @@ class EvenBounds(Bounds):
             if len(fits):
                 left = {name: one[fits] for name, one in columns.items()}
                 left |= {name: np.full(len(fits), value) for name, value in timed.items()}
-                layouts = self._group.layouts(self._filled(left))
-                found[part][fits] = self._least_s(layouts)
+                found[part][fits] = self._of_overlaps_s(left)
+        return found
+
+    def _of_overlaps_s(self, nodes: Columns) -> Floats:
+        """Return the least seconds with all overlaps, and without each of layers' that is open: all priced at once.
+
+        What takes less in one stage may hide less of what its replicas exchange, and this may be what a step waits for:
+        the least of each part is no bound of their sum. Of stages that are nearly equal it is (:func:`_evenness`), but
+        where they wait for the host whatever they take.
+        """
+        names = [name for name in _OF_LAYERS if name not in nodes and {*self.space.axes[name].values} == {0, 1}]
+        filled, number = self._filled(nodes), len(nodes["tensor"])
+        waits = np.any([nodes[name] > 0 for name in AWAY], axis=0)
+        shows = [(nodes[_OF_LAYERS[name]] > 1) & (self._may_show(nodes, name) | waits) for name in names]
+        without = list(product((False, True), repeat=len(names)))
+        places = [np.flatnonzero(np.all([*compress(shows, one), np.ones(number, bool)], axis=0)) for one in without]
+        rows = np.concatenate(places)
+        columns = {name: column[rows] for name, column in filled.items()}
+        for index, name in enumerate(names):
+            columns[name] = columns[name] * ~np.repeat([one[index] for one in without], [len(one) for one in places])
+        found = np.full(number, inf)
+        np.minimum.at(found, rows, self._least_s(self._group.layouts(columns)))
         return found
 
     def _least_s(self, layouts: Layouts) -> Floats:
@@ -741,15 +714,30 @@ class EvenBounds(Bounds):
         """Return the seconds of layouts that fit."""
         return self._group.seconds(layouts)
 
-    def _best_parts(self, columns: Columns) -> dict[str, Floats]:
-        """Return the parts of a step at its best, the optimiser where its step is shorter."""
-        layouts = self._group.layouts(self._filled(columns))
-        parts = self._group.parts(layouts, is_exact=False)
+    def _best_parts(self, columns: Columns) -> tuple[dict[str, Floats], Mapping[str, Floats]]:
+        """Return the parts of a step at its best, and the interval: the optimiser where its step is shorter.
+
+        Of what replicas exchange shows, of stages that are unlike, the least of any work: it is least behind the most,
+        without overlaps that are open, and with whole layers computed again. All are priced at once.
+        """
+        filled, number = self._filled(columns), len(columns["tensor"])
+        at = np.flatnonzero(self._may_show(columns)) if len(self.cost.transformer.kind_counts) > 1 else np.zeros(0, int)
+        open_ones = [name for name in _OF_LAYERS if name not in columns and 0 in self.space.axes[name].values]
+        rows = [filled]
+        for again in self._most_again if len(at) else ():
+            more = {**dict.fromkeys(open_ones, 0), **again, "recompute_layers": 0}
+            shown = {name: column[at] for name, column in columns.items()}
+            rows.append(self._filled({**shown, **{name: np.full(len(at), value) for name, value in more.items()}}))
+        layouts = self._group.layouts({name: np.concatenate([one[name] for one in rows]) for name in filled})
+        every = self._group.parts(layouts, is_exact=False)
+        own = layouts.of(slice(0, number))
+        parts = {name: column[:number].copy() for name, column in every.items()}
+        np.minimum.at(parts["data"], np.tile(at, len(rows) - 1), every["data"][number:])
         if 1 in self.space.axes["offload_optimizer"].values:
-            shorter = np.minimum(parts["optimizer"], self._group.offload_s(layouts))
+            shorter = np.minimum(parts["optimizer"], self._group.offload_s(own))
             parts["total"] = parts["total"] - parts["optimizer"] + shorter
             parts["optimizer"] = shorter
-        return parts
+        return parts, self._group.interval(own)
 
     def _minimum(self, nodes: Columns, free: Mapping[str, Sequence[int]], seconds: Bound) -> Floats:
         """Return the least of what some free decisions give."""
