@@ -27,8 +27,8 @@ class LinkRates:
         Links inside machines up to here are PCIe.
     scale_up_bytes_per_s
         Links between machines from here on take no network card (NVLink between trays): no card's rate bounds them.
-    is_network_given, is_inside_given
-        Whether the question says what links between and inside machines reach: that counts, and bounds nothing else.
+    is_network_given
+        Whether the question says what links between machines reach: that counts, and nothing else bounds them.
     """
 
     network_share: float = 1.0
@@ -41,7 +41,6 @@ class LinkRates:
     pcie_bytes_per_s: float = PCIE_BYTES_PER_S
     scale_up_bytes_per_s: float = inf
     is_network_given: bool = False
-    is_inside_given: bool = False
 
     def with_network(self, share: float) -> "LinkRates":
         """Return the same with a share between machines that is given, which nothing bounds."""
@@ -50,7 +49,7 @@ class LinkRates:
 
     def with_inside(self, share: float) -> "LinkRates":
         """Return the same with a share of all links inside machines that is given."""
-        return replace(self, inside_share=share, pcie_share=share, is_inside_given=True)
+        return replace(self, inside_share=share, pcie_share=share)
 
     # -- one machine
 

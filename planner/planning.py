@@ -594,7 +594,7 @@ def plan_of(problem: Problem, search: Search, *, prefers_safe: bool = False) -> 
         return answered(given, plan, search, prefers_safe=prefers_safe, earlier=known)
 
 
-def plan_of_fleet(problem: Problem, search: Search, before: Plan | None = None) -> Plan:
+def plan_of_fleet(problem: Problem, search: Search, before: Plan | None) -> Plan:
     """Return the plan of a training on a fleet that was chosen within a search, no worse than what it found before."""
     try:
         found = planned(problem, part_of(search))

@@ -38,7 +38,7 @@ def least_feasible(low: int, high: int, is_feasible: Callable[[int], bool | None
 def first_feasible(
     numbers: Sequence[int],
     is_feasible: Callable[[int], bool | None],
-    is_any_feasible: Callable[[Sequence[int]], bool | None] | None = None,
+    is_any_feasible: Callable[[Sequence[int]], bool | None] | None,
 ) -> tuple[int | None, bool]:
     """Return the first feasible number, and whether all before it are proven not to be.
 

@@ -14,7 +14,7 @@ _OTHER = "Name another file."
 _STREAMS = {1: "what is printed", 2: "what is said on stderr"}
 
 
-def check_targets(targets: Mapping[str, Path | None], inputs: Iterable[tuple[str, Path | None]] = ()) -> None:
+def check_targets(targets: Mapping[str, Path | None], inputs: Iterable[tuple[str, Path | None]]) -> None:
     """Refuse files that could not be written at the end of a long search, or that hold something else.
 
     Parameters

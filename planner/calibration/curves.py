@@ -254,7 +254,7 @@ def fit_curve(group: Group, *, form: str | None = None) -> Curve:
     )
 
 
-def too_few(group: Group, form: str | None = None) -> str:
+def too_few(group: Group, form: str | None) -> str:
     """Return what to say where a group has too few sizes."""
     needs = ", ".join(f"{LEAST_SIZES[name]} for {_WORDS[name]}" for name in FORMS)
     number = len(group.size_bytes)

@@ -258,7 +258,7 @@ def block_of(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> di
     return block
 
 
-def known_errors(fitted: Fitted, *, is_law_only: bool = False) -> list[dict[str, object]]:
+def known_errors(fitted: Fitted, *, is_law_only: bool) -> list[dict[str, object]]:
     """Return the cross-validated errors, as the key ``known_error`` has them."""
     rows: list[dict[str, object]] = []
 

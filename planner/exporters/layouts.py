@@ -380,7 +380,7 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu"), l
 
 
 def transformer_layout(
-    target: str, job: Job, *, kinds: Sequence[str] = ("gpu",), low: Sequence[str] = ()
+    target: str, job: Job, *, kinds: Sequence[str] = ("gpu",), low: Sequence[str]
 ) -> tuple[Layout, Transformer]:
     """Return what :func:`layout_of` does for a program that trains transformers alone, and the transformer.
 

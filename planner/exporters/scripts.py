@@ -62,8 +62,8 @@ def torchrun_script(
     rows: Sequence[UsedMachines],
     program: str,
     *,
-    head: Sequence[str] = (),
-    environment: Sequence[str] = (),
+    head: Sequence[str],
+    environment: Sequence[str],
     commands: Sequence[str] = (),
 ) -> str:
     """Return a script that every machine runs with its own ``NODE_RANK`` and the ``MASTER_ADDR`` of the first.

@@ -195,7 +195,7 @@ class Fleets:
         status = Status.OPTIMAL if least - bound <= SAME * least else Status.FEASIBLE
         return replace(answer, solution=Solution(status=status, objective=least, bound=bound, value=before))
 
-    def best_looked_at(self, *, most: float = inf) -> tuple[Market, Candidate] | None:
+    def best_looked_at(self, *, most: float) -> tuple[Market, Candidate] | None:
         """Return the best of all fleets whose work was ever asked for, if it keeps the limits and is below ``most``."""
         if not (markets := self.all_markets()):
             return None

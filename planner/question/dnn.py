@@ -650,7 +650,7 @@ def _types_of(reading: Reading, dnn: Dnn, cluster: Cluster) -> tuple[str, str]:
     return dtype, optimizer
 
 
-def goal_of(reading: Reading, training: Training, *, reads_tokens: bool = False) -> Goal:
+def goal_of(reading: Reading, training: Training, *, reads_tokens: bool) -> Goal:
     """Return what is minimised: what the spec says, else epoch time, else iteration time."""
     name = reading.spec.objective
     if name is None:

@@ -340,9 +340,9 @@ def _classes(row: MixedRow, names: Sequence[str]) -> Iterator[ReplicaClass]:
         yield ReplicaClass(groups=np.array(column)[:, None], num_microbatches=np.array([row.num_microbatches]))
 
 
-def rank_correlation(rows: Sequence[MixedRow], figures: Figures, reading: Reading = READING) -> float:
+def rank_correlation(rows: Sequence[MixedRow], figures: Figures) -> float:
     """Return Spearman's correlation of predicted and measured seconds."""
-    return _spearman([predicted_s(row, figures, reading) for row in rows], [row.iteration_s for row in rows])
+    return _spearman([predicted_s(row, figures) for row in rows], [row.iteration_s for row in rows])
 
 
 def _spearman(one: Sequence[float], other: Sequence[float]) -> float:

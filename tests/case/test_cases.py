@@ -7,12 +7,12 @@ from typing import Any
 
 import jsonschema
 import pytest
+from quantities import is_quantity, leaves
 
 from planner.answer.schemas import CaseDocument
 from planner.case.run import CaseResult, case_names, format_table, run_case, run_folder, to_document
 from planner.errors import Fault, SpecError
 from planner.question.source import read_source
-from planner.units import Dimension, parse
 
 CASES = Path(__file__).parents[2] / "cases"
 NAMES = case_names()
@@ -177,7 +177,7 @@ def test_every_number_of_a_case_stands_beside_its_source(name: str) -> None:
     source = read_source(CASES / name / "case.yaml")
     lines = Path(source.file).read_text(encoding="utf-8").splitlines()
     for path, value in leaves(source.data):
-        if is_quantity(value) and path[0] in ("shared", "questions", "fit"):
+        if (isinstance(value, bool) or is_quantity(value)) and path[0] in ("shared", "questions", "fit"):
             line = lines[source.positions[path][0] - 1]
             assert "#" in line or "source:" in line, f"{'.'.join(map(str, path))}: {line}"
 
@@ -188,24 +188,6 @@ def test_no_case_contains_our_answer(name: str) -> None:
     assert not any("ours" in path for path, _ in leaves(source.data))
     numbers = {value for _, value in leaves(source.data) if isinstance(value, int | float)}
     assert not numbers & {row.ours for row in result_of(name).rows if row.class_ != "fitted" and row.ours not in (0, 1)}
-
-
-def leaves(data: Any, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], Any]]:
-    parts = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else None
-    return [(path, data)] if parts is None else [leaf for key, part in parts for leaf in leaves(part, (*path, key))]
-
-
-def is_quantity(value: object) -> bool:
-    """Whether it is a number, with a unit or without."""
-    return isinstance(value, int | float) or any(is_of(str(value), dimension) for dimension in Dimension)
-
-
-def is_of(text: str, dimension: Dimension) -> bool:
-    try:
-        parse(text, dimension)
-    except ValueError:
-        return False
-    return True
 
 
 def test_the_document_keeps_its_schema() -> None:

@@ -173,7 +173,7 @@ def test_only_its_own_files_are_recognised() -> None:
     assert not KNOWN & REMOVED
 
 
-def pipeline_job(replicas: tuple[int, int], *, schedule: str = "1f1b", num_microbatches: int = 8) -> Job:
+def pipeline_job(replicas: tuple[int, int], *, schedule: str = "1f1b") -> Job:
     """A plan of a network of convolutions in two stages, cut behind the fifth layer."""
     machines = [{"count": 1, "device": "v100-sxm2-16gb", "devices": 4, "network": "10 Gbit/s", "latency": "20 us"}]
     asked = {"dnn": {"zoo": "vgg16", "global_batch": 128}, "cluster": {"machines": machines}, "families": ["pipeline"]}
@@ -184,9 +184,7 @@ def pipeline_job(replicas: tuple[int, int], *, schedule: str = "1f1b", num_micro
         PipelineStage(first=first, last=last, machines=where, replicas=number)
         for (first, last), number in zip(cuts, replicas, strict=True)
     )
-    chosen = PipelineConfiguration(
-        stages=stages, num_microbatches=num_microbatches, global_batch_size=128, schedule=schedule
-    )
+    chosen = PipelineConfiguration(stages=stages, num_microbatches=8, global_batch_size=128, schedule=schedule)
     return job_of(problem, "pipeline", chosen)
 
 

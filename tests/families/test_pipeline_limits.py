@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelines import every_shape, is_allowed, layer, question, small_questions
+from pipelines import every_value, layer, question, small_questions
 
 import planner
 from planner.errors import NoAnswerError
 from planner.families.pipeline import domain as pipeline_domain
 from planner.families.pipeline import domain as pipeline_line
-from planner.families.pipeline import family as pipeline
 from planner.families.pipeline import rows as pipeline_plain
 from planner.families.pipeline import rows as pipeline_rows
 from planner.families.pipeline import search as pipeline_search
 from planner.families.pipeline import search as pipeline_sources
-from planner.families.pipeline.cost import PipelineCost
 from planner.families.pipeline.domain import MOST_NUMBERS, Domain
 from planner.families.pipeline.rows import StageRows
 from planner.families.pipeline.search import plan
@@ -56,16 +54,6 @@ class Readings:
     def read(self) -> float:
         self.now_s += 1.0
         return self.now_s
-
-
-def every_value(problem: Problem) -> list[float]:
-    """The objective of every pipeline of the domain that is allowed and fits."""
-    cost = PipelineCost(problem)
-    return [
-        pipeline.predict(problem, cost.configuration(shape)).value_of(problem.goal)
-        for shape in every_shape(problem, cost)
-        if is_allowed(problem, cost, shape)
-    ]
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------

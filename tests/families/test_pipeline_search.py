@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pipelines import MACHINE, every_shape, is_allowed, layer, question, small_questions
+from pipelines import MACHINE, every_shape, every_value, is_allowed, layer, question, small_questions
 from stage_bound import bound_s
 from tight_memory import TIGHT
 
@@ -21,7 +21,6 @@ from planner.errors import InfeasibleError, ModelError, NoAnswerError
 from planner.exporters.export import Job, refusal_of
 from planner.families.pipeline import domain as pipeline_domain
 from planner.families.pipeline import family as pipeline
-from planner.families.pipeline import rows as pipeline_plain
 from planner.families.pipeline import rows as pipeline_rows
 from planner.families.pipeline import search as pipeline_sources
 from planner.families.pipeline.cost import PipelineConfiguration, PipelineCost, Shape
@@ -49,16 +48,6 @@ def best(asked: dict[str, Any], **limits: Any) -> Plan:
     return plan(planner.load(asked), Search(**limits))
 
 
-def every_value(problem: Problem) -> list[float]:
-    """The objective of every pipeline of the domain that is allowed and fits."""
-    cost = PipelineCost(problem)
-    return [
-        pipeline.predict(problem, cost.configuration(shape)).value_of(problem.goal)
-        for shape in every_shape(problem, cost)
-        if is_allowed(problem, cost, shape)
-    ]
-
-
 @settings(max_examples=80)
 @given(small_questions())
 def test_choices_that_stand_for_several_numbers_of_devices_give_a_true_bound(asked: dict[str, Any]) -> None:
@@ -78,10 +67,7 @@ def test_choices_that_stand_for_several_numbers_of_devices_give_a_true_bound(ask
     assert min(values) <= found.objective * (1 + 1e-9)
 
 
-@settings(max_examples=150)
-@given(small_questions())
-def test_the_plan_is_as_good_as_the_best_of_every_pipeline_predicted(asked: dict[str, Any]) -> None:
-    problem = planner.load(asked)
+def hold_plan_against_every_pipeline(problem: Problem) -> None:
     values = every_value(problem)
     if not values:
         with pytest.raises(InfeasibleError, match="No plan fits"):
@@ -91,6 +77,12 @@ def test_the_plan_is_as_good_as_the_best_of_every_pipeline_predicted(asked: dict
     assert found.status is Status.OPTIMAL
     assert found.objective == found.bound == pytest.approx(min(values))
     assert found.prediction.memory_bytes["total"] <= found.prediction.memory_bytes["limit"]
+
+
+@settings(max_examples=150)
+@given(small_questions())
+def test_the_plan_is_as_good_as_the_best_of_every_pipeline_predicted(asked: dict[str, Any]) -> None:
+    hold_plan_against_every_pipeline(planner.load(asked))
 
 
 @settings(max_examples=150)
@@ -143,16 +135,7 @@ def test_nothing_that_fits_tight_memory_is_missed(asked: dict[str, Any], which: 
     if not sizes:  # pins leave nothing
         return
     limits = replace(free.limits, memory_per_device_bytes=sizes[which % len(sizes)] + more)
-    problem = replace(free, limits=limits)
-    values = every_value(problem)
-    if not values:
-        with pytest.raises(InfeasibleError, match="No plan fits"):
-            plan(problem, Search())
-        return
-    found = plan(problem, Search())
-    assert found.status is Status.OPTIMAL
-    assert found.objective == found.bound == pytest.approx(min(values))
-    assert found.prediction.memory_bytes["total"] <= found.prediction.memory_bytes["limit"]
+    hold_plan_against_every_pipeline(replace(free, limits=limits))
 
 
 @settings(max_examples=80)
@@ -290,8 +273,8 @@ def test_numbers_together_are_asked_for_memory_on_devices_that_each_of_them_has(
 @given(small_questions())
 def test_the_plan_is_as_good_whether_tables_are_filled_together_or_each_alone(asked: dict[str, Any]) -> None:
     problem, found = planner.load(asked), []
-    for most in (0.0, pipeline_plain._MOST_TOGETHER):
-        with patch.object(pipeline_plain, "_MOST_TOGETHER", most):
+    for most in (0.0, pipeline_rows._MOST_TOGETHER):
+        with patch.object(pipeline_rows, "_MOST_TOGETHER", most):
             try:
                 found.append(plan(problem, Search()).objective)
             except InfeasibleError:
@@ -305,8 +288,8 @@ def test_of_large_groups_the_plan_is_the_same_whether_tables_are_filled_together
     asked: dict[str, Any],
 ) -> None:
     problem, found = planner.load(asked), list[tuple[Any, ...]]()
-    for most in (0, pipeline_plain._MOST_COARSE_SHARED):
-        patched = patch.object(pipeline_plain, "_MOST_COARSE_SHARED", most)
+    for most in (0, pipeline_rows._MOST_COARSE_SHARED):
+        patched = patch.object(pipeline_rows, "_MOST_COARSE_SHARED", most)
         with patched, patch.object(pipeline_domain, "MOST_REPLICAS", 0):
             try:
                 answer = plan(problem, Search())
@@ -328,10 +311,10 @@ def test_tables_by_number_of_stages_are_filled_where_the_cutoff_left_few_stages(
 @pytest.mark.parametrize("most_replicas", [0, 1024])
 def test_sources_that_need_tables_get_them_together(most_replicas: int) -> None:
     problem, numbers = planner.load(question(6, dnn={"global_batch": 64})), []
-    for most in (0.0, pipeline_plain._MOST_TOGETHER):
-        together = patch.object(pipeline_plain, "_MOST_TOGETHER", most)
+    for most in (0.0, pipeline_rows._MOST_TOGETHER):
+        together = patch.object(pipeline_rows, "_MOST_TOGETHER", most)
         coarse = patch.object(pipeline_domain, "MOST_REPLICAS", most_replicas)
-        with together, coarse, patch.object(pipeline_plain, "Tables", wraps=Tables) as filled:
+        with together, coarse, patch.object(pipeline_rows, "Tables", wraps=Tables) as filled:
             plan(problem, Search())
         numbers.append(filled.call_count)
         assert (max(len(call.args[1]) for call in filled.call_args_list) > 1) == (most > 0)
@@ -461,7 +444,7 @@ def test_a_limit_holds_for_batches_of_millions(batch: int, asked_for: int) -> No
     """No schedule is walked through task by task, and what was searched until then is a good answer."""
     problem = planner.load(question(4, dnn={"global_batch": batch}))
     orders = patch.object(schedule, "order_of", wraps=order_of)
-    rows = patch.object(pipeline_plain, "StageRows", wraps=pipeline_rows.StageRows)
+    rows = patch.object(pipeline_rows, "StageRows", wraps=pipeline_rows.StageRows)
     with orders as walked, rows as made:
         found = plan(problem, Counted(seed=asked_for))
     assert all(call.args[2] <= 64 for call in walked.call_args_list)

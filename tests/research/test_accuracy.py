@@ -3,15 +3,14 @@
 import shutil
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any
 
 import pytest
+from quantities import is_quantity, leaves
 
 from planner import api
 from planner.data.fits import error_band
 from planner.errors import SpecError
 from planner.question.source import read_source
-from planner.units import Dimension, parse
 from research.accuracy import accuracy_page, bands, bands_text, main
 from research.links import links_text, sources
 from research.measured import MeasuredRow, RowsFrom, throughput
@@ -254,26 +253,6 @@ def test_every_number_of_an_input_stands_beside_its_source(name: str) -> None:
     for path, value in leaves(source.data["rows_from"]["inputs"], ("rows_from", "inputs")):
         if is_quantity(value):
             assert "#" in lines[source.positions[path][0] - 1], ".".join(map(str, path))
-
-
-def leaves(data: Any, path: tuple[str | int, ...]) -> list[tuple[tuple[str | int, ...], Any]]:
-    parts = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else None
-    return [(path, data)] if parts is None else [leaf for key, part in parts for leaf in leaves(part, (*path, key))]
-
-
-def is_quantity(value: object) -> bool:
-    """Whether it is a number, with a unit or without."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return False
-    return not isinstance(value, str) or any(is_of(value, dimension) for dimension in Dimension)
-
-
-def is_of(text: str, dimension: Dimension) -> bool:
-    try:
-        parse(text, dimension)
-    except ValueError:
-        return False
-    return True
 
 
 # -- what is predicted is what a plan predicts ------------------------------------------------------------------------

@@ -257,14 +257,14 @@ def test_the_same_question_gets_the_same_answer_by_the_same_calls(case: Case) ->
     assert first.asked == second.asked
 
 
-def amdahl(roots: int, most: int, *, limits: tuple[float, float, float] = (inf, inf, inf), swaps: bool = True) -> Case:
+def amdahl(roots: int, most: int, *, limits: tuple[float, float, float] = (inf, inf, inf)) -> Case:
     """Roots of one count whose time has a part that more machines do not shorten."""
     tables: list[dict[Counts, float]] = [
         {(count,): 1000 / (root + 1) * (0.01 * (root % 5 + 1) + 1 / count) for count in range(1, most + 1)}
         for root in range(roots)
     ]
     prices = [[(root + 1) * (1 + 0.07 * (root * 7 % 11))] for root in range(roots)]
-    return Case(tables=tables, price=prices, granule=0.0, limits=limits, least_total=0, swaps=swaps)
+    return Case(tables=tables, price=prices, granule=0.0, limits=limits, least_total=0, swaps=True)
 
 
 def test_no_point_is_asked_twice() -> None:

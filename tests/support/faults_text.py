@@ -101,12 +101,12 @@ def try_name(server: Server, folder: Path, name: bytes) -> None:
     assert not (folder / "gone").exists()
 
 
-def try_no_files(server: Server, folder: Path, lines: Sequence[str], names: Sequence[str] = NO_FILES) -> None:
+def try_no_files(server: Server, folder: Path, lines: Sequence[str]) -> None:
     """What is no file, or an endless one, is refused as an input."""
     os.mkfifo(folder / "pipe")
     with (folder / "huge").open("wb") as file:
         file.truncate(3 * 2**30)
-    for name in names:
+    for name in NO_FILES:
         for line in lines:
             ended = server.run(*line.format(name).split(), folder=folder, limits={"RLIMIT_AS": 4 * 2**30})
             assert not wrong_of(ended, (2,)), line.format(name)

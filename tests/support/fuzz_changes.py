@@ -192,7 +192,7 @@ _WEIGHTS = (8, 6, 5, 16, 16, 8, 22, 7, 6, 6)
 # -- tables ----------------------------------------------------------------------------------------------------------
 
 
-def changed_table(text: str, draw: Random, *, separator: str | None = ",") -> str:
+def changed_table(text: str, draw: Random, *, separator: str | None) -> str:
     """Return a table with changed cells, rows or columns; ``separator`` None: columns are parted by blanks."""
     lines = [line.split(separator) for line in text.splitlines()]
     for _ in range(draw.choice((1, 1, 1, 2, 3))):

@@ -70,11 +70,9 @@ def even_job(transformer: Mapping[str, Any] = TINY, *, num_microbatches: int = 2
     return job_of(_question(chosen, transformer), "hybrid", chosen)
 
 
-def uneven_job(
-    layers: tuple[int, ...], transformer: Mapping[str, Any] = TINY, *, num_microbatches: int = 4, **decisions: Any
-) -> Job:
-    """A plan whose stages have these layers."""
-    batch = decisions.get("data", 1) * decisions.get("microbatch", 1) * num_microbatches
+def uneven_job(layers: tuple[int, ...], transformer: Mapping[str, Any] = TINY, **decisions: Any) -> Job:
+    """A plan whose stages have these layers, of four micro-batches."""
+    batch = decisions.get("data", 1) * decisions.get("microbatch", 1) * 4
     stages = tuple(PipelineStage(layers=one) for one in layers)
     chosen = HybridConfiguration(global_batch_size=batch, pipeline=len(layers), stages=stages, **decisions)
     return job_of(_question(chosen, {**transformer, "layers": sum(layers)}), "hybrid", chosen)

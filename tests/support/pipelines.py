@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from number_of_devices import PER_DEVICE, uses_all
 
 from planner.families.pipeline.cost import PipelineCost, Shape
+from planner.families.pipeline.family import predict
 from planner.models.stages import Stage
 from planner.problem import Problem
 from tests.referee.exhaustive import all_groupings, all_pipelines
@@ -133,6 +134,16 @@ def every_shape(problem: Problem, cost: PipelineCost) -> Iterator[Shape]:
                     schedule="interleaved",
                     chunks_per_device=chunks,
                 )
+
+
+def every_value(problem: Problem) -> list[float]:
+    """The objective of every pipeline of the domain that is allowed and fits."""
+    cost = PipelineCost(problem)
+    return [
+        predict(problem, cost.configuration(shape)).value_of(problem.goal)
+        for shape in every_shape(problem, cost)
+        if is_allowed(problem, cost, shape)
+    ]
 
 
 def slowest_as_fast_as_can_be(seconds: list[float], parts: int) -> list[tuple[int, int]]:
