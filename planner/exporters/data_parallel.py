@@ -14,6 +14,7 @@ release (June 2023).
 """
 
 import json
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -178,9 +179,12 @@ def _export_ddp(job: Job) -> Export:
     notes += [*nccl_notes(kind, plan.fused), *_ddp_notes(plan)]
     # So that a user's program, wherever it lies, can import what stands beside the script.
     here = ('HERE="$(cd "$(dirname "$0")" && pwd)"', 'export PYTHONPATH="$HERE${PYTHONPATH:+:$PYTHONPATH}"')
+    # Ours stands beside the script, which is started from the folder of the user's module.
+    program = script_words(job.settings.script, "planned_ddp.py --demo 1")
+    program = re.sub(r"^planned_ddp\.py(?= |$)", '"$HERE/planned_ddp.py"', program)
     script = torchrun_script(
         plan.machines,
-        script_words(job.settings.script, '"$HERE/planned_ddp.py" --demo 1'),
+        program,
         head=[
             f"# planner.export/1 ddp, for {PYTORCH}: torchrun and DistributedDataParallel",
             *comment_lines([job.plan.configuration.headline, f"global batch {plan.global_batch_size}", *notes]),
@@ -255,9 +259,10 @@ def _ddp_notes(plan: DataParallel) -> list[str]:
         notes.append("fp16: scale the loss by a torch.amp.GradScaler; planned_ddp.py does not")
     if plan.job.problem.taken:
         notes.append(f"the network is the changed one: {', '.join(plan.job.problem.taken)}")
-    if plan.job.settings.script is None:
+    script = plan.job.settings.script
+    if script is None:
         notes.append("planned_ddp.py runs made-up tensors; --script 'planned_ddp.py --factory MODULE:FUNCTION' yours")
-    else:
+    elif "planned_ddp.py" not in script:
         notes.append("your program forms the planned buckets by: from planned_ddp import wrap; ddp = wrap(module)")
     return notes
 

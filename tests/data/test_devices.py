@@ -217,7 +217,7 @@ def test_an_unknown_device_is_refused_with_the_nearest_names() -> None:
 
 
 def test_a_name_near_to_none_is_refused_with_what_lists_all_names() -> None:
-    with pytest.raises(SpecError, match=r"See `planner show devices` for all \d+, such as 'k80'\.$"):
+    with pytest.raises(SpecError, match=r"See `planner show devices` for all \d+, such as 'k80'\. A spec may describe"):
         device("§§§")
 
 

@@ -124,6 +124,14 @@ def test_a_program_of_ones_own_keeps_its_words_and_none_is_run(tmp_path: Path) -
     assert not (tmp_path / "hit").exists()
 
 
+def test_our_program_is_found_beside_the_script_whatever_the_folder_it_is_started_in(tmp_path: Path) -> None:
+    (tmp_path / "launch").mkdir()
+    script = "python planned_ddp.py --factory 'my nets:unet'"
+    written(tmp_path / "launch", planner.export(planned("one"), "ddp", script=script).files)
+    (line,) = run_shell(tmp_path, "launch/launch.sh", {"torchrun": TELLS})
+    assert line.endswith(f"[{tmp_path}/launch/planned_ddp.py][--factory][my nets:unet]")
+
+
 @pytest.mark.parametrize("target", ["ddp", "slurm"])
 def test_names_of_the_question_cannot_become_commands(tmp_path: Path, target: str) -> None:
     asked = json.loads(json.dumps(question("mixed")))
