@@ -58,7 +58,7 @@ doi:10.1145/3341301.3359646). The terms are our own: sums along paths of the tim
 the makespan (F. Baccelli, G. Cohen, G. J. Olsder, J.-P. Quadrat, Synchronization and Linearity, 1992, chapter 2).
 """
 
-from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,8 @@ from planner.frozen import frozen
 
 Integers = NDArray[np.int64]
 _Seconds = Floats | float
+
+_MOST_TURNED = 100_000  # numbers that are worked out at once: beyond the processor's cache it gets slower
 
 REST = 6  # rows of a rest: R, G, H, F, E, L
 FIRST, LAST, FINISHED, FLUSHED, DRAINED = range(1, REST)  # the rows of G, H, F, E and L
@@ -148,14 +150,55 @@ def behind_channel(rest: Floats, out_s: _Seconds, back_s: _Seconds, schedule: Sc
 
 
 @frozen(kw_only=False)
-class _Turn:
-    """From a stage to one behind it, where micro-batches turn, and back: Z, A and B; w and K of that one."""
+class _Turns:
+    """Of stages, the first one of these in the first row, what micro-batches take that turn there.
 
-    trip_s: _Seconds
-    ahead_s: _Seconds
-    back_s: _Seconds
-    work_s: _Seconds
-    in_flight: Integers | int
+    Z, A and B from the first one there and back; w of the stage; V of the way there; L from the stage on. What does not
+    depend on the first one: ``(K - 1) A``, ``(m - 1) A`` and ``(m - K) w``, and ``K - 1``.
+    """
+
+    trip_s: Floats
+    ahead_s: Floats
+    back_s: Floats
+    work_s: Floats
+    way_s: Floats
+    drained_s: Floats
+    held_ahead_s: Floats
+    all_ahead_s: Floats
+    rest_s: Floats
+    more: Floats
+
+    @classmethod
+    def at(cls, columns: Floats, held: Integers, sent: Floats, schedule: Schedule | Schedules) -> "_Turns":
+        """Return those of known stages, each as if it were the first one."""
+        forward_s, backward_s, _ = columns
+        ahead_s, work_s, m = forward_s.copy(), forward_s + backward_s, schedule.num_microbatches
+        np.maximum(ahead_s[1:], sent[0], out=ahead_s[1:])
+        np.maximum.accumulate(ahead_s, axis=0, out=ahead_s)
+        more = np.broadcast_to(held - 1.0, work_s.shape)
+        none, known = np.zeros_like(work_s), (more * ahead_s, (m - 1) * ahead_s, (m - held) * work_s)
+        return cls(work_s.copy(), ahead_s, backward_s.copy(), work_s, none, none.copy(), *known, more)
+
+    def behind(self, position: int) -> "_Turns":
+        """Return those from a stage on."""
+        return _Turns(*(getattr(self, name)[position:] for name in _TURNS))
+
+    def step_back(self, both_s: Floats, onward_s: Floats, slowest_s: Floats) -> None:
+        """Have the first stage of these reached from the one before it.
+
+        Parameters
+        ----------
+        both_s, onward_s
+            Of a micro-batch in the stage before and over the boundary behind that one: both ways, and forward.
+        slowest_s
+            The slowest task there of the way back.
+        """
+        np.add(self.trip_s, both_s, out=self.trip_s)
+        np.add(self.way_s, onward_s, out=self.way_s)
+        np.maximum(self.back_s, slowest_s, out=self.back_s)
+
+
+_TURNS = tuple(one.name for one in fields(_Turns))
 
 
 def behind_stage(
@@ -167,7 +210,7 @@ def behind_stage(
     schedule: Schedule | Schedules,
     *,
     is_open: bool = False,
-    turns: Sequence[_Turn] = (),
+    turns: _Turns | None = None,
 ) -> Floats:
     """Return the rest from a stage on, of that behind it.
 
@@ -183,7 +226,7 @@ def behind_stage(
     m, work_s = schedule.num_microbatches, forward_s + backward_s
     behind_trip_s, behind_first_s, behind_last_s, behind_finish_s, behind_flushed_s, behind_drained_s = rest
     trip_s, first_s, last_s = work_s + behind_trip_s, work_s + behind_first_s, work_s + behind_last_s
-    start_s = (m - 1) * (turns[0].ahead_s if turns else forward_s)
+    start_s = (m - 1) * forward_s if turns is None else turns.all_ahead_s[0]
     finish_s = work_s + behind_finish_s
     if schedule.is_gpipe:
         first_s = np.maximum(first_s, trip_s + start_s)
@@ -193,21 +236,21 @@ def behind_stage(
     else:
         first_s = np.maximum(first_s, in_flight * forward_s + backward_s)
         last_s = np.maximum(last_s, forward_s + in_flight * backward_s)
-        for one in turns:
-            first_s = np.maximum(first_s, one.trip_s + (one.in_flight - 1) * one.ahead_s)
-            last_s = np.maximum(last_s, one.trip_s + (one.in_flight - 1) * one.back_s)
-            ways_s = (
-                (one.in_flight - 1) * (one.ahead_s + one.back_s) + (m - one.in_flight) * one.work_s,
-                (m - 1) * one.ahead_s + (one.in_flight - 1) * one.back_s,
-                (one.in_flight - 1) * one.ahead_s + (m - 1) * one.back_s,
-            )
-            finish_s = np.maximum(finish_s, one.trip_s + np.maximum(np.maximum(*ways_s[:2]), ways_s[2]))
+        if turns is not None:
+            back_s = turns.more * turns.back_s
+            first_s = np.maximum(first_s, (turns.trip_s + turns.held_ahead_s).max(axis=0))
+            last_s = np.maximum(last_s, (turns.trip_s + back_s).max(axis=0))
+            way_s = np.maximum(turns.more * (turns.ahead_s + turns.back_s) + turns.rest_s, turns.all_ahead_s + back_s)
+            way_s = np.maximum(way_s, turns.held_ahead_s + (m - 1) * turns.back_s)
+            finish_s = np.maximum(finish_s, (turns.trip_s + way_s).max(axis=0))
         between = np.maximum(m - 1 - in_flight, 0)
         longer_s = np.maximum(trip_s - in_flight * work_s, 0.0)
         between_s = between * work_s + between // in_flight * longer_s
-        for size, one in enumerate(turns[1:], start=2):
-            number = between // size
-            between_s = np.maximum(between_s, number * one.trip_s + (between - number * size) * work_s)
+        if turns is not None and len(turns.trip_s) > 1:
+            sizes = _column(np.arange(2, len(turns.trip_s) + 1), turns.trip_s)
+            number = between // sizes
+            turned_s = number * turns.trip_s[1:] + (between - number * sizes) * work_s
+            between_s = np.maximum(between_s, turned_s.max(axis=0))
         start_s = np.maximum(start_s, np.where(in_flight < m, first_s + between_s, 0.0))
     finish_s = np.maximum(finish_s, np.maximum(start_s + last_s, first_s + (m - 1) * backward_s))
     drained_s = np.maximum(last_s + flush_s, forward_s + behind_drained_s)
@@ -216,10 +259,11 @@ def behind_stage(
 
 
 def through(
-    stages: Sequence[tuple[_Seconds, _Seconds, _Seconds, Integers | int]],
-    sent: Sequence[tuple[_Seconds, _Seconds]],
+    columns: Floats,
+    held: Integers,
+    sent: Floats,
     rest: Floats,
-    schedule: Schedule,
+    schedule: Schedule | Schedules,
     *,
     is_open: bool = False,
 ) -> Floats:
@@ -227,56 +271,49 @@ def through(
 
     Parameters
     ----------
-    stages
-        f, b, y and K of each.
+    columns
+        f, b and y by stage, (3, n, ...).
+    held
+        K by stage; m while their number is open.
     sent
-        cf and cb by boundary between them.
+        cf and cb by boundary between them, (2, n - 1, ...).
     """
-    m = schedule.num_microbatches
-    turns: list[_Turn] = []
-    ways: list[tuple[_Seconds, _Seconds, _Seconds]] = []  # V, w and L of stages that are known
-    aheads_s: list[_Seconds] = []
-    for (f, *_), (out_s, _) in zip(stages, [(0.0, 0.0), *sent], strict=True):
-        aheads_s.append(np.maximum(np.maximum(aheads_s[-1], out_s), f) if aheads_s else f)
-    for position in reversed(range(len(stages))):
-        f, b, y, k = stages[position]
-        if position < len(sent):
-            out_s, back_s = sent[position]
-            rest, both_s = behind_channel(rest, out_s, back_s, schedule), f + b + out_s + back_s
-            turns = [
-                _Turn(
-                    one.trip_s + both_s,
-                    one.ahead_s,
-                    np.maximum(one.back_s, np.maximum(b, back_s)),
-                    one.work_s,
-                    one.in_flight,
-                )
-                for one in turns
-            ]
-        if not schedule.is_gpipe and not is_open:
-            turns = [_Turn(f + b, aheads_s[position], b, f + b, k), *turns]
-        rest = behind_stage(rest, f, b, y, k, schedule, is_open=is_open, turns=turns)
-        if turns:
-            onward_s = f + (sent[position][0] if position < len(sent) else 0.0)
-            further = ((way_s + onward_s, work_s, drained_s) for way_s, work_s, drained_s in ways)
-            ways = [(0.0 * f, f + b, rest[DRAINED]), *further]
-            rest[FLUSHED] = np.maximum(rest[FLUSHED], _turned_s(rest[FIRST], turns, ways, m - 1 - k))
+    forward_s, backward_s, flush_s = columns
+    out_s, back_s = sent
+    both_s, onward_s = forward_s[:-1] + backward_s[:-1] + out_s + back_s, forward_s[:-1] + out_s
+    slowest_s, between = np.maximum(backward_s[:-1], back_s), schedule.num_microbatches - 1 - held
+    turns = None if schedule.is_gpipe or is_open else _Turns.at(columns, held, sent, schedule)
+    for position in reversed(range(len(forward_s))):
+        if position < len(both_s):
+            rest = behind_channel(rest, out_s[position], back_s[position], schedule)
+            if turns is not None:
+                turns.behind(position + 1).step_back(both_s[position], onward_s[position], slowest_s[position])
+        at = None if turns is None else turns.behind(position)
+        own = forward_s[position], backward_s[position], flush_s[position], held[position]
+        rest = behind_stage(rest, *own, schedule, is_open=is_open, turns=at)
+        if at is not None:
+            at.drained_s[0] = rest[DRAINED]
+            rest[FLUSHED] = np.maximum(rest[FLUSHED], _turned_s(rest[FIRST], at, between[position]))
     return np.asarray(rest[FLUSHED])
 
 
-def _turned_s(
-    first_s: _Seconds,
-    turns: Sequence[_Turn],
-    ways: Sequence[tuple[_Seconds, _Seconds, _Seconds]],
-    between: Integers | int,
-) -> _Seconds:
+def _turned_s(first_s: _Seconds, turns: _Turns, between: Integers) -> _Seconds:
     """Return what E of a stage is not below: G, turns of the micro-batches between, and from then on to the end."""
-    most = int(np.max(between, initial=0))
-    if not most or len(turns) == 1:
+    most = min(int(np.max(between, initial=0)), len(turns.trip_s))
+    if not most or len(turns.trip_s) == 1:
         return 0.0
-    way_s, work_s, drained_s = map(np.array, zip(*ways, strict=True))
-    least_s = (way_s + between * work_s + drained_s).max(axis=0)
-    for size, one in enumerate(turns[1:most], start=2):
-        number, rest = np.divmod(between, size)
-        least_s = np.maximum(least_s, number * one.trip_s + (way_s + rest * work_s + drained_s).max(axis=0))
+    least_s = (turns.way_s + between * turns.work_s + turns.drained_s).max(axis=0)
+    step = max(1, _MOST_TURNED // max(1, turns.trip_s.size))
+    for low in range(1, most, step):  # turns in stage s + d for some d at once
+        trips_s = turns.trip_s[low : min(low + step, most)]
+        number, rest = np.divmod(between, _column(np.arange(low + 1, low + 1 + len(trips_s)), trips_s))
+        ends_s = rest[:, None].astype(np.float64) * turns.work_s
+        ends_s += turns.way_s
+        ends_s += turns.drained_s
+        least_s = np.maximum(least_s, (number * trips_s + ends_s.max(axis=1)).max(axis=0))
     return np.where(np.greater(between, 0), first_s + least_s, 0.0)
+
+
+def _column(numbers: Integers, like: Floats) -> Integers:
+    """Return numbers along the first axis, for arrays that have further ones."""
+    return numbers.reshape(-1, *(1,) * (like.ndim - 1))

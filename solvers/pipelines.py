@@ -338,9 +338,7 @@ class BestFirst:
         n = node.position
         held = self.schedule.in_flight(np.arange(n, 0, -1))
         if n in self.numbers_of_stages and (held <= node.room[:, 0]).all():
-            stages = [(*column, k) for column, k in zip(node.columns[..., 0].T.tolist(), held.tolist(), strict=True)]
-            sent = [(out_s, back_s) for out_s, back_s in node.sent[..., 0].T.tolist()]
-            true_s = through(stages, sent, NOTHING, self.schedule)
+            true_s = through(node.columns[..., 0], held, node.sent[..., 0], NOTHING, self.schedule)
             self._push(replace(node, bounds=np.maximum(node.bounds, true_s), num_stages=np.array([n])), cutoff)
 
     def _expand(self, nodes: _Nodes, cutoff: float) -> None:
@@ -422,9 +420,8 @@ class BestFirst:
         if position:
             sent_s = self.costs.boundary_s(nodes.firsts, nodes.choices[-1], nodes.place, choice, place)
             sent = np.concatenate((sent, sent_s[:, None]), axis=1)
-        stages = [(*columns[:, s], self._held(nodes, s)) for s in range(position + 1)]
-        sends = [tuple(sent[:, s]) for s in range(position)]
-        bounds = through(stages, sends, seconds[3 : 3 + REST], self.schedule, is_open=self._is_open)
+        held = self._held(nodes, position + 1)
+        bounds = through(columns, held, sent, seconds[3 : 3 + REST], self.schedule, is_open=self._is_open)
         if not position:
             bounds = np.maximum(bounds, self.costs.floor_s[choice])
         used = nodes.used.copy()
@@ -437,10 +434,12 @@ class BestFirst:
         )
         return found.at(np.flatnonzero(bounds < cutoff))
 
-    def _held(self, nodes: _Nodes, position: int) -> Integers | int:
-        """Return the micro-batches in flight in a stage; m while the number of stages is open."""
+    def _held(self, nodes: _Nodes, number: int) -> Integers:
+        """Return the micro-batches in flight by stage, of the first ones; m while the number of stages is open."""
         m = self.schedule.num_microbatches
-        return m if self.schedule.is_gpipe or self._is_open else np.minimum(m, nodes.num_stages - position)
+        if self.schedule.is_gpipe or self._is_open:
+            return np.full((number, 1), m)
+        return np.asarray(np.minimum(m, nodes.num_stages - np.arange(number)[:, None]))
 
     def _ahead_s(self, nodes: _Nodes) -> Floats:
         """Return rows of what the stages of nodes add to E, F, L and G + H from the boundary behind them on, at least.
@@ -456,7 +455,7 @@ class BestFirst:
         ways_s, trips_s = np.cumsum(f + out_s, axis=0), np.cumsum((f + b + out_s + back_s)[::-1], axis=0)[::-1]
         turned_s = np.full(len(nodes), -np.inf)
         if not self.schedule.is_gpipe and not self._is_open:
-            between = m - 1 - np.array([self._held(nodes, s) for s in range(nodes.position)])
+            between = m - 1 - self._held(nodes, nodes.position)
             each_s = ways_s - f - out_s + 2 * trips_s + y + between * (f + b)
             turned_s = np.where(between >= 0, each_s, -np.inf).max(axis=0)
         slowest_s = (m - 1) * np.maximum(f, out_s).max(axis=0)

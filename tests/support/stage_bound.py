@@ -29,7 +29,7 @@ def bound_s(
     >>> bound_s([2, 1], [2, 1], [0], [0], [0, 0], Schedule(num_microbatches=2))
     8.0
     """
-    held = schedule.in_flight(np.arange(len(forward_s), 0, -1)).tolist()
-    stages = list(zip(forward_s, backward_s, flush_s, held, strict=True))
-    sent = list(zip(forward_transfer_s, backward_transfer_s, strict=True))
-    return float(through(stages, sent, NOTHING, schedule))
+    held = schedule.in_flight(np.arange(len(forward_s), 0, -1))
+    columns = np.array([forward_s, backward_s, flush_s], dtype=np.float64)
+    sent = np.array([forward_transfer_s, backward_transfer_s], dtype=np.float64)
+    return float(through(columns, held, sent, NOTHING, schedule))

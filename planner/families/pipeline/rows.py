@@ -61,6 +61,7 @@ _MOST_PER_STAGE = 16
 _MOST_ORDERS = 6  # of several groups along the line
 _STAGES_OF_A_GROUP = (1, 2, 3, 4, 8)
 _MICROBATCHES_PER_STAGE = (4, 16)
+_COLUMNS = ("forward_s", "backward_s", "flush_s")  # f, b and y
 _NONE = 1e-6  # for no machine: what it would take is finite, so that no times are nan
 _FREE = Affine(startup_s=0.0, per_byte_s=0.0)
 
@@ -731,10 +732,9 @@ def _two_stages(domain: Domain) -> Iterator[Shape]:
             first = rows.stages(none, cuts - 1, left, none)
             last = rows.stages(cuts, none + domain.num_layers - 1, right, place)
             sent = rows.boundary_s(cuts, left, none, right, place)
-            stages = [(one.forward_s, one.backward_s, one.flush_s) for one in (first, last)]
-            held = schedule.in_flight(np.array([2, 1])).tolist()
-            columns = [(*one, k) for one, k in zip(stages, held, strict=True)]
-            bounds = through(columns, [(sent[0], sent[1])], NOTHING, schedule)
+            columns = np.array([[getattr(one, name) for one in (first, last)] for name in _COLUMNS])
+            held = schedule.in_flight(np.array([2, 1]))
+            bounds = through(columns, held[:, None], sent[:, None], NOTHING[:, None], schedule)
             fits = (first.most_in_flight >= held[0]) & (last.most_in_flight >= held[1])
             if fits.any():
                 best = int(np.where(fits, bounds, np.inf).argmin())
