@@ -17,6 +17,8 @@ class LinkRates:
     ----------
     network_share, inside_share, pcie_share
         Of links between machines, inside them by NVLink and its like, and inside them by PCIe.
+    scale_up_share
+        Of links between machines that take no network card, whatever the cards' transport.
     host_share
         Of PCIe's rate: what leaves a machine by way of its host's memory is no faster. Infinite: nothing bounds it.
     most_bytes_per_card
@@ -34,6 +36,7 @@ class LinkRates:
     network_share: float = 1.0
     inside_share: float = 1.0
     pcie_share: float = 1.0
+    scale_up_share: float = 1.0
     host_share: float = inf
     most_bytes_per_card: float = inf
     least_share: float = 0.0
@@ -45,7 +48,7 @@ class LinkRates:
     def with_network(self, share: float) -> "LinkRates":
         """Return the same with a share between machines that is given, which nothing bounds."""
         unbounded = replace(self, host_share=inf, most_bytes_per_card=inf, least_share=0.0)
-        return replace(unbounded, network_share=share, is_network_given=True)
+        return replace(unbounded, network_share=share, scale_up_share=share, is_network_given=True)
 
     def with_inside(self, share: float) -> "LinkRates":
         """Return the same with a share of all links inside machines that is given."""
@@ -80,9 +83,9 @@ class LinkRates:
 
     def network_bytes_per_s(self, nominal_bytes_per_s: float, *machines: MachineGroup) -> float:
         """Return what a network of some rate reaches through such machines: what the slowest of them does."""
-        usual = nominal_bytes_per_s * self.network_share
         if self.scale_up_bytes_per_s <= nominal_bytes_per_s < inf:
-            return usual
+            return nominal_bytes_per_s * self.scale_up_share
+        usual = nominal_bytes_per_s * self.network_share
         return min(
             min(max(usual, self.least_bytes_per_s(nominal_bytes_per_s, one)), self.most_bytes_per_s(one))
             for one in machines

@@ -280,6 +280,7 @@ def links_reached(transport: str) -> LinkRates:
         network_share=tcp["share"] if transport == "tcp" else fitted["outside_efficiency"],
         inside_share=fitted["inside_efficiency"],
         pcie_share=pcie_share,
+        scale_up_share=fitted["outside_efficiency"],
         host_share=pcie_share,
         most_bytes_per_card=tcp["most_bytes_per_s"] if transport == "tcp" else inf,
         least_share=tcp["share"],

@@ -383,6 +383,7 @@ class Profiler:
         rates, dtype = transformer_rates(), self.training.dtype
         program = self.calibration.program
         has_other_links = self.calibration.inside_efficiency is not None or self._has_other_links()  # said apart
+        has_other_links = has_other_links or self.cluster.num_devices == 1  # or there is none
         what = "seconds of layers" if has_other_links else "seconds of layers and shares of the links' bandwidth"
         self.reading.notes.assumptions.append(f"{what}, for all families: as fitted to transformers")
         found = transformer_profile(
@@ -498,18 +499,22 @@ class Profiler:
         is_said = self.calibration.inside_efficiency is not None or not self.cluster.links
 
         def inside_words(group: MachineGroup) -> str:
+            if group.inside is None or group.devices_per_machine == 1:
+                return ""
             share = percent_words(links.share_inside(group))
-            return f"links reach {share} inside machines" + " (calibration.inside_efficiency)" * is_said
+            return f"; links reach {share} inside machines" + " (calibration.inside_efficiency)" * is_said
 
         if not self.cluster.links:
-            notes.assumptions.append(inside_words(groups[0]))
+            notes.assumptions.append(inside_words(groups[0]).removeprefix("; "))
             return
         by_words: dict[str, list[MachineGroup]] = {}
         for group in groups:
             bounds = [_bound_words(links, one, rate) for one, rate in rates if one is group]
-            by_words.setdefault(f"{''.join(bounds)}; {inside_words(group)}", []).append(group)
+            by_words.setdefault(f"{''.join(bounds)}{inside_words(group)}", []).append(group)
         share = percent_words(links.network_share)
         head = f"transport: {transport}, which reaches {share} of the network's rate"
+        if links.scale_up_bytes_per_s < float("inf") and links.scale_up_share != links.network_share:
+            head += f" (NVLink between machines {percent_words(links.scale_up_share)})"
         if links.is_network_given:
             head = f"links between machines reach {share} of their rate (calibration.bandwidth_efficiency)"
         if len(by_words) == 1:
@@ -517,7 +522,7 @@ class Profiler:
         else:
             devices = Counter(name for alike in by_words.values() for name in {one.device.name for one in alike})
             text = head
-            for words, alike in by_words.items():
+            for words, alike in ((words, alike) for words, alike in by_words.items() if words):
                 names = {one.device.name if devices[one.device.name] == 1 else one.name for one in alike}
                 text += f"; on {joined(sorted(names))} {words.replace('; ', ', ').removeprefix(', ')}"
         if self.calibration.transport is None and not links.is_network_given:

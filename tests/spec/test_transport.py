@@ -195,7 +195,22 @@ def test_machines_of_one_device_that_reach_unlike_rates_are_told_apart_by_their_
     _, one, many, alone = line.split("; ")
     assert one == "on one at most 16.2 Gbit/s a machine, links reach 32 % inside machines"
     assert many == "on many at most 64.6 Gbit/s a machine, links reach 32 % inside machines"
-    assert alone.startswith("on t4 at most 16.2 Gbit/s a machine")
+    assert alone == "on t4 at most 16.2 Gbit/s a machine"
+
+
+@pytest.mark.parametrize(
+    ("count", "kinds"), [(2, ["h100-sxm"]), (1, ["h100-sxm"]), (1, ["h100-sxm", "a100-sxm4-80gb"])]
+)
+def test_of_links_that_no_machine_has_nothing_is_said(count: int, kinds: list[str]) -> None:
+    """Machines of one device have none inside, and one device has none at all."""
+    machines = [{"count": count, "device": name, "devices": 1, "network": "400 Gbit/s"} for name in kinds]
+    dnn = {"zoo": "llama3.2-1b", "global_batch": 32, "dtype": "bf16"}
+    for calibration in ({}, {"transport": "tcp"}):
+        spec = {"dnn": dnn, "cluster": {"machines": machines}, "calibration": calibration}
+        problem = planner.load({**spec, "families": ["all_reduce", "hybrid"]})
+        said = [*problem.assumptions, *(one.text for one in problem.key_assumptions)]
+        assert not any("inside" in one for one in said)
+        assert any("links" in one or "transport" in one for one in said) == (problem.cluster.num_devices > 1)
 
 
 @pytest.mark.parametrize("family", ["all_reduce", "parameter_server", "pipeline", "hybrid"])
@@ -213,7 +228,7 @@ def test_network_cards_bound_no_links_between_trays_that_take_none(family: str) 
         planner.plan({**spec, "cluster": {"machines": [{**_RACK, "network": rate}]}, "calibration": given}).objective
         for rate, given in (("400 Gbit/s", {}), ("400 Gbit/s", {"transport": "tcp"}), ("25 Gbit/s", {}))
     )
-    assert narrow == tcp <= usual  # TCP's share is the higher one
+    assert narrow == tcp == pytest.approx(usual, rel=1e-12)
 
 
 _RACK = {"count": 4, "device": "gb200", "devices": 4}
@@ -225,7 +240,7 @@ def test_between_racks_network_cards_bound_what_they_send_and_within_each_nothin
     problem = planner.load({**spec, "calibration": {"transport": "tcp"}})
     cost, shares = cost_of_machines(problem, None), links_reached("tcp")
     within, between = (tier.unit_bytes_per_s * cost.constants.outside_efficiency for tier in cost.tiers[1:])
-    assert within == pytest.approx(shares.network_share * 4 * 900e9)
+    assert within == pytest.approx(shares.scale_up_share * 4 * 900e9)
     assert between / 18 == pytest.approx(4 * MOST_TCP_BYTES_PER_S)
     wider = planner.perturb.wider_network(problem, 2).calibration.links
     assert wider.network_bytes_per_s(2 * 4 * 900e9, *problem.cluster.machine_groups) == pytest.approx(2 * within)
