@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from functools import cache, partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -18,7 +17,7 @@ from planner.exporters.scripts import safe_name
 from planner.families import FAMILIES
 from planner.frozen import frozen
 from planner.names import find, fold
-from planner.plan import Configuration, Plan, Prediction
+from planner.plan import Plan
 from planner.plugins import Plugin, Registry
 from planner.problem import Problem
 from planner.shown import document_of
@@ -42,8 +41,8 @@ class Job:
 
     ``offers``: where the plan came with the answer to a question of a purchase, the rows of its fleet, as
     ``planner.procurement/1`` has them: provider, instance, region, term, device, count.
-    ``is_probe``: it is only asked whether the target can run the plan, so that sizes of buffers are not searched for.
-    ``predict``: what other decisions of the plan's family cost on the question; by default as the family says.
+    ``is_probe``: it is only asked whether the target can run the plan, so that sizes of buffers are not searched for,
+    nor is told what a change costs.
     """
 
     problem: Problem
@@ -51,11 +50,6 @@ class Job:
     settings: Settings = field(default_factory=Settings)
     offers: tuple[Mapping[str, Any], ...] = ()
     is_probe: bool = False
-    predict: Callable[[Any], Prediction] | None = None
-
-    def predicted(self, configuration: Configuration) -> Prediction:
-        """Return what other decisions cost by the same cost model."""
-        return (self.predict or partial(FAMILIES[self.plan.family].predict, self.problem))(configuration)
 
 
 @frozen
@@ -230,8 +224,7 @@ def refusal_of(job: Job) -> str | None:
     of a plug-in's family alone: what is said of our own is the same whatever is installed.
     """
     family, why, is_of_kind = job.plan.family, None, True
-    # Targets ask about much the same decisions.
-    probe = replace(job, is_probe=True, predict=cache(job.predicted))
+    probe = replace(job, is_probe=True)
     own = PROGRAMS.get(family, ())
     names = TARGETS.own if family in FAMILIES.own else TARGETS.usable()
     for name in chain(own, (one for one in names if one not in own)):

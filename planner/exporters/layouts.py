@@ -17,9 +17,8 @@ from planner.exporters.machines import device_of, require_kinds, used_machines
 from planner.exporters.scripts import COLLNET, Parsed, comment_lines, how_to_run, torchrun_script
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage
-from planner.families.hybrid.prediction import added_up
+from planner.families.hybrid.prediction import added_up, free_bytes, predict
 from planner.frozen import frozen
-from planner.plan import Prediction
 from planner.trained import EVERYTHING, Trained
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
@@ -190,12 +189,12 @@ class Layout:
     @property
     def free_bytes(self) -> float:
         """What is left of the memory of the fullest device; infinite where it is not counted."""
-        return self._free_bytes(self.job.predicted(self.chosen)) if self.is_hybrid else float("inf")
+        return free_bytes(self.job.problem, self.chosen) if self.is_hybrid else float("inf")
 
     def fits(self, **changes: object) -> bool:
         """Whether devices hold the layout with other decisions; True where that is not counted."""
         known: dict[str, Any] = changes
-        return not self.is_hybrid or self._free_bytes(self.job.predicted(replace(self.chosen, **known))) >= 0
+        return replace(self, chosen=replace(self.chosen, **known)).free_bytes >= 0
 
     def noted(self, *notes: str) -> "Layout":
         """Return the layout with more notes."""
@@ -231,18 +230,21 @@ class Layout:
             )
         if not self.is_hybrid:
             return replace(self, chosen=changed).noted(why)
-        prediction = self.job.predicted(changed)
-        if (free_bytes := self._free_bytes(prediction)) < 0:
-            short = format_human(-free_bytes, Dimension.DATA)
+        found = replace(self, chosen=changed)
+        if (left_bytes := found.free_bytes) < 0:
+            short = format_human(-left_bytes, Dimension.DATA)
             pins = [f"fix.{LAYOUT[name].key}: {written(value)}" for name, value in changes.items() if name in LAYOUT]
             hint = f"Pin {', '.join(pins)} and plan again, or choose another target." if pins else _OTHER_TARGET
             raise self.refused(f"{why}, and then a device holds {short} too much", hint)
-        planned_s, now_s = self.job.plan.prediction.iteration_time_s, prediction.iteration_time_s
+        if self.job.is_probe:
+            return found
+        planned_s = self.job.plan.prediction.iteration_time_s
+        now_s = predict(self.job.problem, changed).iteration_time_s
         cost = "an iteration then takes as long as planned"
         if abs(now_s / planned_s - 1) >= _SAME:
             times = f"{time_text(now_s)}, not the plan's {time_text(planned_s)}"
             cost = f"an iteration then takes {times} ({now_s / planned_s - 1:+.1%})"
-        return replace(self, chosen=changed).noted(f"{why}: {cost}")
+        return found.noted(f"{why}: {cost}")
 
     def with_whole_layers(self) -> "Layout":
         """Return the layout with recomputation of whole layers or none; see :meth:`with_plain_recomputation`."""
@@ -294,12 +296,6 @@ class Layout:
         if self.chosen.order == ORDER_NAMES[0] or not self.is_hybrid:
             return self
         return self.instead(f"{why} {ORDER_NAMES[0]}, from the inside outwards", order=ORDER_NAMES[0])
-
-    @staticmethod
-    def _free_bytes(prediction: Prediction) -> float:
-        """Return what is left of the memory of the fullest device; negative where it does not hold the layout."""
-        rooms = [row["room_bytes"] for row in prediction.details["stages"] if row["room_bytes"] is not None]
-        return float(min(rooms, default=float("inf")))
 
 
 def time_text(seconds: float) -> str:

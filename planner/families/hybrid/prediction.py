@@ -413,6 +413,12 @@ def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:
     )
 
 
+def free_bytes(problem: Problem, configuration: HybridConfiguration) -> float:
+    """Return what is left of the memory of the fullest device; negative where it does not hold the layout."""
+    rows, _ = _Priced.of(problem, configuration).stages()
+    return min((float(row["room_bytes"]) for row in rows if row["room_bytes"] is not None), default=inf)
+
+
 def _images_line(network: Transformer, encoder: Transformer) -> str:
     """Return what images are of a sample, and what the encoder is of the network's work."""
     number, tokens = network.num_images, network.num_image_tokens
