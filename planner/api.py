@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from planner.explanation import Explanation
     from planner.exporters import Export
     from planner.procurement.answer import Procured
-    from planner.procurement.search import Told
+    from planner.procurement.search import OnProgress
     from planner.sweep.engine import Done
     from planner.sweep.swept import Swept
 
@@ -138,7 +138,7 @@ def plan(
     memory_limit_bytes: float | None = None,
     has_frontier: bool = False,
     prefers_safe: bool = False,
-    told: Callable[[float, float], None] | None = None,
+    on_progress: Callable[[float, float], None] | None = None,
     pool: WorkerPool | None = None,
 ) -> Plan:
     """Return the best plan of all families that the question allows.
@@ -159,7 +159,7 @@ def plan(
     prefers_safe
         Whether the recommended plan is the answer, where there is one beside the best: within the known error of that
         one, with less risk, ``feasible`` with its gap (:mod:`planner.recommendation`).
-    told
+    on_progress
         Called now and then with what no plan beats and the best so far, once there is one.
     pool
         A worker pool that helps, as :func:`planner.workers.worker_pool` gives; the plan is the same.
@@ -186,7 +186,7 @@ def plan(
         memory_limit_bytes=memory_limit_bytes,
         num_alternatives=num_alternatives,
         has_frontier=has_frontier,
-        told=told,
+        on_progress=on_progress,
         pool=pool,
     )
     found = plan_of(problem, search, prefers_safe=prefers_safe)
@@ -203,7 +203,7 @@ def procure(
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
     memory_limit_bytes: float | None = None,
     today: date | None = None,
-    told: "Told | None" = None,
+    on_progress: "OnProgress | None" = None,
     pool: WorkerPool | None = None,
 ) -> "Procured":
     """Return what to buy or rent: the best fleet of machines of a price list, with its plan and its proof.
@@ -220,7 +220,7 @@ def procure(
         What this process may hold; see :func:`plan`.
     today
         Against which the age of the prices is told; by the clock where it is left out.
-    told
+    on_progress
         Called now and then with bound, incumbent and number of fleets planned.
     pool
         A worker pool that helps, as :func:`planner.workers.worker_pool` gives; the answer is the same.
@@ -265,7 +265,7 @@ def procure(
             is_robust=is_robust,
             has_pareto=has_pareto,
             has_what_if=has_what_if,
-            told=told,
+            on_progress=on_progress,
         )
     return found if pool is None else replace(found, warnings=(*found.warnings, *pool.notes))
 
@@ -280,7 +280,7 @@ def sweep(
     memory_limit_bytes: float | None = None,
     is_retried: bool = False,
     today: date | None = None,
-    told: "Callable[[Done], None] | None" = None,
+    on_progress: "Callable[[Done], None] | None" = None,
 ) -> "Swept":
     """Return the answers to many variants of a question, of a plan or a purchase, in rows of a table.
 
@@ -299,7 +299,7 @@ def sweep(
         Ask those again that failed, or that a limit stopped.
     today
         Against which the age of prices is told; by the clock where it is left out.
-    told
+    on_progress
         Called often, with how far it is.
 
     Raises
@@ -333,7 +333,7 @@ def sweep(
         today=today or datetime.now(tz=UTC).date(),
         scheduler=scheduler,
         is_retried=is_retried,
-        told=told or (lambda _done: None),
+        on_progress=on_progress or (lambda _done: None),
     )
 
 

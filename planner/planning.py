@@ -76,7 +76,7 @@ def _again(problem: Problem, family: str, configuration: Configuration) -> Confi
     return FAMILIES[family].configuration_of(replace(problem, configuration=(family, given)), given)
 
 
-def doubts_of(objective: float, stated: Mapping[str, float], status: str) -> list[str]:
+def proof_warnings(objective: float, stated: Mapping[str, float], status: str) -> list[str]:
     """Return why a file's proof is not to be trusted: what contradicts the cost model, or itself."""
     value, bound, found = stated["value"], stated["bound"], []
     if abs(objective - value) > 1e-6 * objective:
@@ -706,12 +706,12 @@ def plan_of_document(document: Mapping[str, Any]) -> tuple[Problem, Plan]:
     family, configuration = configuration_of(problem)
     prediction = prediction_of(problem, family, configuration)
     objective, stated = prediction.value_of(problem.goal), document["objective"]
-    doubts = doubts_of(objective, stated, document["status"])
+    contradictions = proof_warnings(objective, stated, document["status"])
     found = Plan(
         goal=problem.goal,
-        status=Status(document["status"]) if not doubts else Status.FEASIBLE,
+        status=Status(document["status"]) if not contradictions else Status.FEASIBLE,
         objective=objective,
-        bound=0.0 if doubts else min(stated["bound"], objective),
+        bound=0.0 if contradictions else min(stated["bound"], objective),
         family=family,
         configuration=configuration,
         prediction=prediction,
@@ -722,7 +722,7 @@ def plan_of_document(document: Mapping[str, Any]) -> tuple[Problem, Plan]:
         ),
         provenance=Provenance(**document["provenance"]),
         assumptions=problem.assumptions,
-        warnings=(*doubts, *problem.warnings),
+        warnings=(*contradictions, *problem.warnings),
         not_modelled=FAMILIES[family].NOT_MODELLED,
         problem=document["problem"],
         substitutions=problem.taken,

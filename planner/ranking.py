@@ -79,7 +79,7 @@ class _Progress:
         self._bounds[index] = max(self._bounds[index], bound)
         self._best = min(self._best, incumbent)
         if self._best < float("inf"):
-            self._search.tell(min(self._best, *self._bounds), self._best)
+            self._search.report(min(self._best, *self._bounds), self._best)
 
 
 def best_plan(problem: Problem, search: Search) -> Plan:
@@ -110,13 +110,13 @@ def best_plan(problem: Problem, search: Search) -> Plan:
             continue
         known = [one.objective for one in plans if not one.prediction.is_asynchronous]
         cutoff = min(known, default=search.cutoff)  # a family that loses is searched until that is proven
-        told = partial(progress.update, index) if search.told is not None else None
+        on_progress = partial(progress.update, index) if search.on_progress is not None else None
         # More of the time for a family that knows transformers; what it leaves goes to the others.
         weights = [
             _WEIGHT_OF_OWN if one.family == OF_TRANSFORMERS and one.problem.dnn.transformer is not None else 1
             for one in entries[index:]
         ]
-        part = search.part(search.left_s * weights[0] / sum(weights), cutoff=cutoff, told=told)
+        part = search.part(search.left_s * weights[0] / sum(weights), cutoff=cutoff, on_progress=on_progress)
         last = len(plans)
         for answer in _answers(entry, part):
             if isinstance(answer, Plan):

@@ -169,7 +169,7 @@ def _replaced(problem: Problem, plan: Plan, chosen: Plan | Recommended) -> Plan:
     network, risks = network_of(asked(problem), chosen.substitutions), risks_of(chosen.family)
     assert risks is not None, "a family without any recommends nothing"
     earlier, family = network_of(asked(problem), plan.substitutions), FAMILIES[chosen.family]
-    before = risks.doubts(earlier, plan.configuration)
+    before = risks.warnings(earlier, plan.configuration)
     others = [one for one in plan.alternatives if one.objective >= chosen.objective * (1 + SAME)]
     found: Any = chosen.configuration
     return replace(
@@ -182,7 +182,7 @@ def _replaced(problem: Problem, plan: Plan, chosen: Plan | Recommended) -> Plan:
         alternatives=tuple(replace(one, relative_loss=one.objective / chosen.objective - 1) for one in others),
         warnings=(
             *(line for line in plan.warnings if line not in before),
-            *risks.doubts(network, found),
+            *risks.warnings(network, found),
         ),
         substitutions=chosen.substitutions,
     )

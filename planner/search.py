@@ -112,7 +112,7 @@ class Search:
         Kinds of answers that are not wanted, by a family's own names of them. The bound it returns is of the others.
     seed
         For whatever draws lots.
-    told
+    on_progress
         Called with bound and incumbent (``inf``: none yet) of this search whenever a family says how far it is; not by
         every one, and never for more than to show it.
     questions_left
@@ -136,7 +136,7 @@ class Search:
     skipped: frozenset[str] = frozenset()
     seed: int = 0
     questions_left: int | None = None
-    told: Callable[[float, float], None] | None = None
+    on_progress: Callable[[float, float], None] | None = None
     pool: WorkerPool | None = None
     clock: Callable[[], float] = monotonic_s
     resident: Callable[[], int] = resident_bytes
@@ -264,10 +264,10 @@ class Search:
         finally:
             self._ends.aside_s, self._ends.kept = float("inf"), None
 
-    def tell(self, bound: float, incumbent: float) -> None:
+    def report(self, bound: float, incumbent: float) -> None:
         """Say how far the search is: what nothing left beats, and the best so far."""
-        if self.told is not None:
-            self.told(bound, incumbent)
+        if self.on_progress is not None:
+            self.on_progress(bound, incumbent)
 
     def interrupt(self) -> None:
         """Stop at the next chance, with the best so far."""
@@ -288,11 +288,11 @@ class Search:
         is_brief: bool | None = None,
         has_reasons: bool | None = None,
         skipped: frozenset[str] | None = None,
-        told: Callable[[float, float], None] | None = None,
+        on_progress: Callable[[float, float], None] | None = None,
     ) -> "Search":
         """Return a search within this one: it ends no later, and is interrupted with it.
 
-        It tells nobody how far it is unless ``told`` is given: its bound may be of a part of the question.
+        It tells nobody how far it is unless ``on_progress`` is given: its bound may be of a part of the question.
         One with ``questions_left`` works alone: what it answers is the same on every machine, as long as there is time.
         """
         inner = Search(
@@ -308,7 +308,7 @@ class Search:
             skipped=self.skipped if skipped is None else skipped,
             seed=self.seed,
             questions_left=questions_left,
-            told=told,
+            on_progress=on_progress,
             pool=None if questions_left is not None else self.pool,
             clock=self.clock,
             resident=self.resident,

@@ -142,10 +142,10 @@ def beyond_words(plan: "Plan") -> list[str]:
     ]
 
 
-def untold(lines: Iterable[str], told: Sequence[str]) -> list[str]:
+def not_repeated(lines: Iterable[str], told: Sequence[str]) -> list[str]:
     """Return the lines that stand nowhere else in an answer: no line that was told begins with them.
 
-    >>> untold(["2 links carry nothing", "a tie"], ["2 links carry nothing   (cluster.links)"])
+    >>> not_repeated(["2 links carry nothing", "a tie"], ["2 links carry nothing   (cluster.links)"])
     ['a tie']
     """
     return [line for line in lines if not any(other.startswith(line) for other in told)]

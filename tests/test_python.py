@@ -317,7 +317,7 @@ def test_every_answer_gives_rows_of_one_value_a_column() -> None:
 def test_a_sweep_gives_its_summary_and_a_row_of_each_question(tmp_path: Path) -> None:
     told: list[int] = []
     store = tmp_path / "sweep.sqlite"
-    found = planner.sweep(SWEEP, store=store, told=lambda done: told.append(done.num_answered))
+    found = planner.sweep(SWEEP, store=store, on_progress=lambda done: told.append(done.num_answered))
     assert found.to_dict()["is_complete"]
     assert [(row["cluster.machines.0.count"], row["num_devices"]) for row in found.to_records()] == [(1, 8), (2, 16)]
     assert told[-1] == 2

@@ -51,6 +51,7 @@ from planner.words import (
     first_lines,
     goal_words,
     many,
+    not_repeated,
     objective_words,
     percent_words,
     proof_words,
@@ -59,7 +60,6 @@ from planner.words import (
     term_words,
     thinned,
     time_words,
-    untold,
     usd_words,
 )
 
@@ -124,7 +124,7 @@ def plan_answer(
             *_prediction_lines(plan.prediction),
         ],
         sections=[
-            *_sections(plan, view, [*plan.cautions, *instead], untold(plan.explanation, plan.warnings)),
+            *_sections(plan, view, [*plan.cautions, *instead], not_repeated(plan.explanation, plan.warnings)),
             Section(
                 name="alternatives",
                 title="Alternatives considered",
@@ -139,7 +139,7 @@ def plan_answer(
             ),
             Section(name="certificate", title="What is proven", blocks=partial(_certificate, plan, history)),
             _accuracy(plan.prediction, value=plan.objective, unit=unit),
-            notes(untold(plan.warnings, plan.key_assumptions), page, {**page, "Search space": plan.domain}),
+            notes(not_repeated(plan.warnings, plan.key_assumptions), page, {**page, "Search space": plan.domain}),
             origin(plan.problem, commands, configuration={plan.family: plan.configuration.to_document()}),
         ],
     )
@@ -192,7 +192,7 @@ def prediction_answer(found: Predicted, view: PlanView, *, commands: Commands = 
         sections=[
             *_sections(found, view, found.cautions, found.explanation),
             _accuracy(found.prediction, value=value, unit="s"),
-            notes(untold(found.warnings, found.key_assumptions), rest, rest),
+            notes(not_repeated(found.warnings, found.key_assumptions), rest, rest),
             origin(problem.resolved, commands),
         ],
     )

@@ -107,7 +107,7 @@ def plan(
             memory_limit_bytes=most_bytes,
             has_frontier=ranking.frontier,
             prefers_safe=ranking.prefer_safe,
-            told=progress.tell,
+            on_progress=progress.tell,
             pool=pool,
         )
     network = network_of(asked(problem), found.substitutions)
@@ -241,7 +241,7 @@ def procure(
             has_what_if=wanted.what_if,
             time_limit_s=seconds,
             memory_limit_bytes=most_bytes,
-            told=progress.tell,
+            on_progress=progress.tell,
             pool=pool,
         )
     commands = [(*command, "--out", "answer.json"), ("planner", "check", "answer.json")]

@@ -16,7 +16,7 @@ from typing import Any
 from planner.exporters.bridge_models import OwnModel, own_fields, own_model_of, with_own
 from planner.exporters.export import Export, Job, TrainingBlocks
 from planner.exporters.layouts import Layout, layout_export, transformer_layout
-from planner.exporters.megatron import options_exporter, with_unsaid, words_of
+from planner.exporters.megatron import options_exporter, with_missing_options, words_of
 from planner.exporters.megatron_network import file_of_values, transformer_of, values_of, with_lists
 from planner.exporters.scripts import Parsed, comment_lines, literal, script_words, shipped_lines, shipped_program
 from planner.exporters.training_blocks import adapters_of, constants_of
@@ -76,7 +76,7 @@ def export(job: Job) -> Export:
     layout, network = transformer_layout(TARGET, job, low=LOW_TYPES)
     own = own_model_of(network)
     plain = network if own is None else own.plain
-    layout = with_unsaid(layout, replace(plain, trained=EVERYTHING), "GPTModelProvider", has_latent_yarn=True)
+    layout = with_missing_options(layout, replace(plain, trained=EVERYTHING), "GPTModelProvider", has_latent_yarn=True)
     if network.positions == "learned" and network.num_positions != network.sequence_length:
         why = f"its table of positions has a row for each of the {network.sequence_length} tokens of a sample"
         raise layout.refused(why, f"Train samples of {network.num_positions} tokens; or export to megatron.")

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from planner.exporters.scripts import LATENT, Parsed, said_of
+from planner.exporters.scripts import LATENT, Parsed, in_their_names
 from planner.exporters.training_blocks import adapters_of
 from planner.numerics import Numerics, Rotary, Routing
 from planner.trained import FROZEN_PARTS
@@ -191,7 +191,7 @@ def config_text(network: Transformer, dtype: str) -> str | None:
     if latent is None:
         keys["head_dim"] = network.head_size
     else:
-        keys |= {**said_of(latent, LATENT), "rope_interleave": network.rotary.is_interleaved}
+        keys |= {**in_their_names(latent, LATENT), "rope_interleave": network.rotary.is_interleaved}
     if experts is None:
         return json.dumps(keys, indent=2) + "\n"
     routing = experts.routing

@@ -37,7 +37,7 @@ from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import Layout, shared_pins, transformer_layout
 from planner.exporters.machines import device_of
 from planner.exporters.megatron_network import built, figure, named_word, with_points
-from planner.exporters.scripts import LATENT, Parsed, comment_lines, is_headed, said_of, shipped_words, wrapped
+from planner.exporters.scripts import LATENT, Parsed, comment_lines, in_their_names, is_headed, shipped_words, wrapped
 from planner.families.hybrid.configuration import HybridConfiguration, PipelineStage
 from planner.numerics import Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import Experts, LatentAttention, Transformer
@@ -343,7 +343,7 @@ def _network_keys(network: Transformer) -> dict[str, Any]:
         keys |= {"attention_sink": True, "sliding_window_size": network.window, "mlp_bias": True}
         keys |= {"mlp_activations_limit": figures.activation_limit, "inhomogeneous_layer_cycle_interval": 2}
     if latent is not None:
-        keys |= {"attention_type": "mla", **said_of(latent, LATENT), "q_lora_rank": latent.query_rank or 0}
+        keys |= {"attention_type": "mla", **in_their_names(latent, LATENT), "q_lora_rank": latent.query_rank or 0}
     return keys | (_expert_keys(experts, is_own=latent is not None) if experts is not None else {})
 
 

@@ -49,7 +49,7 @@ from planner.families.hybrid.launch import (
     orders_of,
     younger_options,
 )
-from planner.families.hybrid.launch_network import not_expressed, program_of, unsaid
+from planner.families.hybrid.launch_network import missing_options, not_expressed, program_of
 from planner.families.hybrid.prediction import added_up
 from planner.models.low_precision import LOW_TYPES
 from planner.models.programs import token_backend
@@ -57,7 +57,7 @@ from planner.schedules import NAMED
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "KNOWN", "VERSION", "as_run", "export", "layout_of_options", "options_exporter"]
-__all__ += ["recognises", "with_unsaid", "words_of"]
+__all__ += ["recognises", "with_missing_options", "words_of"]
 
 TARGET = "megatron"
 _FLAGS = FLAGS["megatron"]
@@ -83,16 +83,16 @@ def export(job: Job) -> Export:
     """
     layout, network = transformer_layout(TARGET, job, low=LOW_TYPES)
     hint = f"Give a script of your own these options: {' '.join(options(network, layout.chosen))}"
-    layout = with_unsaid(layout, network, program_of(network), hint=hint)
+    layout = with_missing_options(layout, network, program_of(network), hint=hint)
     layout, environment, groups = words_of(layout, network)
     program = " \\\n    ".join([script_words(job.settings.script, program_of(network)), *groups])
     return layout_export(layout, VERSION, program, environment=environment)
 
 
-def with_unsaid(
+def with_missing_options(
     layout: Layout, network: Transformer, program: str, *, hint: str = "Export to ddp, or to deepspeed.", **has: bool
 ) -> Layout:
-    """Return the layout with what of a network a program has no words for in its notes; ``has``: see :func:`unsaid`.
+    """Return the layout, with options that a program has not in its notes; ``has``: see :func:`missing_options`.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def with_unsaid(
     """
     if strange := not_expressed(network):
         raise layout.refused(f"its {program} has no {', no '.join(strange)}", hint)
-    left = unsaid(network, **has)
+    left = missing_options(network, **has)
     return (
         layout.noted(f"its {program} has no option for {'; for '.join(left)}: set them in its code") if left else layout
     )

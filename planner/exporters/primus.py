@@ -18,7 +18,7 @@ from planner.exporters.export import Export, Job, job_name
 from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import Layout, shared_pins, transformer_layout
 from planner.exporters.machines import device_of
-from planner.exporters.megatron import layout_of_options, options_exporter, with_unsaid, words_of
+from planner.exporters.megatron import layout_of_options, options_exporter, with_missing_options, words_of
 from planner.exporters.megatron_network import file_of_values, values_of, with_lists, with_points
 from planner.exporters.scripts import PORT, Parsed, comment_lines, how_to_run, is_headed, torchrun_script
 from planner.families.hybrid.configuration import HybridConfiguration
@@ -72,7 +72,7 @@ def export(job: Job) -> Export:
         For what Megatron-LM cannot train.
     """
     layout, network = transformer_layout(TARGET, job, low=LOW_TYPES)
-    layout = with_unsaid(layout, network, "Megatron-LM", has_yarn=False)
+    layout = with_missing_options(layout, network, "Megatron-LM", has_yarn=False)
     if layout.chosen.schedule in _SCHEDULES and layout.chosen.stages:
         why = "its zero-bubble schedules have equal stages, so that it runs 1F1B"
         layout = layout.instead(why, schedule="1f1b", interleave=1)

@@ -227,19 +227,19 @@ LATENT = {
 }
 
 
-def said_of(part: object, names: Mapping[str, str]) -> dict[str, object]:
+def in_their_names(part: object, names: Mapping[str, str]) -> dict[str, object]:
     """Return attributes of a part by the names that a file has for them; ``names``: each with its name there.
 
-    >>> said_of(1 + 2j, {"real": "first", "imag": "second"})
+    >>> in_their_names(1 + 2j, {"real": "first", "imag": "second"})
     {'first': 1.0, 'second': 2.0}
     """
     return {there: getattr(part, here) for here, there in names.items()}
 
 
-def said_in(table: Mapping[str, T], names: Mapping[str, str]) -> dict[str, T]:
-    """Return the attributes that a file says by its names for them: the way back from :func:`said_of`.
+def in_our_names(table: Mapping[str, T], names: Mapping[str, str]) -> dict[str, T]:
+    """Return the attributes that a file says by its names for them: the way back from :func:`in_their_names`.
 
-    >>> said_in({"first": 1.0, "second": 2.0}, {"real": "first"})
+    >>> in_our_names({"first": 1.0, "second": 2.0}, {"real": "first"})
     {'real': 1.0}
     """
     return {here: table[there] for here, there in names.items()}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import SpecError
-from planner.exporters.scripts import LATENT, Parsed, literal, said_in, said_of, shipped_program
+from planner.exporters.scripts import LATENT, Parsed, in_our_names, in_their_names, literal, shipped_program
 from planner.exporters.training_blocks import adapters_of, constants_of
 from planner.numerics import Numerics, Rotary, RotaryScaling, RotaryScalingKind, Routing
 from planner.problem import LowPrecision
@@ -187,21 +187,21 @@ def _table(network: Transformer, family: str) -> dict[str, Any]:
     rope: dict[str, Any] = {"theta": rotary.base, "max_seq_len": longest, "scaling": "none"}
     scaling = rotary.scaling
     if scaling is not None:
-        rope |= {"scaling": _SCALINGS[scaling.kind], **said_of(scaling, _SCALED[scaling.kind])}
+        rope |= {"scaling": _SCALINGS[scaling.kind], **in_their_names(scaling, _SCALED[scaling.kind])}
     table: dict[str, Any] = {
         "family": family,
         "n_layers": network.num_main_layers,
         "mtp_layers": network.num_mtp_layers,
     }
-    table |= said_of(network, _SIZES) | said_of(network.numerics, _FIGURES) | {"rope": rope}
+    table |= in_their_names(network, _SIZES) | in_their_names(network.numerics, _FIGURES) | {"rope": rope}
     if latent is not None:
         scale = (scaling.scale_all or 0.0) if scaling is not None else 1.0
-        table["mla"] = {**said_of(latent, LATENT), "q_lora_rank": latent.query_rank or 0, "mscale": scale}
+        table["mla"] = {**in_their_names(latent, LATENT), "q_lora_rank": latent.query_rank or 0, "mscale": scale}
     if experts is not None:
         has_groups = experts.groups > 1
         table["moe"] = {
-            **said_of(experts, _EXPERTS),
-            **said_of(experts.routing, _ROUTING),
+            **in_their_names(experts, _EXPERTS),
+            **in_their_names(experts.routing, _ROUTING),
             "num_expert_groups": experts.groups if has_groups else None,
             "num_limited_groups": experts.top_groups if has_groups else None,
             "load_balance_coeff": experts.routing.bias_update_rate or 1e-3,
@@ -316,29 +316,29 @@ def _network(table: Mapping[str, Any]) -> Transformer:
     scaling = None
     if kind := next((kind for kind, there in _SCALINGS.items() if there == rope["scaling"]), None):
         scale = (mla["mscale"] or None) if mla and kind == "yarn" else None
-        scaling = RotaryScaling(kind=kind, **said_in(rope, _SCALED[kind]), scale=scale, scale_all=scale)
+        scaling = RotaryScaling(kind=kind, **in_our_names(rope, _SCALED[kind]), scale=scale, scale_all=scale)
     experts = None
     if moe:
         routing = Routing(
-            **said_in(moe, _ROUTING),
+            **in_our_names(moe, _ROUTING),
             auxiliary_loss="none",
             bias="linear" if is_oss else "selection",
             bias_update_rate=moe["load_balance_coeff"],
         )
         has_groups = moe["num_expert_groups"] is not None
         experts = Experts(
-            **said_in(moe, _EXPERTS),
+            **in_our_names(moe, _EXPERTS),
             has_router_bias=moe["counts_bias"],
             groups=moe["num_expert_groups"] if has_groups else 1,
             top_groups=moe["num_limited_groups"] if has_groups else 1,
             routing=routing,
         )
-    figures, own = said_in(table, _FIGURES), said_in({"qkv_bias": False, **table}, _SIZES)
+    figures, own = in_our_names(table, _FIGURES), in_our_names({"qkv_bias": False, **table}, _SIZES)
     if is_oss:
         figures |= {name: getattr(_OSS, name) for name in ("activation", "activation_limit", "gate_offset")}
         own |= {"has_qkv_biases": True, "has_sinks": True, "window": _OSS_HEADS["window"]}
         own["mixers"] = ("window", "attention")
-    latent = LatentAttention(**{**said_in(mla, LATENT), "query_rank": mla["q_lora_rank"] or None}) if mla else None
+    latent = LatentAttention(**{**in_our_names(mla, LATENT), "query_rank": mla["q_lora_rank"] or None}) if mla else None
     return Transformer(
         num_layers=table["n_layers"] + table.get("mtp_layers", 0),
         num_mtp_layers=table.get("mtp_layers", 0),

@@ -140,7 +140,7 @@ class Risks(Protocol[Chosen_contra]):
         """Return by which share a measured time may be longer than predicted."""
         ...
 
-    def doubts(self, problem: Problem, configuration: Chosen_contra) -> list[str]:
+    def warnings(self, problem: Problem, configuration: Chosen_contra) -> list[str]:
         """Return what makes the figures of a configuration doubtful: the warnings of its plan."""
         ...
 

@@ -56,7 +56,7 @@ from planner.procurement.no_fleet import no_fleet, not_found
 from planner.procurement.oracle import Trained
 from planner.procurement.prices import Term
 from planner.procurement.question import Procurement
-from planner.procurement.search import Fleets, Told
+from planner.procurement.search import Fleets, OnProgress
 from planner.procurement.what_if import Changed, what_ifs
 from planner.question.cluster import trays_of_a_rack
 from planner.search import Search
@@ -340,7 +340,7 @@ def procure(
     is_robust: bool = False,
     has_pareto: bool = False,
     has_what_if: bool = False,
-    told: Told | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Procured:
     """Return the best fleet of a question.
 
@@ -366,7 +366,7 @@ def procure(
         fleets = fleets.asked_otherwise(stretch=stretch_of(fleets))
     elif is_robust:
         fleets = Fleets(procurement=pessimistic(fleets))
-    best = _best(fleets, search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0)), told, planned)
+    best = _best(fleets, search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0)), on_progress, planned)
     if best.point is None and best.bound < inf:
         _go_on(fleets, best, inf, search)
         _improved(fleets, best, inf, search)
@@ -478,13 +478,13 @@ def _plan_close(fleets: Fleets, planned: Planned) -> bool:
     return is_better
 
 
-def _best(fleets: Fleets, search: Search, told: Told | None, planned: Planned) -> _Best:
+def _best(fleets: Fleets, search: Search, on_progress: OnProgress | None, planned: Planned) -> _Best:
     """Return the best fleet of one type of machines, then of more where these are better."""
     best = _Best()
 
-    def tell(bound: float, incumbent: float, calls: int) -> None:
-        if told is not None:
-            told(min(bound, best.objective), min(incumbent, best.objective), calls)
+    def report(bound: float, incumbent: float, calls: int) -> None:
+        if on_progress is not None:
+            on_progress(min(bound, best.objective), min(incumbent, best.objective), calls)
 
     for num_types in range(1, fleets.procurement.asked.most_types + 1):
         markets = search.bounded(partial(fleets.markets, num_types), None)
@@ -499,11 +499,11 @@ def _best(fleets: Fleets, search: Search, told: Told | None, planned: Planned) -
         known = _of_measured(fleets, markets) if num_types == 1 else []
         if known:  # what is told besides of devices that were measured is then known, and nothing is searched twice
             within = part.part(part.left_s * _SHARE_OF_MEASURED)
-            find = partial(fleets.best, known, within, told=lambda _bound, *found: tell(0.0, *found))
+            find = partial(fleets.best, known, within, on_progress=lambda _bound, *found: report(0.0, *found))
             answer = part.bounded(find, None)
             if answer is not None and (point := answer.solution.value) is not None:
                 best.take(known[point.root], point)
-        find = partial(fleets.best, markets, part, most=best.objective * (1 - SAME), told=tell)
+        find = partial(fleets.best, markets, part, most=best.objective * (1 - SAME), on_progress=report)
         answer = part.bounded(find, None)
         if answer is None:  # nor were they all bounded
             best.bounds[num_types] = 0.0

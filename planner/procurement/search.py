@@ -43,7 +43,7 @@ from planner.solvers.counts import (
 
 _Answer = TypeVar("_Answer", BestCounts, TradeOffs)
 
-Told = Callable[[float, float, int], None]  # bound, incumbent, fleets planned
+OnProgress = Callable[[float, float, int], None]  # bound, incumbent, fleets planned
 
 _AT_ONCE = 512  # fleets in one array of criteria: few, as it has a row for each of their offers
 _MOST_KEPT = 3
@@ -160,7 +160,7 @@ class Fleets:
         without: Sequence[str] = (),
         most: float = inf,
         most_calls: int = _MANY,
-        told: Told | None = None,
+        on_progress: OnProgress | None = None,
     ) -> BestCounts:
         """Return the fleet of some markets with the least objective within the limits.
 
@@ -180,11 +180,11 @@ class Fleets:
         """
         question = self._question(markets, (objective,), search, without=without, most=most)
 
-        def tell(bound: float, incumbent: Candidate | None, calls: int) -> None:
-            if told is not None:
-                told(bound, inf if incumbent is None else incumbent.criteria[0], calls)
+        def report(bound: float, incumbent: Candidate | None, calls: int) -> None:
+            if on_progress is not None:
+                on_progress(bound, inf if incumbent is None else incumbent.criteria[0], calls)
 
-        answer = self._agreed(lambda: best_counts(question, search, most_calls=most_calls, on_progress=tell))
+        answer = self._agreed(lambda: best_counts(question, search, most_calls=most_calls, on_progress=report))
         solution = answer.solution
         if solution.status in (Status.OPTIMAL, Status.INFEASIBLE) or solution.objective <= search.good_enough:
             return answer

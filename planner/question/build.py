@@ -246,7 +246,7 @@ def _build(reading: Reading) -> Problem:
             notes.attempt(path, lambda names=names: check_names(names, substitutions))  # type: ignore[misc]
     is_by_rooflines = measured is None and profiler.has_rooflines(dnn)
     fitted = replace(fitted, links=profiler.links(is_by_rooflines=is_by_rooflines))
-    profiler.note_doubts(dnn, measured, families)
+    profiler.note_warnings(dnn, measured, families)
     check_training(reading, training)
     if notes.faults:
         raise SpecError.of(notes.faults)

@@ -219,7 +219,7 @@ def _curve_with_points(curve: CurveSpec, folder: Path) -> CurveSpec:
     return curve.model_copy(update={"points": points})
 
 
-# --- Seconds of every layer on every device, and their doubts
+# --- Seconds of every layer on every device, and warnings of them
 
 
 def is_fitted(calibration: CalibrationSpec) -> bool:
@@ -436,7 +436,7 @@ class Profiler:
             )
         return first
 
-    def note_doubts(self, dnn: Dnn, measured: Profile | None, families: Sequence[str]) -> None:
+    def note_warnings(self, dnn: Dnn, measured: Profile | None, families: Sequence[str]) -> None:
         """Say which program the figures are those of, and warn of whatever makes them doubtful."""
         is_by_rooflines = measured is None and self.has_rooflines(dnn)
         is_hybrid_asked = dnn.transformer is not None and OF_TRANSFORMERS in families

@@ -185,7 +185,7 @@ def _plan(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     command = _command("plan", task)
     repeated = _repeated(question, problem.resolved, command)
     try:
-        plan = planner.plan(problem, time_limit_s=seconds, memory_limit_bytes=limit, told=progress)
+        plan = planner.plan(problem, time_limit_s=seconds, memory_limit_bytes=limit, on_progress=progress)
     except (InfeasibleError, NoAnswerError) as error:
         moved = _moved(task, problem.key_assumptions, (), problem.resolved)
         return {**_refused(error, problem.resolved, problem.dnn.name, command), **moved, **repeated}
@@ -222,7 +222,7 @@ def _procure(task: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     progress, repeated = _Progress(tell, words), _repeated(question, read.resolved, command)
     limits = {"time_limit_s": task["time_limit_s"], "memory_limit_bytes": task["memory_limit_bytes"]}
     try:
-        found = planner.procure(question, today=today, told=progress, **limits)
+        found = planner.procure(question, today=today, on_progress=progress, **limits)
     except (InfeasibleError, NoAnswerError) as error:
         return {**_refused(error, read.resolved, "What to buy or rent", command), "assumptions": [], **repeated}
     answer = procurement_answer(

@@ -51,7 +51,7 @@ def answered(
     today: date,
     scheduler: str | None,
     is_retried: bool,
-    told: Callable[[Done], None],
+    on_progress: Callable[[Done], None],
 ) -> Swept:
     """Answer what is open of a sweep; without a store in a file that is gone afterwards."""
     refuse_hopeless(asked, today)
@@ -63,7 +63,7 @@ def answered(
             num_workers=asked.num_workers,
             scheduler=scheduler,
             is_retried=is_retried,
-            on_progress=told,
+            on_progress=on_progress,
         )
         summary = summary_of(asked, opened)
         is_complete = sum(summary.counts.values()) == summary.number

@@ -14,7 +14,7 @@ from planner.errors import SpecError
 from planner.exporters import megatron, network_of
 from planner.exporters.megatron_network import pattern_of, transformer_of
 from planner.exporters.scripts import Parsed
-from planner.families.hybrid.launch_network import network_lines, not_expressed, unsaid
+from planner.families.hybrid.launch_network import missing_options, network_lines, not_expressed
 from planner.mixers import DeltaNet, Mamba
 from planner.numerics import AuxiliaryLoss, Numerics, Rotary, RotaryScaling, Routing
 from planner.transformer import Experts, LatentAttention, Transformer
@@ -142,7 +142,7 @@ def networks(draw: st.DrawFn) -> Transformer:
 @given(networks())
 def test_a_network_that_is_read_back_is_the_one_that_was_written(network: Transformer) -> None:
     assert not not_expressed(network)
-    assert not unsaid(network)
+    assert not missing_options(network)
     file = file_of(network)
     assert file.flags.keys() <= megatron.KNOWN
     found = transformer_of(file)
@@ -166,7 +166,7 @@ def test_a_network_that_is_read_back_is_the_one_that_was_written(network: Transf
 def test_a_figure_without_an_option_is_named_beside_the_command(change: dict[str, Any], words: str) -> None:
     network = Transformer(**SMALL, sequence_length=128, positions="rotary", norm="rms_norm", has_biases=False, **change)
     assert not not_expressed(network)
-    (found,) = unsaid(network)
+    (found,) = missing_options(network)
     assert words in found
 
 

@@ -22,7 +22,7 @@ from planner.exporters.megatron_network import pattern_of, values_of
 from planner.exporters.scripts import Parsed
 from planner.exporters.torchtitan_network import module_text
 from planner.exporters.training_blocks import constants_of
-from planner.families.hybrid.launch_network import network_lines, not_expressed, unsaid
+from planner.families.hybrid.launch_network import missing_options, network_lines, not_expressed
 from planner.transformer import Transformer
 from planner.zoo.transformers import block_of, row
 
@@ -161,7 +161,7 @@ def scaling_said(options: Options) -> Mapping[str, Any] | None:
 def test_every_field_of_the_command_is_that_of_the_configuration(name: str) -> None:
     network, stated = row(name).transformer, CONFIGURATIONS[name]
     assert not not_expressed(network)
-    assert not unsaid(network)
+    assert not missing_options(network)
     options = values_of(" ".join(network_lines(network, "bf16")))
     said = {key: SAID[key](options) for key in stated if key != "rope_scaling"}
     assert said == {key: value for key, value in stated.items() if key != "rope_scaling"}

@@ -65,7 +65,9 @@ def page_of(name: str) -> str:
         plans = [planner.plan(planner.load({**question, "families": [one]})) for one in ("all_reduce", "pipeline")]
         return comparison_page(planner.compare(*plans), ("one.json", "other.json"))
     problem, history = planner.load(question), []
-    plan = planner.plan(problem, time_limit_s=20, told=lambda bound, best: history.append((bound, best, len(history))))
+    plan = planner.plan(
+        problem, time_limit_s=20, on_progress=lambda bound, best: history.append((bound, best, len(history)))
+    )
     if name == "evil":
         plan = replace(plan, explanation=(EVIL,), warnings=(EVIL,))
     explanation = planner.explain(asked(problem), plan, time_limit_s=5)

@@ -127,7 +127,7 @@ def plan(problem: Problem, search: Search) -> Plan:
             most_solved=inf if is_one_kind else _MOST_BOXES,
             num_best=1 + search.num_alternatives * is_one_kind,
         ),
-        on_progress=search.tell if _tries_all_sets(problem) else lambda bound, objective: None,
+        on_progress=search.report if _tries_all_sets(problem) else lambda bound, objective: None,
         on_better=lambda choice: search.keep(lambda: _quick_plan(problem, _answer(boxes, choice, is_quick=True))),
     )
     if found.value is None:

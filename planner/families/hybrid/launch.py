@@ -18,7 +18,13 @@ from planner.families.hybrid.configuration import (
     broken_rule,
     launch_rules,
 )
-from planner.families.hybrid.launch_network import network_lines, not_expressed, program_of, unsaid, without_yarn
+from planner.families.hybrid.launch_network import (
+    missing_options,
+    network_lines,
+    not_expressed,
+    program_of,
+    without_yarn,
+)
 from planner.frozen import frozen
 from planner.models.programs import ALL_TO_ALL, DEEPEP, HYBRIDEP, MEGATRON_CORE, PRECISION_AWARE
 from planner.models.transformer_communication import neighbours
@@ -445,7 +451,7 @@ def _by_hand(transformer: Transformer, chosen: HybridConfiguration, launch: Laun
         lines.append(f"tokens go to their experts by {backend}, which is installed apart from Megatron-Core")
     if transformer.experts is not None and chosen.expert > 1 and launch.dtype != "bf16":
         lines.append("Megatron-LM spreads experts in bf16 only: write dtype: bf16")
-    if figures := unsaid(transformer):
+    if figures := missing_options(transformer):
         lines.append(f"Megatron-LM has no option for {'; for '.join(figures)}: set them in its code")
     if chosen.schedule not in ("gpipe", "1f1b"):
         lines.append(f"Megatron-LM has no schedule {chosen.schedule}; it runs in {runs_words(chosen.schedule)}")

@@ -8,8 +8,8 @@ hybrid patterns with stages, which are younger, that of megatron-core 0.19.2; wh
 ``yarn_rotary_pos_embedding.py``).
 
 What changes sizes, seconds or bytes and cannot be said is refused (:func:`not_expressed`). A figure that costs nothing
-and has no option, such as an end of YaRN's ramp, is named (:func:`unsaid`): the command is written, and what is left to
-do stands beside it.
+and has no option, such as an end of YaRN's ramp, is named (:func:`missing_options`): the command is written, and what
+is left to do stands beside it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -93,7 +93,7 @@ def not_expressed(network: Transformer) -> list[str]:
     return [name for name, is_so in names.items() if is_so]
 
 
-def unsaid(network: Transformer, *, has_yarn: bool = True, has_latent_yarn: bool = False) -> list[str]:
+def missing_options(network: Transformer, *, has_yarn: bool = True, has_latent_yarn: bool = False) -> list[str]:
     """Return figures of a network that cost nothing, and for which the program has no option, in a few words each.
 
     ``has_yarn``: whether it can be told every figure of YaRN beside usual attention, as Megatron-LM can from core 0.19
@@ -115,7 +115,9 @@ def unsaid(network: Transformer, *, has_yarn: bool = True, has_latent_yarn: bool
     }
     found = [name for name, is_so in names.items() if is_so]
     if network.rotary is not None:
-        found += _unsaid_of_rotary(network, network.rotary, has_latent_yarn if network.latent is not None else has_yarn)
+        found += _missing_of_rotary(
+            network, network.rotary, has_latent_yarn if network.latent is not None else has_yarn
+        )
     if (experts := network.experts) is not None:
         routing = experts.routing
         if routing.score == "sigmoid" and not routing.is_normalised and experts.top_k > 1:
@@ -136,7 +138,7 @@ def without_yarn(network: Transformer) -> Transformer:
     return replace(network, rotary=replace(rotary, scaling=None))
 
 
-def _unsaid_of_rotary(network: Transformer, rotary: Rotary, has_yarn: bool) -> list[str]:
+def _missing_of_rotary(network: Transformer, rotary: Rotary, has_yarn: bool) -> list[str]:
     """Return what of rotary positions has no option."""
     found, scaling = [], rotary.scaling
     if rotary.base != int(rotary.base):

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import get_args
 
 from planner.decisions import LAYOUT, LayoutSchedule
+from planner.families.hybrid import prediction as predictions
 from planner.families.hybrid.configuration import AWAY, HybridConfiguration
 from planner.families.hybrid.cost import HybridCost
-from planner.families.hybrid.prediction import LOW_MEASURED, unseen_band, warnings
+from planner.families.hybrid.prediction import LOW_MEASURED, unseen_band
 from planner.plan import Prediction, Unmeasured
 from planner.problem import Problem
 
@@ -107,6 +108,6 @@ def known_error(problem: Problem, configuration: HybridConfiguration, prediction
     return max(0.0, *(float(band.get("high", 0.0)) for band in bands))
 
 
-def doubts(problem: Problem, configuration: HybridConfiguration) -> list[str]:
+def warnings(problem: Problem, configuration: HybridConfiguration) -> list[str]:
     """Return what makes the figures of a layout doubtful."""
-    return warnings(HybridCost.of(problem, configuration), configuration)
+    return predictions.warnings(HybridCost.of(problem, configuration), configuration)

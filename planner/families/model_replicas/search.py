@@ -472,7 +472,7 @@ def _solve(
         )
         num_solved += 1
         if not is_cut:
-            search.tell(min(bound, least), solved[0].objective if solved else inf)
+            search.report(min(bound, least), solved[0].objective if solved else inf)
         if best.status is not Status.OPTIMAL:
             bound = min(bound, max(least, objective_of(problem, setting, best.bound)))
         if best.value is not None and objective_of(problem, setting, best.objective) < enough:

@@ -737,7 +737,7 @@ def plan(problem: Problem, search: Search) -> Plan:
     bound = search_boxes(  # asynchronous ones are not among these
         boxes,
         roots_of(space),
-        on_progress=(lambda bound, objective: None) if silent else search.tell,
+        on_progress=(lambda bound, objective: None) if silent else search.report,
     )
     if not boxes.solved:
         raise boxes.too_many or _why_nothing_fits(space)

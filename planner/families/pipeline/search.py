@@ -526,10 +526,10 @@ def _one_batch(tried: _Tried, batch: int, search: Search) -> _Result:
 
     def tell(bound_s: float) -> None:
         """Say what no pipeline of any batch beats: none of this one ``bound_s`` seconds an iteration."""
-        search.tell(min(bound_s * count, rest), min(found.best_s * count, tried.objective))
+        search.report(min(bound_s * count, rest), min(found.best_s * count, tried.objective))
 
     rest = 0.0
-    if search.told is not None:
+    if search.on_progress is not None:
         rest = min([bound_of_others(largest, [*tried.batches, batch]), *(one.bound for one in tried.results)])
     bound_s, num_sources = (float("inf"), 0) if domain.why_empty() else _search(domain, found, search, tell)
     return _Result(domain, found, bound_s * count, num_sources, count)

@@ -29,7 +29,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 def test_what_is_told_is_true_and_closes_in(name: str) -> None:
     question = {"dnn": SMALL, "families": [name], **QUESTIONS[name]}
     problem, rows = planner.load(question), []
-    found = planner.plan(problem, time_limit_s=30, told=lambda bound, best: rows.append((bound, best)))
+    found = planner.plan(problem, time_limit_s=30, on_progress=lambda bound, best: rows.append((bound, best)))
     assert rows
     assert all(bound <= best for bound, best in rows)
     assert all(one[0] <= other[0] and one[1] >= other[1] for one, other in pairwise(rows))
@@ -40,8 +40,8 @@ def test_what_is_told_is_true_and_closes_in(name: str) -> None:
 
 def test_a_part_of_a_search_tells_nobody() -> None:
     rows: list[tuple[float, float]] = []
-    search = planner.search.Search(told=lambda bound, best: rows.append((bound, best)))
-    search.part(1.0).tell(1.0, 2.0)
+    search = planner.search.Search(on_progress=lambda bound, best: rows.append((bound, best)))
+    search.part(1.0).report(1.0, 2.0)
     assert rows == []
-    search.tell(1.0, 2.0)
+    search.report(1.0, 2.0)
     assert rows == [(1.0, 2.0)]
