@@ -8,7 +8,7 @@ import pytest
 
 import planner
 from planner.cluster import Cluster
-from planner.models.communication import tiers_of
+from planner.models.tiers import tiers_of
 from planner.routes import Routes, routes_of
 
 

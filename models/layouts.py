@@ -140,7 +140,7 @@ class Layouts:
     overlap_expert: Bools
     offload_optimizer: Bools  # whether the optimiser's state lies in host memory
     # which permutation of the degrees, from the innermost tier outwards; an index into
-    # :data:`planner.models.communication.ORDERS`
+    # :data:`planner.models.tiers.ORDERS`
     order: Ints
     # of selective recomputation: which modules of a layer, an index into
     # :data:`planner.models.recomputation.MODULE_SETS`; the first is the attention core alone

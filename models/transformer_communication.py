@@ -49,10 +49,10 @@ from numpy.typing import ArrayLike
 from planner.cost import Floats
 from planner.frozen import frozen
 from planner.mixers import Mamba, Scan
-from planner.models.communication import Axes, Group, Operation, Spread, axes_of, operation_s
 from planner.models.layouts import Bools, ContextMethod, Ints, Layouts, Recompute
 from planner.models.parameters import StageParameters, stage_parameters, trained_stage_parameters
 from planner.models.recomputation import MODULE_SETS
+from planner.models.tiers import Axes, Group, Operation, Spread, axes_of, operation_s
 from planner.trained import EMBEDDING
 from planner.transformer import KINDS, LayerKind, Transformer
 
@@ -105,7 +105,7 @@ def communication_times(
     communicated
         Of n layouts.
     groups
-        Of the same layouts, by name; see :func:`planner.models.communication.groups_of`.
+        Of the same layouts, by name; see :func:`planner.models.tiers.groups_of`.
     """
     times: dict[str, CommunicationTimes] = {}
     for one in communicated:

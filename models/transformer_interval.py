@@ -20,7 +20,6 @@ from math import inf, prod
 import numpy as np
 
 from planner.cost import Floats
-from planner.models.communication import Group, Spread, Tier, groups_of, operation_s
 from planner.models.compute import (
     Constants,
     DeviceRates,
@@ -38,6 +37,7 @@ from planner.models.operators import TransformerOperator
 from planner.models.optimizers import matrices_of
 from planner.models.parameters import encoder_layouts, trained_elements, trained_ends
 from planner.models.roofline import longer_of
+from planner.models.tiers import Group, Spread, Tier, groups_of, operation_s
 from planner.models.transformer_communication import (
     EXPOSED_CONTEXT,
     CommunicationTimes,

@@ -14,10 +14,10 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.frozen import frozen
-from planner.models.communication import Group, Tier, groups_of
 from planner.models.compute import Constants, DeviceRates, Software, move_s
 from planner.models.layouts import Bools, Ints, Layouts, layers_by_kind
 from planner.models.schedule import one_forward_one_backward_s
+from planner.models.tiers import Group, Tier, groups_of
 from planner.models.transformer_communication import (
     communication_times,
     pipeline_communication,

@@ -43,7 +43,6 @@ import numpy as np
 
 from planner.cost import Floats, Profile
 from planner.dnn import Dnn
-from planner.models.communication import Tier
 from planner.models.compute import Constants, DeviceRates, Software, Speeds, embedding_s, head_s, layer_seconds, move_s
 from planner.models.layouts import (
     SCHEDULE_NAMES,
@@ -60,6 +59,7 @@ from planner.models.layouts import (
     layers_by_kind,
 )
 from planner.models.schedule import one_forward_one_backward_s, played_s
+from planner.models.tiers import Tier
 from planner.models.transformer_communication import replica_communication, replica_times
 from planner.models.transformer_interval import (
     COMMUNICATING,

@@ -35,7 +35,7 @@ TURNED = ("zb_v", "v_half", "v_min", "dualpipe_v")  # with two chunks on a devic
 Recompute = Literal["none", "selective", "full"]
 ZeroStage = Literal[0, 1, 2, 3]
 ContextMethod = Literal["ring", "all_gather", "ulysses", "hierarchical"]
-# Degrees from the innermost tier of the network outwards: the orders of planner.models.communication.
+# Degrees from the innermost tier of the network outwards: the orders of planner.models.tiers.
 RankOrder = Literal[
     "tensor-context-data-pipeline",
     "tensor-context-pipeline-data",

@@ -8,7 +8,7 @@ import planner
 from planner.data.fits import transformer_rates
 from planner.errors import SpecError
 from planner.families.hybrid.cost import GroupCost
-from planner.models.communication import tiers_of
+from planner.models.tiers import tiers_of
 from planner.plan import Prediction
 
 _QUESTION: dict[str, Any] = {

@@ -12,7 +12,7 @@ import planner
 from planner.cluster import Cable, Cluster, Device, Link, MachineGroup, Switch
 from planner.errors import NoAnswerError, SpecError
 from planner.explanation import perturbations
-from planner.models.communication import tiers_of
+from planner.models.tiers import tiers_of
 from planner.problem import Problem
 from planner.routes import Routes, routes_of
 from tests.referee.flows import best_rate, shares_of

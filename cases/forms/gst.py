@@ -20,7 +20,7 @@ from planner.cost import Floats
 from planner.data.devices import device
 from planner.errors import ModelError
 from planner.frozen import frozen
-from planner.models.communication import Compression, optimal_compression, optimal_scale_s
+from planner.models.compression import Compression, optimal_compression, optimal_scale_s
 from planner.models.compute import profile_from_flop
 from planner.models.data_parallel import expected_maximum_s, standard_maximum
 from planner.models.servers import switch_queue_s, type_one_s, type_two_s

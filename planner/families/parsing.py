@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from planner.errors import Fault, SpecError
-from planner.models.communication import Compression
+from planner.models.compression import Compression
 from planner.problem import Problem
 from planner.routes import routes_of
 

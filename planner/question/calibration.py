@@ -34,7 +34,7 @@ from planner.errors import Fault, SpecError
 from planner.frozen import frozen
 from planner.importers.text import read_cells
 from planner.links import LinkRates
-from planner.models.communication import MeasuredCurve, PiecewiseLogLinear, is_narrowed
+from planner.models.communication import MeasuredCurve, PiecewiseLogLinear
 from planner.models.compute import (
     UNCALIBRATED,
     Constants,
@@ -51,6 +51,7 @@ from planner.models.operators import is_known
 from planner.models.optimizers import OPTIMIZERS
 from planner.models.programs import PROGRAMS
 from planner.models.roofline import DeviceLimits, peak_flop_per_s, reached_bytes_per_s
+from planner.models.tiers import is_narrowed
 from planner.models.transformer_time import transformer_profile
 from planner.names import OF_TRANSFORMERS, fold
 from planner.problem import Assumption, Calibration, Limits, Training

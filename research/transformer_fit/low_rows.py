@@ -28,10 +28,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.models.communication import Tier
 from planner.models.layouts import Recompute
 from planner.models.operators import flop_per_sample
 from planner.models.programs import MEGATRON_CORE
+from planner.models.tiers import Tier
 from planner.question.cluster import joined_trays
 from planner.trained import FineTuning, Trained
 from planner.transformer import Transformer

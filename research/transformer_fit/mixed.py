@@ -52,9 +52,9 @@ from planner.cluster import Device
 from planner.cost import Floats
 from planner.data.devices import device
 from planner.data.fits import links_reached, transformer_rates
-from planner.models.communication import Tier
 from planner.models.compute import SCORE_BACKWARD, Constants, DeviceRates, Software, device_shares
 from planner.models.layouts import Layouts
+from planner.models.tiers import Tier
 from planner.models.transformer_step import DeviceGroup, ReplicaClass, Step, group_seconds
 from planner.transformer import Transformer
 from research import ROOT, page_with

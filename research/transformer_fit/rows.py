@@ -28,10 +28,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from planner.models.communication import Tier
 from planner.models.compute import Software
 from planner.models.layouts import Layouts, Recompute
 from planner.models.programs import ALL_TO_ALL, DEEPEP, DEEPEP_BYTES_PER_S, MEGATRON_CORE, token_backend
+from planner.models.tiers import Tier
 from planner.transformer import Experts, Transformer
 from planner.zoo import transformers
 from research.nanotron_runs import GLOBAL_BATCH, LATENCY_S, NETWORKS, SEQUENCE_LENGTH, Run, read_runs

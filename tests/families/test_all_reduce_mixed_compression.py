@@ -30,7 +30,7 @@ def test_compression_never_hurts_and_beats_every_share_of_a_grid(problem: Proble
     option = problem.compression
     assert option is not None
     from planner.families.all_reduce.fusion import best_ends
-    from planner.models.communication import Compression
+    from planner.models.compression import Compression
 
     for cost, bare in list(every_bare_configuration(problem))[::7]:
         for kept in grid:

@@ -19,7 +19,7 @@ from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
 from planner.families.hybrid.cost import costs_of
 from planner.families.hybrid.search import frontier, plan
-from planner.models.communication import ORDERS
+from planner.models.tiers import ORDERS
 from planner.perturb import with_memory
 from planner.plan import Goal, Plan
 from planner.problem import Problem

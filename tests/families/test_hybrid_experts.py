@@ -16,10 +16,10 @@ from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.launch import options
 from planner.families.hybrid.search import plan
-from planner.models.communication import axes_of
 from planner.models.layouts import Layouts
 from planner.models.memory import PRECISIONS, memory_bytes
 from planner.models.parameters import block_parameters
+from planner.models.tiers import axes_of
 from planner.models.transformer_communication import layer_communication
 from planner.models.transformer_interval import interval_times
 from planner.models.transformer_time import PARTS, iteration_times

@@ -21,8 +21,8 @@ from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage
 from planner.families.hybrid.launch import Launch, launch_lines, launch_words, orders_of
 from planner.families.hybrid.launch_network import not_expressed
-from planner.models.communication import Tier, groups_of, operation_s
 from planner.models.layouts import Layouts
+from planner.models.tiers import Tier, groups_of, operation_s
 from planner.transformer import Transformer
 from planner.zoo.transformers import row, row_names
 

@@ -15,9 +15,9 @@ from planner.errors import SpecError
 from planner.exporters import export
 from planner.exporters.megatron import EXPORTERS
 from planner.families.hybrid.configuration import HybridConfiguration
-from planner.models.communication import Tier, groups_of
 from planner.models.layouts import Layouts
 from planner.models.memory import PRECISIONS, memory_bytes
+from planner.models.tiers import Tier, groups_of
 from planner.models.transformer_communication import Reduction, replica_communication, replica_times
 from planner.plan import Prediction
 from planner.zoo.transformers import row

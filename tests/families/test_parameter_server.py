@@ -391,7 +391,7 @@ def test_compression_that_costs_nothing_leaves_out_all_that_it_may(split: bool) 
 def _compressed(
     problem: Problem, configuration: ParameterServerConfiguration, removed: float | None
 ) -> ParameterServerConfiguration:
-    from planner.models.communication import Compression
+    from planner.models.compression import Compression
 
     assert problem.compression is not None
     scale_s = problem.compression.scale_s

@@ -11,7 +11,7 @@ from planner import zoo
 from planner.cases.forms import gst
 from planner.cases.forms.gst import ServerNetwork, Workload, evaluate
 from planner.errors import ModelError
-from planner.models.communication import Compression
+from planner.models.compression import Compression
 from planner.models.data_parallel import standard_maximum
 from tests.referee.equations import evaluate_grid, expected_epoch_time_s
 from tests.referee.gst import Steps, epoch_time_s, explicit_input_s

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from planner.cases.forms.gst import ServerNetwork, Workload, evaluate
 from planner.errors import ModelError
-from planner.models.communication import Compression, optimal_compression, optimal_scale_s
+from planner.models.compression import Compression, optimal_compression, optimal_scale_s
 from tests.referee.equations import compressed_time_s
 
 scales = st.floats(1e-4, 1e2)

@@ -9,25 +9,23 @@ from hypothesis import strategies as st
 
 from planner.cost import Floats
 from planner.errors import ModelError
-from planner.models.communication import (
+from planner.models.communication import double_binary_tree_all_reduces, ring_all_reduces, two_level_all_reduces
+from planner.models.layouts import Layouts
+from planner.models.tiers import (
     Group,
     Operation,
     Spread,
     Tier,
     all_reduces,
     all_to_alls,
-    double_binary_tree_all_reduces,
     gathers,
     group_of,
     groups_of,
     next_group,
     operation_s,
     packed_group,
-    ring_all_reduces,
     send,
-    two_level_all_reduces,
 )
-from planner.models.layouts import Layouts
 
 INSIDE = Tier(size=8, bandwidth_bytes_per_s=300e9, latency_s=3e-6)
 NETWORK = Tier(size=64, bandwidth_bytes_per_s=25e9, latency_s=1e-5, num_rails=8)

@@ -15,9 +15,9 @@ from planner.cost import Floats
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, costs_of
 from planner.families.hybrid.space import Space
 from planner.models import memory, transformer_interval
-from planner.models.communication import ORDERS
 from planner.models.known import Known
 from planner.models.layouts import ContextMethod, Ints, Layouts
+from planner.models.tiers import ORDERS
 
 Row = tuple[int, ...]
 ROWS = st.tuples(*[st.integers(1, 5)] * 3, st.integers(1, 4), st.integers(1, 9), st.integers(0, 1))

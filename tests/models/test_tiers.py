@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from planner.cluster import Cluster, Device, Link, MachineGroup, Switch
 from planner.errors import ModelError
-from planner.models.communication import DEGREES, ORDERS, Tier, axes_of, groups_of, operation_s, tiers_of
 from planner.models.layouts import Layouts
+from planner.models.tiers import DEGREES, ORDERS, Tier, axes_of, groups_of, operation_s, tiers_of
 from planner.routes import routes_of
 
 GPU = Device(name="gpu")

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cost import Floats
-from planner.models.communication import Spread, Tier, groups_of
 from planner.models.layouts import ContextMethod, Layouts, Recompute
 from planner.models.parameters import stage_parameters
+from planner.models.tiers import Spread, Tier, groups_of
 from planner.models.transformer_communication import (
     Communication,
     Reduction,

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE, figures_of
 
 from planner.data import device
-from planner.models.communication import Tier
 from planner.models.compute import DeviceRates
 from planner.models.layouts import Layouts
+from planner.models.tiers import Tier
 from planner.models.transformer_time import iteration_times, transformer_profile
 from planner.transformer import Transformer
 from planner.zoo import build

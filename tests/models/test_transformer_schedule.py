@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from simulated_steps import StageTimes, simulate_step
 
 from planner.cost import Floats
-from planner.models.communication import Tier, groups_of
 from planner.models.layouts import Layouts, Schedule
 from planner.models.schedule import PipelineTimes, simulate
+from planner.models.tiers import Tier, groups_of
 from planner.models.transformer_communication import (
     communication_times,
     layer_communication,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from transformer_rates_drawn import GPT, MIXTURE, figures_of
 
 from planner.families.hybrid.cost import GroupCost, costs_of
-from planner.models.communication import Tier, operation_s
 from planner.models.layer_memory import KERNELS
 from planner.models.layouts import EvenCut, Layouts, busiest_stages, dealt_layers
 from planner.models.memory import PRECISIONS, CutMemory, memory_bytes, stage_memory_bytes
+from planner.models.tiers import Tier, operation_s
 from planner.models.transformer_interval import LayerFigures, interval_times
 from planner.models.transformer_step import DeviceGroup, ReplicaClass, Step, group_seconds
 from planner.models.transformer_time import iteration_times

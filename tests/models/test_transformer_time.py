@@ -11,10 +11,10 @@ from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE, TI
 
 from planner.cost import Floats
 from planner.data.fits import transformer_rates
-from planner.models.communication import Tier, groups_of
 from planner.models.compute import Software
 from planner.models.layouts import EvenCut, Layouts, Recompute, Schedule, dealt_layers
 from planner.models.schedule import PipelineTimes, simulate
+from planner.models.tiers import Tier, groups_of
 from planner.models.transformer_communication import replica_communication, replica_times
 from planner.models.transformer_interval import interval_times, kind_times
 from planner.models.transformer_schedule import order_name

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from planner.cases.forms.gst import Evaluation, ServerNetwork, Workload, evaluate
 from planner.cost import Floats, TransferCost
 from planner.errors import ModelError
-from planner.models.communication import Compression
+from planner.models.compression import Compression
 from planner.models.data_parallel import expected_maximum_s, standard_maximum
 
 

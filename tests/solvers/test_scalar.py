@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.models.communication import optimal_compression
+from planner.models.compression import optimal_compression
 from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers.scalar import minimise

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from planner.models.communication import Tier
 from planner.models.compute import Constants, DeviceRates, Software
+from planner.models.tiers import Tier
 from planner.models.transformer_interval import LayerFigures
 from planner.transformer import Experts, Transformer
 

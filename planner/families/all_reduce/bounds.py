@@ -42,7 +42,8 @@ from planner.families.all_reduce.fusion import Exchange, ends_in_time, exchange_
 from planner.families.all_reduce.team import LeafCost, Rows, Shape, Space, Team, batches_from, greatest
 from planner.families.answer import iterations_of
 from planner.frozen import frozen
-from planner.models.communication import EVEN_ALL_REDUCES, Compression
+from planner.models.communication import EVEN_ALL_REDUCES
+from planner.models.compression import Compression
 from planner.models.input import stall_s
 from planner.problem import Problem
 from planner.search import Search

@@ -7,7 +7,7 @@ from typing import Any
 from planner.cluster import Cluster
 from planner.errors import Fault, SpecError
 from planner.frozen import frozen
-from planner.models.communication import Compression
+from planner.models.compression import Compression
 from planner.problem import Problem
 from planner.units import Dimension, format_exact
 

@@ -39,15 +39,8 @@ from planner.families.all_reduce.configuration import (
 from planner.frozen import frozen
 from planner.links import LinkRates
 from planner.models.activations import data_parallel_memory
-from planner.models.communication import (
-    ALL_REDUCES,
-    EVEN_ALL_REDUCES,
-    Affines,
-    Compression,
-    Participants,
-    cheapest_of,
-    delayed,
-)
+from planner.models.communication import ALL_REDUCES, EVEN_ALL_REDUCES, Affines, Participants, cheapest_of, delayed
+from planner.models.compression import Compression
 from planner.models.data_parallel import Gradients, Kinds, buffer_recursion_time_s, csf, exposed_s, gradients_of
 from planner.models.input import InputTime, Samples, Strategy, input_time, stall_s
 from planner.models.memory import MemoryUse, Precision

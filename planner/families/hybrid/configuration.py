@@ -13,7 +13,6 @@ import numpy as np
 
 from planner.decisions import DECISIONS, LAYOUT, NO_MODULES, TURNED, LayoutDecisions, cut_shape, has_depths_together
 from planner.frozen import frozen
-from planner.models.communication import DEGREES, ORDERS
 from planner.models.layouts import (
     SCHEDULE_NAMES,
     Bools,
@@ -30,13 +29,14 @@ from planner.models.optimizers import OPTIMIZERS
 from planner.models.orders import fewest_microbatches
 from planner.models.programs import CORES, MEGATRON_CORE, PRIMUS, PROGRAMS
 from planner.models.recomputation import MODULE_SETS, absent_words
+from planner.models.tiers import DEGREES, ORDERS
 from planner.models.transformer_communication import has_heads
 from planner.problem import Problem, Training
 from planner.schedules import NAMED
 from planner.transformer import Transformer
 
 NAME = "hybrid"
-ORDER_NAMES = LAYOUT["order"].names  # by planner.models.communication.ORDERS
+ORDER_NAMES = LAYOUT["order"].names  # by planner.models.tiers.ORDERS
 # The keys of ``fix`` whose value is that of one decision of a layout; what else the family decides is told in Space.
 PINS: Mapping[str, str] = {row.key: row.block[NAME] for row in DECISIONS if NAME in row.block and not row.block_values}
 

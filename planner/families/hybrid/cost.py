@@ -41,7 +41,6 @@ from planner.families.hybrid.configuration import (
     layouts_of,
     pinned_cut,
 )
-from planner.models.communication import ORDERS, Tier, tiers_of
 from planner.models.compute import Constants, DeviceRates, Software, device_shares
 from planner.models.input import InputTime, Samples, Strategy, input_time, stall_s
 from planner.models.layer_memory import Kernels, layer_bytes
@@ -78,6 +77,7 @@ from planner.models.programs import (
     token_backend,
 )
 from planner.models.recomputation import MODULE_SETS, modules_of
+from planner.models.tiers import ORDERS, Tier, tiers_of
 from planner.models.transformer_interval import LAYER_PARTS, LayerFigures, interval_times, kind_times, mean_layer
 from planner.models.transformer_step import (
     DeviceGroup,

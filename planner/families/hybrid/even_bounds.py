@@ -42,7 +42,6 @@ from planner.families.hybrid.configuration import AWAY, COARSE, OVERLAPS
 from planner.families.hybrid.cost import GroupCost
 from planner.families.hybrid.layer_table import KnownNodes, LayerTable, LeastSeconds
 from planner.families.hybrid.space import Bound
-from planner.models.communication import ORDERS
 from planner.models.layouts import (
     Bools,
     EvenCut,
@@ -57,6 +56,7 @@ from planner.models.layouts import (
 )
 from planner.models.offload import OFFLOAD_SETS
 from planner.models.programs import PROGRAMS
+from planner.models.tiers import ORDERS
 from planner.models.transformer_interval import LAYER_PARTS
 from planner.models.transformer_schedule import Stages, lower_bound_s
 from planner.models.transformer_step import (

@@ -29,8 +29,8 @@ from planner.cost import Floats
 from planner.families.hybrid.configuration import layouts_of
 from planner.families.hybrid.cost import GroupCost
 from planner.frozen import frozen
-from planner.models.communication import ORDERS, Tier, axes_of
 from planner.models.layouts import Ints, Layouts
+from planner.models.tiers import ORDERS, Tier, axes_of
 from planner.models.transformer_interval import LayerFigures, interval_times, kind_times
 from planner.solvers.grid import Axis, Columns, distinct
 from planner.transformer import Transformer

@@ -59,8 +59,8 @@ from planner.families.hybrid.layer_table import DEGREES
 from planner.families.hybrid.prediction import NOT_MODELLED, explain, predict, warnings
 from planner.families.hybrid.space import Bound
 from planner.frozen import frozen
-from planner.models.communication import ORDERS, axes_of, next_group, packed_group
 from planner.models.layouts import Bools, Ints, shared_bound_s
+from planner.models.tiers import ORDERS, axes_of, next_group, packed_group
 from planner.models.transformer_communication import communication_times, pipeline_communication
 from planner.models.transformer_interval import reached_tiers
 from planner.problem import Problem, Range
@@ -297,7 +297,7 @@ def _tails_s(bounds: CutBounds, nodes: Columns, held: Ints) -> tuple[Floats, Flo
     """Return what nothing hides of reductions and gathers, and the optimiser, of a stage of some layers: (rows, n).
 
     No more replicas, and no other number of stages, reduce and gather in less: replicas fill machines
-    (:func:`planner.models.communication.packed_group`). ``held``: (rows, 1) or (rows, n).
+    (:func:`planner.models.tiers.packed_group`). ``held``: (rows, 1) or (rows, n).
     """
     length, columns = len(nodes["tensor"]), _filled(bounds, nodes, {"order": _DATA_NEAREST})
     layers, back = np.unique(held, axis=0, return_inverse=True)

@@ -40,9 +40,9 @@ from planner.families.hybrid.configuration import (
     unlike_rules,
 )
 from planner.families.hybrid.cost import HybridCost, launches_graphs, useful_offload_sets
-from planner.models.communication import ORDERS
 from planner.models.layouts import SCHEDULE_NAMES, Bools, Ints, Schedule
 from planner.models.programs import PROGRAMS
+from planner.models.tiers import ORDERS
 from planner.problem import Problem, Range
 from planner.solvers.divisors import divisors
 from planner.solvers.grid import Axis, Columns, Grid, Level, Rule

@@ -11,7 +11,7 @@ from planner.cost import Floats
 from planner.errors import Fault, SpecError
 from planner.families.parsing import check_inner_links, compression_of, wrong
 from planner.frozen import frozen
-from planner.models.communication import Compression
+from planner.models.compression import Compression
 from planner.models.data_parallel import gradients_of
 from planner.models.exchange import Overlap
 from planner.models.input import Strategy

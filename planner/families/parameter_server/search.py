@@ -54,7 +54,7 @@ from planner.families.parameter_server.cost import NOT_MODELLED, ParameterServer
 from planner.families.parsing import check_inner_links
 from planner.frozen import frozen
 from planner.models.activations import data_parallel_memory
-from planner.models.communication import Compression
+from planner.models.compression import Compression
 from planner.models.memory import Precision
 from planner.models.servers import place_largest_first, place_round_robin
 from planner.plan import Alternative, Plan, Prediction
