@@ -197,8 +197,9 @@ class Grid:
             for start in range(0, max(number, 1), each):  # new memory takes longer than the rule
                 few = {name: column[start : start + each] for name, column in present.items()}
                 pairs = {name: np.repeat(column, len(values)) for name, column in few.items()}
-                every = np.tile(values, len(few[others[0]]))
-                tables.append(np.asarray(rule.holds({**pairs, axis.name: every})).reshape(-1, len(values)))
+                shape = len(few[others[0]]), len(values)
+                every = np.tile(values, shape[0])
+                tables.append(np.asarray(rule.holds({**pairs, axis.name: every})).reshape(shape))
             found &= np.concatenate(tables)[back]
         return found
 
