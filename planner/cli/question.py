@@ -80,6 +80,8 @@ class ShortQuestion:
         SpecError
             If both or neither are given, or ``--machines`` has no meaning.
         """
+        from planner.question.values import dtype_name
+
         flags = asdict(self)
         if spec is not None:
             return _alone(spec, flags)
@@ -87,8 +89,10 @@ class ShortQuestion:
             raise SpecError.of_option(
                 "", "there is no question.", "Give a spec (see `planner init`), or --dnn and --machines."
             )
-        if self.precision is not None and self.dtype not in (None, self.precision):
-            raise SpecError.of_option("--dtype", "--precision says another one.", "Give one of them.", value=self.dtype)
+        if None not in (self.precision, self.dtype) and dtype_name(self.precision) != dtype_name(self.dtype):
+            raise SpecError.of_option(
+                "--dtype", "--precision says another one.", "Give one of them.", value=str(self.dtype)
+            )
         given = {
             source_of(self.dnn): self.dnn.removeprefix(_CODE),
             "batch_per_device": self.batch,

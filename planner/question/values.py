@@ -144,7 +144,20 @@ File = Annotated[str, Field(min_length=1)]  # as the system has it, whatever its
 Text = Annotated[str, AfterValidator(lambda text: visible(text, keep="\n"))]
 Name = Annotated[str, Field(min_length=1), AfterValidator(visible)]
 Dtype = Literal["fp32", "tf32", "fp16", "bf16"]
-TrainingDtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]  # the last three: of products alone
+_DTYPES = {"float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}  # PyTorch's
+
+
+def dtype_name(value: object) -> object:
+    """Return a number format in small letters, by its name here.
+
+    >>> dtype_name("BF16"), dtype_name("bfloat16")
+    ('bf16', 'bf16')
+    """
+    return _DTYPES.get(value.lower(), value.lower()) if isinstance(value, str) else value
+
+
+# The last three: of products alone.
+TrainingDtype = Annotated[Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"], BeforeValidator(dtype_name)]
 Fp8Recipe = Literal["current", "delayed", "blockwise"]
 _STATES = {"fp32": "", "bf16": "_bf16", "fp8": "_fp8", "8bit": "_8bit"}  # of Adam's moments
 

@@ -94,9 +94,11 @@ def test_flags_are_refused_in_the_words_of_this_program(
 def test_a_precision_may_be_said_twice() -> None:
     asked = [
         ShortQuestion(dnn="vgg16", machines="2xv100", precision="bf16", dtype=dtype).asked(None)
-        for dtype in ("bf16", None)
+        for dtype in ("bf16", None, "BF16", "bfloat16")
     ]
-    assert asked[0] == asked[1]
+    assert all(one == asked[0] for one in asked)
+    named = ShortQuestion(dnn="vgg16", machines="2xv100", network="10 Gbit/s", dtype="Float16").asked(None)
+    assert planner.load(named).training.dtype == "fp16"
 
 
 def test_init_with_a_dash_writes_to_stdout_and_makes_no_file(
