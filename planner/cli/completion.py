@@ -11,6 +11,20 @@ from typing import get_args
 
 import typer
 
+# As typer writes it, but with its first line first, without which zsh's ``compinit`` passes a file over, and with an
+# answer to the first Tab, which is the one that loads the file.
+ZSH = """\
+#compdef planner
+
+_planner_completion() {
+  eval $(env _TYPER_COMPLETE_ARGS="${words[1,$CURRENT]}" _PLANNER_COMPLETE=complete_zsh planner)
+}
+
+if [ "$funcstack[1]" = _planner ]; then
+  _planner_completion "$@"
+else
+  compdef _planner_completion planner
+fi"""
 _COUNTS = re.compile(r"(\d+\s*x\s*){0,2}")  # of machines, and of devices of each
 
 

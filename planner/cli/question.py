@@ -26,7 +26,7 @@ class ShortQuestion:
 
     dnn: Annotated[
         str | None,
-        in_short("Zoo name, model.onnx, config.json, profile, trace, or torch:package:factory.", names_of("network")),
+        in_short("Zoo name, model.onnx, config.json, profile, trace, or torch:module:factory.", names_of("network")),
     ] = None
     machines: Annotated[
         str | None,

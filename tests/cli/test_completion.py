@@ -53,6 +53,12 @@ def test_a_shell_is_told_the_values_that_begin_as_typed(
     assert all(one.startswith(line.rpartition(" ")[2]) for one in found)
 
 
+def test_the_script_for_zsh_begins_as_compinit_asks(monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:
+    monkeypatch.setenv("_PLANNER_COMPLETE", "source_zsh")
+    assert run([]) == 0
+    assert capsys.readouterr().out.startswith("#compdef planner\n")
+
+
 def test_where_a_file_may_stand_the_shell_is_left_to_name_it(
     monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:

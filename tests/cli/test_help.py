@@ -14,6 +14,7 @@ from docs_commands import PLANNER, ROOT, blocks, pages
 from onnx_graphs import model_of, node, saved
 from purchases import row, write_list
 from pytest import CaptureFixture, MonkeyPatch
+from rich.markup import render
 from typer.main import get_command
 
 from planner.cli.run import program, run
@@ -211,6 +212,13 @@ def test_no_arguments_at_all_print_the_help_and_nothing_else(words: list[str], c
     assert said.err.startswith("Usage: planner ")
     assert "Try --help" not in said.err
     assert said.out == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_shells_show_the_words_of_flags_as_they_are(name: str) -> None:
+    texts = [COMMANDS[name].help, *(one.help for one in COMMANDS[name].params if getattr(one, "help", None))]
+    for text in texts:  # typer takes them for rich's markup: of torch:package:factory fish showed an emoji
+        assert render(text).plain == text
 
 
 @pytest.mark.parametrize(("command", "first"), [("show", "dnn"), ("schema", "spec")])

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -28,6 +29,15 @@ def test_every_page_stands_in_the_navigation_once() -> None:
     docs = ROOT / "docs"
     written = {path.relative_to(docs).as_posix() for path in (*docs.glob("*.md"), docs / "gallery/README.md")}
     assert sorted(NAVIGATION) == sorted({*written, *reference().pages()}), "give it a line in mkdocs.yml"
+
+
+def test_links_lead_from_the_first_page_to_every_other() -> None:
+    docs, seen, left = ROOT / "docs", set[Path](), {ROOT / "docs/index.md"}
+    while left:
+        seen.add(page := left.pop())
+        links = re.findall(r"\]\(([^)#:]+\.md)", page.read_text(encoding="utf-8"))
+        left |= {path for link in links if (path := (page.parent / link).resolve()).is_relative_to(docs)} - seen
+    assert sorted(set(docs.glob("*.md")) - seen) == []
 
 
 @pytest.mark.parametrize("name", ["spec", "procure"])

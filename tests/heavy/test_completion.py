@@ -41,3 +41,22 @@ def test_a_shell_completes_by_the_script_that_it_is_given(shell: str, tmp_path: 
     done = subprocess.run([shell, "-c", asked], env=path, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "import" in done.stdout, done
     assert "plan.json" not in done.stdout
+
+
+def test_zsh_loads_the_script_from_its_folder_of_functions_and_answers_the_first_tab(tmp_path: Path) -> None:
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed")
+    planner = tmp_path / "planner"
+    planner.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m planner "$@"\n')
+    planner.chmod(0o755)
+    path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    asked = {**path, "_PLANNER_COMPLETE": "source_zsh"}
+    (tmp_path / "functions").mkdir()
+    with (tmp_path / "functions/_planner").open("w") as file:
+        subprocess.run(["planner"], env=asked, stdout=file, check=True)
+    lines = f"""fpath=({tmp_path}/functions $fpath)
+autoload -Uz compinit; compinit -u -D
+_arguments() {{ printf '%s\\n' "$@"; }}
+words=(planner prices im); CURRENT=3; $_comps[planner]"""
+    done = subprocess.run(["zsh", "-f", "-c", lines], env=path, capture_output=True, text=True, check=True)
+    assert "import" in done.stdout, done
