@@ -59,7 +59,8 @@ GridMaker = Callable[[], tuple["Grid", Cost] | Grids]  # may be pickled
 _MOST_CODES = 1 << 62
 _MOST_TABLE = 1 << 20
 _FEW_NAMES = 2  # of a rule that is asked once for all nodes of equal values; others, too, of
-_MANY_PAIRS = 100_000  # nodes and values
+_FEW_PAIRS = 1_024  # nodes and values, of which rules are asked one by one: looking for equal ones takes longer
+_MANY_PAIRS = 100_000
 _MANY_CELLS = 1_000_000  # of them, for which to look for equal nodes first is worth it
 _MOST_PAIRS = 1 << 16  # of them, of which a rule is asked in one go
 MOST_COUNTED = 20_000_000  # nodes times values of an axis that counting looks at: some tenths of a second
@@ -153,13 +154,16 @@ class Grid:
     def _with(self, nodes: Columns, axis: Axis) -> dict[str, Ints]:
         """Return nodes with one more axis decided, those that break a rule left out."""
         values = np.array(axis.values, dtype=np.int64)
-        is_small = _length_of(nodes) * len(values) < _MANY_PAIRS
-        rules = self._rules_on(axis.name, nodes)
-        few = [one for one in rules if len(one.names) <= _FEW_NAMES or not is_small]
-        owner, place = np.nonzero(self._may_be(nodes, axis, few))
-        for rule in (one for one in rules if one not in few):
+        number, rules = _length_of(nodes) * len(values), self._rules_on(axis.name, nodes)
+        most = 0 if number <= _FEW_PAIRS else _FEW_NAMES if number < _MANY_PAIRS else 1 + len(nodes)
+        tables = [one for one in rules if len(one.names) <= most]
+        if tables:
+            owner, place = np.nonzero(self._may_be(nodes, axis, tables))
+        else:
+            owner, place = np.divmod(np.arange(number), max(len(values), 1))
+        for rule in (one for one in rules if len(one.names) > most):
             asked = {name: values[place] if name == axis.name else nodes[name][owner] for name in rule.names}
-            kept = rule.holds(asked)
+            kept = np.asarray(rule.holds(asked))
             owner, place = owner[kept], place[kept]
         return {**{name: column[owner] for name, column in nodes.items()}, axis.name: values[place]}
 
@@ -192,7 +196,8 @@ class Grid:
             else:
                 first, back = distinct(nodes, others)
                 present = {name: nodes[name][first] for name in others}
-            number, tables = len(present[others[0]]), list[NDArray[np.bool_]]()
+            number = len(present[others[0]])
+            tables: list[NDArray[np.bool_]] = []
             each = max(1, _MOST_PAIRS // max(len(values), 1))
             for start in range(0, max(number, 1), each):  # new memory takes longer than the rule
                 few = {name: column[start : start + each] for name, column in present.items()}

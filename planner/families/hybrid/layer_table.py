@@ -32,6 +32,7 @@ from planner.frozen import frozen
 from planner.models.layouts import Ints, Layouts
 from planner.models.tiers import ORDERS, Tier, axes_of
 from planner.models.transformer_interval import LayerFigures, interval_times, kind_times
+from planner.solvers.divisors import divisors
 from planner.solvers.grid import Axis, Columns, distinct
 from planner.transformer import Transformer
 
@@ -187,8 +188,14 @@ class LayerTable:
         split: tuple[int, ...],
     ) -> "LayerTable":
         """Return the table of a group for the values of axes: the same one for all questions with these figures."""
-        values: dict[str, Sequence[int]] = {name: axes[name].values for name in FEW}
-        if max(values["microbatch"], default=1) < len(_SIZES):  # so that other batches share it
+        network = group.transformer
+        whole = {"tensor": network.num_heads, "context": network.sequence_length, "expert_tensor": network.num_heads}
+        whole["expert"] = 1 if network.experts is None else network.experts.num_experts
+        # So that other batches, and questions that pin some of them, share it.
+        values: dict[str, Sequence[int]] = {
+            name: tuple(sorted({*axes[name].values, *divisors(whole.get(name, 1))})) for name in FEW
+        }
+        if max(values["microbatch"], default=1) < len(_SIZES):
             values["microbatch"] = _SIZES
         tried = {name: axes[name].values or (0,) for name in ("sequence_parallel", "order")} | {"split": split}
         return _table(group.figures, tuple(best.items()), tuple(tried.items()), tuple(values.items()), has_links)
