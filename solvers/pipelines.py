@@ -16,10 +16,10 @@ The bound is that of :mod:`planner.solvers.pipeline_bounds`: from the last stage
 Boundaries: the tables know one side only, so both sides bound it, the stage before by ``out`` and the one behind by
 ``in``; a configuration is given its true boundary.
 
-The search (:class:`BestFirst`) extends pipelines stage by stage, always the one with the least bound: what its known
+The search (:class:`Frontier`) extends pipelines stage by stage, always the one with the least bound: what its known
 stages take, and the least of what may follow (:mod:`planner.solvers.pipeline_tables`). Others of as many stages, whose
-bounds are nearer to it than to the best answer, are extended in the same pass of numpy. Complete ones then come in the
-order of their bounds.
+bounds are nearer to it than to the best answer, are extended in the same pass of numpy, also those of other sources:
+which are extended first changes no bound. Complete ones then come in the order of their bounds, by source.
 
 Source: best first with a bound of the rest is A* (P. Hart, N. Nilsson and B. Raphael, IEEE Trans. Syst. Sci. Cybern.
 4(2), 1968, doi:10.1109/TSSC.1968.300136).
@@ -62,6 +62,7 @@ from planner.solvers.pipeline_tables import (
 _ROUNDING = 1e-9
 _MOST_EXTENDED = 100_000  # stages that are tried at once behind several nodes, at most
 _MOST_KNOWN = 200_000  # stages that may come next, by state, that are kept: 30 MB
+_NO_NODES = np.zeros((), dtype=np.int64)
 _MOST_NODES = 400_000  # that wait to be extended, and may be added by one: half a gibibyte
 
 
@@ -86,12 +87,13 @@ class Candidate:
 class _Nodes:
     """The first stages of configurations that have as many of them; the last axis goes by configuration.
 
-    ``num_stages``: in all, or 0 where that is open. By known stage ``choices``, ``ends``, the layer behind it, ``room``
-    for micro-batches in flight, and ``columns``: f, b and y. ``sent``: cf and cb by boundary between them. ``used`` by
-    type; ``place`` of the last stage.
+    ``source`` of each; ``num_stages``: in all, or 0 where that is open. By known stage ``choices``, ``ends``, the layer
+    behind it, ``room`` for micro-batches in flight, and ``columns``: f, b and y. ``sent``: cf and cb by boundary
+    between them. ``used`` by type; ``place`` of the last stage.
     """
 
     bounds: Floats
+    source: Integers
     num_stages: Integers
     choices: Integers
     ends: Integers
@@ -102,11 +104,12 @@ class _Nodes:
     place: Integers
 
     @classmethod
-    def roots(cls, bounds: Floats, num_stages: Integers, num_types: int) -> "_Nodes":
+    def roots(cls, bounds: Floats, source: int, num_stages: Integers, num_types: int) -> "_Nodes":
         """Return configurations of which no stage is known."""
         size, none = len(bounds), np.zeros((0, len(bounds)), dtype=np.int64)
         used, place = np.zeros((num_types, size), dtype=np.int64), np.zeros(size, dtype=np.int64)
-        return cls(bounds, num_stages, none, none, none, np.zeros((3, 0, size)), np.zeros((2, 0, size)), used, place)
+        sources, columns, sent = np.full(size, source), np.zeros((3, 0, size)), np.zeros((2, 0, size))
+        return cls(bounds, sources, num_stages, none, none, none, columns, sent, used, place)
 
     @classmethod
     def joined(cls, parts: Sequence["_Nodes"]) -> "_Nodes":
@@ -120,7 +123,7 @@ class _Nodes:
     def __len__(self) -> int:
         return len(self.bounds)
 
-    def at(self, which: Integers | slice) -> "_Nodes":
+    def at(self, which: Integers | NDArray[np.bool_] | slice) -> "_Nodes":
         """Return some of them."""
         return _Nodes(*(one[..., which] for one in self._rows))
 
@@ -146,37 +149,51 @@ class _Nodes:
 class _Waiting:
     """Nodes that wait, of as many known stages: least bound first, of equal ones the first added."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_sources: int) -> None:
+        self._num_sources = num_sources
         self._parts: list[_Nodes] = []  # each in the order of its bounds
+        self._bounds: Floats | None = None  # until nodes come or go
 
     def __len__(self) -> int:
         return sum(map(len, self._parts))
 
     @property
-    def bound(self) -> float:
-        """The least."""
-        return min((float(part.bounds[0]) for part in self._parts), default=np.inf)
+    def counts(self) -> Integers:
+        """How many there are of each source."""
+        return sum((np.bincount(part.source, minlength=self._num_sources) for part in self._parts), _NO_NODES)
+
+    @property
+    def bounds(self) -> Floats:
+        """The least bound of each source; infinite where it has none."""
+        if self._bounds is None:
+            self._bounds = np.full(self._num_sources, np.inf)
+            for part in self._parts:
+                np.minimum.at(self._bounds, part.source, part.bounds)
+        return self._bounds
 
     def add(self, nodes: _Nodes) -> None:
         """Keep some more."""
         self._parts.append(nodes.at(np.argsort(nodes.bounds, kind="stable")))
+        self._bounds = None
 
-    def first(self, number: int) -> _Nodes:
-        """Return the first nodes, of equal bounds those of fewer stages."""
-        nodes = _Nodes.joined(self._parts)
+    def first(self, number: int, source: int) -> _Nodes:
+        """Return the first nodes of a source, of equal bounds those of fewer stages."""
+        nodes = _Nodes.joined([part.at(part.source == source) for part in self._parts])
         return nodes.at(np.lexsort((nodes.num_stages, nodes.bounds))[:number])
 
-    def pop(self, until: float, most: float, size: Callable[[Integers], Integers]) -> _Nodes:
+    def pop(self, until: float, most: float, size: Callable[[Integers, Integers], Integers]) -> _Nodes:
         """Take off the first node, and those that follow up to a bound while all but the last are within a size."""
-        near = [int(np.searchsorted(part.bounds, until, side="right")) for part in self._parts]
-        bounds = np.concatenate([part.bounds[:count] for part, count in zip(self._parts, near, strict=True)])
-        firsts = np.concatenate([part.firsts[:count] for part, count in zip(self._parts, near, strict=True)])
+        near = [part.at(slice(np.searchsorted(part.bounds, until, side="right"))) for part in self._parts]
+        bounds, source, firsts = (
+            np.concatenate([getattr(part, name) for part in near]) for name in ("bounds", "source", "firsts")
+        )
         order = np.argsort(bounds, kind="stable")
-        taken = order[: 1 + np.searchsorted(np.cumsum(size(firsts[order])), most, side="right")]
-        counts = np.bincount(np.repeat(np.arange(len(near)), near)[taken], minlength=len(near)).tolist()
-        nodes = _Nodes.joined([part.at(slice(n)) for part, n in zip(self._parts, counts, strict=True) if n])
+        taken = order[: 1 + np.searchsorted(np.cumsum(size(source[order], firsts[order])), most, side="right")]
+        of_part = np.repeat(np.arange(len(near)), [len(part) for part in near])[taken]
+        counts = np.bincount(of_part, minlength=len(near)).tolist()
+        nodes = _Nodes.joined([part.at(slice(n)) for part, n in zip(near, counts, strict=True) if n])
         rest = (part.at(slice(n, None)) if n else part for part, n in zip(self._parts, counts, strict=True))
-        self._parts = [part for part in rest if len(part)]
+        self._parts, self._bounds = [part for part in rest if len(part)], None
         return nodes.at(np.argsort(nodes.bounds, kind="stable"))
 
 
@@ -192,95 +209,67 @@ class _Ways:
     seconds: Floats
 
 
-class BestFirst:
-    """Configurations of one schedule in the order of their bounds.
+class Frontier:
+    """Configurations that wait to be extended, of all sources of a stack: those of several are extended in one pass.
 
     Parameters
     ----------
-    costs, schedule
-        Of all its configurations.
+    costs, stack
+        Of all sources.
     search
         Ends it.
-    numbers_of_stages
-        Those that are allowed.
-    allowed
-        By number of devices used of each type: whether so many may be used in all; None: all may.
-    cutoff
-        Makespan of an answer that is known: nothing at or above it is looked at.
     is_open
-        Whether the tables leave the number of stages open, see above.
-    tables
-        Those of these costs, if they are filled already: with the same limits, and a cutoff of no less.
-
-    Attributes
-    ----------
-    is_too_large
-        Whether it has ended since more configurations wait than fit in memory; the bound still holds.
+        Whether the tables leave the number of stages open.
     """
 
-    def __init__(
-        self,
-        costs: PipelineCosts,
-        schedule: Schedule,
-        numbers_of_stages: Sequence[int],
-        search: Search,
-        *,
-        allowed: NDArray[np.bool_] | None = None,
-        cutoff: float = np.inf,
-        is_open: bool = False,
-        tables: TablesOfOne | None = None,
-    ) -> None:
-        self.costs, self.schedule, self.search = costs, schedule, search
-        self.numbers_of_stages = frozenset(numbers_of_stages)
-        self._cutoff = cutoff
+    def __init__(self, costs: PipelineCosts, stack: Stack, search: Search, *, is_open: bool = False) -> None:
+        self.costs, self.stack, self.search, self._is_open = costs, stack, search, is_open
         self._types = np.array([one.type_index for one in costs.choices])
         self._sizes = np.array([one.num_devices for one in costs.choices])
-        if tables is None:
-            most, stack = 0 if is_open else max(numbers_of_stages), Stack.of(schedule, costs)
-            tables = Tables(costs, stack, most, search, cutoff, allowed).of(0)
-        self._tables, self._is_open = tables, is_open
-        self._known_ends: dict[tuple[int, int], tuple[Integers, Integers]] = {}  # by stages left and first layer
-        self._known: dict[tuple[int, ...], _Ways] = {}  # by stages left, first layer and devices used
+        self._starts, self._counts = stack.starts, np.array(stack.num_choices)
+        self._tables: dict[int, TablesOfOne] = {}
+        self._numbers: dict[int, frozenset[int]] = {}  # of stages that are allowed, by source
+        self._known_ends: dict[tuple[int, ...], tuple[Integers, Integers]] = {}  # by source, stages left, first layer
+        self._known: dict[tuple[int, ...], _Ways] = {}  # by source, stages left, first layer and devices used
         self._num_known = 0
-        self.is_too_large = False
-        # By number of known stages, and whether all are: nodes of one kind are extended together.
-        self._open: dict[tuple[int, bool], _Waiting] = {}
-        if self._tables.is_complete:
-            numbers = np.array([0] if is_open else sorted(self.numbers_of_stages), dtype=np.int64)
+        self._too_large: set[int] = set()
+        # By number of known stages; where all are, by source, too: others are extended together.
+        self._open: dict[tuple[int, int | None], _Waiting] = {}
+
+    def add(self, source: int, tables: TablesOfOne, numbers_of_stages: Sequence[int], cutoff: float) -> None:
+        """Have the configurations of one more source wait, from its first stages on."""
+        self._tables[source], self._numbers[source] = tables, frozenset(numbers_of_stages)
+        if tables.is_complete:
+            numbers = np.array([0] if self._is_open else sorted(self._numbers[source]), dtype=np.int64)
             least_s = np.where(tables.is_alive[numbers, 0, 0], tables.entries[FLUSHED, numbers, 0, 0], np.inf)
-            self._push(_Nodes.roots(least_s, numbers, len(costs.num_devices)), cutoff)
+            self._push(_Nodes.roots(least_s, source, numbers, len(self.costs.num_devices)), cutoff)
 
-    @property
-    def bound(self) -> float:
-        """No configuration below the cutoff that has not been given is below; ``inf`` when all have been.
+    def is_too_large(self, source: int) -> bool:
+        """Whether a source has ended since more of it waits than fits in memory."""
+        return source in self._too_large
 
-        0 where the limit struck before the tables were full.
-        """
-        if not self._tables.is_complete:
+    def bound(self, source: int) -> float:
+        """Return what no configuration of a source that waits is below; 0 where its tables are not full."""
+        if not self._tables[source].is_complete:
             return 0.0
-        return min((nodes.bound for nodes in self._open.values()), default=np.inf)
+        return min((float(waiting.bounds[source]) for waiting in self._open.values()), default=np.inf)
 
-    def next(self, cutoff: float, until: float = np.inf) -> Candidate | None:
-        """Return the next configuration with a bound below ``cutoff`` and of at most ``until``.
-
-        None where there is none, or the search is over; which of the two it was, :attr:`bound` tells.
-
-        Parameters
-        ----------
-        cutoff
-            Seconds; nothing at or above it is kept.
-        until
-            Seconds; what lies above it is kept for later.
-        """
-        while self._open and not self.is_too_large and not self.search.is_over:
-            key, waiting = min(self._open.items(), key=lambda item: item[1].bound)
-            bound, is_complete = waiting.bound, key[1]
+    def next(self, source: int, cutoff: float, until: float) -> Candidate | None:
+        """Return the next configuration of a source; see :meth:`BestFirst.next`."""
+        if not self._tables[source].is_complete:
+            return None
+        while self._open and source not in self._too_large and not self.search.is_over:
+            key, waiting = min(self._open.items(), key=lambda item: float(item[1].bounds[source]))
+            bound = float(waiting.bounds[source])
             if not (bound < cutoff and bound <= until):
                 return None
+            is_complete = key[1] is not None
             # As many as one pass extends, of which the cutoff will hardly spare one.
             is_one = is_complete or cutoff == np.inf
             nodes = waiting.pop(
-                bound if is_one else bound + (cutoff - bound) / 2, -1 if is_complete else _MOST_EXTENDED, self._size
+                bound if is_one else bound + (cutoff - bound) / 2,
+                -1 if is_complete else _MOST_EXTENDED,
+                self._size,
             )
             if not len(waiting):
                 del self._open[key]
@@ -292,22 +281,12 @@ class BestFirst:
                 self._close(nodes, cutoff)
         return None
 
-    def dive(self, number: int, cutoff: float = np.inf) -> list[Candidate]:
-        """Return the configurations that the least bound leads to, step by step, from the most promising roots.
-
-        Before the first :meth:`next`, from whose answers nothing is taken. The bounds are those of the last step.
-
-        Parameters
-        ----------
-        number
-            Roots that are followed.
-        cutoff
-            Seconds; nothing at or above it is followed.
-        """
-        if (roots := self._open.get((0, False))) is None:
+    def dive(self, source: int, number: int, cutoff: float) -> list[Candidate]:
+        """Return the configurations that the least bound leads to; see :meth:`BestFirst.dive`."""
+        if (roots := self._open.get((0, None))) is None:
             return []
         found: dict[int, Candidate] = {}  # by number of stages, in which roots differ
-        nodes = ahead = roots.first(number)
+        nodes = ahead = roots.first(number, source)
         while len(nodes) and not self.search.is_over:
             following = self._following(replace(nodes, bounds=np.zeros(len(nodes))), cutoff)
             order = np.lexsort((following.bounds, following.num_stages))
@@ -324,41 +303,55 @@ class BestFirst:
 
     def _push(self, nodes: _Nodes, cutoff: float) -> None:
         """Keep nodes that may still beat the best answer; first in, first out among equals."""
-        is_complete, is_near = self._is_complete(nodes), nodes.bounds < cutoff
-        for which in (False, True):
-            if len(rows := np.flatnonzero(is_near & (is_complete == which))):
-                self._open.setdefault((nodes.position, which), _Waiting()).add(nodes.at(rows))
+        complete, is_near = self._is_complete(nodes), nodes.bounds < cutoff
+        kinds = [(None, is_near & ~complete)]
+        kinds += [
+            (one, is_near & complete & (nodes.source == one)) for one in np.unique(nodes.source[complete]).tolist()
+        ]
+        for source, which in kinds:
+            if len(rows := np.flatnonzero(which)):
+                key = nodes.position, source
+                self._open.setdefault(key, _Waiting(len(self.stack))).add(nodes.at(rows))
 
-    def _size(self, firsts: Integers) -> Integers:
-        """Return how many stages may come next at most, by first layer."""
-        return len(self._sizes) * (self.costs.num_layers - firsts)
+    def _size(self, source: Integers, firsts: Integers) -> Integers:
+        """Return how many stages may come next at most, by source and first layer."""
+        return np.asarray(self._counts[source] * (self.costs.num_layers - firsts))
 
     def _close(self, node: _Nodes, cutoff: float) -> None:
         """Bound a complete configuration again by its number of stages, now known; drop it if it does not fit."""
-        n = node.position
-        held = self.schedule.in_flight(np.arange(n, 0, -1))
-        if n in self.numbers_of_stages and (held <= node.room[:, 0]).all():
-            true_s = through(node.columns[..., 0], held, node.sent[..., 0], NOTHING, self.schedule)
+        n, source = node.position, int(node.source[0])
+        schedule = self.stack.schedule(source)
+        held = schedule.in_flight(np.arange(n, 0, -1))
+        if n in self._numbers[source] and (held <= node.room[:, 0]).all():
+            true_s = through(node.columns[..., 0], held, node.sent[..., 0], NOTHING, schedule)
             self._push(replace(node, bounds=np.maximum(node.bounds, true_s), num_stages=np.array([n])), cutoff)
 
     def _expand(self, nodes: _Nodes, cutoff: float) -> None:
-        """Add every next stage below the cutoff; where they are too many, keep the nodes."""
+        """Add every next stage below the cutoff; of sources of which they are too many, keep the nodes."""
         following = self._following(nodes, cutoff)
-        self.is_too_large = sum(map(len, self._open.values())) + len(following) > _MOST_NODES
-        self._push(nodes if self.is_too_large else following, cutoff)
+        if sum(map(len, self._open.values())) + len(following) > _MOST_NODES:
+            counts = sum((one.counts for one in self._open.values()), _NO_NODES)
+            is_large = counts + np.bincount(following.source, minlength=len(self.stack)) > _MOST_NODES
+            self._too_large.update(np.flatnonzero(is_large).tolist())
+            self._push(nodes.at(is_large[nodes.source]), cutoff)
+            following = following.at(~is_large[following.source])
+        self._push(following, cutoff)
 
-    def _ends(self, left: int, first: int) -> tuple[Integers, Integers]:
+    def _ends(self, source: int, left: int, first: int) -> tuple[Integers, Integers]:
         """Return choices and ends of the viable stages that start at a layer, with so many stages left behind them."""
-        if (left, first) not in self._known_ends:
-            choices, steps = np.nonzero(self._tables.is_viable[left, :, first, first + 1 :])
-            self._known_ends[left, first] = choices, steps + first + 1
-        return self._known_ends[left, first]
+        if (source, left, first) not in self._known_ends:
+            choices, steps = np.nonzero(self._tables[source].is_viable[left, :, first, first + 1 :])
+            self._known_ends[source, left, first] = choices + self._starts[source], steps + first + 1
+        return self._known_ends[source, left, first]
 
-    def _ways(self, states: Sequence[tuple[int, ...]]) -> list[_Ways]:
-        """Return the stages that may come next in some states: stages left behind them, first layer, devices used."""
-        costs, schedule, numbers = self.costs, self.schedule, np.array(states)
-        left, first, used = numbers[:, 0], numbers[:, 1], numbers[:, 2:].T
-        ends = [self._ends(*one[:2]) for one in states]
+    def _ways(self, states: Sequence[tuple[int, ...]], cutoff: float) -> list[_Ways]:
+        """Return the stages that may come next in some states: source, stages left behind, first layer, devices used.
+
+        States of one source stand together.
+        """
+        costs, numbers = self.costs, np.array(states)
+        source, left, first, used = numbers[:, 0], numbers[:, 1], numbers[:, 2], numbers[:, 3:].T
+        ends = [self._ends(*one[:3]) for one in states]
         which = np.repeat(np.arange(len(states)), [len(choices) for choices, _ in ends])
         choice, end = (np.concatenate(one) for one in zip(*ends, strict=True))
         # Where devices are left for them.
@@ -369,21 +362,26 @@ class BestFirst:
         types, after, number = self._types[choice], used[:, which], np.arange(len(which))
         place = after[types, number] % np.array(costs.num_places)[types]
         after[types, number] += self._sizes[choice]
-        state = self._tables.state(after)
-        alive = np.flatnonzero(self._tables.is_alive[left[which], end, state])
-        which, choice, end, place, state, after = (one[..., alive] for one in (which, choice, end, place, state, after))
+        edges = [*run_starts(source).tolist(), len(states)]
+        parts, entries = list[Integers](), list[Floats]()
+        for low, (begin, stop) in zip(edges, pairwise(np.searchsorted(which, edges).tolist()), strict=False):
+            tables = self._tables[states[low][0]]
+            behind, layer, state = left[which[begin:stop]], end[begin:stop], tables.state(after[:, begin:stop])
+            own = np.flatnonzero(tables.is_alive[behind, layer, state])
+            parts.append(own + begin)
+            entries.append(tables.entries[:, behind[own], layer[own], state[own]])
+        alive, rests = np.concatenate(parts), np.concatenate(entries, axis=1)
+        which, choice, end, place, after = (one[..., alive] for one in (which, choice, end, place, after))
+        schedule = self.stack.schedules(source[which])
         found, out_s = costs.stages(first[which], end - 1, choice, place), costs.out_s(end - 1, choice, place, after)
-        at = self._tables.entries[:, left[which], end, state]
-        rest = np.maximum(behind_channel(at[:REST], out_s[0], out_s[1], schedule), at[REST:])
+        rest = np.maximum(behind_channel(rests[:REST], out_s[0], out_s[1], schedule), rests[REST:])
         m, is_gpipe = schedule.num_microbatches, schedule.is_gpipe
         held = m if is_gpipe or self._is_open else np.minimum(m, left[which] + 1)
         columns = found.forward_s, found.backward_s, found.flush_s
         own = behind_stage(rest, *columns, held, schedule, is_open=self._is_open)
         in_s, back_s = costs.in_s(first[which], choice, place, used[:, which])
         before = behind_channel(own, in_s, back_s, schedule)
-        is_near = (own[FLUSHED] < self._cutoff) & (
-            found.most_in_flight >= (1 if self._is_open and not is_gpipe else held)
-        )
+        is_near = (own[FLUSHED] < cutoff) & (found.most_in_flight >= (1 if self._is_open and not is_gpipe else held))
         kept = np.flatnonzero(is_near)
         rows = (*columns, *rest, before[FLUSHED], before[FINISHED], before[DRAINED], before[FIRST] + before[LAST])
         seconds = np.array(rows)[:, kept]
@@ -395,13 +393,13 @@ class BestFirst:
         """Return the nodes with every stage more that the cutoff leaves, those of each node together."""
         position = nodes.position
         left = np.maximum(nodes.num_stages - position - 1, 0)
-        rows = np.vstack((left, nodes.firsts, nodes.used)).T.tolist()
+        rows = np.vstack((nodes.source, left, nodes.firsts, nodes.used)).T.tolist()
         index: dict[tuple[int, ...], int] = {}
         states = np.array([index.setdefault(one, len(index)) for one in map(tuple, rows)])
         if self._num_known > _MOST_KNOWN:
             self._known, self._num_known = {}, 0
-        if new := [one for one in index if one not in self._known]:
-            self._known.update(zip(new, self._ways(new), strict=True))
+        if new := sorted(one for one in index if one not in self._known):
+            self._known.update(zip(new, self._ways(new, cutoff), strict=True))
             self._num_known += sum(self._known[one].seconds.shape[1] for one in new)
         ways = [self._known[one] for one in index]
         whole, seconds = (
@@ -420,8 +418,8 @@ class BestFirst:
         if position:
             sent_s = self.costs.boundary_s(nodes.firsts, nodes.choices[-1], nodes.place, choice, place)
             sent = np.concatenate((sent, sent_s[:, None]), axis=1)
-        held = self._held(nodes, position + 1)
-        bounds = through(columns, held, sent, seconds[3 : 3 + REST], self.schedule, is_open=self._is_open)
+        held, schedule = self._held(nodes, position + 1), self.stack.schedules(nodes.source)
+        bounds = through(columns, held, sent, seconds[3 : 3 + REST], schedule, is_open=self._is_open)
         if not position:
             bounds = np.maximum(bounds, self.costs.floor_s[choice])
         used = nodes.used.copy()
@@ -430,15 +428,24 @@ class BestFirst:
             np.vstack(rows) for rows in ((nodes.choices, choice), (nodes.ends, end), (nodes.room, room))
         )
         found = _Nodes(
-            np.maximum(bounds, nodes.bounds), nodes.num_stages, choices, ends, rooms, columns, sent, used, place
+            np.maximum(bounds, nodes.bounds),
+            nodes.source,
+            nodes.num_stages,
+            choices,
+            ends,
+            rooms,
+            columns,
+            sent,
+            used,
+            place,
         )
         return found.at(np.flatnonzero(bounds < cutoff))
 
     def _held(self, nodes: _Nodes, number: int) -> Integers:
         """Return the micro-batches in flight by stage, of the first ones; m while the number of stages is open."""
-        m = self.schedule.num_microbatches
-        if self.schedule.is_gpipe or self._is_open:
-            return np.full((number, 1), m)
+        m = self.stack.schedules(nodes.source).num_microbatches
+        if self.stack.is_gpipe or self._is_open:
+            return np.full((number, len(nodes)), m)
         return np.asarray(np.minimum(m, nodes.num_stages - np.arange(number)[:, None]))
 
     def _ahead_s(self, nodes: _Nodes) -> Floats:
@@ -448,15 +455,109 @@ class BestFirst:
         A the slowest task of either; and of 1F1B, from any stage s with ``K < m`` on, ``E(s) >= S + L`` with
         ``S >= Z + G + (m - 1 - K) w`` and ``L >= Z + H + y``.
         """
-        m, (f, b, y) = self.schedule.num_microbatches, nodes.columns
+        m, (f, b, y) = self.stack.schedules(nodes.source).num_microbatches, nodes.columns
         if not nodes.position:
             return np.tile([[0.0], [0.0], [0.0], [-np.inf]], len(nodes))
         out_s, back_s = np.concatenate((nodes.sent, np.zeros((2, 1, len(nodes)))), axis=1)
         ways_s, trips_s = np.cumsum(f + out_s, axis=0), np.cumsum((f + b + out_s + back_s)[::-1], axis=0)[::-1]
         turned_s = np.full(len(nodes), -np.inf)
-        if not self.schedule.is_gpipe and not self._is_open:
+        if not self.stack.is_gpipe and not self._is_open:
             between = m - 1 - self._held(nodes, nodes.position)
             each_s = ways_s - f - out_s + 2 * trips_s + y + between * (f + b)
             turned_s = np.where(between >= 0, each_s, -np.inf).max(axis=0)
         slowest_s = (m - 1) * np.maximum(f, out_s).max(axis=0)
         return np.array((ways_s[-1], trips_s[0], ways_s[-1] + slowest_s, turned_s))
+
+
+class BestFirst:
+    """Configurations of one schedule in the order of their bounds.
+
+    Parameters
+    ----------
+    costs, schedule
+        Of all its configurations.
+    numbers_of_stages
+        Those that are allowed.
+    search
+        Ends it.
+    allowed
+        By number of devices used of each type: whether so many may be used in all; None: all may.
+    cutoff
+        Makespan of an answer that is known: nothing at or above it is looked at.
+    is_open
+        Whether the tables leave the number of stages open, see above.
+    tables
+        Those of these costs, if they are filled already: with the same limits, and a cutoff of no less.
+    """
+
+    def __init__(
+        self,
+        costs: PipelineCosts,
+        schedule: Schedule,
+        numbers_of_stages: Sequence[int],
+        search: Search,
+        *,
+        allowed: NDArray[np.bool_] | None = None,
+        cutoff: float = np.inf,
+        is_open: bool = False,
+        tables: TablesOfOne | None = None,
+    ) -> None:
+        stack = Stack.of(schedule, costs)
+        if tables is None:
+            most = 0 if is_open else max(numbers_of_stages)
+            tables = Tables(costs, stack, most, search, cutoff, allowed).of(0)
+        self._frontier, self._source = Frontier(costs, stack, search, is_open=is_open), 0
+        self._frontier.add(self._source, tables, numbers_of_stages, cutoff)
+
+    @classmethod
+    def of(cls, frontier: Frontier, source: int) -> "BestFirst":
+        """Return those of one source, which was added to others."""
+        found = cls.__new__(cls)
+        found._frontier, found._source = frontier, source
+        return found
+
+    @property
+    def costs(self) -> PipelineCosts:
+        """By whose choices stages are told: of all sources that are searched together."""
+        return self._frontier.costs
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether it has ended since more configurations wait than fit in memory; the bound still holds."""
+        return self._frontier.is_too_large(self._source)
+
+    @property
+    def bound(self) -> float:
+        """No configuration below the cutoff that has not been given is below; ``inf`` when all have been.
+
+        0 where the limit struck before the tables were full.
+        """
+        return self._frontier.bound(self._source)
+
+    def next(self, cutoff: float, until: float = np.inf) -> Candidate | None:
+        """Return the next configuration with a bound below ``cutoff`` and of at most ``until``.
+
+        None where there is none, or the search is over; which of the two it was, :attr:`bound` tells.
+
+        Parameters
+        ----------
+        cutoff
+            Seconds; nothing at or above it is kept.
+        until
+            Seconds; what lies above it is kept for later.
+        """
+        return self._frontier.next(self._source, cutoff, until)
+
+    def dive(self, number: int, cutoff: float = np.inf) -> list[Candidate]:
+        """Return the configurations that the least bound leads to, step by step, from the most promising roots.
+
+        Before the first :meth:`next`, from whose answers nothing is taken. The bounds are those of the last step.
+
+        Parameters
+        ----------
+        number
+            Roots that are followed.
+        cutoff
+            Seconds; nothing at or above it is followed.
+        """
+        return self._frontier.dive(self._source, number, cutoff)

@@ -20,7 +20,7 @@ from planner.solvers import chain
 from planner.solvers.chain import balanced_cuts, balanced_cuts_of
 from planner.solvers.pipeline_bounds import Integers, Schedule
 from planner.solvers.pipeline_tables import Choice, PipelineCosts, Stack, StageSeconds, Tables, TablesOfOne
-from planner.solvers.pipelines import BestFirst, Stage
+from planner.solvers.pipelines import BestFirst, Frontier, Stage
 from tests.referee.exhaustive import PipelineStages, all_groupings, all_pipelines, best_pipeline
 
 whole_s = st.integers(0, 9).map(float)
@@ -246,6 +246,12 @@ class Repeated:
     def in_s(self, firsts: Integers, choices: Integers, places: Integers, used: Integers, /) -> Floats:
         return self.costs.in_s(firsts, choices % len(self.costs.choices), places, used)
 
+    def boundary_s(
+        self, cuts: Integers, lefts: Integers, left_places: Integers, rights: Integers, places: Integers, /
+    ) -> Floats:
+        count = len(self.costs.choices)
+        return self.costs.boundary_s(cuts, lefts % count, left_places, rights % count, places)
+
 
 def simulate_in_order(
     costs: Drawn, schedule: Schedule, *, is_open: bool, tables: TablesOfOne | None = None
@@ -401,6 +407,41 @@ def test_with_tables_filled_together_every_source_agrees_with_every_pipeline_sim
         assert found.status is truth.status
         assert found.objective == pytest.approx(truth.objective)
         assert found.bound <= found.objective
+
+
+@settings(max_examples=120)
+@given(
+    drawn_costs(),
+    st.lists(st.integers(1, 6), min_size=2, max_size=4),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([math.inf, 1.5, 1.0]),
+)
+def test_sources_that_are_searched_together_give_what_each_gives_alone(
+    costs: Drawn, numbers: list[int], is_gpipe: bool, is_open: bool, share: float
+) -> None:
+    count = len(numbers)
+    stack = Stack(num_microbatches=tuple(numbers), num_choices=(len(costs.choices),) * count, is_gpipe=is_gpipe)
+    stages = range(1, min(costs.num_layers, sum(costs.num_devices)) + 1)
+    repeated = cast(PipelineCosts, Repeated(costs, count))
+    tables = Tables(repeated, stack, 0 if is_open else max(stages), Search())
+    alone = [
+        BestFirst(costs, stack.schedule(one), stages, Search(), is_open=is_open, tables=tables.of(one))
+        for one in range(count)
+    ]
+    cutoff = share * min(one.bound for one in alone) + 1.0 if share < math.inf else math.inf
+    frontier = Frontier(repeated, stack, Search(), is_open=is_open)
+    for source in range(count):
+        frontier.add(source, tables.of(source), stages, cutoff)
+    for source in np.random.default_rng(1).permutation(count).tolist():
+        together, given_out, wanted = BestFirst.of(frontier, source), [], []
+        while (candidate := together.next(cutoff)) is not None:
+            given_out.append((candidate.bound, plain(cast(Drawn, repeated), candidate.stages)))
+        while (candidate := alone[source].next(cutoff)) is not None:
+            wanted.append((candidate.bound, plain(costs, candidate.stages)))
+        assert [bound for bound, _ in given_out] == sorted(bound for bound, _ in given_out)
+        assert sorted(given_out) == sorted(wanted)
+        assert together.bound >= cutoff
 
 
 @settings(max_examples=250)

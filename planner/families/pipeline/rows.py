@@ -34,7 +34,7 @@ from planner.solvers.pipeline_tables import (
     TablesOfOne,
     table_bytes,
 )
-from planner.solvers.pipelines import BestFirst, Candidate
+from planner.solvers.pipelines import BestFirst, Candidate, Frontier
 
 _MOST_MOVES = 3e7  # stages by state in one table of several large groups
 _MOST_CELLS = 2e7  # numbers in one table of large groups
@@ -42,7 +42,7 @@ _MOST_LISTED = 4e6  # states with a choice each that are listed for one table
 _MOST_RUNS = 512  # choices of one group
 # Of sources by bounds:
 _NUM_DIVES = 3  # numbers of stages for which the least bound is followed to an answer at once
-_MOST_FUTILE = 256  # stages that are followed, while that is open, by dives that find nothing better, or hardly
+_MOST_FUTILE = 256  # stages that are followed, by level, by dives that find nothing better, or hardly
 _LITTLE = 0.99  # of the best answer's seconds
 _MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stages may cost,
 _MOST_TRIED = 3e7  # or stages that the cutoff left to the open table, by number of stages
@@ -89,10 +89,6 @@ class StageRows:
         self._size_index = np.repeat(np.arange(len(self.sizes)), self.num_choices)
         self._sizes = self.sizes[self._size_index]
         self._samples = -(-self._sizes // np.array([most for _, _, most in self._runs]))
-
-    def of(self, source: int) -> PipelineCosts:
-        """Return the stages with one size of micro-batch."""
-        return self if len(self.numbers) == 1 else _RowsOfOne(self, source)
 
     def stack(self, *, is_gpipe: bool) -> Stack:
         """Return the sources of one schedule."""
@@ -336,46 +332,6 @@ class StageRows:
         return np.array([found, found])
 
 
-class _RowsOfOne:
-    """The stages with one of several sizes of micro-batch."""
-
-    def __init__(self, rows: StageRows, source: int) -> None:
-        self._rows, self._source = rows, source
-        self._begin = sum(rows.num_choices[:source])
-        self._end = self._begin + rows.num_choices[source]
-        self.num_layers, self.num_devices, self.num_places = rows.num_layers, rows.num_devices, rows.num_places
-        self.choices, self.floor_s = rows.choices[self._begin : self._end], rows.floor_s[self._begin : self._end]
-        self.units, self.speeds = rows.units, rows.speeds
-
-    @property
-    def work_s(self) -> Floats | None:
-        """Device-seconds of the layers in front of each one."""
-        return None if self._rows.work_s is None else self._rows.work_s[self._source]
-
-    @property
-    def line_s(self) -> Floats:
-        """Seconds of the layers in front of each one, by choice."""
-        return self._rows.line_s[self._begin : self._end]
-
-    def stages(self, firsts: Integers, lasts: Integers, choices: Integers, places: Integers, /) -> StageSeconds:
-        """Return what stages take."""
-        return self._rows.stages(firsts, lasts, choices + self._begin, places)
-
-    def out_s(self, lasts: Integers, choices: Integers, places: Integers, used: Integers, /) -> Floats:
-        """Return the seconds that no boundary behind a stage is below."""
-        return self._rows.out_s(lasts, choices + self._begin, places, used)
-
-    def in_s(self, firsts: Integers, choices: Integers, places: Integers, used: Integers, /) -> Floats:
-        """Return the seconds that no boundary before a stage is below."""
-        return self._rows.in_s(firsts, choices + self._begin, places, used)
-
-    def boundary_s(
-        self, cuts: Integers, lefts: Integers, left_places: Integers, rights: Integers, places: Integers, /
-    ) -> Floats:
-        """Return the seconds of a micro-batch over cuts, forward and back."""
-        return self._rows.boundary_s(cuts, lefts + self._begin, left_places, rights + self._begin, places)
-
-
 def _firsts(size: int, most: int) -> list[int]:
     """Return the least numbers of devices, up to a limit, that have each share of so many samples.
 
@@ -418,7 +374,7 @@ class PlainSource:
         is_any = "num_stages" not in domain.problem.fixed
         self._levels = [True] if schedule.is_gpipe and is_any else [True, False]
         # Of the next level, until they are asked for: with the stages that were tried, and the cutoff.
-        self._filled: tuple[PipelineCosts, TablesOfOne, int, float] | None = None
+        self._filled: tuple[Frontier, int, TablesOfOne, int, float] | None = None
         self._viable: NDArray[np.bool_] | None = None  # of the open level
         self._found: BestFirst | None = None
         self.is_too_large = False
@@ -447,25 +403,24 @@ class PlainSource:
             if self._filled is None:
                 self.is_too_large = True
                 return None
-            (costs, tables, num_tried, _), self._filled = self._filled, None
+            (frontier, index, tables, num_tried, _), self._filled = self._filled, None
             if self.is_open:
                 self._viable = tables.is_viable[0]
-            self._found = BestFirst(
-                costs,
-                self.schedule,
-                self.domain.numbers_of_stages,
-                self.search,
-                cutoff=cutoff_s - self.domain.least_stall_s,
-                is_open=self.is_open,
-                tables=tables,
-            )
             # The tables by number of stages come next, where they may be filled.
-            is_small = not self._levels[1:] or self._is_small(costs, num_tried)
+            is_last = not self._levels[1:]
+            is_small = is_last or self._is_small(frontier.stack.num_choices[index], num_tried)
+            if is_last and not self.is_coarse:
+                frontier, index = self._neighbours.frontier(self, cutoff_s)
+            elif is_last or not is_small:
+                frontier = Frontier(frontier.costs, frontier.stack, self.search, is_open=self.is_open)
+            frontier.add(index, tables, self.domain.numbers_of_stages, cutoff_s - self.domain.least_stall_s)
+            self._found = BestFirst.of(frontier, index)
             self._levels = self._levels[1:] if is_small else []
             if self._levels or not is_small:
                 self.open_bound_s = self.bound
-            num_steps = max(self.domain.numbers_of_stages)
-            if not self._levels or (self.domain.replicas is None and self._neighbours.dives(num_steps, cutoff_s)):
+            num_steps, is_last = max(self.domain.numbers_of_stages), not self._levels
+            is_promising = is_last or self.domain.replicas is None
+            if is_promising and self._neighbours.dives(num_steps, cutoff_s, is_last=is_last):
                 dives = self._found.dive(_NUM_DIVES, cutoff_s - self.domain.least_stall_s)
                 self.hints = [self._shape(one) for one in dives]
             return None
@@ -493,24 +448,27 @@ class PlainSource:
         name = "gpipe" if self.schedule.is_gpipe else "1f1b"
         return self.domain.shape(stages, self.schedule.num_microbatches, name)
 
-    def take(self, costs: PipelineCosts, tables: TablesOfOne, num_tried: int, cutoff_s: float) -> None:
+    def take(self, frontier: Frontier, index: int, tables: TablesOfOne, num_tried: int, cutoff_s: float) -> None:
         """Keep the tables of the next level until they are asked for; a cutoff that fell since leaves them true.
 
         ``num_tried``: stages that were looked at for them, and, but in large groups, for others filled with them.
         """
-        self._filled = costs, tables, num_tried, cutoff_s
+        self._filled = frontier, index, tables, num_tried, cutoff_s
 
     def forget(self, cutoff_s: float) -> None:
         """Let go tables of large groups for another cutoff: of a lower one far less is left, and better answers few."""
         if self._filled is not None and self.is_coarse and self._filled[-1] != cutoff_s:
             self._filled = None
 
-    def _is_small(self, costs: PipelineCosts, num_tried: int) -> bool:
+    def _is_small(self, num_choices: int, num_tried: int) -> bool:
         """Whether tables by number of stages may be filled, too: few stages in all, or few that the cutoff left."""
         most = max(self.domain.numbers_of_stages)
-        if _size(self.domain, len(costs.choices)) * most <= _MOST_ENTRIES:
+        if _size(self.domain, num_choices) * most <= _MOST_ENTRIES:
             return True
-        return num_tried * most <= _MOST_TRIED and _has_room(costs, Stack.of(self.schedule, costs), most, self.search)
+        if num_tried * most > _MOST_TRIED:
+            return False
+        rows = StageRows(self.domain, [self.schedule.num_microbatches])
+        return _has_room(rows, rows.stack(is_gpipe=self.schedule.is_gpipe), most, self.search)
 
     def needs(self, *, is_open: bool) -> bool:
         """Whether tables of that level come next, if any: GPipe's open ones may be spared by those of 1F1B."""
@@ -615,13 +573,16 @@ class Neighbours:
         # Sources at once, by level: twice as many every time, as the first ones lower the cutoff of all others.
         self._most = {True: 1, False: 1}
         self._share = 1.0  # of their stages that the cutoff left in the last tables
-        self._num_futile, self._last_s = 0, inf  # steps of dives that found little; the cutoff of the last one
+        self._frontiers: dict[PlainSource, tuple[Frontier, int]] = {}
+        # By whether it is the last level: steps of dives that found little, and the cutoff of the last one.
+        self._futile = {True: (0, inf), False: (0, inf)}
 
-    def dives(self, num_steps: int, cutoff_s: float) -> bool:
-        """Whether to follow the least bound while the number of stages is open: not where that found little often."""
-        self._num_futile = 0 if cutoff_s < _LITTLE * self._last_s else self._num_futile + num_steps
-        self._last_s = cutoff_s
-        return self._num_futile <= _MOST_FUTILE
+    def dives(self, num_steps: int, cutoff_s: float, *, is_last: bool) -> bool:
+        """Whether to follow the least bound of a level: not where that found little often."""
+        num_futile, last_s = self._futile[is_last]
+        num_futile = 0 if cutoff_s < _LITTLE * last_s else num_futile + num_steps
+        self._futile[is_last] = num_futile, cutoff_s
+        return num_futile <= _MOST_FUTILE
 
     def fill(self, asking: PlainSource, cutoff_s: float) -> None:
         """Fill the tables of a source's next level, and with them those of others; none where they are too large."""
@@ -641,9 +602,7 @@ class Neighbours:
         domain = max((one.domain for one in together), key=lambda one: max(one.numbers_of_stages))
         num_stages = 0 if asking.is_open else max(domain.numbers_of_stages)
         while True:
-            numbers = [one.schedule.num_microbatches for one in together]
-            rows = StageRows(domain, numbers, [one.domain.replicas for one in together])
-            stack = rows.stack(is_gpipe=asking.schedule.is_gpipe)
+            rows, stack = self._rows(together)
             is_single = len(together) == 1  # else units are as of each alone
             if (is_single or max(rows.units) == 1) and _has_room(rows, stack, num_stages, asking.search):
                 break
@@ -662,9 +621,31 @@ class Neighbours:
         tables = Tables(rows, stack, num_stages, asking.search, cutoff_s - domain.least_stall_s, allowed, fits, viable)
         num_tried = int(tables.num_tried.sum())
         self._share = num_tried / sum(one.size for one in together)
+        frontier = Frontier(rows, stack, asking.search, is_open=asking.is_open)
         for index, one in enumerate(together):
             own = int(tables.num_tried[index]) if asking.is_coarse else num_tried
-            one.take(rows.of(index), tables.of(index), own, cutoff_s)
+            one.take(frontier, index, tables.of(index), own, cutoff_s)
+
+    def frontier(self, asking: PlainSource, cutoff_s: float) -> tuple[Frontier, int]:
+        """Return where the last level of a source is searched, and its index there: with those that may be needed yet.
+
+        Passes over few pipelines, too, are mostly calls of numpy.
+        """
+        if asking not in self._frontiers:
+            others = (one for one in self.sources if one not in self._frontiers and one.bound < cutoff_s)
+            together = list(dict.fromkeys([asking, *others]))
+            rows, stack = self._rows(together)
+            frontier = Frontier(rows, stack, asking.search, is_open=asking.is_open)
+            self._frontiers.update((one, (frontier, index)) for index, one in enumerate(together))
+        return self._frontiers[asking]
+
+    @staticmethod
+    def _rows(together: Sequence[PlainSource]) -> tuple[StageRows, Stack]:
+        """Return the stages of some sources."""
+        domain = max((one.domain for one in together), key=lambda one: max(one.numbers_of_stages))
+        numbers = [one.schedule.num_microbatches for one in together]
+        rows = StageRows(domain, numbers, [one.domain.replicas for one in together])
+        return rows, rows.stack(is_gpipe=together[0].schedule.is_gpipe)
 
 
 def _has_room(costs: PipelineCosts, stack: Stack, num_stages: int, search: Search) -> bool:
