@@ -367,9 +367,9 @@ class Frontier:
         for low, (begin, stop) in zip(edges, pairwise(np.searchsorted(which, edges).tolist()), strict=False):
             tables = self._tables[states[low][0]]
             behind, layer, state = left[which[begin:stop]], end[begin:stop], tables.state(after[:, begin:stop])
-            own = np.flatnonzero(tables.is_alive[behind, layer, state])
-            parts.append(own + begin)
-            entries.append(tables.entries[:, behind[own], layer[own], state[own]])
+            some = np.flatnonzero(tables.is_alive[behind, layer, state])
+            parts.append(some + begin)
+            entries.append(tables.entries[:, behind[some], layer[some], state[some]])
         alive, rests = np.concatenate(parts), np.concatenate(entries, axis=1)
         which, choice, end, place, after = (one[..., alive] for one in (which, choice, end, place, after))
         schedule = self.stack.schedules(source[which])

@@ -169,16 +169,19 @@ def test_sizes_of_micro_batches_side_by_side_are_each_as_by_itself(
     rows, most = StageRows(domain, domain.numbers_of_microbatches), 0 if is_open else max(domain.numbers_of_stages)
     together = Tables(rows, rows.stack(is_gpipe=is_gpipe), most, Search())
     for index, number in enumerate(rows.numbers):
-        one, part = StageRows(domain, [number]), rows.of(index)
+        one, begin = StageRows(domain, [number]), sum(rows.num_choices[:index])
         alone = Tables(one, one.stack(is_gpipe=is_gpipe), most, Search())
         assert np.array_equal(together.of(index).entries, alone.entries)
-        assert part.choices == one.choices
-        assert np.array_equal(part.floor_s, one.floor_s)
         choices = np.arange(len(one.choices))
+        assert rows.choices[begin : begin + len(choices)] == one.choices
+        assert np.array_equal(rows.floor_s[begin + choices], one.floor_s)
         for cut in range(1, domain.num_layers):
             for left in choices.tolist():
                 none = choices * 0
-                sides = [costs.boundary_s(none + cut, none + left, none, choices, none) for costs in (part, one)]
+                sides = [
+                    costs.boundary_s(none + cut, none + left + first, none, choices + first, none)
+                    for costs, first in ((rows, begin), (one, 0))
+                ]
                 assert np.array_equal(sides[0], sides[1])
 
 
