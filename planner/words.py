@@ -151,6 +151,16 @@ def not_repeated(lines: Iterable[str], told: Sequence[str]) -> list[str]:
     return [line for line in lines if not any(other.startswith(line) for other in told)]
 
 
+def shown(value: object, most: int = 60) -> str:
+    """Return a value as a message shows it, in so many characters.
+
+    >>> shown("as much as there is", 10)
+    "'as muc..."
+    """
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def capitalised(line: str) -> str:
     """Return a line with its first letter as a sentence has it.
 

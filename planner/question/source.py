@@ -18,6 +18,7 @@ from planner.errors import Fault, ModelError, SpecError
 from planner.frozen import frozen
 from planner.importers.text import MOST_DOCUMENT_BYTES, read_text
 from planner.problem import Assumption
+from planner.words import shown
 from planner.yaml_text import MOST_LEVELS, Place, read_yaml
 
 
@@ -216,7 +217,7 @@ def faults_of(error: ValidationError, source: Source, model: type[BaseModel], ro
 def _fault(details: ErrorDetails, source: Source, model: type[BaseModel], root: Place) -> Fault:
     """Return one of pydantic's findings as a fault."""
     path = (*root, *_without_tags(details["loc"]))
-    value = "" if details["type"] == "missing" else _short(details["input"])
+    value = "" if details["type"] == "missing" else shown(details["input"], 80)
     problem, mend = _words(details, model)
     fault = Fault(field=_dotted(path), value=value, problem=problem, mend=mend)
     return source.locate(fault, path)
@@ -308,13 +309,13 @@ def _words(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
         problem, mend = _halves(str(details["ctx"]["error"]))
         return f"{problem.rstrip('.')}.", mend
     if kind not in _WORDS:
-        return f"{details['msg']}; got {_short(details['input'])}.", "Mend this value."
+        return f"{details['msg']}; got {shown(details['input'], 80)}.", "Mend this value."
     what, mend = _WORDS[kind]
     if kind == "literal_error" and isinstance(details["input"], str):
         near = nearest(details["input"], re.findall(r"'([^']+)'", details["ctx"]["expected"]))
         mend = near if near.startswith("Did") else mend  # else it names what is known already
     # Words of ours alone are a format; what pydantic says may quote the input.
-    return f"{what.format(**details.get('ctx', {}))}; got {_short(details['input'])}.", mend
+    return f"{what.format(**details.get('ctx', {}))}; got {shown(details['input'], 80)}.", mend
 
 
 # Keys, and values of keys, by which users ask for what is not answered here.
@@ -349,12 +350,6 @@ _WORDS = {
     "invalid_key": ("keys must be text", "Put the key in quotes."),
     "missing_argument": ("a value is missing", "Write e.g. [1 MB, 2 ms]."),
 }
-
-
-def _short(value: object) -> str:
-    """Return a value as text of at most 80 characters."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _fields_at(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:

@@ -31,6 +31,7 @@ from planner.question.values import Model, Name
 from planner.sweep.answers import Answer, Task, wrong
 from planner.sweep.files import Files
 from planner.units import Dimension, parse, plain
+from planner.words import shown
 
 MOST_QUESTIONS = 10_000_000
 MOST_VALUES = 100_000  # of one field
@@ -389,7 +390,7 @@ def values_of(written: object) -> list[Any]:
             raise ValueError(f"{len(written)} values are more than {MOST_VALUES}. Leave some out.")
         return written
     if not isinstance(written, dict) or "from" not in written:
-        raise ValueError(f"{_short(written)} is neither a list nor a range. Write [first, second], or {_EXAMPLE}.")
+        raise ValueError(f"{shown(written)} is neither a list nor a range. Write [first, second], or {_EXAMPLE}.")
     if unknown := sorted(str(key) for key in written if key not in _KEYS):
         raise ValueError(f"unknown key {unknown[0]!r} of a range. Write {_EXAMPLE}.")
     ways = [key for key in ("step", "factor", "points") if written.get(key) is not None]
@@ -427,9 +428,9 @@ def _between(ends: "_Ends", way: str, given: Any, scale: object) -> list[Any]:
         return ends.written([first * factor**index for index in range(int(number))], _LINEAR_DIGITS)
     points = given
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
-        raise ValueError(f"points is {_short(points)}. Write a whole number of 2 or more.")
+        raise ValueError(f"points is {shown(points)}. Write a whole number of 2 or more.")
     if scale not in ("linear", "log"):
-        raise ValueError(f"points needs a scale, and it is {_short(scale)}. Write scale: log, or scale: linear.")
+        raise ValueError(f"points needs a scale, and it is {shown(scale)}. Write scale: log, or scale: linear.")
     refuse(points, is_by_factors=False)
     shares = [index / (points - 1) for index in range(1, points - 1)]
     if scale == "linear":
@@ -464,7 +465,7 @@ class _Ends:
         if self.dimension is None:
             if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
                 hint = "Write e.g. 4, or a quantity with its unit at both ends."
-                raise ValueError(f"{_short(value)} is no number. {hint}")
+                raise ValueError(f"{shown(value)} is no number. {hint}")
             return float(value)
         if not isinstance(value, str):
             raise ValueError(f"{value!r} has no unit. Write e.g. '{value} {self.unit}'.")
@@ -483,7 +484,7 @@ def _ends(written: dict[str, Any]) -> _Ends:
         found = _NUMBER.fullmatch(first) if len(first) <= _MOST_LETTERS else None
         dimension = _dimension_of(first) if found else None
         if found is None or dimension is None:
-            raise ValueError(f"{_short(first)} is no quantity with a unit that is known. Write e.g. '10 Gbit/s'.")
+            raise ValueError(f"{shown(first)} is no quantity with a unit that is known. Write e.g. '10 Gbit/s'.")
         unit = found[2]
     is_whole = not unit and all(isinstance(value, int) for value in (first, last, written.get("step") or 0))
     blank = _Ends(0.0, 0.0, unit, dimension, is_whole)
@@ -502,9 +503,3 @@ def _dimension_of(text: str) -> Dimension | None:
             continue
         return dimension
     return None
-
-
-def _short(value: object) -> str:
-    """Return a value as text of at most 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -14,7 +14,7 @@ from pathlib import Path
 from planner.data.fits import transformer_rates
 from research import ROOT, page_with
 from research.transformer_fit import mixed
-from research.transformer_fit.fit import MACHINES, PRIORS, Table, described, fit, predict
+from research.transformer_fit.fit import MACHINES, PRIORS, Table, described, fit, parameters_text, predict
 from research.transformer_fit.low_rows import fitted_rows
 from research.transformer_fit.ranges import ranges_text
 from research.transformer_fit.report import bands, folds, left_out_errors, summary_text, table_text, unmeasured_band
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "bands of families": _bands_text(found),
         "bands of devices": _bands_text(by_device, "families on"),
     }
-    print(_parameters_text(parameters), table_text(rows, ways), *texts.values(), _readings_text(), sep="\n\n")
+    print(parameters_text(parameters, PRIORS), table_text(rows, ways), *texts.values(), _readings_text(), sep="\n\n")
     if given.write:
         page = _PAGE.read_text(encoding="utf-8")
         for part, text in texts.items():
@@ -89,14 +89,6 @@ def _digest(folder: Path) -> str:
     for name in _FILES:
         found.update((folder / name).read_bytes())
     return found.hexdigest()[:16]
-
-
-def _parameters_text(parameters: Mapping[str, float]) -> str:
-    lines = ["| parameter | fitted | prior | bounds | source of the prior |", "|---|---|---|---|---|"]
-    for name, value in parameters.items():
-        prior = PRIORS[name]
-        lines.append(f"| {name} | {value:.4g} | {prior.start:g} | {prior.low:g} to {prior.high:g} | {prior.source} |")
-    return "\n".join(lines)
 
 
 def _bands_text(found: _Bands, of: str = "family") -> str:

@@ -125,6 +125,15 @@ class Prior:
     source: str
 
 
+def parameters_text(parameters: Mapping[str, float], priors: Mapping[str, Prior]) -> str:
+    """Return a table of what was fitted, beside where it started and how far it might go."""
+    lines = ["| parameter | fitted | prior | bounds | source of the prior |", "|---|---|---|---|---|"]
+    for name, value in parameters.items():
+        prior = priors[name]
+        lines.append(f"| {name} | {value:.4g} | {prior.start:g} | {prior.low:g} to {prior.high:g} | {prior.source} |")
+    return "\n".join(lines)
+
+
 _MEGATRON: Mapping[str, bool | float] = {
     "has_flash_attention": False,
     "has_dropout": True,

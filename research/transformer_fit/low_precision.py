@@ -37,7 +37,7 @@ from planner.models.transformer_interval import LayerFigures
 from planner.models.transformer_time import iteration_times
 from research import ROOT, page_with
 from research.bands import band, coverage
-from research.transformer_fit.fit import Prior
+from research.transformer_fit.fit import Prior, parameters_text
 from research.transformer_fit.low_rows import LowRow, read_low_rows, unread
 
 __all__ = ["PRIORS", "figures_of", "fit", "is_fitted", "predicted_s"]
@@ -283,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ways["network left out"] = left_out_errors(rows, parameters, [_network_of(one) for one in rows])
         ways["container left out"] = left_out_errors(rows, parameters, [one.container for one in rows])
     text = _summary(rows, ways, unread(given.data))
-    print(_parameters_text(parameters), text, _table(rows, ways), sep="\n\n")
+    print(parameters_text(parameters, PRIORS), text, _table(rows, ways), sep="\n\n")
     if given.write:
         page = _PAGE.read_text(encoding="utf-8")
         _PAGE.write_text(page_with(page, _PART, text), encoding="utf-8")
@@ -294,14 +294,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _network_of(one: LowRow) -> str:
     name = one.model.replace(" ", "").replace("_", "").replace("-", "").lower()
     return {"llama3.18b": "llama38b", "llama3.170b": "llama370b", "llama270b": "llama370b"}.get(name, name)
-
-
-def _parameters_text(parameters: Mapping[str, float]) -> str:
-    lines = ["| parameter | fitted | prior | bounds | source of the prior |", "|---|---|---|---|---|"]
-    for name, value in parameters.items():
-        prior = PRIORS[name]
-        lines.append(f"| {name} | {value:.4g} | {prior.start:g} | {prior.low:g} to {prior.high:g} | {prior.source} |")
-    return "\n".join(lines)
 
 
 def _summary(rows: Sequence[LowRow], ways: Mapping[str, Floats], missing: Mapping[str, int]) -> str:

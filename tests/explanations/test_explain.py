@@ -292,6 +292,12 @@ def test_what_is_not_proven_says_at_least() -> None:
 # -- what a search that ended early may say --------------------------------------------------------------------------
 
 
+def early(changed: Problem, search: Search) -> Plan:
+    """A plan on one device, of which nothing is proven."""
+    found = best_plan(replace(changed, fixed={**changed.fixed, "num_devices": 1}), search)
+    return replace(found, status=Status.FEASIBLE, bound=0.0)
+
+
 def _is_better(name: str) -> bool:
     return not name.startswith("machines-")
 
@@ -299,10 +305,6 @@ def _is_better(name: str) -> bool:
 def test_better_hardware_is_never_said_to_cost_where_only_a_bad_plan_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = planner.load(question(work=4e10, network=100))
     plan = planner.plan(problem)
-
-    def early(changed: Problem, search: Search) -> Plan:
-        found = best_plan(replace(changed, fixed={**changed.fixed, "num_devices": 1}), search)
-        return replace(found, status=Status.FEASIBLE, bound=0.0)
 
     monkeypatch.setattr(explanation, "best_plan", early)
     found = planner.explain(problem, plan).sensitivities
@@ -331,10 +333,6 @@ def test_the_plan_in_hand_is_an_answer_where_no_time_is_left_for_another(monkeyp
 
 
 def test_what_is_open_is_not_said_to_be_nothing_nor_to_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def early(changed: Problem, search: Search) -> Plan:
-        found = best_plan(replace(changed, fixed={**changed.fixed, "num_devices": 1}), search)
-        return replace(found, status=Status.FEASIBLE, bound=0.0)
-
     problem = planner.load(question(work=4e10, network=100))
     plan = planner.plan(problem)
     monkeypatch.setattr(explanation, "best_plan", early)

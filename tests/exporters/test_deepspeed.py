@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from layout_jobs import cnn_job, drawn_jobs, even_job, hybrid_of, job_of, listed, planned, uneven_job
+from layout_jobs import (
+    cnn_job,
+    deepspeed_document,
+    drawn_jobs,
+    even_job,
+    hybrid_of,
+    job_of,
+    listed,
+    planned,
+    uneven_job,
+)
 
 import planner
 from planner.errors import InfeasibleError, SpecError
@@ -19,11 +29,6 @@ from planner.families.hybrid.configuration import ORDER_NAMES
 from planner.families.pipeline.cost import PipelineConfiguration, PipelineStage
 
 CONFIG, STAGES = Path("ds_config.json"), Path("planned_pipeline.py")
-
-
-def document_of(job: Job) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(deepspeed.export(job).files["ds_config.json"])
-    return found
 
 
 def degrees_of(job: Job) -> dict[str, Any]:
@@ -39,7 +44,7 @@ def degrees_of(job: Job) -> dict[str, Any]:
 @given(drawn_jobs())
 def test_degrees_go_over_exactly_and_the_batch_is_a_product(job: Job) -> None:
     try:
-        document = document_of(job)
+        document = deepspeed_document(job)
     except InfeasibleError:
         return
     chosen, found = hybrid_of(job), degrees_of(job)
@@ -96,7 +101,7 @@ def test_what_deepspeed_runs_otherwise_is_noted_with_its_seconds() -> None:
     assert any("Ulysses" in note for note in notes)
     notes = deepspeed.export(even_job(data=2, recompute="selective")).notes
     assert any("whole layers again, or nothing; none here" in note for note in notes)
-    found = document_of(even_job(data=2, offload_optimizer=True))["zero_optimization"]
+    found = deepspeed_document(even_job(data=2, offload_optimizer=True))["zero_optimization"]
     assert (found["stage"], found["offload_optimizer"]["device"]) == (1, "cpu")
 
 
@@ -129,7 +134,7 @@ def test_stages_of_a_pipeline_stand_in_a_module_of_their_own() -> None:
     text = deepspeed.export(job).files["planned_pipeline.py"]
     compile(text, "planned_pipeline.py", "exec")
     assert "BLOCKS_PER_STAGE = (1, 3, 2)" in text
-    assert "tensor_parallel" not in document_of(job), "AutoTP does not go with a pipeline"
+    assert "tensor_parallel" not in deepspeed_document(job), "AutoTP does not go with a pipeline"
     assert degrees_of(job)["tensor_parallel_size"] == 2
     assert degrees_of(job)["num_devices"] == 12
 
@@ -147,7 +152,7 @@ def test_stages_of_a_pipeline_stand_in_a_module_of_their_own() -> None:
     ],
 )
 def test_a_damaged_configuration_is_refused_with_its_key(change: dict[str, Any], why: str) -> None:
-    text = json.dumps({**document_of(even_job(data=4, zero=1)), **change})
+    text = json.dumps({**deepspeed_document(even_job(data=4, zero=1)), **change})
     with pytest.raises(SpecError, match=why):
         deepspeed.degrees(CONFIG, text)
 
@@ -222,9 +227,11 @@ def test_a_plan_with_copies_of_states_keeps_weights_a_second_time_nearby() -> No
 
 def test_zero_3_gathers_as_many_weights_ahead_as_a_layer_has_where_communication_overlaps() -> None:
     ahead, none = (
-        document_of(even_job(data=8, zero=3, overlap_data=one))["zero_optimization"]["stage3_prefetch_bucket_size"]
+        deepspeed_document(even_job(data=8, zero=3, overlap_data=one))["zero_optimization"][
+            "stage3_prefetch_bucket_size"
+        ]
         for one in (True, False)
     )
     assert 12 * 1024**2 < ahead < 13 * 1024**2
     assert none == 0
-    assert "stage3_prefetch_bucket_size" not in document_of(even_job(data=8, zero=2))["zero_optimization"]
+    assert "stage3_prefetch_bucket_size" not in deepspeed_document(even_job(data=8, zero=2))["zero_optimization"]

@@ -83,6 +83,14 @@ def test_copies_show_as_far_as_computing_does_not_hide_them() -> None:
         ({"offload_layers": 1, "recompute": "full"}, "goes with recompute: none"),
         ({"offload_layers": 1, "calibration": {"program": "nanotron"}}, "nanotron keeps activations on the device"),
         ({"offload_layers": 1, "calibration": {"cuda_graphs": True}}, "cuda_graphs: false"),
+        ({"offload_modules": "attn_proj"}, "list core_attn, too"),
+        ({"offload_modules": ["core_attn", "moe_act"]}, "no layer of the network has an input of moe_act"),
+        ({"offload_modules": ["mlp"]}, "no set of modules"),
+        ({"offload_modules": "core_attn", "offload_layers": 1}, "by layers or by modules"),
+        ({"offload_modules": "core_attn", "recompute": "full"}, "goes with recompute: none or selective"),
+        ({"offload_modules": "core_attn", "recompute": "selective"}, "leave core_attn out of one of both"),
+        ({"offload_modules": "core_attn", "calibration": {"program": "nanotron"}}, "nanotron keeps activations"),
+        ({"offload_modules": "core_attn", "calibration": {"cuda_graphs": True}}, "cuda_graphs: false"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(block: dict[str, Any], words: str) -> None:
@@ -143,24 +151,6 @@ def test_a_stage_waits_in_every_pass_and_while_the_pipeline_fills(pipeline: int,
     longer_s = many.breakdown_s["activation_offload"] - few.breakdown_s["activation_offload"]
     assert longer_s == pytest.approx(2 * passes * stage_bytes / 1e9)
     assert many.iteration_time_s == pytest.approx(sum(many.breakdown_s.values()))
-
-
-@pytest.mark.parametrize(
-    ("block", "words"),
-    [
-        ({"offload_modules": "attn_proj"}, "list core_attn, too"),
-        ({"offload_modules": ["core_attn", "moe_act"]}, "no layer of the network has an input of moe_act"),
-        ({"offload_modules": ["mlp"]}, "no set of modules"),
-        ({"offload_modules": "core_attn", "offload_layers": 1}, "by layers or by modules"),
-        ({"offload_modules": "core_attn", "recompute": "full"}, "goes with recompute: none or selective"),
-        ({"offload_modules": "core_attn", "recompute": "selective"}, "leave core_attn out of one of both"),
-        ({"offload_modules": "core_attn", "calibration": {"program": "nanotron"}}, "nanotron keeps activations"),
-        ({"offload_modules": "core_attn", "calibration": {"cuda_graphs": True}}, "cuda_graphs: false"),
-    ],
-)
-def test_modules_that_cannot_be_are_refused_with_a_sentence(block: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError, match=words):
-        predicted(**block)
 
 
 def test_beside_graphs_experts_inputs_alone_wait_and_only_where_no_graph_holds_them() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hybrid_questions import MOE, TINY
+from hybrid_questions import MOE, TINY, predicted
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +15,6 @@ from planner.errors import InfeasibleError, SpecError
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.cost import GroupCost
 from planner.models.programs import PROGRAMS
-from planner.plan import Prediction
 from planner.problem import Problem
 from planner.question.spec import HybridSpec
 from research.transformer_fit.fit import SOFTWARE, Table
@@ -45,12 +44,6 @@ def question(
 
 LONG = {**TINY, "sequence_length": 8192}
 LAYOUT: dict[str, Any] = {"tensor": 2, "pipeline": 2, "data": 2, "sequence_parallel": True, "zero": 1}
-
-
-def predicted(problem: Problem, layout: dict[str, Any]) -> tuple[dict[str, Any], Prediction]:
-    """The block of a layout, whole, and what the family says of it."""
-    chosen = hybrid.configuration_of(problem, HybridSpec.model_validate(layout).model_dump())
-    return chosen.to_document(), hybrid.predict(problem, chosen)
 
 
 def test_programs_are_the_same_wherever_they_are_listed() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from itertools import pairwise
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guards import free_port
 
 torch = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 
@@ -222,12 +222,6 @@ def environment_of(**more: str) -> dict[str, str]:
     """One thread a process, gloo on the loopback, this interpreter's torchrun."""
     found = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
     return {**found, "PATH": f"{Path(sys.executable).parent}:{found['PATH']}", **more}
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 CHECK = """

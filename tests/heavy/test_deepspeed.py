@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from heavy_plans import LARGE, plan_of
-from layout_jobs import cnn_job, even_job, hybrid_of, uneven_job
+from layout_jobs import cnn_job, deepspeed_document, even_job, hybrid_of, uneven_job
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 torch = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
@@ -30,7 +30,6 @@ assert _imported()
 from planner.errors import InfeasibleError  # noqa: E402  # behind the skips
 from planner.exporters import deepspeed  # noqa: E402
 from planner.exporters.deepspeed import KNOWN, REMOVED  # noqa: E402
-from planner.exporters.export import Job  # noqa: E402
 from planner.exporters.huggingface_config import config_text  # noqa: E402
 from planner.exporters.layouts import layout_of  # noqa: E402
 from planner.zoo.transformers import row  # noqa: E402
@@ -74,11 +73,6 @@ class Recorded(dict[str, Any]):
         return self
 
 
-def document_of(job: Job) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(deepspeed.export(job).files["ds_config.json"])
-    return found
-
-
 def read(document: dict[str, Any], data: int) -> Any:
     """The configuration as DeepSpeed has it, on so many data-parallel ranks of the fake backend."""
     config_class = import_module("deepspeed.runtime.config").DeepSpeedConfig
@@ -107,7 +101,7 @@ def test_deepspeed_reads_the_batch_and_the_stage_of_a_plan(name: str, world: Any
     job = plan_of(name)
     chosen = hybrid_of(job)
     try:
-        document = document_of(job)
+        document = deepspeed_document(job)
     except InfeasibleError as error:
         assert "cannot run this plan" in str(error)
         assert name in {"deepseek-v3-chunks", "deepseek-v3-stages", "mixtral"} or name.startswith("gpt3-175b-uneven"), (
@@ -140,7 +134,7 @@ def test_every_key_that_is_written_is_one_that_deepspeed_asks_for(job: Any, worl
     config_class = import_module("deepspeed.runtime.config").DeepSpeedConfig
 
     asked = job()
-    document = Recorded(document_of(asked))
+    document = Recorded(deepspeed_document(asked))
     layout = deepspeed.with_files(layout_of("deepspeed", asked))[0].chosen
     world(layout.num_devices)
     if layout.context > 1:  # without groups of a launcher it divides the ranks by this key
@@ -153,10 +147,10 @@ def test_every_key_that_is_written_is_one_that_deepspeed_asks_for(job: Any, worl
 
 def test_parts_that_deepspeed_reads_are_those_of_the_layout(world: Any) -> None:
     world(8)
-    found = read(document_of(even_job(tensor=2, data=4, zero=2, overlap_data=True, recompute="full")), 4)
+    found = read(deepspeed_document(even_job(tensor=2, data=4, zero=2, overlap_data=True, recompute="full")), 4)
     assert found.tensor_parallel_config.autotp_size == 2
     assert found.zero_config.overlap_comm
-    found = read(document_of(even_job(data=8, zero=1, offload_optimizer=True)), 8)
+    found = read(deepspeed_document(even_job(data=8, zero=1, offload_optimizer=True)), 8)
     assert found.zero_config.offload_optimizer.device == "cpu"
 
 
@@ -166,7 +160,7 @@ def test_spread_experts_pass_its_own_conditions(world: Any) -> None:
     job = plan_of("deepseek-v3")
     chosen = hybrid_of(job)
     world(chosen.num_devices)
-    found = read(document_of(job), chosen.data).expert_parallel_config
+    found = read(deepspeed_document(job), chosen.data).expert_parallel_config
     assert (found.enabled, found.autoep_size, found.preset_model) == (True, chosen.expert, "deepseek_v3")
     validate_autoep_config(found, chosen.num_devices, 1, 1, 1, zero_stage=chosen.zero)
     found.autoep_size = 3
@@ -184,7 +178,7 @@ def test_spread_experts_pass_its_own_conditions(world: Any) -> None:
 )
 def test_a_corrupted_configuration_is_refused_by_deepspeed(change: dict[str, Any], error: str, world: Any) -> None:
     world(2)
-    document = document_of(even_job(data=2, zero=1))
+    document = deepspeed_document(even_job(data=2, zero=1))
     read(document, 2)
     with pytest.raises(Exception, match=error):
         read({**document, **change}, 2)

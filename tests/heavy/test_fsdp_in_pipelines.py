@@ -2,13 +2,13 @@
 
 import json
 import os
-import socket
 import sys
 from pathlib import Path
 from subprocess import run
 from typing import Any
 
 import pytest
+from guards import free_port
 
 from planner.models.layouts import Layouts
 from planner.models.transformer_communication import Reduction, replica_communication
@@ -83,10 +83,8 @@ def test_a_stage_holds_whole_gradients_and_weights_and_gathers_as_often_as_count
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(width=WIDTH, blocks=BLOCKS, microbatches=MICROBATCHES))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--master-port", str(port)]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4"]
+    launcher += ["--master-port", str(free_port())]
     done = run(
         [*launcher, str(program), reshards, str(tmp_path)],
         capture_output=True,

@@ -3,7 +3,6 @@
 import getpass
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from exported import TELLS, planned, written
+from guards import free_port
 
 import planner
 
@@ -21,12 +21,6 @@ pytestmark = pytest.mark.skipif(
     bool(_MISSING), reason=f"{', '.join(_MISSING)} not installed: apt-get install slurmctld slurm-client munge"
 )
 _CPUS = "CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=500000"
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 # Machines that are never started, with accelerators; and some without that all stand on this one.

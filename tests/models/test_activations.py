@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import chain
 
 from planner import zoo
 from planner.dnn import Dnn, Layer, Operator, Product
@@ -17,10 +18,6 @@ KINDS = ("convolution", "matmul", "batch_norm", "norm", "softmax", "activation",
 def layer(kind: str, name: str = "", *, size: int = 10, **more: object) -> Layer:
     work = 10 * size if kind in ("convolution", "matmul") else 0
     return Layer(name=name or kind, kind=kind, output_shape=(size,), num_multiply_adds=work, **more)  # type: ignore[arg-type]
-
-
-def chain(*layers: Layer) -> Dnn:
-    return Dnn("chain", [(one, [layers[at - 1].name] if at else []) for at, one in enumerate(layers)])
 
 
 def kept(dnn: Dnn, precision: Precision = MIXED) -> dict[str, float]:

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import Tensors, affine_costs, tensors, timeouts_s
+from strategies import Tensors, affine_costs, chain, tensors, timeouts_s
 
 from planner import zoo
 from planner.channel import schedule
 from planner.cost import Affine, Passes, Profile, Wait
-from planner.dnn import Dnn, Layer, Tensor
+from planner.dnn import Layer, Tensor
 from planner.models.data_parallel import Kinds, exposed_s, gradients_of
 from tests.referee.exhaustive import all_groupings
 
@@ -16,10 +16,6 @@ def layer(name: str, kind: str = "fully_connected", **elements: int) -> Layer:
     """Return a layer with a tensor for every role that is given."""
     stored = tuple(Tensor(name=f"{name}.{role}", num_elements=count, role=role) for role, count in elements.items())
     return Layer(name=name, kind=kind, output_shape=(1,), tensors=stored)
-
-
-def chain(*layers: Layer) -> Dnn:
-    return Dnn("chain", [(one, [layers[at - 1].name] if at else []) for at, one in enumerate(layers)])
 
 
 def profile(backward_s: list[float], update_s: float = 0.0) -> Profile:

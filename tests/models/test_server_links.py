@@ -124,28 +124,21 @@ def simulate(given: Instance, num_pieces: int) -> list[float]:
 # -- against a simulation of every link ------------------------------------------------------------------------------
 
 
-@given(instances(worker_rates=st.just(math.inf)))
-def test_with_unlimited_workers_links_a_simulation_agrees_exactly(drawn: Instance) -> None:
+@pytest.mark.parametrize("homes", [False, True])
+@given(st.data())
+def test_with_unlimited_workers_links_a_simulation_agrees_exactly(homes: bool, data: st.DataObject) -> None:
+    drawn = data.draw(instances(worker_rates=st.just(math.inf), homes=homes))
     found = push_end_s(drawn.ready_s, drawn.placed_bytes, drawn.links)
     assert found.tolist() == pytest.approx(simulate(drawn, num_pieces=1))
 
 
-@given(instances(), st.sampled_from([1, 4, 32]))
-def test_a_simulation_agrees_but_for_one_piece_on_a_workers_link(drawn: Instance, num_pieces: int) -> None:
-    found = push_end_s(drawn.ready_s, drawn.placed_bytes, drawn.links)
-    piece_s = drawn.placed_bytes.sum(axis=1).max() / num_pieces / min(drawn.links.worker_bytes_per_s)
-    for ours, theirs in zip(found, simulate(drawn, num_pieces), strict=True):
-        assert ours - SLACK_S <= theirs <= ours + piece_s + SLACK_S
-
-
-@given(instances(worker_rates=st.just(math.inf), homes=True))
-def test_what_goes_to_the_own_machine_needs_no_link(drawn: Instance) -> None:
-    found = push_end_s(drawn.ready_s, drawn.placed_bytes, drawn.links)
-    assert found.tolist() == pytest.approx(simulate(drawn, num_pieces=1))
-
-
-@given(instances(homes=True), st.sampled_from([1, 8]))
-def test_a_simulation_agrees_with_servers_at_home_but_for_one_piece(drawn: Instance, num_pieces: int) -> None:
+@pytest.mark.parametrize("homes", [False, True])
+@given(st.data(), st.sampled_from([1, 4, 8, 32]))
+def test_a_simulation_agrees_but_for_one_piece_on_a_workers_link(
+    homes: bool, data: st.DataObject, num_pieces: int
+) -> None:
+    """``homes``: whether servers stand on workers' machines, where what goes to them needs no link."""
+    drawn = data.draw(instances(homes=homes))
     found = push_end_s(drawn.ready_s, drawn.placed_bytes, drawn.links)
     piece_s = drawn.placed_bytes.sum(axis=1).max() / num_pieces / min(drawn.links.worker_bytes_per_s)
     for ours, theirs in zip(found, simulate(drawn, num_pieces), strict=True):

@@ -67,11 +67,6 @@ def test_the_page_is_current(data_folder: Path, capsys: pytest.CaptureFixture[st
     assert "torchtitan" in capsys.readouterr().out
 
 
-def test_without_data_the_command_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--data", str(tmp_path)]) == 2
-    assert "no measured data" in capsys.readouterr().err
-
-
 def test_shares_of_activations_with_each_remedy(data_folder: Path) -> None:
     """Korthikanti et al., figure 7: percent of tensor parallelism's activations; theirs are read off a plot."""
     ways: Mapping[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, get_args
 
 import pytest
-from hybrid_questions import MOE, TINY, question
+from hybrid_questions import MOE, TINY, predicted, question
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -15,10 +15,8 @@ import planner
 from planner.checks import report_text
 from planner.decisions import LayoutSchedule
 from planner.errors import SpecError
-from planner.families.hybrid import family as hybrid
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.question.spec import HybridSpec
 from planner.zoo import transformers
 from tests.referee.second_physics import check
 from tests.referee.second_physics.hybrid import facts_of
@@ -179,12 +177,6 @@ def test_frozen_encoders_and_those_beside_adapters_hold_to_a_second_count(name: 
         assert {"memory activations", "FLOP of the step", "replay"} <= {
             one.name for one in facts_of(problem, block, found).findings
         }
-
-
-def predicted(problem: Problem, layout: dict[str, Any]) -> tuple[dict[str, Any], Prediction]:
-    """The block of a layout, whole, and what the family says of it."""
-    chosen = hybrid.configuration_of(problem, HybridSpec.model_validate(layout).model_dump())
-    return chosen.to_document(), hybrid.predict(problem, chosen)
 
 
 def faults(problem: Problem, block: dict[str, Any], found: Prediction) -> list[str]:

@@ -12,7 +12,7 @@ from planner.errors import SpecError
 from planner.models.kernels import Execution, Shares, layer_seconds
 from planner.models.roofline import DeviceLimits
 from planner.problem import Problem
-from research.fused_fit import Run, left_out_errors, main, page, read_runs, slowdown, slowdown_of, table_text
+from research.fused_fit import Run, left_out_errors, page, read_runs, slowdown, slowdown_of, table_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,11 +79,6 @@ def test_the_shipped_table_and_page_are_what_the_command_writes(data_folder: Pat
     assert len(runs) > 40
     assert (ROOT / "planner/data/fused_steps.yaml").read_text() == table_text(runs)
     assert (ROOT / "docs/accuracy_fused.md").read_text() == page(runs)
-
-
-def test_without_data_the_command_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--data", str(tmp_path)]) == 2
-    assert "PLANNER_DATA" in capsys.readouterr().err
 
 
 def test_a_network_in_short_numbers_takes_as_long_as_was_measured_and_says_so() -> None:

@@ -16,7 +16,6 @@ from research.kernel_fit import (
     Rows,
     left_out_fits,
     left_out_passes,
-    main,
     page,
     pass_s,
     read_kernels,
@@ -45,11 +44,6 @@ def test_a_section_takes_the_place_of_the_old_one_alone() -> None:
     assert plain_yaml(changed) == {"fp16": {"flop": 1}, "bf16": {"flop": 4}, "fp32": {"flop": 5}}
     assert with_section(changed, "fp32:\n  flop: 5\n") == changed
     assert with_section("", "fp32:\n  flop: 5\n") == "fp32:\n  flop: 5\n"
-
-
-def test_without_data_the_command_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--data", str(tmp_path)]) == 2
-    assert "PLANNER_DATA" in capsys.readouterr().err
 
 
 @pytest.mark.measured

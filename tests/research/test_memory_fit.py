@@ -11,7 +11,6 @@ from research.memory_fit import (
     Run,
     accepted,
     fitted_reserve_bytes,
-    main,
     page,
     read_kept,
     read_runs,
@@ -50,8 +49,3 @@ def test_no_run_that_ran_is_refused(data_folder: Path) -> None:
 @pytest.mark.measured
 def test_the_page_is_what_the_command_writes(data_folder: Path) -> None:
     assert (ROOT / "docs/accuracy_memory.md").read_text() == page(read_runs(data_folder, read_kept()))
-
-
-def test_without_data_the_command_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--data", str(tmp_path)]) == 2
-    assert "PLANNER_DATA" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 
 from research import ROOT
-from research.nanotron import choices, layers_by_stage, main, predicted, section
+from research.nanotron import choices, layers_by_stage, predicted, section
 from research.nanotron_runs import Run, read_runs
 
 _PAGE = ROOT / "docs" / "accuracy_transformers.md"
@@ -67,8 +67,3 @@ def test_runs_on_a_machine_are_predicted_and_ranked(data_folder: Path) -> None:
 @pytest.mark.measured
 def test_the_page_is_current(data_folder: Path) -> None:
     assert section(data_folder) in _PAGE.read_text(encoding="utf-8")
-
-
-def test_without_data_it_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--data", str(tmp_path)]) == 2
-    assert "no measured data" in capsys.readouterr().err

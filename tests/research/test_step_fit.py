@@ -105,8 +105,3 @@ def test_networks_that_are_there_are_read_and_told_of(tmp_path: Path, capsys: py
     assert (one.network, one.batch, one.seconds, one.family) == ("resnet18", 32, 0.032, "resnet")
     values = {name: row.start for name, row in PARAMETERS.items()}
     assert "| all | 1 |" in page([one], values, {("resnet18", "nchw"): 0.1})
-
-
-def test_without_data_the_command_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--data", str(tmp_path)]) == 2
-    assert "PLANNER_DATA" in capsys.readouterr().err

@@ -12,7 +12,6 @@ from planner.families.hybrid.risk import MEASURED
 from planner.models.compute import Constants, Software
 from planner.models.layouts import Schedule
 from research.bands import band
-from research.transformer_fit.__main__ import main
 from research.transformer_fit.fit import PRIORS, SOFTWARE, Table, as_unmeasured, described, fit, predict, software_of
 from research.transformer_fit.low_rows import fitted_rows, published_rows, read_low_rows
 from research.transformer_fit.report import bands, errors_of, folds, summary_text, table_text, unmeasured_band
@@ -139,11 +138,6 @@ def test_the_summary_has_a_line_for_each_family_with_the_regret_of_one_way() -> 
     ways = {"fitted": np.zeros(4), "left out": np.array([4.0, 0.0, 0.0, 0.5])}  # of 5, 2 and 4 s the second is chosen
     lines = summary_text(rows, ways, "left out").splitlines()[2:]
     assert lines == ["| made up | 3 | 0.0 % | 133.3 % | 100.0 %, 100.0 % |", "| other | 1 | 0.0 % | 50.0 % | - |"]
-
-
-def test_without_data_the_command_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--data", str(tmp_path)]) == 2
-    assert "PLANNER_DATA" in capsys.readouterr().err
 
 
 # -- what ships --------------------------------------------------------------------------------------------------------

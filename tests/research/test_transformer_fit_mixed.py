@@ -11,7 +11,6 @@ from research.transformer_fit.mixed import (
     FITTED,
     READING,
     fitted_figures,
-    main,
     predicted_s,
     rank_correlation,
     read_mixed_rows,
@@ -55,8 +54,3 @@ def test_rows_are_read_as_the_notes_say(data_folder: Path) -> None:
     assert all(len(row.machines) * row.devices_per_machine == row.tensor * row.pipeline * row.data for row in rows)
     numbers = Counter(row.family for row in rows)
     assert numbers == {"amp-het_cluster": 12, "amp-homogeneous": 14, "sailor-gh200": 8, "sailor-het": 3}
-
-
-def test_without_data_the_report_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--data", str(tmp_path)]) == 2
-    assert "no measured data" in capsys.readouterr().err

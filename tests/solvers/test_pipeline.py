@@ -253,6 +253,17 @@ class Repeated:
         return self.costs.boundary_s(cuts, lefts % count, left_places, rights % count, places)
 
 
+def hold_against_every_pipeline(costs: Drawn, schedule: Schedule, found: Solution[PipelineStages]) -> None:
+    def cost(stages: PipelineStages) -> float:
+        times = times_of(costs, stages, schedule)
+        return max(simulated_s(times, schedule), floor_of(costs, stages)) if times.fits else math.inf
+
+    truth = best_pipeline(costs.num_layers, costs.num_devices, cost)
+    assert found.status is truth.status
+    assert found.objective == pytest.approx(truth.objective)
+    assert found.bound <= found.objective
+
+
 def simulate_in_order(
     costs: Drawn, schedule: Schedule, *, is_open: bool, tables: TablesOfOne | None = None
 ) -> Solution[PipelineStages]:
@@ -375,15 +386,7 @@ def test_the_bound_sees_transfers_that_one_forward_one_backward_cannot_hide() ->
 def test_simulating_in_the_order_of_bounds_agrees_with_every_pipeline_simulated(
     costs: Drawn, schedule: Schedule, is_open: bool
 ) -> None:
-    def cost(stages: PipelineStages) -> float:
-        times = times_of(costs, stages, schedule)
-        return max(simulated_s(times, schedule), floor_of(costs, stages)) if times.fits else math.inf
-
-    found = simulate_in_order(costs, schedule, is_open=is_open)
-    truth = best_pipeline(costs.num_layers, costs.num_devices, cost)
-    assert found.status is truth.status
-    assert found.objective == pytest.approx(truth.objective)
-    assert found.bound <= found.objective
+    hold_against_every_pipeline(costs, schedule, simulate_in_order(costs, schedule, is_open=is_open))
 
 
 @settings(max_examples=120)
@@ -397,16 +400,8 @@ def test_with_tables_filled_together_every_source_agrees_with_every_pipeline_sim
     tables = Tables(cast(PipelineCosts, Repeated(costs, count)), stack, most, Search())
     for source in range(count):
         schedule = stack.schedule(source)
-
-        def cost(stages: PipelineStages, schedule: Schedule = schedule) -> float:
-            times = times_of(costs, stages, schedule)
-            return max(simulated_s(times, schedule), floor_of(costs, stages)) if times.fits else math.inf
-
         found = simulate_in_order(costs, schedule, is_open=is_open, tables=tables.of(source))
-        truth = best_pipeline(costs.num_layers, costs.num_devices, cost)
-        assert found.status is truth.status
-        assert found.objective == pytest.approx(truth.objective)
-        assert found.bound <= found.objective
+        hold_against_every_pipeline(costs, schedule, found)
 
 
 @settings(max_examples=120)

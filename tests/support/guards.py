@@ -1,16 +1,24 @@
-"""Processes of tests that cannot outlast them: what hangs is killed, so that the test that waits for it fails by name.
+"""Processes of tests, and ports for them. None can outlast its test: what hangs is killed, so that the test that waits for it fails by name.
 
 The time is no assertion of speed, only longer than any machine should need.
 """
 
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["GUARD_S", "guarded"]
+__all__ = ["GUARD_S", "free_port", "guarded"]
 
 GUARD_S = 300.0
+
+
+def free_port() -> int:
+    """A port of the loopback on which nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 @contextmanager

@@ -16,13 +16,14 @@ from planner.families.hybrid.cost import GroupCost
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
 from planner.models.compute import Constants
+from planner.plan import Prediction
 from planner.problem import Problem
 from planner.question.spec import HybridSpec
 from planner.search import Search
 from planner.solution import Status
 from planner.solvers.grid import Grid
 
-__all__ = ["CHAIN", "MOE", "RATES", "TINY", "layout", "question", "whole_grid"]
+__all__ = ["CHAIN", "MOE", "RATES", "TINY", "layout", "predicted", "question", "whole_grid"]
 
 _SHARES = {"wave_share": 0.5, "tensor_floor_ratio": 0.1, "contention": 0.2, "exchange_contention": 0.3}
 _SHARES |= {"inside_efficiency": 0.8, "outside_efficiency": 0.7, "exchange_efficiency": 0.8}
@@ -138,6 +139,12 @@ def layout(problem: Problem) -> HybridConfiguration:
     assert found.status is Status.OPTIMAL, "no limit"
     assert isinstance(found.configuration, HybridConfiguration), "the family's own"
     return found.configuration
+
+
+def predicted(problem: Problem, layout: dict[str, Any]) -> tuple[dict[str, Any], Prediction]:
+    """The block of a layout, whole, and what the family says of it."""
+    chosen = hybrid.configuration_of(problem, HybridSpec.model_validate(layout).model_dump())
+    return chosen.to_document(), hybrid.predict(problem, chosen)
 
 
 def whole_grid(cost: GroupCost) -> dict[str, Any]:

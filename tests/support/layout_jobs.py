@@ -1,5 +1,6 @@
 """Plans of given layouts, drawn or written down, as the exporters take them: nothing is searched."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import planner
 from planner import planning
+from planner.exporters import deepspeed
 from planner.exporters.export import Job
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage, broken_rule, rules_of
@@ -20,7 +22,17 @@ from planner.search import Search
 from planner.solution import Status
 from planner.transformer import Transformer
 
-__all__ = ["cnn_job", "drawn_jobs", "even_job", "hybrid_of", "job_of", "listed", "planned", "uneven_job"]
+__all__ = [
+    "cnn_job",
+    "deepspeed_document",
+    "drawn_jobs",
+    "even_job",
+    "hybrid_of",
+    "job_of",
+    "listed",
+    "planned",
+    "uneven_job",
+]
 
 _DEVICES = 4  # of a machine
 
@@ -76,6 +88,12 @@ def uneven_job(layers: tuple[int, ...], transformer: Mapping[str, Any] = TINY, *
     stages = tuple(PipelineStage(layers=one) for one in layers)
     chosen = HybridConfiguration(global_batch_size=batch, pipeline=len(layers), stages=stages, **decisions)
     return job_of(_question(chosen, {**transformer, "layers": sum(layers)}), "hybrid", chosen)
+
+
+def deepspeed_document(job: Job) -> dict[str, Any]:
+    """What DeepSpeed's configuration of a plan says."""
+    found: dict[str, Any] = json.loads(deepspeed.export(job).files["ds_config.json"])
+    return found
 
 
 def cnn_job(**more: Any) -> Job:

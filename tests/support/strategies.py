@@ -7,6 +7,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 from planner.cost import Affine, Floats
+from planner.dnn import Dnn, Layer
+
+
+def chain(*layers: Layer) -> Dnn:
+    """A network of layers, each of which reads the one before it."""
+    return Dnn("chain", [(one, [layers[at - 1].name] if at else []) for at, one in enumerate(layers)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,11 +34,11 @@ from planner.importers.huggingface.configuration import (
     refusal,
     rotary_of,
     routing_of,
-    shown,
     text_of,
 )
 from planner.shipped import shipped_text
 from planner.transformer import Transformer
+from planner.words import shown
 
 __all__ = ["HuggingFaceNetwork", "read_huggingface"]
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from planner.frozen import frozen
-from planner.importers.huggingface.configuration import Fields, shown
+from planner.importers.huggingface.configuration import Fields
 from planner.mixers import MOST_CHUNK, MOST_KERNEL, MOST_STATES, DeltaNet, LinearAttention, Mamba
 from planner.transformer import (
     MOST_CHANNELS,
@@ -29,6 +29,7 @@ from planner.transformer import (
     LatentAttention,
     SparseAttention,
 )
+from planner.words import shown
 
 
 @frozen

@@ -36,6 +36,7 @@ from planner.transformer import (
     MOST_WIDTH,
     Image,
 )
+from planner.words import shown
 
 MOST_BYTES = 16 * 2**20  # the names of 21,843 classes are 1.5 MiB
 _MOST_KEYS = 10_000
@@ -141,12 +142,6 @@ def refusal(file: Path, text: str, model_type: str, problem: str, hint: str) -> 
     """Return the error of an architecture, at the line that names it."""
     line = _line_of(text, "model_type")
     return SpecError.one(problem, hint, file=file, line=line, field="model_type", value=model_type)
-
-
-def shown(value: object) -> str:
-    """Return a value as a message shows it, not at any length."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 @dataclass(slots=True)
