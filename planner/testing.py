@@ -22,7 +22,7 @@ from planner.data.devices import DEVICES
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.exporters import TARGETS
 from planner.families import FAMILIES
-from planner.models.communication import ALL_REDUCES, Participants
+from planner.models.communication import ALL_REDUCES, Affines, Participants
 from planner.plan import Plan
 from planner.planning import view_of
 from planner.problem import Problem
@@ -190,7 +190,10 @@ def check_all_reduce(name: str) -> None:
             network_latency_s=np.full(np.shape(count), latency_s),
             overhead_s=1e-5,
         )
-        return cost_of(places)
+        found = cost_of(places)
+        what = f"{name}: it gives {type(found).__name__}, where planner.models.communication.Affines is asked for"
+        assert isinstance(found, Affines), what
+        return found
 
     slow, fast, near = cost(1e9, 1e-5), cost(2e9, 1e-5), cost(1e9, 1e-6)
     for one in (slow, fast, near):

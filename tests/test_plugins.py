@@ -18,6 +18,7 @@ from planner.families import FAMILIES
 from planner.importers.kinds import IMPORTERS
 from planner.models.communication import ALL_REDUCES
 from planner.plugins import GROUPS, Registry, missing, named
+from planner.testing import check_all_reduce
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "docs/plugin"
@@ -236,6 +237,8 @@ def test_what_a_plug_in_returned_is_not_laid_to_us_alone(folder: Path) -> None:
     done = run(folder, "-m", "planner", "plan", str(asked))
     assert done.returncode == 70
     assert "a bug of ours, or of the cost model 'word' of word 1.0: AttributeError" in done.stderr
+    with pytest.raises(AssertionError, match="word: it gives str, where planner"):
+        check_all_reduce("word")
 
 
 def test_what_fails_in_a_plug_in_is_laid_to_it_and_not_to_us(folder: Path) -> None:
