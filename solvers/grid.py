@@ -80,8 +80,11 @@ _SLACK = 1e-12  # relative rounding of a bound
 _PIECE = 32_768  # nodes, at most, that travel together,
 _LEAST_PIECE = 256  # and at least, of the last levels: a bound of so many takes mostly what it takes for a single one
 _FEWER = 4  # times as few nodes in one array where a search is shared out: between two arrays a share may end
-_OWN = 0.5  # of such a share, in the process that asks: others may wait for it meanwhile,
-_OWN_NODES = 2_048  # in one array there
+_OWN_S = 2.0  # of the process that asks, by how many pieces are at work: as many may wait for it meanwhile,
+_MOST_OWN_S = 0.5  # and no more
+_OWN_NODES = 2_048  # in one array there,
+_FIRST_OWN = 256  # and looked at first
+_FEW_AT_WORK = 6  # pieces: three helpers
 _POLL_S = 0.05
 _SHARES = 100  # of a search, about: so many that the last ones end together, however many work,
 _LEAST_SHARE_S = 0.5  # and each long beside what every piece takes, however small: of 0.1 s they took 40 % more
@@ -708,30 +711,31 @@ class _Part:
             self.put(box)
         self.walk.rest = []
 
-    def piece(self, room: int) -> _Box | None:
-        """Return nodes of one level that wait, the least bounds first; None where none is left.
+    def pieces(self, number: int, most: int = _PIECE) -> list[_Box]:
+        """Return so many pieces, or fewer, of nodes of one level that wait; each of ``most`` nodes or less.
 
         Of the finest level of which many wait, since what is asked of many at once takes less time for each, and so
-        that few wait. Else of the coarsest, below which most is left to do, so many that all who have room, and this
-        process, get as many; of the last levels no crumbs.
+        that few wait. Else of the coarsest, below which most is left to do; of the last levels no crumbs. Nodes of
+        equal decisions are in one piece, as what one of them needs others do, too: each worker works out its own.
         """
         while self.waiting:
             waiting = {level: sum(map(len, boxes)) for level, boxes in self.waiting.items()}
-            level = max((one for one, number in waiting.items() if number >= _PIECE), default=min(waiting))
+            level = max((one for one, count in waiting.items() if count >= _PIECE), default=min(waiting))
             above = len(self.walk.grid.levels) - 1 - level  # of the points themselves
             least = _LEAST_PIECE if 0 < above <= _LATE_DIVING else 1
-            left, boxes, some = min(_PIECE, max(-(-waiting[level] // room), least)), self.waiting[level], list[_Box]()
-            boxes.sort(key=lambda one: -one.bound)
-            while boxes and sum(map(len, some)) < left:
-                some.append(boxes.pop())
-            together = _Box.of(some)
-            if left < len(together):
-                boxes.append(together.part(slice(left, None)))
-            if not boxes:
-                del self.waiting[level]
-            if len(piece := together.part(slice(0, left)).within(self.limit)):
-                return piece
-        return None
+            together = _Box.of(self.waiting.pop(level)).within(self.limit)
+            if not len(together):
+                continue
+            each = min(most, max(-(-len(together) // number), least))
+            number = min(number, -(-len(together) // each))
+            if number * each < len(together):
+                self.waiting[level] = [together.part(slice(number * each, None))]
+                together = together.part(slice(0, number * each))
+            if number == 1:
+                return [together]
+            order = np.lexsort([together.nodes[name] for name in reversed([*together.nodes])])
+            return [together.part(np.sort(rows)) for rows in np.array_split(order, number)]
+        return []
 
 
 @dataclass(slots=True)
@@ -747,7 +751,7 @@ class _Client:
     meanwhile: Callable[[], None] | None = None  # called once, when all who help have something to do
     _has_room: bool = True
     _is_first: bool = True  # whether the first part is not done yet
-    _sent_s: float = _SHORT_SHARE_S  # of the share that was sent last
+    _own_nodes: int = _FIRST_OWN  # that this process looks at next
     _at_work: dict[int, tuple[_Part, _Box]] = field(default_factory=dict)
 
     def run(self, part: _Part) -> None:
@@ -768,33 +772,32 @@ class _Client:
         part.walk.rest = [box for box in (one.within(part.limit) for one in boxes) if len(box)]
         self._is_first = False
 
-    def _piece(self, room: int) -> tuple[_Part, _Box] | None:
-        """Return nodes that wait of the first part of which any do.
-
-        The first part of all, whose points bound the others, is for all who have room; of later ones each has so much
-        less as others wait: a walk of few nodes takes mostly what it takes for a single one.
-        """
-        if not self._is_first:
-            room = -(-room // max(self._num_waiting, 1))
-        for part in self.parts:
-            if (piece := part.piece(room)) is not None:
-                return part, piece
-        return None
-
     @property
     def _num_waiting(self) -> int:
         """How many parts have nodes that wait."""
         return sum(bool(part.waiting) for part in self.parts)
 
     def _take_up(self) -> None:
-        """Look at a piece here, for a share of time."""
-        if (found := self._piece(len(self._at_work) + 1)) is not None:
-            part, piece = found
-            end_s, before = time.thread_time() + _OWN * self._sent_s, part.walk.num_chunks
-            part.walk.is_full = lambda walk: walk.num_chunks > before and time.thread_time() >= end_s
+        """Look at some nodes here, for so short a time that who helps gets something new to do.
+
+        At whole grids, of which nobody knows how long they take, only while few may wait for it.
+        """
+        waiting = [one for one in self.parts if one.waiting]
+        known = [one for one in waiting if 0 not in one.waiting or one.waiting[0][0].nodes]
+        if not known and len(self._at_work) > _FEW_AT_WORK:
+            return
+        part, own_s = (known or waiting)[0], min(_OWN_S / max(len(self._at_work), 1), _MOST_OWN_S)
+        begin_s, before = time.thread_time(), part.walk.num_chunks
+        part.walk.is_full = lambda walk: walk.num_chunks > before and time.thread_time() >= begin_s + own_s
+        for piece in part.pieces(1, self._own_nodes):
             part.walk.look_at(piece)
-            self.on_taken()
-            part.put_rest()
+        self.on_taken()
+        part.put_rest()
+        took_s = time.thread_time() - begin_s
+        if took_s > own_s:
+            self._own_nodes = max(self._own_nodes // 2, 1)
+        elif took_s < own_s / 2:
+            self._own_nodes = min(self._own_nodes * 2, _PIECE)
 
     def _send(self) -> None:
         """Send as many pieces as are wanted.
@@ -803,12 +806,18 @@ class _Client:
         are wanted, shares are short: what these leave is for all.
         """
         room, chosen = self.pool.room() if self._has_room else 0, list[tuple[_Part, _Box]]()
-        while len(chosen) < room and (found := self._piece(room - len(chosen) + 1)) is not None:
-            chosen.append(found)
+        for part in self.parts:
+            while len(chosen) < room and part.waiting:
+                left = room - len(chosen)
+                number = left + 1 if self._is_first else -(-left // self._num_waiting)
+                pieces = part.pieces(number)
+                chosen += [(part, piece) for piece in pieces[:left]]
+                for piece in pieces[left:]:
+                    part.put(piece)
         is_enough = self._num_waiting > room
         for part, piece in chosen:
             is_short = len(chosen) < room or not (piece.nodes or is_enough)
-            self._sent_s = share_s = min(self.share_s, _SHORT_SHARE_S) if is_short else self.share_s
+            share_s = min(self.share_s, _SHORT_SHARE_S) if is_short else self.share_s
             shares = replace(part.shares, expanded=dict(part.walk._expanded))
             arguments = (shares, piece.packed(), part.limit, share_s)
             self._at_work[self.pool.submit(_explored, self.origin, arguments)] = part, piece
