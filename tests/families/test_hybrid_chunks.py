@@ -17,7 +17,8 @@ from planner.families.hybrid.chunks import (
     OTHER_CHUNKS,
     ChunkBounds,
     NearBounds,
-    _begun,
+    _Cuts,
+    _evenly,
     _starts,
     all_chunks_bound_s,
     dealt_s,
@@ -304,7 +305,7 @@ def test_layers_are_moved_near_a_layout_once_however_often_it_is_named() -> None
 
 @settings(max_examples=30, deadline=None)
 @given(layers=st.integers(5, 40), stages=st.sampled_from([2, 4]), interleave=st.integers(2, 6))
-def test_cuts_from_which_layers_are_moved_are_cuts_and_no_slower_than_the_even_one(
+def test_cuts_from_which_layers_are_moved_are_cuts_that_fit_and_take_what_is_told(
     layers: int, stages: int, interleave: int
 ) -> None:
     assume(stages * interleave <= layers)
@@ -312,22 +313,36 @@ def test_cuts_from_which_layers_are_moved_are_cuts_and_no_slower_than_the_even_o
     space = NearBounds(cost.even).space
     point = {name: int(column[0]) for name, column in points_of(space, np.random.default_rng(0)).items()}
     point |= {"tensor": 1, "context": 1, "pipeline": stages, "interleave": interleave, "microbatch": 1}
-    *others, last = _begun(cost, point)
-    assert (last.layers == last.moves.even).all()
-    for one in others:
-        assert one.about_s <= last.about_s
+    (cuts,) = _Cuts.of(cost, [point])
+    begun = cuts.begun(np.inf)
+    assert 0 < len(begun) <= chunks._MOST_BEGUN and begun[0].fits
+    assert begun == sorted(begun, key=lambda one: one.seconds)
+    assert cuts.begun(begun[0].seconds * 0.5) == []
+    for one in begun:
         assert len(one.layers) == stages * interleave and sum(one.layers) == layers
         assert min(one.layers) >= 0 and min(one.layers[1:-1]) > 0
+        assert cuts.priced_s(0, one.layers[:, None])[0] == pytest.approx(one.seconds, rel=1e-12)
 
 
 def test_layers_are_moved_from_cuts_that_count_the_head_as_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPT of 39 billion parameters on 256 H100: from even chunks no single layer moved leads to the best cut."""
     asked = on_h100("megatron-39b", 32)
     found = plan(load(asked), Search(has_reasons=False))
-    monkeypatch.setattr(chunks, "_MOST_BEGUN", 0)
+    monkeypatch.setattr(_Cuts, "ends", np.zeros((2, 1), dtype=np.int64))
     from_even = plan(load(asked), Search(has_reasons=False))
     assert found.objective < 0.99 * from_even.objective
     assert found.prediction.iteration_time_s == pytest.approx(found.objective)
+
+
+@pytest.mark.parametrize(("before", "behind"), [(0, 0), (1, 3), (11, 2), (200, 0), (0, 200)])
+def test_cuts_to_begin_with_count_ends_as_layers_up_to_all_of_a_chunk(before: int, behind: int) -> None:
+    """The encoder of a network that reads images takes as long as many layers: its chunk has none then."""
+    cuts = _evenly(80, 8, np.array([[before], [behind]]))
+    assert len(cuts) and (cuts.sum(axis=1) == 80).all() and cuts.min() >= 0
+    for first, *inner, last in cuts.tolist():
+        each = max(inner)
+        assert each - min(inner) <= 1
+        assert first <= max(each - before, 1) and last <= max(each - behind, 1)
 
 
 def test_layouts_whose_devices_did_equal_work_would_take_no_longer_than_even_ones() -> None:

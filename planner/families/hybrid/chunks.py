@@ -4,7 +4,7 @@ The grid has virtual stages (chunks) of as equal numbers of layers as there are.
 device with a long head is better off with a layer less. They are no axis of the grid, which has too many of them:
 
 - *improved*: of layouts that would be quickest if devices did equal work, single layers are moved between chunks while
-  that helps, from even numbers and from some that count embedding and head as layers (:func:`chunks_improved`);
+  that helps, from numbers that are even if embedding and head count as layers (:func:`chunks_improved`);
 - *bounded*: :class:`ChunkBounds` counts no cut, so that what it finds is true of all; the plan says how much is open.
 """
 
@@ -28,7 +28,7 @@ from planner.families.hybrid.configuration import (
     OVERLAPS,
     uneven_rules,
 )
-from planner.families.hybrid.cost import PLAIN_CODES, GroupCost, HybridCost, Placement
+from planner.families.hybrid.cost import OFFLOAD, PLAIN_CODES, GroupCost, HybridCost, Placement
 from planner.families.hybrid.even_bounds import EVERY_ZERO, NOTHING_AGAIN, EvenBounds
 from planner.families.hybrid.found import GAIN, LAYERS, Found, nothing, with_rows
 from planner.families.hybrid.layer_table import LeastSeconds
@@ -43,29 +43,27 @@ from planner.models.layouts import (
     folded_layers,
 )
 from planner.models.memory import CutMemory
-from planner.models.orders import devices_of
 from planner.models.schedule import least_microbatches, played_s
-from planner.models.transformer_interval import LAYER_PARTS
+from planner.models.transformer_interval import LAYER_PARTS, kind_times, mean_layer
 from planner.models.transformer_schedule import chunk_bound_s, order_name
 from planner.models.transformer_time import chunk_passes_s, filling_s
 from planner.search import Search
 from planner.solvers.grid import Columns, Point, Wanted, solve
-from planner.transformer import Transformer
 
 OTHER_CHUNKS = "hybrid layouts with other cuts of the layers into chunks"
 _FEWEST = 2  # virtual stages of a device
 _MOST_NEAR = 6  # degrees near which layers are moved, beside known layouts,
-_MOST_IMPROVED = 2  # each with so many numbers of chunks before others,
+_MOST_STARTS = 12  # from so many cuts,
+_HOPE = 1.02  # times the quickest of these at the most,
 _MOST_MOVES = 16  # one after another
-_PLACES = 9  # of chunks with one layer more than others, in cuts to begin with,
-_MOST_BEGUN = 3  # of which so many are begun with, beside the even one
-_ENDS = tuple(product(range(2), range(5)))  # layers that embedding and head count as in cuts to begin with
+_MOST_BEGUN = 6  # cuts of one layout that are priced together, of those to begin with:
+_MORE = tuple(product(range(3), range(-1, 3)))  # even where embedding and head count as so many layers more than whole
+_PLACES = 9  # that chunks with one layer more than others may have
 _OF_MEMORY = ("recompute", "recompute_modules", "offload_optimizer", *AWAY)
-_MOST_CELLS = 400_000  # chunks of all cuts that are compared for a move,
-_MOST_IN_ALL = 800_000  # and for a move of each start,
-_OF_A_START = 30_000  # each of which takes as long as so many besides
-_MOST_TASKS = 2_000_000  # of all cuts that are played together, those of the least bounds
-_AT_ONCE = 32  # of these, the shortest ones, that are priced
+_MOST_IN_ALL = 800_000  # chunks of all cuts that are compared for a move of each start
+_MOST_TASKS = 2_000_000  # of all cuts that are played together, those of the least bounds,
+_MOST_ROUNDS = 4  # for so many rounds
+_AT_ONCE = 8  # of these, the shortest ones, that are priced
 _NO_TIME_S = 1e-30  # of a layer, to divide by
 _NO_LIMIT_BYTES = 1e30  # beyond all memory there is, yet finite: rooms are subtracted
 _MORE_ZERO = EVERY_ZERO[MOST_ZERO_OF_CUTS + 1 :]
@@ -377,8 +375,8 @@ def chunks_improved(
     """Return the best layout found with chunks on one group whose layers are not dealt out evenly.
 
     Near the best known layouts, and of the degrees whose layouts would be quickest if their layers were dealt out best
-    (:class:`NearBounds`), with the most hopeful numbers of chunks, single layers are moved while it helps. None where
-    nothing is better than all known.
+    (:class:`NearBounds`), with any number of chunks: of a few of the quickest cuts to begin with single layers are
+    moved while it helps. None where nothing is better than all known.
 
     Parameters
     ----------
@@ -395,13 +393,15 @@ def chunks_improved(
     points = [_of_axes(found.cost, point) for _, point in known]
     rows = [*points, *_near(found.cost, best_s, search, points)]
     best: tuple[float, Point] | None = None
-    least_s, asked = best_s * (1 - GAIN), 0
+    least_s, asked, cells, seen = best_s * (1 - GAIN), 0, 0, set[tuple[int, ...]]()
     for start in _starts(found.cost.first, rows, least_s, search):
         if search.is_over:
             break
-        better_s, better, number = _moved(found.cost.first, start, search)
+        is_moved = cells + start.cuts.num_cells <= _MOST_IN_ALL
+        cells += start.cuts.num_cells * is_moved
+        better_s, better, number = _moved(start, search, seen) if is_moved else (start.seconds, start.layers, 0)
         asked += number
-        if better_s < least_s:
+        if better_s < least_s and (better != start.cuts.even).any():  # those are known
             least_s, best = better_s, (better_s, {**start.point, **_layers_columns(better)})
     if best is None:
         return None
@@ -439,19 +439,28 @@ def _near(placed: HybridCost, best_s: float, search: Search, known: Sequence[Poi
 
 @dataclass(frozen=True)
 class _Start:
-    """A layout, and a cut of it from which layers are moved; ``about_s``: what it takes, about."""
+    """A layout, and a cut of it from which layers are moved; ``seconds``: what it takes."""
 
-    point: Point
-    moves: "_Moves"
+    cuts: "_Cuts"
+    at: int
     layers: Ints
-    about_s: float
+    seconds: float
+
+    @property
+    def point(self) -> Point:
+        """The layout."""
+        return self.cuts.points[self.at]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the cut does."""
+        return self.cuts.has_room(self.at, self.layers)
 
 
 def _starts(cost: GroupCost, points: Sequence[Point], best_s: float, search: Search) -> list[_Start]:
     """Return where layers are moved from, near some layouts: the quickest cuts first.
 
-    Of each point first with a few of the numbers of chunks that there may be, then with others, as far as is counted;
-    none that is not hoped to be quicker than ``best_s``.
+    Of each point with all numbers of chunks that there may be; none that is not hoped to be quicker than ``best_s``.
     """
     bounds, rows = NearBounds(cost.even), dict[tuple[int, ...], Point]()
     for point in points:
@@ -466,42 +475,29 @@ def _starts(cost: GroupCost, points: Sequence[Point], best_s: float, search: Sea
     may_be = [np.isin(columns[name], axis.values) for name, axis in bounds.space.axes.items()]
     kept = np.flatnonzero(np.all([*may_be, *(one(columns) for one in holds)], axis=0))
     hoped_s, few = bounds.seconds({name: one[kept] for name, one in columns.items()}), [*rows.values()]
-    begun = [_begun(cost, few[at]) for at in kept[hoped_s < best_s].tolist() if not search.is_over]
-    ranked, number = list[tuple[bool, _Start]](), dict[tuple[int, ...], int]()
-    for starts in sorted(begun, key=lambda starts: starts[0].about_s):
-        others = tuple(value for name, value in starts[0].point.items() if name != "interleave")
-        number[others] = number.get(others, 0) + 1
-        ranked += [(number[others] > _MOST_IMPROVED, one) for one in starts]
-    found, cells = list[_Start](), 0
-    for _, start in sorted(ranked, key=lambda row: (row[0], row[1].about_s)):
-        if cells + _OF_A_START > _MOST_IN_ALL:
+    begun, known_s = list[_Start](), inf
+    for cuts in _Cuts.of(cost, [few[at] for at in kept[hoped_s < best_s].tolist()]):
+        if search.is_over:
             break
-        more = _OF_A_START + start.moves.num_cells
-        held = cost.memory(start.moves.layout, start.layers.tolist())["total"][0]
-        if cells + more <= _MOST_IN_ALL and held <= cost.memory_limit_bytes:
-            cells += more
-            found.append(start)
+        begun += (some := cuts.begun(known_s))
+        known_s = min([known_s, *(one.seconds for one in some[:1])])
+    found = list[_Start]()
+    for start in sorted(begun, key=lambda one: one.seconds):
+        if len(found) == _MOST_STARTS or start.seconds > known_s * _HOPE:
+            break
+        found += [start] * start.fits
     return found
 
 
-def _begun(cost: GroupCost, point: Point) -> list[_Start]:
-    """Return where layers of one layout are moved from: from the even cut, behind a few that are quicker."""
-    moves = _Moves.of(cost, point)
-    cuts = np.concatenate([moves.even[None], _evenly(cost.transformer.num_layers, len(moves.even))])
-    cuts = cuts[np.sort(np.unique(cuts, axis=0, return_index=True)[1])]
-    cuts = cuts[(cuts == moves.even).all(axis=1) | moves.may_be(cuts.T)][: moves.num_played]
-    abouts_s = moves.about_s(cuts.T)
-    order = np.argsort(abouts_s, kind="stable").tolist()
-    quicker = order[: min(order.index(0), _MOST_BEGUN)]
-    return [_Start(point, moves, cuts[at], float(abouts_s[at])) for at in (*quicker, 0)]
+def _evenly(num_layers: int, num_chunks: int, ends: Ints) -> Ints:
+    """Return cuts that are even if embedding and head count as so many layers, shape (2, n), a row each.
 
-
-def _evenly(num_layers: int, num_chunks: int) -> Ints:
-    """Return cuts that are even if embedding and head count as so many layers, a row each.
-
-    Where the numbers do not divide, some chunks that follow one another have one layer more, wherever these are.
+    As many as there are in another chunk, at the most. Where the numbers do not divide, some chunks that follow one
+    another have one layer more, wherever these are.
     """
-    before, behind = (one[:, None, None] for one in np.array(_ENDS).T)
+    before = np.minimum(ends[0], num_layers // (num_chunks - 1))
+    behind = np.minimum(ends[1], (num_layers + before) // (num_chunks - 1))
+    before, behind = (one[:, None, None] for one in np.unique([before, behind], axis=1))
     each, more = np.divmod(num_layers + before + behind, num_chunks)
     first = np.rint(np.linspace(0, num_chunks - more, _PLACES, axis=1)).astype(np.int64)[..., 0]
     index = np.arange(num_chunks)
@@ -516,111 +512,193 @@ def _layers_columns(layers: Ints) -> Point:
     return {f"{LAYERS}{index}": int(one) for index, one in enumerate(layers)}
 
 
-def _moved(cost: GroupCost, start: _Start, search: Search) -> tuple[float, Ints, int]:
+def _moved(start: _Start, search: Search, seen: set[tuple[int, ...]]) -> tuple[float, Ints, int]:
     """Return the seconds of a layout with layers moved while that helps, the layers, and how many were asked.
 
-    Infinite where they are even ones. A move takes one layer from any chunk to any other.
+    A move takes one layer from any chunk to any other. Behind cuts of the layout that were ``seen`` all is known.
     """
-    moves, layers, about_s, asked = start.moves, start.layers, start.about_s, 0
-    seconds = float(_priced_s(cost, moves.layout, layers[:, None])[0])
+    cuts, at, layers, seconds, asked = start.cuts, start.at, start.layers, start.seconds, 0
     for _ in range(_MOST_MOVES):
-        cuts, abouts_s = moves.hopeful(layers, about_s)
-        if not len(abouts_s) or search.is_over:
+        if (one := (*start.point.values(), *layers.tolist())) in seen:
             break
-        asked += len(abouts_s)
-        total = _priced_s(cost, moves.layout, cuts)
+        seen.add(one)
+        hopeful = cuts.hopeful(at, layers)
+        if not hopeful.size or search.is_over:
+            break
+        asked += hopeful.shape[1]
+        total = cuts.priced_s(at, hopeful)
         better = next(
             (
-                at
-                for at in np.argsort(total, kind="stable").tolist()
-                if total[at] < seconds * (1 - GAIN)
-                and cost.memory(moves.layout, cuts[:, at].tolist())["total"][0] <= cost.memory_limit_bytes
+                place
+                for place in np.argsort(total, kind="stable").tolist()
+                if total[place] < seconds * (1 - GAIN) and cuts.has_room(at, hopeful[:, place])
             ),
             None,
         )
         if better is None:
             break
-        seconds, about_s, layers = float(total[better]), float(abouts_s[better]), cuts[:, better]
-    return inf if (layers == moves.even).all() else seconds, layers, asked
-
-
-def _priced_s(cost: GroupCost, layout: Layouts, cuts: Ints) -> Floats:
-    """Return the seconds of cuts of one layout, of shape (K, n)."""
-    repeated = layout.of(np.zeros(cuts.shape[1], dtype=np.int64))
-    total = cost.parts(repeated, cuts)["total"]
-    return np.asarray(total + cost.stalls_s(repeated, total))
+        seconds, layers = float(total[better]), hopeful[:, better]
+    return seconds, layers, asked
 
 
 @dataclass(frozen=True)
-class _Moves:
-    """Single layers of one layout that are moved from one chunk to another, and what cuts take, about.
+class _Cuts:
+    """Cuts into chunks of layouts that have as many stages, chunks and micro-batches, and the same schedule.
 
     Attributes
     ----------
-    even
-        Layers of each chunk of the even layout, in the order of the network.
+    points, layouts
+        n of these.
     interval
-        Seconds of a micro-batch, of this layout alone.
+        Seconds of a micro-batch of each.
     beside_s
-        What shows beside the schedule, as if it grew with the layers of the device that has most.
+        What shows beside the schedule of each where it is cut evenly.
     """
 
-    transformer: Transformer
-    layout: Layouts
-    even: Ints
+    cost: GroupCost
+    points: Sequence[Point]
+    layouts: Layouts
     interval: Mapping[str, Floats]
-    beside_s: float = 0.0
+    beside_s: Floats
 
     @classmethod
-    def of(cls, cost: GroupCost, point: Point) -> "_Moves":
-        """Return those of a layout."""
-        layout = cost.layouts({name: np.array([value]) for name, value in point.items()})
-        deal = folded_layers if layout.is_folded[0] else partial(dealt_layers, interleave=point["interleave"])
-        even = np.asarray(deal(cost.transformer.num_layers, point["pipeline"]).ravel())
-        found = cls(cost.transformer, layout, even, cost.interval(layout))
-        beside_s = cost.parts(layout, even)["total"] - found.about_s(even[:, None])
-        return replace(found, beside_s=max(float(beside_s[0]), 0.0) / int(found._most_layers(even[:, None])[0]))
+    def of(cls, cost: GroupCost, points: Sequence[Point]) -> "list[_Cuts]":
+        """Return those of any layouts, of the fewest chunks first."""
+        if not points:
+            return []
+        layouts = cost.layouts({name: np.array([one[name] for one in points]) for name in points[0]})
+        interval, parts = cost.interval(layouts), cost.parts(layouts, is_exact=False)
+        beside_s = parts["data"] + parts["optimizer"] + parts.get(OFFLOAD, 0.0)
+        beside_s = beside_s + filling_s(cost.transformer, layouts, interval)
+        _, of_shape = layouts.distinct(("interleave", "pipeline", "schedule", "num_microbatches"))
+        return [
+            cls(
+                cost,
+                [points[at] for at in some.tolist()],
+                layouts.of(some),
+                {
+                    name: np.broadcast_to(one, (*np.shape(one)[:-1], len(points)))[..., some]
+                    for name, one in interval.items()
+                },
+                beside_s[some],
+            )
+            for some in (np.flatnonzero(of_shape == index) for index in range(int(of_shape.max()) + 1))
+        ]
+
+    @cached_property
+    def even(self) -> Ints:
+        """Layers of each chunk where they are dealt out evenly, in the order of the network."""
+        stages, chunks = int(self.layouts.pipeline[0]), int(self.layouts.interleave[0])
+        deal = folded_layers if self.layouts.is_folded[0] else partial(dealt_layers, interleave=chunks)
+        return np.asarray(deal(self.cost.transformer.num_layers, stages).ravel())
+
+    @property
+    def ends(self) -> Ints:
+        """Layers that embedding and head of any layout take as long as, rounded down, and a few more; shape (2, k)."""
+        network = self.cost.transformer
+        layer_s = mean_layer(network, kind_times(network, self.interval)[0])
+        ends_s = np.array([np.broadcast_to(self.interval[name], len(self.points)) for name in ("embedding", "head")])
+        whole = np.floor(np.minimum(ends_s / np.maximum(layer_s, _NO_TIME_S), network.num_layers)).astype(np.int64)
+        each = np.unique((whole[..., None] + np.array(_MORE).T[:, None]).reshape(2, -1), axis=1)
+        return np.asarray(np.maximum(each, 0))
 
     @property
     def num_cells(self) -> int:
-        """Chunks of all cuts that are compared for a move; 0 where they are so many that none is moved."""
-        return number if (number := len(self.even) ** 3) <= _MOST_CELLS else 0
+        """Chunks of all cuts that are compared for a move."""
+        return len(self.even) ** 3
 
-    def about_s(self, cuts: Ints) -> Floats:
-        """Return what cuts take, about, of shape (K, n): their schedules are played for a round."""
-        took_s = played_s(*self._passes(cuts), **self._order, most_rounds=1)
-        return np.asarray(took_s + self.beside_s * self._most_layers(cuts))
+    def begun(self, known_s: float) -> list[_Start]:
+        """Return where layers are moved from: of each layout a few of the quickest cuts under ``known_s`` that fit."""
+        cuts = np.concatenate([self.even[None], _evenly(self.cost.transformer.num_layers, len(self.even), self.ends)])
+        cuts = cuts[np.sort(np.unique(cuts, axis=0, return_index=True)[1])]
+        cuts = cuts[(cuts == self.even).all(axis=1) | self.may_be(cuts.T)].T
+        at, of_cut = (one.ravel() for one in np.indices((len(self.points), cuts.shape[1])))
+        bound_s = self.bound_s(at, cuts[:, of_cut])
+        kept = np.argsort(bound_s, kind="stable")[: self.num_played]
+        kept = np.sort(kept[bound_s[kept] < known_s * _HOPE])
+        if not len(kept):
+            return []
+        at, of_cut = at[kept], of_cut[kept]
+        about_s = self.about_s(at, cuts[:, of_cut], bound_s[kept])
+        order = np.argsort(about_s, kind="stable")
+        order = order[about_s[order] < known_s * _HOPE]
+        rank = np.zeros(len(order), dtype=np.int64)  # of each among those of its layout
+        for own in range(len(self.points)):
+            rank[at[order] == own] = np.arange(np.count_nonzero(at[order] == own))
+        for first in range(0, int(rank.max(initial=-1)) + 1, _MOST_BEGUN):
+            few = order[(rank >= first) & (rank < first + _MOST_BEGUN)]
+            seconds = self.priced_s(at[few], cuts[:, of_cut[few]])
+            rows = [(float(seconds[one]), int(few[one])) for one in np.argsort(seconds, kind="stable")]
+            begun = [
+                _Start(self, int(at[place]), cuts[:, of_cut[place]], took_s)
+                for took_s, place in rows
+                if took_s < known_s * _HOPE
+            ]
+            while begun and not begun[0].fits:
+                begun.pop(0)
+            if begun:
+                return begun
+        return []
 
-    def hopeful(self, layers: Ints, about_s: float) -> tuple[Ints, Floats]:
-        """Return the cuts with one layer moved that may take least, a few, and what they take, about.
+    def has_room(self, at: int, layers: Ints) -> bool:
+        """Return whether a cut of one layout fits."""
+        held = self.cost.memory(self.layouts.of(slice(at, at + 1)), layers.tolist())["total"][0]
+        return bool(held <= self.cost.memory_limit_bytes)
 
-        Shapes (K, n) and (n,); none that takes more than ``about_s``. Of many those are played whose bounds are least.
+    def hopeful(self, at: int, layers: Ints) -> Ints:
+        """Return the cuts of one layout with one layer moved that may take least, a few; shape (K, n).
+
+        Of many those are played whose bounds are least.
         """
         number, unit = len(layers), np.eye(len(layers), dtype=np.int64)
-        if not self.num_cells:
-            return layers[:, None][:, :0], np.zeros(0)
         has_one = layers > (np.arange(number) % (number - 1) > 0)  # the ends may be left with none
         sources, targets = np.nonzero(has_one[:, None] & (unit == 0))
         cuts = layers[:, None] - unit[:, sources] + unit[:, targets]
-        cuts = cuts[:, self.may_be(cuts)]
-        bound_s = chunk_bound_s(*self._passes(cuts), **self._order) + self.beside_s * self._most_layers(cuts)
-        limit_s, order = about_s * (1 + GAIN), np.argsort(bound_s, kind="stable")
-        cuts = cuts[:, [at for at in order[: self.num_played] if bound_s[at] <= limit_s]]
-        took_s = self.about_s(cuts) if cuts.size else np.zeros(0)
-        kept = [at for at in np.argsort(took_s, kind="stable")[:_AT_ONCE] if took_s[at] <= limit_s]
-        return cuts[:, kept], took_s[kept]
+        cuts = np.concatenate([layers[:, None], cuts[:, self.may_be(cuts)]], axis=1)
+        bound_s = self.bound_s(at, cuts)
+        own_s = self.about_s(at, cuts[:, :1], bound_s[:1])[0] * (1 + GAIN)
+        order = np.argsort(bound_s[1:], kind="stable")[: self.num_played] + 1
+        kept = order[bound_s[order] < own_s]
+        if not len(kept):
+            return cuts[:, :0]
+        about_s = self.about_s(at, cuts[:, kept], bound_s[kept])
+        best = np.argsort(about_s, kind="stable")[:_AT_ONCE]
+        return cuts[:, kept[best[about_s[best] < own_s]]]
 
     def may_be(self, cuts: Ints) -> Bools:
         """Return which cuts, of shape (K, n), leave depths of multi-token prediction in one chunk."""
-        is_v, depths = bool(self.layout.is_folded[0]), self.transformer.num_mtp_layers
-        return has_depths_together(depths, cuts, int(self.layout.pipeline[0]), is_folded=is_v)
+        is_v, depths = bool(self.layouts.is_folded[0]), self.cost.transformer.num_mtp_layers
+        return has_depths_together(depths, cuts, int(self.layouts.pipeline[0]), is_folded=is_v)
+
+    def bound_s(self, at: Ints | int, cuts: Ints) -> Floats:
+        """Return what cuts of layouts, of shape (K, n), are not under, but for what shows beside their schedules."""
+        return chunk_bound_s(*self._passes(at, cuts), **self._order) + self.beside_s[at]
+
+    def about_s(self, at: Ints | int, cuts: Ints, bound_s: Floats) -> Floats:
+        """Return what the same take, about: their schedules are played for a few rounds, where more follow.
+
+        These are no steady ones yet where devices work unlike long; then their bound is the better number.
+        """
+        took_s = played_s(*self._passes(at, cuts), **self._order, most_rounds=_MOST_ROUNDS)
+        return np.maximum(took_s + self.beside_s[at], bound_s)
+
+    def priced_s(self, at: Ints | int, cuts: Ints) -> Floats:
+        """Return the seconds of the same."""
+        if not cuts.size:
+            return np.zeros(0)
+        repeated = self.layouts.of(np.broadcast_to(at, cuts.shape[1]))
+        total = self.cost.parts(repeated, cuts)["total"]
+        return np.asarray(total + self.cost.stalls_s(repeated, total))
 
     @cached_property
     def _order(self) -> dict[str, Any]:
         """The schedule as its player knows it, and its sizes."""
-        schedule, chunks = Schedule(int(self.layout.schedule[0])), int(self.layout.interleave[0])
+        schedule, chunks = Schedule(int(self.layouts.schedule[0])), int(self.layouts.interleave[0])
         schedule = Schedule.DUALPIPE_V if schedule == Schedule.DUALPIPE else schedule
-        sizes = {"num_devices": int(self.layout.pipeline[0]), "num_microbatches": int(self.layout.num_microbatches[0])}
+        sizes = {
+            "num_devices": int(self.layouts.pipeline[0]),
+            "num_microbatches": int(self.layouts.num_microbatches[0]),
+        }
         return {"schedule": order_name(schedule, chunks), **sizes}
 
     @property
@@ -628,19 +706,9 @@ class _Moves:
         """How many cuts are played together at the most."""
         devices, schedule = self._order["num_devices"], self._order["schedule"]
         played = min(self._order["num_microbatches"], least_microbatches(devices, schedule))
-        return int(max(_MOST_TASKS // (2 * devices * int(self.layout.interleave[0]) * played), 1))
+        return int(max(_MOST_TASKS // (2 * devices * int(self.layouts.interleave[0]) * played), 1))
 
-    def _passes(self, cuts: Ints) -> tuple[Floats, Floats, Floats]:
+    def _passes(self, at: Ints | int, cuts: Ints) -> tuple[Floats, Floats, Floats]:
         """Return what forwards, backwards and gradients of weights of each chunk take."""
-        return chunk_passes_s(self.transformer, self.interval, Schedule(int(self.layout.schedule[0])), cuts)
-
-    def _most_layers(self, cuts: Ints) -> Floats:
-        """Return the layers of the device that has most, of each cut."""
-        return np.asarray((self._is_on @ cuts).max(axis=0))
-
-    @cached_property
-    def _is_on(self) -> Floats:
-        """Which chunks a device has, a row each; floating, so that sums over them are quick."""
-        devices = self._order["num_devices"]
-        device_of = np.array(devices_of(self._order["schedule"], devices, len(self.even) // devices))
-        return np.asarray(device_of == np.arange(devices)[:, None], dtype=np.float64)
+        interval = {name: one[..., np.atleast_1d(at)] for name, one in self.interval.items()}
+        return chunk_passes_s(self.cost.transformer, interval, Schedule(int(self.layouts.schedule[0])), cuts)
