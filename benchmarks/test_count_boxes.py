@@ -47,7 +47,8 @@ import pytest
 from planner.cost import Floats
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.counts import Candidate, Counts, Ints, Question, Reading, best_counts, best_trade_offs
+from planner.solvers.counts import Candidate, best_counts, best_trade_offs
+from planner.solvers.readings import Counts, Ints, Question, Reading
 
 WORK = 1e4  # of which a machine does 1 to 10 a second
 

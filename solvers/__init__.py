@@ -19,6 +19,7 @@ __all__ = [
     "pipeline_tables",
     "pipelines",
     "placement",
+    "readings",
     "scalar",
     "shares",
 ]

@@ -29,17 +29,8 @@ from planner.procurement.prices import Offer
 from planner.procurement.question import Procurement
 from planner.search import Search
 from planner.solution import BELOW, SAME, Solution, Status
-from planner.solvers.counts import (
-    BestCounts,
-    Candidate,
-    Counts,
-    Profile,
-    Question,
-    Reading,
-    TradeOffs,
-    best_counts,
-    best_trade_offs,
-)
+from planner.solvers.counts import BestCounts, Candidate, TradeOffs, best_counts, best_trade_offs
+from planner.solvers.readings import Counts, Profile, Question, Reading
 
 _Answer = TypeVar("_Answer", BestCounts, TradeOffs)
 

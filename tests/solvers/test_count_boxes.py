@@ -15,17 +15,8 @@ from planner.cost import Floats
 from planner.errors import ModelError
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.counts import (
-    Bools,
-    Candidate,
-    Counts,
-    Ints,
-    Profile,
-    Question,
-    Reading,
-    best_counts,
-    best_trade_offs,
-)
+from planner.solvers.counts import Candidate, best_counts, best_trade_offs
+from planner.solvers.readings import Bools, Counts, Ints, Profile, Question, Reading
 from tests.referee import exhaustive
 
 
