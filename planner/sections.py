@@ -239,6 +239,7 @@ class Answer:
     verdict: str = ""
     mark: str = "plain"  # how the verdict is set: ``proven``, ``open`` or ``plain``
     opening: Sequence[str] = ()  # what a terminal shows first
+    minded: Sequence[tuple[str, str]] = ()  # what to know beside the figures before acting, each with what it is
     sections: Sequence[Section] = ()
 
 

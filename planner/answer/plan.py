@@ -123,6 +123,7 @@ def plan_answer(
             *(f"{capitalised(line)}." for line in instead),
             *_prediction_lines(plan.prediction),
         ],
+        minded=_minded(plan.prediction, plan.cautions),
         sections=[
             *_sections(plan, view, [*plan.cautions, *instead], not_repeated(plan.explanation, plan.warnings)),
             Section(
@@ -143,6 +144,11 @@ def plan_answer(
             origin(plan.problem, commands, configuration={plan.family: plan.configuration.to_document()}),
         ],
     )
+
+
+def _minded(prediction: Prediction, cautions: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what to know of a plan before it is run."""
+    return [("expected error", _error_words(prediction)), *(("warning", line) for line in cautions)]
 
 
 def _devices_words(configuration: Configuration, problem: Problem) -> str:
@@ -189,6 +195,7 @@ def prediction_answer(found: Predicted, view: PlanView, *, commands: Commands = 
             *(f"Warning: {line}." for line in found.cautions),
             *_prediction_lines(found.prediction),
         ],
+        minded=_minded(found.prediction, found.cautions),
         sections=[
             *_sections(found, view, found.cautions, found.explanation),
             _accuracy(found.prediction, value=value, unit="s"),

@@ -149,6 +149,9 @@ def procurement_answer(found: "Procured", view_of: ViewOf, *, history: History =
             "",
             *(f"  {name:14} {words}" for name, words in _first_rows(found, is_monthly)),
         ],
+        minded=[
+            row for row in _first_rows(found, is_monthly) if row not in _tiles(choice).tiles and row[0] != "energy"
+        ],
         sections=sections,
     )
 

@@ -337,6 +337,7 @@
       box.append(made("dt", tile[0]), made("dd", tile[1]));
       return box;
     }));
+    at("minded").replaceChildren(...(one.minded || []).flatMap(function (row) { return [made("dt", row[0]), made("dd", row[1])]; }));
     const lines = one.assumptions || [];
     at("assumed").hidden = lines.length === 0;
     at("assumptions").replaceChildren(...lines.map(function (row, index) { return assumption(id, row, index); }));

@@ -274,7 +274,7 @@ def _shown(answer: Any) -> dict[str, Any]:
         if isinstance(block, Tiles)
         for tile in block.tiles
     ]
-    summary = {name: getattr(answer, name) for name in ("title", "answer", "verdict", "mark")}
+    summary = {name: getattr(answer, name) for name in ("title", "answer", "verdict", "mark", "minded")}
     return {**summary, "tiles": tiles[:12], "report": page_of(answer, is_light=True)}
 
 

@@ -188,6 +188,9 @@ def test_money_and_a_file_are_asked_with(browser: Any, address: str, tmp_path: P
         tab.answered()
         assert tab.page.locator("#sentence").inner_text().startswith("Rent")
         assert "deadline: 1 d" in tab.page.locator("#spec").text_content()
+        minded = tab.page.locator("#minded")
+        assert "before the deadline of 1 d" in minded.inner_text()
+        assert {"margin", "at worst"} <= set(minded.locator("dt").all_inner_texts())
         assert tab.is_inside()
         file = tmp_path / "model.pt"
         file.write_bytes(b"\x80\x04 a pickle")

@@ -185,6 +185,7 @@ def test_a_change_of_what_is_assumed_moves_the_answer_and_two_answers_are_compar
     after = page.answer(second)
     assert after["objective"]["value"] < before["objective"]["value"]
     assert after["objective"]["words"] == dict(after["tiles"])["an epoch"]
+    assert "expected error" in dict(after["minded"])
     assert after["assumptions"][0] | {"effect": ""} == before["assumptions"][index] | {
         **{"effect": "", "is_changed": True, "value": "fp16"}
     }
