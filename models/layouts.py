@@ -49,6 +49,7 @@ from dataclasses import fields
 from enum import IntEnum
 from functools import lru_cache
 from math import floor, gcd
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,11 +192,11 @@ class Layouts:
     def __len__(self) -> int:
         """Return how many layouts there are."""
         number = len(self.tensor)
-        return number if number > 1 else max([len(getattr(self, name)) for name in self.__dataclass_fields__])
+        return number if number > 1 else max(map(len, _ARRAYS(self)))
 
     def arrays(self) -> Mapping[str, Ints | Bools]:
         """Return the arrays by name."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return dict(zip(self.__dataclass_fields__, _ARRAYS(self), strict=True))
 
     def of(self, kept: Ints | Bools | slice) -> "Layouts":
         """Return some of the layouts, their arrays of full length.
@@ -286,6 +287,9 @@ class Layouts:
     def stream_split(self) -> Ints:
         """Devices over which what lies between the tensor-parallel GEMMs is split along the sequence."""
         return np.where(self.sequence_parallel, self.tensor, 1)
+
+
+_ARRAYS = attrgetter(*Layouts.__dataclass_fields__)
 
 
 # -- layers of several kinds -------------------------------------------------------------------------------------------

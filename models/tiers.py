@@ -343,7 +343,8 @@ def group_of(tiers: Sequence[Tier], axes: Axes, num_devices: Ints) -> Group:
     degrees = prod((degree for degree, _ in axes), start=np.ones(1, dtype=np.int64))
     below = np.broadcast_arrays(degrees.astype(np.float64), np.asarray(num_devices, dtype=np.float64))[0]
     num_members, size = below, 1  # devices of a unit below the tier
-    rows: list[tuple[Floats, ...]] = []
+    rates: tuple[Floats, ...] = ()
+    found = np.empty((5, len(tiers), *below.shape))
     for index, tier in enumerate(tiers):
         joined = size * tier.size
         units = np.ones_like(below)
@@ -354,12 +355,13 @@ def group_of(tiers: Sequence[Tier], axes: Axes, num_devices: Ints) -> Group:
         most = tier.most_bytes_per_s(size)
         share = np.minimum(tier.unit_bytes_per_s / active, most)
         alone = np.minimum(tier.unit_bytes_per_s * members / active, most)
-        rates = share * _strided(tier, axes, size), share * tier.even_share, alone
-        if rows:  # none is greater than that of the tiers inside; accumulating over so few rows takes far longer
-            rates = tuple(np.minimum(one, inside) for one, inside in zip(rates, rows[-1][2:], strict=True))
-        rows.append((below / units, members, *(np.broadcast_to(one, below.shape) for one in rates)))
+        inner, rates = rates, (share * _strided(tier, axes, size), share * tier.even_share, alone)
+        if inner:  # none is greater than that of the tiers inside; accumulating over so few rows takes far longer
+            rates = tuple(map(np.minimum, rates, inner))
+        for column, row in zip(found, (below / units, members, *rates), strict=True):
+            column[index] = row
         below, size = units, joined
-    units_of, members_of, shares, evens, alones = (np.array(column) for column in zip(*rows, strict=True))
+    units_of, members_of, shares, evens, alones = found
     return Group(
         num_members=num_members,
         units=units_of,

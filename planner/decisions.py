@@ -107,7 +107,8 @@ class Decision:
 
     def code(self, value: int | str | bool) -> int:
         """Return a value of a block as the number by which a search counts it."""
-        return self.names.index(str(value)) if self.names else int(value)
+        names = self.names
+        return names.index(str(value)) if names else int(value)
 
     def decoded(self, code: int) -> int | str | bool:
         """Return the value of a block that a number stands for."""

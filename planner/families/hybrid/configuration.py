@@ -5,6 +5,7 @@ decision is called, may be and means stands in its row (:data:`planner.decisions
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import lru_cache
 from itertools import groupby
 from math import prod
 from typing import Any
@@ -343,6 +344,7 @@ def _rule(key: str, names: str, holds: Callable[[Columns], Bools], words: str) -
     return LayoutRule(key=key, names=tuple(names.split()), holds=holds, words=lambda one: words.format(**one))
 
 
+@lru_cache(maxsize=64)  # each question of a plan asks for them again
 def rules_of(
     transformer: Transformer, batch: int, *, is_dealt: bool = True, program: str = MEGATRON_CORE
 ) -> tuple[LayoutRule, ...]:
@@ -854,12 +856,15 @@ def _module_offload_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     keep their inputs alone, which no module has; an attention core that is computed again is not inside the copies.
     """
 
-    def of_sets(one: Mapping[str, Any], names: Set[str]) -> Any:
-        return np.isin(one["offload_modules"], [number for number, each in enumerate(OFFLOAD_SETS) if names & {*each}])
+    def are_apart(away: Set[str], again: str) -> Callable[[Mapping[str, Any]], Any]:
+        copied = [number for number, each in enumerate(OFFLOAD_SETS) if away & {*each}]
+        sets = [number for number, each in enumerate(MODULE_SETS) if again in each]
 
-    def again(one: Mapping[str, Any], name: str) -> Any:
-        sets = [number for number, each in enumerate(MODULE_SETS) if name in each]
-        return (one["recompute"] == Recompute.SELECTIVE) & np.isin(one["recompute_modules"], sets)
+        def holds(one: Mapping[str, Any]) -> Any:
+            is_again = (one["recompute"] == Recompute.SELECTIVE) & np.isin(one["recompute_modules"], sets)
+            return ~(is_again & np.isin(one["offload_modules"], copied))
+
+        return holds
 
     lacking = {
         number: words for number in range(1, len(OFFLOAD_SETS)) if (words := absent_modules_words(transformer, number))
@@ -888,13 +893,13 @@ def _module_offload_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     yield _rule(
         "offload_modules",
         "recompute recompute_modules offload_modules",
-        lambda one: ~(of_sets(one, {"core_attn"}) & again(one, "core_attn")),
+        are_apart({"core_attn"}, "core_attn"),
         "an attention core that is computed again is not copied to the host: leave core_attn out of one of both.",
     )
     yield _rule(
         "offload_modules",
         "recompute recompute_modules offload_modules",
-        lambda one: ~(of_sets(one, {"expert_fc1", "moe_act"}) & again(one, "moe")),
+        are_apart({"expert_fc1", "moe_act"}, "moe"),
         "a part of experts that is computed again keeps no inputs of expert_fc1 and moe_act for the host.",
     )
 
@@ -1194,6 +1199,7 @@ def maxtext_rules(transformer: Transformer, batch: int, slice_devices: int) -> I
     )
 
 
+@lru_cache(maxsize=64)
 def unlike_rules(transformer: Transformer) -> tuple[LayoutRule, ...]:
     """Return rules that keep one of layouts which differ in name only: what a degree of 1 leaves without a meaning.
 

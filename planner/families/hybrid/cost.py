@@ -428,7 +428,7 @@ class GroupCost:
         """What is fitted of short products and of launching."""
         return LowFigures.of(self.problem.transformer_rates["low_precision"])
 
-    @property
+    @cached_property
     def precision(self) -> Precision:
         """Bytes of weights, gradients and state."""
         program, optimizer = PROGRAMS[self.program].in_type(self.number_type), self.optimizer
@@ -441,7 +441,7 @@ class GroupCost:
             has_whole_matrices=optimizer.needs_matrices,
         )
 
-    @property
+    @cached_property
     def kernels(self) -> Kernels:
         """What the program keeps of activations."""
         return PROGRAMS[self.program].in_type(self.number_type).kernels

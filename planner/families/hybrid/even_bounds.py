@@ -496,15 +496,14 @@ class EvenBounds(Bounds):
             if not len(left):
                 return np.array([found.astype(np.float64), share])
             columns = {name: column[left] for name, column in few.items()}
-            if some := [one for one in self._again if one not in none and one not in full]:
-                each, owner, place = self._with_each(columns, some)  # all at once: few nodes take as long as many
+            # All at once: few nodes take as long as many. Where all of a stage's layers have room, that is known.
+            if some := [one for one in self._again if one not in none and (is_each or one not in full)]:
+                each, owner, place = self._with_each(columns, some)
                 bits = np.array([1 << self._again.index(one) for one in some], dtype=np.int64)
                 np.bitwise_or.at(found, left[owner], np.where(self._may_fit(each), bits[place], 0))
             if full:
                 if is_each:
                     has_room = found[left] > 0
-                    rest = {name: column[~has_room] for name, column in columns.items()}
-                    has_room[~has_room] = self._has_room(rest, full)
                     left, columns = left[has_room], {name: column[has_room] for name, column in columns.items()}
                 found[left] |= 1 << self._again.index(full[0])
                 share[left] = self._least_share(columns)
@@ -802,7 +801,7 @@ class EvenBounds(Bounds):
         """
         length = len(next(iter(nodes.values())))
         best = {**dict.fromkeys(COARSE, 1), **BEST, "context_method": self._context_method, **(values or {})}
-        found = {**{name: np.full(length, value) for name, value in best.items()}, **nodes}
+        found = {**{name: np.full(length, value) for name, value in best.items() if name not in nodes}, **nodes}
         for name in OVERLAPS:
             if name in nodes or name in (values or {}):
                 continue
