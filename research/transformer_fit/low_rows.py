@@ -63,7 +63,6 @@ _LOW: Mapping[str, tuple[str, str]] = {
 }
 _ROWWISE = "fp8-rowwise"  # one scale for a row, torchao's recipe of that name
 _DELAYED = "nemo-"  # of 2024: ``fp8_hybrid`` of NeMo's recipes is delayed scaling
-_BLOCKWISE_IS_MX = ("B200", "GB200")  # "finer blocks" there are those of 32
 _MACHINES: Mapping[str, tuple[str, int, float, float]] = {  # device, devices of a machine, NVLink's and cards' bytes/s
     "H100-SXM-80GB": ("h100-sxm", 8, 450e9, 50e9),
     "H800-SXM-80GB": ("h800-sxm", 8, 200e9, 50e9),

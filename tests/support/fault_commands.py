@@ -13,7 +13,6 @@ PURCHASE: dict[str, Any] = {
     "procure": {"deadline": "24 h", "prices": ["prices.csv"], "machines": {"at_most": 2}},
     "families": ["all_reduce"],
 }
-CONFIGURATION: dict[str, Any] = {"all_reduce": {"num_devices": 2, "algorithm": "ring", "fusion_groups": [1, 1]}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
