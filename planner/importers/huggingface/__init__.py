@@ -23,7 +23,7 @@ from typing import Any
 
 from planner.errors import Fault, SpecError
 from planner.frozen import frozen
-from planner.importers.huggingface.architectures import READERS, Draft
+from planner.importers.huggingface.architectures import READERS
 from planner.importers.huggingface.configuration import (
     OTHER_WAYS,
     SEEING,
@@ -36,6 +36,7 @@ from planner.importers.huggingface.configuration import (
     routing_of,
     text_of,
 )
+from planner.importers.huggingface.drafts import Draft
 from planner.shipped import shipped_text
 from planner.transformer import Transformer
 from planner.words import shown

@@ -1,76 +1,34 @@
 """What every known architecture of Hugging Face is made of: its sizes as the fields of a transformer.
 
 Decoders written after Llama's (rotary positions, queries, keys and values projected apart) are a row each: which biases
-and norms there are, what a missing key means, and which layers have experts. Those that came before it or beside it,
-and the encoders, have a function each. Source of every one: the architecture's ``configuration_*.py`` and
-``modeling_*.py`` in ``huggingface/transformers`` 5.23, against whose own counts of parameters they are tested
-(``tests/heavy/test_huggingface.py``).
+and norms there are, what a missing key means, and which layers have experts. Those with other mixers than attention
+have a function each; so have those before Llama, and encoders
+(:mod:`planner.importers.huggingface.early_architectures`). Source of every one: the architecture's
+``configuration_*.py`` and ``modeling_*.py`` in ``huggingface/transformers`` 5.23, against whose own counts of
+parameters they are tested (``tests/heavy/test_huggingface.py``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from planner.frozen import frozen
 from planner.importers.huggingface.configuration import Fields
+from planner.importers.huggingface.drafts import Draft, Reader, is_tied, longest_of, stream_of
+from planner.importers.huggingface.early_architectures import EARLY_READERS
 from planner.mixers import MOST_CHUNK, MOST_KERNEL, MOST_STATES, DeltaNet, LinearAttention, Mamba
 from planner.transformer import (
-    MOST_CHANNELS,
     MOST_EXPERTS,
     MOST_HEADS,
     MOST_LAYERS,
-    MOST_PIXELS,
     MOST_TOKENS,
     MOST_WIDTH,
-    MOST_WORDS,
     Experts,
-    Image,
     LatentAttention,
     SparseAttention,
 )
 from planner.words import shown
-
-
-@frozen
-class Draft:
-    """A network but for the length of its samples and its head."""
-
-    sizes: dict[str, Any]  # fields of :class:`planner.transformer.Transformer`
-    longest: int | None = None  # tokens of the longest sample that the configuration names; None where it names none
-    # which heads the architecture has: of language, of masked language, or of classes
-    kind: Literal["decoder", "encoder", "image"] = "decoder"
-    window: int | None = None  # tokens that a token sees where attention is windowed; None where it is not
-    mixers: tuple[str, ...] = ()  # what mixes the tokens of every layer; empty where all have full attention
-    # what the library counts with logits of every token, where it could be asked
-    expected_parameters: int | None = None
-    pools: bool = False  # whether the network without a head pools its first token (BERT, ViT)
-
-
-Reader = Callable[[Fields], Draft]
-
-
-def _stream(
-    fields: Fields,
-    *,
-    layers: tuple[str, ...] = ("num_hidden_layers",),
-    hidden: tuple[str, ...] = ("hidden_size",),
-    heads: tuple[str, ...] = ("num_attention_heads",),
-) -> dict[str, Any]:
-    """Return the sizes that every network of text has: layers, width, heads and vocabulary."""
-    return {
-        "num_layers": fields.count(*layers, most=MOST_LAYERS),
-        "hidden_size": fields.count(*hidden, most=MOST_WIDTH),
-        "num_heads": fields.count(*heads, most=MOST_HEADS),
-        "vocabulary_size": fields.count("vocab_size", most=MOST_WORDS),
-    }
-
-
-def _longest(fields: Fields, *names: str) -> int | None:
-    """Return the tokens of the longest sample; None where no key names it."""
-    found = fields.count_or(0, *names, most=2**40)
-    return min(found, MOST_TOKENS) if found else None
-
 
 # -- decoders after Llama ----------------------------------------------------------------------------------------------
 
@@ -367,7 +325,7 @@ def _attention(row: _Row, fields: Fields) -> dict[str, Any]:
     def is_so(flag: Flag) -> bool:
         return flag if isinstance(flag, bool) else fields.flag(*flag)
 
-    sizes = _stream(fields)
+    sizes = stream_of(fields)
     if row.needs_kv_heads and "num_key_value_heads" not in fields.values:
         sizes["num_kv_heads"] = fields.count("num_key_value_heads", most=MOST_HEADS)
     else:
@@ -442,7 +400,7 @@ _EVERY_FULL = {"gemma2": 2, "gemma3_text": 6, "gpt_oss": 2} | dict.fromkeys(
 
 def _rotary_draft(fields: Fields, sizes: dict[str, Any]) -> Draft:
     window, mixers = _windows(fields, sizes["num_layers"])
-    longest = _longest(fields, "max_position_embeddings")
+    longest = longest_of(fields, "max_position_embeddings")
     return Draft(sizes=sizes, longest=longest, window=window, mixers=mixers)
 
 
@@ -615,7 +573,7 @@ def _qwen3_next(fields: Fields) -> Draft:
             "conv_kernel": fields.count_or(4, "linear_conv_kernel_dim", most=MOST_KERNEL),
         }
         sizes["delta"] = _made(fields, DeltaNet, counts, "linear_num_value_heads")
-    return Draft(sizes=sizes, longest=_longest(fields, "max_position_embeddings"), mixers=mixers)
+    return Draft(sizes=sizes, longest=longest_of(fields, "max_position_embeddings"), mixers=mixers)
 
 
 def _made(fields: Fields, kind: type[Any], counts: Mapping[str, Any], name: str) -> Any:
@@ -646,7 +604,7 @@ def _minimax(fields: Fields) -> Draft:
         chunk = fields.count_or(256, "block_size", most=MOST_CHUNK)
         counts = {"num_heads": sizes["num_heads"], "head_size": head_size, "chunk_size": chunk}
         sizes["linear"] = _made(fields, LinearAttention, counts, "head_dim")
-    return Draft(sizes=sizes, longest=_longest(fields, "max_position_embeddings"), mixers=mixers)
+    return Draft(sizes=sizes, longest=longest_of(fields, "max_position_embeddings"), mixers=mixers)
 
 
 def _mamba_hybrid(fields: Fields) -> Draft:
@@ -669,7 +627,7 @@ def _mamba_hybrid(fields: Fields) -> Draft:
         mixers = tuple("attention" if index in full else "mamba" for index in range(num_layers))
     if "mamba" in mixers:
         sizes["mamba"] = _mamba(fields, sizes["hidden_size"])
-    return Draft(sizes=sizes, longest=_longest(fields, "max_position_embeddings"), mixers=mixers)
+    return Draft(sizes=sizes, longest=longest_of(fields, "max_position_embeddings"), mixers=mixers)
 
 
 _LETTERS = {
@@ -698,7 +656,7 @@ def _nemotron_h(fields: Fields) -> Draft:
     if pattern and number != len(pattern):
         problem = f"there are {number} layers, and the pattern has {len(pattern)} letters."
         fields.fault("num_hidden_layers", problem, "Give as many letters as layers.")
-    stream = _stream(replace(fields, values={**fields.values, "num_hidden_layers": number}))
+    stream = stream_of(replace(fields, values={**fields.values, "num_hidden_layers": number}))
     stream["num_kv_heads"] = fields.count("num_key_value_heads", most=MOST_HEADS)
     stream["head_size"] = fields.count("head_dim", "attention_head_dim", most=MOST_WIDTH)
     if "-" in pattern or fields.get("intermediate_size") is not None:
@@ -726,9 +684,9 @@ def _nemotron_h(fields: Fields) -> Draft:
         "positions": "none",
         "has_biases": False,
         "has_norm_biases": False,
-        "has_tied_embeddings": _is_tied(fields, False),
+        "has_tied_embeddings": is_tied(fields, False),
     }
-    return Draft(sizes=sizes, longest=_longest(fields, "max_position_embeddings"))
+    return Draft(sizes=sizes, longest=longest_of(fields, "max_position_embeddings"))
 
 
 def _mamba(fields: Fields, hidden_size: int | None = None) -> Mamba | None:
@@ -762,252 +720,6 @@ def _mamba(fields: Fields, hidden_size: int | None = None) -> Mamba | None:
     return found
 
 
-# -- decoders before Llama, or beside it -------------------------------------------------------------------------------
-
-_LAYERS, _HIDDEN, _HEADS = (
-    ("n_layer", "num_hidden_layers"),
-    ("n_embd", "hidden_size"),
-    ("n_head", "num_attention_heads"),
-)
-
-
-def _is_tied(fields: Fields, default: bool = True) -> bool:
-    """Return whether the logits use the embedding's matrix."""
-    return fields.flag("tie_word_embeddings", default)
-
-
-def _gpt(fields: Fields) -> dict[str, Any]:
-    """Return the sizes under GPT-2's names."""
-    sizes = _stream(fields, layers=_LAYERS, hidden=("n_embd", "hidden_size"), heads=_HEADS)
-    sizes["feed_forward_size"] = fields.count_or(4 * sizes["hidden_size"], "n_inner")
-    return sizes
-
-
-def _gpt2(fields: Fields) -> Draft:
-    """Return GPT-2; also StarCoder, whose queries may share one key and value."""
-    _refuse_cross_attention(fields)
-    sizes = _gpt(fields)
-    positions = fields.count("n_positions", "max_position_embeddings", "n_ctx", most=MOST_TOKENS)
-    if fields.architecture == "gpt_bigcode" and fields.flag("multi_query", True):
-        sizes["num_kv_heads"] = 1
-    sizes |= {"num_positions": positions, "has_tied_embeddings": _is_tied(fields)}
-    return Draft(sizes=sizes, longest=positions)
-
-
-def _refuse_cross_attention(fields: Fields) -> None:
-    """Refuse a network that reads an encoder."""
-    if fields.flag("add_cross_attention", False):
-        fields.refuse("add_cross_attention", "attention to an encoder is not counted here.")
-
-
-def _gpt_neo(fields: Fields) -> Draft:
-    """Return GPT-Neo: no biases of queries, keys and values, and every other layer windowed."""
-    sizes = _stream(fields, layers=("num_layers", "num_hidden_layers"), heads=("num_heads", "num_attention_heads"))
-    sizes["feed_forward_size"] = fields.count_or(4 * sizes["hidden_size"], "intermediate_size")
-    positions = fields.count("max_position_embeddings", most=MOST_TOKENS)
-    number = sizes["num_layers"]
-    types = fields.words("attention_layers") or tuple(("global", "local")[index % 2] for index in range(number))
-    if len(types) != number:
-        hint = "Give as many types as layers, or leave them out."
-        fields.fault("attention_layers", f"these are {len(types)} types of {number} layers.", hint)
-    sizes |= {"num_positions": positions, "has_qkv_biases": False, "has_tied_embeddings": _is_tied(fields)}
-    return Draft(
-        sizes=sizes,
-        longest=positions,
-        window=fields.count_or(256, "window_size", most=2**40),
-        mixers=tuple("window" if one == "local" else "attention" for one in types),
-    )
-
-
-def _gpt_j(fields: Fields) -> Draft:
-    """Return GPT-J or CodeGen: halves side by side, biases of the feed-forward part and of the logits alone."""
-    sizes = {
-        **_gpt(fields),
-        "positions": "rotary",
-        "norm_position": "shared",
-        "has_qkv_biases": False,
-        "has_output_bias": False,
-        "has_head_bias": True,
-        "has_tied_embeddings": _is_tied(fields, default=False),
-    }
-    return Draft(sizes=sizes, longest=_longest(fields, "n_positions", "max_position_embeddings", "n_ctx"))
-
-
-def _gpt_neox(fields: Fields) -> Draft:
-    """Return GPT-NeoX: halves side by side, each with its norm."""
-    is_parallel = fields.flag("use_parallel_residual", True)
-    has_biases = fields.flag("attention_bias", True)
-    sizes = {
-        **_stream(fields),
-        "feed_forward_size": fields.count("intermediate_size"),
-        "positions": "rotary",
-        "norm_position": "parallel" if is_parallel else "before",
-        "has_qkv_biases": has_biases,
-        "has_output_bias": has_biases,
-        "has_tied_embeddings": _is_tied(fields, default=False),
-    }
-    return Draft(sizes=sizes, longest=_longest(fields, "max_position_embeddings"))
-
-
-def _opt(fields: Fields) -> Draft:
-    """Return OPT: two rows of its table of positions stand before the first token's."""
-    sizes = {**_stream(fields), "feed_forward_size": fields.count("ffn_dim")}
-    if fields.count_or(sizes["hidden_size"], "word_embed_proj_dim", most=MOST_WIDTH) != sizes["hidden_size"]:
-        problem = "an embedding of another width than the stream's is not counted here."
-        fields.refuse("word_embed_proj_dim", problem)
-    tokens = fields.count("max_position_embeddings", most=MOST_TOKENS - 2)
-    has_biases, is_before = fields.flag("enable_bias", True), fields.flag("do_layer_norm_before", True)
-    has_scales = fields.flag("layer_norm_elementwise_affine", True)
-    sizes |= {
-        "num_positions": tokens + 2,
-        "has_biases": has_biases,
-        "has_norm_scales": has_scales,
-        "has_norm_biases": has_scales,
-        "norm_position": "before" if is_before else "after",
-        "has_final_norm": is_before and not fields.flag("_remove_final_layer_norm", False),
-        "has_tied_embeddings": _is_tied(fields),
-    }
-    return Draft(sizes=sizes, longest=tokens)
-
-
-def _bloom(fields: Fields) -> Draft:
-    """Return BLOOM: ALiBi, and a norm behind the embedding."""
-    sizes = _stream(fields, layers=_LAYERS, hidden=("hidden_size", "n_embed"), heads=_HEADS)
-    sizes |= {"positions": "alibi", "has_embedding_norm": True, "has_tied_embeddings": _is_tied(fields)}
-    return Draft(sizes=sizes, longest=_longest(fields, "seq_length"))
-
-
-def _falcon(fields: Fields) -> Draft:
-    """Return Falcon: halves side by side with one norm or two, few keys and values; the first models otherwise."""
-    sizes = _stream(fields, layers=_LAYERS[::-1], hidden=("hidden_size", "n_embed"), heads=_HEADS[::-1])
-    is_new = fields.flag("new_decoder_architecture", False)
-    if is_new:
-        sizes["num_kv_heads"] = fields.count_or(sizes["num_heads"], "num_kv_heads", "n_head_kv", most=MOST_HEADS)
-    elif fields.flag("multi_query", True):
-        sizes["num_kv_heads"] = 1
-    num_norms = fields.count_or(2 if is_new else 1, "num_ln_in_parallel_attn", most=2)
-    is_parallel = fields.flag("parallel_attn", True)
-    sizes |= {
-        "feed_forward_size": fields.count_or(4 * sizes["hidden_size"], "ffn_hidden_size"),
-        "positions": "alibi" if fields.flag("alibi", False) else "rotary",
-        "norm_position": ("before", "shared", "parallel")[num_norms if is_parallel else 0],
-        "has_biases": fields.flag("bias", False),
-        "has_norm_biases": True,
-        "has_tied_embeddings": _is_tied(fields),
-    }
-    return Draft(sizes=sizes, longest=_longest(fields, "max_position_embeddings"))
-
-
-def _mpt(fields: Fields) -> Draft:
-    """Return MPT: ALiBi and no biases at all."""
-    layers, hidden = ("n_layers", "num_hidden_layers"), ("d_model", "hidden_size")
-    sizes = _stream(fields, layers=layers, hidden=hidden, heads=("n_heads",))
-    attention = fields.get("attn_config")
-    kind = attention.get("attn_type") if isinstance(attention, dict) else None
-    if kind not in (None, "multihead_attention"):
-        fields.refuse("attn_config", "only attention with a key and value for each query is counted here.")
-    if fields.count_or(4, "expansion_ratio") != 4:
-        fields.refuse("expansion_ratio", "transformers builds a feed-forward part of 4 times the width, whatever this.")
-    if not fields.flag("no_bias", True):
-        fields.refuse("no_bias", "transformers builds this network without biases, whatever this says.")
-    sizes |= {
-        "positions": "alibi",
-        "has_biases": False,
-        "has_norm_biases": False,
-        "has_tied_embeddings": _is_tied(fields),
-    }
-    return Draft(sizes=sizes, longest=_longest(fields, "max_seq_len"))
-
-
-# -- encoders --------------------------------------------------------------------------------------------------------
-
-
-def _bert(fields: Fields) -> Draft:
-    """Return BERT: norms behind each half, segments."""
-    _refuse_cross_attention(fields)
-    if fields.word("position_embedding_type") not in ("", "absolute"):
-        fields.refuse("position_embedding_type", "positions relative to each other are not counted here.")
-    sizes = _stream(fields)
-    if fields.count_or(sizes["hidden_size"], "embedding_size", most=MOST_WIDTH) != sizes["hidden_size"]:
-        fields.refuse("embedding_size", "an embedding of another width than the stream's is not counted here.")
-    rows = fields.count("max_position_embeddings", most=MOST_TOKENS)
-    is_decoder = fields.flag("is_decoder", False)
-    sizes |= {
-        "feed_forward_size": fields.count("intermediate_size"),
-        "num_positions": rows,
-        "num_token_types": fields.count("type_vocab_size", least=0, most=MOST_WORDS),
-        "is_causal": is_decoder,
-        "has_tied_embeddings": _is_tied(fields),
-        "norm_position": "after",
-        "has_embedding_norm": True,
-    }
-    return Draft(sizes=sizes, longest=rows, kind="encoder", pools=True)
-
-
-def _roberta(fields: Fields) -> Draft:
-    """Return RoBERTa: its positions are counted from behind that of padding; its table has rows for those, too."""
-    draft = _bert(fields)
-    unused = fields.count_or(1, "pad_token_id", least=0, most=MOST_WORDS) + 1
-    rows = draft.longest or 0
-    if rows <= unused and not fields.faults:
-        problem = f"the first {unused} of {rows} positions are never used."
-        fields.fault("max_position_embeddings", problem, f"Write more than {unused}.")
-    return replace(draft, longest=max(rows - unused, 1))
-
-
-def _distilbert(fields: Fields) -> Draft:
-    """Return DistilBERT: BERT without segments and pooler, under names of its own."""
-    layers, hidden, heads = (
-        ("n_layers", "num_hidden_layers"),
-        ("dim", "hidden_size"),
-        ("n_heads", "num_attention_heads"),
-    )
-    sizes = _stream(fields, layers=layers, hidden=hidden, heads=heads)
-    rows = fields.count("max_position_embeddings", most=MOST_TOKENS)
-    sizes |= {
-        "feed_forward_size": fields.count("hidden_dim"),
-        "num_positions": rows,
-        "is_causal": False,
-        "has_tied_embeddings": _is_tied(fields),
-        "norm_position": "after",
-        "has_embedding_norm": True,
-    }
-    return Draft(sizes=sizes, longest=rows, kind="encoder")
-
-
-def _vit(fields: Fields) -> Draft:
-    """Return the vision transformer: patches, a token of the class, learned positions."""
-    hidden = fields.count("hidden_size", most=MOST_WIDTH)
-    if fields.count_or(hidden, "pooler_output_size", most=MOST_WIDTH) != hidden:
-        fields.refuse("pooler_output_size", "a pooler of another width than the stream's is not counted here.")
-    pixels = fields.count("image_size", most=MOST_PIXELS)
-    patch = fields.count("patch_size", most=MOST_PIXELS)
-    if pixels % patch:
-        fields.fault("patch_size", f"an image of {pixels} pixels has no whole number of these.", "Give a divisor.")
-    channels = fields.count_or(3, "num_channels", most=MOST_CHANNELS)
-    names = fields.get("id2label")
-    if isinstance(names, dict) and names:
-        num_classes = len(names)
-    elif names is not None:
-        num_classes = 0
-        fields.fault("id2label", f"{shown(names)} is no table of names.", 'Write e.g. {"0": "cat"}.')
-    else:  # two, as transformers has it
-        num_classes = fields.count_or(2, "num_labels", "_num_labels", most=MOST_WORDS)
-    sizes: dict[str, Any] = {
-        "num_layers": fields.count("num_hidden_layers", most=MOST_LAYERS),
-        "hidden_size": hidden,
-        "num_heads": fields.count("num_attention_heads", most=MOST_HEADS),
-        "feed_forward_size": fields.count("intermediate_size"),
-        "has_qkv_biases": fields.flag("qkv_bias", True),
-        "vocabulary_size": 0,
-        "is_causal": False,
-    }
-    if not fields.faults:
-        image = Image(image_size=pixels, patch_size=patch, num_channels=channels, num_classes=num_classes)
-        sizes |= {"image": image, "sequence_length": image.num_tokens}
-    return Draft(sizes=sizes, kind="image", pools=True)
-
-
 READERS: dict[str, Reader] = {
     **{name: partial(_of_row, row) for name, row in _ROWS.items()},
     "stablelm": _stablelm,
@@ -1024,20 +736,5 @@ READERS: dict[str, Reader] = {
     "glm4_moe_lite": _deepseek,
     "glm_moe_dsa": _deepseek,
     "mistral4": _deepseek,
-    "gpt2": _gpt2,
-    "gpt_bigcode": _gpt2,
-    "gpt_neo": _gpt_neo,
-    "gpt_neox": _gpt_neox,
-    "gptj": _gpt_j,
-    "codegen": _gpt_j,
-    "opt": _opt,
-    "bloom": _bloom,
-    "falcon": _falcon,
-    "mpt": _mpt,
-    "bert": _bert,
-    "roberta": _roberta,
-    "xlm-roberta": _roberta,
-    "camembert": _roberta,
-    "distilbert": _distilbert,
-    "vit": _vit,
+    **EARLY_READERS,
 }
